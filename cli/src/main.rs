@@ -1,0 +1,2 @@
+//! The `crosscheck` command.
+fn main() {}

@@ -1,0 +1,63 @@
+//! Names that are equal on all replicas: objects are referred to by id, never by address.
+
+use std::fmt;
+
+/// Number of a lock of the schedule, and of the region of objects that it guards. Dense from 0.
+pub type Home = u32;
+
+/// Name of a protected object, equal on all replicas (design section 3).
+///
+/// It is the dispatch position of the request that created the object and a counter within that request, so that no
+/// global generator is needed and nothing has to be coordinated. Position 0 is the genesis: the objects a service is
+/// born with.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ObjectId(u64);
+
+impl ObjectId {
+    /// Bits of the counter within the creating request.
+    pub const COUNTER_BITS: u32 = 16;
+    /// No object has this name; members of type [`ObjectId`] use it for "refers to nothing".
+    pub const NONE: ObjectId = ObjectId(u64::MAX);
+
+    /// The `counter`-th object created by the request at `position` (below 2^47).
+    pub const fn new(position: u64, counter: u16) -> Self {
+        ObjectId((position << Self::COUNTER_BITS) | counter as u64)
+    }
+
+    /// The id as the 8 bytes that are summed and sent.
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// An id from its 8 bytes; any value is an id, though perhaps of no object.
+    pub const fn from_bits(bits: u64) -> Self {
+        ObjectId(bits)
+    }
+
+    /// Dispatch position of the request that created the object.
+    pub const fn position(self) -> u64 {
+        self.0 >> Self::COUNTER_BITS
+    }
+
+    /// Which of the objects that request created.
+    pub const fn counter(self) -> u16 {
+        self.0 as u16
+    }
+
+    /// Whether this is [`ObjectId::NONE`].
+    pub const fn is_none(self) -> bool {
+        self.0 == u64::MAX
+    }
+}
+
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_none() { f.write_str("none") } else { write!(f, "{}.{}", self.position(), self.counter()) }
+    }
+}

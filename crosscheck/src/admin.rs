@@ -1,0 +1,190 @@
+//! The admin protocol: JSON lines over a loopback connection, one answer line per command line.
+
+use serde::{Deserialize, Serialize};
+
+/// One line from `crosscheck status`, `digest`, `inject` and the like.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "cmd", rename_all = "kebab-case")]
+pub enum Command {
+    /// Asks for a [`Status`].
+    Status,
+    /// Orders a digest of the whole state at one position; answered by a [`StateDigest`].
+    Digest,
+    /// Corrupts this replica on purpose; answered by an [`Injected`]. Only in builds with the `inject` feature.
+    Inject(Inject),
+    /// Asks for the evidence records after number `after`; answered by [`EvidenceList`].
+    Evidence {
+        /// Number of the last record already seen; 0 for all that are kept.
+        after: u64,
+    },
+    /// Stops the replica cleanly.
+    Shutdown,
+}
+
+/// A fault to inject into one replica.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inject {
+    /// What is corrupted, and when.
+    pub kind: Kind,
+    /// Which object, by the service's name (`item:KEY`, `slot:KEY`); none = a random one of a region chosen by `seed`.
+    #[serde(default)]
+    pub object: Option<String>,
+    /// Which bit of the object's tracked members; none = chosen by `seed`.
+    #[serde(default)]
+    pub bit: Option<u64>,
+    /// Decides everything left open, so that an injection can be repeated.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+/// What is corrupted, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// One bit of a resting object.
+    Flip,
+    /// Several bits of a resting object.
+    MultiFlip,
+    /// One bit of an object between a handler's check and the seal: the seal then covers the wrong content.
+    InRequest,
+    /// An object's stored checksum.
+    Checksum,
+    /// An object's own id.
+    Id,
+    /// A length: a member sequence loses or gains an element.
+    Length,
+    /// An object vanishes from its store.
+    Lost,
+    /// An object stands in its store twice.
+    Doubled,
+    /// The digest of the next request, in the state delta.
+    Digest,
+    /// The digest that the next CHECK message carries.
+    Check,
+    /// The reply of the next request with a reply, after it was rendered and before it was digested.
+    Reply,
+    /// The next frame to a peer, on its way out.
+    Message,
+    /// The next REPAIR packet that this replica sends.
+    Repair,
+    /// The next ordered request, between its delivery and its execution.
+    Request,
+}
+
+/// Answer to [`Command::Inject`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Injected {
+    /// Whether a fault was placed (an armed fault strikes at the next occasion).
+    pub done: bool,
+    /// What was hit, or why nothing was.
+    pub what: String,
+    /// Lock of the object that was hit.
+    pub home: Option<u32>,
+    /// Id of the object that was hit, as evidence shows it.
+    pub id: Option<String>,
+}
+
+/// How far a replica is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Looks for its group.
+    Starting,
+    /// Receives state from its peers.
+    Joining,
+    /// Serves clients.
+    Serving,
+    /// On its way out.
+    Stopping,
+}
+
+/// One replica at a glance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// This replica, from 1.
+    pub replica: u8,
+    /// Its process.
+    pub pid: u32,
+    /// How far it is in its life.
+    pub phase: Phase,
+    /// The protections that are on, in the paper's letters.
+    pub mode: String,
+    /// The leader it follows, from 1; none while there is none.
+    pub leader: Option<u8>,
+    /// Incarnation of this replica: grows when it restarts without its log.
+    pub incarnation: u64,
+    /// Last log index agreed on.
+    pub committed: u64,
+    /// Last log index whose requests have all run here.
+    pub executed: u64,
+    /// Last log index on which this replica and f others agree.
+    pub validated: u64,
+    /// Requests run here since the start.
+    pub requests: u64,
+    /// Client connections open now.
+    pub connections: u64,
+    /// Peers connected now, from 1.
+    pub peers: Vec<u8>,
+    /// Requests on which replicas disagreed, as this replica saw it.
+    pub mismatches: u64,
+    /// Objects this replica had repaired.
+    pub repairs: u64,
+    /// Entry checks that failed here.
+    pub failed_checks: u64,
+    /// Frames dropped because their checksum failed.
+    pub dropped_frames: u64,
+    /// Replies held back now because no f+1 replicas agree on them.
+    pub held: u64,
+    /// Time from verdict to installed object, of the last repair, in microseconds.
+    pub last_repair_us: u64,
+    /// The last evidence record, told in one line.
+    pub last_evidence: Option<String>,
+}
+
+/// A digest of the whole state at one position.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateDigest {
+    /// Log index the digest was taken at: only digests of the same index can be compared.
+    pub index: u64,
+    /// 128 bits over every object, in hexadecimal.
+    pub digest: String,
+    /// Objects it covers.
+    pub objects: u64,
+}
+
+/// One disagreement, and how it ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvidenceRecord {
+    /// Grows by one per record of this replica.
+    pub number: u64,
+    /// Wall clock of the pipeline, microseconds since 1970 (shown to people; reaches no state).
+    pub time_us: u64,
+    /// The faulty replica, from 1; none when nobody could be blamed.
+    pub replica: Option<u8>,
+    /// Log index and request within the batch.
+    pub request: Option<(u64, u32)>,
+    /// The wrong objects, told as `class id (name) member: was -> is`.
+    pub objects: Vec<String>,
+    /// hardware-like, nondeterminism or software-bug.
+    pub class: String,
+    /// Where it was noticed: entry-check, digest, reply, message, repair, panic.
+    pub stage: String,
+    /// How it ended: repaired, dropped, held, replaced.
+    pub outcome: String,
+    /// CPU core the request ran on at the blamed replica, where known.
+    pub core: Option<u32>,
+}
+
+/// Answer to [`Command::Evidence`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvidenceList {
+    /// The records, oldest first.
+    pub records: Vec<EvidenceRecord>,
+}
+
+/// Answer to a command that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// Why, and what to do about it.
+    pub error: String,
+}

@@ -1,0 +1,105 @@
+//! What a service author implements: a deterministic service, and the protocol its clients speak.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use object::{Home, ObjectId};
+use schedule::{Cx, Footprint, Lock, Retry};
+
+/// The bytes are not a request of this service.
+///
+/// Ordered bytes were made by a [`Protocol`] of the same service, so this is corruption, never a client's mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a request of this service: {0}")]
+pub struct Malformed(pub &'static str);
+
+/// A deterministic, multithreaded service (design section 4).
+///
+/// Everything `execute` sees is a function of the ordered log: state behind the locks it takes through [`Cx`], the time
+/// of [`Cx::now_us`], the ids of new objects. It keeps no other state that could reach a reply.
+pub trait Service: Send + Sync + 'static {
+    /// One decoded request.
+    type Request: Clone + Send + Sync + 'static;
+
+    /// Decodes the ordered bytes of one request. Pure and total.
+    fn decode(&self, ordered: &[u8]) -> Result<Self::Request, Malformed>;
+
+    /// Declares the locks `request` will take: a superset is correct, a miss costs a [`Retry`].
+    fn footprint(&self, request: &Self::Request, footprint: &mut Footprint);
+
+    /// The handler: does the request and appends to `reply` the very bytes that the client gets.
+    ///
+    /// # Errors
+    /// [`Retry`] is passed on from a lock outside the footprint; the request is undone and runs again later.
+    fn execute(
+        &self,
+        cx: &Cx<'_, Self::Request>,
+        request: &Self::Request,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Retry>;
+
+    /// Every lock of the service; the index is the lock's number.
+    fn locks(&self) -> Vec<&dyn Lock>;
+
+    /// The reply to a request whose handler panicked: the same on every replica, as the panic is.
+    fn panicked(&self, request: &Self::Request, reply: &mut Vec<u8>);
+
+    /// The lock behind which a named object lives (`item:KEY`), for the fault injector.
+    ///
+    /// A function of the name alone; the object itself is looked up by [`Service::find`] once the lock is held.
+    fn home_of(&self, name: &str) -> Option<Home>;
+
+    /// The object of that name, called while its lock's turn is held.
+    fn find(&self, cx: &Cx<'_, Self::Request>, name: &str) -> Option<ObjectId>;
+}
+
+/// What a connection's bytes ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing that anybody waits for (an empty line, a skipped block).
+    Nothing,
+    /// A request for the service, in the service's own encoding; its reply comes from [`Service::execute`].
+    Order(Vec<u8>),
+    /// Answered here and now (a syntax error, `version`); sent in its place among the replies.
+    Reply(Vec<u8>),
+    /// Send these last bytes in their place, then close.
+    Close(Vec<u8>),
+}
+
+/// How far [`Protocol::next`] came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The input ends inside a request; call again with at least this many bytes in all.
+    NeedMore(usize),
+    /// `used` bytes (at least 1) are done with.
+    Done {
+        /// Bytes of the input that are consumed.
+        used: usize,
+        /// What they ask for.
+        action: Action,
+    },
+}
+
+/// One client connection's protocol. It owns no socket: the pipeline hands it what has arrived.
+pub trait Protocol: Send + 'static {
+    /// Takes the next step over `input`, the unconsumed bytes from the last step on. Total: any bytes are answered.
+    fn next(&mut self, input: &[u8]) -> Progress;
+}
+
+/// Counters of a replica's client side that a service may want to show.
+#[derive(Debug, Default)]
+pub struct ClientCounters {
+    /// Connections open now.
+    pub open: AtomicU64,
+    /// Connections accepted since the start.
+    pub accepted: AtomicU64,
+    /// Connections refused because of the limit.
+    pub refused: AtomicU64,
+    /// Bytes received from clients.
+    pub bytes_in: AtomicU64,
+    /// Bytes sent to clients.
+    pub bytes_out: AtomicU64,
+}
+
+/// Makes the [`Protocol`] of each new connection.
+pub type MakeProtocol<P> = Arc<dyn Fn(&Arc<ClientCounters>) -> P + Send + Sync>;

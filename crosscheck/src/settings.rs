@@ -1,0 +1,93 @@
+//! What one replica is told at its start: who it is, whom it talks to, and which protections are on.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// The paper's letters (EDCC'16 Table IV): which protections are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mode {
+    /// R: requests are ordered over all replicas.
+    pub replicated: bool,
+    /// D: workers take turns in log order.
+    pub deterministic: bool,
+    /// G: objects are checked at first touch and sealed at the end of the request.
+    pub guarded: bool,
+    /// X: replicas compare before a reply leaves.
+    pub crosschecked: bool,
+}
+
+impl Mode {
+    /// Every mode there is, from no protection to all of them.
+    pub const ALL: [&'static str; 6] = ["0000", "00G0", "R000", "RD00", "RDG0", "RDGX"];
+}
+
+impl Default for Mode {
+    fn default() -> Self {
+        Mode { replicated: true, deterministic: true, guarded: true, crosschecked: true }
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(letters: &str) -> Result<Self, String> {
+        if !Self::ALL.contains(&letters) {
+            return Err(format!("unknown mode `{letters}`; use one of {}", Self::ALL.join(", ")));
+        }
+        let on = |letter| letters.contains(letter);
+        Ok(Mode { replicated: on('R'), deterministic: on('D'), guarded: on('G'), crosschecked: on('X') })
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letter = |on, letter| if on { letter } else { '0' };
+        write!(
+            f,
+            "{}{}{}{}",
+            letter(self.replicated, 'R'),
+            letter(self.deterministic, 'D'),
+            letter(self.guarded, 'G'),
+            letter(self.crosschecked, 'X')
+        )
+    }
+}
+
+/// Where the ordered log lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// In memory: a replica that dies comes back empty, as a new incarnation, and is filled by its peers.
+    Memory,
+    /// On disk below this directory, synced before it is acknowledged.
+    Disk(PathBuf),
+}
+
+/// Everything one replica is told at its start.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// This replica, from 0 (shown to people from 1).
+    pub me: u8,
+    /// Address of every replica for its peers; index = replica.
+    pub peers: Vec<SocketAddr>,
+    /// Where clients connect to this replica.
+    pub clients: SocketAddr,
+    /// Where `status`, `inject` and the like connect. Loopback: whoever reaches it may stop the replica.
+    pub admin: SocketAddr,
+    /// Which protections are on.
+    pub mode: Mode,
+    /// Worker threads that run handlers.
+    pub workers: usize,
+    /// Where the ordered log lives.
+    pub durability: Durability,
+    /// Client connections at the same time; more are refused with a message.
+    pub max_connections: usize,
+    /// Longest request in bytes that a client connection may buffer.
+    pub max_request: usize,
+    /// A follower that hears nothing from the leader for a random time in this range calls an election.
+    pub election: (Duration, Duration),
+    /// A turn that takes longer than this means a hung handler: the replica replaces itself.
+    pub watchdog: Duration,
+}

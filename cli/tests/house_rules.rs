@@ -1,0 +1,256 @@
+//! Keeps the house rules inside `cargo test`: a rule that only a document states is soon not kept.
+
+mod house;
+
+use house::source::Permit;
+use house::{Breach, TextFile, manifest, source, text};
+use std::fs;
+
+/// Rooms whose results reach state or replies: they read nothing but the ordered log.
+const DECIDING_ROOMS: [&str; 6] = ["object", "schedule", "vote", "execute", "memcached", "order"];
+
+/// The only files with `unsafe`, one per room at most.
+const UNSAFE: [Permit; 0] = [];
+
+/// Uses of clocks, chance and default maps in deciding rooms that cannot reach state or replies.
+const BOOKKEEPING: [Permit; 0] = [];
+
+/// Hosts that tracked text may name: documentation and the lock file's own notation.
+const HOSTS: [&str; 5] =
+    ["www.apache.org", "github.com", "doc.rust-lang.org", "keepachangelog.com", "semver.org"];
+
+#[test]
+fn ranks() {
+    let root = read("Cargo.toml");
+    let (ranks, mut breaches) = manifest::ranks(&root);
+    assert!(
+        ranks.len() >= 9,
+        "the root manifest lists {} rooms; is its form still what this test reads?",
+        ranks.len()
+    );
+    for room in ranks.keys() {
+        breaches.extend(manifest::depends_downwards(room, &read(&format!("{room}/Cargo.toml")), &ranks));
+    }
+    report(breaches);
+}
+
+#[test]
+fn manifests() {
+    let root = read("Cargo.toml");
+    let (ranks, _) = manifest::ranks(&root);
+    let mut breaches = manifest::reasons(&root, &ranks);
+    for room in ranks.keys() {
+        breaches.extend(manifest::inherits(room, &read(&format!("{room}/Cargo.toml"))));
+    }
+    report(breaches);
+}
+
+#[test]
+fn purpose_lines() {
+    report(rust().iter().flat_map(source::purpose).collect());
+}
+
+#[test]
+fn lengths() {
+    let files = rust();
+    let longest_file = files.iter().max_by_key(|file| file.text.lines().count()).expect("there are files");
+    println!("longest file: {} ({} lines)", longest_file.path, longest_file.text.lines().count());
+    let mut functions: Vec<_> = files
+        .iter()
+        .flat_map(|file| {
+            text::functions(&text::mask(&file.text)).into_iter().map(move |function| (file, function))
+        })
+        .collect();
+    functions.sort_by_key(|(_, function)| std::cmp::Reverse(function.length));
+    for (file, function) in functions.iter().take(5) {
+        println!(
+            "long function: {}:{} {} ({} lines)",
+            file.path, function.line, function.name, function.length
+        );
+    }
+    report(
+        files
+            .iter()
+            .flat_map(source::file_length)
+            .chain(files.iter().flat_map(source::function_length))
+            .collect(),
+    );
+}
+
+#[test]
+fn unsafe_only_where_permitted() {
+    let files = rust();
+    let mut breaches: Vec<Breach> =
+        files.iter().flat_map(|file| source::unsafe_code(file, &UNSAFE)).collect();
+    breaches.extend(stale(&files, &UNSAFE));
+    report(breaches);
+    let mut rooms: Vec<_> = UNSAFE.iter().map(|permit| permit.file.split('/').next()).collect();
+    let permits = rooms.len();
+    rooms.sort_unstable();
+    rooms.dedup();
+    assert_eq!(rooms.len(), permits, "a room has one file with unsafe at most: merge them");
+}
+
+#[test]
+fn deciding_rooms_are_deterministic() {
+    let files = rust();
+    let deciding = files
+        .iter()
+        .filter(|file| DECIDING_ROOMS.iter().any(|room| file.path.starts_with(&format!("{room}/src/"))));
+    let mut breaches: Vec<Breach> =
+        deciding.flat_map(|file| source::nondeterminism(file, &BOOKKEEPING)).collect();
+    breaches.extend(stale(&files, &BOOKKEEPING));
+    report(breaches);
+}
+
+#[test]
+fn nothing_unfinished() {
+    report(rust().iter().flat_map(source::unfinished).collect());
+}
+
+#[test]
+fn no_private_places() {
+    report(house::files().iter().flat_map(|file| source::private_places(file, &HOSTS)).collect());
+}
+
+/// A permit that nobody uses any more would let the next use in unseen.
+fn stale(files: &[TextFile], permits: &[Permit]) -> Vec<Breach> {
+    permits
+        .iter()
+        .filter(|permit| {
+            assert!(
+                permit.reason.split_whitespace().count() >= 4,
+                "{}: a permit needs a reason",
+                permit.file
+            );
+            !files.iter().any(|f| {
+                f.path == permit.file && !text::find_words(&text::mask(&f.text), permit.word).is_empty()
+            })
+        })
+        .map(|permit| Breach {
+            file: permit.file.into(),
+            line: 0,
+            what: format!("may use `{}` and does not", permit.word),
+            remedy: "strike the permit from cli/tests/house_rules.rs",
+        })
+        .collect()
+}
+
+fn rust() -> Vec<TextFile> {
+    house::files().into_iter().filter(TextFile::is_rust).collect()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(house::root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn report(breaches: Vec<Breach>) {
+    let lines: Vec<String> = breaches.iter().map(Breach::to_string).collect();
+    assert!(breaches.is_empty(), "{} breaches of the house rules:\n  {}", breaches.len(), lines.join("\n  "));
+}
+
+/// Each rule is shown to fail on a bad sample and to pass on the good one beside it.
+mod rules_can_fail {
+    use super::*;
+
+    fn rs(text: &str) -> TextFile {
+        TextFile { path: "room/src/a.rs".into(), text: text.into() }
+    }
+
+    #[test]
+    fn rank_of_a_member_is_missing() {
+        let (ranks, breaches) =
+            manifest::ranks("members = [\n \"a\", # rank 0  does the first thing\n \"b\", # later\n]\n");
+        assert_eq!(ranks.get("a"), Some(&0));
+        assert_eq!(breaches.len(), 1);
+        assert_eq!(breaches[0].line, 3);
+    }
+
+    #[test]
+    fn dependency_points_upwards() {
+        let ranks = [("low".to_owned(), 1), ("high".to_owned(), 2)].into();
+        let bad = "[dev-dependencies]\nhigh.workspace = true\n";
+        assert_eq!(manifest::depends_downwards("low", bad, &ranks).len(), 1);
+        let good = "[dependencies]\nlow.workspace = true\n";
+        assert!(manifest::depends_downwards("high", good, &ranks).is_empty());
+    }
+
+    #[test]
+    fn manifest_goes_its_own_way() {
+        let good = "[lints]\nworkspace = true\n[dependencies]\nmio.workspace = true\n";
+        assert!(manifest::inherits("room", good).is_empty());
+        assert_eq!(manifest::inherits("room", "[dependencies]\nmio = \"1\"\n").len(), 2);
+    }
+
+    #[test]
+    fn dependency_has_no_reason() {
+        let ranks = [("object".to_owned(), 1)].into();
+        let sample = "[workspace.dependencies]\nobject = { path = \"object\" }\nmio = \"1\" # epoll behind a safe face\nbytes = \"1\"\n";
+        let breaches = manifest::reasons(sample, &ranks);
+        assert_eq!(breaches.len(), 1);
+        assert_eq!(breaches[0].line, 4);
+    }
+
+    #[test]
+    fn purpose_is_missing() {
+        assert!(source::purpose(&rs("//! Says why it exists.\nfn a() {}\n")).is_empty());
+        assert_eq!(source::purpose(&rs("use std::fmt;\n")).len(), 1);
+        assert_eq!(source::purpose(&rs("//! Utilities.\n")).len(), 1);
+    }
+
+    #[test]
+    fn file_and_function_are_too_long() {
+        let body =
+            |lines: usize| rs(&format!("fn a() {{\n{}}}\n", "    b('}', \"}\"); // }\n".repeat(lines)));
+        assert!(source::function_length(&body(source::MAX_FUNCTION_LINES - 2)).is_empty());
+        let breaches = source::function_length(&body(source::MAX_FUNCTION_LINES - 1));
+        assert_eq!(breaches.len(), 1);
+        assert!(breaches[0].what.contains("fn a has 81 lines"), "{}", breaches[0].what);
+        assert!(source::file_length(&rs(&"\n".repeat(source::MAX_FILE_LINES))).is_empty());
+        assert_eq!(source::file_length(&rs(&"\n".repeat(source::MAX_FILE_LINES + 1))).len(), 1);
+    }
+
+    #[test]
+    fn unsafe_stands_elsewhere() {
+        let permit = [Permit { file: "room/src/a.rs", word: "unsafe", reason: "a sample for this test" }];
+        let sample = rs("// unsafe in a comment\nlet a = \"unsafe\"; unsafe { b() }\n");
+        assert_eq!(source::unsafe_code(&sample, &[]).len(), 1);
+        assert_eq!(source::unsafe_code(&sample, &[])[0].line, 2);
+        assert!(source::unsafe_code(&sample, &permit).is_empty());
+        assert!(source::unsafe_code(&rs("#![forbid(unsafe_code)]\n"), &[]).is_empty());
+        assert_eq!(stale(&[rs("fn a() {}\n")], &permit).len(), 1);
+        assert!(stale(&[sample], &permit).is_empty());
+    }
+
+    #[test]
+    fn every_source_of_nondeterminism_is_seen() {
+        for word in source::NONDETERMINISM {
+            let sample = rs(&format!("fn a() {{ let b = {word}(); }}\n"));
+            assert_eq!(source::nondeterminism(&sample, &[]).len(), 1, "{word}");
+            let in_test = rs(&format!("fn a() {{}}\n#[cfg(test)]\nmod tests {{ fn b() {{ {word}(); }} }}\n"));
+            assert!(source::nondeterminism(&in_test, &[]).is_empty(), "{word} in a test");
+        }
+        let permit = [Permit { file: "room/src/a.rs", word: "Instant", reason: "a sample for this test" }];
+        assert!(source::nondeterminism(&rs("use std::time::Instant;\n"), &permit).is_empty());
+        assert!(source::nondeterminism(&rs("fn instantly() { operand::a(); }\n"), &[]).is_empty());
+    }
+
+    #[test]
+    fn something_is_unfinished() {
+        assert_eq!(source::unfinished(&rs(concat!("fn a() { to", "do!() }\n"))).len(), 1);
+        assert!(source::unfinished(&rs("/* todo! */ fn a() { r#\"todo!\"# }\n")).is_empty());
+    }
+
+    #[test]
+    fn text_names_a_private_place() {
+        let note = |text: &str| TextFile { path: "NOTE.md".into(), text: text.into() };
+        assert_eq!(source::private_places(&note(concat!("see /ro", "ot/x")), &HOSTS).len(), 1);
+        assert!(source::private_places(&note(concat!("see src/wo", "rk/x")), &HOSTS).is_empty());
+        assert_eq!(
+            source::private_places(&note(concat!("from https:", "//mirror.example.org/simple")), &HOSTS)
+                .len(),
+            1
+        );
+        assert!(source::private_places(&note("http://www.apache.org/licenses/"), &HOSTS).is_empty());
+    }
+}

@@ -1,1 +1,23 @@
-//! Placeholder until the room is built.
+//! Compares digests across replicas, decides by majority who is right, names the wrong objects, and drives their repair.
+//!
+//! A pure state machine, one per replica: an [`Event`] and the time go into a [`Voter`], [`Command`]s come out. It owns no
+//! socket, clock, thread or random source. Where to find what a newcomer looks for is listed in ARCHITECTURE.md.
+
+mod command;
+mod config;
+pub mod digest;
+mod event;
+mod evidence;
+pub mod limits;
+mod message;
+mod repair;
+mod voter;
+mod wire;
+
+pub use command::{BeyondRepair, Command, Dropped, Held, To};
+pub use config::{Config, Protections, Replica};
+pub use event::{Content, Event, Failure, Packed, Pairs, Place, Reexecution, RequestResult};
+pub use evidence::{Class, Classifier, Counters, Evidence, FaultStage, Finding, WrongObject};
+pub use message::{Ask, Malformed, Message, Repair};
+pub use repair::Recover;
+pub use voter::Voter;

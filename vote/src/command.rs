@@ -1,0 +1,128 @@
+//! What a voter wants done: decisions are values, and the pipeline performs them.
+
+use bytes::Bytes;
+use object::{Home, ObjectId};
+
+use crate::config::Replica;
+use crate::event::{Packed, Place};
+use crate::evidence::Evidence;
+use crate::message::Message;
+use crate::repair::Recover;
+
+/// To whom a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// Every other replica that is up.
+    All,
+    /// One replica.
+    One(Replica),
+}
+
+/// Everything a voter can ask of its pipeline.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Send a message; it may be lost, doubled or overtaken.
+    Send {
+        /// To whom.
+        to: To,
+        /// What.
+        message: Message,
+    },
+    /// The reply may leave: this replica and f others agree on it. Only for requests that are `mine`.
+    Release {
+        /// The request.
+        place: Place,
+        /// Its reply, checked against its digest a moment ago.
+        reply: Bytes,
+    },
+    /// The own reply was wrong or missing; these bytes from a peer match the digest f+1 replicas agree on.
+    ReplyRepaired {
+        /// The request.
+        place: Place,
+        /// The right reply.
+        reply: Bytes,
+    },
+    /// This reply can never leave; the pipeline drops the client's connection.
+    DropReply {
+        /// The request.
+        place: Place,
+        /// Why.
+        why: Dropped,
+    },
+    /// Give this RECOVER a position in the order, like a request.
+    ProposeRecover(Recover),
+    /// Overwrite these objects (drop the absent ones, create the missing ones), then pass the turn of the RECOVER. An
+    /// id of [`ObjectId::NONE`] is a whole region.
+    Install {
+        /// Place of the RECOVER.
+        turn: Place,
+        /// Every object and region it lists, accepted on f+1 equal digests.
+        objects: Vec<Packed>,
+    },
+    /// Check these objects against their checksums and answer with [`Event::Rechecked`](crate::Event::Rechecked).
+    RecheckObjects {
+        /// The request that touched them.
+        place: Place,
+        /// The objects.
+        objects: Vec<(Home, ObjectId)>,
+    },
+    /// Run the request again on before-images and answer with [`Event::Reexecuted`](crate::Event::Reexecuted).
+    Reexecute {
+        /// The request.
+        place: Place,
+    },
+    /// Keep this record and show it to the operator.
+    Evidence(Box<Evidence>),
+    /// Nobody can tell who is right: the reply is held and the operator told. Other requests go on.
+    Held {
+        /// The request.
+        place: Place,
+        /// What was found out.
+        why: Held,
+    },
+    /// A held request was decided after all.
+    Resumed {
+        /// The request.
+        place: Place,
+    },
+    /// This replica should be replaced by state transfer.
+    ReplaceSelf(BeyondRepair),
+    /// A peer should be replaced by state transfer.
+    PeerBeyondRepair {
+        /// The peer.
+        replica: Replica,
+        /// Why.
+        why: BeyondRepair,
+    },
+}
+
+/// Why a reply can never leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// Every replica abandoned the request: there is no reply anywhere.
+    NoResult,
+    /// The right reply is known by its digest, but nobody holds its bytes any more.
+    NotFetched,
+    /// The window closed before enough replicas had voted.
+    WindowClosed,
+}
+
+/// Why a request is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// Every live replica stands by its result and no f+1 agree.
+    EverybodyStands,
+    /// Too few replicas are up to replace the ones that blamed themselves.
+    TooFewLive,
+}
+
+/// Why repairing single objects is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BeyondRepair {
+    /// More repairs than the limit within the interval.
+    TooManyRepairs,
+    /// The objects of a RECOVER did not arrive with f+1 equal digests.
+    RepairDidNotArrive,
+    /// It disagreed about a batch whose details nobody keeps any more.
+    TooLate,
+}

@@ -1,0 +1,146 @@
+//! Who votes, and which protections are on.
+
+use crate::limits::MAX_REPLICAS;
+
+/// Number of a replica, from 0.
+pub type Replica = u8;
+
+/// What a voter has to know about its group.
+#[derive(Clone, Debug)]
+pub struct Config {
+    replicas: u8,
+    me: Replica,
+    homes: u32,
+    first_batch: u64,
+    pub(crate) protections: Protections,
+}
+
+impl Config {
+    /// A group of `replicas` = 2f+1 (1, 3, 5 or 7) in which this one is number `me`.
+    ///
+    /// `homes` is the number of regions of the service; a corrupted region number beyond it is never put into a
+    /// RECOVER. `first_batch` is the first batch this replica will execute: 0, or the one after its state transfer.
+    ///
+    /// # Panics
+    /// When `replicas` is even or too large, or `me` is not one of them: the operator misconfigured the group.
+    pub fn new(replicas: u8, me: Replica, homes: u32, first_batch: u64) -> Self {
+        assert!(replicas % 2 == 1, "a group has 2f+1 replicas, not {replicas}");
+        assert!(replicas as usize <= MAX_REPLICAS, "at most {MAX_REPLICAS} replicas, not {replicas}");
+        assert!(me < replicas, "replica {me} is not one of {replicas}");
+        Config { replicas, me, homes, first_batch, protections: Protections::ALL }
+    }
+
+    /// The same group with some protections taken away, to show what they are for.
+    #[cfg(any(test, feature = "unprotected"))]
+    pub fn with_protections(mut self, protections: Protections) -> Self {
+        self.protections = protections;
+        self
+    }
+
+    /// Size of the group, 2f+1.
+    pub fn replicas(&self) -> u8 {
+        self.replicas
+    }
+
+    /// This replica.
+    pub fn me(&self) -> Replica {
+        self.me
+    }
+
+    /// Regions of the service.
+    pub fn homes(&self) -> u32 {
+        self.homes
+    }
+
+    /// First batch that this replica will execute.
+    pub fn first_batch(&self) -> u64 {
+        self.first_batch
+    }
+
+    /// Faulty replicas the group tolerates.
+    pub fn faults(&self) -> u8 {
+        self.replicas / 2
+    }
+
+    /// Replicas that have to agree: f+1.
+    pub fn quorum(&self) -> u32 {
+        self.faults() as u32 + 1
+    }
+}
+
+/// The protections of this room. All are on; only a test or a demonstration can take one away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protections {
+    /// Peers' digests are compared with the own ones. Without it every peer is believed to agree.
+    pub digest_comparison: bool,
+    /// A reply waits until its own replica and f others agree. Without it every reply leaves at once.
+    pub reply_gate: bool,
+    /// A packed object is installed on f+1 equal digests. Without it the first REPAIR is believed, as in the paper.
+    pub repair_quorum: bool,
+}
+
+impl Protections {
+    /// Everything on.
+    pub const ALL: Protections =
+        Protections { digest_comparison: true, reply_gate: true, repair_quorum: true };
+}
+
+/// A set of replicas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Set(u8);
+
+impl Set {
+    pub(crate) const EMPTY: Set = Set(0);
+
+    pub(crate) fn first(count: u8) -> Set {
+        Set(((1u16 << count) - 1) as u8)
+    }
+
+    pub(crate) fn contains(self, replica: Replica) -> bool {
+        self.0 & (1 << replica) != 0
+    }
+
+    pub(crate) fn insert(&mut self, replica: Replica) {
+        self.0 |= 1 << replica;
+    }
+
+    pub(crate) fn remove(&mut self, replica: Replica) {
+        self.0 &= !(1 << replica);
+    }
+
+    pub(crate) fn with(self, replica: Replica) -> Set {
+        Set(self.0 | 1 << replica)
+    }
+
+    pub(crate) fn without(self, replica: Replica) -> Set {
+        Set(self.0 & !(1 << replica))
+    }
+
+    pub(crate) fn minus(self, other: Set) -> Set {
+        Set(self.0 & !other.0)
+    }
+
+    pub(crate) fn and(self, other: Set) -> Set {
+        Set(self.0 & other.0)
+    }
+
+    pub(crate) fn or(self, other: Set) -> Set {
+        Set(self.0 | other.0)
+    }
+
+    pub(crate) fn len(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = Replica> {
+        (0..8u8).filter(move |&replica| self.contains(replica))
+    }
+
+    pub(crate) fn lowest(self) -> Option<Replica> {
+        (!self.is_empty()).then(|| self.0.trailing_zeros() as u8)
+    }
+}

@@ -1,0 +1,126 @@
+//! The digests that replicas compare, defined once: workers compute a request's, this room folds them into a batch's.
+
+use object::Pair;
+use xxhash_rust::xxh3::{Xxh3, xxh3_128_with_seed};
+
+/// Digest of one request: what it touched and what it replies.
+pub type RequestDigest = u128;
+/// Digest of one batch: the digests of its requests, in order, and its index.
+pub type BatchDigest = u128;
+
+/// Version of the definitions below. It seeds every digest, so that replicas of different versions never agree by
+/// accident.
+pub const VERSION: u64 = 1;
+
+const SEED_REPLY: u64 = 0x5245_504c_5900_0000 | VERSION;
+const SEED_REQUEST: u64 = 0x5245_5155_4553_0000 | VERSION;
+const SEED_BATCH: u64 = 0x4241_5443_4800_0000 | VERSION;
+const SEED_REPAIR: u64 = 0x5245_5041_4952_0000 | VERSION;
+
+/// Bytes of one pair in a digest and in a message.
+pub(crate) const PAIR_BYTES: usize = 20;
+/// Pairs whose digest is computed on the stack; nearly every request of a key-value store.
+const PAIRS_ON_STACK: usize = 24;
+/// Reply length and reply digest.
+const TAIL_BYTES: usize = 24;
+
+/// Digest of a reply's bytes.
+pub fn reply(bytes: &[u8]) -> u128 {
+    xxh3_128_with_seed(bytes, SEED_REPLY)
+}
+
+/// Digest of a request from its state delta and its reply (design section 6). `pairs` are sorted by (home, id).
+pub fn request(pairs: &[Pair], reply_bytes: u64, reply_digest: u128) -> RequestDigest {
+    debug_assert!(pairs.is_sorted(), "a state delta is sorted by home and id");
+    if pairs.len() <= PAIRS_ON_STACK {
+        let mut buffer = [0u8; PAIRS_ON_STACK * PAIR_BYTES + TAIL_BYTES];
+        for (pair, chunk) in pairs.iter().zip(buffer.chunks_exact_mut(PAIR_BYTES)) {
+            chunk.copy_from_slice(&pair_bytes(pair));
+        }
+        let end = pairs.len() * PAIR_BYTES;
+        buffer[end..end + TAIL_BYTES].copy_from_slice(&tail_bytes(reply_bytes, reply_digest));
+        return xxh3_128_with_seed(&buffer[..end + TAIL_BYTES], SEED_REQUEST);
+    }
+    let mut hasher = Xxh3::with_seed(SEED_REQUEST);
+    for pair in pairs {
+        hasher.update(&pair_bytes(pair));
+    }
+    hasher.update(&tail_bytes(reply_bytes, reply_digest));
+    hasher.digest128()
+}
+
+/// What an abandoned request contributes to the batch digest of `replica`: never equal to a result, and never equal to
+/// another replica's abandonment, so that replicas cannot agree on having no result.
+pub fn abandoned(batch: u64, request: u16, replica: u8) -> RequestDigest {
+    let mut bytes = [0xff; 11];
+    bytes[..8].copy_from_slice(&batch.to_le_bytes());
+    bytes[8..10].copy_from_slice(&request.to_le_bytes());
+    bytes[10] = replica;
+    xxh3_128_with_seed(&bytes, SEED_BATCH ^ SEED_REQUEST)
+}
+
+/// Folds request digests in order with the batch's index. `scratch` is the caller's and only saves an allocation.
+pub fn batch(
+    batch: u64,
+    requests: impl Iterator<Item = RequestDigest>,
+    scratch: &mut Vec<u8>,
+) -> BatchDigest {
+    scratch.clear();
+    scratch.extend_from_slice(&batch.to_le_bytes());
+    for digest in requests {
+        scratch.extend_from_slice(&digest.to_le_bytes());
+    }
+    xxh3_128_with_seed(scratch, SEED_BATCH)
+}
+
+/// Digest of one piece of a packed object. It binds everything the faulty replica will act on: whose turn, which
+/// object, which piece of how many, present or absent, and the bytes.
+pub fn repair_piece(header: &RepairHeader, bytes: &[u8]) -> u128 {
+    let mut head = [0u8; 40];
+    head[..8].copy_from_slice(&header.batch.to_le_bytes());
+    head[8..10].copy_from_slice(&header.request.to_le_bytes());
+    head[10] = header.present as u8;
+    head[12..16].copy_from_slice(&header.home.to_le_bytes());
+    head[16..24].copy_from_slice(&header.id.to_le_bytes());
+    head[24..28].copy_from_slice(&header.piece.to_le_bytes());
+    head[28..32].copy_from_slice(&header.pieces.to_le_bytes());
+    head[32..40].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
+    let mut hasher = Xxh3::with_seed(SEED_REPAIR);
+    hasher.update(&head);
+    hasher.update(bytes);
+    hasher.digest128()
+}
+
+/// What a piece of a packed object claims to be; input of [`repair_piece`].
+#[derive(Clone, Copy, Debug)]
+pub struct RepairHeader {
+    /// Batch of the RECOVER's turn.
+    pub batch: u64,
+    /// Index of the RECOVER in its batch.
+    pub request: u16,
+    /// Region of the object.
+    pub home: u32,
+    /// Bits of the object's id.
+    pub id: u64,
+    /// This piece, from 0.
+    pub piece: u32,
+    /// Pieces in all, at least 1.
+    pub pieces: u32,
+    /// Whether the object exists at all.
+    pub present: bool,
+}
+
+pub(crate) fn pair_bytes(pair: &Pair) -> [u8; PAIR_BYTES] {
+    let mut bytes = [0u8; PAIR_BYTES];
+    bytes[..4].copy_from_slice(&pair.home.to_le_bytes());
+    bytes[4..12].copy_from_slice(&pair.id.to_bits().to_le_bytes());
+    bytes[12..].copy_from_slice(&pair.sum.to_le_bytes());
+    bytes
+}
+
+fn tail_bytes(reply_bytes: u64, reply_digest: u128) -> [u8; TAIL_BYTES] {
+    let mut bytes = [0u8; TAIL_BYTES];
+    bytes[..8].copy_from_slice(&reply_bytes.to_le_bytes());
+    bytes[8..].copy_from_slice(&reply_digest.to_le_bytes());
+    bytes
+}

@@ -1,0 +1,215 @@
+//! What happens to a voter: its own replica's results, its peers' messages, and the passing of time.
+
+use bytes::Bytes;
+use object::{Home, ObjectId, Pair};
+use smallvec::SmallVec;
+
+use crate::config::Replica;
+use crate::digest;
+use crate::message::Message;
+use crate::repair::Recover;
+
+/// Which request of which batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Place {
+    /// Index of the batch in the order; dense.
+    pub batch: u64,
+    /// Index of the request in its batch.
+    pub request: u16,
+}
+
+impl Place {
+    /// The `request`-th of `batch`.
+    pub const fn new(batch: u64, request: u16) -> Self {
+        Place { batch, request }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.batch, self.request)
+    }
+}
+
+/// A state delta, sorted by (home, id).
+pub type Pairs = SmallVec<[Pair; 4]>;
+
+/// Everything that can happen to a voter.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// This replica executed a batch. Batches may finish out of order (a turn may wait for a repair).
+    Executed {
+        /// Index of the batch.
+        batch: u64,
+        /// One result per request, in order.
+        requests: Vec<RequestResult>,
+    },
+    /// A message from a peer arrived; the link has already checked its frame.
+    Message {
+        /// The peer, as the link knows it; never taken from the message.
+        from: Replica,
+        /// What it says.
+        message: Message,
+    },
+    /// Bytes from a peer were not a message ([`Message::decode`] failed) or their frame was corrupt.
+    Garbled {
+        /// The peer.
+        from: Replica,
+    },
+    /// A peer is gone (process, host or link). Nobody waits for it until it is back.
+    PeerDown(Replica),
+    /// A peer is back with the state it had.
+    PeerUp(Replica),
+    /// A peer was rebuilt by state transfer and continues at `first_batch`: what was known wrong there is gone.
+    PeerReplaced {
+        /// The peer.
+        replica: Replica,
+        /// First batch it will vote on.
+        first_batch: u64,
+    },
+    /// The RECOVER at `turn` has its turn: all earlier requests on its footprint are done, and no later one has begun.
+    RecoverTurn {
+        /// Place of the RECOVER in the order.
+        turn: Place,
+        /// Time stamp of its batch, in microseconds: ordered time, the same at every replica.
+        time_us: u64,
+        /// What is to be repaired, and where.
+        recover: Recover,
+        /// At replicas other than the faulty one, every listed object and region in any order. At the faulty one
+        /// empty; its worker keeps the turn until [`Command::Install`](crate::Command::Install) is done.
+        packed: Vec<Packed>,
+    },
+    /// Answer to [`Command::RecheckObjects`](crate::Command::RecheckObjects).
+    Rechecked {
+        /// The request.
+        place: Place,
+        /// Those of its objects whose checksum does not match their members.
+        corrupt: Vec<(Home, ObjectId)>,
+    },
+    /// Answer to [`Command::Reexecute`](crate::Command::Reexecute).
+    Reexecuted {
+        /// The request.
+        place: Place,
+        /// What came of it.
+        outcome: Reexecution,
+    },
+    /// Time passed. Any rate between 1 ms and 100 ms will do.
+    Tick,
+}
+
+/// What came of running a request again on the before-images of what it touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reexecution {
+    /// It ran; this is its digest now.
+    Digest(u128),
+    /// No before-images were kept, or the request cannot be run twice.
+    Unsupported,
+}
+
+/// What one request did at this replica.
+#[derive(Clone, Debug)]
+pub struct RequestResult {
+    /// What it touched, sorted by (home, id).
+    pub pairs: Pairs,
+    /// What it answers. Kept by the voter until nobody can need it; the caller must not keep another way out.
+    pub reply: Bytes,
+    /// [`digest::reply`] of the reply, computed where the reply was made.
+    pub reply_digest: u128,
+    /// [`digest::request`] of all of it.
+    pub digest: u128,
+    /// Set when the request was abandoned here; the other members then mean nothing.
+    pub failure: Option<Failure>,
+    /// Whether this replica owes the client the reply.
+    pub mine: bool,
+    /// What the service calls this kind of request, for evidence only: equal requests at different replicas differing
+    /// again and again are a bug, not a bit flip.
+    pub kind: u16,
+}
+
+impl RequestResult {
+    /// The result of a request that ran; computes both digests (on the worker's thread).
+    pub fn new(mut pairs: Pairs, reply: Bytes, mine: bool, kind: u16) -> Self {
+        if !pairs.is_sorted() {
+            pairs.sort_unstable();
+        }
+        let reply_digest = digest::reply(&reply);
+        let digest = digest::request(&pairs, reply.len() as u64, reply_digest);
+        RequestResult { pairs, reply, reply_digest, digest, failure: None, mine, kind }
+    }
+
+    /// A request that this replica could not carry out and has undone.
+    pub fn abandoned(failure: Failure, mine: bool, kind: u16) -> Self {
+        let (pairs, reply) = (Pairs::new(), Bytes::new());
+        RequestResult { pairs, reply, reply_digest: 0, digest: 0, failure: Some(failure), mine, kind }
+    }
+
+    /// The digest as its stored parts give it, to find out whether the stored digest is the corrupted one.
+    pub(crate) fn recomputed(&self) -> u128 {
+        digest::request(&self.pairs, self.reply.len() as u64, self.reply_digest)
+    }
+
+    /// Bytes this result keeps alive.
+    pub(crate) fn bytes(&self) -> usize {
+        let spilled = if self.pairs.spilled() { self.pairs.capacity() * size_of::<Pair>() } else { 0 };
+        size_of::<RequestResult>() + spilled + self.reply.len()
+    }
+}
+
+/// Why a replica blames itself for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// An object's checksum did not match its members when the request entered it: passive corruption.
+    Check {
+        /// Region of the object.
+        home: Home,
+        /// The object.
+        id: ObjectId,
+    },
+    /// A reference led to no object where the structure says there is one.
+    Missing {
+        /// Region that should hold the object.
+        home: Home,
+        /// The object.
+        id: ObjectId,
+    },
+    /// The service's code panicked here.
+    Panic,
+    /// The ordered bytes of the request did not match their checksum any more.
+    Request,
+    /// The watchdog of the turn fired.
+    Hang,
+    /// The replica does not get its own result again: its stored result or its re-execution differs.
+    Unreproducible,
+}
+
+impl Failure {
+    /// The object the failure itself names, if any.
+    pub fn object(&self) -> Option<(Home, ObjectId)> {
+        match *self {
+            Failure::Check { home, id } | Failure::Missing { home, id } => Some((home, id)),
+            Failure::Panic | Failure::Request | Failure::Hang | Failure::Unreproducible => None,
+        }
+    }
+}
+
+/// One object, or one whole region, as bytes; or the fact that it does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packed {
+    /// Region.
+    pub home: Home,
+    /// The object, or [`ObjectId::NONE`] for the whole region.
+    pub id: ObjectId,
+    /// Its content.
+    pub content: Content,
+}
+
+/// The content of a [`Packed`] object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// It exists; these bytes replace it.
+    Present(Bytes),
+    /// It does not exist; the faulty replica drops it if it has one.
+    Absent,
+    /// It failed its own check while it was packed. Never sent: this replica has no say about the object.
+    Damaged,
+}

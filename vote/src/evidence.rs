@@ -1,0 +1,187 @@
+//! Why we believe that a replica was wrong: the record that keeps repair from hiding a bug.
+
+use object::{Home, ObjectId};
+
+use crate::config::Replica;
+use crate::event::Failure;
+
+/// One disagreement, decided. Plain members: the pipeline adds core, wall-clock time and member-level difference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evidence {
+    /// The replica that was wrong, or that is accused by [`Class::Nondeterminism`].
+    pub replica: Replica,
+    /// The batch.
+    pub batch: u64,
+    /// The request, if the disagreement is about one.
+    pub request: Option<u16>,
+    /// Kind of the request as the service calls it.
+    pub kind: u16,
+    /// Where the error sat when it was caught.
+    pub stage: FaultStage,
+    /// What it looks like.
+    pub class: Class,
+    /// What the replica itself reported, if it did.
+    pub failure: Option<Failure>,
+    /// Objects that differ, at most [`Evidence::MAX_OBJECTS`].
+    pub wrong: Vec<WrongObject>,
+    /// How many objects differ in all.
+    pub wrong_total: u32,
+    /// The number of this disagreement at the reporting replica, from 1.
+    pub number: u64,
+}
+
+impl Evidence {
+    /// Objects listed in one record.
+    pub const MAX_OBJECTS: usize = 64;
+
+    /// What was wrong, in words: an object, `digest/vote`, `reply` or `message`.
+    pub fn subject(&self) -> String {
+        match (self.stage, self.wrong.first()) {
+            (FaultStage::Digest, _) => "digest/vote".to_string(),
+            (FaultStage::Message, None) => "message".to_string(),
+            (_, Some(first)) => format!("object {}:{}", first.home, first.id),
+            (FaultStage::Reply, None) => "reply".to_string(),
+            (_, None) => "request".to_string(),
+        }
+    }
+}
+
+/// An object two sides disagree about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrongObject {
+    /// Its region.
+    pub home: Home,
+    /// The object.
+    pub id: ObjectId,
+    /// Checksum at the wrong replica; `None` when it did not touch the object, or reported no pairs.
+    pub theirs: Option<u64>,
+    /// Checksum at the majority; `None` when the majority did not touch the object.
+    pub majority: Option<u64>,
+}
+
+/// Where an error sat when it was caught.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FaultStage {
+    /// In an object at rest: its own check failed.
+    Passive,
+    /// In what a request did: its pairs differ.
+    InRequest,
+    /// In the reply only.
+    Reply,
+    /// In a digest or vote; the results are equal.
+    Digest,
+    /// In a message between replicas.
+    Message,
+}
+
+/// What a disagreement looks like. The rule is [`Classifier::classify`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// One replica differs once: a bit flip, a broken core, a corrupted message.
+    HardwareLike,
+    /// All differ and stand by their results, or the same kind of request differs at one replica after the other.
+    Nondeterminism,
+    /// f+1 replicas abandon the same request, or the same kind panics at one replica after the other.
+    SoftwareBug,
+}
+
+/// Remembers recent disagreements, because one record alone cannot tell a flip from a bug.
+#[derive(Clone, Debug, Default)]
+pub struct Classifier {
+    recent: std::collections::VecDeque<(u16, Replica, bool)>,
+}
+
+/// What is known about a disagreement when it is classified.
+#[derive(Clone, Copy, Debug)]
+pub struct Finding {
+    /// The wrong replica.
+    pub replica: Replica,
+    /// Kind of the request.
+    pub kind: u16,
+    /// Where the error sat.
+    pub stage: FaultStage,
+    /// Whether the service's code panicked there.
+    pub panicked: bool,
+    /// Whether f+1 replicas or more abandoned the request.
+    pub abandoned_by_quorum: bool,
+    /// Whether every live replica stands by a different result.
+    pub everybody_stands: bool,
+}
+
+impl Classifier {
+    /// Disagreements that are looked back on.
+    pub const MEMORY: usize = 64;
+    /// Disagreements of one kind, at two replicas or more, from which on they are not called hardware-like.
+    pub const REPEATED: usize = 4;
+
+    /// The rule, in this order:
+    /// 1. f+1 abandoned the request: software bug (whatever was corrupt was corrupt everywhere);
+    /// 2. everybody stands by a different result: nondeterminism;
+    /// 3. the last [`Self::MEMORY`] disagreements hold [`Self::REPEATED`] or more about results of this kind of
+    ///    request, at two replicas or more: a software bug if they were panics, nondeterminism otherwise (flips do not
+    ///    pick a kind of request);
+    /// 4. otherwise hardware-like. Corrupt messages, digests and objects at rest are always of this class.
+    pub fn classify(&mut self, finding: &Finding) -> Class {
+        if finding.abandoned_by_quorum {
+            return Class::SoftwareBug;
+        }
+        if finding.everybody_stands {
+            return Class::Nondeterminism;
+        }
+        if !matches!(finding.stage, FaultStage::InRequest | FaultStage::Reply) {
+            return Class::HardwareLike;
+        }
+        if self.recent.len() == Self::MEMORY {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((finding.kind, finding.replica, finding.panicked));
+        let same = || {
+            self.recent
+                .iter()
+                .filter(|(kind, _, panicked)| (*kind, *panicked) == (finding.kind, finding.panicked))
+        };
+        let others = same().any(|(_, replica, _)| *replica != finding.replica);
+        match (same().count() >= Self::REPEATED && others, finding.panicked) {
+            (true, true) => Class::SoftwareBug,
+            (true, false) => Class::Nondeterminism,
+            (false, _) => Class::HardwareLike,
+        }
+    }
+}
+
+/// Running totals of one voter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Batches this replica executed and voted on.
+    pub batches: u64,
+    /// Batches on which at least two replicas' digests differed.
+    pub mismatched_batches: u64,
+    /// Requests on which at least two replicas' digests differed.
+    pub disputed_requests: u64,
+    /// Replies let go.
+    pub replies_released: u64,
+    /// Replies replaced by a peer's bytes.
+    pub replies_repaired: u64,
+    /// Replies that could not leave at all.
+    pub replies_dropped: u64,
+    /// Requests held for want of a majority.
+    pub requests_held: u64,
+    /// Batches closed by the window's bounds before everybody had voted.
+    pub batches_closed_early: u64,
+    /// Evidence records about each replica.
+    pub blamed: [u64; crate::limits::MAX_REPLICAS],
+    /// Evidence records that say `digest/vote`: results were equal, the checker itself was hit.
+    pub digest_faults: u64,
+    /// Corrupt or senseless messages received.
+    pub bad_messages: u64,
+    /// RECOVERs proposed by this replica.
+    pub recovers_proposed: u64,
+    /// RECOVERs that had their turn.
+    pub recovers_done: u64,
+    /// Objects and regions installed at this replica.
+    pub objects_installed: u64,
+    /// CHECK messages sent.
+    pub checks_sent: u64,
+    /// Messages asked for again.
+    pub asks_sent: u64,
+}

@@ -1,0 +1,93 @@
+//! Every bound of this room in one place, so that no peer and no fault can make it grow or wait without end.
+
+/// Replicas a group may have (2f+1 with f <= 3).
+pub const MAX_REPLICAS: usize = 7;
+/// Requests one batch may hold. The ordering room sends at most 128; the codec allows some headroom.
+pub const MAX_REQUESTS_PER_BATCH: usize = 1024;
+
+/// Batches whose votes are kept open at the same time. A replica this far behind is compared by the ring only.
+pub const WINDOW_BATCHES: u64 = 8192;
+/// Bytes of pairs and replies the open batches may hold, own and peers'; the oldest batch is closed when exceeded.
+pub const WINDOW_BYTES: usize = 256 << 20;
+/// Finished batches that keep their replies and pairs all the same: a peer may still find its stored copy corrupt.
+pub const KEEP_FINISHED_BATCHES: u64 = 32;
+/// Bytes such finished batches may hold.
+pub const KEEP_FINISHED_BYTES: usize = 8 << 20;
+/// How long a batch with a mismatch stays answerable after it has been decided, in microseconds.
+pub const LINGER_US: u64 = 10_000_000;
+/// Batch digests remembered after their batches are gone (16 bytes each), for a replica that was paused.
+pub const RING_BATCHES: usize = 65_536;
+
+/// Batch digests in one CHECK message.
+pub const MAX_DIGESTS_PER_CHECK: usize = 1024;
+/// Pairs in one PAIRS message (20 bytes each); longer deltas are sent in several.
+pub const MAX_PAIRS_PER_MESSAGE: usize = 4096;
+/// Pairs of one request that are compared one by one; a request that touched more is repaired by whole regions.
+pub const MAX_PAIRS_PER_REQUEST: usize = 65_536;
+/// Bytes of a reply or of a packed object in one message.
+pub const MAX_PIECE_BYTES: usize = 256 << 10;
+/// Bytes of the longest reply that is fetched from a peer.
+pub const MAX_REPLY_BYTES: usize = 64 << 20;
+
+/// Objects one RECOVER lists. What does not fit goes into the next one.
+pub const MAX_OBJECTS_PER_RECOVER: usize = 1024;
+/// Whole regions one RECOVER lists.
+pub const MAX_REGIONS_PER_RECOVER: usize = 64;
+/// Wrong objects of one peer beyond which single objects are given up for their whole regions.
+pub const MAX_WRONG_OBJECTS: usize = 16_384;
+/// Pieces of one packed object or region: 65,536 times 256 KiB are 16 GiB.
+pub const MAX_PIECES: u32 = 65_536;
+/// Bytes a healthy replica sends at a RECOVER without being asked; the rest is pulled.
+pub const REPAIR_PUSH_BYTES: usize = 1 << 20;
+/// Pieces the faulty replica asks for at a time.
+pub const REPAIR_PULL_PIECES: usize = 8;
+/// RECOVERs whose packed objects a healthy replica keeps for a faulty one that asks again.
+pub const SERVED_TURNS: usize = 16;
+/// REPAIR messages that may wait for a turn this replica has not reached yet.
+pub const EARLY_REPAIRS: usize = 4096;
+/// Bytes of such early messages.
+pub const EARLY_REPAIR_BYTES: usize = 8 << 20;
+
+/// Repairs of one home of one replica in a row after which the whole region is repaired.
+pub const REPAIRS_BEFORE_REGION: u32 = 3;
+/// Turns between two repairs of one home that still count as "in a row", in batches.
+pub const IN_A_ROW_BATCHES: u64 = 4096;
+/// Repairs of one replica within [`REPAIR_RATE_US`] after which it is replaced as a whole.
+pub const REPAIRS_BEFORE_REPLACE: usize = 64;
+/// The interval of the repair rate, in microseconds of ordered time.
+pub const REPAIR_RATE_US: u64 = 10_000_000;
+
+/// After this long without an expected message it is asked for, in microseconds.
+pub const ASK_AFTER_US: u64 = 50_000;
+/// Asks sent at one tick.
+pub const ASKS_PER_TICK: usize = 64;
+/// Open batches looked at in one tick.
+pub const BATCHES_PER_TICK: usize = 1024;
+/// A VALID replica that is not the lowest-numbered one proposes a RECOVER after this long, per rank.
+pub const PROPOSE_AFTER_US: u64 = 200_000;
+/// A proposed RECOVER that has not reached its turn is proposed again after this long.
+pub const PROPOSE_AGAIN_US: u64 = 1_000_000;
+/// A reply that no peer could deliver for this long is given up.
+pub const FETCH_GIVE_UP_US: u64 = 3_000_000;
+/// A RECOVER whose objects did not arrive for this long makes the faulty replica ask to be replaced.
+pub const REPAIR_GIVE_UP_US: u64 = 10_000_000;
+
+// Relations between the bounds.
+const _: () = assert!(MAX_REPLICAS % 2 == 1 && MAX_REPLICAS <= 8, "a replica set is a mask of 8 bits");
+const _: () = assert!(MAX_REQUESTS_PER_BATCH <= u16::MAX as usize, "a request's index is 16 bits");
+const _: () = assert!(KEEP_FINISHED_BATCHES < WINDOW_BATCHES, "finished batches must not fill the window");
+const _: () = assert!(KEEP_FINISHED_BYTES < WINDOW_BYTES);
+const _: () =
+    assert!(RING_BATCHES as u64 >= WINDOW_BATCHES, "whoever leaves the window is still in the ring");
+const _: () = assert!(RING_BATCHES.is_power_of_two(), "the ring is indexed by a mask");
+const _: () = assert!(MAX_PAIRS_PER_MESSAGE * 20 <= MAX_PIECE_BYTES, "no message is larger than a piece");
+const _: () = assert!(MAX_REQUESTS_PER_BATCH * 17 <= MAX_PIECE_BYTES);
+const _: () = assert!(MAX_DIGESTS_PER_CHECK * 16 <= MAX_PIECE_BYTES);
+const _: () = assert!(MAX_OBJECTS_PER_RECOVER * 12 <= MAX_PIECE_BYTES, "a RECOVER fits one ordered request");
+const _: () = assert!(MAX_REPLY_BYTES <= u32::MAX as usize, "offsets in a reply are 32 bits");
+const _: () = assert!(REPAIR_PUSH_BYTES >= MAX_PIECE_BYTES, "an object of one piece needs no further round");
+const _: () = assert!(EARLY_REPAIR_BYTES >= REPAIR_PUSH_BYTES, "what is pushed can also wait");
+const _: () = assert!(ASK_AFTER_US < FETCH_GIVE_UP_US && FETCH_GIVE_UP_US < REPAIR_GIVE_UP_US);
+const _: () = assert!(PROPOSE_AFTER_US < PROPOSE_AGAIN_US && PROPOSE_AGAIN_US < REPAIR_GIVE_UP_US);
+const _: () =
+    assert!(REPAIRS_BEFORE_REGION as usize <= REPAIRS_BEFORE_REPLACE, "a region is tried before a replica");

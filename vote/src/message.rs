@@ -1,0 +1,396 @@
+//! What voters say to each other, and its form on the wire. The decoder is total: peers' bytes are never trusted.
+
+use bytes::Bytes;
+use object::{Home, ObjectId, Pair};
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use crate::event::{Failure, Pairs, Place};
+use crate::limits::*;
+use crate::wire::{Reader, Writer};
+
+/// A message between voters. Every one may be lost, doubled, delayed or overtaken; none has to be ordered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// CHECK: digests of consecutive batches (EDCC'16 Table II; ours carries one digest instead of all pairs).
+    Check {
+        /// Index of the first batch.
+        first: u64,
+        /// Its digest and those of the following ones; never empty.
+        digests: SmallVec<[u128; 2]>,
+    },
+    /// Digests of the requests of a batch whose digests differ.
+    Digests {
+        /// The batch.
+        batch: u64,
+        /// One per request; `None` for an abandoned one.
+        digests: Vec<Option<u128>>,
+    },
+    /// State delta of one request whose digests differ, or a part of it.
+    Pairs {
+        /// The request.
+        place: Place,
+        /// Length of the reply in bytes.
+        reply_bytes: u64,
+        /// Digest of the reply.
+        reply_digest: u128,
+        /// Pairs in all parts together.
+        total: u32,
+        /// Index of the first pair in this part.
+        first: u32,
+        /// The pairs of this part.
+        pairs: Pairs,
+    },
+    /// A replica blames itself for a request.
+    SelfBlame {
+        /// The request.
+        place: Place,
+        /// Why.
+        failure: Failure,
+    },
+    /// No majority was found, and this replica examined itself and stands by its result.
+    Stand {
+        /// The request.
+        place: Place,
+    },
+    /// A message was lost or is needed again.
+    Ask(Ask),
+    /// The details asked for are gone; the batch digest was this, if it is still known.
+    Gone {
+        /// The batch.
+        batch: u64,
+        /// Its digest at the sender.
+        digest: Option<u128>,
+    },
+    /// A part of a reply's bytes.
+    Reply {
+        /// The request.
+        place: Place,
+        /// Length of the whole reply in bytes.
+        total: u32,
+        /// Where this part begins.
+        offset: u32,
+        /// The part.
+        bytes: Bytes,
+    },
+    /// REPAIR: one piece of one packed object, or only its digest (EDCC'16 Table III).
+    Repair(Repair),
+    /// The faulty replica has installed everything: packed objects need no longer be kept.
+    Repaired {
+        /// Place of the RECOVER.
+        turn: Place,
+    },
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// Batch digests.
+    Checks {
+        /// First batch.
+        first: u64,
+        /// How many, at most [`MAX_DIGESTS_PER_CHECK`].
+        count: u16,
+    },
+    /// Request digests of a batch.
+    Digests {
+        /// The batch.
+        batch: u64,
+    },
+    /// Pairs of a request from one on.
+    Pairs {
+        /// The request.
+        place: Place,
+        /// Index of the first pair wanted.
+        first: u32,
+    },
+    /// A reply's bytes from an offset on.
+    Reply {
+        /// The request.
+        place: Place,
+        /// First byte wanted.
+        offset: u32,
+    },
+    /// A piece of a packed object, with its bytes.
+    Repair {
+        /// Place of the RECOVER.
+        turn: Place,
+        /// Region.
+        home: Home,
+        /// The object, or [`ObjectId::NONE`].
+        id: ObjectId,
+        /// The piece.
+        piece: u32,
+    },
+}
+
+/// One piece of one packed object. It is named by the place of its RECOVER, never by the RECOVER's id: the same
+/// RECOVER ordered twice packs two different states.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repair {
+    /// Place of the RECOVER.
+    pub turn: Place,
+    /// Region.
+    pub home: Home,
+    /// The object, or [`ObjectId::NONE`] for the region.
+    pub id: ObjectId,
+    /// Whether it exists.
+    pub present: bool,
+    /// This piece.
+    pub piece: u32,
+    /// Pieces in all, at least 1.
+    pub pieces: u32,
+    /// [`digest::repair_piece`](crate::digest::repair_piece) of all of it.
+    pub digest: u128,
+    /// The bytes; `None` when this sender only votes.
+    pub bytes: Option<Bytes>,
+}
+
+/// Bytes from a peer that are no message; the peer, or the link, misbehaved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Malformed {
+    /// The bytes end too early or too late.
+    #[error("length does not match the content")]
+    Length,
+    /// A kind or tag that does not exist.
+    #[error("unknown kind {0}")]
+    Kind(u8),
+    /// A count or size beyond its bound.
+    #[error("a count or size is beyond its bound")]
+    Bound,
+}
+
+const CHECK: u8 = 1;
+const DIGESTS: u8 = 2;
+const PAIRS: u8 = 3;
+const SELF_BLAME: u8 = 4;
+const STAND: u8 = 5;
+const ASK: u8 = 6;
+const GONE: u8 = 7;
+const REPLY: u8 = 8;
+const REPAIR: u8 = 9;
+const REPAIRED: u8 = 10;
+
+impl Message {
+    /// Appends the wire form. A CHECK of one batch takes 27 bytes, each further batch 16.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut w = Writer(out);
+        match self {
+            Message::Check { first, digests } => {
+                w.u8(CHECK).u64(*first).u16(digests.len() as u16);
+                for digest in &digests {
+                    w.u128(*digest);
+                }
+            }
+            Message::Digests { batch, digests } => {
+                w.u8(DIGESTS).u64(*batch).u16(digests.len() as u16);
+                for digest in digests {
+                    w.u8(digest.is_some() as u8).u128(digest.unwrap_or(0));
+                }
+            }
+            Message::Pairs { place, reply_bytes, reply_digest, total, first, pairs } => {
+                w.u8(PAIRS).place(*place).u64(*reply_bytes).u128(*reply_digest).u32(*total).u32(*first);
+                w.u16(pairs.len() as u16);
+                for pair in &pairs {
+                    w.bytes(&crate::digest::pair_bytes(pair));
+                }
+            }
+            Message::SelfBlame { place, failure } => {
+                w.u8(SELF_BLAME).place(*place);
+                encode_failure(&mut w, failure);
+            }
+            Message::Stand { place } => {
+                w.u8(STAND).place(*place);
+            }
+            Message::Ask(ask) => encode_ask(&mut w, ask),
+            Message::Gone { batch, digest } => {
+                w.u8(GONE).u64(*batch).u8(digest.is_some() as u8).u128(digest.unwrap_or(0));
+            }
+            Message::Reply { place, total, offset, bytes } => {
+                w.u8(REPLY).place(*place).u32(*total).u32(*offset).bytes(bytes);
+            }
+            Message::Repair(repair) => encode_repair(&mut w, repair),
+            Message::Repaired { turn } => {
+                w.u8(REPAIRED).place(*turn);
+            }
+        }
+    }
+
+    /// Reads one whole message; large contents stay slices of `frame`.
+    ///
+    /// # Errors
+    /// [`Malformed`] for anything that [`Message::encode`] does not write within this room's limits.
+    pub fn decode(frame: &Bytes) -> Result<Message, Malformed> {
+        let mut r = Reader::new(frame);
+        let message = match r.u8()? {
+            CHECK => decode_check(&mut r)?,
+            DIGESTS => decode_digests(&mut r)?,
+            PAIRS => decode_pairs(&mut r)?,
+            SELF_BLAME => Message::SelfBlame { place: r.place()?, failure: decode_failure(&mut r)? },
+            STAND => Message::Stand { place: r.place()? },
+            ASK => Message::Ask(decode_ask(&mut r)?),
+            GONE => Message::Gone { batch: r.u64()?, digest: decode_optional(&mut r)? },
+            REPLY => decode_reply(&mut r)?,
+            REPAIR => Message::Repair(decode_repair(&mut r)?),
+            REPAIRED => Message::Repaired { turn: r.place()? },
+            other => return Err(Malformed::Kind(other)),
+        };
+        r.finish()?;
+        Ok(message)
+    }
+}
+
+fn decode_check(r: &mut Reader<'_>) -> Result<Message, Malformed> {
+    let first = r.u64()?;
+    let count = r.count(MAX_DIGESTS_PER_CHECK, 16)?;
+    if count == 0 || first.checked_add(count as u64).is_none() {
+        return Err(Malformed::Bound);
+    }
+    let mut digests = SmallVec::with_capacity(count);
+    for _ in 0..count {
+        digests.push(r.u128()?);
+    }
+    Ok(Message::Check { first, digests })
+}
+
+fn decode_digests(r: &mut Reader<'_>) -> Result<Message, Malformed> {
+    let batch = r.u64()?;
+    let count = r.count(MAX_REQUESTS_PER_BATCH, 17)?;
+    let mut digests = Vec::with_capacity(count);
+    for _ in 0..count {
+        digests.push(decode_optional(r)?);
+    }
+    Ok(Message::Digests { batch, digests })
+}
+
+fn decode_pairs(r: &mut Reader<'_>) -> Result<Message, Malformed> {
+    let (place, reply_bytes, reply_digest) = (r.place()?, r.u64()?, r.u128()?);
+    let (total, first) = (r.u32()?, r.u32()?);
+    let count = r.count(MAX_PAIRS_PER_MESSAGE, crate::digest::PAIR_BYTES)?;
+    let end = first.checked_add(count as u32).ok_or(Malformed::Bound)?;
+    if end > total || total as usize > MAX_PAIRS_PER_REQUEST || (count == 0 && total != 0) {
+        return Err(Malformed::Bound);
+    }
+    let mut pairs = Pairs::with_capacity(count);
+    for _ in 0..count {
+        pairs.push(Pair { home: r.u32()?, id: ObjectId::from_bits(r.u64()?), sum: r.u64()? });
+    }
+    Ok(Message::Pairs { place, reply_bytes, reply_digest, total, first, pairs })
+}
+
+fn decode_reply(r: &mut Reader<'_>) -> Result<Message, Malformed> {
+    let (place, total, offset) = (r.place()?, r.u32()?, r.u32()?);
+    let bytes = r.rest();
+    let end = (offset as u64) + bytes.len() as u64;
+    if bytes.len() > MAX_PIECE_BYTES || total as usize > MAX_REPLY_BYTES || end > total as u64 {
+        return Err(Malformed::Bound);
+    }
+    Ok(Message::Reply { place, total, offset, bytes })
+}
+
+fn decode_optional(r: &mut Reader<'_>) -> Result<Option<u128>, Malformed> {
+    let present = r.flag()?;
+    let digest = r.u128()?;
+    match (present, digest) {
+        (false, 0) => Ok(None),
+        (false, _) => Err(Malformed::Bound),
+        (true, _) => Ok(Some(digest)),
+    }
+}
+
+fn encode_ask(w: &mut Writer<'_>, ask: &Ask) {
+    w.u8(ASK);
+    match *ask {
+        Ask::Checks { first, count } => {
+            w.u8(0).u64(first).u16(count);
+        }
+        Ask::Digests { batch } => {
+            w.u8(1).u64(batch);
+        }
+        Ask::Pairs { place, first } => {
+            w.u8(2).place(place).u32(first);
+        }
+        Ask::Reply { place, offset } => {
+            w.u8(3).place(place).u32(offset);
+        }
+        Ask::Repair { turn, home, id, piece } => {
+            w.u8(4).place(turn).u32(home).u64(id.to_bits()).u32(piece);
+        }
+    }
+}
+
+fn decode_ask(r: &mut Reader<'_>) -> Result<Ask, Malformed> {
+    Ok(match r.u8()? {
+        0 => {
+            let (first, count) = (r.u64()?, r.u16()?);
+            let fits = first.checked_add(count as u64).is_some();
+            if count as usize > MAX_DIGESTS_PER_CHECK || !fits {
+                return Err(Malformed::Bound);
+            }
+            Ask::Checks { first, count }
+        }
+        1 => Ask::Digests { batch: r.u64()? },
+        2 => Ask::Pairs { place: r.place()?, first: r.u32()? },
+        3 => Ask::Reply { place: r.place()?, offset: r.u32()? },
+        4 => {
+            let (turn, home, id) = (r.place()?, r.u32()?, ObjectId::from_bits(r.u64()?));
+            Ask::Repair { turn, home, id, piece: r.u32()? }
+        }
+        other => return Err(Malformed::Kind(other)),
+    })
+}
+
+fn encode_repair(w: &mut Writer<'_>, repair: &Repair) {
+    w.u8(REPAIR).place(repair.turn).u32(repair.home).u64(repair.id.to_bits());
+    w.u8(repair.present as u8).u32(repair.piece).u32(repair.pieces).u128(repair.digest);
+    w.u8(repair.bytes.is_some() as u8);
+    if let Some(bytes) = &repair.bytes {
+        w.bytes(bytes);
+    }
+}
+
+fn decode_repair(r: &mut Reader<'_>) -> Result<Repair, Malformed> {
+    let (turn, home, id) = (r.place()?, r.u32()?, ObjectId::from_bits(r.u64()?));
+    let (present, piece, pieces, digest) = (r.flag()?, r.u32()?, r.u32()?, r.u128()?);
+    let bytes = if r.flag()? { Some(r.rest()) } else { None };
+    let length = bytes.as_ref().map_or(0, Bytes::len);
+    if piece >= pieces || pieces > MAX_PIECES || length > MAX_PIECE_BYTES || (!present && pieces != 1) {
+        return Err(Malformed::Bound);
+    }
+    Ok(Repair { turn, home, id, present, piece, pieces, digest, bytes })
+}
+
+pub(crate) fn encode_failure(w: &mut Writer<'_>, failure: &Failure) {
+    match *failure {
+        Failure::Check { home, id } => {
+            w.u8(0).u32(home).u64(id.to_bits());
+        }
+        Failure::Missing { home, id } => {
+            w.u8(1).u32(home).u64(id.to_bits());
+        }
+        Failure::Panic => {
+            w.u8(2);
+        }
+        Failure::Request => {
+            w.u8(3);
+        }
+        Failure::Hang => {
+            w.u8(4);
+        }
+        Failure::Unreproducible => {
+            w.u8(5);
+        }
+    }
+}
+
+pub(crate) fn decode_failure(r: &mut Reader<'_>) -> Result<Failure, Malformed> {
+    Ok(match r.u8()? {
+        0 => Failure::Check { home: r.u32()?, id: ObjectId::from_bits(r.u64()?) },
+        1 => Failure::Missing { home: r.u32()?, id: ObjectId::from_bits(r.u64()?) },
+        2 => Failure::Panic,
+        3 => Failure::Request,
+        4 => Failure::Hang,
+        5 => Failure::Unreproducible,
+        other => return Err(Malformed::Kind(other)),
+    })
+}

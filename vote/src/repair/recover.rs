@@ -1,0 +1,96 @@
+//! RECOVER: the ordered request that lists the wrong objects of one faulty replica (EDCC'16 section IV-C).
+
+use bytes::Bytes;
+use object::{Home, ObjectId};
+
+use crate::config::Replica;
+use crate::event::Place;
+use crate::limits::{MAX_OBJECTS_PER_RECOVER, MAX_REGIONS_PER_RECOVER, MAX_REPLICAS};
+use crate::message::Malformed;
+use crate::wire::{Reader, Writer};
+
+/// Repairs these objects of this replica. It takes a position in the order; its footprint is [`Recover::homes`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recover {
+    /// Names the proposal: equal proposals by one replica have equal ids.
+    pub id: u64,
+    /// Who proposed it.
+    pub proposer: Replica,
+    /// Whose objects are wrong.
+    pub faulty: Replica,
+    /// A request that showed it.
+    pub cause: Place,
+    /// The objects, sorted, at most [`MAX_OBJECTS_PER_RECOVER`], none in a listed region.
+    pub objects: Vec<(Home, ObjectId)>,
+    /// Regions that are repaired as a whole, sorted, at most [`MAX_REGIONS_PER_RECOVER`].
+    pub regions: Vec<Home>,
+}
+
+impl Recover {
+    /// The locks this request needs, sorted, each once.
+    pub fn homes(&self) -> Vec<Home> {
+        let mut homes: Vec<Home> =
+            self.objects.iter().map(|(home, _)| *home).chain(self.regions.iter().copied()).collect();
+        homes.sort_unstable();
+        homes.dedup();
+        homes
+    }
+
+    /// Objects and regions together: what REPAIR has to deliver. A region stands as [`ObjectId::NONE`].
+    pub fn targets(&self) -> impl Iterator<Item = (Home, ObjectId)> {
+        self.objects.iter().copied().chain(self.regions.iter().map(|home| (*home, ObjectId::NONE)))
+    }
+
+    /// Appends the wire form.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut w = Writer(out);
+        w.u64(self.id).u8(self.proposer).u8(self.faulty).place(self.cause);
+        w.u16(self.objects.len() as u16).u16(self.regions.len() as u16);
+        for (home, id) in &self.objects {
+            w.u32(*home).u64(id.to_bits());
+        }
+        for home in &self.regions {
+            w.u32(*home);
+        }
+    }
+
+    /// Reads one whole RECOVER.
+    ///
+    /// # Errors
+    /// [`Malformed`] for anything that [`Recover::encode`] does not write within this room's limits. Homes are not
+    /// checked against the service's number of regions; whoever takes the locks does that.
+    pub fn decode(bytes: &Bytes) -> Result<Recover, Malformed> {
+        let mut r = Reader::new(bytes);
+        let (id, proposer, faulty, cause) = (r.u64()?, r.u8()?, r.u8()?, r.place()?);
+        let objects = r.count(MAX_OBJECTS_PER_RECOVER, 12)?;
+        let regions = r.count(MAX_REGIONS_PER_RECOVER, 4)?;
+        if proposer as usize >= MAX_REPLICAS || faulty as usize >= MAX_REPLICAS || objects + regions == 0 {
+            return Err(Malformed::Bound);
+        }
+        let mut recover = Recover {
+            id,
+            proposer,
+            faulty,
+            cause,
+            objects: Vec::with_capacity(objects),
+            regions: Vec::with_capacity(regions),
+        };
+        for _ in 0..objects {
+            recover.objects.push((r.u32()?, ObjectId::from_bits(r.u64()?)));
+        }
+        for _ in 0..regions {
+            recover.regions.push(r.u32()?);
+        }
+        r.finish()?;
+        recover.is_canonical().then_some(recover).ok_or(Malformed::Bound)
+    }
+
+    /// Sorted, without doubles, and no object of a region that is listed as a whole.
+    fn is_canonical(&self) -> bool {
+        let objects = self.objects.windows(2).all(|two| two[0] < two[1]);
+        let regions = self.regions.windows(2).all(|two| two[0] < two[1]);
+        let apart =
+            |(home, id): &(Home, ObjectId)| !id.is_none() && self.regions.binary_search(home).is_err();
+        objects && regions && self.objects.iter().all(apart)
+    }
+}

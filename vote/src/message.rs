@@ -178,7 +178,7 @@ impl Message {
         match self {
             Message::Check { first, digests } => {
                 w.u8(CHECK).u64(*first).u16(digests.len() as u16);
-                for digest in &digests {
+                for digest in digests {
                     w.u128(*digest);
                 }
             }
@@ -191,7 +191,7 @@ impl Message {
             Message::Pairs { place, reply_bytes, reply_digest, total, first, pairs } => {
                 w.u8(PAIRS).place(*place).u64(*reply_bytes).u128(*reply_digest).u32(*total).u32(*first);
                 w.u16(pairs.len() as u16);
-                for pair in &pairs {
+                for pair in pairs {
                     w.bytes(&crate::digest::pair_bytes(pair));
                 }
             }

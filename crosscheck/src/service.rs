@@ -41,6 +41,9 @@ pub trait Service: Send + Sync + 'static {
     /// Every lock of the service; the index is the lock's number.
     fn locks(&self) -> Vec<&dyn Lock>;
 
+    /// The same locks, while nobody else can reach the service: to load a state that was transferred.
+    fn locks_mut(&mut self) -> Vec<&mut dyn Lock>;
+
     /// The reply to a request whose handler panicked: the same on every replica, as the panic is.
     fn panicked(&self, request: &Self::Request, reply: &mut Vec<u8>);
 
@@ -50,7 +53,7 @@ pub trait Service: Send + Sync + 'static {
     fn home_of(&self, name: &str) -> Option<Home>;
 
     /// The object of that name, called while its lock's turn is held.
-    fn find(&self, cx: &Cx<'_, Self::Request>, name: &str) -> Option<ObjectId>;
+    fn find(&self, cx: &Cx<'_>, name: &str) -> Option<ObjectId>;
 }
 
 /// What a connection's bytes ask for.
@@ -58,7 +61,8 @@ pub trait Service: Send + Sync + 'static {
 pub enum Action {
     /// Nothing that anybody waits for (an empty line, a skipped block).
     Nothing,
-    /// A request for the service, in the service's own encoding; its reply comes from [`Service::execute`].
+    /// A request for the service, in the service's own encoding; its reply comes from [`Service::execute`]. Its first
+    /// byte is below 0xf0: what begins above is the pipeline's own.
     Order(Vec<u8>),
     /// Answered here and now (a syntax error, `version`); sent in its place among the replies.
     Reply(Vec<u8>),

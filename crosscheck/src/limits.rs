@@ -1,0 +1,45 @@
+//! Every bound of the pipeline, with the relations between them checked when it is compiled.
+
+use std::time::Duration;
+
+/// Replies that one client connection may be waiting for; its socket is not read while it has more.
+pub const PIPELINED_PER_CONNECTION: usize = 1024;
+/// Requests that one client thread may have on their way; no client socket is read while it has more.
+pub const OUTSTANDING_PER_CLIENT_THREAD: usize = 16 * 1024;
+/// Reply bytes that may wait in one client connection before its socket is no longer read.
+pub const UNSENT_PER_CONNECTION: usize = 4 << 20;
+/// Bytes taken from one client socket before the others have their turn.
+pub const READ_PER_TURN: usize = 256 << 10;
+/// Size of the buffer that sockets are read into.
+pub const READ_CHUNK: usize = 64 << 10;
+
+/// Longest frame between peers: the largest batch and its header.
+pub const PEER_FRAME: usize = 4 << 20;
+/// Bytes that may wait for one peer; a slower peer is disconnected and catches up later.
+pub const UNSENT_PER_PEER: usize = 256 << 20;
+/// Pause between two attempts to reach a peer.
+pub const RECONNECT: Duration = Duration::from_millis(50);
+
+/// Length of one tick of the ordering engine.
+pub const TICK: Duration = Duration::from_millis(25);
+/// Longest time the order thread sleeps while something may be due.
+pub const IDLE: Duration = Duration::from_millis(25);
+
+/// Log entries that may be delivered and not yet executed: beyond it no further entry is taken from the log.
+pub const ENTRIES_IN_EXECUTION: usize = 4096;
+
+/// Evidence records kept for `crosscheck evidence`.
+pub const EVIDENCE_KEPT: usize = 4096;
+/// Longest line of the admin protocol.
+pub const ADMIN_LINE: usize = 64 << 10;
+/// Size of a piece of a state transfer.
+pub const TRANSFER_PIECE: usize = 256 << 10;
+/// Longest message on a transfer connection: a manifest of a large state.
+pub const TRANSFER_MESSAGE: usize = 16 << 20;
+/// A transfer that gets nothing for so long asks another donor.
+pub const TRANSFER_PATIENCE: Duration = Duration::from_secs(2);
+
+const _: () = assert!(PIPELINED_PER_CONNECTION <= OUTSTANDING_PER_CLIENT_THREAD);
+const _: () = assert!(READ_CHUNK <= READ_PER_TURN);
+const _: () = assert!(PEER_FRAME < UNSENT_PER_PEER);
+const _: () = assert!(TRANSFER_PIECE < TRANSFER_MESSAGE);

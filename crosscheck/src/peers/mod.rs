@@ -1,0 +1,310 @@
+//! The connections between replicas: one TCP connection a pair, dialled by the higher number, read and written by the
+//! order thread. Every frame carries a checksum; a connection that delivers a wrong one is closed and opened again.
+
+mod link;
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry, Token};
+use order::Kind;
+
+use crate::limits;
+use link::{Link, Preamble};
+
+/// Tokens from here on belong to the peers' sockets.
+pub const FIRST_TOKEN: usize = 1 << 16;
+const LISTENER: usize = FIRST_TOKEN;
+const LINKS: usize = FIRST_TOKEN + 1;
+const GUESTS: usize = FIRST_TOKEN + 1024;
+/// Accepted connections that have not yet said who they are.
+const MAX_GUESTS: usize = 64;
+
+/// What the peers' sockets have to say.
+#[derive(Debug, PartialEq, Eq)]
+pub enum PeerEvent {
+    /// A peer can be talked to.
+    Up(u8),
+    /// A peer's connection is gone.
+    Down(u8),
+    /// A whole frame whose checksum holds.
+    Frame {
+        /// Who sent it.
+        from: u8,
+        /// Which room reads it.
+        kind: Kind,
+        /// What it says.
+        body: Bytes,
+    },
+    /// Bytes whose checksum does not hold: nothing of them was used, the connection is reset.
+    Corrupt(u8),
+}
+
+/// All connections of one replica to its peers.
+pub struct Peers {
+    me: u8,
+    addresses: Vec<SocketAddr>,
+    listener: TcpListener,
+    links: Vec<Option<Link>>,
+    guests: Vec<Option<Guest>>,
+    dial_again_us: Vec<u64>,
+    /// Flips one bit of the next frame on its way out: an injected fault.
+    #[cfg(feature = "inject")]
+    pub garble_next: Option<u64>,
+}
+
+struct Guest {
+    stream: TcpStream,
+    preamble: Preamble,
+}
+
+impl Peers {
+    /// Listens for peers.
+    ///
+    /// # Errors
+    /// When the address cannot be bound; the message names it.
+    pub fn bind(me: u8, addresses: Vec<SocketAddr>, registry: &Registry) -> io::Result<Self> {
+        let address = addresses[usize::from(me)];
+        let mut listener = TcpListener::bind(address)
+            .map_err(|error| io::Error::new(error.kind(), format!("peers cannot be heard on {address}: {error}")))?;
+        registry.register(&mut listener, Token(LISTENER), Interest::READABLE)?;
+        let count = addresses.len();
+        Ok(Peers {
+            me,
+            addresses,
+            listener,
+            links: (0..count).map(|_| None).collect(),
+            guests: Vec::new(),
+            dial_again_us: vec![0; count],
+            #[cfg(feature = "inject")]
+            garble_next: None,
+        })
+    }
+
+    /// Peers that can be talked to now.
+    pub fn connected(&self) -> impl Iterator<Item = u8> + '_ {
+        (0..self.links.len() as u8).filter(|peer| self.links[usize::from(*peer)].as_ref().is_some_and(Link::is_up))
+    }
+
+    /// Dials whoever is missing: the higher number dials the lower.
+    pub fn dial(&mut self, now_us: u64, registry: &Registry) {
+        for peer in 0..self.me {
+            let index = usize::from(peer);
+            if self.links[index].is_some() || now_us < self.dial_again_us[index] {
+                continue;
+            }
+            self.dial_again_us[index] = now_us + limits::RECONNECT.as_micros() as u64;
+            if let Ok(stream) = TcpStream::connect(self.addresses[index]) {
+                self.links[index] = Link::dialled(self.me, peer, stream, Token(LINKS + index), registry).ok();
+            }
+        }
+    }
+
+    /// Time until a missing peer is dialled again, if one is missing.
+    pub fn next_dial(&self, now_us: u64) -> Option<Duration> {
+        (0..usize::from(self.me))
+            .filter(|peer| self.links[*peer].is_none())
+            .map(|peer| Duration::from_micros(self.dial_again_us[peer].saturating_sub(now_us)))
+            .min()
+    }
+
+    /// Handles what the poll said about a token of this module.
+    pub fn on_event(
+        &mut self,
+        token: Token,
+        readable: bool,
+        writable: bool,
+        registry: &Registry,
+        events: &mut Vec<PeerEvent>,
+    ) {
+        match token.0 {
+            LISTENER => self.accept(registry),
+            guest if guest >= GUESTS => self.on_guest(guest - GUESTS, registry, events),
+            link => {
+                let peer = (link - LINKS) as u8;
+                let Some(link) = self.links.get_mut(usize::from(peer)).and_then(Option::as_mut) else { return };
+                let mut alive = true;
+                if readable {
+                    alive = link.read(events);
+                }
+                if writable && alive {
+                    alive = link.write();
+                }
+                if !alive {
+                    self.hang_up(peer, registry, events);
+                }
+            }
+        }
+    }
+
+    /// Puts one frame on its way; it leaves with the next [`Peers::flush`]. To a peer that is away it is lost.
+    pub fn send(&mut self, to: u8, kind: Kind, parts: &[&[u8]]) {
+        let me = self.me;
+        if let Some(link) = self.links.get_mut(usize::from(to)).and_then(Option::as_mut)
+            && link.is_up()
+        {
+            let start = link.output.len();
+            order::frame::encode_parts(kind, me, parts, &mut link.output);
+            #[cfg(feature = "inject")]
+            if let Some(seed) = self.garble_next.take() {
+                let bits = (link.output.len() - start) as u64 * 8;
+                let bit = seed % bits;
+                link.output[start + (bit / 8) as usize] ^= 1 << (bit % 8);
+            }
+            let _ = start;
+        }
+    }
+
+    /// Writes what waits, one system call per peer.
+    pub fn flush(&mut self, registry: &Registry, events: &mut Vec<PeerEvent>) {
+        for peer in 0..self.links.len() as u8 {
+            let alive = match self.links[usize::from(peer)].as_mut() {
+                Some(link) if link.has_output() => link.write(),
+                _ => true,
+            };
+            if !alive {
+                self.hang_up(peer, registry, events);
+            }
+        }
+    }
+
+    fn hang_up(&mut self, peer: u8, registry: &Registry, events: &mut Vec<PeerEvent>) {
+        if let Some(link) = self.links[usize::from(peer)].take() {
+            let was_up = link.is_up();
+            link.close(registry);
+            if was_up {
+                events.push(PeerEvent::Down(peer));
+            }
+        }
+    }
+
+    fn accept(&mut self, registry: &Registry) {
+        while let Ok((mut stream, _)) = self.listener.accept() {
+            let place = self.guests.iter().position(Option::is_none).unwrap_or(self.guests.len());
+            if place >= MAX_GUESTS
+                || registry.register(&mut stream, Token(GUESTS + place), Interest::READABLE).is_err()
+            {
+                continue;
+            }
+            if place == self.guests.len() {
+                self.guests.push(None);
+            }
+            self.guests[place] = Some(Guest { stream, preamble: Preamble::default() });
+        }
+    }
+
+    fn on_guest(&mut self, place: usize, registry: &Registry, events: &mut Vec<PeerEvent>) {
+        let Some(guest) = self.guests.get_mut(place).and_then(Option::as_mut) else { return };
+        let peer = match guest.preamble.read(&mut guest.stream) {
+            Ok(None) => return,
+            Ok(Some(peer)) if peer > self.me && usize::from(peer) < self.links.len() => peer,
+            // Not a replica of this group, or gone: forget it.
+            Ok(Some(_)) | Err(_) => {
+                self.guests[place] = None;
+                return;
+            }
+        };
+        let Some(Guest { stream, .. }) = self.guests[place].take() else { return };
+        // A peer that dials again has lost its old connection.
+        self.hang_up(peer, registry, events);
+        let token = Token(LINKS + usize::from(peer));
+        if let Ok(mut link) = Link::accepted(self.me, peer, stream, token, registry) {
+            events.push(PeerEvent::Up(peer));
+            // The peer may have sent frames right behind its preamble, before the socket changed its token.
+            let alive = link.read(events) && link.write();
+            self.links[usize::from(peer)] = Some(link);
+            if !alive {
+                self.hang_up(peer, registry, events);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mio::{Events, Poll};
+
+    struct Node {
+        poll: Poll,
+        peers: Peers,
+        seen: Vec<PeerEvent>,
+    }
+
+    impl Node {
+        fn new(me: u8, addresses: &[SocketAddr]) -> Node {
+            let poll = Poll::new().unwrap();
+            let peers = Peers::bind(me, addresses.to_vec(), poll.registry()).unwrap();
+            Node { poll, peers, seen: Vec::new() }
+        }
+
+        fn step(&mut self, now_us: u64) {
+            self.peers.dial(now_us, self.poll.registry());
+            self.peers.flush(self.poll.registry(), &mut self.seen);
+            let mut events = Events::with_capacity(16);
+            self.poll.poll(&mut events, Some(Duration::from_millis(2))).unwrap();
+            for event in events.iter() {
+                let (readable, writable) = (event.is_readable() || event.is_read_closed(), event.is_writable());
+                self.peers.on_event(event.token(), readable, writable, self.poll.registry(), &mut self.seen);
+            }
+        }
+    }
+
+    fn addresses() -> Vec<SocketAddr> {
+        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listeners = [free(), free()];
+        listeners.iter().map(|listener| listener.local_addr().unwrap()).collect()
+    }
+
+    fn run_until(nodes: &mut [Node], done: impl Fn(&[Node]) -> bool) {
+        for step in 0..2000 {
+            if done(nodes) {
+                return;
+            }
+            nodes.iter_mut().for_each(|node| node.step(step * 2000));
+        }
+        panic!("never happened: {:?}", nodes.iter().map(|node| &node.seen).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_pair_meets_talks_and_meets_again() {
+        let addresses = addresses();
+        let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
+        run_until(&mut nodes, |nodes| nodes.iter().all(|node| !node.seen.is_empty()));
+        assert_eq!(nodes[0].seen, [PeerEvent::Up(1)]);
+        assert_eq!(nodes[1].seen, [PeerEvent::Up(0)]);
+        let large = vec![7u8; 3 << 20];
+        nodes[0].peers.send(1, Kind::Check, &[b"he", b"llo"]);
+        nodes[1].peers.send(0, Kind::Transfer, &[&large]);
+        run_until(&mut nodes, |nodes| nodes.iter().all(|node| node.seen.len() >= 2));
+        let hello = PeerEvent::Frame { from: 0, kind: Kind::Check, body: Bytes::from_static(b"hello") };
+        assert_eq!(nodes[1].seen[1], hello);
+        assert_eq!(nodes[0].seen[1], PeerEvent::Frame { from: 1, kind: Kind::Transfer, body: large.into() });
+        nodes[1] = Node::new_elsewhere(nodes.pop().unwrap(), &addresses);
+        run_until(&mut nodes, |nodes| nodes[0].seen.len() >= 4 && !nodes[1].seen.is_empty());
+        assert_eq!(nodes[0].seen[2..], [PeerEvent::Down(1), PeerEvent::Up(1)]);
+    }
+
+    impl Node {
+        /// The same replica after a crash: its sockets are closed, then opened anew.
+        fn new_elsewhere(old: Node, addresses: &[SocketAddr]) -> Node {
+            drop(old);
+            Node::new(1, addresses)
+        }
+    }
+
+    #[cfg(feature = "inject")]
+    #[test]
+    fn a_garbled_frame_resets_the_connection_and_nothing_of_it_is_used() {
+        let addresses = addresses();
+        let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
+        run_until(&mut nodes, |nodes| nodes.iter().all(|node| !node.seen.is_empty()));
+        nodes[0].peers.garble_next = Some(123);
+        nodes[0].peers.send(1, Kind::Check, &[b"these bytes are not what they were"]);
+        run_until(&mut nodes, |nodes| nodes[1].seen.len() >= 4);
+        assert_eq!(nodes[1].seen[1..], [PeerEvent::Corrupt(0), PeerEvent::Down(0), PeerEvent::Up(0)]);
+    }
+}

@@ -1,0 +1,298 @@
+//! A batch of client requests, the unit that gets a position: immutable bytes, shared from socket to executor.
+//!
+//! A batch is two byte strings, so that the leader can stamp it without copying or re-summing the requests:
+//!
+//! ```text
+//! head (56 bytes): crc u32 | version u8 | origin u8 | flags u8 | 0 u8 | incarnation u64 | number u64 | time_us u64 | seed u64
+//!                  | count u32 | body_len u32 | body_crc u32 | 0 u32
+//! body           : count x { len u32, checksum u32 } | the requests' bytes, one after the other
+//! ```
+//!
+//! `crc` covers the rest of the head (and through `body_crc` the whole batch), `body_crc` the body.
+
+use bytes::Bytes;
+
+use crate::limits;
+use crate::wire::{Malformed, Put};
+
+/// Bytes of a batch's head.
+pub const HEAD: usize = 56;
+const VERSION: u8 = 1;
+const FLAG_DRAIN: u8 = 1;
+/// Bytes a request takes in the table before the bytes of the requests.
+const ROW: usize = 8;
+
+/// CRC-32C of a request, taken when it is decoded from the client and verified when it is executed (end to end).
+pub fn checksum(request: &[u8]) -> u32 {
+    crc32c::crc32c(request)
+}
+
+/// One client request within a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// What [`checksum`] gave when the client's bytes were decoded.
+    pub checksum: u32,
+    /// The request; shares the batch's buffer.
+    pub bytes: Bytes,
+}
+
+impl Request {
+    /// Whether the bytes are still those that the client sent.
+    pub fn is_sound(&self) -> bool {
+        checksum(&self.bytes) == self.checksum
+    }
+}
+
+/// Requests of one origin that were given one position together.
+///
+/// The fields are what its head says; the requests stay in shared bytes ([`Batch::requests`]).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// Slot of the replica whose clients sent the requests.
+    pub origin: u8,
+    /// Which life of that replica; greater for each later life.
+    pub incarnation: u64,
+    /// Counts the origin's batches within an incarnation, from 1.
+    pub number: u64,
+    /// Ordered time in microseconds of the UNIX epoch, stamped by the leader; grows strictly from batch to batch on delivery.
+    pub time_us: u64,
+    /// Ordered randomness, stamped by the leader.
+    pub seed: u64,
+    /// The leader had nothing more to propose: nothing follows at once.
+    pub drain: bool,
+    count: u32,
+    body: Bytes,
+}
+
+impl Batch {
+    /// Joins requests into a batch that the leader has yet to stamp.
+    ///
+    /// # Panics
+    /// When the requests are none, more than [`limits::BATCH_REQUESTS`], or longer than [`limits::REQUEST_BYTES`] each.
+    pub fn new(origin: u8, incarnation: u64, number: u64, requests: &[Request]) -> Self {
+        assert!(!requests.is_empty() && requests.len() <= limits::BATCH_REQUESTS);
+        let bytes: usize = requests.iter().map(|request| request.bytes.len()).sum();
+        let mut body = Vec::with_capacity(requests.len() * ROW + bytes);
+        for request in requests {
+            assert!(request.bytes.len() <= limits::REQUEST_BYTES);
+            body.put32(request.bytes.len() as u32);
+            body.put32(request.checksum);
+        }
+        requests.iter().for_each(|request| body.extend_from_slice(&request.bytes));
+        let count = requests.len() as u32;
+        Batch { origin, incarnation, number, time_us: 0, seed: 0, drain: false, count, body: body.into() }
+    }
+
+    /// The batch as a log entry: head and body. The body is shared, not copied.
+    pub fn encode(&self) -> Encoded {
+        Encoded { head: self.encode_head(crc32c::crc32c(&self.body)), body: self.body.clone() }
+    }
+
+    /// Reads and verifies a batch.
+    ///
+    /// # Errors
+    /// [`Malformed`] when a checksum does not match or a field is out of range; nothing of it may then be used.
+    pub fn decode(encoded: &Encoded) -> Result<Self, Malformed> {
+        let (batch, body_crc) = Self::decode_head(encoded)?;
+        if crc32c::crc32c(&encoded.body) != body_crc {
+            return Err(Malformed("batch body does not match its checksum"));
+        }
+        batch.check_rows()?;
+        Ok(batch)
+    }
+
+    /// Number of requests, at least one.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Always false; here because clippy wants a pair.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes of the requests and their table.
+    pub fn body_len(&self) -> usize {
+        self.body.len()
+    }
+
+    /// The requests in order, sharing the batch's buffer.
+    pub fn requests(&self) -> impl ExactSizeIterator<Item = Request> + '_ {
+        let mut at = self.len() * ROW;
+        (0..self.len()).map(move |row| {
+            let (len, checksum) = self.row(row);
+            let bytes = self.body.slice(at..at + len);
+            at += len;
+            Request { checksum, bytes }
+        })
+    }
+
+    fn encode_head(&self, body_crc: u32) -> Bytes {
+        let mut head = Vec::with_capacity(HEAD);
+        head.put32(0);
+        head.extend_from_slice(&[VERSION, self.origin, if self.drain { FLAG_DRAIN } else { 0 }, 0]);
+        head.put64(self.incarnation);
+        head.put64(self.number);
+        head.put64(self.time_us);
+        head.put64(self.seed);
+        head.put32(self.count);
+        head.put32(self.body.len() as u32);
+        head.put32(body_crc);
+        head.put32(0);
+        debug_assert_eq!(head.len(), HEAD);
+        let crc = crc32c::crc32c(&head[4..]);
+        head[..4].copy_from_slice(&crc.to_le_bytes());
+        head.into()
+    }
+
+    /// The fields of a sound head, and the body's checksum that it claims.
+    fn decode_head(encoded: &Encoded) -> Result<(Self, u32), Malformed> {
+        let head: &[u8; HEAD] =
+            encoded.head.as_ref().try_into().map_err(|_| Malformed("batch head has a wrong length"))?;
+        let u32_at = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        if crc32c::crc32c(&head[4..]) != u32_at(0) {
+            return Err(Malformed("batch head does not match its checksum"));
+        }
+        if head[4] != VERSION || head[6] & !FLAG_DRAIN != 0 || head[7] != 0 || u32_at(52) != 0 {
+            return Err(Malformed("batch head of another version"));
+        }
+        let batch = Batch {
+            origin: head[5],
+            incarnation: u64_at(8),
+            number: u64_at(16),
+            time_us: u64_at(24),
+            seed: u64_at(32),
+            drain: head[6] & FLAG_DRAIN != 0,
+            count: u32_at(40),
+            body: encoded.body.clone(),
+        };
+        if batch.count == 0
+            || batch.len() > limits::BATCH_REQUESTS
+            || u32_at(44) as usize != encoded.body.len()
+        {
+            return Err(Malformed("batch has a wrong size"));
+        }
+        Ok((batch, u32_at(48)))
+    }
+
+    /// Every row's length is in range and together they fill the body exactly; [`Batch::requests`] relies on it.
+    fn check_rows(&self) -> Result<(), Malformed> {
+        let table = self.len() * ROW;
+        if self.body.len() < table {
+            return Err(Malformed("batch is shorter than its table"));
+        }
+        let mut end = table;
+        for row in 0..self.len() {
+            let (len, _) = self.row(row);
+            if len > limits::REQUEST_BYTES {
+                return Err(Malformed("request is too long"));
+            }
+            end += len;
+        }
+        if end == self.body.len() { Ok(()) } else { Err(Malformed("requests do not fill their batch")) }
+    }
+
+    fn row(&self, row: usize) -> (usize, u32) {
+        let row = &self.body[row * ROW..][..ROW];
+        let word = |at: usize| u32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]]);
+        (word(0) as usize, word(4))
+    }
+}
+
+/// A batch as it travels and rests: two byte strings that are only ever copied by reference.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Encoded {
+    /// Exactly [`HEAD`] bytes when sound; rewritten by the leader's stamp.
+    pub head: Bytes,
+    /// The requests; never rewritten.
+    pub body: Bytes,
+}
+
+impl Encoded {
+    /// Splits a contiguous encoding (the body of a FORWARD frame).
+    ///
+    /// # Errors
+    /// [`Malformed`] when there are fewer bytes than a head.
+    pub fn split(mut bytes: Bytes) -> Result<Self, Malformed> {
+        if bytes.len() < HEAD {
+            return Err(Malformed("batch is shorter than its head"));
+        }
+        let head = bytes.split_to(HEAD);
+        Ok(Encoded { head, body: bytes })
+    }
+
+    /// Total bytes.
+    pub fn len(&self) -> usize {
+        self.head.len() + self.body.len()
+    }
+
+    /// Whether there are no bytes at all (the engine's own empty entries).
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The leader's stamp: rewrites time, seed and drain bit in a new head; the body is shared and its checksum kept.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the head is not sound.
+    pub fn stamped(&self, time_us: u64, seed: u64, drain: bool) -> Result<Self, Malformed> {
+        let (batch, body_crc) = Batch::decode_head(self)?;
+        let stamped = Batch { time_us, seed, drain, ..batch };
+        Ok(Encoded { head: stamped.encode_head(body_crc), body: self.body.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(bytes: &'static [u8]) -> Request {
+        Request { checksum: checksum(bytes), bytes: Bytes::from_static(bytes) }
+    }
+
+    fn sample() -> Batch {
+        Batch::new(2, 7, 1, &[request(b"get a"), request(b""), request(b"set b 0 0 1")])
+    }
+
+    #[test]
+    fn a_batch_survives_the_trip_and_the_stamp() {
+        let batch = sample();
+        let stamped = batch.encode().stamped(99, 5, true).unwrap();
+        let back = Batch::decode(&stamped).unwrap();
+        assert_eq!(back, Batch { time_us: 99, seed: 5, drain: true, ..batch.clone() });
+        assert_eq!(back.requests().collect::<Vec<_>>(), batch.requests().collect::<Vec<_>>());
+        assert!(back.requests().all(|request| request.is_sound()));
+        assert_eq!(stamped.body.as_ptr(), back.body.as_ptr(), "no copy of the requests");
+    }
+
+    #[test]
+    fn every_single_bit_flip_is_noticed() {
+        let encoded = sample().encode().stamped(1, 2, false).unwrap();
+        let bytes = [encoded.head.as_ref(), encoded.body.as_ref()].concat();
+        for bit in 0..bytes.len() * 8 {
+            let mut broken = bytes.clone();
+            broken[bit / 8] ^= 1 << (bit % 8);
+            let split = Encoded::split(broken.into()).unwrap();
+            assert!(Batch::decode(&split).is_err(), "bit {bit} passed");
+        }
+    }
+
+    #[test]
+    fn a_stamp_does_not_launder_a_corrupt_body() {
+        let encoded = sample().encode();
+        let mut body = encoded.body.to_vec();
+        *body.last_mut().unwrap() ^= 1;
+        let broken = Encoded { head: encoded.head, body: body.into() };
+        let stamped = broken.stamped(1, 2, false).unwrap();
+        assert!(Batch::decode(&stamped).is_err());
+    }
+
+    #[test]
+    fn a_request_corrupted_before_it_was_batched_is_noticed_at_execution() {
+        let mut bad = request(b"incr a 1");
+        bad.bytes = Bytes::from_static(b"incr a 9");
+        let batch = Batch::decode(&Batch::new(0, 1, 1, &[bad]).encode()).unwrap();
+        assert!(!batch.requests().next().unwrap().is_sound());
+    }
+}

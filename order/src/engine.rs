@@ -1,0 +1,303 @@
+//! What the rest of CrossCheck may know of a consensus engine, so that changing it stays a week's work.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use crate::batch::Encoded;
+use crate::frame::Kind;
+use crate::wire::Malformed;
+
+/// Which replicas make up the group after some log entry, as bit sets over the slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Members {
+    /// Slots that vote in the engine.
+    pub voters: u16,
+    /// Slots that receive the log but do not vote in the engine yet.
+    pub learners: u16,
+}
+
+impl Members {
+    /// Whether the replica in `slot` votes.
+    pub const fn is_voter(&self, slot: u8) -> bool {
+        self.voters >> slot & 1 == 1
+    }
+
+    /// Whether the replica in `slot` is still catching up.
+    pub const fn is_learner(&self, slot: u8) -> bool {
+        self.learners >> slot & 1 == 1
+    }
+}
+
+/// Something the pipeline has to do or to know; see each variant for the answer it expects.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Output {
+    /// Put this frame on the connection to the replica in slot `to` (drop it when there is none).
+    Send {
+        /// Receiver's slot.
+        to: u8,
+        /// One of the kinds of this room.
+        kind: Kind,
+        /// Body of the frame.
+        body: Bytes,
+    },
+    /// Another replica leads now, or none does.
+    LeaderChanged {
+        /// Slot of the leader, if one is known.
+        leader: Option<u8>,
+        /// Its term.
+        term: u64,
+    },
+    /// This replica is a member of the group and takes part from here on.
+    Established {
+        /// What the batches of this life carry as their incarnation.
+        incarnation: u64,
+        /// Whether it came in by joining (its state comes from peers) rather than by founding or from its own log.
+        joined: bool,
+    },
+    /// The group's membership changed at this log index.
+    Membership {
+        /// Log index of the change.
+        index: u64,
+        /// Who belongs to the group from there on.
+        members: Members,
+    },
+    /// Leader only: a replica needs the state at a cut that does not exist yet. Order a CUT; answer with `state_available`.
+    CutWanted,
+    /// This replica's log begins after `index`. Fetch the state that f+1 replicas agree on; answer with `installed`.
+    NeedState {
+        /// Log index of the cut: the state after this entry.
+        index: u64,
+        /// The leader, which certainly has it; other replicas have it too.
+        from: u8,
+    },
+    /// The group replaced this life of the replica by a later one. Stop, or restart to join anew.
+    Removed,
+    /// This replica cannot go on without breaking a promise. Nothing acknowledged is lost. Stop the process.
+    FailStop(FailStop),
+}
+
+/// Why a replica stopped itself.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FailStop {
+    /// A log entry no longer matches its checksum (state corrupted).
+    #[error("log entry {index} is corrupt in memory; restart to join anew")]
+    LogCorrupt {
+        /// The entry.
+        index: u64,
+    },
+    /// The disk refused a write or sync of the log (operator: free space or replace the disk).
+    #[error("cannot write the log: {0}")]
+    LogWrite(String),
+    /// The engine found its own state impossible (state corrupted, or a bug of ours).
+    #[error("the order engine stopped: {0}")]
+    Engine(String),
+}
+
+/// A peer sent something that no honest, healthy replica sends. Count it against the peer and reset its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("replica {peer}: {why}")]
+pub struct Blame {
+    /// Slot of the sender.
+    pub peer: u8,
+    /// Which rule it broke.
+    pub why: &'static str,
+}
+
+impl Blame {
+    pub(crate) fn new(peer: u8, why: &'static str) -> Self {
+        Blame { peer, why }
+    }
+
+    pub(crate) fn malformed(peer: u8) -> impl FnOnce(Malformed) -> Blame {
+        move |error| Blame { peer, why: error.0 }
+    }
+}
+
+/// The engine does not take proposals now; the batch stays queued and is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not the leader, or its leadership is being handed over")]
+pub struct NotNow;
+
+/// One entry whose position is final.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Committed {
+    /// Position in the log; grows, with gaps where the engine keeps entries of its own.
+    pub index: u64,
+    /// The batch, not verified yet.
+    pub entry: Encoded,
+}
+
+/// What an engine hands out when it is pumped.
+#[derive(Debug, Default)]
+pub struct EngineOut {
+    /// In the order in which they have to be performed.
+    pub outputs: VecDeque<Output>,
+    /// In log order.
+    pub committed: VecDeque<Committed>,
+}
+
+impl EngineOut {
+    pub(crate) fn send(&mut self, to: u8, kind: Kind, body: Bytes) {
+        self.outputs.push_back(Output::Send { to, kind, body });
+    }
+}
+
+/// Where the engine stands; cheap to ask at any time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Standing {
+    /// Slot of the leader, if one is known.
+    pub leader: Option<u8>,
+    /// Whether that is this replica.
+    pub is_leader: bool,
+    /// The current term; only ever grows.
+    pub term: u64,
+    /// Which life of this replica its batches name; `None` until it belongs to a group.
+    pub incarnation: Option<u64>,
+    /// Who belongs to the group as far as this replica knows.
+    pub members: Members,
+    /// Last entry in the own log.
+    pub last_index: u64,
+    /// Last entry known to be final.
+    pub commit_index: u64,
+    /// First entry still in the own log.
+    pub first_index: u64,
+}
+
+/// A consensus engine without I/O: it is told what arrived and when a tick passed, and pumped for what to do about it.
+///
+/// Calls never block, except [`OrderEngine::persist`] for one sync of the disk.
+pub trait OrderEngine: Send {
+    /// Leader only: appends one entry (already stamped) to the log.
+    ///
+    /// # Errors
+    /// [`NotNow`]; the entry was not appended and never will be.
+    fn propose(&mut self, entry: Encoded) -> Result<(), NotNow>;
+
+    /// A frame of kind [`Kind::Order`] or [`Kind::Control`] from the replica in slot `from`.
+    ///
+    /// # Errors
+    /// [`Blame`] when a field is out of range; the engine's state is then unchanged.
+    fn on_frame(&mut self, from: u8, kind: Kind, body: Bytes) -> Result<(), Blame>;
+
+    /// One tick of the caller's clock passed (25 ms suggested).
+    fn tick(&mut self);
+
+    /// The connection to a peer is usable.
+    fn peer_up(&mut self, peer: u8);
+
+    /// The connection to a peer is gone.
+    fn peer_down(&mut self, peer: u8);
+
+    /// Moves everything that can move without the disk into `out`.
+    fn pump(&mut self, out: &mut EngineOut);
+
+    /// Whether [`OrderEngine::persist`] has something to sync. Write the sockets first: the peers work meanwhile.
+    fn needs_persist(&self) -> bool {
+        false
+    }
+
+    /// Syncs the log to the disk and moves what waited for it into `out`.
+    fn persist(&mut self, out: &mut EngineOut) {
+        let _ = out;
+    }
+
+    /// Where it stands.
+    fn standing(&self) -> Standing;
+
+    /// Entries in the own log that the slowest live replica has not delivered yet.
+    fn backlog(&self) -> u64 {
+        0
+    }
+
+    /// The pipeline took delivery of everything up to `index`.
+    fn delivered(&mut self, index: u64) {
+        let _ = index;
+    }
+
+    /// The state after entry `cut` can be fetched from this replica.
+    fn state_available(&mut self, cut: u64) {
+        let _ = cut;
+    }
+
+    /// The state after entry `cut`, which [`Output::NeedState`] asked for, is in place.
+    fn installed(&mut self, cut: u64) {
+        let _ = cut;
+    }
+
+    /// The state after `cut` cannot be had any more (its holders made later ones): ask for another.
+    fn state_lost(&mut self, cut: u64) {
+        let _ = cut;
+    }
+
+    /// Drops at most [`crate::limits::COMPACT_STEP`] entries up to `index`, never past the latest cut or the
+    /// [`OrderEngine::compaction_floor`]. Returns whether more could be dropped now.
+    fn compact_to(&mut self, index: u64) -> bool {
+        let _ = index;
+        false
+    }
+
+    /// Entries up to here are needed by no live replica.
+    fn compaction_floor(&self) -> u64 {
+        0
+    }
+
+    /// Leader only: hands the leadership to the replica in `slot`.
+    fn transfer_leader(&mut self, slot: u8) {
+        let _ = slot;
+    }
+}
+
+impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
+    fn propose(&mut self, entry: Encoded) -> Result<(), NotNow> {
+        (**self).propose(entry)
+    }
+    fn on_frame(&mut self, from: u8, kind: Kind, body: Bytes) -> Result<(), Blame> {
+        (**self).on_frame(from, kind, body)
+    }
+    fn tick(&mut self) {
+        (**self).tick();
+    }
+    fn peer_up(&mut self, peer: u8) {
+        (**self).peer_up(peer);
+    }
+    fn peer_down(&mut self, peer: u8) {
+        (**self).peer_down(peer);
+    }
+    fn pump(&mut self, out: &mut EngineOut) {
+        (**self).pump(out);
+    }
+    fn needs_persist(&self) -> bool {
+        (**self).needs_persist()
+    }
+    fn persist(&mut self, out: &mut EngineOut) {
+        (**self).persist(out);
+    }
+    fn standing(&self) -> Standing {
+        (**self).standing()
+    }
+    fn backlog(&self) -> u64 {
+        (**self).backlog()
+    }
+    fn delivered(&mut self, index: u64) {
+        (**self).delivered(index);
+    }
+    fn state_available(&mut self, cut: u64) {
+        (**self).state_available(cut);
+    }
+    fn installed(&mut self, cut: u64) {
+        (**self).installed(cut);
+    }
+    fn state_lost(&mut self, cut: u64) {
+        (**self).state_lost(cut);
+    }
+    fn compact_to(&mut self, index: u64) -> bool {
+        (**self).compact_to(index)
+    }
+    fn compaction_floor(&self) -> u64 {
+        (**self).compaction_floor()
+    }
+    fn transfer_leader(&mut self, slot: u8) {
+        (**self).transfer_leader(slot);
+    }
+}

@@ -1,0 +1,88 @@
+//! The floor: slot 0 numbers batches and sends them to everybody. A measuring stick, never a basis for correctness claims.
+//!
+//! It loses batches when a connection breaks and stops when slot 0 does. What any real engine costs is its distance from this.
+
+use bytes::Bytes;
+
+use crate::batch::{Encoded, HEAD};
+use crate::engine::{Blame, Committed, EngineOut, Members, NotNow, OrderEngine, Output, Standing};
+use crate::frame::Kind;
+use crate::wire::{Put, Reader};
+
+/// Sends every proposal once, without any acknowledgement.
+#[derive(Debug)]
+pub struct FanoutEngine {
+    slot: u8,
+    replicas: u8,
+    incarnation: u64,
+    index: u64,
+    ready: EngineOut,
+}
+
+impl FanoutEngine {
+    /// The engine of the replica in `slot` of `replicas`; slot 0 leads.
+    pub fn new(slot: u8, replicas: u8, incarnation: u64) -> Self {
+        let mut ready = EngineOut::default();
+        ready.outputs.push_back(Output::Established { incarnation, joined: false });
+        ready.outputs.push_back(Output::LeaderChanged { leader: Some(0), term: 1 });
+        FanoutEngine { slot, replicas, incarnation, index: 0, ready }
+    }
+}
+
+impl OrderEngine for FanoutEngine {
+    fn propose(&mut self, entry: Encoded) -> Result<(), NotNow> {
+        if self.slot != 0 {
+            return Err(NotNow);
+        }
+        self.index += 1;
+        let mut body = Vec::with_capacity(8 + entry.len());
+        body.put64(self.index);
+        body.extend_from_slice(&entry.head);
+        body.extend_from_slice(&entry.body);
+        let body = Bytes::from(body);
+        for to in 1..self.replicas {
+            self.ready.send(to, Kind::Order, body.clone());
+        }
+        self.ready.committed.push_back(Committed { index: self.index, entry });
+        Ok(())
+    }
+
+    fn on_frame(&mut self, from: u8, kind: Kind, body: Bytes) -> Result<(), Blame> {
+        if kind != Kind::Order || from != 0 || self.slot == 0 {
+            return Err(Blame::new(from, "only slot 0 sends, and only batches"));
+        }
+        let mut reader = Reader(body);
+        let index = reader.u64().map_err(Blame::malformed(from))?;
+        let head = reader.bytes(HEAD).map_err(Blame::malformed(from))?;
+        if index != self.index + 1 {
+            return Err(Blame::new(from, "batches out of order"));
+        }
+        self.index = index;
+        self.ready.committed.push_back(Committed { index, entry: Encoded { head, body: reader.0 } });
+        Ok(())
+    }
+
+    fn tick(&mut self) {}
+
+    fn peer_up(&mut self, _peer: u8) {}
+
+    fn peer_down(&mut self, _peer: u8) {}
+
+    fn pump(&mut self, out: &mut EngineOut) {
+        out.outputs.append(&mut self.ready.outputs);
+        out.committed.append(&mut self.ready.committed);
+    }
+
+    fn standing(&self) -> Standing {
+        Standing {
+            leader: Some(0),
+            is_leader: self.slot == 0,
+            term: 1,
+            incarnation: Some(self.incarnation),
+            members: Members { voters: ((1u32 << self.replicas) - 1) as u16, learners: 0 },
+            last_index: self.index,
+            commit_index: self.index,
+            first_index: self.index + 1,
+        }
+    }
+}

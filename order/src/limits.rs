@@ -1,0 +1,41 @@
+//! Every bound of the room in one place, so that no queue, frame or buffer grows by somebody else's will.
+
+/// Requests one batch holds at most.
+pub const BATCH_REQUESTS: usize = 128;
+/// Bytes of requests at which a batch is full; a single larger request still travels, alone.
+pub const BATCH_BYTES: usize = 64 << 10;
+/// Bytes of the largest single request that is accepted.
+pub const REQUEST_BYTES: usize = 2 << 20;
+/// Bytes of the largest frame body a peer may send (a batch, an append of several, or a piece of state).
+pub const FRAME_BODY: usize = 8 << 20;
+/// Bytes of log entries that one append message carries, unless its first entry alone is larger.
+pub const APPEND_BYTES: usize = 1 << 20;
+/// Append messages in flight to one follower.
+pub const APPENDS_IN_FLIGHT: usize = 64;
+/// Entries in one append message at most; a decoder refuses more before it allocates.
+pub const APPEND_ENTRIES: usize = 16 << 10;
+/// Own batches in flight while each is full.
+pub const OWN_IN_FLIGHT: usize = 8;
+/// Own batches in flight that are sent without waiting for more requests to join them.
+pub const OWN_EAGER: usize = 2;
+/// Requests that wait to be put in a batch; beyond it `submit` refuses (back-pressure to the clients).
+pub const COLLECTED_REQUESTS: usize = 64 << 10;
+/// Bytes of requests that wait to be put in a batch.
+pub const COLLECTED_BYTES: usize = 64 << 20;
+/// Batches that wait at the leader to be proposed, from all origins together.
+pub const LEADER_QUEUE: usize = 256;
+/// Entries the leader may be ahead of what the slowest live replica has delivered.
+pub const WINDOW_ENTRIES: u64 = 4096;
+/// Log entries one call of `compact_to` drops at most: dropping much at once costs milliseconds.
+pub const COMPACT_STEP: u64 = 256;
+/// Bytes of proposals that the engine holds uncommitted.
+pub const UNCOMMITTED_BYTES: u64 = 256 << 20;
+/// Replicas a group has at most.
+pub const SLOTS: usize = 15;
+/// How far ahead of our own term a peer's term may be before we call the message corrupt.
+pub const TERM_JUMP: u64 = 1 << 20;
+
+const _: () = assert!(FRAME_BODY > REQUEST_BYTES + APPEND_BYTES + (64 << 10));
+const _: () = assert!(OWN_EAGER <= OWN_IN_FLIGHT);
+const _: () = assert!(LEADER_QUEUE >= SLOTS * OWN_IN_FLIGHT);
+const _: () = assert!(COLLECTED_BYTES >= REQUEST_BYTES);

@@ -1,0 +1,374 @@
+//! What the pipeline drives: requests go in anywhere, and come out everywhere once, in one order.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use crate::batch::{Batch, Encoded};
+use crate::engine::{Blame, Committed, EngineOut, FailStop, OrderEngine, Output, Standing};
+use crate::frame::Kind;
+use crate::limits;
+use crate::own::{Batching, Own, Refused};
+use crate::queue::LeaderQueue;
+use crate::sessions::{Rule, State};
+
+/// How this replica orders; equal on all replicas except for `slot` and `seed`.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// This replica's slot, from 0.
+    pub slot: u8,
+    /// Replicas in the group.
+    pub replicas: u8,
+    /// Randomness for the stamps of batches this replica leads.
+    pub seed: u64,
+    /// How batches form.
+    pub batching: Batching,
+    /// Ticks without any delivery of an own batch after which all of them are handed to the leader again.
+    pub resend_ticks: u64,
+    /// Entries the leader may be ahead of the slowest live replica.
+    pub window: u64,
+}
+
+impl Config {
+    /// The defaults for the replica in `slot` of `replicas`.
+    pub fn new(slot: u8, replicas: u8, seed: u64) -> Self {
+        assert!(slot < replicas && usize::from(replicas) <= limits::SLOTS);
+        Config {
+            slot,
+            replicas,
+            seed,
+            batching: Batching::default(),
+            resend_ticks: 20,
+            window: limits::WINDOW_ENTRIES,
+        }
+    }
+}
+
+/// One batch at its position, the same at every replica.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Delivered {
+    /// Position in the log; grows from delivery to delivery, with gaps. A cut is named by such an index.
+    pub index: u64,
+    /// The batch, verified; its `time_us` is strictly greater than that of the delivery before.
+    pub batch: Batch,
+    /// When it is a batch of this life of this replica: the tags its requests were submitted with, in order. Else empty.
+    pub tags: Vec<u64>,
+}
+
+/// Counters for status and metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Batches delivered.
+    pub delivered: u64,
+    /// Committed batches that the exactly-once rule dropped.
+    pub dropped: u64,
+    /// Times the own batches in flight were handed over again.
+    pub resends: u64,
+    /// Frames refused, by the slot of their sender.
+    pub blamed: [u64; limits::SLOTS],
+}
+
+/// Total order for one replica, around any [`OrderEngine`].
+///
+/// Drive it from one thread: put everything that arrived into `submit`, `on_frame`, `peer_up`, `peer_down` and `tick`; then call
+/// [`Orderer::pump`]; perform every [`Orderer::poll_output`]; write the sockets; if [`Orderer::needs_persist`], call
+/// [`Orderer::persist`] and perform the outputs again; take [`Orderer::poll_delivery`] as far as the executors have room.
+pub struct Orderer<E> {
+    config: Config,
+    engine: E,
+    own: Own,
+    queue: LeaderQueue,
+    state: State,
+    out: EngineOut,
+    followed: (Option<u8>, u64),
+    peers_up: u16,
+    idle_ticks: u64,
+    stopped: bool,
+    counters: Counters,
+}
+
+impl<E: OrderEngine> Orderer<E> {
+    /// An orderer that delivers from the entry after `state.index` on: a default [`State`] for a new group, the exported one
+    /// of the local snapshot after a restart with a log.
+    pub fn new(config: Config, engine: E, state: State) -> Self {
+        Orderer {
+            own: Own::new(config.batching),
+            queue: LeaderQueue::new(config.seed),
+            config,
+            engine,
+            state,
+            out: EngineOut::default(),
+            followed: (None, 0),
+            peers_up: 0,
+            idle_ticks: 0,
+            stopped: false,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Whether [`Orderer::submit`] has room; while not, stop reading from clients.
+    pub fn can_accept(&self) -> bool {
+        !self.stopped && self.own.can_accept()
+    }
+
+    /// A client's request, with what `batch::checksum` gave when it was decoded. `tag` comes back with its delivery.
+    ///
+    /// # Errors
+    /// [`Refused`] when the queue is full or the request too long; it was then not taken.
+    pub fn submit(&mut self, request: Bytes, checksum: u32, tag: u64) -> Result<(), Refused> {
+        if self.stopped {
+            return Err(Refused::Full);
+        }
+        self.own.submit(request, checksum, tag)
+    }
+
+    /// A frame of one of this room's kinds (Order, Forward, Control) from the replica in slot `from`.
+    ///
+    /// # Errors
+    /// [`Blame`] when no healthy peer sends this; it was dropped and counted.
+    pub fn on_frame(&mut self, from: u8, kind: Kind, body: Bytes) -> Result<(), Blame> {
+        if self.stopped {
+            return Ok(());
+        }
+        let outcome = if from >= self.config.replicas || from == self.config.slot {
+            Err(Blame::new(from, "sender is not another replica of the group"))
+        } else if kind == Kind::Forward {
+            self.on_forward(from, body)
+        } else {
+            self.engine.on_frame(from, kind, body)
+        };
+        if let Err(blame) = outcome
+            && let Some(count) = self.counters.blamed.get_mut(usize::from(blame.peer))
+        {
+            *count += 1;
+        }
+        outcome
+    }
+
+    /// One tick of the clock passed (25 ms suggested).
+    pub fn tick(&mut self) {
+        self.engine.tick();
+        self.idle_ticks += 1;
+        if self.own.waiting().1 == 0 {
+            self.idle_ticks = 0;
+        } else if self.idle_ticks >= self.config.resend_ticks {
+            self.send_again();
+        }
+    }
+
+    /// The connection to a peer is usable in both directions.
+    pub fn peer_up(&mut self, peer: u8) {
+        self.peers_up |= 1 << peer;
+        if self.engine.standing().leader == Some(peer) {
+            self.send_again();
+        }
+        self.engine.peer_up(peer);
+    }
+
+    /// The connection to a peer is gone. If the peer leads, this replica may campaign soon.
+    pub fn peer_down(&mut self, peer: u8) {
+        self.peers_up &= !(1 << peer);
+        self.engine.peer_down(peer);
+    }
+
+    /// Forms batches, hands them to the leader (or proposes them), and moves the engine on. `now_us` stamps what is led.
+    pub fn pump(&mut self, now_us: u64) {
+        if self.stopped {
+            return;
+        }
+        self.engine.pump(&mut self.out);
+        self.follow();
+        let standing = self.engine.standing();
+        if let Some(incarnation) = standing.incarnation {
+            self.own.form(self.config.slot, incarnation);
+            self.hand_over(standing);
+        }
+        if standing.is_leader {
+            self.queue.propose(&mut self.engine, now_us, self.config.window);
+        }
+        self.engine.pump(&mut self.out);
+    }
+
+    /// Whether the log waits for the disk. Write the sockets before answering with [`Orderer::persist`].
+    pub fn needs_persist(&self) -> bool {
+        !self.stopped && self.engine.needs_persist()
+    }
+
+    /// Syncs the log (one fdatasync for everything since the last) and releases what waited for it.
+    pub fn persist(&mut self) {
+        self.engine.persist(&mut self.out);
+    }
+
+    /// The next thing to perform, in order.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        let output = self.out.outputs.pop_front()?;
+        self.stopped |= matches!(output, Output::FailStop(_) | Output::Removed);
+        Some(output)
+    }
+
+    /// The next batch in the order. Stop taking them while the executors are full: the leader slows down for it.
+    pub fn poll_delivery(&mut self) -> Option<Delivered> {
+        while let Some(committed) = self.out.committed.pop_front() {
+            if let Some(delivered) = self.deliver(committed) {
+                return Some(delivered);
+            }
+        }
+        None
+    }
+
+    /// What delivery depends on, as of the last delivery taken. Export it right after taking the delivery that holds a CUT.
+    pub fn export_state(&self) -> State {
+        self.state.clone()
+    }
+
+    /// The state after entry `cut` can be fetched from this replica; entries up to it may be compacted away.
+    pub fn state_available(&mut self, cut: u64) {
+        self.engine.state_available(cut);
+    }
+
+    /// The answer to [`Output::NeedState`]: service state and `state` (as exported at `cut`) are in place.
+    ///
+    /// # Panics
+    /// When `state` is of another index than `cut`: the caller mixed up two transfers.
+    pub fn installed(&mut self, cut: u64, state: State) {
+        assert_eq!(state.index, cut, "the state is of another cut");
+        self.out.committed.retain(|committed| committed.index > cut);
+        self.state = state;
+        self.engine.installed(cut);
+        self.engine.delivered(cut);
+    }
+
+    /// The state after `cut` cannot be had any more: the engine asks for a later one.
+    pub fn state_lost(&mut self, cut: u64) {
+        self.engine.state_lost(cut);
+    }
+
+    /// Drops at most [`limits::COMPACT_STEP`] log entries up to `index`; returns whether another call would drop more.
+    pub fn compact_to(&mut self, index: u64) -> bool {
+        self.engine.compact_to(index)
+    }
+
+    /// Entries up to here are needed by no live replica; compact to the lesser of this and the latest cut.
+    pub fn compaction_floor(&self) -> u64 {
+        self.engine.compaction_floor()
+    }
+
+    /// Leader only: hands the leadership to the replica in `slot`.
+    pub fn transfer_leader(&mut self, slot: u8) {
+        self.engine.transfer_leader(slot);
+    }
+
+    /// Where the engine stands.
+    pub fn standing(&self) -> Standing {
+        self.engine.standing()
+    }
+
+    /// Index of the last delivery taken (or installed).
+    pub fn delivered_index(&self) -> u64 {
+        self.state.index
+    }
+
+    /// Requests that wait for a batch, own batches in flight, batches that wait at this leader.
+    pub fn waiting(&self) -> (usize, usize, usize) {
+        let (collected, in_flight) = self.own.waiting();
+        (collected, in_flight, self.queue.len())
+    }
+
+    /// Counters since the start.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The engine itself, for tests and status.
+    pub fn engine(&self) -> &E {
+        &self.engine
+    }
+
+    /// The engine itself, for fault injection.
+    pub fn engine_mut(&mut self) -> &mut E {
+        &mut self.engine
+    }
+
+    fn on_forward(&mut self, from: u8, body: Bytes) -> Result<(), Blame> {
+        let encoded = Encoded::split(body).map_err(Blame::malformed(from))?;
+        let batch = Batch::decode(&encoded).map_err(Blame::malformed(from))?;
+        if batch.origin != from || batch.incarnation == 0 || batch.number == 0 || batch.number == u64::MAX {
+            return Err(Blame::new(from, "a forwarded batch names another origin"));
+        }
+        // At a follower it is only late: the origin hands it to the new leader by itself.
+        if self.engine.standing().is_leader {
+            self.follow();
+            self.queue.push(&batch, encoded, &self.state);
+        }
+        Ok(())
+    }
+
+    /// Notices another leader or term: everything in flight is handed over again, and the leader's queue starts empty.
+    fn follow(&mut self) {
+        let standing = self.engine.standing();
+        if self.followed != (standing.leader, standing.term) {
+            self.followed = (standing.leader, standing.term);
+            self.queue.clear();
+            self.send_again();
+        }
+    }
+
+    fn send_again(&mut self) {
+        self.idle_ticks = 0;
+        if self.own.waiting().1 > 0 {
+            self.counters.resends += 1;
+            self.own.send_again();
+        }
+    }
+
+    fn hand_over(&mut self, standing: Standing) {
+        let Some(leader) = standing.leader else { return };
+        if !standing.is_leader && self.peers_up >> leader & 1 == 0 {
+            return;
+        }
+        while let Some(encoded) = self.own.take_unsent() {
+            if standing.is_leader {
+                match Batch::decode(&encoded) {
+                    Ok(batch) => _ = self.queue.push(&batch, encoded, &self.state),
+                    Err(_) => self.fail(FailStop::Engine("an own batch is corrupt in memory".into())),
+                }
+            } else {
+                self.out.send(leader, Kind::Forward, [&encoded.head[..], &encoded.body[..]].concat().into());
+            }
+        }
+    }
+
+    fn deliver(&mut self, committed: Committed) -> Option<Delivered> {
+        let Committed { index, entry } = committed;
+        let Ok(mut batch) = Batch::decode(&entry) else {
+            self.fail(FailStop::LogCorrupt { index });
+            return None;
+        };
+        let name = (batch.origin, batch.incarnation, batch.number);
+        let (rule, time_us) = self.state.admit(index, name, batch.time_us);
+        self.engine.delivered(index);
+        let own =
+            batch.origin == self.config.slot && self.engine.standing().incarnation == Some(batch.incarnation);
+        match rule {
+            Rule::Next => {}
+            Rule::Repeated | Rule::Gap => {
+                self.counters.dropped += 1;
+                if own && rule == Rule::Gap {
+                    self.send_again();
+                }
+                return None;
+            }
+        }
+        batch.time_us = time_us;
+        self.counters.delivered += 1;
+        let tags = if own { self.own.delivered(batch.number) } else { Vec::new() };
+        self.idle_ticks = if own { 0 } else { self.idle_ticks };
+        Some(Delivered { index, batch, tags })
+    }
+
+    fn fail(&mut self, reason: FailStop) {
+        self.stopped = true;
+        self.out.committed = VecDeque::new();
+        self.out.outputs.push_back(Output::FailStop(reason));
+    }
+}

@@ -1,0 +1,230 @@
+//! The origin's side: requests become batches by themselves, and a batch is kept until its delivery was seen.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use crate::batch::{Batch, Encoded, Request};
+use crate::limits;
+
+/// A queue is at its bound: stop reading from clients until deliveries make room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Too much waits already.
+    #[error("the order queue is full")]
+    Full,
+    /// The request alone is longer than any batch may carry.
+    #[error("the request is longer than {} bytes", limits::REQUEST_BYTES)]
+    TooLong,
+}
+
+/// How eagerly batches form. See `limits` for the defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Batching {
+    /// Requests in a batch at most.
+    pub requests: usize,
+    /// Bytes at which a batch is full.
+    pub bytes: usize,
+    /// Batches in flight that go at once, however small. With none in flight a request never waits.
+    pub eager: usize,
+    /// Batches in flight when each is full.
+    pub in_flight: usize,
+}
+
+impl Default for Batching {
+    fn default() -> Self {
+        Batching {
+            requests: limits::BATCH_REQUESTS,
+            bytes: limits::BATCH_BYTES,
+            eager: limits::OWN_EAGER,
+            in_flight: limits::OWN_IN_FLIGHT,
+        }
+    }
+}
+
+/// Requests of this replica's clients, from submission to delivery.
+#[derive(Debug)]
+pub(crate) struct Own {
+    batching: Batching,
+    collected: VecDeque<(Request, u64)>,
+    collected_bytes: usize,
+    in_flight: VecDeque<InFlight>,
+    /// Batches at the front of `in_flight` that were handed to the current leader.
+    sent: usize,
+    next_number: u64,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    number: u64,
+    encoded: Encoded,
+    tags: Vec<u64>,
+}
+
+impl Own {
+    pub fn new(batching: Batching) -> Self {
+        Own {
+            batching,
+            collected: VecDeque::new(),
+            collected_bytes: 0,
+            in_flight: VecDeque::new(),
+            sent: 0,
+            next_number: 1,
+        }
+    }
+
+    pub fn can_accept(&self) -> bool {
+        self.collected.len() < limits::COLLECTED_REQUESTS
+            && self.collected_bytes + limits::REQUEST_BYTES <= limits::COLLECTED_BYTES
+    }
+
+    pub fn submit(&mut self, bytes: Bytes, checksum: u32, tag: u64) -> Result<(), Refused> {
+        if bytes.len() > limits::REQUEST_BYTES {
+            return Err(Refused::TooLong);
+        }
+        if !self.can_accept() {
+            return Err(Refused::Full);
+        }
+        self.collected_bytes += bytes.len();
+        self.collected.push_back((Request { checksum, bytes }, tag));
+        Ok(())
+    }
+
+    /// Requests that wait and batches in flight.
+    pub fn waiting(&self) -> (usize, usize) {
+        (self.collected.len(), self.in_flight.len())
+    }
+
+    /// Forms batches: with little in flight at once, with more in flight only full ones. No timer decides anything.
+    pub fn form(&mut self, origin: u8, incarnation: u64) {
+        while !self.collected.is_empty() && self.in_flight.len() < self.batching.in_flight {
+            if self.in_flight.len() >= self.batching.eager && !self.fills_a_batch() {
+                break;
+            }
+            self.form_one(origin, incarnation);
+        }
+    }
+
+    /// The next batch to hand to the leader, once; see [`Own::send_again`].
+    pub fn take_unsent(&mut self) -> Option<Encoded> {
+        let batch = self.in_flight.get(self.sent)?;
+        self.sent += 1;
+        Some(batch.encoded.clone())
+    }
+
+    /// Everything in flight has to be handed over again, in order: the leader changed, or it took too long.
+    pub fn send_again(&mut self) {
+        self.sent = 0;
+    }
+
+    /// A batch of ours was delivered; returns the tags of its requests.
+    pub fn delivered(&mut self, number: u64) -> Vec<u64> {
+        // Numbers are delivered in order, so it can only be the oldest in flight.
+        match self.in_flight.front() {
+            Some(batch) if batch.number == number => {
+                self.sent = self.sent.saturating_sub(1);
+                self.in_flight.pop_front().map(|batch| batch.tags).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn fills_a_batch(&self) -> bool {
+        self.collected.len() >= self.batching.requests || self.collected_bytes >= self.batching.bytes
+    }
+
+    fn form_one(&mut self, origin: u8, incarnation: u64) {
+        let mut requests = Vec::new();
+        let mut tags = Vec::new();
+        let mut bytes = 0;
+        while let Some((request, tag)) = self.collected.pop_front() {
+            let len = request.bytes.len();
+            if !requests.is_empty() && bytes + len > self.batching.bytes {
+                self.collected.push_front((request, tag));
+                break;
+            }
+            bytes += len;
+            requests.push(request);
+            tags.push(tag);
+            if requests.len() == self.batching.requests {
+                break;
+            }
+        }
+        self.collected_bytes -= bytes;
+        let batch = Batch::new(origin, incarnation, self.next_number, &requests);
+        self.in_flight.push_back(InFlight { number: self.next_number, encoded: batch.encode(), tags });
+        self.next_number += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::checksum;
+
+    fn submit(own: &mut Own, len: usize, tag: u64) {
+        let bytes = Bytes::from(vec![7; len]);
+        own.submit(bytes.clone(), checksum(&bytes), tag).unwrap();
+    }
+
+    fn sizes(own: &mut Own) -> Vec<usize> {
+        std::iter::from_fn(|| own.take_unsent()).map(|b| Batch::decode(&b).unwrap().len()).collect()
+    }
+
+    #[test]
+    fn nothing_in_flight_sends_at_once_and_then_requests_collect() {
+        let mut own = Own::new(Batching { eager: 1, ..Batching::default() });
+        submit(&mut own, 10, 1);
+        own.form(0, 1);
+        for tag in 2..7 {
+            submit(&mut own, 10, tag);
+            own.form(0, 1);
+        }
+        assert_eq!(sizes(&mut own), [1], "the first goes alone, the others wait for it");
+        assert_eq!(own.delivered(1), [1]);
+        own.form(0, 1);
+        assert_eq!(sizes(&mut own), [5], "what collected goes together");
+        assert_eq!(own.delivered(2), [2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn full_batches_go_up_to_the_cap_and_a_large_request_goes_alone() {
+        let mut own = Own::new(Batching::default());
+        for tag in 0..128 * 20 {
+            submit(&mut own, 1, tag);
+        }
+        own.form(0, 1);
+        assert_eq!(sizes(&mut own), [128; 8]);
+        let mut own = Own::new(Batching::default());
+        [10, 1 << 20, 10].iter().for_each(|&len| submit(&mut own, len, 0));
+        own.form(0, 1);
+        assert_eq!(
+            sizes(&mut own),
+            [1, 1],
+            "the large one is alone; the small one waits for the eager limit"
+        );
+    }
+
+    #[test]
+    fn what_is_not_delivered_is_handed_over_again_in_order() {
+        let mut own = Own::new(Batching { requests: 1, ..Batching::default() });
+        (0..3).for_each(|tag| submit(&mut own, 1, tag));
+        own.form(0, 1);
+        assert_eq!(sizes(&mut own).len(), 3);
+        assert_eq!(own.delivered(1), [0]);
+        own.send_again();
+        let again: Vec<u64> =
+            std::iter::from_fn(|| own.take_unsent()).map(|b| Batch::decode(&b).unwrap().number).collect();
+        assert_eq!(again, [2, 3]);
+    }
+
+    #[test]
+    fn a_full_queue_refuses() {
+        let mut own = Own::new(Batching::default());
+        for tag in 0..limits::COLLECTED_REQUESTS as u64 {
+            submit(&mut own, 1, tag);
+        }
+        assert!(!own.can_accept());
+        assert_eq!(own.submit(Bytes::new(), 0, 0), Err(Refused::Full));
+    }
+}

@@ -1,0 +1,76 @@
+//! The leader's side: batches of all origins wait here, each proposed once per term and stamped as it leaves.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::batch::{Batch, Encoded};
+use crate::engine::OrderEngine;
+use crate::limits;
+use crate::sessions::State;
+use crate::wire::mix;
+
+/// What the leader has been asked to propose. Empty at a follower.
+#[derive(Debug)]
+pub(crate) struct LeaderQueue {
+    waiting: VecDeque<Encoded>,
+    /// Per origin and incarnation: the last number that was queued in this term.
+    queued: BTreeMap<(u8, u64), u64>,
+    last_time_us: u64,
+    seed: u64,
+    stamps: u64,
+}
+
+impl LeaderQueue {
+    pub fn new(seed: u64) -> Self {
+        LeaderQueue { waiting: VecDeque::new(), queued: BTreeMap::new(), last_time_us: 0, seed, stamps: 0 }
+    }
+
+    /// Another term: who leads now asks the origins anew, and they hand over again.
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+        self.queued.clear();
+    }
+
+    /// Batches that wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Queues a verified batch if it is the origin's next one; repeats and gaps are dropped (the origin tries again).
+    pub fn push(&mut self, batch: &Batch, encoded: Encoded, delivered: &State) -> bool {
+        let key = (batch.origin, batch.incarnation);
+        let Some(next_delivered) = delivered.next_number(batch.origin, batch.incarnation) else {
+            return false;
+        };
+        let next = self.queued.get(&key).map_or(next_delivered, |&last| next_delivered.max(last + 1));
+        if batch.number != next || self.waiting.len() >= limits::LEADER_QUEUE {
+            return false;
+        }
+        // One life per origin: an earlier one has nothing more to say.
+        self.queued
+            .retain(|&(origin, incarnation), _| origin != batch.origin || incarnation >= batch.incarnation);
+        self.queued.insert(key, batch.number);
+        self.waiting.push_back(encoded);
+        true
+    }
+
+    /// Stamps and proposes what waits, while no live replica falls behind by more than `window` entries.
+    pub fn propose(&mut self, engine: &mut impl OrderEngine, now_us: u64, window: u64) {
+        while engine.backlog() < window {
+            let Some(encoded) = self.waiting.front() else { break };
+            let time_us = now_us.max(self.last_time_us + 1);
+            let drain = self.waiting.len() == 1;
+            let seed = mix(self.seed ^ mix(self.stamps));
+            let Ok(stamped) = encoded.stamped(time_us, seed, drain) else {
+                // Corrupted while it waited here: the origin still has it and hands it over again.
+                self.clear();
+                break;
+            };
+            if engine.propose(stamped).is_err() {
+                break;
+            }
+            self.waiting.pop_front();
+            self.last_time_us = time_us;
+            self.stamps += 1;
+        }
+    }
+}

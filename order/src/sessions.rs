@@ -1,0 +1,154 @@
+//! The exactly-once rule: every replica drops the same batches, because the rule looks at nothing but the log.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::limits;
+use crate::wire::{Malformed, Put, Reader};
+
+/// What delivery depends on besides the log itself, as of one index. State transfer moves it to a joiner.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct State {
+    /// The log index whose entry was the last to change this.
+    pub index: u64,
+    /// Time of the last delivered batch.
+    pub time_us: u64,
+    /// Per origin: which incarnation, and the number of its last batch.
+    pub sessions: BTreeMap<u8, Session>,
+}
+
+/// How far one origin has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Session {
+    /// The origin's latest life seen in the log.
+    pub incarnation: u64,
+    /// Number of the last batch of that life which was delivered.
+    pub number: u64,
+}
+
+/// What becomes of a committed batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// Deliver it.
+    Next,
+    /// It was delivered before, or it is of an earlier life: drop it.
+    Repeated,
+    /// A batch before it is missing: drop it; its origin proposes both again.
+    Gap,
+}
+
+impl State {
+    /// The number a batch of this life of the origin must have to be delivered next; `None` when the life is over.
+    pub fn next_number(&self, origin: u8, incarnation: u64) -> Option<u64> {
+        match self.sessions.get(&origin) {
+            None => Some(1),
+            Some(session) if incarnation > session.incarnation => Some(1),
+            Some(session) if incarnation == session.incarnation => Some(session.number + 1),
+            Some(_) => None,
+        }
+    }
+
+    /// What the rule says to a batch, without applying it.
+    pub fn rule(&self, origin: u8, incarnation: u64, number: u64) -> Rule {
+        match self.next_number(origin, incarnation) {
+            Some(next) if number == next => Rule::Next,
+            Some(next) if number > next => Rule::Gap,
+            _ => Rule::Repeated,
+        }
+    }
+
+    /// Applies the rule to the batch at `index`; on [`Rule::Next`] the batch counts as delivered at the returned time.
+    pub(crate) fn admit(
+        &mut self,
+        index: u64,
+        (origin, incarnation, number): (u8, u64, u64),
+        time_us: u64,
+    ) -> (Rule, u64) {
+        assert!(index > self.index, "delivery goes forward: {index} after {}", self.index);
+        self.index = index;
+        let rule = self.rule(origin, incarnation, number);
+        if rule == Rule::Next {
+            self.sessions.insert(origin, Session { incarnation, number });
+            // A new leader's clock may be behind the old one's; ordered time never is.
+            self.time_us = time_us.max(self.time_us + 1);
+        }
+        (rule, self.time_us)
+    }
+
+    /// The state as bytes for a state transfer; equal states give equal bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(20 + self.sessions.len() * 17);
+        out.put64(self.index);
+        out.put64(self.time_us);
+        out.put32(self.sessions.len() as u32);
+        for (&origin, session) in &self.sessions {
+            out.put8(origin);
+            out.put64(session.incarnation);
+            out.put64(session.number);
+        }
+        out
+    }
+
+    /// Reads what [`State::encode`] wrote.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are not such an encoding.
+    pub fn decode(bytes: Bytes) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let mut state = State { index: reader.u64()?, time_us: reader.u64()?, sessions: BTreeMap::new() };
+        for _ in 0..reader.count(17, limits::SLOTS)? {
+            let origin = reader.u8()?;
+            if state.sessions.last_key_value().is_some_and(|(&last, _)| origin <= last) {
+                return Err(Malformed("origins are not in order"));
+            }
+            let session = Session { incarnation: reader.u64()?, number: reader.u64()? };
+            state.sessions.insert(origin, session);
+        }
+        reader.end()?;
+        if state.time_us == u64::MAX || state.sessions.values().any(|session| session.number == u64::MAX) {
+            return Err(Malformed("a counter is at its end"));
+        }
+        Ok(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_batch_counts_once_in_its_life_and_in_order() {
+        let mut state = State::default();
+        let mut admit = |index, incarnation, number| state.admit(index, (3, incarnation, number), 0).0;
+        assert_eq!(admit(1, 5, 1), Rule::Next);
+        assert_eq!(admit(2, 5, 1), Rule::Repeated);
+        assert_eq!(admit(3, 5, 3), Rule::Gap);
+        assert_eq!(admit(4, 5, 2), Rule::Next);
+        assert_eq!(admit(5, 6, 3), Rule::Gap, "a new life starts at 1");
+        assert_eq!(admit(6, 6, 1), Rule::Next);
+        assert_eq!(admit(7, 5, 3), Rule::Repeated, "the old life is over");
+    }
+
+    #[test]
+    fn ordered_time_grows_whatever_the_leaders_clocks_say() {
+        let mut state = State::default();
+        let times: Vec<u64> = [(1, 100), (2, 40), (3, 100), (4, 500)]
+            .map(|(number, clock)| state.admit(number, (0, 1, number), clock).1)
+            .into();
+        assert_eq!(times, [100, 101, 102, 500]);
+    }
+
+    #[test]
+    fn the_state_survives_its_transfer_and_refuses_other_bytes() {
+        let mut state = State::default();
+        for origin in 0..3 {
+            state.admit(u64::from(origin) + 1, (origin, 9, 1), 77);
+        }
+        let bytes = state.encode();
+        assert_eq!(State::decode(bytes.clone().into()), Ok(state));
+        for len in 0..bytes.len() {
+            assert!(State::decode(Bytes::copy_from_slice(&bytes[..len])).is_err());
+        }
+    }
+}

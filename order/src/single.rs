@@ -1,0 +1,62 @@
+//! The engine of a replica that is alone: a counter. For one-node service and for tests of everything above.
+
+use bytes::Bytes;
+
+use crate::batch::Encoded;
+use crate::engine::{Blame, Committed, EngineOut, Members, NotNow, OrderEngine, Output, Standing};
+use crate::frame::Kind;
+
+/// Gives every proposal the next index at once.
+#[derive(Debug)]
+pub struct SingleEngine {
+    slot: u8,
+    incarnation: u64,
+    index: u64,
+    ready: EngineOut,
+}
+
+impl SingleEngine {
+    /// An engine that continues after entry `index` (0 for a new one); `incarnation` must grow from life to life.
+    pub fn new(slot: u8, incarnation: u64, index: u64) -> Self {
+        let mut ready = EngineOut::default();
+        ready.outputs.push_back(Output::Established { incarnation, joined: false });
+        ready.outputs.push_back(Output::LeaderChanged { leader: Some(slot), term: 1 });
+        SingleEngine { slot, incarnation, index, ready }
+    }
+}
+
+impl OrderEngine for SingleEngine {
+    fn propose(&mut self, entry: Encoded) -> Result<(), NotNow> {
+        self.index += 1;
+        self.ready.committed.push_back(Committed { index: self.index, entry });
+        Ok(())
+    }
+
+    fn on_frame(&mut self, from: u8, _kind: Kind, _body: Bytes) -> Result<(), Blame> {
+        Err(Blame::new(from, "a message to a replica that is alone"))
+    }
+
+    fn tick(&mut self) {}
+
+    fn peer_up(&mut self, _peer: u8) {}
+
+    fn peer_down(&mut self, _peer: u8) {}
+
+    fn pump(&mut self, out: &mut EngineOut) {
+        out.outputs.append(&mut self.ready.outputs);
+        out.committed.append(&mut self.ready.committed);
+    }
+
+    fn standing(&self) -> Standing {
+        Standing {
+            leader: Some(self.slot),
+            is_leader: true,
+            term: 1,
+            incarnation: Some(self.incarnation),
+            members: Members { voters: 1 << self.slot, learners: 0 },
+            last_index: self.index,
+            commit_index: self.index,
+            first_index: self.index + 1,
+        }
+    }
+}

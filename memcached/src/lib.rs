@@ -1,1 +1,14 @@
-//! Placeholder until the room is built.
+//! The memcached service: memcached's protocols, and its items, table and eviction as protected objects.
+//!
+//! [`Connection`] turns a client's bytes into ordered requests or local answers; [`Memcached`] executes the ordered
+//! requests on shards of protected objects, each behind its own lock, and renders the very bytes that the client gets.
+//! Nothing here knows of replication.
+
+pub mod command;
+pub mod config;
+pub mod limits;
+pub mod protocol;
+pub mod stats;
+
+pub use config::Config;
+pub use protocol::Connection;

@@ -1,0 +1,62 @@
+//! A client's key and its hash: computed once, the same on every replica, and the only thing placement depends on.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::limits::KEY_BYTES;
+
+/// Seed of the key hash. Fixed: it decides in which shard and bucket a key lives, on every replica alike.
+const SEED: u64 = 0x6d65_6d63_6163_6865;
+
+/// A valid key: 1 to [`KEY_BYTES`] bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Key {
+    hash: KeyHash,
+    bytes: Box<[u8]>,
+}
+
+/// Where a key belongs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyHash(u64);
+
+impl Key {
+    /// A key of any bytes, as a decoded binary key has them; `None` when it is empty or too long.
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        if bytes.is_empty() || bytes.len() > KEY_BYTES {
+            return None;
+        }
+        Some(Key { hash: KeyHash::of(bytes), bytes: bytes.into() })
+    }
+
+    /// A key as a command line has it: without control characters and white space.
+    pub fn text(bytes: &[u8]) -> Option<Self> {
+        if bytes.iter().any(|byte| *byte <= b' ' || *byte == 0x7f) { None } else { Self::new(bytes) }
+    }
+
+    /// The key's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Where it belongs.
+    pub fn hash(&self) -> KeyHash {
+        self.hash
+    }
+}
+
+impl KeyHash {
+    /// The hash of a key's bytes: XXH3-64 with a fixed seed.
+    pub fn of(key: &[u8]) -> Self {
+        KeyHash(xxh3_64_with_seed(key, SEED))
+    }
+
+    /// The shard out of `shards`, a power of two. Taken from the upper half, so that it says nothing about the tag.
+    pub fn shard(self, shards: u32) -> u32 {
+        debug_assert!(shards.is_power_of_two());
+        ((self.0 >> 32) as u32) & (shards - 1)
+    }
+
+    /// What a bucket keeps of the hash: its low bits choose the bucket, the others tell entries of one bucket apart.
+    pub fn tag(self) -> u32 {
+        self.0 as u32
+    }
+}

@@ -1,0 +1,183 @@
+//! What clients ask for, in the form that is ordered: everything that any replica needs to do it and to render the reply.
+
+mod codec;
+mod key;
+mod meta;
+
+pub use codec::{decode, encode, encode_with_value};
+pub use key::{Key, KeyHash};
+pub use meta::{Echo, Meta, MetaError};
+
+/// One ordered request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// `get`, `gets`, `gat`, `gats`: one atomic look at all keys.
+    Get {
+        /// The keys in the client's order, repetitions included.
+        keys: Vec<Key>,
+        /// Whether the reply carries each item's unique (`gets`, `gats`).
+        with_unique: bool,
+        /// The new expiry time (`gat`, `gats`), as the client wrote it.
+        touch: Option<i64>,
+    },
+    /// `set`, `add`, `replace`, `append`, `prepend`, `cas`.
+    Store {
+        /// What to do with an existing item.
+        mode: StoreMode,
+        /// The key.
+        key: Key,
+        /// The client's flags.
+        flags: u32,
+        /// Expiry time as the client wrote it: see [`crate::store::Expiry`].
+        expiry: i64,
+        /// The unique that the item must have (`cas` only, 0 otherwise).
+        unique: u64,
+        /// The value.
+        value: Vec<u8>,
+        /// `noreply`.
+        quiet: bool,
+    },
+    /// A `set` or `ms` whose value exceeds the item limit: the old item goes, so that nobody reads stale data.
+    TooLarge {
+        /// The key.
+        key: Key,
+        /// `noreply`.
+        quiet: bool,
+    },
+    /// `delete`.
+    Delete {
+        /// The key.
+        key: Key,
+        /// `noreply`.
+        quiet: bool,
+    },
+    /// `incr`, `decr`.
+    Arithmetic {
+        /// The key.
+        key: Key,
+        /// Whether to add.
+        up: bool,
+        /// By how much.
+        delta: u64,
+        /// `noreply`.
+        quiet: bool,
+    },
+    /// `touch`.
+    Touch {
+        /// The key.
+        key: Key,
+        /// The new expiry time as the client wrote it.
+        expiry: i64,
+        /// `noreply`.
+        quiet: bool,
+    },
+    /// `flush_all`: everything stored before it (or before `delay` has passed) is gone.
+    FlushAll {
+        /// Seconds or Unix time as for expiry; 0 and below mean now.
+        delay: i64,
+        /// `noreply`.
+        quiet: bool,
+    },
+    /// `mg`.
+    MetaGet {
+        /// The key, decoded.
+        key: Key,
+        /// The flags.
+        meta: Meta,
+    },
+    /// `ms`.
+    MetaSet {
+        /// The key, decoded.
+        key: Key,
+        /// The flags.
+        meta: Meta,
+        /// The value.
+        value: Vec<u8>,
+    },
+    /// `md`.
+    MetaDelete {
+        /// The key, decoded.
+        key: Key,
+        /// The flags.
+        meta: Meta,
+    },
+    /// `ma`.
+    MetaArithmetic {
+        /// The key, decoded.
+        key: Key,
+        /// The flags.
+        meta: Meta,
+    },
+    /// `me`.
+    MetaDebug {
+        /// The key, decoded.
+        key: Key,
+    },
+}
+
+/// What a storage command does with an existing or a missing item.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StoreMode {
+    /// Store in any case.
+    Set,
+    /// Only when there is none.
+    Add,
+    /// Only when there is one.
+    Replace,
+    /// After the existing value.
+    Append,
+    /// Before the existing value.
+    Prepend,
+    /// Only when the existing item has the given unique.
+    Cas,
+}
+
+impl StoreMode {
+    /// Every mode; the index is its code in the ordered encoding.
+    pub const ALL: [StoreMode; 6] = [
+        StoreMode::Set,
+        StoreMode::Add,
+        StoreMode::Replace,
+        StoreMode::Append,
+        StoreMode::Prepend,
+        StoreMode::Cas,
+    ];
+
+    /// Whether the existing value remains, in part.
+    pub fn extends(self) -> bool {
+        matches!(self, StoreMode::Append | StoreMode::Prepend)
+    }
+}
+
+impl Command {
+    /// The keys it looks at, in order; empty for `flush_all`.
+    pub fn keys(&self) -> &[Key] {
+        match self {
+            Command::Get { keys, .. } => keys,
+            Command::FlushAll { .. } => &[],
+            Command::Store { key, .. }
+            | Command::TooLarge { key, .. }
+            | Command::Delete { key, .. }
+            | Command::Arithmetic { key, .. }
+            | Command::Touch { key, .. }
+            | Command::MetaGet { key, .. }
+            | Command::MetaSet { key, .. }
+            | Command::MetaDelete { key, .. }
+            | Command::MetaArithmetic { key, .. }
+            | Command::MetaDebug { key } => std::slice::from_ref(key),
+        }
+    }
+
+    /// Whether the client asked for no reply at all (`noreply`; the quiet flag of meta commands depends on the result).
+    pub fn is_quiet(&self) -> bool {
+        match self {
+            Command::Store { quiet, .. }
+            | Command::TooLarge { quiet, .. }
+            | Command::Delete { quiet, .. }
+            | Command::Arithmetic { quiet, .. }
+            | Command::Touch { quiet, .. }
+            | Command::FlushAll { quiet, .. } => *quiet,
+            _ => false,
+        }
+    }
+}

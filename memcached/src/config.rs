@@ -1,0 +1,108 @@
+//! What the operator may choose: memory, item size, shards; with wrong combinations named.
+
+use crate::limits::{
+    GET_LINE_BYTES, ITEM_BYTES_DEFAULT, ITEM_BYTES_MAX, ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD, LINE_BYTES,
+    MEMORY_DEFAULT, SHARDS_DEFAULT, SHARDS_MAX,
+};
+
+/// Settings of the service. All replicas of a group need the same: they decide what is evicted and what is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Memory for items and their administration, in bytes.
+    pub memory: u64,
+    /// Largest item in bytes, counted as stock memcached counts it.
+    pub item_bytes: usize,
+    /// Shards, each with its own lock; a power of two.
+    pub shards: u32,
+}
+
+/// A combination of settings that cannot work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The item limit is out of range.
+    #[error("item limit of {0} bytes: use {ITEM_BYTES_MIN} to {ITEM_BYTES_MAX}")]
+    ItemBytes(usize),
+    /// The number of shards is not usable.
+    #[error("{0} shards: use a power of two up to {SHARDS_MAX}")]
+    Shards(u32),
+    /// A shard could not hold its largest items.
+    #[error(
+        "{memory} bytes in {shards} shards: each needs at least {needed}; use fewer shards or more memory"
+    )]
+    Memory {
+        /// Configured memory in bytes.
+        memory: u64,
+        /// Configured shards.
+        shards: u32,
+        /// Bytes each shard needs.
+        needed: u64,
+    },
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { memory: MEMORY_DEFAULT, item_bytes: ITEM_BYTES_DEFAULT, shards: SHARDS_DEFAULT }
+    }
+}
+
+impl Config {
+    /// Settings for `memory` bytes, with as many shards as it allows, up to the default.
+    pub fn with_memory(memory: u64) -> Self {
+        let mut config = Config { memory, ..Config::default() };
+        while config.shards > 1 && config.check().is_err() {
+            config.shards /= 2;
+        }
+        config
+    }
+
+    /// Refuses combinations that cannot work.
+    ///
+    /// # Errors
+    /// The first [`ConfigError`] found.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if !(ITEM_BYTES_MIN..=ITEM_BYTES_MAX).contains(&self.item_bytes) {
+            return Err(ConfigError::ItemBytes(self.item_bytes));
+        }
+        if !self.shards.is_power_of_two() || self.shards > SHARDS_MAX {
+            return Err(ConfigError::Shards(self.shards));
+        }
+        let needed = LARGEST_ITEMS_PER_SHARD * self.item_bytes as u64;
+        if self.shard_memory() < needed {
+            return Err(ConfigError::Memory { memory: self.memory, shards: self.shards, needed });
+        }
+        Ok(())
+    }
+
+    /// Memory of one shard in bytes.
+    pub fn shard_memory(&self) -> u64 {
+        self.memory / u64::from(self.shards)
+    }
+
+    /// Most bytes that a connection must be able to buffer for one request.
+    pub fn request_bytes(&self) -> usize {
+        (LINE_BYTES + self.item_bytes).max(GET_LINE_BYTES) + 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_memory_means_fewer_shards() {
+        assert_eq!(Config::with_memory(MEMORY_DEFAULT), Config::default());
+        assert_eq!(Config::with_memory(64 << 20).shards, 32);
+        assert_eq!(Config::with_memory(64 << 20).check(), Ok(()));
+        let tiny = Config::with_memory(1 << 20);
+        assert_eq!(tiny.shards, 1);
+        assert!(matches!(tiny.check(), Err(ConfigError::Memory { .. })));
+    }
+
+    #[test]
+    fn impossible_settings_are_named() {
+        let config = Config::default();
+        assert_eq!(Config { shards: 3, ..config }.check(), Err(ConfigError::Shards(3)));
+        assert_eq!(Config { shards: 0, ..config }.check(), Err(ConfigError::Shards(0)));
+        assert_eq!(Config { item_bytes: 5, ..config }.check(), Err(ConfigError::ItemBytes(5)));
+    }
+}

@@ -1,0 +1,49 @@
+//! Every bound of the service, with the relations between them checked when it is compiled.
+
+/// Longest key in bytes, as in memcached.
+pub const KEY_BYTES: usize = 250;
+/// Longest command line in bytes, without its end, except for retrievals. Stock memcached gives up at the same length.
+pub const LINE_BYTES: usize = 2048;
+/// Longest command line of a retrieval (`get`, `gets`, `gat`, `gats`): over a thousand of the longest keys.
+pub const GET_LINE_BYTES: usize = 256 << 10;
+/// Tokens of a meta command, with its name and its key. One less than stock memcached's count, which has an end marker.
+pub const META_TOKENS: usize = 19;
+/// Longest opaque token of a meta command, with its letter.
+pub const OPAQUE_TOKEN_BYTES: usize = 32;
+/// Flag tokens of one meta command in the ordered encoding, in bytes.
+pub const META_FLAG_BYTES: usize = LINE_BYTES;
+
+/// Largest item (key, value and [`stock_overhead`]) unless configured otherwise.
+pub const ITEM_BYTES_DEFAULT: usize = 1 << 20;
+/// Smallest item limit that may be configured.
+pub const ITEM_BYTES_MIN: usize = 1 << 10;
+/// Largest item limit that may be configured: one request must fit into one log entry.
+pub const ITEM_BYTES_MAX: usize = 3 << 20;
+/// Longest reply to one request; a retrieval that would exceed it is answered with an error instead.
+pub const REPLY_BYTES: usize = 64 << 20;
+
+/// Memory for items unless configured otherwise.
+pub const MEMORY_DEFAULT: u64 = 1 << 30;
+/// Most shards: each has a lock, and a request on all of them touches every one.
+pub const SHARDS_MAX: u32 = 4096;
+/// Shards unless configured otherwise or forced lower by little memory.
+pub const SHARDS_DEFAULT: u32 = 256;
+/// A shard has memory for at least this many items of the largest size, so that one of them cannot empty it.
+pub const LARGEST_ITEMS_PER_SHARD: u64 = 2;
+
+/// Relative expiry times end here; larger numbers are Unix time. 30 days in seconds, as in memcached.
+pub const RELATIVE_EXPIRY_S: i64 = 60 * 60 * 24 * 30;
+
+/// What stock memcached counts for an item beyond key and value: header, unique, terminator, line end, client flags.
+///
+/// The item limit is compared with this sum, so that the same values are too large here and there.
+pub const fn stock_overhead(flags: u32) -> usize {
+    48 + 8 + 1 + 2 + if flags == 0 { 0 } else { 4 }
+}
+
+const _: () = assert!(KEY_BYTES < LINE_BYTES && KEY_BYTES <= u8::MAX as usize);
+const _: () = assert!(LINE_BYTES < GET_LINE_BYTES);
+const _: () = assert!(META_FLAG_BYTES <= u16::MAX as usize);
+const _: () = assert!(ITEM_BYTES_MIN <= ITEM_BYTES_DEFAULT && ITEM_BYTES_DEFAULT <= ITEM_BYTES_MAX);
+const _: () = assert!(ITEM_BYTES_MAX < REPLY_BYTES);
+const _: () = assert!(SHARDS_DEFAULT <= SHARDS_MAX);

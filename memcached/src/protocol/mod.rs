@@ -1,0 +1,147 @@
+//! One client connection: memcached's text and meta protocol, incremental and without I/O, answered for any bytes at all.
+
+mod line;
+mod meta;
+pub(crate) mod numbers;
+mod stats;
+mod text;
+
+use std::sync::Arc;
+
+use crosscheck::{Action, ClientCounters, Progress, Protocol};
+
+use crate::command::{Command, encode, encode_with_value};
+use crate::config::Config;
+use crate::limits::{GET_LINE_BYTES, LINE_BYTES};
+use crate::protocol::line::Line;
+use crate::stats::Stats;
+
+/// The version that is answered to `version`: the stock release whose behaviour this room follows, and whose.
+pub const VERSION: &str = concat!("1.6.18-crosscheck-", env!("CARGO_PKG_VERSION"));
+
+/// The protocol state of one client connection.
+///
+/// Hand [`Protocol::next`] what has arrived; it never waits for more than one request's bytes and keeps none of them.
+/// Where a request ends depends on the bytes alone, not on how they were cut into packets.
+pub struct Connection {
+    config: Config,
+    stats: Arc<Stats>,
+    clients: Arc<ClientCounters>,
+    /// Bytes of an unwanted value that are still to be skipped.
+    skip: u64,
+    /// Bytes at the start of the input that are known to hold no line end.
+    scanned: usize,
+}
+
+/// What a command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// Answered here.
+    Reply(Vec<u8>),
+    /// An error or an answer that `noreply` suppresses.
+    Nothing,
+    /// Ordered.
+    Order(Command),
+    /// Ordered once `length` bytes of value and a line end have arrived; `loud` tells whether errors are answered.
+    Value {
+        /// The command, with an empty value.
+        command: Command,
+        /// Bytes of the value.
+        length: usize,
+        /// Whether a bad value is answered.
+        loud: bool,
+    },
+    /// Done at once; then so many bytes are skipped.
+    Skip {
+        /// What is done.
+        now: Box<Step>,
+        /// Bytes to skip.
+        bytes: u64,
+    },
+    /// The client says goodbye, or cannot be understood any more.
+    Close(Vec<u8>),
+}
+
+impl Connection {
+    /// The state of a new connection.
+    pub fn new(config: Config, stats: Arc<Stats>, clients: Arc<ClientCounters>) -> Self {
+        Connection { config, stats, clients, skip: 0, scanned: 0 }
+    }
+
+    /// Length of the first line without its `\n`; `None` while it has not arrived.
+    fn find_line(&mut self, input: &[u8]) -> Result<Option<usize>, ()> {
+        let limit = if is_retrieval(input) { GET_LINE_BYTES } else { LINE_BYTES };
+        let unseen = self.scanned.min(input.len());
+        match memchr::memchr(b'\n', &input[unseen..]) {
+            Some(at) if unseen + at <= limit + 1 => {
+                self.scanned = 0;
+                Ok(Some(unseen + at))
+            }
+            None if input.len() <= limit + 1 => {
+                self.scanned = input.len();
+                Ok(None)
+            }
+            _ => Err(()),
+        }
+    }
+
+    fn step(&mut self, step: Step, line: usize, input: &[u8]) -> Progress {
+        let (used, action) = match step {
+            Step::Reply(bytes) => (line, Action::Reply(bytes)),
+            Step::Nothing => (line, Action::Nothing),
+            Step::Order(command) => (line, Action::Order(encode(&command))),
+            Step::Close(bytes) => (line, Action::Close(bytes)),
+            Step::Skip { now, bytes } => {
+                self.skip = bytes;
+                return self.step(*now, line, input);
+            }
+            Step::Value { command, length, loud } => {
+                let whole = line + length + 2;
+                let Some(block) = input.get(line..whole) else { return Progress::NeedMore(whole) };
+                let action = match block.split_at(length) {
+                    (value, b"\r\n") => Action::Order(encode_with_value(&command, value)),
+                    _ if loud => Action::Reply(line::error("CLIENT_ERROR bad data chunk")),
+                    _ => Action::Nothing,
+                };
+                (whole, action)
+            }
+        };
+        Progress::Done { used, action }
+    }
+}
+
+impl Protocol for Connection {
+    fn next(&mut self, input: &[u8]) -> Progress {
+        if input.is_empty() {
+            return Progress::NeedMore(1);
+        }
+        if self.skip > 0 {
+            let used = usize::try_from(self.skip).unwrap_or(usize::MAX).min(input.len());
+            self.skip -= used as u64;
+            return Progress::Done { used, action: Action::Nothing };
+        }
+        let end = match self.find_line(input) {
+            Ok(Some(end)) => end,
+            Ok(None) => return Progress::NeedMore(input.len() + 1),
+            Err(()) => {
+                let action = Action::Close(line::error("CLIENT_ERROR line too long"));
+                return Progress::Done { used: input.len(), action };
+            }
+        };
+        let line = Line::new(&input[..end]);
+        let step = match line.name() {
+            [b'm', letter] => meta::step(*letter, &line, &self.config),
+            b"stats" => stats::step(&line, &self.config, &self.stats, &self.clients),
+            name => text::step(name, &line, &self.config),
+        };
+        self.step(step, end + 1, input)
+    }
+}
+
+/// Whether the input begins like a retrieval, whose line may be long. Decided by the first bytes only, so that it does
+/// not change while more of the line arrives.
+fn is_retrieval(input: &[u8]) -> bool {
+    let spaces = input.iter().take(LINE_BYTES).take_while(|byte| **byte == b' ').count();
+    let name = &input[spaces..];
+    [&b"get "[..], b"gets ", b"gat ", b"gats "].iter().any(|retrieval| name.starts_with(retrieval))
+}

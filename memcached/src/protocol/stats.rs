@@ -1,0 +1,100 @@
+//! `stats`: what this replica counts, in memcached's names where they have a meaning here. Answered without an order.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crosscheck::ClientCounters;
+
+use crate::config::Config;
+use crate::limits::{GET_LINE_BYTES, KEY_BYTES, LINE_BYTES};
+use crate::protocol::line::{Line, error};
+use crate::protocol::{Step, VERSION};
+use crate::stats::Stats;
+
+/// What `stats` with these tokens asks for.
+pub(super) fn step(line: &Line<'_>, config: &Config, stats: &Stats, clients: &ClientCounters) -> Step {
+    let mut report = Report(Vec::new());
+    match line.token(1) {
+        b"" => general(&mut report, config, stats, clients),
+        b"settings" => settings(&mut report, config),
+        b"items" => items(&mut report, stats),
+        b"slabs" => slabs(&mut report, stats),
+        b"sizes" => report.line("sizes_status", "disabled"),
+        b"conns" => conns(&mut report, clients),
+        b"reset" => {
+            stats.reset();
+            return Step::Reply(error("RESET"));
+        }
+        _ => return Step::Reply(error("ERROR")),
+    }
+    report.0.extend_from_slice(b"END\r\n");
+    Step::Reply(report.0)
+}
+
+fn general(report: &mut Report, config: &Config, stats: &Stats, clients: &ClientCounters) {
+    let now_us = stats.now_us.load(Relaxed);
+    report.line("pid", std::process::id());
+    report.line("uptime", now_us.saturating_sub(stats.first_us.load(Relaxed)) / 1_000_000);
+    report.line("time", now_us / 1_000_000);
+    report.line("version", VERSION);
+    report.line("pointer_size", usize::BITS);
+    report.line("curr_connections", clients.open.load(Relaxed));
+    report.line("total_connections", clients.accepted.load(Relaxed));
+    report.line("rejected_connections", clients.refused.load(Relaxed));
+    for (name, counter) in stats.counters.all() {
+        report.line(name, counter.load(Relaxed));
+    }
+    report.line("bytes_read", clients.bytes_in.load(Relaxed));
+    report.line("bytes_written", clients.bytes_out.load(Relaxed));
+    report.line("limit_maxbytes", config.memory);
+    report.line("bytes", stats.bytes());
+    report.line("curr_items", stats.items());
+}
+
+fn settings(report: &mut Report, config: &Config) {
+    report.line("maxbytes", config.memory);
+    report.line("item_size_max", config.item_bytes);
+    report.line("shards", config.shards);
+    report.line("evictions", "on");
+    report.line("cas_enabled", "yes");
+    report.line("flush_enabled", "yes");
+    report.line("detail_enabled", "no");
+    report.line("hash_algorithm", "xxh3");
+    report.line("key_length_max", KEY_BYTES);
+    report.line("line_length_max", LINE_BYTES);
+    report.line("get_line_length_max", GET_LINE_BYTES);
+}
+
+/// One class stands for all sizes: memory is not cut into slabs here.
+fn items(report: &mut Report, stats: &Stats) {
+    if stats.items() == 0 {
+        return;
+    }
+    report.line("items:1:number", stats.items());
+    report.line("items:1:mem_requested", stats.bytes());
+    report.line("items:1:evicted", stats.counters.evictions.load(Relaxed));
+    report.line("items:1:evicted_unfetched", stats.counters.evicted_unfetched.load(Relaxed));
+    report.line("items:1:reclaimed", stats.counters.reclaimed.load(Relaxed));
+}
+
+fn slabs(report: &mut Report, stats: &Stats) {
+    report.line("active_slabs", u8::from(stats.items() > 0));
+    report.line("total_malloced", stats.bytes());
+}
+
+fn conns(report: &mut Report, clients: &ClientCounters) {
+    report.line("open", clients.open.load(Relaxed));
+    report.line("accepted", clients.accepted.load(Relaxed));
+    report.line("refused", clients.refused.load(Relaxed));
+}
+
+/// The lines of one answer.
+struct Report(Vec<u8>);
+
+impl Report {
+    fn line(&mut self, name: &str, value: impl Display) {
+        // Writing to a vector cannot fail.
+        let _ = write!(self.0, "STAT {name} {value}\r\n");
+    }
+}

@@ -1,0 +1,151 @@
+//! The classic commands: which tokens they take, and what memcached answers when those are wrong.
+
+use crate::command::{Command, Key, StoreMode};
+use crate::config::Config;
+use crate::limits::stock_overhead;
+use crate::protocol::line::{Line, error};
+use crate::protocol::numbers::{signed, unsigned, unsigned_32};
+use crate::protocol::{Step, VERSION};
+
+const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
+const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
+const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
+const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
+
+/// What the command `name` with these tokens asks for.
+pub(super) fn step(name: &[u8], line: &Line<'_>, config: &Config) -> Step {
+    let arguments = line.arguments();
+    match (name, arguments) {
+        (b"get" | b"bget", 1..) => retrieve(line, false, 1),
+        (b"gets", 1..) => retrieve(line, true, 1),
+        (b"gat", 1..) => touch_and_retrieve(line, false),
+        (b"gats", 1..) => touch_and_retrieve(line, true),
+        (b"set", 4..=5) => store(StoreMode::Set, line, config),
+        (b"add", 4..=5) => store(StoreMode::Add, line, config),
+        (b"replace", 4..=5) => store(StoreMode::Replace, line, config),
+        (b"append", 4..=5) => store(StoreMode::Append, line, config),
+        (b"prepend", 4..=5) => store(StoreMode::Prepend, line, config),
+        (b"cas", 5..=6) => store(StoreMode::Cas, line, config),
+        (b"delete", 1..=3) => delete(line),
+        (b"incr", 2..=3) => arithmetic(line, true),
+        (b"decr", 2..=3) => arithmetic(line, false),
+        (b"touch", 2..=3) => touch(line),
+        (b"flush_all", 0..=2) => flush_all(line),
+        (b"verbosity", 1..=2) => verbosity(line),
+        (b"version", _) => Step::Reply(error(&format!("VERSION {VERSION}"))),
+        (b"quit", _) => Step::Close(Vec::new()),
+        (b"shutdown", _) => Step::Reply(error("ERROR: shutdown not enabled")),
+        _ => Step::Reply(error("ERROR")),
+    }
+}
+
+/// An error, unless the client asked for silence.
+fn fail(line: &Line<'_>, text: &str) -> Step {
+    if line.is_quiet() { Step::Nothing } else { Step::Reply(error(text)) }
+}
+
+fn retrieve(line: &Line<'_>, with_unique: bool, first_key: usize) -> Step {
+    match line.tokens_from(first_key).map(Key::text).collect() {
+        Some(keys) => Step::Order(Command::Get { keys, with_unique, touch: None }),
+        None => Step::Reply(error(BAD_FORMAT)),
+    }
+}
+
+fn touch_and_retrieve(line: &Line<'_>, with_unique: bool) -> Step {
+    let Some(expiry) = signed(line.token(1)) else { return Step::Reply(error(BAD_EXPTIME)) };
+    match retrieve(line, with_unique, 2) {
+        Step::Order(Command::Get { keys, with_unique, .. }) => {
+            Step::Order(Command::Get { keys, with_unique, touch: Some(expiry) })
+        }
+        refused => refused,
+    }
+}
+
+fn store(mode: StoreMode, line: &Line<'_>, config: &Config) -> Step {
+    let quiet = line.is_quiet();
+    let Some(key) = Key::text(line.token(1)) else { return fail(line, BAD_FORMAT) };
+    let numbers = (unsigned_32(line.token(2)), signed(line.token(3)), value_length(line.token(4)));
+    let (Some(flags), Some(expiry), Some(length)) = numbers else { return fail(line, BAD_FORMAT) };
+    let unique = match mode {
+        StoreMode::Cas => unsigned(line.token(5)),
+        _ => Some(0),
+    };
+    let Some(unique) = unique else { return fail(line, BAD_FORMAT) };
+    if is_too_large(&key, flags, length, config) {
+        let now = match mode {
+            StoreMode::Set => Step::Order(Command::TooLarge { key, quiet }),
+            _ => fail(line, TOO_LARGE),
+        };
+        return Step::Skip { now: Box::new(now), bytes: length as u64 + 2 };
+    }
+    let command = Command::Store { mode, key, flags, expiry, unique, value: Vec::new(), quiet };
+    Step::Value { command, length, loud: !quiet }
+}
+
+/// The answer to a value beyond the item limit.
+pub(crate) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
+
+/// The length of a value that a command line announces: at most 2^31 - 3, as in memcached.
+pub(super) fn value_length(token: &[u8]) -> Option<usize> {
+    let length = i32::try_from(signed(token)?).ok()?;
+    if length > i32::MAX - 2 { None } else { usize::try_from(length).ok() }
+}
+
+/// Whether stock memcached would find such an item too large.
+pub(super) fn is_too_large(key: &Key, flags: u32, length: usize, config: &Config) -> bool {
+    stock_overhead(flags) + key.bytes().len() + length > config.item_bytes
+}
+
+fn delete(line: &Line<'_>) -> Step {
+    let quiet = line.is_quiet();
+    // Old clients send a hold time after the key; only 0 is still accepted.
+    let zero = line.token(2) == b"0";
+    let valid = match line.arguments() {
+        1 => true,
+        2 => zero || quiet,
+        _ => zero && quiet,
+    };
+    if !valid {
+        return fail(line, BAD_DELETE);
+    }
+    let quiet = quiet && line.arguments() > 1;
+    match Key::text(line.token(1)) {
+        Some(key) => Step::Order(Command::Delete { key, quiet }),
+        None => fail(line, BAD_FORMAT),
+    }
+}
+
+fn arithmetic(line: &Line<'_>, up: bool) -> Step {
+    let Some(key) = Key::text(line.token(1)) else { return fail(line, BAD_FORMAT) };
+    match unsigned(line.token(2)) {
+        Some(delta) => Step::Order(Command::Arithmetic { key, up, delta, quiet: line.is_quiet() }),
+        None => fail(line, BAD_DELTA),
+    }
+}
+
+fn touch(line: &Line<'_>) -> Step {
+    let Some(key) = Key::text(line.token(1)) else { return fail(line, BAD_FORMAT) };
+    match signed(line.token(2)) {
+        Some(expiry) => Step::Order(Command::Touch { key, expiry, quiet: line.is_quiet() }),
+        None => fail(line, BAD_EXPTIME),
+    }
+}
+
+fn flush_all(line: &Line<'_>) -> Step {
+    let quiet = line.is_quiet();
+    if line.arguments() == usize::from(quiet) {
+        return Step::Order(Command::FlushAll { delay: 0, quiet });
+    }
+    match signed(line.token(1)) {
+        Some(delay) => Step::Order(Command::FlushAll { delay, quiet }),
+        None => fail(line, BAD_EXPTIME),
+    }
+}
+
+/// Accepted and without effect: what a replica writes about itself is the operator's choice, not a client's.
+fn verbosity(line: &Line<'_>) -> Step {
+    if unsigned(line.token(1)).is_none() {
+        return fail(line, BAD_FORMAT);
+    }
+    fail(line, "OK")
+}

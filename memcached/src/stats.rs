@@ -1,0 +1,141 @@
+//! What a replica counts for `stats`: never part of its state, never compared, and allowed to differ between replicas.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters of one replica's service, in memcached's names.
+        ///
+        /// Requests that run twice (a retry, a replay) count twice.
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: AtomicU64,)*
+        }
+
+        impl Counters {
+            /// Every counter with its name, in the order of `stats`.
+            pub fn all(&self) -> impl Iterator<Item = (&'static str, &AtomicU64)> {
+                [$((stringify!($name), &self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Keys looked up by retrieval commands.
+    cmd_get,
+    /// Storage commands.
+    cmd_set,
+    /// `flush_all` commands.
+    cmd_flush,
+    /// Keys looked up to change their expiry time.
+    cmd_touch,
+    /// Meta commands.
+    cmd_meta,
+    /// Keys found by retrieval commands.
+    get_hits,
+    /// Keys not found by retrieval commands.
+    get_misses,
+    /// Of these, those that had expired.
+    get_expired,
+    /// Of these, those that had been flushed.
+    get_flushed,
+    /// Deletions that found nothing.
+    delete_misses,
+    /// Deletions that deleted.
+    delete_hits,
+    /// Increments of a missing item.
+    incr_misses,
+    /// Increments.
+    incr_hits,
+    /// Decrements of a missing item.
+    decr_misses,
+    /// Decrements.
+    decr_hits,
+    /// `cas` on a missing item.
+    cas_misses,
+    /// `cas` that stored.
+    cas_hits,
+    /// `cas` with another unique than the item's.
+    cas_badval,
+    /// Expiry times changed.
+    touch_hits,
+    /// Expiry times of missing items not changed.
+    touch_misses,
+    /// Values beyond the item limit.
+    store_too_large,
+    /// Items stored since the start.
+    total_items,
+    /// Items removed for others while they were still valid.
+    evictions,
+    /// Of these, those that had never been read.
+    evicted_unfetched,
+    /// Expired or flushed items whose memory was taken back.
+    reclaimed,
+}
+
+/// Counters, and what each shard last said about itself.
+#[derive(Debug)]
+pub struct Stats {
+    /// Counters.
+    pub counters: Counters,
+    /// Ordered time of the last executed request, in microseconds since 1970.
+    pub now_us: AtomicU64,
+    /// Ordered time of the first executed request, in microseconds since 1970; 0 before it.
+    pub first_us: AtomicU64,
+    gauges: Box<[Gauge]>,
+}
+
+#[derive(Debug, Default)]
+struct Gauge {
+    items: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Stats {
+    /// Zeroes for a service of that many shards.
+    pub fn new(shards: u32) -> Self {
+        Stats {
+            counters: Counters::default(),
+            now_us: AtomicU64::new(0),
+            first_us: AtomicU64::new(0),
+            gauges: (0..shards).map(|_| Gauge::default()).collect(),
+        }
+    }
+
+    /// Adds one to a counter.
+    pub fn count(counter: &AtomicU64) {
+        counter.fetch_add(1, Relaxed);
+    }
+
+    /// Notes the ordered time of a request.
+    pub fn note_time(&self, now_us: u64) {
+        self.now_us.store(now_us, Relaxed);
+        if self.first_us.load(Relaxed) == 0 {
+            self.first_us.store(now_us, Relaxed);
+        }
+    }
+
+    /// Notes how full a shard is; set, not added, so that a repaired or transferred shard needs no correction.
+    pub fn note_shard(&self, shard: u32, items: u64, bytes: u64) {
+        if let Some(gauge) = self.gauges.get(shard as usize) {
+            gauge.items.store(items, Relaxed);
+            gauge.bytes.store(bytes, Relaxed);
+        }
+    }
+
+    /// Items in all shards.
+    pub fn items(&self) -> u64 {
+        self.gauges.iter().map(|gauge| gauge.items.load(Relaxed)).sum()
+    }
+
+    /// Bytes in all shards.
+    pub fn bytes(&self) -> u64 {
+        self.gauges.iter().map(|gauge| gauge.bytes.load(Relaxed)).sum()
+    }
+
+    /// `stats reset`: counters to zero; what is stored stays counted.
+    pub fn reset(&self) {
+        self.counters.all().for_each(|(_, counter)| counter.store(0, Relaxed));
+    }
+}

@@ -1,1 +1,51 @@
-//! Placeholder until the room is built.
+//! Who may run when, identically on every replica: lagged ordered turns over one ordered log (design section 4).
+//!
+//! Every worker iterates over the whole log with private tickets and runs the positions that fall to it. A handler's
+//! [`Cx::lock`] waits for its ticket; a lock outside the forecast footprint gives [`Retry`], the request is undone and
+//! runs again exactly [`Config::lag`] positions later with the larger footprint, and alone after [`MAX_ATTEMPTS`]
+//! misses. What runs at a position is a function of the log alone, so that replicas need no message about it.
+//!
+//! ```text
+//! let (lot, workers) = schedule::open(config, footprint);
+//! lot.append(Arc::new(entry));                       // one producer thread
+//! while let Some(mut turn) = worker.next_blocking() { // one thread per worker
+//!     let result = handler(&turn.cx(), turn.request());
+//!     turn.visit_regions(&locks, |lock, access| ..);  // seal, or undo after Err(Retry)
+//!     turn.finish(Outcome::Done);                     // passes the turns
+//! }
+//! ```
+
+mod board;
+mod brand;
+mod cell;
+mod chain;
+mod condition;
+mod cx;
+mod dispatch;
+mod entry;
+mod footprint;
+mod lock;
+mod lot;
+mod ordinary;
+mod region;
+mod rng;
+mod state;
+mod sync;
+mod turn;
+mod worker;
+
+pub use board::Progress;
+pub use cell::{DetGuard, ReadGuard, WriteGuard};
+pub use condition::Waiters;
+pub use cx::{Cx, Retry};
+pub use entry::{Entry, Origin, Work};
+pub use footprint::{Footprint, LockId};
+pub use lock::{Access, DetMutex, DetRwLock, Lock};
+pub use lot::{Config, Lot, Mode, Worker, open, resume};
+pub use region::Region;
+pub use rng::DetRng;
+pub use state::{BadState, DispatcherState};
+pub use turn::{Outcome, Scheduler, Step, Turn};
+
+/// Misses after which a request runs alone, where no lock is outside its footprint (research/determinism.md 4.2).
+pub const MAX_ATTEMPTS: u32 = 3;

@@ -1,0 +1,223 @@
+//! The cell behind a lock and the guards on it: the only unsafe code of the room.
+//!
+//! Why exclusive access is exclusive. A [`Slot`] is *owned* when the schedule has granted its lock to the running
+//! request, and only `Slot::grant` marks it so. The callers of `grant` are three: ordered turns, after
+//! `serving[lock] == ticket` (tickets are unique per lock, `serving` moves only from the holder's ticket to the next one,
+//! and it moves when the turn is passed, after which the slot is no longer owned); exclusive runs, while every other
+//! position is either resolved or not begun; ordinary locks, while the real lock's guard is held. `Bound` (brand.rs)
+//! makes sure that one schedule alone grants a lock. For readers the same holds with "no writer" in place of "nobody".
+//! Within the one request, which is one thread ([`Slot`] is not `Sync`), `borrows` counts the guards as `RefCell` does.
+//! A guard's lifetime is that of a borrow of the request's [`Cx`](crate::Cx), and passing the turns consumes what `Cx`
+//! borrows from; `release_early` refuses while a guard lives.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ops::{Deref, DerefMut};
+
+use parking_lot::RwLock;
+
+use crate::footprint::LockId;
+
+/// What the running request has of one lock.
+pub struct Slot {
+    pub lock: LockId,
+    /// Reading only.
+    pub shared: bool,
+    /// Ticket in ordered turns; otherwise unused.
+    pub ticket: u64,
+    owned: Cell<bool>,
+    /// An ordinary lock is held.
+    plain: Cell<bool>,
+    passed: Cell<bool>,
+    /// Guards alive: readers counted up, one writer as -1.
+    borrows: Cell<i32>,
+}
+
+impl Slot {
+    pub fn new(lock: LockId, shared: bool, ticket: u64) -> Self {
+        Slot {
+            lock,
+            shared,
+            ticket,
+            owned: Cell::new(false),
+            plain: Cell::new(false),
+            passed: Cell::new(false),
+            borrows: Cell::new(0),
+        }
+    }
+
+    /// Marks the lock as granted; see the top of the file for who may call it.
+    #[inline]
+    pub fn grant(&self) {
+        debug_assert!(!self.passed.get(), "lock {} is granted after it was passed", self.lock);
+        self.owned.set(true);
+    }
+
+    #[inline]
+    pub fn is_owned(&self) -> bool {
+        self.owned.get()
+    }
+
+    pub fn is_passed(&self) -> bool {
+        self.passed.get()
+    }
+
+    /// Gives the grant up; the caller passes the turn afterwards.
+    ///
+    /// # Panics
+    /// If a guard on the lock is alive.
+    pub fn give_up(&self) {
+        assert!(self.borrows.get() == 0, "lock {} is released while a guard on it is alive", self.lock);
+        self.owned.set(false);
+        self.passed.set(true);
+    }
+
+    fn borrow(&self) -> Borrow<'_> {
+        assert!(self.owned.get(), "lock {} is not owned", self.lock);
+        let borrows = self.borrows.get();
+        assert!(borrows >= 0, "lock {} is read while a guard for writing is alive", self.lock);
+        self.borrows.set(borrows + 1);
+        Borrow(self)
+    }
+
+    fn borrow_mut(&self) -> BorrowMut<'_> {
+        assert!(self.owned.get() && !self.shared, "lock {} is not owned for writing", self.lock);
+        assert!(self.borrows.get() == 0, "lock {} is taken while another guard on it is alive", self.lock);
+        self.borrows.set(-1);
+        BorrowMut(self)
+    }
+}
+
+/// Proof of a counted reading borrow.
+struct Borrow<'c>(&'c Slot);
+/// Proof of the single writing borrow.
+struct BorrowMut<'c>(&'c Slot);
+
+impl Drop for Borrow<'_> {
+    fn drop(&mut self) {
+        self.0.borrows.set(self.0.borrows.get() - 1);
+    }
+}
+
+impl Drop for BorrowMut<'_> {
+    fn drop(&mut self) {
+        self.0.borrows.set(0);
+    }
+}
+
+/// A value reachable only through an owned [`Slot`].
+pub(crate) struct TurnCell<T>(UnsafeCell<T>);
+
+// SAFETY: a shared TurnCell gives `&mut T` to one request at a time (top of the file), on changing threads, which needs
+// T: Send. `&T` on several threads at once is given only by `read`, whose callers ask for T: Sync themselves
+// (DetRwLock); the reading guard of a DetMutex does not exist.
+unsafe impl<T: Send> Sync for TurnCell<T> {}
+
+impl<T> TurnCell<T> {
+    pub const fn new(value: T) -> Self {
+        TurnCell(UnsafeCell::new(value))
+    }
+
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+
+    pub fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+
+    #[inline]
+    pub fn lock<'c>(&'c self, slot: &'c Slot) -> DetGuard<'c, T> {
+        DetGuard { cell: &self.0, _borrow: slot.borrow_mut() }
+    }
+
+    #[inline]
+    pub fn write<'c>(&'c self, slot: &'c Slot) -> WriteGuard<'c, T> {
+        self.lock(slot)
+    }
+
+    #[inline]
+    pub fn read<'c>(&'c self, slot: &'c Slot) -> ReadGuard<'c, T>
+    where
+        T: Sync,
+    {
+        ReadGuard { cell: &self.0, _borrow: slot.borrow() }
+    }
+}
+
+/// Access to the value of a [`DetMutex`](crate::DetMutex), or for writing to that of a
+/// [`DetRwLock`](crate::DetRwLock). Dropping it does not pass the turn: the request may take the lock again at no cost.
+pub struct DetGuard<'c, T> {
+    cell: &'c UnsafeCell<T>,
+    _borrow: BorrowMut<'c>,
+}
+
+/// Access for writing to the value of a [`DetRwLock`](crate::DetRwLock).
+pub type WriteGuard<'c, T> = DetGuard<'c, T>;
+
+/// Access for reading to the value of a [`DetRwLock`](crate::DetRwLock).
+pub struct ReadGuard<'c, T> {
+    cell: &'c UnsafeCell<T>,
+    _borrow: Borrow<'c>,
+}
+
+/// An ordinary lock that is held from one call to another, as requests in [`Mode::Locks`](crate::Mode::Locks) need it.
+pub(crate) struct PlainLock(RwLock<()>);
+
+impl PlainLock {
+    pub const fn new() -> Self {
+        PlainLock(RwLock::new(()))
+    }
+
+    /// Waits for the lock and holds it until [`PlainLock::release`] with the same slot.
+    pub fn acquire(&self, slot: &Slot) {
+        if slot.shared {
+            std::mem::forget(self.0.read());
+        } else {
+            std::mem::forget(self.0.write());
+        }
+        slot.plain.set(true);
+    }
+
+    /// Gives the lock back, if `slot` is what it was acquired with.
+    pub fn release(&self, slot: &Slot) {
+        if !slot.plain.replace(false) {
+            return;
+        }
+        if slot.shared {
+            // SAFETY: `plain` says that `acquire` took the lock for reading and nobody has released it for this slot;
+            // the caller passes the slot's own lock (`locks[slot.lock]`, as for acquire).
+            unsafe { self.0.force_unlock_read() }
+        } else {
+            // SAFETY: as above, for writing.
+            unsafe { self.0.force_unlock_write() }
+        }
+    }
+}
+
+impl<T> Deref for DetGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the slot is owned for writing and this is its only guard (BorrowMut), so nobody has a `&mut T`.
+        unsafe { &*self.cell.get() }
+    }
+}
+
+impl<T> DerefMut for DetGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and `&mut self` excludes a `&T` from this very guard.
+        unsafe { &mut *self.cell.get() }
+    }
+}
+
+impl<T> Deref for ReadGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the slot is owned and counts this guard (Borrow): no writer here, and none elsewhere by the turn.
+        unsafe { &*self.cell.get() }
+    }
+}

@@ -1,0 +1,233 @@
+//! What a handler sees of the schedule: its locks, its time, its random numbers, and the requests it starts.
+
+use std::any::{Any, TypeId};
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::sync::Arc;
+
+use crate::board::{Board, Want};
+use crate::cell::{DetGuard, ReadGuard, Slot, WriteGuard};
+use crate::entry::Origin;
+use crate::footprint::{Footprint, LockId};
+use crate::lock::{Access, DetMutex, DetRwLock, Lock};
+use crate::rng::{DetRng, derive};
+
+/// The handler wants a lock outside its footprint: hand it up with `?`. The request is undone and runs again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the request must end with this error; it is undone and runs again"]
+pub struct Retry {
+    pub(crate) lock: LockId,
+    pub(crate) shared: bool,
+}
+
+impl Retry {
+    /// The lock that was missing.
+    pub const fn lock(&self) -> LockId {
+        self.lock
+    }
+}
+
+impl fmt::Display for Retry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lock {} is outside the footprint of the request", self.lock)
+    }
+}
+
+impl std::error::Error for Retry {}
+
+/// The schedule as the running request sees it. Everything it tells is a function of the ordered log.
+pub struct Cx<'a> {
+    run: &'a Run,
+}
+
+impl<'a> Cx<'a> {
+    pub(crate) fn new(run: &'a Run) -> Self {
+        Cx { run }
+    }
+
+    /// Takes a lock, waiting for the request's turn the first time. Any order of locks is free of deadlock.
+    ///
+    /// # Errors
+    /// [`Retry`] if the lock is outside the footprint; end the request with it.
+    /// # Panics
+    /// If a guard on the same lock is alive, or after `release_early`; unwinds silently when the schedule is aborted.
+    #[inline]
+    pub fn lock<'c, T>(&'c self, mutex: &'c DetMutex<T>) -> Result<DetGuard<'c, T>, Retry> {
+        mutex.bound.claim(&self.run.board.brand);
+        Ok(mutex.cell.lock(self.run.acquire(mutex.id(), false)?))
+    }
+
+    /// Takes a lock for writing; as [`Cx::lock`].
+    ///
+    /// # Errors
+    /// [`Retry`] if the lock is outside the footprint, or in it for reading only.
+    #[inline]
+    pub fn write<'c, T>(&'c self, lock: &'c DetRwLock<T>) -> Result<WriteGuard<'c, T>, Retry> {
+        lock.bound.claim(&self.run.board.brand);
+        Ok(lock.cell.write(self.run.acquire(lock.id(), false)?))
+    }
+
+    /// Takes a lock for reading; as [`Cx::lock`]. Readers between two writers run at the same time.
+    ///
+    /// # Errors
+    /// [`Retry`] if the lock is outside the footprint.
+    #[inline]
+    pub fn read<'c, T: Sync>(&'c self, lock: &'c DetRwLock<T>) -> Result<ReadGuard<'c, T>, Retry> {
+        lock.bound.claim(&self.run.board.brand);
+        Ok(lock.cell.read(self.run.acquire(lock.id(), true)?))
+    }
+
+    /// Passes the turn at `lock` before the request ends (shrinking phase of two-phase locking): its objects are
+    /// sealed now. From here on the request must succeed, because what it did there can no longer be undone.
+    ///
+    /// # Panics
+    /// If a guard on the lock is alive.
+    pub fn release_early(&self, lock: &dyn Lock) {
+        let run = self.run;
+        let Some(slot) = run.slot(lock.id()) else { return };
+        if slot.is_passed() {
+            return;
+        }
+        run.await_turn(slot);
+        lock.show(&run.board.brand, slot, &mut |access| {
+            if let Access::Exclusive(region) = access {
+                seal(region);
+            }
+        });
+        // An exclusive run and ordinary locks keep the real thing until the end: nobody could tell the difference.
+        slot.give_up();
+        if run.kind == Kind::Ordered {
+            run.board.pass(slot.lock, slot.ticket, slot.shared);
+            run.board.wake();
+        }
+        run.released.set(true);
+    }
+
+    /// Time of the batch in microseconds; strictly grows from batch to batch. The same on a retry.
+    pub fn now_us(&self) -> u64 {
+        self.run.time_us
+    }
+
+    /// A generator seeded by the batch and the request: the same on a retry, another one at each call.
+    pub fn rng(&self) -> DetRng {
+        let call = self.run.rng_calls.get();
+        self.run.rng_calls.set(call + 1);
+        DetRng::new(derive(self.run.seed, call))
+    }
+
+    /// Dispatch position, from 1; the first part of the ids of the objects that this request creates.
+    pub fn position(&self) -> u64 {
+        self.run.position
+    }
+
+    /// Where the request came from.
+    pub fn origin(&self) -> Origin {
+        self.run.origin
+    }
+
+    /// How often the request has run before (forecasts that missed).
+    pub fn attempt(&self) -> u32 {
+        self.run.attempt
+    }
+
+    /// Starts a request when this one has succeeded; it runs `lag` positions later, or soon after that.
+    ///
+    /// # Panics
+    /// If `R` is not the request type of the schedule.
+    pub fn spawn<R: Any + Send + Sync>(&self, request: R) {
+        self.run.check_type(TypeId::of::<R>());
+        self.run.spawned.borrow_mut().push(Box::new(request));
+    }
+
+    /// Starts a request with the first batch whose time is at least `time_us`, if this one succeeds.
+    ///
+    /// # Panics
+    /// If `R` is not the request type of the schedule.
+    pub fn at<R: Any + Send + Sync>(&self, time_us: u64, request: R) {
+        self.run.check_type(TypeId::of::<R>());
+        self.run.timers.borrow_mut().push((time_us, Box::new(request)));
+    }
+}
+
+fn seal(_region: &mut dyn crate::region::Region) {}
+
+/// How the running request came to its locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// By tickets; the first use of each lock waits for its turn.
+    Ordered,
+    /// It has the locks of its footprint already (one worker, or ordinary locks).
+    Ready,
+    /// It is alone and has every lock.
+    Alone,
+}
+
+/// The request that a worker runs; reused from request to request.
+pub(crate) struct Run {
+    pub board: Arc<Board>,
+    pub worker: usize,
+    pub request_type: TypeId,
+    pub kind: Kind,
+    pub position: u64,
+    pub attempt: u32,
+    pub time_us: u64,
+    pub seed: u64,
+    pub origin: Origin,
+    pub entry_index: u64,
+    pub footprint: Footprint,
+    /// Locks of the footprint; of an exclusive run all locks, `slots[id]`.
+    pub slots: Vec<Slot>,
+    pub released: Cell<bool>,
+    pub rng_calls: Cell<u64>,
+    pub spawned: RefCell<Vec<Box<dyn Any + Send + Sync>>>,
+    pub timers: RefCell<Vec<(u64, Box<dyn Any + Send + Sync>)>>,
+}
+
+/// Payload of the unwinding out of a wait that an abort ended; no panic message is printed for it.
+pub(crate) struct Aborted;
+
+impl Run {
+    #[inline]
+    fn acquire(&self, lock: LockId, shared: bool) -> Result<&Slot, Retry> {
+        let slot = self.slot(lock).filter(|slot| shared || !slot.shared);
+        let Some(slot) = slot else { return Err(self.miss(lock, shared)) };
+        if !slot.is_owned() {
+            self.await_turn(slot);
+        }
+        Ok(slot)
+    }
+
+    #[inline]
+    fn slot(&self, lock: LockId) -> Option<&Slot> {
+        if self.kind == Kind::Alone {
+            let slot = self.slots.get(lock as usize);
+            assert!(slot.is_some(), "lock {lock} is beyond Config::locks");
+            slot
+        } else {
+            self.slots.iter().find(|slot| slot.lock == lock)
+        }
+    }
+
+    /// Waits until the lock is granted.
+    #[inline]
+    pub fn await_turn(&self, slot: &Slot) {
+        assert!(!slot.is_passed(), "lock {} is taken again after release_early", slot.lock);
+        if self.kind == Kind::Ordered && !self.board.is_turn(slot.lock, slot.ticket, slot.shared) {
+            let want = Want::Turn { lock: slot.lock, ticket: slot.ticket, shared: slot.shared };
+            if !self.board.wait(self.worker, want) {
+                std::panic::resume_unwind(Box::new(Aborted));
+            }
+        }
+        slot.grant();
+    }
+
+    #[cold]
+    fn miss(&self, lock: LockId, shared: bool) -> Retry {
+        assert!(!self.released.get(), "lock {lock} is outside the footprint after release_early");
+        Retry { lock, shared }
+    }
+
+    fn check_type(&self, request: TypeId) {
+        assert!(request == self.request_type, "a spawned request is not of the schedule's request type");
+    }
+}

@@ -1,0 +1,474 @@
+//! What runs at which position: a function of the log and of the outcomes of earlier positions
+//! (research/determinism.md section 4.2). Every worker evaluates it alone, for the whole log.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::MAX_ATTEMPTS;
+use crate::board::{Board, Tickets, Want};
+use crate::cell::Slot;
+use crate::chain::{Reader, Writer};
+use crate::cx::{Kind, Run};
+use crate::entry::{Entry, Internal, Origin, Source};
+use crate::footprint::Footprint;
+use crate::lot::{Config, Mode};
+use crate::rng::derive;
+use crate::state::{Again, DispatcherState, Due};
+
+/// Deadline, position and number of the request that set it: the order in which timers fire.
+pub(crate) type TimerKey = (u64, u64, u32);
+
+/// What the dispatcher tells its worker.
+pub(crate) enum Found {
+    /// `Run` has been filled with a request of this worker.
+    Mine,
+    /// Nothing until this wish comes true.
+    Wait(Want),
+    /// The log is closed and everything that was in it has run.
+    End,
+}
+
+/// A worker's dispatcher and the writing end of the list of its outcomes.
+pub(crate) type Part<R> = (Dispatcher<R>, Writer<Arc<Due<R>>>);
+
+/// One worker's evaluation of the dispatch function.
+pub(crate) struct Dispatcher<R> {
+    me: usize,
+    workers: usize,
+    lag: u64,
+    locks: u32,
+    /// Dispatched next; while a request of this worker runs, its position.
+    pub position: u64,
+    tickets: Tickets,
+    feed: Feed<R>,
+    /// Every position below is resolved and its outcome collected (as far as this worker has looked).
+    resolved: u64,
+    /// Nothing is dispatched before all positions below are resolved: an exclusive run is going on.
+    hold: u64,
+    /// Outcomes that take effect when the keyed position is dispatched.
+    due: BTreeMap<u64, Arc<Due<R>>>,
+    outcomes: Vec<Reader<Arc<Due<R>>>>,
+    /// Positions without a request directly before this one.
+    quiet: u64,
+    /// An own exclusive request that waits until it is alone.
+    staged: Option<Picked<R>>,
+    current: Option<Source<R>>,
+    current_open: usize,
+    heat: Vec<Heat>,
+}
+
+/// The sources of requests in the order of their precedence, but for retries.
+pub(crate) struct Feed<R> {
+    log: Reader<Arc<Entry<R>>>,
+    pub seen: u64,
+    pub entry: Option<Arc<Entry<R>>>,
+    pub next_request: usize,
+    pub entry_index: u64,
+    pub time_us: u64,
+    draining: bool,
+    pub internal: VecDeque<Arc<Internal<R>>>,
+    pub timers: BTreeMap<TimerKey, Arc<Internal<R>>>,
+    /// Entries with a smaller index have been here, or are part of the transferred state.
+    next_index: u64,
+    /// Where a transferred state goes on within an entry.
+    begun: Option<(u64, usize)>,
+}
+
+/// A request that was chosen for a position.
+pub(crate) enum Picked<R> {
+    /// A request of the open entry.
+    Open(usize),
+    /// Any other.
+    Stored(Again<R>),
+}
+
+/// What the sources have at a position.
+pub(crate) enum Offer<R> {
+    Run(Picked<R>),
+    /// Draining: an empty position.
+    Empty,
+    /// The log has no further entry yet.
+    Nothing,
+}
+
+/// How often requests begin with a lock: one that is hot is spread over the workers.
+#[derive(Clone, Copy, Default)]
+struct Heat {
+    window: u64,
+    count: u64,
+    hot: bool,
+}
+
+impl<R> Dispatcher<R> {
+    /// One dispatcher per worker, and the writing ends of the lists of outcomes.
+    pub fn all(
+        config: Config,
+        workers: usize,
+        log: &Writer<Arc<Entry<R>>>,
+        state: DispatcherState<R>,
+    ) -> Vec<Part<R>> {
+        let writers: Vec<Writer<Arc<Due<R>>>> = (0..workers).map(|_| Writer::new()).collect();
+        let make = |me| Dispatcher {
+            me,
+            workers,
+            lag: config.lag,
+            locks: config.locks,
+            position: state.position,
+            tickets: Tickets::new(if workers > 1 { config.locks } else { 0 }),
+            feed: Feed::new(log.reader(), &state),
+            resolved: state.position,
+            hold: 0,
+            due: state.due.iter().map(|due| (due.position, Arc::clone(due))).collect(),
+            outcomes: writers.iter().map(Writer::reader).collect(),
+            quiet: 0,
+            staged: None,
+            current: None,
+            current_open: 0,
+            heat: vec![Heat::default(); if workers > 1 { config.locks as usize } else { 0 }],
+        };
+        let dispatchers: Vec<_> = (0..workers).map(make).collect();
+        debug_assert!(config.mode != Mode::Locks, "ordinary locks dispatch by themselves");
+        dispatchers.into_iter().zip(writers).collect()
+    }
+
+    /// Goes through the positions until one is this worker's, and fills `run` with it.
+    pub fn find(&mut self, board: &Board, run: &mut Run) -> Found {
+        loop {
+            if let Some(picked) = self.staged.take() {
+                if !self.is_resolved(board, self.position) {
+                    self.staged = Some(picked);
+                    return Found::Wait(Want::Resolved { below: self.position });
+                }
+                self.begin(run, picked, Kind::Alone);
+                return Found::Mine;
+            }
+            let below = self.hold.max((self.position + 1).saturating_sub(self.lag));
+            if !self.is_resolved(board, below) {
+                return Found::Wait(Want::Resolved { below });
+            }
+            let again = self.absorb();
+            let closed = board.is_closed();
+            match self.feed.offer(again, self.quiet >= self.lag) {
+                Offer::Run(picked) => {
+                    self.quiet = 0;
+                    if self.assign(run, picked) {
+                        return Found::Mine;
+                    }
+                }
+                Offer::Empty => self.skip_empty(board),
+                Offer::Nothing if !closed => return Found::Wait(Want::Appended { seen: self.feed.seen }),
+                Offer::Nothing if self.quiet >= self.lag => return Found::End,
+                Offer::Nothing => self.skip_empty(board),
+            }
+        }
+    }
+
+    /// The request that `find` has filled in.
+    pub fn request(&self) -> &R {
+        match (&self.current, &self.feed.entry) {
+            (Some(source), _) => source.request(),
+            (None, Some(entry)) => &entry.requests[self.current_open].request,
+            (None, None) => unreachable!("a request runs"),
+        }
+    }
+
+    /// The request that `find` has filled in, to be kept.
+    pub fn source(&self) -> Source<R> {
+        match (&self.current, &self.feed.entry) {
+            (Some(source), _) => source.clone(),
+            (None, Some(entry)) => Source::Entry(Arc::clone(entry), self.current_open as u32),
+            (None, None) => unreachable!("a request runs"),
+        }
+    }
+
+    /// Position at which an outcome of the running request takes effect.
+    pub fn due_position(&self) -> u64 {
+        self.position + self.lag
+    }
+
+    /// The running request is resolved.
+    pub fn step_over(&mut self) {
+        self.position += 1;
+    }
+
+    /// The state after the running request, which runs alone.
+    pub fn state(&self) -> DispatcherState<R> {
+        let mut state = DispatcherState::genesis();
+        state.position = self.position + 1;
+        state.due = self.due.values().cloned().collect();
+        self.feed.save(&mut state);
+        state
+    }
+
+    /// Whether all positions below are resolved; looks at the other workers only when it has to.
+    #[inline]
+    fn is_resolved(&mut self, board: &Board, below: u64) -> bool {
+        self.resolved >= below || {
+            self.collect(board);
+            self.resolved >= below
+        }
+    }
+
+    /// Looks how far the others are and collects the outcomes up to there.
+    #[cold]
+    fn collect(&mut self, board: &Board) {
+        let mut resolved = self.position; // Own positions below have run: this worker goes through them in order.
+        for (worker, outcomes) in self.outcomes.iter_mut().enumerate() {
+            if worker != self.me {
+                // Before the list: what the watermark covers is then in it.
+                resolved = resolved.min(board.watermark(worker));
+            }
+            while let Some(due) = outcomes.next() {
+                self.due.insert(due.position, due);
+            }
+        }
+        self.resolved = self.resolved.max(resolved);
+    }
+
+    /// The outcome of position p-lag takes effect at p: spawned requests queue up, a missed forecast runs again now.
+    #[inline]
+    fn absorb(&mut self) -> Option<Again<R>> {
+        match self.due.first_key_value() {
+            Some((&position, _)) if position == self.position => self.absorb_due(),
+            next => {
+                debug_assert!(
+                    next.is_none_or(|(&position, _)| position > self.position),
+                    "an outcome was skipped"
+                );
+                None
+            }
+        }
+    }
+
+    #[cold]
+    fn absorb_due(&mut self) -> Option<Again<R>> {
+        let (_, due) = self.due.pop_first()?;
+        self.feed.internal.extend(due.spawned.iter().cloned());
+        self.feed.set_timers(&due.timers);
+        due.again.clone()
+    }
+
+    /// Issues the tickets of a position and decides whose it is. `true`: this worker's, and `run` is filled.
+    #[inline]
+    fn assign(&mut self, run: &mut Run, picked: Picked<R>) -> bool {
+        let (footprint, attempt) = match (&picked, &self.feed.entry) {
+            (Picked::Open(at), Some(entry)) => (entry.requests[*at].footprint, 0),
+            (Picked::Stored(again), _) => (again.footprint, again.attempt),
+            (Picked::Open(_), None) => unreachable!("the entry is open"),
+        };
+        if attempt >= MAX_ATTEMPTS || !footprint.fits(self.locks) {
+            if self.position as usize % self.workers == self.me {
+                self.staged = Some(picked);
+            } else {
+                self.position += 1;
+                self.hold = self.position;
+            }
+            return false;
+        }
+        if self.workers == 1 {
+            self.begin(run, picked, Kind::Ready);
+            run.slots.extend(footprint.iter().map(|(lock, shared)| Slot::new(lock, shared, 0)));
+            return true;
+        }
+        if self.owner(&footprint) != self.me {
+            footprint.iter().for_each(|(lock, shared)| {
+                self.tickets.take(lock, shared);
+            });
+            self.position += 1;
+            return false;
+        }
+        self.begin(run, picked, Kind::Ordered);
+        let tickets = &mut self.tickets;
+        let slot = |(lock, shared)| Slot::new(lock, shared, tickets.take(lock, shared));
+        run.slots.extend(footprint.iter().map(slot));
+        true
+    }
+
+    /// Worker of a position: by the first lock, so that its data stays in one cache; a hot lock goes round.
+    /// Replica-local: no outcome depends on it, but all workers of the replica must agree.
+    fn owner(&mut self, footprint: &Footprint) -> usize {
+        let Some(lock) = footprint.first() else { return self.position as usize % self.workers };
+        let (heat, window) = (&mut self.heat[lock as usize], self.position / self.lag);
+        if heat.window != window {
+            heat.hot = heat.window + 1 == window && heat.count > self.lag / HOT_SHARE;
+            (heat.window, heat.count) = (window, 0);
+        }
+        heat.count += 1;
+        if heat.hot { self.position as usize % self.workers } else { lock as usize % self.workers }
+    }
+
+    fn begin(&mut self, run: &mut Run, picked: Picked<R>, kind: Kind) {
+        run.kind = kind;
+        run.position = self.position;
+        run.released.set(false);
+        run.rng_calls.set(0);
+        run.slots.clear();
+        if kind == Kind::Alone {
+            run.slots.extend((0..self.locks).map(|lock| Slot::new(lock, false, 0)));
+        }
+        match picked {
+            Picked::Open(at) => {
+                self.current = None;
+                self.current_open = at;
+                self.feed.fill(run, at);
+            }
+            Picked::Stored(again) => {
+                again.fill(run);
+                self.current = Some(again.source);
+            }
+        }
+    }
+
+    /// Goes over empty positions, as many at once as are known to be empty.
+    fn skip_empty(&mut self, board: &Board) {
+        let drained = self.position + (self.lag - self.quiet);
+        self.is_resolved(board, drained.saturating_sub(self.lag));
+        let known = self.resolved + self.lag;
+        let next_due = self.due.first_key_value().map_or(u64::MAX, |(&position, _)| position);
+        let to = drained.min(known).min(next_due).max(self.position + 1);
+        self.quiet += to - self.position;
+        self.position = to;
+    }
+}
+
+/// A lock is hot when more than one in this many positions begin with it.
+const HOT_SHARE: u64 = 16;
+
+impl<R> Feed<R> {
+    pub fn new(log: Reader<Arc<Entry<R>>>, state: &DispatcherState<R>) -> Self {
+        let mut feed = Feed {
+            log,
+            seen: 0,
+            entry: None,
+            next_request: 0,
+            entry_index: state.entry_index.saturating_sub(u64::from(!state.opened)),
+            time_us: state.time_us,
+            draining: state.draining,
+            internal: state.internal.iter().cloned().collect(),
+            timers: BTreeMap::new(),
+            next_index: state.entry_index,
+            begun: state.opened.then_some((state.entry_index, state.request_index as usize)),
+        };
+        feed.set_timers(&state.timers);
+        feed
+    }
+
+    /// What runs next: a retry, then what the service started itself, then the log; `drained` ends a drain.
+    #[inline]
+    pub fn offer(&mut self, again: Option<Again<R>>, drained: bool) -> Offer<R> {
+        if let Some(again) = again {
+            return Offer::Run(Picked::Stored(again));
+        }
+        loop {
+            if let Some(internal) = self.internal.pop_front() {
+                return Offer::Run(Picked::Stored(self.first_attempt(internal)));
+            }
+            if let Some(entry) = &self.entry {
+                let at = self.next_request;
+                if at < entry.requests.len() {
+                    self.next_request += 1;
+                    return Offer::Run(Picked::Open(at));
+                }
+                self.draining |= entry.drain;
+                self.entry = None;
+            }
+            if self.draining && !drained {
+                return Offer::Empty;
+            }
+            self.draining = false;
+            let Some(entry) = self.log.next() else { return Offer::Nothing };
+            self.seen += 1;
+            self.open(entry);
+        }
+    }
+
+    pub fn set_timers(&mut self, timers: &[(u64, Arc<Internal<R>>)]) {
+        for (deadline, timer) in timers {
+            if let Origin::Timer { position, number } = timer.origin {
+                self.timers.insert((*deadline, position, number), Arc::clone(timer));
+            }
+        }
+    }
+
+    /// Fills in the `at`-th request of the open entry.
+    #[inline]
+    pub fn fill(&self, run: &mut Run, at: usize) {
+        let Some(entry) = &self.entry else { return };
+        run.attempt = 0;
+        run.time_us = self.time_us;
+        run.seed = derive(entry.seed ^ entry.index.rotate_left(32), at as u64);
+        run.origin = Origin::Entry { index: entry.index, request: at as u32 };
+        run.entry_index = entry.index;
+        run.footprint = entry.requests[at].footprint;
+    }
+
+    /// A new batch: its time comes into force and fires the timers that are due.
+    fn open(&mut self, entry: Arc<Entry<R>>) {
+        if entry.index < self.next_index {
+            return;
+        }
+        self.next_index = entry.index + 1;
+        self.entry_index = entry.index;
+        self.next_request = 0;
+        match self.begun.take() {
+            Some((index, request)) if index == entry.index => self.next_request = request,
+            _ => {
+                self.time_us = entry.time_us.max(self.time_us.saturating_add(1));
+                while let Some(timer) =
+                    self.timers.first_entry().filter(|first| first.key().0 <= self.time_us)
+                {
+                    self.internal.push_back(timer.remove());
+                }
+            }
+        }
+        self.entry = Some(entry);
+    }
+
+    fn first_attempt(&self, internal: Arc<Internal<R>>) -> Again<R> {
+        Again {
+            footprint: internal.footprint,
+            attempt: 0,
+            time_us: self.time_us,
+            seed: internal.seed,
+            entry_index: self.entry_index,
+            source: Source::Internal(internal),
+        }
+    }
+
+    fn save(&self, state: &mut DispatcherState<R>) {
+        state.time_us = self.time_us;
+        state.draining = self.draining;
+        state.internal = self.internal.iter().cloned().collect();
+        state.timers = self.timers.iter().map(|(key, timer)| (key.0, Arc::clone(timer))).collect();
+        (state.entry_index, state.request_index, state.opened) = match &self.entry {
+            Some(entry) if self.next_request < entry.requests.len() => {
+                (entry.index, self.next_request as u32, true)
+            }
+            Some(entry) => {
+                state.draining |= entry.drain;
+                (entry.index + 1, 0, false)
+            }
+            None => match self.begun {
+                Some((index, request)) => (index, request as u32, true),
+                None => (self.next_index, 0, false),
+            },
+        };
+    }
+}
+
+impl<R> Again<R> {
+    pub fn fill(&self, run: &mut Run) {
+        run.attempt = self.attempt;
+        run.time_us = self.time_us;
+        run.seed = self.seed;
+        run.origin = self.source.origin();
+        run.entry_index = self.entry_index;
+        run.footprint = self.footprint;
+    }
+}
+
+impl<R> Clone for Again<R> {
+    fn clone(&self) -> Self {
+        Again { source: self.source.clone(), ..*self }
+    }
+}

@@ -1,0 +1,136 @@
+//! Opens a schedule: the appending side for the producer, and one worker per thread.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::board::{Board, Progress};
+use crate::chain::Writer;
+use crate::dispatch::Dispatcher;
+use crate::entry::Entry;
+use crate::footprint::Footprint;
+use crate::ordinary;
+use crate::state::DispatcherState;
+use crate::turn::Scheduler;
+use crate::worker::TurnWorker;
+
+/// Which rules give requests their locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Lagged ordered turns: deterministic, any number of workers (`RD..`).
+    Turns,
+    /// The same order with one worker and no tickets: the oracle.
+    Sequential,
+    /// Ordinary locks in arrival order: **not** deterministic (`R000`, `0000`).
+    Locks,
+}
+
+/// Shape of a schedule. `lag` and `locks` must be equal on all replicas; the rest is each replica's own choice.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Rules.
+    pub mode: Mode,
+    /// Worker threads, 1 to 64; taken as 1 by [`Mode::Sequential`].
+    pub workers: usize,
+    /// Positions after which an outcome takes effect, at least 1.
+    pub lag: u64,
+    /// Number of locks: their numbers are below.
+    pub locks: u32,
+    /// Looks before a wait turns into sleep (each some 20 ns): a few microseconds at most.
+    pub spins: u32,
+}
+
+impl Config {
+    /// Lagged ordered turns with the measured defaults (research/determinism.md section 7).
+    pub const fn new(workers: usize, locks: u32) -> Self {
+        Config { mode: Mode::Turns, workers, lag: 256, locks, spins: 100 }
+    }
+}
+
+/// One worker of a schedule, to be moved to its thread.
+pub type Worker<R> = Box<dyn Scheduler<R>>;
+
+/// The locks a spawned request may take; a pure function.
+pub(crate) type FootprintOf<R> = Arc<dyn Fn(&R, &mut Footprint) + Send + Sync>;
+
+/// The appending side of the ordered log, and the view from outside.
+pub struct Lot<R> {
+    board: Arc<Board>,
+    log: Mutex<Writer<Arc<Entry<R>>>>,
+}
+
+/// Opens a schedule at its genesis. `footprint` is asked about spawned requests; entries bring their own.
+///
+/// # Panics
+/// If `config` is out of its bounds.
+pub fn open<R: Any + Send + Sync>(
+    config: Config,
+    footprint: impl Fn(&R, &mut Footprint) + Send + Sync + 'static,
+) -> (Lot<R>, Vec<Worker<R>>) {
+    resume(config, footprint, DispatcherState::genesis())
+}
+
+/// Opens a schedule at a given state, after a state transfer: entries before the state's are skipped.
+///
+/// # Panics
+/// If `config` is out of its bounds.
+pub fn resume<R: Any + Send + Sync>(
+    config: Config,
+    footprint: impl Fn(&R, &mut Footprint) + Send + Sync + 'static,
+    state: DispatcherState<R>,
+) -> (Lot<R>, Vec<Worker<R>>) {
+    let workers = if config.mode == Mode::Sequential { 1 } else { config.workers };
+    assert!((1..=64).contains(&workers), "workers: {workers} is not in 1..=64");
+    assert!(config.lag >= 1, "lag: must be at least 1");
+    let footprint: FootprintOf<R> = Arc::new(footprint);
+    let board = Arc::new(Board::new(config.locks, workers, state.position, config.spins));
+    let log = Writer::new();
+    let made = match config.mode {
+        Mode::Turns | Mode::Sequential => {
+            TurnWorker::all(&board, &footprint, Dispatcher::all(config, workers, &log, state))
+        }
+        Mode::Locks => ordinary::workers(&board, &footprint, config, &log, state),
+    };
+    (Lot { board, log: Mutex::new(log) }, made)
+}
+
+impl<R> Lot<R> {
+    /// Appends an entry; wakes sleeping workers. Called by one thread, the producer, in log order.
+    pub fn append(&self, entry: Arc<Entry<R>>) {
+        self.log.lock().push(entry);
+        self.board.count_append();
+    }
+
+    /// No entry follows: workers finish what is there and see [`Step::Closed`](crate::Step::Closed).
+    pub fn close(&self) {
+        self.board.close();
+    }
+
+    /// Stops at once: waits unwind silently, workers see [`Step::Closed`](crate::Step::Closed). The state behind the
+    /// locks is then of no use.
+    pub fn abort(&self) {
+        self.board.abort();
+    }
+
+    /// Whether the schedule was aborted, by [`Lot::abort`] or because a worker was dropped before its end.
+    pub fn is_aborted(&self) -> bool {
+        self.board.is_aborted()
+    }
+
+    /// Number of workers.
+    pub fn workers(&self) -> usize {
+        self.board.workers()
+    }
+
+    /// How far a worker has come. A watchdog compares two looks: the same `running` position (not 0) and the same
+    /// `resolved` for too long is a turn that does not end.
+    pub fn progress(&self, worker: usize) -> Progress {
+        self.board.progress(worker)
+    }
+
+    /// Entries appended so far.
+    pub fn appended(&self) -> u64 {
+        self.board.appended()
+    }
+}

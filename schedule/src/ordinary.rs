@@ -1,0 +1,335 @@
+//! Ordinary locks in arrival order: what the service costs without determinism (`R000`, `0000`).
+//!
+//! Workers take requests in log order and then acquire the locks of the footprint in ascending order, which cannot
+//! deadlock; who comes first at a lock is left to chance, on purpose.
+
+use std::any::{Any, TypeId};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::MAX_ATTEMPTS;
+use crate::board::{Board, Want};
+use crate::cell::{PlainLock, Slot};
+use crate::chain::{Reader, Writer};
+use crate::cx::{Kind, Run};
+use crate::dispatch::TimerKey;
+use crate::entry::{Entry, Internal, Origin, Source};
+use crate::lot::{Config, FootprintOf, Worker};
+use crate::rng::derive;
+use crate::state::{Again, DispatcherState};
+use crate::turn::{Drive, Outcome, Scheduler, Step, Turn};
+
+/// Positions of internal requests and retries, which are not numbered by the log. Below 2^47, as object ids need it.
+const UNNUMBERED: u64 = 1 << 46;
+
+/// Shared by the workers.
+struct Shared<R> {
+    locks: Box<[PlainLock]>,
+    /// Requests of the log that a worker has taken.
+    claimed: AtomicU64,
+    unnumbered: AtomicU64,
+    /// Length of `started.queue` and first deadline, to be read without the mutex.
+    queued: AtomicU64,
+    deadline: AtomicU64,
+    started: Mutex<Started<R>>,
+}
+
+struct Started<R> {
+    queue: VecDeque<Arc<Internal<R>>>,
+    timers: BTreeMap<TimerKey, Arc<Internal<R>>>,
+}
+
+struct PlainWorker<R> {
+    board: Arc<Board>,
+    shared: Arc<Shared<R>>,
+    run: Run,
+    footprint: FootprintOf<R>,
+    log: Reader<Arc<Entry<R>>>,
+    seen: u64,
+    first_position: u64,
+    entry: Option<Arc<Entry<R>>>,
+    /// Number of the first request of `entry` in the log.
+    entry_base: u64,
+    entry_index: u64,
+    time_us: u64,
+    again: Option<Again<R>>,
+    current: Option<Source<R>>,
+    current_open: usize,
+    ended: bool,
+}
+
+/// The workers of a schedule of ordinary locks.
+pub(crate) fn workers<R: Any + Send + Sync>(
+    board: &Arc<Board>,
+    footprint: &FootprintOf<R>,
+    config: Config,
+    log: &Writer<Arc<Entry<R>>>,
+    state: DispatcherState<R>,
+) -> Vec<Worker<R>> {
+    let mut started = Started { queue: state.internal.into_iter().collect(), timers: BTreeMap::new() };
+    started.set_timers(&state.timers);
+    let shared = Arc::new(Shared {
+        locks: (0..config.locks).map(|_| PlainLock::new()).collect(),
+        claimed: AtomicU64::new(0),
+        unnumbered: AtomicU64::new(UNNUMBERED),
+        queued: AtomicU64::new(started.queue.len() as u64),
+        deadline: AtomicU64::new(started.first_deadline()),
+        started: Mutex::new(started),
+    });
+    let make = |worker| {
+        Box::new(PlainWorker {
+            board: Arc::clone(board),
+            shared: Arc::clone(&shared),
+            run: Run::new(Arc::clone(board), worker, TypeId::of::<R>()),
+            footprint: Arc::clone(footprint),
+            log: log.reader(),
+            seen: 0,
+            first_position: state.position,
+            entry: None,
+            entry_base: 0,
+            entry_index: state.entry_index,
+            time_us: state.time_us,
+            again: None,
+            current: None,
+            current_open: 0,
+            ended: false,
+        }) as Worker<R>
+    };
+    (0..board.workers()).map(make).collect()
+}
+
+impl<R: Any + Send + Sync> PlainWorker<R> {
+    /// Takes the next request and its locks; `false` if there is none.
+    fn advance(&mut self) -> bool {
+        if self.board.is_aborted() {
+            self.ended = true;
+            return false;
+        }
+        let closed = self.board.is_closed();
+        let found = if let Some(again) = self.again.take() {
+            self.begin_stored(again);
+            true
+        } else {
+            self.take_started() || self.take_from_log() || self.take_started()
+        };
+        if found {
+            self.acquire();
+            self.board.begin(self.run.worker, self.run.position);
+        } else {
+            self.ended |= closed;
+        }
+        found
+    }
+
+    /// A spawned request or a timer that is due.
+    fn take_started(&mut self) -> bool {
+        if self.shared.queued.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let mut started = self.shared.started.lock();
+        let internal = started.queue.pop_front();
+        self.shared.queued.store(started.queue.len() as u64, Ordering::Release);
+        drop(started);
+        let Some(internal) = internal else { return false };
+        self.begin_stored(Again {
+            footprint: internal.footprint,
+            attempt: 0,
+            time_us: self.time_us,
+            seed: internal.seed,
+            entry_index: self.entry_index,
+            source: Source::Internal(internal),
+        });
+        true
+    }
+
+    /// The next request of the log that no worker has taken.
+    fn take_from_log(&mut self) -> bool {
+        loop {
+            let number = self.shared.claimed.load(Ordering::Relaxed);
+            let at = match &self.entry {
+                Some(entry) if number < self.entry_base + entry.requests.len() as u64 => {
+                    number - self.entry_base
+                }
+                _ => match self.log.next() {
+                    Some(entry) => {
+                        self.open(entry);
+                        continue;
+                    }
+                    None => return false,
+                },
+            };
+            let claim = self.shared.claimed.compare_exchange(
+                number,
+                number + 1,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            if claim.is_ok() {
+                self.begin_open(number, at as usize);
+                return true;
+            }
+        }
+    }
+
+    fn open(&mut self, entry: Arc<Entry<R>>) {
+        self.seen += 1;
+        self.entry_base += self.entry.as_ref().map_or(0, |old| old.requests.len() as u64);
+        self.entry_index = entry.index;
+        self.time_us = entry.time_us.max(self.time_us.saturating_add(1));
+        self.entry = Some(entry);
+        if self.time_us >= self.shared.deadline.load(Ordering::Acquire) {
+            let mut started = self.shared.started.lock();
+            while let Some(timer) = started.timers.first_entry().filter(|first| first.key().0 <= self.time_us)
+            {
+                let timer = timer.remove();
+                started.queue.push_back(timer);
+            }
+            self.shared.publish(&started);
+        }
+    }
+
+    fn begin_open(&mut self, number: u64, at: usize) {
+        let Some(entry) = &self.entry else { return };
+        self.run.position = self.first_position + number;
+        self.run.attempt = 0;
+        self.run.time_us = self.time_us;
+        self.run.seed = derive(entry.seed ^ entry.index.rotate_left(32), at as u64);
+        self.run.origin = Origin::Entry { index: entry.index, request: at as u32 };
+        self.run.entry_index = entry.index;
+        self.run.footprint = entry.requests[at].footprint;
+        self.current = None;
+        self.current_open = at;
+    }
+
+    fn begin_stored(&mut self, again: Again<R>) {
+        self.run.position = self.shared.unnumbered.fetch_add(1, Ordering::Relaxed);
+        again.fill(&mut self.run);
+        self.current = Some(again.source);
+    }
+
+    /// Waits for the locks of the footprint, in ascending order.
+    fn acquire(&mut self) {
+        let (run, locks) = (&mut self.run, &self.shared.locks);
+        run.released.set(false);
+        run.rng_calls.set(0);
+        run.slots.clear();
+        if run.attempt >= MAX_ATTEMPTS || !run.footprint.fits(locks.len() as u32) {
+            run.kind = Kind::Alone;
+            run.slots.extend((0..locks.len() as u32).map(|lock| Slot::new(lock, false, 0)));
+        } else {
+            run.kind = Kind::Ready;
+            run.slots.extend(run.footprint.iter().map(|(lock, shared)| Slot::new(lock, shared, 0)));
+        }
+        run.slots.iter().for_each(|slot| locks[slot.lock as usize].acquire(slot));
+    }
+
+    fn source(&self) -> Option<Source<R>> {
+        self.current.clone().or_else(|| {
+            self.entry.as_ref().map(|entry| Source::Entry(Arc::clone(entry), self.current_open as u32))
+        })
+    }
+
+    fn keep(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Done => {
+                let (spawned, timers) = self.run.take_started(&*self.footprint);
+                if !spawned.is_empty() || !timers.is_empty() {
+                    let mut started = self.shared.started.lock();
+                    started.queue.extend(spawned);
+                    started.set_timers(&timers);
+                    self.shared.publish(&started);
+                }
+            }
+            Outcome::Mispredicted(retry) if self.run.kind != Kind::Alone => {
+                let mut footprint = self.run.footprint;
+                footprint.add(retry.lock, retry.shared);
+                self.again = self.source().map(|source| Again {
+                    source,
+                    footprint,
+                    attempt: self.run.attempt + 1,
+                    time_us: self.run.time_us,
+                    seed: self.run.seed,
+                    entry_index: self.run.entry_index,
+                });
+            }
+            Outcome::Mispredicted(_) | Outcome::Abandoned => {}
+        }
+    }
+}
+
+impl<R: Any + Send + Sync> Scheduler<R> for PlainWorker<R> {
+    fn next(&mut self) -> Step<'_, R> {
+        if self.advance() {
+            Step::Run(Turn::new(self))
+        } else if self.ended {
+            Step::Closed
+        } else {
+            Step::Idle
+        }
+    }
+
+    fn wait(&mut self) {
+        self.board.wait(self.run.worker, Want::Appended { seen: self.seen });
+    }
+
+    fn next_blocking(&mut self) -> Option<Turn<'_, R>> {
+        while !self.advance() {
+            if self.ended {
+                return None;
+            }
+            self.wait();
+        }
+        Some(Turn::new(self))
+    }
+}
+
+impl<R: Any + Send + Sync> Drive<R> for PlainWorker<R> {
+    fn run(&self) -> &Run {
+        &self.run
+    }
+
+    fn request(&self) -> &R {
+        match (&self.current, &self.entry) {
+            (Some(source), _) => source.request(),
+            (None, Some(entry)) => &entry.requests[self.current_open].request,
+            (None, None) => unreachable!("a request runs"),
+        }
+    }
+
+    fn resolve(&mut self, outcome: Outcome) {
+        let locks = &self.shared.locks;
+        self.run.slots.iter().for_each(|slot| locks[slot.lock as usize].release(slot));
+        self.keep(outcome);
+        self.run.forget_started();
+        self.board.end(self.run.worker);
+    }
+
+    fn state(&self) -> Option<DispatcherState<R>> {
+        None
+    }
+}
+
+impl<R> Shared<R> {
+    /// Publishes what workers look at without the mutex.
+    fn publish(&self, started: &Started<R>) {
+        self.queued.store(started.queue.len() as u64, Ordering::Release);
+        self.deadline.store(started.first_deadline(), Ordering::Release);
+    }
+}
+
+impl<R> Started<R> {
+    fn first_deadline(&self) -> u64 {
+        self.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0)
+    }
+
+    fn set_timers(&mut self, timers: &[(u64, Arc<Internal<R>>)]) {
+        for (deadline, timer) in timers {
+            if let Origin::Timer { position, number } = timer.origin {
+                self.timers.insert((*deadline, position, number), Arc::clone(timer));
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The dispatcher's state as data: with the objects, all that a replica needs to go on from a position.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::entry::{Internal, Source};
+use crate::footprint::Footprint;
+
+/// What has been dispatched or promised and not yet run, at an exclusive position. All positions before are resolved.
+pub struct DispatcherState<R> {
+    pub(crate) position: u64,
+    pub(crate) entry_index: u64,
+    pub(crate) request_index: u32,
+    pub(crate) time_us: u64,
+    pub(crate) draining: bool,
+    /// The entry `entry_index` was begun: its time is in force and its timers have fired.
+    pub(crate) opened: bool,
+    pub(crate) due: Vec<Arc<Due<R>>>,
+    pub(crate) internal: Vec<Arc<Internal<R>>>,
+    pub(crate) timers: Vec<(u64, Arc<Internal<R>>)>,
+}
+
+/// The outcome of an earlier position that takes effect when `position` is dispatched.
+pub(crate) struct Due<R> {
+    pub position: u64,
+    pub again: Option<Again<R>>,
+    pub spawned: Vec<Arc<Internal<R>>>,
+    pub timers: Vec<(u64, Arc<Internal<R>>)>,
+}
+
+/// A request that missed its forecast.
+pub(crate) struct Again<R> {
+    pub source: Source<R>,
+    pub footprint: Footprint,
+    pub attempt: u32,
+    pub time_us: u64,
+    pub seed: u64,
+    pub entry_index: u64,
+}
+
+/// Bytes that are no dispatcher state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadState(pub(crate) &'static str);
+
+impl fmt::Display for BadState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not a dispatcher state: {}", self.0)
+    }
+}
+
+impl std::error::Error for BadState {}
+
+impl<R> DispatcherState<R> {
+    /// The state a service is born with: position 1 is dispatched next.
+    pub fn genesis() -> Self {
+        DispatcherState {
+            position: 1,
+            entry_index: 0,
+            request_index: 0,
+            time_us: 0,
+            draining: false,
+            opened: false,
+            due: Vec::new(),
+            internal: Vec::new(),
+            timers: Vec::new(),
+        }
+    }
+
+    /// The position that is dispatched next.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Entries with a smaller index are skipped after a resume.
+    pub fn entry_index(&self) -> u64 {
+        self.entry_index
+    }
+
+    /// The first request of that entry that still has to run; 0 if the state was taken at the last one of the
+    /// entry before.
+    pub fn request_index(&self) -> u32 {
+        self.request_index
+    }
+}

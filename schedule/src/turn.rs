@@ -1,0 +1,150 @@
+//! A request that may run now, and the trait behind which the schedulers stand.
+
+use crate::cx::{Cx, Kind, Retry, Run};
+use crate::entry::Origin;
+use crate::footprint::{Footprint, LockId};
+use crate::lock::{Access, Lock};
+use crate::state::DispatcherState;
+
+/// One worker of a scheduler: hands out requests in the order its rules allow. It owns no thread; the caller does.
+pub trait Scheduler<R>: Send {
+    /// The next request of this worker, without waiting. (Within a request, taking a lock may wait.)
+    fn next(&mut self) -> Step<'_, R>;
+
+    /// Returns when `next` may tell something else than [`Step::Idle`]: spins for a moment, then sleeps.
+    fn wait(&mut self);
+
+    /// The next request, waiting for it; `None` when the log is closed and everything has run.
+    fn next_blocking(&mut self) -> Option<Turn<'_, R>>;
+}
+
+/// What a worker has to do.
+pub enum Step<'w, R> {
+    /// Run this request.
+    Run(Turn<'w, R>),
+    /// Nothing now: the log has no further entry, or another worker is too far behind.
+    Idle,
+    /// Nothing ever again: the log is closed and done, or the schedule was aborted.
+    Closed,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It succeeded: what it spawned will run.
+    Done,
+    /// It wanted a lock outside its footprint, and has been undone; it runs again.
+    Mispredicted(Retry),
+    /// It panicked, or failed a check at this replica, and has been undone; it does not run again.
+    Abandoned,
+}
+
+/// A request whose turn it is, from its dispatch until its turns are passed by [`Turn::finish`].
+///
+/// A `Turn` that is dropped, as by a panic, finishes as [`Outcome::Abandoned`]; the log goes on.
+#[must_use = "run the request and finish the turn"]
+pub struct Turn<'w, R> {
+    driver: &'w mut dyn Drive<R>,
+}
+
+/// What a scheduler does for its running request.
+pub(crate) trait Drive<R> {
+    fn run(&self) -> &Run;
+    fn request(&self) -> &R;
+    fn resolve(&mut self, outcome: Outcome);
+    fn state(&self) -> Option<DispatcherState<R>>;
+}
+
+impl<'w, R> Turn<'w, R> {
+    pub(crate) fn new(driver: &'w mut dyn Drive<R>) -> Self {
+        Turn { driver }
+    }
+
+    /// The request.
+    pub fn request(&self) -> &R {
+        self.driver.request()
+    }
+
+    /// What the handler sees of the schedule.
+    pub fn cx(&self) -> Cx<'_> {
+        Cx::new(self.driver.run())
+    }
+
+    /// Dispatch position, from 1; equal on all replicas (in ordered turns). A retry has a position of its own.
+    pub fn position(&self) -> u64 {
+        self.driver.run().position
+    }
+
+    /// Where the request came from; the same on a retry.
+    pub fn origin(&self) -> Origin {
+        self.driver.run().origin
+    }
+
+    /// Index of the log entry the request belongs to; of internal requests, of the entry opened last before it.
+    pub fn entry_index(&self) -> u64 {
+        self.driver.run().entry_index
+    }
+
+    /// Place of the request within its entry; `None` for internal requests.
+    pub fn request_index(&self) -> Option<u32> {
+        match self.origin() {
+            Origin::Entry { request, .. } => Some(request),
+            Origin::Spawned { .. } | Origin::Timer { .. } => None,
+        }
+    }
+
+    /// How often the request has run before.
+    pub fn attempt(&self) -> u32 {
+        self.driver.run().attempt
+    }
+
+    /// The locks forecast for this attempt.
+    pub fn footprint(&self) -> &Footprint {
+        &self.driver.run().footprint
+    }
+
+    /// Whether the request runs alone, with every lock.
+    pub fn is_exclusive(&self) -> bool {
+        self.driver.run().kind == Kind::Alone
+    }
+
+    /// Shows the regions of all locks that the request has taken and still holds, in the order of their numbers:
+    /// to seal them before the turns are passed, or to undo the request. `locks[i]` is the lock with the number i.
+    ///
+    /// # Panics
+    /// If the handler has leaked a guard.
+    pub fn visit_regions(&mut self, locks: &[&dyn Lock], mut visit: impl FnMut(LockId, Access<'_>)) {
+        let run = self.driver.run();
+        for slot in run.slots.iter().filter(|slot| slot.is_owned()) {
+            if let Some(lock) = locks.get(slot.lock as usize) {
+                assert!(lock.id() == slot.lock, "locks[{}] has the number {}", slot.lock, lock.id());
+                lock.show(&run.board.brand, slot, &mut |access| visit(slot.lock, access));
+            }
+        }
+    }
+
+    /// Takes the turn at every lock of the footprint that the handler has not taken, so that
+    /// [`Turn::visit_regions`] shows them too: for requests that are run by the runtime itself, as a repair.
+    pub fn take_all(&mut self) {
+        let run = self.driver.run();
+        run.slots.iter().filter(|slot| !slot.is_passed()).for_each(|slot| run.await_turn(slot));
+    }
+
+    /// The dispatcher's state after this position, of an exclusive request in ordered turns: what another replica
+    /// needs to [`resume`](crate::resume) with the next position. What this request itself spawns is not in it.
+    pub fn dispatcher_state(&self) -> Option<DispatcherState<R>> {
+        self.driver.state()
+    }
+
+    /// Ends the request and passes its turns. Sealing or undoing comes before.
+    pub fn finish(self, outcome: Outcome) {
+        self.driver.resolve(outcome);
+        std::mem::forget(self);
+    }
+}
+
+impl<R> Drop for Turn<'_, R> {
+    fn drop(&mut self) {
+        self.driver.resolve(Outcome::Abandoned);
+    }
+}

@@ -1,0 +1,244 @@
+//! A worker of lagged ordered turns: runs the positions that fall to it, and passes their turns.
+
+use std::any::{Any, TypeId};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use crate::board::{Board, Want};
+use crate::chain::Writer;
+use crate::cx::{Kind, Run};
+use crate::dispatch::{Dispatcher, Found, Part};
+use crate::entry::{Internal, Origin};
+use crate::footprint::Footprint;
+use crate::lot::{FootprintOf, Worker};
+use crate::rng::derive;
+use crate::state::{Again, DispatcherState, Due};
+use crate::turn::{Drive, Outcome, Scheduler, Step, Turn};
+
+/// A worker of ordered turns; with a single worker no tickets are needed, and the order is the same.
+pub(crate) struct TurnWorker<R> {
+    board: Arc<Board>,
+    run: Run,
+    dispatcher: Dispatcher<R>,
+    outcomes: Writer<Arc<Due<R>>>,
+    footprint: FootprintOf<R>,
+    want: Want,
+    ended: bool,
+}
+
+enum Advance {
+    Run,
+    Idle,
+    Closed,
+}
+
+impl<R: Any + Send + Sync> TurnWorker<R> {
+    pub fn all(board: &Arc<Board>, footprint: &FootprintOf<R>, parts: Vec<Part<R>>) -> Vec<Worker<R>> {
+        let make = |(worker, (dispatcher, outcomes))| {
+            Box::new(TurnWorker {
+                board: Arc::clone(board),
+                run: Run::new(Arc::clone(board), worker, TypeId::of::<R>()),
+                dispatcher,
+                outcomes,
+                footprint: Arc::clone(footprint),
+                want: Want::Appended { seen: 0 },
+                ended: false,
+            }) as Worker<R>
+        };
+        parts.into_iter().enumerate().map(make).collect()
+    }
+
+    fn advance(&mut self) -> Advance {
+        let (board, me) = (&*self.board, self.run.worker);
+        if board.is_aborted() || self.ended {
+            self.ended = true;
+            return Advance::Closed;
+        }
+        match self.dispatcher.find(board, &mut self.run) {
+            Found::Mine => {
+                board.publish(me, self.dispatcher.position);
+                board.wake_noticed();
+                board.begin(me, self.dispatcher.position);
+                Advance::Run
+            }
+            Found::Wait(want) => {
+                self.want = want;
+                board.publish(me, self.dispatcher.position);
+                board.wake();
+                Advance::Idle
+            }
+            Found::End => {
+                self.ended = true;
+                board.publish(me, self.dispatcher.position);
+                board.wake();
+                Advance::Closed
+            }
+        }
+    }
+
+    /// Waits for turns the handler did not take, and passes all of them. `false` after an abort.
+    fn pass_turns(&self) -> bool {
+        if self.run.kind != Kind::Ordered {
+            return true;
+        }
+        let board = &self.run.board;
+        for slot in self.run.slots.iter().filter(|slot| !slot.is_passed()) {
+            let (lock, ticket, shared) = (slot.lock, slot.ticket, slot.shared);
+            if !slot.is_owned() && !board.is_turn(lock, ticket, shared) {
+                let arrived = board.wait(self.run.worker, Want::Turn { lock, ticket, shared });
+                if !arrived {
+                    return false;
+                }
+            }
+            board.pass(lock, ticket, shared);
+        }
+        true
+    }
+
+    /// What the outcome means for later positions; usually nothing.
+    fn outcome(&self, outcome: Outcome) -> Option<Due<R>> {
+        let position = self.dispatcher.due_position();
+        match outcome {
+            Outcome::Done => {
+                let (spawned, timers) = self.run.take_started(&*self.footprint);
+                (!spawned.is_empty() || !timers.is_empty()).then_some(Due {
+                    position,
+                    again: None,
+                    spawned,
+                    timers,
+                })
+            }
+            Outcome::Mispredicted(retry) if self.run.kind != Kind::Alone => {
+                let mut footprint = self.run.footprint;
+                footprint.add(retry.lock, retry.shared);
+                let again = Again {
+                    source: self.dispatcher.source(),
+                    footprint,
+                    attempt: self.run.attempt + 1,
+                    time_us: self.run.time_us,
+                    seed: self.run.seed,
+                    entry_index: self.run.entry_index,
+                };
+                Some(Due { position, again: Some(again), spawned: Vec::new(), timers: Vec::new() })
+            }
+            // A run that had every lock cannot have missed one; a handler that says so is not run for ever.
+            Outcome::Mispredicted(_) | Outcome::Abandoned => None,
+        }
+    }
+}
+
+impl<R: Any + Send + Sync> Scheduler<R> for TurnWorker<R> {
+    fn next(&mut self) -> Step<'_, R> {
+        match self.advance() {
+            Advance::Run => Step::Run(Turn::new(self)),
+            Advance::Idle => Step::Idle,
+            Advance::Closed => Step::Closed,
+        }
+    }
+
+    fn wait(&mut self) {
+        self.run.board.wait(self.run.worker, self.want);
+    }
+
+    fn next_blocking(&mut self) -> Option<Turn<'_, R>> {
+        loop {
+            match self.advance() {
+                Advance::Run => return Some(Turn::new(self)),
+                Advance::Idle => self.wait(),
+                Advance::Closed => return None,
+            }
+        }
+    }
+}
+
+impl<R: Any + Send + Sync> Drive<R> for TurnWorker<R> {
+    fn run(&self) -> &Run {
+        &self.run
+    }
+
+    fn request(&self) -> &R {
+        self.dispatcher.request()
+    }
+
+    fn resolve(&mut self, outcome: Outcome) {
+        let passed = !self.run.board.is_aborted() && self.pass_turns();
+        if passed {
+            // Before the watermark: whoever sees the position resolved finds its outcome.
+            if let Some(due) = self.outcome(outcome) {
+                self.outcomes.push(Arc::new(due));
+            }
+            self.dispatcher.step_over();
+            self.run.board.publish(self.run.worker, self.dispatcher.position);
+            self.run.board.wake();
+        }
+        self.run.forget_started();
+        self.run.board.end(self.run.worker);
+    }
+
+    fn state(&self) -> Option<DispatcherState<R>> {
+        (self.run.kind == Kind::Alone).then(|| self.dispatcher.state())
+    }
+}
+
+impl<R> Drop for TurnWorker<R> {
+    /// A worker that ends before its log would leave the others waiting for its turns for ever.
+    fn drop(&mut self) {
+        if !self.ended {
+            self.run.board.abort();
+        }
+    }
+}
+
+/// Salts that keep apart what is derived from one request's seed.
+const SPAWNED: u64 = 1 << 32;
+const TIMERS: u64 = 1 << 33;
+
+/// Spawned requests, and timers with their deadlines.
+pub(crate) type Started<R> = (Vec<Arc<Internal<R>>>, Vec<(u64, Arc<Internal<R>>)>);
+
+impl Run {
+    pub fn new(board: Arc<Board>, worker: usize, request_type: TypeId) -> Self {
+        Run {
+            board,
+            worker,
+            request_type,
+            kind: Kind::Ready,
+            position: 0,
+            attempt: 0,
+            time_us: 0,
+            seed: 0,
+            origin: Origin::Entry { index: 0, request: 0 },
+            entry_index: 0,
+            footprint: Footprint::new(),
+            slots: Vec::new(),
+            released: Cell::new(false),
+            rng_calls: Cell::new(0),
+            spawned: RefCell::new(Vec::new()),
+            timers: RefCell::new(Vec::new()),
+        }
+    }
+
+    /// What the handler has started, as internal requests.
+    pub fn take_started<R: Any + Send + Sync>(&self, footprint: &dyn Fn(&R, &mut Footprint)) -> Started<R> {
+        let make = |request: Box<dyn Any + Send + Sync>, salt: u64, origin| {
+            let request = *request.downcast::<R>().expect("Cx::spawn checks the type");
+            let mut locks = Footprint::new();
+            footprint(&request, &mut locks);
+            Arc::new(Internal { request, footprint: locks, seed: derive(self.seed, salt), origin })
+        };
+        let position = self.position;
+        let spawned = (0..).zip(self.spawned.take()).map(|(number, request)| {
+            make(request, SPAWNED + u64::from(number), Origin::Spawned { position, number })
+        });
+        let timers = (0..).zip(self.timers.take()).map(|(number, (deadline, request))| {
+            (deadline, make(request, TIMERS + u64::from(number), Origin::Timer { position, number }))
+        });
+        (spawned.collect(), timers.collect())
+    }
+
+    /// Drops what a request has started that did not succeed.
+    pub fn forget_started(&self) {
+        self.spawned.borrow_mut().clear();
+        self.timers.borrow_mut().clear();
+    }
+}

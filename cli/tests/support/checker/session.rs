@@ -1,0 +1,387 @@
+//! One client: draws commands, sends them a few at a time, and holds every byte of every reply against the model.
+
+use super::draw::Draw;
+use super::model::{Act, Key, State};
+use super::pattern::{Pattern, shown};
+use super::shared::{Seen, Shared};
+use super::wire::{Failure, Wire};
+use super::{Load, Tally};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Something this client does next.
+enum Step {
+    /// A command on one of its own keys.
+    Own(usize, Act),
+    /// One command on several of its own keys.
+    Many(Vec<usize>, Many),
+    /// `incr` by one of a counter that all clients use.
+    Count(usize),
+    /// `set` of a value that all clients write.
+    Put(usize, u32, Vec<u8>),
+    /// `get` of such a value.
+    Look(usize),
+}
+
+/// The ways to read several keys.
+#[derive(Clone, Copy)]
+enum Many {
+    /// `get a b c`.
+    Get,
+    /// `gets a b c`.
+    Gets,
+    /// `mg a v q`, `mg b v q`, ..., `mn`: silence on a miss.
+    Quiet,
+}
+
+/// One client with its keys.
+pub struct Session {
+    number: usize,
+    load: Arc<Load>,
+    shared: Arc<Shared>,
+    tally: Arc<Tally>,
+    draw: Draw,
+    keys: Vec<Key>,
+    set_aside: Vec<Key>,
+    generation: u64,
+    endpoint: usize,
+    wire: Option<Wire>,
+    seen: Seen,
+    /// States before commands that ask for no reply, until a later reply shows that they were taken.
+    unconfirmed: Vec<(usize, Vec<State>, Act)>,
+}
+
+/// Every third key of a client holds numbers.
+fn holds_number(key: usize) -> bool {
+    key % 3 == 2
+}
+
+impl Session {
+    /// A client that has not connected yet.
+    pub fn new(number: usize, load: Arc<Load>, shared: Arc<Shared>, tally: Arc<Tally>) -> Self {
+        let draw = Draw::new(load.seed.wrapping_mul(0x1_0000_01B3) ^ number as u64);
+        let endpoint = number % load.endpoints.len();
+        let mut session = Session {
+            number,
+            draw,
+            keys: Vec::new(),
+            set_aside: Vec::new(),
+            generation: 0,
+            endpoint,
+            wire: None,
+            seen: Seen::new(),
+            unconfirmed: Vec::new(),
+            load,
+            shared,
+            tally,
+        };
+        session.keys = (0..session.load.keys).map(|place| session.fresh_key(place)).collect();
+        session
+    }
+
+    fn fresh_key(&self, place: usize) -> Key {
+        Key::unused(format!("{}c{}k{place}g{}", self.load.prefix, self.number, self.generation))
+    }
+
+    /// Works until the load is stopped or its share is done; false after a wrong byte.
+    pub fn work(&mut self) -> bool {
+        let mut done = 0;
+        while !self.tally.stopped() && self.load.commands.is_none_or(|share| done < share) {
+            if self.wire.is_none() && !self.reconnect() {
+                continue;
+            }
+            let steps = self.draw_steps();
+            let mut request = Vec::new();
+            for step in &steps {
+                self.render(step, &mut request);
+            }
+            match self.exchange(&steps, &request) {
+                Ok(()) => done += steps.len() as u64,
+                Err(Failure::Wrong { received, expected }) => {
+                    self.report(&request, &received, &expected);
+                    return false;
+                }
+                Err(Failure::Refused(line)) => {
+                    self.tally.refused(line);
+                    self.leave();
+                }
+                Err(Failure::Lost { timeout }) => {
+                    self.tally.lost(timeout);
+                    self.leave();
+                }
+            }
+        }
+        true
+    }
+
+    /// Reads every key it ever used at `server`, and holds it against everything it may hold.
+    pub fn audit(&mut self, server: SocketAddr, deadline: Instant) -> bool {
+        self.wire = None;
+        let mut keys: Vec<Key> = std::mem::take(&mut self.set_aside);
+        keys.append(&mut self.keys);
+        let right = keys.iter_mut().all(|key| self.audit_key(key, server, deadline));
+        self.keys = keys;
+        right
+    }
+
+    fn audit_key(&mut self, key: &mut Key, server: SocketAddr, deadline: Instant) -> bool {
+        let act = Act::Get { cas: true, touch: None };
+        let request = act.request(&key.name);
+        loop {
+            key.settle();
+            let outcome = match &mut self.wire {
+                Some(wire) => wire.send(&request).and_then(|()| read_own(wire, key, &act)),
+                None => match Wire::connect(server, self.load.patience) {
+                    Ok(wire) => {
+                        self.wire = Some(wire);
+                        continue;
+                    }
+                    Err(_) => Err(Failure::Lost { timeout: false }),
+                },
+            };
+            match outcome {
+                Ok(()) => return true,
+                Err(Failure::Wrong { received, expected }) => {
+                    self.tally
+                        .wrong(format!("audit of {} at {server}: {received}; may be {expected}", key.name));
+                    return false;
+                }
+                Err(_) if Instant::now() > deadline => {
+                    self.tally.wrong(format!("audit of {} at {server}: no answer", key.name));
+                    return false;
+                }
+                Err(_) => {
+                    self.wire = None;
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            }
+        }
+    }
+
+    fn draw_steps(&mut self) -> Vec<Step> {
+        let count = 1 + self.draw.below(self.load.pipeline as u64);
+        let mut steps: Vec<Step> = (0..count).map(|_| self.draw_step()).collect();
+        if !steps.iter().next_back().is_some_and(Step::answered) {
+            steps.push(Step::Own(0, Act::Get { cas: false, touch: None }));
+        }
+        steps
+    }
+
+    fn draw_step(&mut self) -> Step {
+        let shared = self.shared.count() as u64;
+        if shared > 0 && self.draw.once_in(8) {
+            let which = self.draw.below(shared) as usize;
+            match self.draw.below(4) {
+                0 | 1 => return Step::Count(which),
+                2 => {
+                    if let Some((flags, value)) = self.shared.next_value(self.number) {
+                        return Step::Put(which, flags, value);
+                    }
+                }
+                _ => return Step::Look(which),
+            }
+        }
+        let key = self.draw.below(self.keys.len() as u64) as usize;
+        if self.draw.once_in(12) {
+            let span = 2 + self.draw.below(6) as usize;
+            let keys = (0..span.min(self.keys.len())).map(|n| (key + n) % self.keys.len()).collect();
+            return Step::Many(keys, [Many::Get, Many::Gets, Many::Quiet][self.draw.below(3) as usize]);
+        }
+        let act = if holds_number(key) {
+            self.draw.number_act(self.load.huge_numbers)
+        } else {
+            self.draw.text_act(&self.keys[key], self.load.longest_value)
+        };
+        Step::Own(key, act)
+    }
+
+    fn render(&self, step: &Step, request: &mut Vec<u8>) {
+        match step {
+            Step::Own(key, act) => request.extend(act.request(&self.keys[*key].name)),
+            Step::Many(keys, Many::Quiet) => {
+                for &key in keys {
+                    request.extend(format!("mg {} v q k\r\n", self.keys[key].name).bytes());
+                }
+                request.extend(b"mn\r\n");
+            }
+            Step::Many(keys, how) => {
+                request.extend(if matches!(how, Many::Gets) { &b"gets"[..] } else { b"get" });
+                for &key in keys {
+                    request.extend(format!(" {}", self.keys[key].name).bytes());
+                }
+                request.extend(b"\r\n");
+            }
+            Step::Count(counter) => {
+                request.extend(format!("incr {} 1\r\n", self.shared.counter_key(*counter)).bytes());
+            }
+            Step::Put(key, flags, value) => {
+                let head = format!("set {} {flags} 0 {}\r\n", self.shared.value_key(*key), value.len());
+                request.extend(head.bytes());
+                request.extend(value);
+                request.extend(b"\r\n");
+            }
+            Step::Look(key) => request.extend(format!("get {}\r\n", self.shared.value_key(*key)).bytes()),
+        }
+    }
+
+    /// Sends and judges; what was not judged when the connection broke is noted as perhaps taken.
+    fn exchange(&mut self, steps: &[Step], request: &[u8]) -> Result<(), Failure> {
+        let mut wire = self.wire.take().expect("connected");
+        let sent = wire.send(request);
+        for (at, step) in steps.iter().enumerate() {
+            let judged = match &sent {
+                Ok(()) => self.judge(&mut wire, step),
+                Err(_) => Err(Failure::Lost { timeout: false }),
+            };
+            if let Err(failure) = judged {
+                self.roll_back_unconfirmed();
+                steps[at..].iter().for_each(|step| self.note_lost(step));
+                return Err(failure);
+            }
+        }
+        if wire.has_leftovers() {
+            let expected = "nothing more".into();
+            return Err(Failure::Wrong { received: "bytes behind the last reply".into(), expected });
+        }
+        self.wire = Some(wire);
+        Ok(())
+    }
+
+    fn judge(&mut self, wire: &mut Wire, step: &Step) -> Result<(), Failure> {
+        match step {
+            Step::Own(place, act) => {
+                let key = &mut self.keys[*place];
+                key.settle();
+                if !act.answered() {
+                    self.unconfirmed.push((*place, key.states.clone(), act.clone()));
+                    let states = key.outcomes(act).into_iter().map(|(state, _)| state).collect();
+                    key.keep(states);
+                    return Ok(());
+                }
+                read_own(wire, key, act)?;
+            }
+            Step::Many(keys, how) => self.judge_many(wire, keys, *how)?,
+            Step::Count(counter) => {
+                let reply = Pattern::default().fresh_number(None).and("\r\n");
+                let value = wire.next(&[&reply])?[0].1.expect("the pattern captures");
+                self.shared.counted(*counter, value);
+            }
+            Step::Put(..) => drop(wire.next(&[&Pattern::text("STORED\r\n")])?),
+            Step::Look(key) => self.judge_look(wire, *key)?,
+        }
+        self.unconfirmed.clear();
+        self.tally.answered();
+        Ok(())
+    }
+
+    fn judge_many(&mut self, wire: &mut Wire, keys: &[usize], how: Many) -> Result<(), Failure> {
+        for &place in keys {
+            let key = &mut self.keys[place];
+            key.settle();
+            let rendered = |state: &State| match (&state.item, how) {
+                (None, _) => Pattern::default(),
+                (Some(item), Many::Quiet) => {
+                    Pattern::text(format!("VA {} k{}\r\n", item.value.len(), key.name))
+                        .and(&item.value)
+                        .and("\r\n")
+                }
+                (Some(item), how) => item.rendered(&key.name, matches!(how, Many::Gets)),
+            };
+            let outcomes = key.states.iter().map(|state| (state.clone(), rendered(state))).collect();
+            keep_what_fits(wire, key, outcomes)?;
+        }
+        let end = if matches!(how, Many::Quiet) { "MN\r\n" } else { "END\r\n" };
+        wire.next(&[&Pattern::text(end)]).map(drop)
+    }
+
+    fn judge_look(&mut self, wire: &mut Wire, key: usize) -> Result<(), Failure> {
+        let name = self.shared.value_key(key);
+        let head = Pattern::text(format!("VALUE {name} ")).fresh_number(None);
+        let fits = wire.next(&[&Pattern::text("END\r\n"), &head])?;
+        let Some(flags) = fits[0].1 else { return Ok(()) };
+        let value = self.shared.expected(key, flags, &mut self.seen).map_err(|expected| Failure::Wrong {
+            received: format!("{name} with flags {flags}"),
+            expected,
+        })?;
+        let rest = Pattern::text(format!(" {}\r\n", value.len())).and(value).and("\r\nEND\r\n");
+        wire.next(&[&rest]).map(drop)
+    }
+
+    fn roll_back_unconfirmed(&mut self) {
+        for (place, states, act) in self.unconfirmed.drain(..).rev().collect::<Vec<_>>() {
+            self.keys[place].states = states;
+            self.keys[place].lost(&act);
+        }
+    }
+
+    fn note_lost(&mut self, step: &Step) {
+        match step {
+            Step::Own(key, act) => self.keys[*key].lost(act),
+            Step::Count(counter) => self.shared.maybe_counted(*counter),
+            Step::Put(..) => self.shared.write_lost(self.number),
+            Step::Many(..) | Step::Look(_) => {}
+        }
+    }
+
+    /// Goes to the next server; keys that have become too blurred to tell anything are set aside for the audit.
+    fn leave(&mut self) {
+        self.wire = None;
+        self.endpoint = (self.endpoint + 1) % self.load.endpoints.len();
+        self.generation += 1;
+        for place in 0..self.keys.len() {
+            if self.keys[place].is_blurred() {
+                let fresh = self.fresh_key(place);
+                self.set_aside.push(std::mem::replace(&mut self.keys[place], fresh));
+            }
+        }
+    }
+
+    fn reconnect(&mut self) -> bool {
+        match Wire::connect(self.load.endpoints[self.endpoint], self.load.patience) {
+            Ok(wire) => self.wire = Some(wire),
+            Err(_) => {
+                self.endpoint = (self.endpoint + 1) % self.load.endpoints.len();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        self.wire.is_some()
+    }
+
+    fn report(&self, request: &[u8], received: &str, expected: &str) {
+        let server = self.load.endpoints[self.endpoint];
+        self.tally.wrong(format!(
+            "seed {} client {} at {server} sent {}\n      received {received}\n      may be   {expected}",
+            self.load.seed,
+            self.number,
+            shown(request),
+        ));
+    }
+}
+
+impl Step {
+    fn answered(&self) -> bool {
+        !matches!(self, Step::Own(_, act) if !act.answered())
+    }
+}
+
+/// Reads the reply to `act` and keeps the states that it leaves possible.
+fn read_own(wire: &mut Wire, key: &mut Key, act: &Act) -> Result<(), Failure> {
+    let outcomes = key.outcomes(act);
+    keep_what_fits(wire, key, outcomes)
+}
+
+fn keep_what_fits(wire: &mut Wire, key: &mut Key, outcomes: Vec<(State, Pattern)>) -> Result<(), Failure> {
+    let patterns: Vec<&Pattern> = outcomes.iter().map(|(_, pattern)| pattern).collect();
+    let fits = wire.next(&patterns)?;
+    let states = fits.into_iter().map(|(place, number)| {
+        let mut state = outcomes[place].0.clone();
+        if let Some(unique) = number {
+            state.learn(unique);
+        }
+        state
+    });
+    let states = states.collect();
+    key.keep(states);
+    Ok(())
+}

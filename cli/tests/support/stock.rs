@@ -1,0 +1,84 @@
+//! Programs of others that tests run: found, or named with the step that installs them.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The file of `program`; without it the calling test is skipped with a note, and in CI fails and says what to install.
+pub fn find(program: &str, install: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file());
+    if found.is_none() {
+        missing(program, install);
+    }
+    found
+}
+
+/// The Python that has the packages of `clients/requirements.txt`.
+pub fn python() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("cli lies in the workspace");
+    let own = root.join("target/clients-venv/bin/python");
+    let python = std::env::var_os("CROSSCHECK_PYTHON").map_or(own, PathBuf::from);
+    let usable = Command::new(&python)
+        .args(["-c", "import pymemcache, memcache"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !usable {
+        let install =
+            "`bash .ci/run clients`, or set CROSSCHECK_PYTHON to a Python with clients/requirements.txt";
+        missing("Python with pymemcache", install);
+        return None;
+    }
+    Some(python)
+}
+
+fn missing(what: &str, install: &str) {
+    assert!(std::env::var_os("CI").is_none(), "{what} is not installed; install it with: {install}");
+    eprintln!("skipped: {what} is not installed; install it with: {install}");
+}
+
+/// A port on loopback that was free a moment ago.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    listener.local_addr().expect("it is bound").port()
+}
+
+/// A stock memcached on loopback that ends with this value.
+pub struct Stock {
+    child: Child,
+    /// Where it serves.
+    pub server: SocketAddr,
+}
+
+impl Stock {
+    /// Starts one; `None` where none is installed.
+    pub fn start() -> Option<Stock> {
+        let program = find("memcached", "apt-get install memcached")?;
+        let server = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        // It refuses to run as root without being told so, and drops to that user.
+        let child = Command::new(program)
+            .args(["-u", "nobody", "-l", "127.0.0.1", "-U", "0", "-m", "256", "-c", "2048", "-p"])
+            .arg(server.port().to_string())
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("memcached starts");
+        let stock = Stock { child, server };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect(server).is_err() {
+            assert!(Instant::now() < deadline, "memcached does not listen on {server}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(stock)
+    }
+}
+
+impl Drop for Stock {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,2 +1,39 @@
-//! The `crosscheck` command.
-fn main() {}
+//! The `crosscheck` command: reads the command line, hands over to one file per command, turns the outcome into an exit code.
+
+mod args;
+mod cluster;
+mod config;
+mod control;
+mod digest;
+mod evidence;
+mod inject;
+mod modes;
+mod outcome;
+mod serve;
+mod signals;
+mod status;
+mod top;
+mod up;
+mod view;
+
+use std::process::ExitCode;
+
+use args::{Cli, Command};
+use clap::Parser;
+
+fn main() -> ExitCode {
+    outcome::report(run(Cli::parse().command))
+}
+
+fn run(command: Command) -> outcome::Outcome {
+    match command {
+        Command::Up(args) => up::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Digest(args) => digest::run(&args),
+        Command::Evidence(args) => evidence::run(&args),
+        Command::Inject(args) => inject::run(&args),
+        Command::Modes => modes::run(),
+    }
+}

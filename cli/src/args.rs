@@ -1,0 +1,97 @@
+//! The command line: every command with the help that teaches it.
+
+use clap::{Parser, Subcommand};
+
+/// Everything on the command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "crosscheck",
+    version,
+    about = "A replicated, self-checking, self-repairing memcached-compatible server",
+    long_about = LONG_ABOUT,
+    after_help = AFTER_HELP,
+    after_long_help = AFTER_LONG_HELP,
+    max_term_width = 110
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// One file per command.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start a local cluster and keep it running
+    Up(crate::up::Args),
+    /// Run one replica on this machine, as a configuration file says
+    Serve(crate::serve::Args),
+    /// Show every replica of a running cluster once
+    Status(crate::status::Args),
+    /// Watch a running cluster, full screen
+    Top(crate::top::Args),
+    /// Compare the state of all replicas at one position, bit for bit
+    Digest(crate::digest::Args),
+    /// List the disagreements that were seen, and how they ended
+    Evidence(crate::evidence::Args),
+    /// Corrupt one replica of a running cluster on purpose
+    Inject(crate::inject::Args),
+    /// Explain the modes and their letters
+    Modes,
+}
+
+const LONG_ABOUT: &str = "\
+CrossCheck runs a memcached-compatible server on several replicas that execute the same requests in the same order and
+compare what each request touched before its reply leaves. A bit that flips in one replica's memory reaches no client:
+the others outvote it, name the wrong object, and repair it while everything else goes on.
+
+Any memcached client works, on any replica. Start here:
+
+  crosscheck up                            three replicas on ports 11211, 11212, 11213
+  printf 'set k 0 0 5\\r\\nhello\\r\\nget k\\r\\nquit\\r\\n' | nc 127.0.0.1 11212
+  crosscheck inject flip --replica 2 --object item:k
+  crosscheck evidence                      what was wrong, where, and how it ended
+  crosscheck digest                        are all replicas bit-identical again?
+  crosscheck demo                          the whole story by itself, line by line";
+
+const AFTER_HELP: &str =
+    "`crosscheck --help` and `crosscheck COMMAND --help` say more; `crosscheck modes` explains the modes.";
+
+const AFTER_LONG_HELP: &str = "\
+Finding a cluster:
+  `up` records its cluster under its first client port in ${XDG_RUNTIME_DIR:-/tmp}/crosscheck-UID/PORT.json; status,
+  top, digest, evidence and inject find it there by --port. Without --port they take the only cluster that runs. A
+  replica started with `serve` is found by --admin ADDRESS, given once per replica.
+
+Exit codes:
+  0  done, and what was asked for holds
+  1  the answer is no (digests differ, a replica is down, a promise did not hold), or the work failed
+  2  the command line or the configuration is wrong
+
+Output:
+  Results go to stdout, errors to stderr. --json prints one JSON value per line. Colour is used on a terminal only, and
+  not when NO_COLOR is set.";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_teaches() {
+        for command in Cli::command().get_subcommands() {
+            let name = command.get_name();
+            assert!(command.get_about().is_some(), "{name} has no summary");
+            if name != "modes" {
+                let long = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+                assert!(long.contains("crosscheck "), "`{name} --help` has no example");
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! How long a dead replica waits before it is started again: briefly for a single death, longer for a replica that dies at once.
+
+use std::time::Duration;
+
+/// First pause.
+const FIRST: Duration = Duration::from_millis(100);
+/// Longest pause.
+const LONGEST: Duration = Duration::from_secs(5);
+/// A replica that served this long has not died of its start: the pauses begin anew.
+const SETTLED: Duration = Duration::from_secs(10);
+
+/// The pauses of one replica.
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    next: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Backoff { next: FIRST }
+    }
+}
+
+impl Backoff {
+    /// The pause after a replica that served for `served` (zero when it never did) has died.
+    pub fn after(&mut self, served: Duration) -> Duration {
+        if served >= SETTLED {
+            self.next = FIRST;
+        }
+        let pause = self.next;
+        self.next = (pause * 2).min(LONGEST);
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let mut backoff = Backoff::default();
+        let pauses: Vec<u128> = (0..8).map(|_| backoff.after(Duration::ZERO).as_millis()).collect();
+        assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+    }
+
+    #[test]
+    fn ten_seconds_of_service_begin_anew_and_less_does_not() {
+        let mut backoff = Backoff::default();
+        backoff.after(Duration::ZERO);
+        backoff.after(Duration::ZERO);
+        assert_eq!(backoff.after(SETTLED - Duration::from_millis(1)).as_millis(), 400);
+        assert_eq!(backoff.after(SETTLED), FIRST);
+        assert_eq!(backoff.after(Duration::ZERO), FIRST * 2);
+    }
+}

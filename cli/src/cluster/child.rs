@@ -1,0 +1,106 @@
+//! One replica's process: our own binary again, which ends when the pipe to its supervisor closes, however that came about.
+
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::Sender;
+use std::thread;
+
+/// The flag of `serve` that ties a replica's life to its standard input.
+const TETHER: &str = "--until-stdin-closes";
+
+/// A running replica.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    /// Nothing is ever written; its closing is the message.
+    tether: Option<ChildStdin>,
+}
+
+impl Process {
+    /// Starts replica `number` on `config`; each line of its stderr goes to `said` with its number.
+    ///
+    /// # Errors
+    /// The operating system cannot start one more process.
+    pub fn start(number: u8, config: &Path, said: Sender<(u8, String)>) -> io::Result<Self> {
+        let mut command = Command::new(our_binary());
+        command.arg("serve").arg(TETHER).arg("--config").arg(config);
+        Self::spawn(command, number, said)
+    }
+
+    /// A shell in a replica's place, for tests of the supervision alone.
+    #[cfg(test)]
+    pub fn of_shell(script: &str, number: u8, said: Sender<(u8, String)>) -> io::Result<Self> {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(script);
+        Self::spawn(command, number, said)
+    }
+
+    fn spawn(mut command: Command, number: u8, said: Sender<(u8, String)>) -> io::Result<Self> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            // Ctrl-C in a terminal reaches the whole process group: replicas are stopped by us, in order, not by it.
+            .process_group(0)
+            .spawn()?;
+        let tether = child.stdin.take();
+        if let Some(stderr) = child.stderr.take() {
+            thread::Builder::new().name(format!("replica-{number}-stderr")).spawn(move || {
+                for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
+                    let line = String::from_utf8_lossy(&line).into_owned();
+                    if said.send((number, line)).is_err() {
+                        break;
+                    }
+                }
+            })?;
+        }
+        Ok(Process { child, tether })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        // An error here means that the child was reaped behind our back, which nobody does.
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Asks it to stop cleanly.
+    pub fn release(&mut self) {
+        self.tether = None;
+    }
+
+    /// Kills it and waits for its end.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.ended().is_none() {
+            self.kill();
+        }
+    }
+}
+
+/// Our own binary, also when it was replaced on disk while we run.
+fn our_binary() -> PathBuf {
+    let path = std::env::current_exe().ok().filter(|path| path.exists());
+    path.unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
+}
+
+/// An exit status in words.
+pub fn in_words(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "an unknown cause".to_owned(),
+    }
+}

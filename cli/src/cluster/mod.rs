@@ -1,0 +1,17 @@
+//! A cluster of replicas on this machine: planned, started as processes, supervised, and found again by other commands.
+
+mod backoff;
+mod child;
+mod find;
+mod observer;
+mod plan;
+mod ports;
+mod runfile;
+mod supervisor;
+
+pub use find::{Replica, Target};
+#[cfg(test)]
+pub use observer::tests::status as test_status;
+pub use observer::{Observer, Row, once};
+pub use plan::{Plan, Wish};
+pub use supervisor::{Event, Supervisor};

@@ -1,0 +1,248 @@
+//! Decides everything about a local cluster before anything is started: its addresses, its directories, each replica's file.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use crosscheck::settings::{Durability, Mode};
+
+use super::find::{DEFAULT_PORT, Replica};
+use super::ports::{loopback, pick};
+use super::runfile::{self, Place, RunFile};
+use crate::config::{self, NodeConfig, check_group};
+use crate::outcome::misuse;
+
+/// Replicas of a replicated mode when nothing else is said.
+const DEFAULT_REPLICAS: u8 = 3;
+
+/// What the operator asked for.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// How many replicas; none = what the mode needs.
+    pub replicas: Option<u8>,
+    /// Client port of the first; none = memcached's. 0 = any free ones.
+    pub port: Option<u16>,
+    /// Which protections.
+    pub mode: Mode,
+    /// Threads per replica that execute requests.
+    pub workers: usize,
+    /// Whether the log is on disk, below `data`.
+    pub on_disk: bool,
+    /// Directory for the logs.
+    pub data: Option<PathBuf>,
+    /// Memory for items per replica, in MiB.
+    pub memory_mb: u64,
+}
+
+impl Default for Wish {
+    fn default() -> Self {
+        Wish {
+            replicas: None,
+            port: None,
+            mode: Mode::default(),
+            workers: config::DEFAULT_WORKERS,
+            on_disk: false,
+            data: None,
+            memory_mb: config::DEFAULT_MEMORY_MB,
+        }
+    }
+}
+
+/// A cluster that can be started.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The protections that are on.
+    pub mode: Mode,
+    /// Addresses of the replicas.
+    pub places: Vec<Place>,
+    /// Where run files are kept.
+    pub directory: PathBuf,
+    nodes: Vec<NodeConfig>,
+}
+
+impl Plan {
+    /// Plans what was wished for; nothing is written or started yet.
+    ///
+    /// # Errors
+    /// The wish contradicts itself, a port is in use, or such a cluster runs already.
+    pub fn new(wish: &Wish) -> anyhow::Result<Self> {
+        let count = wish.replicas.unwrap_or(if wish.mode.replicated { DEFAULT_REPLICAS } else { 1 });
+        check_group(wish.mode, usize::from(count))
+            .map_err(|(what, remedy)| misuse(format!("{what}; {remedy} (--replicas, --mode)")))?;
+        let durability = durability(wish)?;
+        let directory = runfile::directory()?;
+        let places = place(wish.port.unwrap_or(DEFAULT_PORT), count, &directory)?;
+        let peers: Vec<_> = places.iter().map(|place| place.peers).collect();
+        let node = |place: &Place| {
+            let mut node = NodeConfig::new(place.number, peers.clone(), place.clients, place.admin);
+            node.mode = wish.mode;
+            node.workers = wish.workers;
+            node.memory_limit_mb = wish.memory_mb;
+            node.durability = match &durability {
+                Durability::Memory => Durability::Memory,
+                Durability::Disk(data) => Durability::Disk(data.join(format!("replica-{}", place.number))),
+            };
+            node
+        };
+        let nodes = places.iter().map(node).collect();
+        Ok(Plan { mode: wish.mode, places, directory, nodes })
+    }
+
+    /// The port that names the cluster.
+    pub fn port(&self) -> u16 {
+        self.places.first().map_or(0, |place| place.clients.port())
+    }
+
+    /// The replicas as other commands see them.
+    pub fn replicas(&self) -> Vec<Replica> {
+        let replica = |place: &Place| Replica {
+            number: place.number,
+            admin: place.admin,
+            clients: Some(place.clients),
+        };
+        self.places.iter().map(replica).collect()
+    }
+
+    /// Writes each replica's file and the run file; returns the replicas' files.
+    ///
+    /// # Errors
+    /// A directory cannot be written.
+    pub fn write(&self) -> anyhow::Result<Vec<PathBuf>> {
+        let configs = runfile::config_directory(&self.directory, self.port());
+        fs::create_dir_all(&configs).with_context(|| format!("making {}", configs.display()))?;
+        let mut paths = Vec::new();
+        for node in &self.nodes {
+            if let Durability::Disk(data) = &node.durability {
+                fs::create_dir_all(data).with_context(|| format!("making {}", data.display()))?;
+            }
+            let path = configs.join(format!("replica-{}.toml", node.this_replica));
+            fs::write(&path, node.to_toml()).with_context(|| format!("writing {}", path.display()))?;
+            paths.push(path);
+        }
+        let mode = self.mode.to_string();
+        RunFile { supervisor: std::process::id(), mode, replicas: self.places.clone() }
+            .write(&self.directory)?;
+        Ok(paths)
+    }
+
+    /// Removes what [`Plan::write`] wrote, but for the logs.
+    pub fn clean(&self) {
+        RunFile::remove(&self.directory, self.port());
+    }
+}
+
+fn durability(wish: &Wish) -> anyhow::Result<Durability> {
+    match (&wish.data, wish.on_disk) {
+        (None, true) => Err(misuse("--durability disk needs a directory for the logs; add --data DIR")),
+        (Some(_), false) => {
+            Err(misuse("--data is only used with --durability disk; add that, or drop --data"))
+        }
+        (None, false) => Ok(Durability::Memory),
+        (Some(data), true) => {
+            // Children read the path from a file; it must not depend on where they are started.
+            let data = std::path::absolute(data).with_context(|| format!("--data {}", data.display()))?;
+            Ok(Durability::Disk(data))
+        }
+    }
+}
+
+/// Client ports from `first` on (any free ones when it is 0), and two more ports per replica.
+fn place(first: u16, count: u8, directory: &Path) -> anyhow::Result<Vec<Place>> {
+    let running = RunFile::all_alive(directory);
+    let mut taken: Vec<u16> = running
+        .iter()
+        .flat_map(|file| &file.replicas)
+        .flat_map(|place| [place.clients.port(), place.peers.port(), place.admin.port()])
+        .collect();
+    let clients: Vec<u16> = if first == 0 {
+        pick(usize::from(count), &taken)?
+    } else {
+        if let Some(other) = running.iter().find(|file| file.port() == first) {
+            return Err(anyhow!(
+                "a cluster runs already on port {first} (process {}); stop it with Ctrl-C there or `kill {}`, or \
+                 choose another --port",
+                other.supervisor,
+                other.supervisor
+            ));
+        }
+        client_ports(first, count)?
+    };
+    taken.extend(&clients);
+    let others = pick(2 * usize::from(count), &taken)?;
+    let place = |(number, (clients, others)): (u8, (u16, &[u16]))| Place {
+        number,
+        clients: loopback(clients),
+        peers: loopback(others[0]),
+        admin: loopback(others[1]),
+    };
+    Ok((1..).zip(clients.into_iter().zip(others.chunks(2))).map(place).collect())
+}
+
+fn client_ports(first: u16, count: u8) -> anyhow::Result<Vec<u16>> {
+    let ports: Option<Vec<u16>> = (0..count).map(|step| first.checked_add(u16::from(step))).collect();
+    let ports = ports.ok_or_else(|| misuse(format!("there are no {count} ports from {first} on")))?;
+    for (number, port) in (1..).zip(&ports) {
+        let number: u8 = number;
+        TcpListener::bind(loopback(*port)).map_err(|error| {
+            anyhow!(
+                "port {port}, for the clients of replica {number}, cannot be used: {error}; stop what listens there \
+                 or choose another --port (--port 0 takes any free ones)"
+            )
+        })?;
+    }
+    Ok(ports)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(mode: &str) -> Wish {
+        Wish { port: Some(0), mode: mode.parse().expect("a mode"), ..Wish::default() }
+    }
+
+    #[test]
+    fn a_mode_brings_its_number_of_replicas() {
+        assert_eq!(Plan::new(&wish("RDGX")).expect("planned").places.len(), 3);
+        assert_eq!(Plan::new(&wish("00G0")).expect("planned").places.len(), 1);
+        let even = Plan::new(&Wish { replicas: Some(4), ..wish("RD00") }).unwrap_err().to_string();
+        assert!(even.contains("use 3 or 5"), "{even}");
+    }
+
+    #[test]
+    fn every_address_is_used_once() {
+        let plan = Plan::new(&Wish { replicas: Some(5), ..wish("RDGX") }).expect("planned");
+        let mut ports: Vec<u16> = plan
+            .places
+            .iter()
+            .flat_map(|place| [place.clients.port(), place.peers.port(), place.admin.port()])
+            .collect();
+        ports.sort_unstable();
+        ports.dedup();
+        assert_eq!(ports.len(), 15);
+    }
+
+    #[test]
+    fn a_port_in_use_is_told_before_anything_starts() {
+        let held = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = held.local_addr().expect("its address").port();
+        let told = Plan::new(&Wish { port: Some(port), ..wish("RDGX") }).unwrap_err().to_string();
+        assert!(told.contains(&format!("port {port}, for the clients of replica 1")), "{told}");
+    }
+
+    #[test]
+    fn disk_and_directory_come_together() {
+        let data = Some(PathBuf::from("logs"));
+        assert!(
+            Plan::new(&Wish { on_disk: true, ..wish("RDGX") })
+                .unwrap_err()
+                .to_string()
+                .contains("--data DIR")
+        );
+        assert!(Plan::new(&Wish { data: data.clone(), ..wish("RDGX") }).is_err());
+        let plan = Plan::new(&Wish { on_disk: true, data, ..wish("RDGX") }).expect("planned");
+        let expected = std::env::current_dir().expect("a directory").join("logs/replica-2");
+        assert_eq!(plan.nodes[1].durability, Durability::Disk(expected));
+    }
+}

@@ -1,0 +1,132 @@
+//! The configuration of one replica: what `serve --config` reads, and what `up` writes for each child.
+
+mod parse;
+mod problem;
+mod read;
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use crosscheck::settings::{Durability, Mode, Settings};
+
+pub use parse::{check_group, parse};
+pub use problem::meant;
+
+use crate::outcome::misuse;
+
+/// A complete configuration with a comment for every field; `serve --example-config` prints it.
+pub const EXAMPLE: &str = include_str!("example.toml");
+
+/// Worker threads when nothing else is said.
+pub const DEFAULT_WORKERS: usize = 4;
+/// Memory for items in MiB when nothing else is said; memcached's own default.
+pub const DEFAULT_MEMORY_MB: u64 = 64;
+/// Room for the longest command line and a large multi-get beside the item itself.
+const REQUEST_MARGIN: u64 = 64 * 1024;
+
+/// Everything a replica's file says, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// This replica, from 1.
+    pub this_replica: u8,
+    /// Address of every replica for its peers; index = replica - 1.
+    pub replicas: Vec<SocketAddr>,
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where the command line connects. Loopback.
+    pub admin: SocketAddr,
+    /// Which protections are on.
+    pub mode: Mode,
+    /// Threads that execute requests.
+    pub workers: usize,
+    /// Where the log lives.
+    pub durability: Durability,
+    /// Memory for items, in MiB.
+    pub memory_limit_mb: u64,
+    /// Longest item, in bytes.
+    pub item_size_max: u64,
+    /// Client connections at the same time.
+    pub max_connections: usize,
+    /// Election timeout, lowest and highest, in milliseconds.
+    pub election_ms: (u64, u64),
+    /// Longest turn, in milliseconds.
+    pub watchdog_ms: u64,
+}
+
+impl NodeConfig {
+    /// A replica with the documented defaults.
+    pub fn new(this_replica: u8, replicas: Vec<SocketAddr>, listen: SocketAddr, admin: SocketAddr) -> Self {
+        NodeConfig {
+            this_replica,
+            replicas,
+            listen,
+            admin,
+            mode: Mode::default(),
+            workers: DEFAULT_WORKERS,
+            durability: Durability::Memory,
+            memory_limit_mb: DEFAULT_MEMORY_MB,
+            item_size_max: 1 << 20,
+            max_connections: 1024,
+            election_ms: (300, 600),
+            watchdog_ms: 5_000,
+        }
+    }
+
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// The operator's, always: an unreadable file, or every problem found in it.
+    pub fn load(path: &Path) -> anyhow::Result<Self> {
+        let name = path.display();
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let remedy = "give a readable file; `crosscheck serve --example-config` prints one to start from";
+            misuse(format!("cannot read {name}: {error}. Remedy: {remedy}"))
+        })?;
+        parse(&name.to_string(), &text).map_err(|problems| misuse(problems.to_string()))
+    }
+
+    /// What the pipeline is told.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            me: self.this_replica - 1,
+            peers: self.replicas.clone(),
+            clients: self.listen,
+            admin: self.admin,
+            mode: self.mode,
+            workers: self.workers,
+            durability: self.durability.clone(),
+            max_connections: self.max_connections,
+            max_request: usize::try_from(self.item_size_max + REQUEST_MARGIN).unwrap_or(usize::MAX),
+            election: (Duration::from_millis(self.election_ms.0), Duration::from_millis(self.election_ms.1)),
+            watchdog: Duration::from_millis(self.watchdog_ms),
+        }
+    }
+
+    /// The file that reads back as this configuration.
+    pub fn to_toml(&self) -> String {
+        let mut text = String::new();
+        let quoted = |value: &str| toml::Value::String(value.to_owned()).to_string();
+        // Writing into a string cannot fail.
+        let _ = writeln!(text, "this_replica = {}", self.this_replica);
+        let _ = writeln!(text, "listen = \"{}\"\nadmin = \"{}\"", self.listen, self.admin);
+        let _ = writeln!(text, "mode = \"{}\"\nworkers = {}", self.mode, self.workers);
+        match &self.durability {
+            Durability::Memory => text.push_str("durability = \"memory\"\n"),
+            Durability::Disk(directory) => {
+                let directory = quoted(&directory.to_string_lossy());
+                let _ = writeln!(text, "durability = \"disk\"\ndata_dir = {directory}");
+            }
+        }
+        let _ = writeln!(text, "memory_limit_mb = {}", self.memory_limit_mb);
+        let _ = writeln!(text, "item_size_max = {}", self.item_size_max);
+        let _ = writeln!(text, "max_connections = {}", self.max_connections);
+        let _ = writeln!(text, "election_ms = [{}, {}]", self.election_ms.0, self.election_ms.1);
+        let _ = writeln!(text, "watchdog_ms = {}", self.watchdog_ms);
+        for (index, address) in self.replicas.iter().enumerate() {
+            let _ = write!(text, "\n[[replica]]\nnumber = {}\naddress = \"{address}\"\n", index + 1);
+        }
+        text
+    }
+}

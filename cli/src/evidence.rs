@@ -1,0 +1,181 @@
+//! `crosscheck evidence`: what was wrong, where, and how it ended.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crosscheck::admin::{Command, EvidenceList, EvidenceRecord};
+use serde_json::json;
+
+use crate::cluster::{Replica, Target};
+use crate::control::{Link, NoAnswer};
+use crate::outcome::{Outcome, Verdict, say, say_json};
+use crate::signals::Ending;
+use crate::view::{Line, Paint, Tone};
+
+/// Between two questions with --follow.
+const PERIOD: Duration = Duration::from_millis(300);
+/// A replica that does not answer in this time is asked again in the next round.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Options of `evidence`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    long_about = "Lists the evidence records: every disagreement between replicas and every object that failed its own \
+check, with the replica and object that were wrong, the difference, the class (hardware-like, nondeterminism, \
+software-bug), and how it ended. Each replica keeps its own records; the same disagreement shows at each that saw it.",
+    after_long_help = "Examples:
+  crosscheck evidence
+  crosscheck evidence --follow
+  crosscheck evidence --replica 1 --json | jq .objects
+
+Exit code: 0 when at least one replica answered (also when nothing was ever wrong), 1 otherwise."
+)]
+pub struct Args {
+    /// Which cluster.
+    #[command(flatten)]
+    pub target: Target,
+    /// Only what this replica saw, from 1
+    #[arg(long, short, value_name = "R")]
+    pub replica: Option<u8>,
+    /// Go on and print new records as they come, until Ctrl-C
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Print JSON, one record per line, with the replica that saw it as `seen_by`
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Prints the records.
+pub fn run(args: &Args) -> Outcome {
+    let ending = Ending::catch()?;
+    let mut replicas = args.target.replicas()?;
+    replicas.retain(|replica| args.replica.is_none_or(|number| number == replica.number));
+    let mut watch = Watch::new(&replicas);
+    let paint = Paint::for_stdout();
+    let mut answered = false;
+    loop {
+        let round = watch.poll();
+        answered |= round.answered > 0;
+        for (seen_by, record) in &round.records {
+            if args.json {
+                let mut value = serde_json::to_value(record)?;
+                value["seen_by"] = json!(seen_by);
+                say_json(&value)?;
+            } else {
+                let line = Line::of(Tone::Quiet, format!("seen by {seen_by}  "));
+                say(&paint.line(&line.followed_by(told(record)), usize::MAX))?;
+            }
+        }
+        if !args.follow {
+            for (replica, why) in &round.silent {
+                eprintln!("crosscheck: replica {replica}: {why}");
+            }
+            return Ok(Verdict::of(answered));
+        }
+        if ending.sleep(PERIOD) {
+            return Ok(Verdict::of(answered));
+        }
+    }
+}
+
+/// One record in one line.
+pub fn told(record: &EvidenceRecord) -> Line {
+    let (tone, who) = match record.replica {
+        Some(replica) => (Tone::Notable, format!("replica {replica} was wrong")),
+        None => (Tone::Bad, "nobody can be blamed".to_owned()),
+    };
+    let at =
+        record.request.map(|(index, number)| format!(" in request {index}.{number}")).unwrap_or_default();
+    let core = record.core.map(|core| format!(", core {core}")).unwrap_or_default();
+    let objects = match record.objects.as_slice() {
+        [] => String::new(),
+        objects => format!(": {}", objects.join("; ")),
+    };
+    Line::of(Tone::Quiet, format!("{}  #{}  ", clock(record.time_us), record.number))
+        .with(tone, who)
+        .with(Tone::Plain, format!("{at}{core}, noticed by {}{objects}  ", record.stage))
+        .with(Tone::Quiet, format!("[{}] ", record.class))
+        .with(if record.outcome == "held" { Tone::Bad } else { Tone::Good }, &record.outcome)
+}
+
+/// Time of day in UTC, which is what evidence from several machines can be compared in.
+fn clock(time_us: u64) -> String {
+    let seconds = time_us / 1_000_000 % 86_400;
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    format!("{hour:02}:{minute:02}:{second:02}.{:03}Z", time_us / 1000 % 1000)
+}
+
+/// Reads each replica's records once each.
+#[derive(Debug)]
+pub struct Watch {
+    links: Vec<(u8, Link)>,
+    /// Last number seen of each replica. A replica that restarts begins again at 1, with an empty list.
+    after: BTreeMap<u8, u64>,
+}
+
+/// What one round of questions brought.
+#[derive(Debug, Default)]
+pub struct Round {
+    /// New records with the replica that saw them, oldest first.
+    pub records: Vec<(u8, EvidenceRecord)>,
+    /// Replicas that answered.
+    pub answered: usize,
+    /// Replicas that did not, and why.
+    pub silent: Vec<(u8, NoAnswer)>,
+}
+
+impl Watch {
+    /// Has seen nothing yet.
+    pub fn new(replicas: &[Replica]) -> Self {
+        let link = |replica: &Replica| (replica.number, Link::new(replica.admin));
+        Watch { links: replicas.iter().map(link).collect(), after: BTreeMap::new() }
+    }
+
+    /// Asks every replica for what is new.
+    pub fn poll(&mut self) -> Round {
+        let mut round = Round::default();
+        for (number, link) in &mut self.links {
+            let after = self.after.entry(*number).or_default();
+            match link.ask::<EvidenceList>(&Command::Evidence { after: *after }, PATIENCE) {
+                Ok(list) => {
+                    round.answered += 1;
+                    *after = list.records.iter().map(|record| record.number).fold(*after, u64::max);
+                    round.records.extend(list.records.into_iter().map(|record| (*number, record)));
+                }
+                Err(why) => {
+                    if matches!(why, NoAnswer::Silent(_)) {
+                        *after = 0;
+                    }
+                    round.silent.push((*number, why));
+                }
+            }
+        }
+        round.records.sort_by_key(|(_, record)| record.time_us);
+        round
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_reads_as_a_sentence() {
+        let record = EvidenceRecord {
+            number: 3,
+            time_us: 3_661_002_000,
+            replica: Some(2),
+            request: Some((77, 4)),
+            objects: vec!["Item 12.0 (item:k) value: 61 -> 71".into()],
+            class: "hardware-like".into(),
+            stage: "entry-check".into(),
+            outcome: "repaired".into(),
+            core: None,
+        };
+        assert_eq!(
+            told(&record).text(),
+            "01:01:01.002Z  #3  replica 2 was wrong in request 77.4, noticed by entry-check: Item 12.0 (item:k) value: \
+             61 -> 71  [hardware-like] repaired"
+        );
+    }
+}

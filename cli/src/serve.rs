@@ -1,0 +1,82 @@
+//! `crosscheck serve`: one replica in this process, as its configuration file says.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::process::{Signal, getpid, kill_process};
+
+use crate::config::{EXAMPLE, NodeConfig};
+use crate::outcome::{Outcome, Verdict, misuse, say};
+
+/// How long a replica may take to stop after its supervisor went away.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Options of `serve`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    long_about = "Runs one replica of a cluster in this process, until SIGTERM or Ctrl-C. Every machine of the cluster \
+runs one, with the same file but for `this_replica`. Everything wrong in the file is told at once, with line and \
+remedy, before anything starts.",
+    after_long_help = "Examples:
+  crosscheck serve --example-config > crosscheck.toml    a complete file, every field explained
+  crosscheck serve --config crosscheck.toml              run it
+  crosscheck serve --config crosscheck.toml --check      only say whether the file is right
+  crosscheck status --admin 127.0.0.1:11311              how it is doing
+
+A production build carries no fault injector: cargo build --release --no-default-features"
+)]
+pub struct Args {
+    /// The replica's configuration, TOML
+    #[arg(long, short, value_name = "FILE", required_unless_present = "example_config")]
+    pub config: Option<PathBuf>,
+    /// Print a complete configuration with a comment for every field, and exit
+    #[arg(long, conflicts_with = "config")]
+    pub example_config: bool,
+    /// Read and check the configuration, and exit
+    #[arg(long)]
+    pub check: bool,
+    /// Stop when standard input closes: how `up` makes sure that no replica outlives it
+    #[arg(long, hide = true)]
+    pub until_stdin_closes: bool,
+}
+
+/// Runs the replica.
+pub fn run(args: &Args) -> Outcome {
+    if args.example_config {
+        say(EXAMPLE.trim_end())?;
+        return Ok(Verdict::Holds);
+    }
+    let path = args.config.as_deref().ok_or_else(|| misuse("--config FILE is missing"))?;
+    let config = NodeConfig::load(path)?;
+    if args.check {
+        say(&format!(
+            "{}: replica {} of {}, mode {}",
+            path.display(),
+            config.this_replica,
+            config.replicas.len(),
+            config.mode
+        ))?;
+        return Ok(Verdict::Holds);
+    }
+    if args.until_stdin_closes {
+        std::thread::Builder::new().name("tether".into()).spawn(until_stdin_closes)?;
+    }
+    replica(&config)
+}
+
+/// Waits for the end of stdin, then stops this process the way an operator would.
+fn until_stdin_closes() {
+    let mut nothing = [0; 64];
+    while std::io::stdin().read(&mut nothing).is_ok_and(|read| read > 0) {}
+    let _ = kill_process(getpid(), Signal::TERM);
+    std::thread::sleep(STOP_PATIENCE);
+    eprintln!("did not stop within {} s of its supervisor's end", STOP_PATIENCE.as_secs());
+    std::process::exit(1);
+}
+
+/// The one place that knows how the service and the pipeline are put together.
+fn replica(config: &NodeConfig) -> Outcome {
+    let _settings = config.settings();
+    anyhow::bail!("this build has no pipeline yet")
+}

@@ -1,0 +1,68 @@
+//! Ctrl-C and SIGTERM as a flag: the loops of `up`, `top`, `evidence --follow`, `demo` and `load` look at it and leave cleanly.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+
+/// Set once the operator asked the command to end.
+#[derive(Clone, Debug)]
+pub struct Ending(Arc<AtomicBool>);
+
+impl Ending {
+    /// Catches SIGINT, SIGTERM and SIGHUP from now on. A second one ends the process at once with exit code 1, for the
+    /// case that the clean way hangs.
+    ///
+    /// # Errors
+    /// The operating system refuses to install a signal handler.
+    pub fn catch() -> std::io::Result<Self> {
+        let asked = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            // The order matters: the first signal finds the flag down and only raises it.
+            flag::register_conditional_shutdown(signal, 1, Arc::clone(&asked))?;
+            flag::register(signal, Arc::clone(&asked))?;
+        }
+        Ok(Ending(asked))
+    }
+
+    /// Whether the command was asked to end.
+    pub fn asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Asks for the end from inside the program.
+    #[cfg_attr(not(test), allow(dead_code))]
+    pub fn ask(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Sleeps for `pause`, or less when asked to end; returns whether it was.
+    pub fn sleep(&self, pause: Duration) -> bool {
+        let until = Instant::now() + pause;
+        while !self.asked() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            std::thread::sleep(left.min(Duration::from_millis(20)));
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleep_ends_early_when_asked() {
+        let ending = Ending(Arc::new(AtomicBool::new(false)));
+        assert!(!ending.sleep(Duration::from_millis(1)));
+        ending.ask();
+        let before = Instant::now();
+        assert!(ending.sleep(Duration::from_secs(60)));
+        assert!(before.elapsed() < Duration::from_secs(1));
+    }
+}

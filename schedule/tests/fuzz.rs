@@ -1,0 +1,79 @@
+//! Random programs under every scheduler against the oracle: equal in everything (research/determinism.md section 5).
+//!
+//! In CI bounded; the long run: `CROSSCHECK_FUZZ_PROGRAMS=100000 cargo test -p schedule --release --test fuzz`.
+
+mod support;
+
+use schedule::{Config, DetRng, Mode};
+use support::{End, Summary, oracle, random_log, run};
+
+/// Programs of the bounded run.
+const PROGRAMS: u64 = 60_000;
+const PROGRAMS_PER_LOG: u64 = 140;
+
+fn from_environment(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
+}
+
+#[test]
+fn every_scheduler_reproduces_the_oracle() {
+    let wanted = from_environment("CROSSCHECK_FUZZ_PROGRAMS", PROGRAMS);
+    let first = from_environment("CROSSCHECK_FUZZ_SEED", 1);
+    let (mut ran, mut seed, mut missed, mut alone, mut panicked) = (0, first, 0, 0, 0);
+    while ran < wanted {
+        let mut rng = DetRng::new(seed);
+        let locks = [3, 6, 16, 64][rng.below(4) as usize];
+        let lag = [1, 8, 16, 64][rng.below(4) as usize];
+        let log = random_log(&mut rng, PROGRAMS_PER_LOG, locks);
+        let expected = oracle::run(&log, locks, lag);
+        let mut randoms = None;
+        for (mode, workers) in
+            [(Mode::Sequential, 1), (Mode::Turns, 1), (Mode::Turns, 2), (Mode::Turns, 3), (Mode::Turns, 4)]
+        {
+            let spins = rng.below(3) as u32 * 50;
+            let config = Config { mode, workers, lag, locks, spins };
+            let (summary, seen) = run(&log, config, rng.next_u64());
+            compare(&expected, &summary, seed, config);
+            let first = randoms.get_or_insert_with(|| seen.clone());
+            assert_eq!(*first, seen, "random numbers differ: seed {seed}, {config:?}");
+        }
+        let records = expected.records.values();
+        ran += expected.records.len() as u64;
+        missed += records.clone().filter(|record| matches!(record.end, End::Missed(_))).count();
+        alone += records.clone().filter(|record| record.alone).count();
+        panicked += records.filter(|record| record.end == End::Panicked).count();
+        seed += 1;
+    }
+    println!(
+        "{ran} programs in {} logs, each on 5 replicas: {missed} missed their forecast ({:.1} %), {alone} ran alone, \
+         {panicked} panicked",
+        seed - first,
+        100.0 * missed as f64 / ran as f64
+    );
+    assert!(missed > 0 && alone > 0 && panicked > 0, "the fuzz does not reach what it is for");
+}
+
+fn compare(expected: &Summary, found: &Summary, seed: u64, config: Config) {
+    for (position, record) in &expected.records {
+        assert_eq!(Some(record), found.records.get(position), "position {position}, seed {seed}, {config:?}");
+    }
+    assert_eq!(expected.values, found.values, "values: seed {seed}, {config:?}");
+    assert_eq!(expected.histories, found.histories, "writing acquisitions: seed {seed}, {config:?}");
+    assert_eq!(expected.reads, found.reads, "reading acquisitions: seed {seed}, {config:?}");
+    assert_eq!(expected.positions, found.positions, "positions: seed {seed}, {config:?}");
+    assert_eq!(expected.records.len(), found.records.len(), "records: seed {seed}, {config:?}");
+}
+
+#[test]
+fn negative_control_ordinary_locks_diverge() {
+    let (mut diverged, logs) = (0, 12);
+    for seed in 0..logs {
+        let mut rng = DetRng::new(1_000 + seed);
+        let log = random_log(&mut rng, PROGRAMS_PER_LOG, 6);
+        let config = Config { mode: Mode::Locks, ..Config::new(4, 6) };
+        let runs: Vec<Vec<u64>> = (0..4).map(|_| run(&log, config, rng.next_u64()).0.values).collect();
+        diverged += u64::from(runs.iter().any(|values| *values != runs[0]));
+    }
+    println!("{diverged} of {logs} logs differ between replicas with ordinary locks");
+    assert!(diverged >= logs / 2, "only {diverged} of {logs}: the fuzz would not notice a wrong order");
+}

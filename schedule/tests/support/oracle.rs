@@ -1,0 +1,252 @@
+//! The dispatch function written down a second time, for one thread and without any of the room's code:
+//! what every scheduler has to reproduce (research/determinism.md section 4.2).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use schedule::{Entry, Footprint, LockId, Origin};
+
+use super::program::{Machine, Missed, Program, mix};
+use super::{End, Record, Summary};
+
+struct Task {
+    program: Arc<Program>,
+    footprint: Footprint,
+    attempt: u32,
+    now: u64,
+    origin: Origin,
+    entry: u64,
+}
+
+/// Runs `log` in lag `lag` over `locks` locks.
+pub fn run(log: &[Arc<Entry<Arc<Program>>>], locks: u32, lag: u64) -> Summary {
+    Oracle {
+        lag,
+        values: vec![0; locks as usize],
+        histories: vec![0; locks as usize],
+        reads: vec![0; locks as usize],
+        records: BTreeMap::new(),
+        position: 1,
+        quiet: 0,
+        now: 0,
+        entry: 0,
+        internal: VecDeque::new(),
+        timers: Vec::new(),
+        due: BTreeMap::new(),
+    }
+    .run(log)
+}
+
+struct Oracle {
+    lag: u64,
+    values: Vec<u64>,
+    histories: Vec<u64>,
+    reads: Vec<u64>,
+    records: BTreeMap<u64, Record>,
+    position: u64,
+    quiet: u64,
+    now: u64,
+    entry: u64,
+    internal: VecDeque<(Arc<Program>, Origin)>,
+    timers: Vec<(u64, u64, u32, Arc<Program>)>,
+    due: BTreeMap<u64, Effects>,
+}
+
+#[derive(Default)]
+struct Effects {
+    again: Option<Task>,
+    spawned: Vec<Arc<Program>>,
+    timers: Vec<(u64, Arc<Program>)>,
+}
+
+impl Oracle {
+    fn run(mut self, log: &[Arc<Entry<Arc<Program>>>]) -> Summary {
+        for entry in log {
+            self.before_log();
+            self.entry = entry.index;
+            self.now = entry.time_us.max(self.now + 1);
+            self.timers.sort_by_key(|timer| (timer.0, timer.1, timer.2));
+            while self.timers.first().is_some_and(|timer| timer.0 <= self.now) {
+                let (_, position, number, program) = self.timers.remove(0);
+                self.internal.push_back((program, Origin::Timer { position, number }));
+            }
+            for (at, work) in entry.requests.iter().enumerate() {
+                self.before_log();
+                let origin = Origin::Entry { index: entry.index, request: at as u32 };
+                let (program, footprint) = (Arc::clone(&work.request), work.footprint);
+                let (now, entry) = (self.now, entry.index);
+                self.execute(Task { program, footprint, attempt: 0, now, origin, entry });
+            }
+            if entry.drain {
+                self.drain();
+            }
+        }
+        self.drain();
+        Summary {
+            values: self.values,
+            histories: self.histories,
+            reads: self.reads,
+            records: self.records,
+            positions: self.position,
+        }
+    }
+
+    /// Whatever goes before a request of the log at the present position.
+    fn before_log(&mut self) {
+        while let Some(task) = self.own_task() {
+            self.execute(task);
+        }
+    }
+
+    /// Positions until `lag` in a row were empty.
+    fn drain(&mut self) {
+        loop {
+            self.before_log();
+            if self.quiet >= self.lag {
+                return;
+            }
+            self.quiet += 1;
+            self.position += 1;
+        }
+    }
+
+    fn own_task(&mut self) -> Option<Task> {
+        if let Some(effects) = self.due.remove(&self.position) {
+            let position = self.position - self.lag;
+            self.internal.extend(
+                (0..).zip(effects.spawned).map(|(number, p)| (p, Origin::Spawned { position, number })),
+            );
+            self.timers.extend((0..).zip(effects.timers).map(|(number, (at, p))| (at, position, number, p)));
+            if effects.again.is_some() {
+                return effects.again;
+            }
+        }
+        let (program, origin) = self.internal.pop_front()?;
+        let footprint = program.footprint;
+        Some(Task { program, footprint, attempt: 0, now: self.now, origin, entry: self.entry })
+    }
+
+    fn execute(&mut self, task: Task) {
+        let alone = task.attempt >= 3 || task.footprint.is_all();
+        let before = self.values.clone();
+        let mut machine =
+            OracleMachine { oracle: self, task: &task, alone, missed: None, effects: Effects::default() };
+        let result = catch_unwind(AssertUnwindSafe(|| task.program.interpret(&mut machine)));
+        let (missed, effects) = (machine.missed, machine.effects);
+        let end = match result {
+            Ok(Ok(value)) => End::Done(value),
+            Ok(Err(Missed)) => End::Missed(missed.map_or(0, |(lock, _)| lock)),
+            Err(_) => End::Panicked,
+        };
+        if !matches!(end, End::Done(_)) {
+            self.values = before;
+        }
+        self.records.insert(
+            self.position,
+            Record {
+                origin: task.origin,
+                attempt: task.attempt,
+                alone,
+                entry: task.entry,
+                now: task.now,
+                end,
+            },
+        );
+        match (end, missed) {
+            (End::Done(_), _) => {
+                self.due.insert(self.position + self.lag, effects);
+            }
+            (End::Missed(_), Some((lock, shared))) => {
+                let mut footprint = task.footprint;
+                if shared {
+                    footprint.read(lock)
+                } else {
+                    footprint.write(lock)
+                }
+                let again = Some(Task { footprint, attempt: task.attempt + 1, ..task });
+                self.due.insert(self.position + self.lag, Effects { again, ..Effects::default() });
+            }
+            _ => {}
+        }
+        self.position += 1;
+        self.quiet = 0;
+    }
+}
+
+struct OracleMachine<'o> {
+    oracle: &'o mut Oracle,
+    task: &'o Task,
+    alone: bool,
+    missed: Option<(LockId, bool)>,
+    effects: Effects,
+}
+
+impl OracleMachine<'_> {
+    fn take(&mut self, lock: LockId, shared: bool) -> Result<(), Missed> {
+        if !self.alone && !self.task.footprint.allows(lock, shared) {
+            self.missed = Some((lock, shared));
+            return Err(Missed);
+        }
+        let (position, at) = (self.oracle.position, lock as usize);
+        if shared {
+            let reading = mix(position, self.oracle.histories[at]);
+            self.oracle.reads[at] = self.oracle.reads[at].wrapping_add(reading);
+        } else {
+            self.oracle.histories[at] = mix(self.oracle.histories[at], position);
+        }
+        Ok(())
+    }
+}
+
+impl Machine for OracleMachine<'_> {
+    fn locks(&self) -> u32 {
+        self.oracle.values.len() as u32
+    }
+
+    fn bump(&mut self, lock: LockId, by: u64) -> Result<u64, Missed> {
+        self.take(lock, false)?;
+        let value = &mut self.oracle.values[lock as usize];
+        *value = mix(*value, by);
+        Ok(*value)
+    }
+
+    fn peek(&mut self, lock: LockId) -> Result<u64, Missed> {
+        // A DetMutex has no reading side.
+        self.take(lock, lock % 2 == 1)?;
+        Ok(self.oracle.values[lock as usize])
+    }
+
+    fn transfer(&mut self, from: LockId, to: LockId, by: u64) -> Result<u64, Missed> {
+        if from == to {
+            return self.bump(from, by);
+        }
+        self.take(from, false)?;
+        self.take(to, false)?;
+        let values = &mut self.oracle.values;
+        values[from as usize] = mix(values[from as usize], values[to as usize]);
+        values[to as usize] = mix(values[to as usize], by);
+        Ok(values[from as usize])
+    }
+
+    fn release(&mut self, _lock: LockId) {}
+
+    fn look(&mut self) -> u64 {
+        // The random stream itself is checked by comparing replicas; the oracle has no seed of its own.
+        mix(self.task.now, self.oracle.position)
+    }
+
+    fn now_us(&self) -> u64 {
+        self.task.now
+    }
+
+    fn spawn(&mut self, program: Arc<Program>) {
+        self.effects.spawned.push(program);
+    }
+
+    fn at(&mut self, time_us: u64, program: Arc<Program>) {
+        self.effects.timers.push((time_us, program));
+    }
+
+    fn dawdle(&mut self) {}
+}

@@ -1,0 +1,194 @@
+//! Random lock programs: requests that nest, branch, choose locks from data, spawn, set timers, release early and panic.
+
+use std::sync::Arc;
+
+use schedule::{DetRng, Footprint, LockId};
+
+/// A request of the fuzz: what it does is a function of its operations and of what the machine shows it.
+#[derive(Debug)]
+pub struct Program {
+    /// Locks the operations name by index; always at least one.
+    pub locks: Vec<LockId>,
+    pub ops: Vec<Op>,
+    /// Locks passed early, in the shrinking phase at the end.
+    pub release: Vec<usize>,
+    pub footprint: Footprint,
+}
+
+#[derive(Debug)]
+pub enum Op {
+    /// Change the value behind a lock.
+    Bump(usize, u64),
+    /// Read the value behind a lock.
+    Peek(usize),
+    /// Hold the first lock while taking the second, and change both.
+    Transfer(usize, usize, u64),
+    /// Change a lock whose number comes from data: among the program's own (`true`), or among all.
+    Choose(bool),
+    /// Read a lock whose number comes from data.
+    ChoosePeek(bool),
+    /// Mix time, randomness and position in.
+    Look,
+    /// Skip the next operation if what was read says so.
+    Branch,
+    /// Start a request.
+    Spawn(Arc<Program>),
+    /// Start a request some time later.
+    Timer(u64, Arc<Program>),
+    /// Panic if what was read says so (one time out of the number).
+    Panic(u64),
+    /// Give other threads a chance to come in between.
+    Dawdle,
+}
+
+/// The lock was outside the footprint.
+pub struct Missed;
+
+/// Payload of the fuzz's own panics.
+pub struct Boom;
+
+/// What a program runs on: the scheduler under test, or the oracle.
+pub trait Machine {
+    fn locks(&self) -> u32;
+    fn bump(&mut self, lock: LockId, by: u64) -> Result<u64, Missed>;
+    fn peek(&mut self, lock: LockId) -> Result<u64, Missed>;
+    fn transfer(&mut self, from: LockId, to: LockId, by: u64) -> Result<u64, Missed>;
+    fn release(&mut self, lock: LockId);
+    fn look(&mut self) -> u64;
+    fn now_us(&self) -> u64;
+    fn spawn(&mut self, program: Arc<Program>);
+    fn at(&mut self, time_us: u64, program: Arc<Program>);
+    fn dawdle(&mut self);
+}
+
+/// Order-sensitive: what is mixed in later matters differently.
+pub fn mix(a: u64, b: u64) -> u64 {
+    let z = (a.rotate_left(7) ^ b).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z ^ (z >> 29)
+}
+
+impl Program {
+    /// Runs the program to its result.
+    pub fn interpret(&self, machine: &mut dyn Machine) -> Result<u64, Missed> {
+        let mut seen = 1u64;
+        let mut taken: Vec<LockId> = Vec::new();
+        let mut skip = false;
+        for op in &self.ops {
+            if std::mem::take(&mut skip) {
+                continue;
+            }
+            skip = matches!(op, Op::Branch) && seen & 1 == 1;
+            seen = mix(seen, self.step(op, seen, machine, &mut taken)?);
+        }
+        for &at in &self.release {
+            let lock = self.locks[at];
+            if let Some(held) = taken.iter().position(|&held| held == lock) {
+                machine.release(lock);
+                taken.remove(held);
+                machine.dawdle();
+            }
+        }
+        for lock in taken.into_iter().take(2) {
+            seen = mix(seen, machine.peek(lock)?);
+        }
+        Ok(seen)
+    }
+
+    fn step(
+        &self,
+        op: &Op,
+        seen: u64,
+        machine: &mut dyn Machine,
+        taken: &mut Vec<LockId>,
+    ) -> Result<u64, Missed> {
+        let mut take = |lock: LockId| {
+            if !taken.contains(&lock) {
+                taken.push(lock);
+            }
+            lock
+        };
+        Ok(match op {
+            Op::Bump(at, by) => machine.bump(take(self.locks[*at]), *by)?,
+            Op::Peek(at) => machine.peek(take(self.locks[*at]))?,
+            Op::Transfer(from, to, by) => {
+                machine.transfer(take(self.locks[*from]), take(self.locks[*to]), *by)?
+            }
+            Op::Choose(own) => machine.bump(take(self.choose(*own, seen, machine)), seen)?,
+            Op::ChoosePeek(own) => machine.peek(take(self.choose(*own, seen, machine)))?,
+            Op::Look => machine.look(),
+            Op::Branch => 2,
+            Op::Spawn(program) => {
+                machine.spawn(Arc::clone(program));
+                3
+            }
+            Op::Timer(after, program) => {
+                machine.at(machine.now_us() + after, Arc::clone(program));
+                5
+            }
+            Op::Panic(one_in) if seen.is_multiple_of(*one_in) => std::panic::resume_unwind(Box::new(Boom)),
+            Op::Panic(_) => 7,
+            Op::Dawdle => {
+                machine.dawdle();
+                11
+            }
+        })
+    }
+
+    fn choose(&self, own: bool, seen: u64, machine: &dyn Machine) -> LockId {
+        if own {
+            self.locks[(seen >> 8) as usize % self.locks.len()]
+        } else {
+            (seen >> 8) as u32 % machine.locks()
+        }
+    }
+
+    /// A random program over locks 0..locks that spawns at most `depth` generations.
+    pub fn random(rng: &mut DetRng, locks: u32, depth: u32) -> Program {
+        let named: Vec<LockId> =
+            (0..1 + rng.below(5)).map(|_| rng.below(u64::from(locks)) as LockId).collect();
+        let pick = |rng: &mut DetRng| rng.below(named.len() as u64) as usize;
+        let ops = (0..2 + rng.below(9))
+            .map(|_| match rng.below(100) {
+                0..25 => Op::Bump(pick(rng), rng.next_u64()),
+                25..45 => Op::Peek(pick(rng)),
+                45..57 => Op::Transfer(pick(rng), pick(rng), rng.next_u64()),
+                57..67 => Op::Choose(true),
+                67..69 => Op::Choose(false),
+                69..70 => Op::ChoosePeek(false),
+                70..76 => Op::ChoosePeek(true),
+                76..82 => Op::Look,
+                82..88 => Op::Branch,
+                88..91 if depth > 0 => Op::Spawn(Arc::new(Self::random(rng, locks, depth - 1))),
+                91..93 if depth > 0 => {
+                    Op::Timer(rng.below(60), Arc::new(Self::random(rng, locks, depth - 1)))
+                }
+                93..95 => Op::Panic(1 + rng.below(8)),
+                _ => Op::Dawdle,
+            })
+            .collect();
+        let release = (0..rng.below(3)).map(|_| pick(rng)).collect();
+        let footprint = Self::forecast(rng, &named, locks);
+        Program { locks: named, ops, release, footprint }
+    }
+
+    /// Exact, one too small, or up to twelve too large.
+    fn forecast(rng: &mut DetRng, named: &[LockId], locks: u32) -> Footprint {
+        let mut footprint = Footprint::new();
+        let leave_out = if rng.below(14) == 0 { rng.below(named.len() as u64) as usize } else { usize::MAX };
+        for (at, &lock) in named.iter().enumerate() {
+            // Odd locks are DetRwLock: now and then forecast for reading only.
+            match rng.below(16) {
+                _ if at == leave_out => {}
+                0 if lock % 2 == 1 => footprint.read(lock),
+                _ => footprint.write(lock),
+            }
+        }
+        if rng.below(4) == 0 {
+            for _ in 0..rng.below(13) {
+                let lock = rng.below(u64::from(locks)) as LockId;
+                if rng.below(2) == 0 { footprint.write(lock) } else { footprint.read(lock) }
+            }
+        }
+        footprint
+    }
+}

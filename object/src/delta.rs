@@ -1,6 +1,7 @@
 //! What one request touched: the value that replicas compare before a reply leaves.
 
 use crate::id::{Home, ObjectId};
+use smallvec::SmallVec;
 
 /// One line of a state delta: an object and its latest checksum (EDCC'16 section IV-B, the pair p = (C, I)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,4 +17,46 @@ pub struct Pair {
 impl Pair {
     /// Sum of an object that the request removed.
     pub const REMOVED: u64 = 0;
+}
+
+/// A request's state delta: one pair for each object it read, wrote, created or removed, sorted by (home, id), without
+/// the reply's pair (EDCC'16 section IV-A: only the latest checksum of an object counts).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Touched {
+    pairs: SmallVec<[Pair; Touched::INLINE]>,
+    unclaimed: u32,
+}
+
+impl Touched {
+    /// Pairs that fit without an allocation.
+    pub const INLINE: usize = 16;
+
+    pub(crate) fn new(mut pairs: SmallVec<[Pair; Touched::INLINE]>, unclaimed: u32) -> Self {
+        pairs.sort_unstable();
+        Touched { pairs, unclaimed }
+    }
+
+    /// The pairs, sorted.
+    pub fn pairs(&self) -> &[Pair] {
+        &self.pairs
+    }
+
+    /// How many touched objects no region claimed: objects created and dropped within the request, or objects of a
+    /// region that was neither sealed nor noted, which is an error of the caller.
+    pub fn unclaimed(&self) -> u32 {
+        self.unclaimed
+    }
+
+    /// The pairs by value.
+    pub fn into_pairs(self) -> SmallVec<[Pair; Touched::INLINE]> {
+        self.pairs
+    }
+}
+
+impl std::ops::Deref for Touched {
+    type Target = [Pair];
+
+    fn deref(&self) -> &[Pair] {
+        &self.pairs
+    }
 }

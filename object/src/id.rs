@@ -8,8 +8,8 @@ pub type Home = u32;
 /// Name of a protected object, equal on all replicas (design section 3).
 ///
 /// It is the dispatch position of the request that created the object and a counter within that request, so that no
-/// global generator is needed and nothing has to be coordinated. Position 0 is the genesis: the objects a service is
-/// born with.
+/// global generator is needed and nothing has to be coordinated. The objects a service is born with have positions that
+/// no request reaches ([`ObjectId::GENESIS`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ObjectId(u64);
 
@@ -18,10 +18,21 @@ impl ObjectId {
     pub const COUNTER_BITS: u32 = 16;
     /// No object has this name; members of type [`ObjectId`] use it for "refers to nothing".
     pub const NONE: ObjectId = ObjectId(u64::MAX);
+    /// First position of the genesis: the objects that the region of lock `home` is born with have position
+    /// `GENESIS + home`, so that ids are unique over all regions. Requests stay below, for two years at a million
+    /// requests a second.
+    pub const GENESIS: u64 = 1 << 46;
+    /// Position of objects created outside of any request, which only tests do.
+    pub const OUTSIDE: u64 = Self::GENESIS + (1 << 40);
 
     /// The `counter`-th object created by the request at `position` (below 2^47).
     pub const fn new(position: u64, counter: u16) -> Self {
         ObjectId((position << Self::COUNTER_BITS) | counter as u64)
+    }
+
+    /// Position that the objects of a region are born with.
+    pub const fn genesis_position(home: Home) -> u64 {
+        Self::GENESIS + home as u64
     }
 
     /// The id as the 8 bytes that are summed and sent.
@@ -58,6 +69,11 @@ impl fmt::Debug for ObjectId {
 
 impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_none() { f.write_str("none") } else { write!(f, "{}.{}", self.position(), self.counter()) }
+        match self.position() {
+            _ if self.is_none() => f.write_str("none"),
+            Self::OUTSIDE => write!(f, "outside.{}", self.counter()),
+            born @ Self::GENESIS..Self::OUTSIDE => write!(f, "g{}.{}", born - Self::GENESIS, self.counter()),
+            position => write!(f, "{position}.{}", self.counter()),
+        }
     }
 }

@@ -1,1 +1,60 @@
-//! Placeholder until the room is built.
+//! The macro that makes a type critical: it hides the members behind `object::Protected`, so that no code reaches them
+//! without the check, and writes down what only the compiler knows about a type: the names and types of its members.
+//!
+//! Four verbs, one file each: `parse` reads the author's code, `check` refuses what could not be protected and says
+//! what to do instead, `structs` and `impls` expand. Whatever can be a function lives in the room `object`.
+
+use proc_macro::TokenStream;
+use quote::quote;
+
+mod check;
+mod home;
+mod impls;
+mod parse;
+mod structs;
+mod summed;
+
+/// Makes a struct critical, or weaves the entry checks into its methods (EDCC'16 sections V-B and VI-D).
+///
+/// On a struct, the members move behind `object::Protected`, together with a hidden 16-byte header (object id and
+/// checksum). A member marked `#[uncritical]` is not summed, packed or repaired; its type must be `Default`. A member
+/// whose type is itself critical, or an `object::Store` of critical objects, keeps its own checksum and is not summed
+/// twice. Any other member's type must be `object::Summed`; if it is not, the build fails.
+///
+/// On an impl (inherent or of a trait), a method with `&self` first checks the object, one with `&mut self` checks and
+/// opens it; the checksum is renewed once, when the request ends. Struct literals `Self { .. }` get their header here.
+/// Inside such a method `self` is the bare, already checked set of members: members of *another* object of the same
+/// type can only be reached through its methods, that is, through its check.
+///
+/// Arguments: `#[critical(copy)]` keeps a local copy that repairs a flipped passive object on the spot;
+/// `#[critical(crate = "path")]` names the path of `object` where the macro cannot find it in the author's manifest.
+#[proc_macro_attribute]
+pub fn critical(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    let arguments = match syn::parse::<parse::Arguments>(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => return error.into_compile_error().into(),
+    };
+    let expanded = match syn::parse::<syn::Item>(item) {
+        Ok(syn::Item::Struct(item)) => structs::expand(&arguments, item),
+        Ok(syn::Item::Impl(item)) => impls::expand(&arguments, item),
+        Ok(other) => Err(syn::Error::new_spanned(
+            quote!(#other),
+            "#[critical] goes on a struct with named members, or on an impl of one; \
+             an enum is a value: derive `Summed` for it and make it a member",
+        )),
+        Err(error) => Err(error),
+    };
+    expanded.unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Lets a plain value type (struct or enum of summable parts) be a member of a critical type.
+///
+/// Writes `object::Summed`: the parts are summed and packed in the order of their declaration, an enum's variant
+/// first, as a `u16`.
+#[proc_macro_derive(Summed)]
+pub fn derive_summed(item: TokenStream) -> TokenStream {
+    match syn::parse::<syn::DeriveInput>(item) {
+        Ok(item) => summed::expand(&item).unwrap_or_else(syn::Error::into_compile_error).into(),
+        Err(error) => error.into_compile_error().into(),
+    }
+}

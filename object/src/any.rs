@@ -1,0 +1,139 @@
+//! Critical objects and stores without their types: what the walks over a region need of them, written once.
+
+use crate::header::Header;
+use crate::id::ObjectId;
+use crate::member::{Child, ChildMut};
+use crate::pack::Damaged;
+
+/// A critical type: its name, and the names of its tracked members in the order in which they are summed and packed.
+#[derive(Debug)]
+pub struct Class {
+    /// Path of the type.
+    pub name: &'static str,
+    /// Names of the tracked members.
+    pub members: &'static [&'static str],
+    /// Stands for the name in checksums and packed bytes. It covers the member names too, so that two builds whose
+    /// types differ do not agree by accident.
+    pub tag: u32,
+}
+
+impl Class {
+    /// A class; written by `#[critical]`.
+    pub const fn new(name: &'static str, members: &'static [&'static str]) -> Self {
+        // FNV-1a: usable at compile time, and no more is asked of it than to tell a handful of names apart.
+        let mut tag = fnv(0x811C_9DC5, name.as_bytes());
+        let mut index = 0;
+        while index < members.len() {
+            tag = fnv(fnv(tag, b"."), members[index].as_bytes());
+            index += 1;
+        }
+        Class { name, members, tag }
+    }
+
+    /// The name without its path.
+    pub fn short_name(&self) -> &'static str {
+        self.name.rsplit("::").next().unwrap_or(self.name)
+    }
+}
+
+const fn fnv(mut hash: u32, bytes: &[u8]) -> u32 {
+    let mut index = 0;
+    while index < bytes.len() {
+        hash = (hash ^ bytes[index] as u32).wrapping_mul(0x0100_0193);
+        index += 1;
+    }
+    hash
+}
+
+/// One critical object.
+pub trait AnyObject: Send {
+    /// Its class.
+    fn class(&self) -> &'static Class;
+    /// Its id and stored checksum.
+    fn header(&self) -> &Header;
+    /// The same, to change it.
+    fn header_mut(&mut self) -> &mut Header;
+    /// The checksum that its members have now; takes and returns a buffer to gather them in.
+    fn recompute(&self, gather: Vec<u8>) -> (u64, Vec<u8>);
+    /// Whether parts with checksums of their own fit them.
+    fn sound(&self) -> bool;
+    /// Appends its tracked members.
+    fn pack_body(&self, out: &mut Vec<u8>);
+    /// Puts packed members back; on an error nothing has changed.
+    fn replace_body(&mut self, body: &[u8]) -> Result<(), Damaged>;
+    /// Renews what else depends on the members, a local copy; called after each seal.
+    fn sealed(&mut self);
+    /// Shows the protected things inside, with the number of the member they are in.
+    fn children<'a>(&'a self, visit: &mut dyn FnMut(u8, Child<'a>));
+    /// Shows the protected things inside, to change them.
+    fn children_mut<'a>(&'a mut self, visit: &mut dyn FnMut(u8, ChildMut<'a>));
+    /// Damages one member in memory.
+    #[cfg(feature = "inject")]
+    fn damage(&mut self, member: usize, damage: crate::inject::Damage) -> bool;
+}
+
+/// One store of critical objects.
+pub trait AnyStore: Send {
+    /// Tells this store from others during one request: it does not move while a request holds its region.
+    fn place(&self) -> usize;
+    /// The class of its objects.
+    fn class(&self) -> &'static Class;
+    /// How many objects it should hold, and the sum of their mixed ids; both are in its owner's checksum.
+    fn population(&self) -> Population;
+    /// How many slots it has, free ones included.
+    fn slots(&self) -> u32;
+    /// The object in a slot.
+    fn slot(&self, slot: u32) -> Option<&dyn AnyObject>;
+    /// The object in a slot, to change it.
+    fn slot_mut(&mut self, slot: u32) -> Option<&mut dyn AnyObject>;
+    /// The slot of an object; scans if it must.
+    fn find(&self, id: ObjectId) -> Option<u32>;
+    /// Puts an unpacked object into `slot`, or into any free one, without counting it: the population is the owner's
+    /// business, and is repaired with the owner.
+    fn create(&mut self, slot: Option<u32>, id: ObjectId, body: &[u8]) -> Result<u32, Damaged>;
+    /// Empties a slot, without counting.
+    fn discard(&mut self, slot: u32);
+    /// Whether its objects have protected things inside.
+    fn nested(&self) -> bool;
+    /// Puts a second object with the same id and content into the store: a damaged structure.
+    #[cfg(feature = "inject")]
+    fn duplicate(&mut self, slot: u32) -> bool;
+}
+
+/// What a store should hold: part of its owner's checksum, so that a lost or doubled object shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Population {
+    /// Number of objects.
+    pub count: u64,
+    /// Wrapping sum of [`mix`] over their ids.
+    pub fold: u64,
+}
+
+impl Population {
+    /// With one more object.
+    pub fn with(self, id: ObjectId) -> Self {
+        Population { count: self.count.wrapping_add(1), fold: self.fold.wrapping_add(mix(id)) }
+    }
+
+    /// With one object less.
+    pub fn without(self, id: ObjectId) -> Self {
+        Population { count: self.count.wrapping_sub(1), fold: self.fold.wrapping_sub(mix(id)) }
+    }
+}
+
+const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Inverse of [`MIX`] modulo 2^64.
+const UNMIX: u64 = 0xF1DE_83E1_9937_733D;
+const _: () = assert!(MIX.wrapping_mul(UNMIX) == 1);
+
+/// Spreads an id over 64 bits, reversibly: a single lost object can be named from the difference of two folds.
+pub fn mix(id: ObjectId) -> u64 {
+    let spread = id.to_bits().wrapping_mul(MIX);
+    (spread ^ (spread >> 32)).wrapping_mul(MIX)
+}
+
+/// Reverses [`mix`].
+pub fn unmix(mixed: u64) -> ObjectId {
+    let spread = mixed.wrapping_mul(UNMIX);
+    ObjectId::from_bits((spread ^ (spread >> 32)).wrapping_mul(UNMIX))
+}

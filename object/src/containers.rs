@@ -1,0 +1,178 @@
+//! The standard library's containers as members: arrays, options, vectors, boxed slices, strings.
+
+use crate::checksum::Summer;
+#[cfg(feature = "inject")]
+use crate::inject::{self, Damage};
+use crate::pack::{Damaged, Unpacker};
+use crate::summed::Summed;
+use std::collections::VecDeque;
+
+impl<T: Summed, const N: usize> Summed for [T; N] {
+    #[inline]
+    fn sum(&self, summer: &mut Summer) {
+        T::sum_all(self, summer);
+    }
+    fn pack(&self, out: &mut Vec<u8>) {
+        T::pack_all(self, out);
+    }
+    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+        T::unpack_all(from, N)?.try_into().map_err(|_| Damaged::new("an array of another length"))
+    }
+    fn blank() -> Self {
+        std::array::from_fn(|_| T::blank())
+    }
+    fn sound(&self) -> bool {
+        self.iter().all(T::sound)
+    }
+    #[cfg(feature = "inject")]
+    fn damage(&mut self, damage: Damage) -> bool {
+        match damage {
+            Damage::Flip(bit) => inject::damage_elements(self.iter_mut(), bit),
+            Damage::Length { .. } => false,
+        }
+    }
+}
+
+impl<T: Summed> Summed for Option<T> {
+    #[inline]
+    fn sum(&self, summer: &mut Summer) {
+        self.is_some().sum(summer);
+        if let Some(value) = self {
+            value.sum(summer);
+        }
+    }
+    fn pack(&self, out: &mut Vec<u8>) {
+        self.is_some().pack(out);
+        if let Some(value) = self {
+            value.pack(out);
+        }
+    }
+    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+        if bool::unpack(from)? { T::unpack(from).map(Some) } else { Ok(None) }
+    }
+    fn blank() -> Self {
+        None
+    }
+    fn sound(&self) -> bool {
+        self.as_ref().is_none_or(T::sound)
+    }
+    #[cfg(feature = "inject")]
+    fn damage(&mut self, damage: Damage) -> bool {
+        match (self, damage) {
+            (Some(value), Damage::Flip(bit)) if bit >= 8 => value.damage(Damage::Flip(bit - 8)),
+            (this, Damage::Flip(0)) => {
+                // The mark of presence itself: something becomes nothing, or nothing something.
+                *this = if this.is_some() { None } else { Some(T::blank()) };
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl<T: Summed> Summed for Vec<T> {
+    #[inline]
+    fn sum(&self, summer: &mut Summer) {
+        summer.length(self.len());
+        T::sum_all(self, summer);
+    }
+    fn pack(&self, out: &mut Vec<u8>) {
+        (self.len() as u32).pack(out);
+        T::pack_all(self, out);
+    }
+    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+        let count = from.length()?;
+        T::unpack_all(from, count)
+    }
+    fn blank() -> Self {
+        Vec::new()
+    }
+    fn sound(&self) -> bool {
+        self.iter().all(T::sound)
+    }
+    #[cfg(feature = "inject")]
+    fn damage(&mut self, damage: Damage) -> bool {
+        inject::damage_vector(self, damage)
+    }
+}
+
+impl<T: Summed> Summed for VecDeque<T> {
+    fn sum(&self, summer: &mut Summer) {
+        summer.length(self.len());
+        let (front, back) = self.as_slices();
+        T::sum_all(front, summer);
+        T::sum_all(back, summer);
+    }
+    fn pack(&self, out: &mut Vec<u8>) {
+        (self.len() as u32).pack(out);
+        let (front, back) = self.as_slices();
+        T::pack_all(front, out);
+        T::pack_all(back, out);
+    }
+    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+        Ok(Vec::<T>::unpack(from)?.into())
+    }
+    fn blank() -> Self {
+        VecDeque::new()
+    }
+    fn sound(&self) -> bool {
+        self.iter().all(T::sound)
+    }
+    #[cfg(feature = "inject")]
+    fn damage(&mut self, damage: Damage) -> bool {
+        inject::damage_vector_like(self, damage)
+    }
+}
+
+impl<T: Summed> Summed for Box<[T]> {
+    #[inline]
+    fn sum(&self, summer: &mut Summer) {
+        summer.length(self.len());
+        T::sum_all(self, summer);
+    }
+    fn pack(&self, out: &mut Vec<u8>) {
+        (self.len() as u32).pack(out);
+        T::pack_all(self, out);
+    }
+    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+        Ok(Vec::<T>::unpack(from)?.into_boxed_slice())
+    }
+    fn blank() -> Self {
+        Box::default()
+    }
+    fn sound(&self) -> bool {
+        self.iter().all(T::sound)
+    }
+    #[cfg(feature = "inject")]
+    fn damage(&mut self, damage: Damage) -> bool {
+        inject::damage_vector_like(self, damage)
+    }
+}
+
+impl Summed for String {
+    fn sum(&self, summer: &mut Summer) {
+        summer.length(self.len());
+        summer.bytes(self.as_bytes());
+    }
+    fn pack(&self, out: &mut Vec<u8>) {
+        (self.len() as u32).pack(out);
+        out.extend_from_slice(self.as_bytes());
+    }
+    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+        String::from_utf8(Vec::<u8>::unpack(from)?).map_err(|_| Damaged::new("a string that is not UTF-8"))
+    }
+    fn blank() -> Self {
+        String::new()
+    }
+    #[cfg(feature = "inject")]
+    fn damage(&mut self, damage: Damage) -> bool {
+        match damage {
+            Damage::Flip(bit) if bit >= 32 => inject::damage_packed(self, damage),
+            Damage::Length { longer: true } => {
+                self.push('?');
+                true
+            }
+            _ => self.pop().is_some(),
+        }
+    }
+}

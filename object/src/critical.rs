@@ -1,0 +1,85 @@
+//! The face of a critical type: what `#[critical]` writes for a struct, and what this room asks of it.
+
+use crate::any::Class;
+use crate::checksum::Summer;
+use crate::header::Header;
+use crate::id::ObjectId;
+use crate::member::{Child, ChildMut};
+use crate::pack::{Damaged, Packer, Unpacker};
+use crate::protected::{Protected, Redundancy};
+
+/// A type with `#[critical]`. Implemented by the macro only.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not critical",
+    label = "no checksum, no check",
+    note = "put `#[critical]` on the struct `{Self}`"
+)]
+pub trait Critical: Sized + Send + 'static {
+    /// The hidden struct with the members.
+    #[doc(hidden)]
+    type Members: Members;
+    /// Whether the type keeps a local copy.
+    #[doc(hidden)]
+    type Redundancy: Redundancy<Self::Members>;
+    #[doc(hidden)]
+    fn protected(&self) -> &Protected<Self::Members, Self::Redundancy>;
+    #[doc(hidden)]
+    fn protected_mut(&mut self) -> &mut Protected<Self::Members, Self::Redundancy>;
+    #[doc(hidden)]
+    fn from_protected(protected: Protected<Self::Members, Self::Redundancy>) -> Self;
+}
+
+/// The hidden struct with the members of a critical type. Its fields are private to the author's module, and the only
+/// ways to one that is in use are [`Protected::read`] and [`Protected::write`], which check.
+pub trait Members: Sized + Send + 'static {
+    /// Name of the type and its tracked members.
+    const CLASS: &'static Class;
+    /// Id and checksum.
+    fn header(&self) -> &Header;
+    /// The same, to change it.
+    fn header_mut(&mut self) -> &mut Header;
+    /// Adds the tracked members to the checksum.
+    fn sum(&self, summer: &mut Summer);
+    /// Appends the tracked members.
+    fn pack(&self, packer: &mut Packer<'_>);
+    /// Puts packed members back; on an error nothing has changed.
+    fn replace(&mut self, unpacker: &mut Unpacker<'_>) -> Result<(), Damaged>;
+    /// An object with this id that is about to be replaced.
+    fn blank(id: ObjectId) -> Self;
+    /// Whether parts with checksums of their own fit them.
+    fn sound(&self) -> bool;
+    /// Shows the protected things inside, with the number of the member they are in.
+    fn children<'a>(&'a self, visit: &mut dyn FnMut(u8, Child<'a>));
+    /// Shows the protected things inside, to change them.
+    fn children_mut<'a>(&'a mut self, visit: &mut dyn FnMut(u8, ChildMut<'a>));
+    /// Shows the class and those of the protected things that can be inside.
+    fn classes(visit: &mut dyn FnMut(&'static Class) -> bool);
+    /// Damages one member in memory.
+    #[cfg(feature = "inject")]
+    fn damage(&mut self, member: usize, damage: crate::inject::Damage) -> bool;
+}
+
+/// The checksum that the members have now.
+pub(crate) fn recompute<M: Members>(members: &M, gather: Vec<u8>) -> (u64, Vec<u8>) {
+    let mut summer = Summer::reusing(gather, M::CLASS.tag, members.header().id());
+    members.sum(&mut summer);
+    summer.finish_reusing()
+}
+
+/// Id of a critical member, for its owner's checksum: the owner looks at the name only, which is no entry.
+pub fn child_id<T: Critical>(child: &T) -> ObjectId {
+    child.protected().header().id()
+}
+
+/// Gives a critical member the name that its owner's packed bytes have for it.
+pub fn rename_child<T: Critical>(child: &mut T, id: ObjectId) {
+    let header = child.protected_mut().header_mut();
+    if header.id() != id {
+        header.rename(id);
+    }
+}
+
+/// An object that is about to be replaced from packed bytes.
+pub fn blank<T: Critical>(id: ObjectId) -> T {
+    T::from_protected(Protected::new(T::Members::blank(id)))
+}

@@ -1,0 +1,153 @@
+//! The list of objects that a request has entered, with its undo log; its buffers are kept from request to request.
+
+use crate::id::{Home, ObjectId};
+use crate::place::Place;
+use std::ops::Range;
+
+/// Entries up to this number are searched one by one; more get an index.
+const SCAN_MAX: usize = 16;
+
+/// What a request did to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Entered and checked; its checksum stands.
+    Read,
+    /// Created or changed (or never sealed): to be summed when the request ends.
+    Open,
+    /// Taken out of its store.
+    Removed,
+}
+
+/// One object that the request has entered.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) id: ObjectId,
+    /// Of its header, when it was entered last.
+    pub(crate) address: usize,
+    /// Where it lies, if in a store.
+    pub(crate) place: Option<Place>,
+    /// Region that claimed it, when it was sealed or noted.
+    pub(crate) home: Option<Home>,
+    pub(crate) sum: u64,
+    pub(crate) state: State,
+    /// Whether a method that changes it was entered: its before-image has been kept.
+    pub(crate) opened: bool,
+}
+
+/// One step to take back, newest first.
+#[derive(Clone, Debug)]
+pub(crate) enum Undo {
+    /// The object was changed; `image` holds its members as they were.
+    Changed { id: ObjectId, place: Option<Place>, image: Range<usize>, sum: u64 },
+    /// The object was put into a store.
+    Inserted { id: ObjectId, place: Place },
+    /// The object was taken out of a store.
+    Removed { id: ObjectId, place: Place, image: Range<usize>, sum: u64 },
+}
+
+/// Everything one request has noted.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) images: Vec<u8>,
+    pub(crate) undo: Vec<Undo>,
+    /// Buffer in which members are gathered for summing.
+    pub(crate) gather: Vec<u8>,
+    /// Open addressing, slots hold 1 + number of the entry; a fixed hash, so that no run differs from another.
+    index: Vec<u32>,
+}
+
+impl Ledger {
+    pub(crate) const fn new() -> Self {
+        Ledger {
+            entries: Vec::new(),
+            images: Vec::new(),
+            undo: Vec::new(),
+            gather: Vec::new(),
+            index: Vec::new(),
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.images.clear();
+        self.undo.clear();
+        self.index.clear();
+    }
+
+    #[inline]
+    pub(crate) fn position(&self, id: ObjectId) -> Option<usize> {
+        if self.index.is_empty() {
+            return self.entries.iter().position(|entry| entry.id == id);
+        }
+        let mask = self.index.len() - 1;
+        let mut slot = hash(id) & mask;
+        loop {
+            let number = self.index[slot].checked_sub(1)? as usize;
+            if self.entries[number].id == id {
+                return Some(number);
+            }
+            slot = (slot + 1) & mask;
+        }
+    }
+
+    pub(crate) fn find_mut(&mut self, id: ObjectId) -> Option<&mut Entry> {
+        self.position(id).map(|number| &mut self.entries[number])
+    }
+
+    /// The object's entry; a new one says that it was created.
+    pub(crate) fn find_or_insert(&mut self, id: ObjectId) -> &mut Entry {
+        let number = self.position(id).unwrap_or_else(|| self.insert(id));
+        &mut self.entries[number]
+    }
+
+    /// Keeps a before-image.
+    pub(crate) fn keep(&mut self, image: &[u8]) -> Range<usize> {
+        let start = self.images.len();
+        self.images.extend_from_slice(image);
+        start..self.images.len()
+    }
+
+    fn insert(&mut self, id: ObjectId) -> usize {
+        let number = self.entries.len();
+        self.entries.push(Entry {
+            id,
+            address: 0,
+            place: None,
+            home: None,
+            sum: crate::checksum::UNSEALED,
+            state: State::Open,
+            opened: false,
+        });
+        if self.entries.len() > SCAN_MAX {
+            if self.entries.len() * 2 > self.index.len() {
+                self.rebuild_index();
+            } else {
+                self.index_entry(number);
+            }
+        }
+        number
+    }
+
+    fn rebuild_index(&mut self) {
+        let slots = (self.entries.len() * 4).next_power_of_two();
+        self.index.clear();
+        self.index.resize(slots, 0);
+        for number in 0..self.entries.len() {
+            self.index_entry(number);
+        }
+    }
+
+    fn index_entry(&mut self, number: usize) {
+        let mask = self.index.len() - 1;
+        let mut slot = hash(self.entries[number].id) & mask;
+        while self.index[slot] != 0 {
+            slot = (slot + 1) & mask;
+        }
+        self.index[slot] = number as u32 + 1;
+    }
+}
+
+fn hash(id: ObjectId) -> usize {
+    (crate::any::mix(id) >> 32) as usize
+}

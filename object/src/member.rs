@@ -1,0 +1,153 @@
+//! What a member of a critical type can be: a summed value, a critical type of its own, or a store of them.
+
+use crate::any::{AnyObject, AnyStore, Class};
+use crate::checksum::Summer;
+use crate::pack::{Damaged, Unpacker};
+use crate::summed::Summed;
+
+/// A protected thing inside another protected thing.
+#[allow(missing_debug_implementations)]
+pub enum Child<'a> {
+    /// A critical member, for life part of its owner.
+    Object(&'a dyn AnyObject),
+    /// A store of critical objects.
+    Store(&'a dyn AnyStore),
+}
+
+/// The same, to change it.
+#[allow(missing_debug_implementations)]
+pub enum ChildMut<'a> {
+    /// A critical member, for life part of its owner.
+    Object(&'a mut dyn AnyObject),
+    /// A store of critical objects.
+    Store(&'a mut dyn AnyStore),
+}
+
+/// A tracked member. Implemented for every [`Summed`] value, by `#[critical]` for the type it stands on, and for
+/// [`crate::Store`].
+///
+/// A value adds all its bytes to its owner's checksum. A critical member adds only its id, a store its population: what
+/// is in them has checksums of its own (EDCC'16 section IV-A).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be summed, so it cannot be a member of a critical type",
+    label = "no checksum for `{Self}`",
+    note = "make `{Self}` itself `#[critical]`, or derive `Summed` for a plain value",
+    note = "refer to another object by `Ref<T>` or `ObjectId`, never by reference or pointer",
+    note = "mark the member `#[uncritical]` only if its corruption can never reach a reply"
+)]
+pub trait Member: Sized + Send + 'static {
+    /// What the owner's packed bytes hold of the member.
+    type Packed;
+    /// Adds the member to its owner's checksum.
+    fn sum(&self, summer: &mut Summer);
+    /// Appends what the owner's packed bytes hold of the member.
+    fn pack(&self, out: &mut Vec<u8>);
+    /// Reads that back.
+    fn unpack(from: &mut Unpacker<'_>) -> Result<Self::Packed, Damaged>;
+    /// Puts it in place.
+    fn install(&mut self, packed: Self::Packed);
+    /// Any cheap value, for an object that is about to be replaced.
+    fn blank() -> Self;
+    /// Whether parts with checksums of their own fit them.
+    fn sound(&self) -> bool {
+        true
+    }
+    /// Shows the protected things inside.
+    fn children<'a>(&'a self, _visit: &mut dyn FnMut(Child<'a>)) {}
+    /// Shows the protected things inside, to change them.
+    fn children_mut<'a>(&'a mut self, _visit: &mut dyn FnMut(ChildMut<'a>)) {}
+    /// Shows the classes of the protected things that can be inside; a class shown before answers false.
+    fn classes(_visit: &mut dyn FnMut(&'static Class) -> bool) {}
+    /// Damages the member in memory.
+    #[cfg(feature = "inject")]
+    fn damage(&mut self, damage: crate::inject::Damage) -> bool;
+}
+
+impl<T: Summed> Member for T {
+    type Packed = T;
+    #[inline]
+    fn sum(&self, summer: &mut Summer) {
+        Summed::sum(self, summer);
+    }
+    fn pack(&self, out: &mut Vec<u8>) {
+        Summed::pack(self, out);
+    }
+    fn unpack(from: &mut Unpacker<'_>) -> Result<T, Damaged> {
+        Summed::unpack(from)
+    }
+    fn install(&mut self, packed: T) {
+        *self = packed;
+    }
+    fn blank() -> Self {
+        Summed::blank()
+    }
+    fn sound(&self) -> bool {
+        Summed::sound(self)
+    }
+    #[cfg(feature = "inject")]
+    fn damage(&mut self, damage: crate::inject::Damage) -> bool {
+        Summed::damage(self, damage)
+    }
+}
+
+/// Makes a critical type a member of other critical types; written by `#[critical]`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! critical_member {
+    ($name:ident) => {
+        #[automatically_derived]
+        impl $crate::hidden::Member for $name {
+            type Packed = $crate::ObjectId;
+            #[inline]
+            fn sum(&self, summer: &mut $crate::Summer) {
+                $crate::Summed::sum(&$crate::hidden::child_id(self), summer);
+            }
+            fn pack(&self, out: &mut ::std::vec::Vec<u8>) {
+                $crate::Summed::pack(&$crate::hidden::child_id(self), out);
+            }
+            fn unpack(
+                from: &mut $crate::Unpacker<'_>,
+            ) -> ::core::result::Result<$crate::ObjectId, $crate::Damaged> {
+                $crate::Summed::unpack(from)
+            }
+            fn install(&mut self, packed: $crate::ObjectId) {
+                $crate::hidden::rename_child(self, packed);
+            }
+            fn blank() -> Self {
+                $crate::hidden::blank($crate::ObjectId::NONE)
+            }
+            fn children<'a>(&'a self, visit: &mut dyn ::core::ops::FnMut($crate::hidden::Child<'a>)) {
+                visit($crate::hidden::Child::Object($crate::Critical::protected(self)));
+            }
+            fn children_mut<'a>(
+                &'a mut self,
+                visit: &mut dyn ::core::ops::FnMut($crate::hidden::ChildMut<'a>),
+            ) {
+                visit($crate::hidden::ChildMut::Object($crate::Critical::protected_mut(self)));
+            }
+            fn classes(visit: &mut dyn ::core::ops::FnMut(&'static $crate::hidden::Class) -> bool) {
+                <<$name as $crate::Critical>::Members as $crate::hidden::Members>::classes(visit);
+            }
+            $crate::inject_only! {
+                fn damage(&mut self, _damage: $crate::hidden::Damage) -> bool {
+                    false
+                }
+            }
+        }
+    };
+}
+
+#[cfg(feature = "inject")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! inject_only {
+    ($($item:tt)*) => { $($item)* };
+}
+
+/// Nothing: the faults of `inject` are not compiled in.
+#[cfg(not(feature = "inject"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! inject_only {
+    ($($item:tt)*) => {};
+}

@@ -1,0 +1,293 @@
+//! One object as bytes that any replica can put in place: for repair, state transfer and evidence.
+
+use crate::any::{AnyObject, AnyStore};
+use crate::id::ObjectId;
+use crate::member::{Child, ChildMut};
+use crate::pack::{Damaged, Unpacker};
+use crate::request::Taken;
+use crate::walk;
+
+/// Version of the packed form.
+const VERSION: u8 = 1;
+
+/// An object in its region: itself, and the owner and member in which it lies.
+pub(crate) struct Found<'a> {
+    pub(crate) object: &'a dyn AnyObject,
+    owner: ObjectId,
+    member: u8,
+}
+
+/// A packed object, taken apart but not believed.
+#[derive(Clone, Debug)]
+pub(crate) struct Package<'a> {
+    pub(crate) class: u32,
+    pub(crate) id: ObjectId,
+    /// The owner's id, [`ObjectId::NONE`] for the root.
+    owner: ObjectId,
+    /// Number of the owner's member in which the object lies.
+    member: u8,
+    /// The tracked members, each behind its length.
+    pub(crate) body: &'a [u8],
+}
+
+impl<'a> Package<'a> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, Damaged> {
+        let mut from = Unpacker::new(bytes);
+        if from.array()? != [VERSION] {
+            return Err(Damaged::new("an unknown version"));
+        }
+        Ok(Package {
+            class: u32::from_le_bytes(from.array()?),
+            id: ObjectId::from_bits(u64::from_le_bytes(from.array()?)),
+            owner: ObjectId::from_bits(u64::from_le_bytes(from.array()?)),
+            member: from.array::<1>()?[0],
+            body: from.take(from.remaining())?,
+        })
+    }
+}
+
+fn write(found: &Found<'_>, out: &mut Vec<u8>) {
+    out.push(VERSION);
+    out.extend_from_slice(&found.object.class().tag.to_le_bytes());
+    out.extend_from_slice(&found.object.header().id().to_bits().to_le_bytes());
+    out.extend_from_slice(&found.owner.to_bits().to_le_bytes());
+    out.push(found.member);
+    found.object.pack_body(out);
+}
+
+pub(crate) fn pack(root: &dyn AnyObject, id: ObjectId) -> Option<Vec<u8>> {
+    let _taken = Taken::new();
+    let found = find(root, id)?;
+    let mut out = Vec::new();
+    write(&found, &mut out);
+    Some(out)
+}
+
+pub(crate) fn find(root: &dyn AnyObject, id: ObjectId) -> Option<Found<'_>> {
+    find_in(Found { object: root, owner: ObjectId::NONE, member: 0 }, id)
+}
+
+fn find_in(found: Found<'_>, id: ObjectId) -> Option<Found<'_>> {
+    let owner = found.object.header().id();
+    if owner == id {
+        return Some(found);
+    }
+    let mut result = None;
+    found.object.children(&mut |member, child| match child {
+        _ if result.is_some() => {}
+        Child::Object(object) => result = find_in(Found { object, owner, member }, id),
+        Child::Store(store) => {
+            result = match store.find(id).and_then(|slot| store.slot(slot)) {
+                Some(object) => Some(Found { object, owner, member }),
+                None if store.nested() => (0..store.slots())
+                    .filter_map(|slot| store.slot(slot))
+                    .find_map(|object| find_in(Found { object, owner, member }, id)),
+                None => None,
+            };
+        }
+    });
+    result
+}
+
+/// The same, to change it; false if there is no such object.
+pub(crate) fn with_object(
+    object: &mut dyn AnyObject,
+    id: ObjectId,
+    work: &mut dyn FnMut(&mut dyn AnyObject),
+) -> bool {
+    if object.header().id() == id {
+        work(object);
+        return true;
+    }
+    let mut found = false;
+    object.children_mut(&mut |_, child| match child {
+        _ if found => {}
+        ChildMut::Object(object) => found = with_object(object, id, work),
+        ChildMut::Store(store) => {
+            if let Some(slot) = store.find(id) {
+                if let Some(object) = store.slot_mut(slot) {
+                    work(object);
+                    found = true;
+                }
+            } else if store.nested() {
+                for slot in 0..store.slots() {
+                    if !found && let Some(object) = store.slot_mut(slot) {
+                        found = with_object(object, id, work);
+                    }
+                }
+            }
+        }
+    });
+    found
+}
+
+pub(crate) fn replace(root: &mut dyn AnyObject, id: ObjectId, packed: Option<&[u8]>) -> Result<(), Damaged> {
+    let _taken = Taken::new();
+    match packed {
+        None => drop_object(root, id),
+        Some(bytes) => {
+            let package = Package::parse(bytes)?;
+            if package.id != id {
+                return Err(Damaged::new("another id than it was asked for"));
+            }
+            install(root, &package, true)
+        }
+    }
+}
+
+/// Puts a package in place. `known` says that the object may be there already; otherwise nobody looks.
+fn install(root: &mut dyn AnyObject, package: &Package<'_>, known: bool) -> Result<(), Damaged> {
+    if package.owner.is_none() {
+        return put(root, package);
+    }
+    let mut outcome = Err(Damaged::new("a place in a member that holds no objects"));
+    let found = with_object(root, package.owner, &mut |owner| {
+        owner.children_mut(&mut |member, child| match child {
+            _ if member != package.member => {}
+            ChildMut::Object(object) => outcome = put(object, package),
+            ChildMut::Store(store) => outcome = put_into(store, package, known),
+        });
+    });
+    if found { outcome } else { Err(Damaged::new("an owner that does not exist")) }
+}
+
+fn put(object: &mut dyn AnyObject, package: &Package<'_>) -> Result<(), Damaged> {
+    if object.class().tag != package.class {
+        return Err(Damaged::new("another class than the object in its place"));
+    }
+    object.replace_body(package.body)?;
+    object.header_mut().rename(package.id);
+    walk::reseal(object, &mut Vec::new());
+    Ok(())
+}
+
+fn put_into(store: &mut dyn AnyStore, package: &Package<'_>, known: bool) -> Result<(), Damaged> {
+    if store.class().tag != package.class {
+        return Err(Damaged::new("another class than the store in its place"));
+    }
+    let own = if known { store.find(package.id) } else { None };
+    let slot = match own {
+        Some(slot) => slot,
+        None => store.create(None, package.id, package.body)?,
+    };
+    if let Some(object) = store.slot_mut(slot) {
+        put(object, package)?;
+    }
+    if known {
+        tidy(store, package.id, slot, own.is_none());
+    }
+    Ok(())
+}
+
+/// Drops what a fault has left behind: further objects of the same name; and, where an object had to be created because
+/// its own id was damaged, the damaged one, which no reference reaches any more.
+fn tidy(store: &mut dyn AnyStore, id: ObjectId, kept: u32, created: bool) {
+    let mut excess = walk::actual_population(store).count.saturating_sub(store.population().count);
+    for slot in 0..store.slots() {
+        if excess == 0 {
+            return;
+        }
+        let Some(object) = store.slot(slot) else { continue };
+        let twin = object.header().id() == id && slot != kept;
+        if twin || (created && slot != kept && object.header().is_sealed() && !walk::sums_up(object)) {
+            store.discard(slot);
+            excess -= 1;
+        }
+    }
+}
+
+fn drop_object(root: &mut dyn AnyObject, id: ObjectId) -> Result<(), Damaged> {
+    // Also the twins, if a fault has doubled it.
+    loop {
+        let Some((owner, member)) = find(root, id).map(|found| (found.owner, found.member)) else {
+            return Ok(());
+        };
+        let mut dropped = false;
+        with_object(root, owner, &mut |owner| {
+            owner.children_mut(&mut |number, child| {
+                if number == member
+                    && let ChildMut::Store(store) = child
+                    && let Some(slot) = store.find(id)
+                {
+                    store.discard(slot);
+                    dropped = true;
+                }
+            });
+        });
+        if !dropped {
+            return Err(Damaged::new(
+                "a name that belongs to a part of another object, which cannot be dropped",
+            ));
+        }
+    }
+}
+
+pub(crate) fn pack_some(
+    root: &dyn AnyObject,
+    from: ObjectId,
+    limit: usize,
+    out: &mut Vec<u8>,
+) -> Option<ObjectId> {
+    let _taken = Taken::new();
+    let mut all = Vec::new();
+    collect(Found { object: root, owner: ObjectId::NONE, member: 0 }, from, &mut all);
+    all.sort_by_key(|found| found.object.header().id());
+    let start = out.len();
+    for found in &all {
+        if out.len() > start && out.len() - start >= limit {
+            return Some(found.object.header().id());
+        }
+        let length_at = out.len();
+        out.extend_from_slice(&[0; 4]);
+        write(found, out);
+        let length = (out.len() - length_at - 4) as u32;
+        out[length_at..length_at + 4].copy_from_slice(&length.to_le_bytes());
+    }
+    None
+}
+
+fn collect<'a>(found: Found<'a>, from: ObjectId, all: &mut Vec<Found<'a>>) {
+    let owner = found.object.header().id();
+    found.object.children(&mut |member, child| match child {
+        Child::Object(object) => collect(Found { object, owner, member }, from, all),
+        Child::Store(store) => (0..store.slots())
+            .filter_map(|slot| store.slot(slot))
+            .for_each(|object| collect(Found { object, owner, member }, from, all)),
+    });
+    if owner >= from {
+        all.push(found);
+    }
+}
+
+pub(crate) fn load_all(root: &mut dyn AnyObject, packed: &[u8]) -> Result<(), Damaged> {
+    let _taken = Taken::new();
+    let mut waiting = Vec::new();
+    let mut from = Unpacker::new(packed);
+    while from.remaining() > 0 {
+        let length = from.length()?;
+        waiting.push(Package::parse(from.take(length)?)?);
+    }
+    empty(root);
+    // Owners come before what they own, whatever the order of their ids: each round places at least one level.
+    while !waiting.is_empty() {
+        let before = waiting.len();
+        let mut last = Ok(());
+        waiting.retain(|package| {
+            let outcome = install(root, package, false);
+            let placed = outcome.is_ok();
+            last = last.and(outcome);
+            !placed
+        });
+        if waiting.len() == before {
+            return last;
+        }
+    }
+    Ok(())
+}
+
+fn empty(object: &mut dyn AnyObject) {
+    object.children_mut(&mut |_, child| match child {
+        ChildMut::Object(object) => empty(object),
+        ChildMut::Store(store) => (0..store.slots()).for_each(|slot| store.discard(slot)),
+    });
+}

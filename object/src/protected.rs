@@ -1,0 +1,206 @@
+//! The members of one object behind the check: the only door, and it is never open by itself.
+
+use crate::any::{AnyObject, Class};
+use crate::corrupted::{Corrupted, How};
+use crate::critical::{Members, recompute};
+use crate::header::Header;
+use crate::member::{Child, ChildMut};
+use crate::pack::{Damaged, Packer, Unpacker};
+use crate::place::Place;
+use crate::request::{self, Seen};
+use std::fmt;
+
+/// Holds the members of a critical object, `M`, which nothing outside of this room can reach without [`read`] or
+/// [`write`].
+///
+/// [`read`]: Protected::read
+/// [`write`]: Protected::write
+pub struct Protected<M: Members, R: Redundancy<M>> {
+    members: M,
+    redundancy: R,
+}
+
+impl<M: Members, R: Redundancy<M>> Protected<M, R> {
+    /// A new object.
+    pub fn new(members: M) -> Self {
+        Protected { members, redundancy: R::default() }
+    }
+
+    /// Checks the object, if this request has not done so, notes it, and lets its members be read. A failed check
+    /// leaves the request by unwinding with [`Corrupted`].
+    #[inline]
+    pub fn read(&self) -> &M {
+        if !request::known(self.members.header()) {
+            self.enter(None);
+        }
+        self.redundancy.repaired().unwrap_or(&self.members)
+    }
+
+    /// Checks the object, if this request has not done so, and lets its members be changed: its checksum is renewed
+    /// when the request ends.
+    #[inline]
+    pub fn write(&mut self) -> &mut M {
+        self.adopt();
+        if !request::known_open(self.members.header_mut()) {
+            self.open();
+        }
+        &mut self.members
+    }
+
+    /// Checks the object and takes it apart.
+    pub fn take(mut self) -> M {
+        self.write();
+        self.members
+    }
+
+    /// First entry of a request, or an entry after that of another object.
+    #[inline(never)]
+    pub(crate) fn enter(&self, place: Option<Place>) {
+        let header = self.header();
+        if matches!(request::seen(header), Seen::Before) {
+            return;
+        }
+        if request::checks() && header.is_sealed() && !self.fits() && !self.repair() {
+            request::fail(Corrupted { object: header.id(), class: M::CLASS.name, how: How::Checksum });
+        }
+        request::note(self.header(), place);
+    }
+
+    /// Enters for a change, without opening yet.
+    pub(crate) fn enter_mut(&mut self, place: Option<Place>) {
+        self.enter(place);
+        self.adopt();
+    }
+
+    #[inline(never)]
+    fn open(&mut self) {
+        if request::checks() {
+            self.enter(None);
+        }
+        self.adopt();
+        // The members are packed before the header is lent out, which a closure over both could not do.
+        let mut image = Vec::new();
+        let keeps = request::keeps_image(self.members.header().id());
+        if keeps {
+            image = request::take_gather();
+            image.clear();
+            request::locally(|| self.members.pack(&mut Packer::new(&mut image)));
+        }
+        request::open(self.members.header_mut(), &image);
+        if keeps {
+            request::return_gather(image);
+        }
+    }
+
+    /// Whether the members sum to the stored checksum.
+    fn fits(&self) -> bool {
+        let (sum, gather) = recompute(&self.members, request::take_gather());
+        request::return_gather(gather);
+        sum == self.members.header().sum()
+    }
+
+    #[cold]
+    fn repair(&self) -> bool {
+        let repaired = self.redundancy.repair();
+        if repaired {
+            request::count_local_repair();
+        }
+        repaired
+    }
+
+    /// Moves members that a reader repaired into their place.
+    #[inline]
+    fn adopt(&mut self) {
+        if let Some(repaired) = self.redundancy.adopt() {
+            self.members = repaired;
+        }
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        self.redundancy.repaired().unwrap_or(&self.members).header()
+    }
+
+    pub(crate) fn header_mut(&mut self) -> &mut Header {
+        self.adopt();
+        self.members.header_mut()
+    }
+}
+
+impl<M: Members, R: Redundancy<M>> AnyObject for Protected<M, R> {
+    fn class(&self) -> &'static Class {
+        M::CLASS
+    }
+    fn header(&self) -> &Header {
+        Protected::header(self)
+    }
+    fn header_mut(&mut self) -> &mut Header {
+        Protected::header_mut(self)
+    }
+    fn recompute(&self, gather: Vec<u8>) -> (u64, Vec<u8>) {
+        recompute(self.redundancy.repaired().unwrap_or(&self.members), gather)
+    }
+    fn sound(&self) -> bool {
+        self.members.sound()
+    }
+    fn pack_body(&self, out: &mut Vec<u8>) {
+        self.redundancy.repaired().unwrap_or(&self.members).pack(&mut Packer::new(out));
+    }
+    fn replace_body(&mut self, body: &[u8]) -> Result<(), Damaged> {
+        self.adopt();
+        self.members.replace(&mut Unpacker::new(body))
+    }
+    fn sealed(&mut self) {
+        self.redundancy.keep(&self.members);
+    }
+    fn children<'a>(&'a self, visit: &mut dyn FnMut(u8, Child<'a>)) {
+        self.members.children(visit);
+    }
+    fn children_mut<'a>(&'a mut self, visit: &mut dyn FnMut(u8, ChildMut<'a>)) {
+        self.adopt();
+        self.members.children_mut(visit);
+    }
+    #[cfg(feature = "inject")]
+    fn damage(&mut self, member: usize, damage: crate::inject::Damage) -> bool {
+        self.members.damage(member, damage)
+    }
+}
+
+impl<M: Members, R: Redundancy<M>> fmt::Debug for Protected<M, R> {
+    /// The name only: members are reached through methods, also for printing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", M::CLASS.short_name(), self.header().id())
+    }
+}
+
+/// What an object can be repaired from without the other replicas.
+pub trait Redundancy<M: Members>: Default + Send {
+    /// Renews the copy; called after each seal.
+    fn keep(&mut self, members: &M);
+    /// Tries to repair; readers may do so at the same time. Afterwards [`Redundancy::repaired`] has the members.
+    fn repair(&self) -> bool;
+    /// Members that a reader repaired and nobody has moved into their place yet.
+    fn repaired(&self) -> Option<&M>;
+    /// The same, to move them there.
+    fn adopt(&mut self) -> Option<M>;
+}
+
+/// No copy: a damaged object waits for the other replicas.
+#[derive(Debug, Default)]
+pub struct NoCopy;
+
+impl<M: Members> Redundancy<M> for NoCopy {
+    #[inline]
+    fn keep(&mut self, _members: &M) {}
+    #[inline]
+    fn repair(&self) -> bool {
+        false
+    }
+    #[inline]
+    fn repaired(&self) -> Option<&M> {
+        None
+    }
+    #[inline]
+    fn adopt(&mut self) -> Option<M> {
+        None
+    }
+}

@@ -1,0 +1,160 @@
+//! What guards one lock: a critical root object and everything inside of it, as the scheduler and the repair see it.
+
+use crate::any::AnyObject;
+use crate::corrupted::Corrupted;
+use crate::critical::Critical;
+use crate::difference::{self, MemberDifference};
+use crate::id::{Home, ObjectId};
+use crate::pack::Damaged;
+use crate::{package, walk};
+
+/// One object of a region, as [`Region::objects`] shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The object.
+    pub id: ObjectId,
+    /// Path of its type.
+    pub class: &'static str,
+    /// The checksum stored with it.
+    pub sum: u64,
+    /// The checksum that its members have now.
+    pub recomputed: u64,
+}
+
+/// Outcome of checking one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// Its members, all pieces included, fit its checksum.
+    Sound,
+    /// They do not.
+    Damaged,
+    /// It was created or changed and no request has sealed it: only outside of requests, or in the midst of one.
+    Unsealed,
+    /// There is no such object.
+    Absent,
+}
+
+/// What a scrub found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The object does not fit its checksum.
+    Damaged(ObjectId),
+    /// A store lacks the object that its owner's checksum says it has.
+    Lost(ObjectId),
+    /// A store has an object that it should not have, or has it twice.
+    Extra(ObjectId),
+    /// A store has not the objects that its owner (named here) says; more than one differ.
+    Population(ObjectId),
+}
+
+/// A root object with everything inside of it: what one lock guards. Every critical type is one.
+///
+/// The executor holds a region for a request and, at the end of the request and before it gives up the turn, calls
+/// [`Region::seal`] (or [`Region::note`] if it holds it shared with other readers), or [`Region::undo`] to take
+/// everything back. The other methods serve repair, state transfer, scrubbing and evidence, between requests.
+pub trait Region: Send {
+    /// Sums the objects that the request changed, and claims all it touched for `home` in its state delta. Without an
+    /// open scope nothing happens.
+    fn seal(&mut self, home: Home);
+    /// Claims the objects that the request touched, where it holds the region shared and so cannot have changed any.
+    fn note(&self, home: Home);
+    /// Takes back what the request did to this region, newest first. Needs [`crate::Terms::keep_before_images`].
+    /// Checksums come back too: an object that was damaged before stays found.
+    ///
+    /// Members marked `#[uncritical]` are not taken back. A critical member must not have been replaced as a whole by
+    /// assignment: it is part of its owner for life.
+    fn undo(&mut self);
+    /// After a request of this thread unwound with [`Corrupted`] and before it is abandoned: all objects it touched in
+    /// this region that do not fit their checksums.
+    fn blame(&self) -> Vec<ObjectId>;
+    /// Id of the root object.
+    fn root(&self) -> ObjectId;
+    /// Checks one object, all pieces of large members included.
+    fn check(&self, id: ObjectId) -> Health;
+    /// The tracked members of one object, with its class and where it belongs; equal bytes on all replicas. `None` if
+    /// there is no such object.
+    fn pack(&self, id: ObjectId) -> Option<Vec<u8>>;
+    /// Puts a packed object in place of the own one and seals it; creates it if it is missing, drops it if `packed` is
+    /// `None`. On an error nothing has changed.
+    fn replace(&mut self, id: ObjectId, packed: Option<&[u8]>) -> Result<(), Damaged>;
+    /// Shows every object in the order of ids.
+    fn objects(&self, visit: &mut dyn FnMut(&Listed));
+    /// XXH3-128 over id, class and recomputed checksum of every object, in the order of ids. A function of what
+    /// the objects hold, not of how they lie in memory.
+    fn digest(&self) -> u128;
+    /// Looks at every object and every population; returns what is wrong, at most `limit` findings.
+    fn scrub(&self, limit: usize) -> Vec<Finding>;
+    /// Packs the objects whose ids are at least `from`, in order, until `out` has grown by `limit` bytes (and at least
+    /// one object); returns the id to go on with, `None` at the end. For state transfer in bounded pieces.
+    fn pack_some(&self, from: ObjectId, limit: usize, out: &mut Vec<u8>) -> Option<ObjectId>;
+    /// All objects as [`Region::pack_some`] packs them.
+    fn pack_all(&self) -> Vec<u8>;
+    /// Replaces the whole region by what [`Region::pack_all`] returned elsewhere: extra objects are dropped, missing
+    /// ones created, all others replaced. On an error the region is partly replaced and must be loaded again.
+    fn load_all(&mut self, packed: &[u8]) -> Result<(), Damaged>;
+    /// Which members differ between two packed objects of one class, and in which bits: for evidence.
+    fn difference(&self, left: &[u8], right: &[u8]) -> Result<Vec<MemberDifference>, Damaged>;
+    /// Damages the region in memory as a fault would, leaving every checksum as it is; `None` if the injection does not
+    /// fit the object. Demonstrations and tests only.
+    #[cfg(feature = "inject")]
+    fn inject(&mut self, id: ObjectId, injection: &crate::Injection) -> Option<crate::Injected>;
+}
+
+impl<T: Critical> Region for T {
+    fn seal(&mut self, home: Home) {
+        walk::seal(self.protected_mut(), home);
+    }
+    fn note(&self, home: Home) {
+        walk::note(self.protected(), home);
+    }
+    fn undo(&mut self) {
+        walk::undo(self.protected_mut());
+    }
+    fn blame(&self) -> Vec<ObjectId> {
+        walk::blame(self.protected())
+    }
+    fn root(&self) -> ObjectId {
+        AnyObject::header(self.protected()).id()
+    }
+    fn check(&self, id: ObjectId) -> Health {
+        walk::check(self.protected(), id)
+    }
+    fn pack(&self, id: ObjectId) -> Option<Vec<u8>> {
+        package::pack(self.protected(), id)
+    }
+    fn replace(&mut self, id: ObjectId, packed: Option<&[u8]>) -> Result<(), Damaged> {
+        package::replace(self.protected_mut(), id, packed)
+    }
+    fn objects(&self, visit: &mut dyn FnMut(&Listed)) {
+        walk::list(self.protected()).iter().for_each(visit);
+    }
+    fn digest(&self) -> u128 {
+        walk::digest(self.protected())
+    }
+    fn scrub(&self, limit: usize) -> Vec<Finding> {
+        walk::scrub(self.protected(), limit)
+    }
+    fn pack_some(&self, from: ObjectId, limit: usize, out: &mut Vec<u8>) -> Option<ObjectId> {
+        package::pack_some(self.protected(), from, limit, out)
+    }
+    fn pack_all(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        package::pack_some(self.protected(), ObjectId::from_bits(0), usize::MAX, &mut out);
+        out
+    }
+    fn load_all(&mut self, packed: &[u8]) -> Result<(), Damaged> {
+        package::load_all(self.protected_mut(), packed)
+    }
+    fn difference(&self, left: &[u8], right: &[u8]) -> Result<Vec<MemberDifference>, Damaged> {
+        difference::between(|visit| <T::Members as crate::critical::Members>::classes(visit), left, right)
+    }
+    #[cfg(feature = "inject")]
+    fn inject(&mut self, id: ObjectId, injection: &crate::Injection) -> Option<crate::Injected> {
+        crate::inject::inject(self.protected_mut(), id, injection)
+    }
+}
+
+/// Whether a panic's payload says that an object was found corrupted.
+pub fn corrupted(payload: &(dyn std::any::Any + Send)) -> Option<&Corrupted> {
+    payload.downcast_ref()
+}

@@ -1,0 +1,428 @@
+//! The scope of one request on one thread: which objects it has entered, and what they looked like before.
+//!
+//! An object is checked when a request first enters it and summed again once, when the request ends (design section
+//! 3). Everything in between goes through [`known`], a comparison with the object entered last.
+//!
+//! **Why the paper's per-call checksums, last-leaver counter and wildcard entries are not needed.** EDCC'16 sections
+//! IV-A and V-B need them because C++ threads may enter one object at the same time without a lock, so that "before
+//! this call" and "after that call" are not points in time all replicas share. Here a method with `&mut self` proves
+//! that no other thread is in the object, and one with `&self` that nobody changes a summed member: `Summed` has no
+//! implementation for cells, atomics or locks. Regions are reached through ordered turns only, so the end of a
+//! request, before it gives up its turn, is the same point of every object's history on every replica. The scope is
+//! thread-local because a request runs on one thread; readers that share a region each note the object for
+//! themselves, and neither writes to it.
+
+use crate::corrupted::Corrupted;
+use crate::delta::{Pair, Touched};
+use crate::header::Header;
+use crate::id::{Home, ObjectId};
+use crate::ledger::{Entry, Ledger, State, Undo};
+use crate::place::Place;
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a request's scope does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Dispatch position of the request: the ids of objects it creates begin with it.
+    pub position: u64,
+    /// Check objects at first touch, seal and note them at the end (the letter G of the configuration).
+    pub protect: bool,
+    /// Keep what an object was before its first change, so that [`crate::Region::undo`] can put it back.
+    pub keep_before_images: bool,
+}
+
+/// Objects are checked and noted.
+const CHECK: u8 = 1;
+/// Before-images are kept.
+const IMAGES: u8 = 2;
+/// A scope is open.
+const ACTIVE: u8 = 4;
+
+/// What every entry into an object reads: small, without a destructor, and therefore cheap to reach.
+struct Hot {
+    flags: Cell<u8>,
+    last_open: Cell<bool>,
+    last_address: Cell<usize>,
+    last_id: Cell<u64>,
+    position: Cell<u64>,
+    counter: Cell<u32>,
+    /// Objects created outside of any request: in tests only.
+    outside: Cell<u16>,
+    /// Packed bytes stay on this replica, so that references may carry their hints.
+    local: Cell<bool>,
+}
+
+thread_local! {
+    static HOT: Hot = const {
+        Hot {
+            flags: Cell::new(0),
+            last_open: Cell::new(false),
+            last_address: Cell::new(0),
+            last_id: Cell::new(0),
+            position: Cell::new(0),
+            counter: Cell::new(0),
+            outside: Cell::new(0),
+            local: Cell::new(false),
+        }
+    };
+    static LEDGER: RefCell<Ledger> = const { RefCell::new(Ledger::new()) };
+}
+
+static LOCALLY_REPAIRED: AtomicU64 = AtomicU64::new(0);
+
+/// Opens the scope of a request on this thread.
+///
+/// # Panics
+///
+/// If a scope is open already: requests do not nest.
+pub fn begin(terms: Terms) {
+    HOT.with(|hot| {
+        assert!(hot.flags.get() & ACTIVE == 0, "a request begins while another is running on this thread");
+        let mut flags = ACTIVE;
+        flags |= if terms.protect { CHECK } else { 0 };
+        flags |= if terms.keep_before_images { IMAGES } else { 0 };
+        hot.flags.set(flags);
+        hot.last_address.set(0);
+        hot.position.set(terms.position);
+        hot.counter.set(0);
+    });
+}
+
+/// Closes the scope and hands out the state delta. Every region that the request held must have been sealed (or noted,
+/// if it was held for reading) before.
+///
+/// Without an open scope the delta is empty.
+pub fn finish() -> Touched {
+    LEDGER.with(|ledger| {
+        let mut ledger = ledger.borrow_mut();
+        let checks = HOT.with(|hot| hot.flags.get() & CHECK != 0);
+        let mut unclaimed = 0;
+        let pairs = ledger
+            .entries
+            .iter()
+            .filter_map(|entry| match entry.home {
+                Some(home) => Some(Pair { home, id: entry.id, sum: entry.sum }),
+                None => {
+                    unclaimed += u32::from(checks);
+                    None
+                }
+            })
+            .collect();
+        ledger.clear();
+        close();
+        Touched::new(pairs, unclaimed)
+    })
+}
+
+/// Closes the scope and forgets what it noted: the end of a request that was undone or abandoned.
+pub fn abandon() {
+    LEDGER.with(|ledger| ledger.borrow_mut().clear());
+    close();
+}
+
+/// Whether a scope is open on this thread.
+pub fn active() -> bool {
+    HOT.with(|hot| hot.flags.get() & ACTIVE != 0)
+}
+
+/// Name for the next object that the current request creates. Outside of a request: a name that is unique on this
+/// thread for its next 65,536 objects, for tests.
+///
+/// # Panics
+///
+/// If one request creates more than 65,536 objects; all replicas do so alike.
+pub fn new_id() -> ObjectId {
+    HOT.with(|hot| {
+        if hot.flags.get() & ACTIVE == 0 {
+            let counter = hot.outside.get();
+            hot.outside.set(counter.wrapping_add(1));
+            return ObjectId::new(ObjectId::OUTSIDE, counter);
+        }
+        let counter = hot.counter.get();
+        hot.counter.set(counter + 1);
+        match u16::try_from(counter) {
+            Ok(counter) => ObjectId::new(hot.position.get(), counter),
+            Err(_) => panic!("one request creates more than 65,536 objects"),
+        }
+    })
+}
+
+/// Runs the construction of a region's root, so that the objects it is born with have names that are equal on all
+/// replicas, and seals them.
+///
+/// ```
+/// # use object::{critical, genesis};
+/// #[critical]
+/// struct Counter { value: u64 }
+/// #[critical]
+/// impl Counter {
+///     fn new() -> Self { Self { value: 0 } }
+/// }
+/// let counter = genesis(7, Counter::new);
+/// assert_eq!(counter.object_id().to_string(), "g7.0");
+/// ```
+///
+/// # Panics
+///
+/// If a request is open on this thread.
+pub fn genesis<T: crate::Region>(home: Home, construct: impl FnOnce() -> T) -> T {
+    begin(Terms { position: ObjectId::genesis_position(home), protect: true, keep_before_images: false });
+    let closing = Closing;
+    let mut root = construct();
+    root.seal(home);
+    drop(closing);
+    root
+}
+
+/// How many objects with a local copy were repaired on the spot, by all threads since the start of the process.
+pub fn locally_repaired() -> u64 {
+    LOCALLY_REPAIRED.load(Ordering::Relaxed)
+}
+
+pub(crate) fn count_local_repair() {
+    LOCALLY_REPAIRED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Whether a read of the object needs nothing more: it was entered last, or nobody checks.
+#[inline]
+pub(crate) fn known(header: &Header) -> bool {
+    HOT.with(|hot| hot.flags.get() & CHECK == 0 || hot.is_last(header))
+}
+
+/// Whether a write to the object needs nothing more.
+#[inline]
+pub(crate) fn known_open(header: &mut Header) -> bool {
+    HOT.with(|hot| {
+        if hot.flags.get() & (CHECK | IMAGES) == 0 {
+            // Changed where nobody keeps sums: the next request that checks must not take the old one for it.
+            header.unseal();
+            true
+        } else {
+            hot.last_open.get() && hot.is_last(header)
+        }
+    })
+}
+
+impl Hot {
+    #[inline]
+    fn is_last(&self, header: &Header) -> bool {
+        self.last_address.get() == header.address() && self.last_id.get() == header.id().to_bits()
+    }
+
+    fn remember(&self, header: &Header, open: bool) {
+        self.last_address.set(header.address());
+        self.last_id.set(header.id().to_bits());
+        self.last_open.set(open);
+    }
+}
+
+/// Whether a store need not note where the object lies before it is changed.
+#[inline]
+pub(crate) fn known_placed(header: &Header) -> bool {
+    HOT.with(|hot| hot.flags.get() & (CHECK | IMAGES) == 0 || hot.is_last(header))
+}
+
+/// Whether objects are compared with their checksums.
+#[inline]
+pub(crate) fn checks() -> bool {
+    HOT.with(|hot| hot.flags.get() & CHECK != 0)
+}
+
+/// Runs `work` with references packing (or reading) their hints: for bytes that stay on this replica.
+pub(crate) fn locally<R>(work: impl FnOnce() -> R) -> R {
+    struct Reset(bool);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            HOT.with(|hot| hot.local.set(self.0));
+        }
+    }
+    let _reset = Reset(HOT.with(|hot| hot.local.replace(true)));
+    work()
+}
+
+/// Whether packed bytes stay on this replica.
+pub(crate) fn is_local() -> bool {
+    HOT.with(|hot| hot.local.get())
+}
+
+/// A buffer to gather members in, from the last object that was summed; give it back with [`return_gather`].
+pub(crate) fn take_gather() -> Vec<u8> {
+    LEDGER.with(|ledger| std::mem::take(&mut ledger.borrow_mut().gather))
+}
+
+/// Keeps the buffer for the next object.
+pub(crate) fn return_gather(gather: Vec<u8>) {
+    LEDGER.with(|ledger| ledger.borrow_mut().gather = gather);
+}
+
+/// Outcome of looking an object up among those already entered.
+pub(crate) enum Seen {
+    /// Entered before, and its checksum compared then.
+    Before,
+    /// Not yet.
+    Never,
+}
+
+/// Looks the object up. `sealed` objects found at another place than before are entered anew: either they moved, or a
+/// damaged id makes one pass for another.
+pub(crate) fn seen(header: &Header) -> Seen {
+    LEDGER.with(|ledger| {
+        let mut ledger = ledger.borrow_mut();
+        let Some(entry) = ledger.find_mut(header.id()) else { return Seen::Never };
+        if entry.address != header.address() {
+            if entry.state == State::Read {
+                return Seen::Never;
+            }
+            entry.address = header.address();
+        }
+        let open = entry.opened && entry.state != State::Read;
+        HOT.with(|hot| hot.remember(header, open));
+        Seen::Before
+    })
+}
+
+/// Notes an object whose checksum was compared.
+pub(crate) fn note(header: &Header, place: Option<Place>) {
+    let state = if header.is_sealed() { State::Read } else { State::Open };
+    LEDGER.with(|ledger| {
+        let mut ledger = ledger.borrow_mut();
+        let entry = ledger.find_or_insert(header.id());
+        *entry = Entry {
+            id: header.id(),
+            address: header.address(),
+            place: place.or(entry.place),
+            home: None,
+            sum: header.sum(),
+            state,
+            opened: false,
+        };
+    });
+    HOT.with(|hot| hot.remember(header, false));
+}
+
+/// Marks an object, noted before if objects are checked, as changed by the request; keeps its before-image if the
+/// terms ask for it.
+pub(crate) fn open(header: &mut Header, image: &[u8]) {
+    let flags = HOT.with(|hot| hot.flags.get());
+    LEDGER.with(|ledger| {
+        let mut ledger = ledger.borrow_mut();
+        let entry = ledger.find_or_insert(header.id());
+        let first = !std::mem::replace(&mut entry.opened, true);
+        let place = entry.place;
+        entry.address = header.address();
+        if entry.state == State::Read {
+            entry.state = State::Open;
+        }
+        if first && flags & IMAGES != 0 {
+            let image = ledger.keep(image);
+            ledger.undo.push(Undo::Changed { id: header.id(), place, image, sum: header.sum() });
+        }
+    });
+    if flags & CHECK == 0 {
+        header.unseal();
+    }
+    HOT.with(|hot| hot.remember(header, true));
+}
+
+/// Whether the object's before-image will be kept when it is opened now.
+pub(crate) fn keeps_image(id: ObjectId) -> bool {
+    HOT.with(|hot| hot.flags.get() & IMAGES != 0)
+        && LEDGER.with(|ledger| ledger.borrow_mut().find_mut(id).is_none_or(|entry| !entry.opened))
+}
+
+/// Notes that an object entered a store.
+pub(crate) fn inserted(header: &Header, place: Place) {
+    let flags = HOT.with(|hot| hot.flags.get());
+    if flags & (CHECK | IMAGES) == 0 {
+        return;
+    }
+    LEDGER.with(|ledger| {
+        let mut ledger = ledger.borrow_mut();
+        let entry = ledger.find_or_insert(header.id());
+        entry.address = header.address();
+        entry.place = Some(place);
+        entry.state = State::Open;
+        entry.opened = true;
+        if flags & IMAGES != 0 {
+            ledger.undo.push(Undo::Inserted { id: header.id(), place });
+        }
+    });
+    HOT.with(|hot| hot.remember(header, true));
+}
+
+/// Notes that an object leaves its store; `pack` appends its members.
+pub(crate) fn removed(header: &Header, place: Place, pack: impl FnOnce(&mut Vec<u8>)) {
+    let flags = HOT.with(|hot| hot.flags.get());
+    if flags & (CHECK | IMAGES) == 0 {
+        return;
+    }
+    let mut image = take_gather();
+    image.clear();
+    if flags & IMAGES != 0 {
+        locally(|| pack(&mut image));
+    }
+    LEDGER.with(|ledger| {
+        let mut ledger = ledger.borrow_mut();
+        if flags & IMAGES != 0 {
+            let image = ledger.keep(&image);
+            ledger.undo.push(Undo::Removed { id: header.id(), place, image, sum: header.sum() });
+        }
+        let entry = ledger.find_or_insert(header.id());
+        entry.place = Some(place);
+        entry.state = State::Removed;
+        entry.opened = true;
+        entry.sum = Pair::REMOVED;
+    });
+    return_gather(image);
+    HOT.with(|hot| hot.last_address.set(0));
+}
+
+/// Leaves the request at this replica: the object cannot be trusted. Unwinds without the noise of a panic.
+#[cold]
+pub(crate) fn fail(corrupted: Corrupted) -> ! {
+    std::panic::resume_unwind(Box::new(corrupted))
+}
+
+/// The ledger, taken out for a walk over a region, with all checks off: a seal or an undo looks at members itself.
+pub(crate) struct Taken {
+    pub(crate) ledger: Ledger,
+    /// Whether sums are kept at all.
+    pub(crate) checks: bool,
+    flags: u8,
+}
+
+impl Taken {
+    pub(crate) fn new() -> Self {
+        let flags = HOT.with(|hot| hot.flags.replace(hot.flags.get() & ACTIVE));
+        let ledger = LEDGER.with(|ledger| std::mem::replace(&mut *ledger.borrow_mut(), Ledger::new()));
+        Taken { ledger, checks: flags & CHECK != 0, flags }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        LEDGER.with(|ledger| std::mem::swap(&mut *ledger.borrow_mut(), &mut self.ledger));
+        HOT.with(|hot| {
+            hot.flags.set(self.flags);
+            // After a seal nothing is open any more: a further write must be noted again.
+            hot.last_address.set(0);
+        });
+    }
+}
+
+/// Closes the scope of [`genesis`] also when the construction panics.
+struct Closing;
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        abandon();
+    }
+}
+
+fn close() {
+    HOT.with(|hot| {
+        hot.flags.set(0);
+        hot.last_address.set(0);
+    });
+}

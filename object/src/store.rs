@@ -1,0 +1,319 @@
+//! Where critical objects live that come and go: slots behind references by id.
+
+use crate::any::{AnyObject, AnyStore, Class, Population};
+use crate::checksum::Summer;
+use crate::corrupted::{Corrupted, How};
+use crate::critical::{Critical, Members, blank};
+use crate::header::Header;
+use crate::id::ObjectId;
+use crate::member::{Child, ChildMut, Member};
+use crate::pack::{Damaged, Unpacker};
+use crate::place::Place;
+use crate::reference::Ref;
+use crate::request;
+use crate::strays::Strays;
+use crate::summed::Summed;
+use std::fmt;
+
+/// Slots per chunk: growing moves no object and never holds twice the memory.
+const CHUNK: usize = 256;
+
+/// A member that holds critical objects of type `T`.
+///
+/// A reference carries the slot as a hint, so that a lookup is one comparison of ids; there is no index to corrupt and
+/// none to pay for. Slots are this replica's own business: they are not summed, packed or compared. What the owner's
+/// checksum covers is the population (number of objects, sum of their mixed ids), so that a lost or doubled object
+/// shows in a scrub, and which one.
+///
+/// Getting an object enters it: it is checked, if the request has not done so.
+pub struct Store<T> {
+    chunks: Vec<Vec<Option<T>>>,
+    free: Vec<u32>,
+    slots: u32,
+    population: Population,
+    strays: Strays,
+}
+
+impl<T: Critical> Store<T> {
+    /// An empty store.
+    pub const fn new() -> Self {
+        Store {
+            chunks: Vec::new(),
+            free: Vec::new(),
+            slots: 0,
+            population: Population { count: 0, fold: 0 },
+            strays: Strays::new(),
+        }
+    }
+
+    /// Number of objects.
+    pub fn len(&self) -> usize {
+        self.population.count as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.population.count == 0
+    }
+
+    /// Puts an object in and returns the reference to it. The object is named after the request that created it.
+    pub fn insert(&mut self, object: T) -> Ref<T> {
+        let id = header(&object).id();
+        let slot = self.put(None, object);
+        self.population = self.population.with(id);
+        if let Some(object) = self.at(slot) {
+            request::inserted(header(object), self.here(slot));
+        }
+        Ref::with_hint(id, slot)
+    }
+
+    /// The object, checked; `None` if there is none of this name.
+    #[inline]
+    pub fn get(&self, to: Ref<T>) -> Option<&T> {
+        let slot = self.slot_of(to)?;
+        let object = self.at(slot)?;
+        if !request::known(header(object)) {
+            object.protected().enter(Some(self.here(slot)));
+        }
+        Some(object)
+    }
+
+    /// The object, checked, to change it. It counts as changed only once a method with `&mut self` enters it.
+    #[inline]
+    pub fn get_mut(&mut self, to: Ref<T>) -> Option<&mut T> {
+        let slot = self.slot_of(to)?;
+        let place = self.here(slot);
+        let object = self.at_mut(slot)?;
+        if !request::known_placed(header(object)) {
+            object.protected_mut().enter_mut(Some(place));
+        }
+        Some(object)
+    }
+
+    /// The object, where the structure says that it exists: if it does not, the structure or the store is corrupted,
+    /// and the request leaves this replica by unwinding with [`Corrupted`].
+    #[inline]
+    pub fn expect(&self, to: Ref<T>) -> &T {
+        match self.get(to) {
+            Some(object) => object,
+            None => missing::<T>(to.id()),
+        }
+    }
+
+    /// Like [`Store::expect`], to change the object.
+    #[inline]
+    pub fn expect_mut(&mut self, to: Ref<T>) -> &mut T {
+        match self.get_mut(to) {
+            Some(object) => object,
+            None => missing::<T>(to.id()),
+        }
+    }
+
+    /// Whether there is an object of this name. No entry: nothing is checked or noted.
+    pub fn contains(&self, to: Ref<T>) -> bool {
+        self.slot_of(to).is_some()
+    }
+
+    /// Takes the object out, checked; the request's delta says that it is gone.
+    pub fn remove(&mut self, to: Ref<T>) -> Option<T> {
+        let slot = self.slot_of(to)?;
+        let place = self.here(slot);
+        let object = self.at_mut(slot)?;
+        if !request::known_placed(header(object)) {
+            object.protected_mut().enter_mut(Some(place));
+        }
+        let object = self.take(slot)?;
+        let id = header(&object).id();
+        self.population = self.population.without(id);
+        request::removed(header(&object), place, |out| object.protected().pack_body(out));
+        Some(object)
+    }
+
+    /// Like [`Store::remove`], where the structure says that the object exists.
+    pub fn expect_remove(&mut self, to: Ref<T>) -> T {
+        match self.remove(to) {
+            Some(object) => object,
+            None => missing::<T>(to.id()),
+        }
+    }
+
+    /// References to all objects in the order of their ids, the same on every replica. Allocates; for rare work such as
+    /// emptying a store, not for every request.
+    pub fn all(&self) -> Vec<Ref<T>> {
+        let mut all: Vec<Ref<T>> = (0..self.slots)
+            .filter_map(|slot| self.at(slot).map(|object| Ref::with_hint(header(object).id(), slot)))
+            .collect();
+        all.sort_unstable();
+        all
+    }
+
+    #[inline]
+    fn at(&self, slot: u32) -> Option<&T> {
+        self.chunks.get(slot as usize / CHUNK)?.get(slot as usize % CHUNK)?.as_ref()
+    }
+
+    #[inline]
+    fn at_mut(&mut self, slot: u32) -> Option<&mut T> {
+        self.chunks.get_mut(slot as usize / CHUNK)?.get_mut(slot as usize % CHUNK)?.as_mut()
+    }
+
+    #[inline]
+    fn slot_of(&self, to: Ref<T>) -> Option<u32> {
+        if let Some(object) = self.at(to.hint())
+            && header(object).id() == to.id()
+        {
+            return Some(to.hint());
+        }
+        if to.is_none() { None } else { self.search(to.id()) }
+    }
+
+    /// The hint was wrong: asks the strays, then looks at every slot.
+    #[cold]
+    fn search(&self, id: ObjectId) -> Option<u32> {
+        let here = |slot: u32| self.at(slot).is_some_and(|object| header(object).id() == id);
+        let all =
+            || (0..self.slots).filter_map(|slot| self.at(slot).map(|object| (header(object).id(), slot)));
+        self.strays.find(id, here, all)
+    }
+
+    #[inline]
+    fn here(&self, slot: u32) -> Place {
+        Place { store: std::ptr::from_ref(self).addr(), slot }
+    }
+
+    fn put(&mut self, slot: Option<u32>, object: T) -> u32 {
+        let slot = match slot {
+            Some(slot) if slot < self.slots && self.at(slot).is_none() => {
+                self.free.retain(|&free| free != slot);
+                slot
+            }
+            _ => self.free.pop().unwrap_or_else(|| self.grow()),
+        };
+        self.strays.learn(header(&object).id(), slot);
+        self.chunks[slot as usize / CHUNK][slot as usize % CHUNK] = Some(object);
+        slot
+    }
+
+    fn grow(&mut self) -> u32 {
+        let slot = self.slots;
+        if slot as usize % CHUNK == 0 {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        self.chunks[slot as usize / CHUNK].push(None);
+        self.slots += 1;
+        slot
+    }
+
+    fn take(&mut self, slot: u32) -> Option<T> {
+        let object = self.chunks.get_mut(slot as usize / CHUNK)?.get_mut(slot as usize % CHUNK)?.take()?;
+        self.free.push(slot);
+        self.strays.forget(header(&object).id(), slot);
+        Some(object)
+    }
+}
+
+fn header<T: Critical>(object: &T) -> &Header {
+    object.protected().header()
+}
+
+#[cold]
+fn missing<T: Critical>(id: ObjectId) -> ! {
+    request::fail(Corrupted { object: id, class: T::Members::CLASS.name, how: How::Missing })
+}
+
+impl<T: Critical> Default for Store<T> {
+    fn default() -> Self {
+        Store::new()
+    }
+}
+
+impl<T: Critical> fmt::Debug for Store<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} objects of {}", self.len(), T::Members::CLASS.short_name())
+    }
+}
+
+impl<T: Critical> Member for Store<T> {
+    type Packed = Population;
+    fn sum(&self, summer: &mut Summer) {
+        Summed::sum(&self.population.count, summer);
+        Summed::sum(&self.population.fold, summer);
+    }
+    fn pack(&self, out: &mut Vec<u8>) {
+        Summed::pack(&self.population.count, out);
+        Summed::pack(&self.population.fold, out);
+    }
+    fn unpack(from: &mut Unpacker<'_>) -> Result<Population, Damaged> {
+        Ok(Population { count: Summed::unpack(from)?, fold: Summed::unpack(from)? })
+    }
+    fn install(&mut self, packed: Population) {
+        self.population = packed;
+    }
+    fn blank() -> Self {
+        Store::new()
+    }
+    fn children<'a>(&'a self, visit: &mut dyn FnMut(Child<'a>)) {
+        visit(Child::Store(self));
+    }
+    fn children_mut<'a>(&'a mut self, visit: &mut dyn FnMut(ChildMut<'a>)) {
+        visit(ChildMut::Store(self));
+    }
+    fn classes(visit: &mut dyn FnMut(&'static Class) -> bool) {
+        T::Members::classes(visit);
+    }
+    #[cfg(feature = "inject")]
+    fn damage(&mut self, damage: crate::inject::Damage) -> bool {
+        crate::inject::damage_population(&mut self.population, damage)
+    }
+}
+
+impl<T: Critical> AnyStore for Store<T> {
+    fn place(&self) -> usize {
+        self.here(0).store
+    }
+    fn class(&self) -> &'static Class {
+        T::Members::CLASS
+    }
+    fn population(&self) -> Population {
+        self.population
+    }
+    fn slots(&self) -> u32 {
+        self.slots
+    }
+    fn slot(&self, slot: u32) -> Option<&dyn AnyObject> {
+        self.at(slot).map(|object| object.protected() as &dyn AnyObject)
+    }
+    fn slot_mut(&mut self, slot: u32) -> Option<&mut dyn AnyObject> {
+        self.at_mut(slot).map(|object| object.protected_mut() as &mut dyn AnyObject)
+    }
+    fn find(&self, id: ObjectId) -> Option<u32> {
+        self.search(id)
+    }
+    fn create(&mut self, slot: Option<u32>, id: ObjectId, body: &[u8]) -> Result<u32, Damaged> {
+        let mut object: T = blank(id);
+        object.protected_mut().replace_body(body)?;
+        Ok(self.put(slot, object))
+    }
+    fn discard(&mut self, slot: u32) {
+        self.take(slot);
+    }
+    fn nested(&self) -> bool {
+        let mut classes = 0;
+        T::Members::classes(&mut |_| {
+            classes += 1;
+            classes == 1
+        });
+        classes > 1
+    }
+    #[cfg(feature = "inject")]
+    fn duplicate(&mut self, slot: u32) -> bool {
+        let Some(object) = self.slot(slot) else { return false };
+        let (id, sum, mut body) = (object.header().id(), object.header().sum(), Vec::new());
+        object.pack_body(&mut body);
+        let Ok(twin) = self.create(None, id, &body) else { return false };
+        if let Some(twin) = self.slot_mut(twin) {
+            twin.header_mut().seal(sum);
+        }
+        true
+    }
+}

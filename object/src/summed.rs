@@ -1,0 +1,206 @@
+//! Plain values that can be summed, packed and put back: what a member of a critical type can be made of.
+
+use crate::checksum::Summer;
+use crate::id::ObjectId;
+use crate::pack::{Damaged, Unpacker};
+
+/// A value with a checksum: equal on two replicas exactly if it sums and packs to the same bytes.
+///
+/// Implemented for integers, `bool`, `char`, arrays, tuples, `Option`, `Box<[T]>`, `Vec<T>`, `VecDeque<T>`, `String`,
+/// [`ObjectId`], [`crate::Ref`] and [`crate::Pieces`]; `#[derive(Summed)]` covers structs and enums of those. There is
+/// deliberately no implementation for references, pointers, boxed traits, floats (NaN has many bit patterns) or hash
+/// maps (their order differs between replicas).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be summed, so it cannot be a member of a critical type",
+    label = "no checksum for `{Self}`",
+    note = "make `{Self}` itself `#[critical]`, or derive `Summed` for a plain value",
+    note = "refer to another object by `Ref<T>` or `ObjectId`, never by reference or pointer",
+    note = "mark the member `#[uncritical]` only if its corruption can never reach a reply"
+)]
+pub trait Summed: Sized + Send + Sync + 'static {
+    /// Adds the value to the checksum of its object.
+    fn sum(&self, summer: &mut Summer);
+    /// Appends the value.
+    fn pack(&self, out: &mut Vec<u8>);
+    /// Reads a value that [`Summed::pack`] wrote; fails on anything else, and never allocates more than the bytes that
+    /// are there justify.
+    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged>;
+    /// Any cheap value, for an object that is about to be replaced.
+    fn blank() -> Self;
+    /// Whether parts with checksums of their own (the pieces of a large value) fit them.
+    fn sound(&self) -> bool {
+        true
+    }
+    /// Adds many values; a type whose values lie in memory as they are summed does it in one go.
+    #[doc(hidden)]
+    fn sum_all(all: &[Self], summer: &mut Summer) {
+        all.iter().for_each(|one| one.sum(summer));
+    }
+    /// Appends many values.
+    #[doc(hidden)]
+    fn pack_all(all: &[Self], out: &mut Vec<u8>) {
+        all.iter().for_each(|one| one.pack(out));
+    }
+    /// Reads `count` values.
+    #[doc(hidden)]
+    fn unpack_all(from: &mut Unpacker<'_>, count: usize) -> Result<Vec<Self>, Damaged> {
+        // The reservation is bounded by the bytes that are there, whatever a value takes in memory.
+        let mut all = Vec::with_capacity(count.min(from.remaining() / std::mem::size_of::<Self>().max(1)));
+        for _ in 0..count {
+            all.push(Self::unpack(from)?);
+        }
+        Ok(all)
+    }
+    /// Damages the value in memory, leaving every checksum as it is.
+    #[cfg(feature = "inject")]
+    #[doc(hidden)]
+    fn damage(&mut self, damage: crate::inject::Damage) -> bool {
+        crate::inject::damage_packed(self, damage)
+    }
+}
+
+macro_rules! integers {
+    ($($integer:ty)*) => { $(
+        impl Summed for $integer {
+            #[inline]
+            fn sum(&self, summer: &mut Summer) {
+                summer.bytes(&self.to_le_bytes());
+            }
+            fn pack(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+            fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+                Ok(Self::from_le_bytes(from.array()?))
+            }
+            fn blank() -> Self {
+                0
+            }
+        }
+    )* };
+}
+integers!(u16 u32 u64 u128 i8 i16 i32 i64 i128);
+
+impl Summed for u8 {
+    #[inline]
+    fn sum(&self, summer: &mut Summer) {
+        summer.bytes(&[*self]);
+    }
+    fn pack(&self, out: &mut Vec<u8>) {
+        out.push(*self);
+    }
+    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+        Ok(from.array::<1>()?[0])
+    }
+    fn blank() -> Self {
+        0
+    }
+    #[inline]
+    fn sum_all(all: &[Self], summer: &mut Summer) {
+        summer.bytes(all);
+    }
+    fn pack_all(all: &[Self], out: &mut Vec<u8>) {
+        out.extend_from_slice(all);
+    }
+    fn unpack_all(from: &mut Unpacker<'_>, count: usize) -> Result<Vec<Self>, Damaged> {
+        Ok(from.take(count)?.to_vec())
+    }
+}
+
+/// `usize` and `isize` travel as 64 bits, so that machines of different word size agree.
+macro_rules! sizes {
+    ($($size:ty as $wide:ty),*) => { $(
+        impl Summed for $size {
+            #[inline]
+            fn sum(&self, summer: &mut Summer) {
+                summer.bytes(&(*self as $wide).to_le_bytes());
+            }
+            fn pack(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&(*self as $wide).to_le_bytes());
+            }
+            fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+                <$size>::try_from(<$wide>::from_le_bytes(from.array()?))
+                    .map_err(|_| Damaged::new("a size that this machine cannot hold"))
+            }
+            fn blank() -> Self {
+                0
+            }
+        }
+    )* };
+}
+sizes!(usize as u64, isize as i64);
+
+impl Summed for bool {
+    #[inline]
+    fn sum(&self, summer: &mut Summer) {
+        summer.bytes(&[u8::from(*self)]);
+    }
+    fn pack(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+        match from.array::<1>()?[0] {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Damaged::new("a bool that is neither")),
+        }
+    }
+    fn blank() -> Self {
+        false
+    }
+}
+
+impl Summed for char {
+    #[inline]
+    fn sum(&self, summer: &mut Summer) {
+        u32::from(*self).sum(summer);
+    }
+    fn pack(&self, out: &mut Vec<u8>) {
+        u32::from(*self).pack(out);
+    }
+    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+        char::from_u32(u32::unpack(from)?).ok_or(Damaged::new("a char that is none"))
+    }
+    fn blank() -> Self {
+        '\0'
+    }
+}
+
+impl Summed for ObjectId {
+    #[inline]
+    fn sum(&self, summer: &mut Summer) {
+        self.to_bits().sum(summer);
+    }
+    fn pack(&self, out: &mut Vec<u8>) {
+        self.to_bits().pack(out);
+    }
+    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+        Ok(ObjectId::from_bits(u64::unpack(from)?))
+    }
+    fn blank() -> Self {
+        ObjectId::NONE
+    }
+}
+
+macro_rules! tuples {
+    ($(($($part:ident $index:tt)*))*) => { $(
+        impl<$($part: Summed),*> Summed for ($($part,)*) {
+            #[inline]
+            fn sum(&self, _summer: &mut Summer) {
+                $(self.$index.sum(_summer);)*
+            }
+            fn pack(&self, _out: &mut Vec<u8>) {
+                $(self.$index.pack(_out);)*
+            }
+            fn unpack(_from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+                Ok(($($part::unpack(_from)?,)*))
+            }
+            fn blank() -> Self {
+                ($($part::blank(),)*)
+            }
+            fn sound(&self) -> bool {
+                true $(&& self.$index.sound())*
+            }
+        }
+    )* };
+}
+tuples!(() (A 0) (A 0 B 1) (A 0 B 1 C 2) (A 0 B 1 C 2 D 3) (A 0 B 1 C 2 D 3 E 4) (A 0 B 1 C 2 D 3 E 4 F 5));

@@ -1,0 +1,346 @@
+//! Walks over a region: seal, note, undo, blame, check, list, digest and scrub, written once for all types.
+
+use crate::any::{AnyObject, AnyStore, Population, unmix};
+use crate::delta::Pair;
+use crate::id::{Home, ObjectId};
+use crate::ledger::{Entry, Ledger, State, Undo};
+use crate::member::{Child, ChildMut};
+use crate::region::{Finding, Health, Listed};
+use crate::request::{self, Taken};
+
+/// Version of what [`digest`] digests.
+const DIGEST_SEED: u64 = 0x6372_6F73_7363_6B01;
+
+pub(crate) fn seal(root: &mut dyn AnyObject, home: Home) {
+    let mut taken = Taken::new();
+    if taken.checks {
+        seal_object(root, home, &mut taken.ledger);
+    }
+}
+
+fn seal_object(object: &mut dyn AnyObject, home: Home, ledger: &mut Ledger) {
+    let id = object.header().id();
+    let entry = ledger.position(id);
+    let open = match entry {
+        Some(entry) => ledger.entries[entry].state == State::Open,
+        None => !object.header().is_sealed(),
+    };
+    if open {
+        reseal(object, &mut ledger.gather);
+    }
+    if open || entry.is_some() {
+        let sum = object.header().sum();
+        let entry = ledger.find_or_insert(id);
+        entry.state = State::Read;
+        entry.home = Some(home);
+        entry.sum = sum;
+    }
+    object.children_mut(&mut |_, child| match child {
+        ChildMut::Object(child) => seal_object(child, home, ledger),
+        ChildMut::Store(store) => seal_store(store, home, ledger),
+    });
+}
+
+/// Seals what the request touched in a store; the rest of it is not looked at.
+fn seal_store(store: &mut dyn AnyStore, home: Home, ledger: &mut Ledger) {
+    let here = store.place();
+    for number in 0..ledger.entries.len() {
+        let entry = &mut ledger.entries[number];
+        let Some(place) = entry.place.filter(|place| place.store == here) else { continue };
+        if entry.state == State::Removed {
+            entry.home = Some(home);
+            continue;
+        }
+        let id = entry.id;
+        if let Some(object) = store.slot_mut(place.slot)
+            && object.header().id() == id
+        {
+            seal_object(object, home, ledger);
+        }
+    }
+}
+
+/// Sums the members anew.
+pub(crate) fn reseal(object: &mut dyn AnyObject, gather: &mut Vec<u8>) {
+    let (sum, buffer) = object.recompute(std::mem::take(gather));
+    *gather = buffer;
+    object.header_mut().seal(sum);
+    object.sealed();
+}
+
+pub(crate) fn note(root: &dyn AnyObject, home: Home) {
+    let mut taken = Taken::new();
+    if !taken.checks {
+        return;
+    }
+    let mut claims: Vec<(usize, u64)> = Vec::new();
+    touched(root, &taken.ledger, &mut |object, number| {
+        let open = taken.ledger.entries[number].state == State::Open;
+        let sum = if open { object.recompute(Vec::new()).0 } else { object.header().sum() };
+        claims.push((number, sum));
+    });
+    for (number, sum) in claims {
+        taken.ledger.entries[number].home = Some(home);
+        taken.ledger.entries[number].sum = sum;
+    }
+}
+
+/// Shows the objects of this region that the request has entered.
+fn touched(object: &dyn AnyObject, ledger: &Ledger, visit: &mut dyn FnMut(&dyn AnyObject, usize)) {
+    if let Some(number) = ledger.position(object.header().id()) {
+        visit(object, number);
+    }
+    object.children(&mut |_, child| match child {
+        Child::Object(child) => touched(child, ledger, visit),
+        Child::Store(store) => {
+            for entry in &ledger.entries {
+                if let Some(place) = entry.place
+                    && place.store == store.place()
+                    && let Some(object) = store.slot(place.slot)
+                    && object.header().id() == entry.id
+                {
+                    touched(object, ledger, visit);
+                }
+            }
+        }
+    });
+}
+
+pub(crate) fn blame(root: &dyn AnyObject) -> Vec<ObjectId> {
+    let taken = Taken::new();
+    let mut damaged = Vec::new();
+    touched(root, &taken.ledger, &mut |object, number| {
+        let fits = taken.ledger.entries[number].state != State::Read || sums_up(object);
+        if !fits || !object.sound() {
+            damaged.push(object.header().id());
+        }
+    });
+    damaged.sort_unstable();
+    damaged
+}
+
+pub(crate) fn undo(root: &mut dyn AnyObject) {
+    let mut taken = Taken::new();
+    let Ledger { entries, images, undo, .. } = &mut taken.ledger;
+    // A step belongs to one region; steps of others stay for theirs.
+    let steps = std::mem::take(undo);
+    let mut others: Vec<Undo> = Vec::new();
+    for step in steps.into_iter().rev() {
+        if !request::locally(|| undo_step(root, &step, entries, images)) {
+            others.push(step);
+        }
+    }
+    others.reverse();
+    *undo = others;
+}
+
+/// Takes back one step; false if its object is of another region.
+fn undo_step(root: &mut dyn AnyObject, step: &Undo, entries: &[Entry], images: &[u8]) -> bool {
+    match step {
+        Undo::Inserted { id, place } => with_store(root, place.store, entries, &mut |store| {
+            if store.slot(place.slot).is_some_and(|object| object.header().id() == *id) {
+                store.discard(place.slot);
+            }
+        }),
+        Undo::Removed { id, place, image, sum } => with_store(root, place.store, entries, &mut |store| {
+            let body = images.get(image.clone()).unwrap_or_default();
+            if let Ok(slot) = store.create(Some(place.slot), *id, body)
+                && let Some(object) = store.slot_mut(slot)
+            {
+                object.header_mut().seal(*sum);
+                object.sealed();
+            }
+        }),
+        Undo::Changed { id, place, image, sum } => {
+            let mut put_back = |object: &mut dyn AnyObject| {
+                if object.replace_body(images.get(image.clone()).unwrap_or_default()).is_ok() {
+                    object.header_mut().seal(*sum);
+                    object.sealed();
+                }
+            };
+            match place {
+                Some(place) => with_store(root, place.store, entries, &mut |store| {
+                    let slot = match store.slot(place.slot) {
+                        Some(object) if object.header().id() == *id => Some(place.slot),
+                        _ => store.find(*id),
+                    };
+                    if let Some(object) = slot.and_then(|slot| store.slot_mut(slot)) {
+                        put_back(object);
+                    }
+                }),
+                None => with_embedded(root, *id, entries, &mut put_back),
+            }
+        }
+    }
+}
+
+/// Finds a store of the region; stores inside of a store's objects only where the request was.
+fn with_store(
+    object: &mut dyn AnyObject,
+    wanted: usize,
+    entries: &[Entry],
+    work: &mut dyn FnMut(&mut dyn AnyStore),
+) -> bool {
+    let mut found = false;
+    object.children_mut(&mut |_, child| match child {
+        _ if found => {}
+        ChildMut::Object(child) => found = with_store(child, wanted, entries, work),
+        ChildMut::Store(store) if store.place() == wanted => {
+            work(store);
+            found = true;
+        }
+        ChildMut::Store(store) => {
+            found = entered(store, entries, &mut |object| with_store(object, wanted, entries, work));
+        }
+    });
+    found
+}
+
+/// Finds an object of the region that is in no store, or part of an object that is.
+fn with_embedded(
+    object: &mut dyn AnyObject,
+    id: ObjectId,
+    entries: &[Entry],
+    work: &mut dyn FnMut(&mut dyn AnyObject),
+) -> bool {
+    if object.header().id() == id {
+        work(object);
+        return true;
+    }
+    let mut found = false;
+    object.children_mut(&mut |_, child| match child {
+        _ if found => {}
+        ChildMut::Object(child) => found = with_embedded(child, id, entries, work),
+        ChildMut::Store(store) => {
+            found = entered(store, entries, &mut |object| with_embedded(object, id, entries, work));
+        }
+    });
+    found
+}
+
+fn entered(
+    store: &mut dyn AnyStore,
+    entries: &[Entry],
+    visit: &mut dyn FnMut(&mut dyn AnyObject) -> bool,
+) -> bool {
+    if !store.nested() {
+        return false;
+    }
+    let here = store.place();
+    entries.iter().filter_map(|entry| entry.place).filter(|place| place.store == here).any(
+        |place| match store.slot_mut(place.slot) {
+            Some(object) => visit(object),
+            None => false,
+        },
+    )
+}
+
+pub(crate) fn check(root: &dyn AnyObject, id: ObjectId) -> Health {
+    let _taken = Taken::new();
+    match crate::package::find(root, id) {
+        None => Health::Absent,
+        Some(found) if !found.object.sound() => Health::Damaged,
+        Some(found) if !found.object.header().is_sealed() => Health::Unsealed,
+        Some(found) if sums_up(found.object) => Health::Sound,
+        Some(_) => Health::Damaged,
+    }
+}
+
+pub(crate) fn sums_up(object: &dyn AnyObject) -> bool {
+    object.recompute(Vec::new()).0 == object.header().sum()
+}
+
+/// Shows every object of the region, and every store with its owner.
+pub(crate) fn every<'a>(
+    object: &'a dyn AnyObject,
+    visit: &mut dyn FnMut(&'a dyn AnyObject),
+    visit_store: &mut dyn FnMut(&'a dyn AnyObject, &'a dyn AnyStore),
+) {
+    visit(object);
+    object.children(&mut |_, child| match child {
+        Child::Object(child) => every(child, visit, visit_store),
+        Child::Store(store) => {
+            visit_store(object, store);
+            for slot in 0..store.slots() {
+                if let Some(object) = store.slot(slot) {
+                    every(object, visit, visit_store);
+                }
+            }
+        }
+    });
+}
+
+pub(crate) fn list(root: &dyn AnyObject) -> Vec<Listed> {
+    let _taken = Taken::new();
+    let mut gather = Vec::new();
+    let mut all = Vec::new();
+    every(
+        root,
+        &mut |object| {
+            let (recomputed, buffer) = object.recompute(std::mem::take(&mut gather));
+            gather = buffer;
+            let header = object.header();
+            all.push(Listed { id: header.id(), class: object.class().name, sum: header.sum(), recomputed });
+        },
+        &mut |_, _| {},
+    );
+    all.sort_by_key(|listed| (listed.id, listed.recomputed));
+    all
+}
+
+pub(crate) fn digest(root: &dyn AnyObject) -> u128 {
+    let mut hasher = xxhash_rust::xxh3::Xxh3::with_seed(DIGEST_SEED);
+    // The class is part of the checksum.
+    for listed in list(root) {
+        hasher.update(&listed.id.to_bits().to_le_bytes());
+        hasher.update(&listed.recomputed.to_le_bytes());
+    }
+    hasher.digest128()
+}
+
+pub(crate) fn scrub(root: &dyn AnyObject, limit: usize) -> Vec<Finding> {
+    let _taken = Taken::new();
+    let findings = std::cell::RefCell::new(Vec::new());
+    let report = |finding| {
+        let mut findings = findings.borrow_mut();
+        if findings.len() < limit {
+            findings.push(finding);
+        }
+    };
+    every(
+        root,
+        &mut |object| {
+            if !object.sound() || (object.header().is_sealed() && !sums_up(object)) {
+                report(Finding::Damaged(object.header().id()));
+            }
+        },
+        &mut |owner, store| {
+            let actual = actual_population(store);
+            if let Some(finding) = compare(owner.header().id(), store.population(), actual) {
+                report(finding);
+            }
+        },
+    );
+    findings.into_inner()
+}
+
+/// What is in the store, whatever its owner says.
+pub(crate) fn actual_population(store: &dyn AnyStore) -> Population {
+    (0..store.slots())
+        .filter_map(|slot| store.slot(slot))
+        .fold(Population::default(), |sum, object| sum.with(object.header().id()))
+}
+
+fn compare(owner: ObjectId, should: Population, is: Population) -> Option<Finding> {
+    if should == is {
+        None
+    } else if should.count == is.count.wrapping_add(1) {
+        Some(Finding::Lost(unmix(should.fold.wrapping_sub(is.fold))))
+    } else if is.count == should.count.wrapping_add(1) {
+        Some(Finding::Extra(unmix(is.fold.wrapping_sub(should.fold))))
+    } else {
+        Some(Finding::Population(owner))
+    }
+}
+
+const _: () = assert!(Pair::REMOVED == 0, "no sealed object has this sum: see Summer::finish");

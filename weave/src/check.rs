@@ -1,0 +1,103 @@
+//! Refuses what could not be protected, and says what to do instead.
+
+use crate::parse::Member;
+use syn::{Error, Result, spanned::Spanned};
+
+/// Most members that a critical type can have: evidence and injection number them with a byte.
+const MEMBERS_MAX: usize = 255;
+
+/// Checks the shape of a critical struct and hands out its named members.
+pub fn structure(item: &syn::ItemStruct) -> Result<syn::FieldsNamed> {
+    if !item.generics.params.is_empty() {
+        return Err(Error::new_spanned(
+            &item.generics,
+            "a critical type has no type or lifetime parameters: objects refer to each other by `object::Ref`, \
+             never by reference, and a class has one fixed set of members",
+        ));
+    }
+    for attribute in &item.attrs {
+        if attribute.path().is_ident("derive") && !derives_only_debug(attribute)? {
+            return Err(Error::new_spanned(
+                attribute,
+                "only `Debug` can be derived for a critical type: a copy made past its methods would skip the check \
+                 and share its object id; write the other traits by hand, in a `#[critical] impl`",
+            ));
+        }
+    }
+    match &item.fields {
+        syn::Fields::Named(fields) => Ok(fields.clone()),
+        other => Err(Error::new_spanned(
+            if other.is_empty() { quote::quote!(#item) } else { quote::quote!(#other) },
+            "a critical type has named members, so that evidence can say which of them was wrong",
+        )),
+    }
+}
+
+/// Members are private: whoever could name one from outside would skip the check.
+pub fn members(members: &[Member]) -> Result<()> {
+    let mut errors: Option<Error> = None;
+    for member in members {
+        if !matches!(member.field.vis, syn::Visibility::Inherited) {
+            let message = format!(
+                "member `{}` of a critical type must be private: code that reaches it directly would skip the check. \
+                 Remove the `pub` and add a method in a `#[critical] impl`",
+                member.name
+            );
+            join(&mut errors, Error::new(member.field.vis.span(), message));
+        }
+        if member.name.to_string().starts_with("__") {
+            join(
+                &mut errors,
+                Error::new(member.name.span(), "names that begin with `__` belong to the macro"),
+            );
+        }
+    }
+    if members.len() > MEMBERS_MAX {
+        join(
+            &mut errors,
+            Error::new(members[MEMBERS_MAX].name.span(), "a critical type has at most 255 members"),
+        );
+    }
+    errors.map_or(Ok(()), Err)
+}
+
+/// What a method must not be to have a check woven into it.
+pub fn method(signature: &syn::Signature) -> Result<()> {
+    if let Some(token) = &signature.asyncness {
+        return Err(Error::new_spanned(
+            token,
+            "a method of a critical type cannot be async: a request is checked, runs and is sealed on one thread",
+        ));
+    }
+    if let Some(token) = &signature.constness {
+        return Err(Error::new_spanned(
+            token,
+            "a method that enters a critical object checks it, and so cannot be const",
+        ));
+    }
+    if let Some(syn::FnArg::Receiver(receiver)) = signature.inputs.first()
+        && receiver.colon_token.is_some()
+    {
+        return Err(Error::new_spanned(
+            receiver,
+            "a method of a critical type takes `self`, `&self` or `&mut self`",
+        ));
+    }
+    Ok(())
+}
+
+fn derives_only_debug(attribute: &syn::Attribute) -> Result<bool> {
+    let mut only = true;
+    attribute.parse_nested_meta(|meta| {
+        only &= meta.path.segments.last().is_some_and(|last| last.ident == "Debug");
+        Ok(())
+    })?;
+    Ok(only)
+}
+
+fn join(errors: &mut Option<Error>, error: Error) {
+    match errors {
+        Some(errors) => errors.combine(error),
+        None => *errors = Some(error),
+    }
+}

@@ -1,0 +1,207 @@
+//! Expands `#[critical]` on an impl: the entry checks are woven around the methods.
+//!
+//! A method becomes two. The outer one has the author's signature; it asks `object::Protected` for the members, which
+//! is the check, and calls the inner one, whose body is the author's and whose `self` is the hidden struct of members.
+//! There the members are plain places (the borrow checker sees them apart), and a call of another method of the same
+//! object costs no second check.
+
+use crate::parse::Arguments;
+use crate::{check, home, parse};
+use proc_macro2::TokenStream;
+use quote::{ToTokens, format_ident, quote};
+use syn::visit_mut::{self, VisitMut};
+
+/// The woven impl and the impl of the inner methods.
+pub fn expand(arguments: &Arguments, mut item: syn::ItemImpl) -> syn::Result<TokenStream> {
+    let object = home::object_path(arguments.object.as_ref());
+    let outer = outer_path(&item)?;
+    let mut hidden = outer.clone();
+    if let Some(last) = hidden.segments.last_mut() {
+        last.ident = parse::members_name(&last.ident);
+    }
+    let of_trait = item.trait_.as_ref().map(|(_, path, _)| path.clone());
+    let mut weaver = Weaver { object, outer, hidden, of_trait, inner: false };
+
+    let mut inner_methods = Vec::new();
+    for part in &mut item.items {
+        match part {
+            syn::ImplItem::Fn(method) if method.sig.receiver().is_some() => {
+                check::method(&method.sig)?;
+                inner_methods.push(split(&mut weaver, method));
+            }
+            syn::ImplItem::Fn(function) => {
+                weaver.inner = false;
+                weaver.visit_block_mut(&mut function.block);
+            }
+            _ => {}
+        }
+    }
+    let hidden = &weaver.hidden;
+    Ok(quote! {
+        #item
+
+        #[allow(dead_code, missing_docs, clippy::all)]
+        impl #hidden {
+            #(#inner_methods)*
+        }
+    })
+}
+
+/// Turns the author's method into the outer one and returns the inner one.
+fn split(weaver: &mut Weaver, method: &mut syn::ImplItemFn) -> syn::ImplItemFn {
+    let mut inner = method.clone();
+    inner.vis = syn::Visibility::Inherited;
+    inner.attrs.retain(|attribute| {
+        ["cfg", "inline", "allow", "expect"].iter().any(|kept| attribute.path().is_ident(kept))
+    });
+    inner.attrs.push(syn::parse_quote!(#[inline]));
+    if inner.attrs.iter().filter(|attribute| attribute.path().is_ident("inline")).count() > 1 {
+        inner.attrs.pop();
+    }
+    if let Some(of_trait) = &weaver.of_trait {
+        let name = of_trait.segments.last().map(|last| last.ident.to_string()).unwrap_or_default();
+        inner.sig.ident = format_ident!("__{}_{}", name, method.sig.ident);
+    }
+    weaver.inner = true;
+    weaver.visit_signature_mut(&mut inner.sig);
+    weaver.visit_block_mut(&mut inner.block);
+
+    let mut arguments = Vec::new();
+    for (index, input) in method.sig.inputs.iter_mut().enumerate() {
+        match input {
+            syn::FnArg::Typed(typed) => {
+                let name = format_ident!("__a{index}");
+                *typed.pat = syn::parse_quote!(#name);
+                arguments.push(name);
+            }
+            // `mut self` matters to the inner method only.
+            syn::FnArg::Receiver(receiver) if receiver.reference.is_none() => receiver.mutability = None,
+            syn::FnArg::Receiver(_) => {}
+        }
+    }
+    let (name, hidden) = (&inner.sig.ident, &weaver.hidden);
+    let entry = match method.sig.receiver() {
+        Some(receiver) if receiver.reference.is_none() => quote!(self.__critical.take()),
+        Some(receiver) if receiver.mutability.is_some() => quote!(self.__critical.write()),
+        _ => quote!(self.__critical.read()),
+    };
+    method.block = if method.sig.unsafety.is_some() {
+        syn::parse_quote!({ #[allow(clippy::undocumented_unsafe_blocks)] unsafe { #hidden::#name(#entry #(, #arguments)*) } })
+    } else {
+        syn::parse_quote!({ #hidden::#name(#entry #(, #arguments)*) })
+    };
+    method.attrs.push(syn::parse_quote!(#[allow(dead_code)]));
+    if weaver.of_trait.is_none() {
+        method.attrs.push(syn::parse_quote!(#[inline]));
+        if method.attrs.iter().filter(|attribute| attribute.path().is_ident("inline")).count() > 1 {
+            method.attrs.pop();
+        }
+    }
+    inner
+}
+
+fn outer_path(item: &syn::ItemImpl) -> syn::Result<syn::Path> {
+    match &*item.self_ty {
+        syn::Type::Path(path) if path.qself.is_none() && item.generics.params.is_empty() => {
+            Ok(path.path.clone())
+        }
+        other => Err(syn::Error::new_spanned(
+            other,
+            "#[critical] weaves an impl of a critical struct, without parameters",
+        )),
+    }
+}
+
+/// Rewrites the author's bodies: literals of the type get their header, and inside an inner method `Self` is the
+/// author's type again.
+struct Weaver {
+    object: TokenStream,
+    outer: syn::Path,
+    hidden: syn::Path,
+    of_trait: Option<syn::Path>,
+    inner: bool,
+}
+
+impl Weaver {
+    fn names_the_type(&self, path: &syn::Path) -> bool {
+        path.is_ident("Self")
+            || path.to_token_stream().to_string() == self.outer.to_token_stream().to_string()
+            || (path.segments.len() == 1
+                && path.segments.last().map(|last| &last.ident)
+                    == self.outer.segments.last().map(|last| &last.ident))
+    }
+}
+
+impl VisitMut for Weaver {
+    fn visit_expr_mut(&mut self, expression: &mut syn::Expr) {
+        if let syn::Expr::Struct(literal) = expression
+            && literal.qself.is_none()
+            && self.names_the_type(&literal.path)
+        {
+            for field in &mut literal.fields {
+                self.visit_expr_mut(&mut field.expr);
+            }
+            let (object, outer, hidden, fields) = (&self.object, &self.outer, &self.hidden, &literal.fields);
+            let comma = if fields.empty_or_trailing() { None } else { Some(quote!(,)) };
+            let rest = literal.rest.as_ref().map(|rest| quote!(..#rest));
+            *expression = syn::parse_quote! {
+                <#outer as #object::Critical>::from_protected(#object::hidden::Protected::new(#hidden {
+                    __header: #object::hidden::Header::new(),
+                    #fields #comma #rest
+                }))
+            };
+            return;
+        }
+        visit_mut::visit_expr_mut(self, expression);
+    }
+
+    fn visit_pat_struct_mut(&mut self, pattern: &mut syn::PatStruct) {
+        if self.inner && pattern.qself.is_none() && self.names_the_type(&pattern.path) {
+            pattern.path = self.hidden.clone();
+            if pattern.rest.is_none() {
+                if !pattern.fields.empty_or_trailing() {
+                    pattern.fields.push_punct(Default::default());
+                }
+                pattern.rest = Some(syn::PatRest { attrs: Vec::new(), dot2_token: Default::default() });
+            }
+        }
+        for field in &mut pattern.fields {
+            self.visit_field_pat_mut(field);
+        }
+    }
+
+    fn visit_path_mut(&mut self, path: &mut syn::Path) {
+        visit_mut::visit_path_mut(self, path);
+        if !self.inner
+            || path.leading_colon.is_some()
+            || !path.segments.first().is_some_and(|s| s.ident == "Self")
+        {
+            return;
+        }
+        let rest: Vec<syn::PathSegment> = path.segments.iter().skip(1).cloned().collect();
+        path.segments = self.outer.segments.clone();
+        path.leading_colon = self.outer.leading_colon;
+        path.segments.extend(rest);
+    }
+
+    fn visit_type_mut(&mut self, ty: &mut syn::Type) {
+        // `Self::Output` in a trait's impl means the trait's type, which the author's type alone does not name.
+        if self.inner
+            && let (Some(of_trait), syn::Type::Path(path)) = (&self.of_trait, &*ty)
+            && path.qself.is_none()
+            && path.path.segments.len() == 2
+            && path.path.segments.first().is_some_and(|first| first.ident == "Self")
+        {
+            let (outer, last) = (&self.outer, path.path.segments.last());
+            *ty = syn::parse_quote!(<#outer as #of_trait>::#last);
+            return;
+        }
+        visit_mut::visit_type_mut(self, ty);
+    }
+
+    // The type behind `&self` stays what it says: here it means the inner `self`.
+    fn visit_receiver_mut(&mut self, _receiver: &mut syn::Receiver) {}
+
+    // An item inside a body has a `Self` of its own.
+    fn visit_item_mut(&mut self, _item: &mut syn::Item) {}
+}

@@ -1,0 +1,72 @@
+//! Reads what the author wrote: the arguments of `#[critical]`, and the members of a struct.
+
+use quote::format_ident;
+use syn::parse::{Parse, ParseStream};
+
+/// What stands in the brackets of `#[critical(..)]`.
+#[derive(Default)]
+pub struct Arguments {
+    /// Path of the room `object`, if the author named it.
+    pub object: Option<syn::Path>,
+    /// Keep a local copy that repairs a flipped passive object on the spot.
+    pub copy: bool,
+}
+
+impl Parse for Arguments {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let mut arguments = Arguments::default();
+        while !input.is_empty() {
+            if input.peek(syn::Token![crate]) {
+                input.parse::<syn::Token![crate]>()?;
+                input.parse::<syn::Token![=]>()?;
+                let path: syn::LitStr = input.parse()?;
+                arguments.object = Some(path.parse_with(syn::Path::parse_mod_style)?);
+            } else {
+                let name: syn::Ident = input.parse()?;
+                if name != "copy" {
+                    return Err(syn::Error::new(
+                        name.span(),
+                        "#[critical] knows `copy` and `crate = \"path\"`; a member is left out by marking it #[uncritical]",
+                    ));
+                }
+                arguments.copy = true;
+            }
+            if !input.is_empty() {
+                input.parse::<syn::Token![,]>()?;
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+/// One member of a critical struct.
+pub struct Member {
+    /// The member without the marks that only this macro understands.
+    pub field: syn::Field,
+    /// Its name.
+    pub name: syn::Ident,
+    /// Whether it is summed, packed and repaired.
+    pub tracked: bool,
+}
+
+/// The named members of a struct, in the order of their declaration.
+pub fn members(fields: syn::FieldsNamed) -> syn::Result<Vec<Member>> {
+    let mut members = Vec::new();
+    for mut field in fields.named {
+        let marks = field.attrs.iter().filter(|mark| mark.path().is_ident("uncritical")).count();
+        if let Some(mark) = field.attrs.iter().find(|mark| mark.path().is_ident("uncritical")) {
+            mark.meta.require_path_only()?;
+        }
+        field.attrs.retain(|mark| !mark.path().is_ident("uncritical"));
+        let Some(name) = field.ident.clone() else {
+            return Err(syn::Error::new_spanned(&field, "members of a critical type need names"));
+        };
+        members.push(Member { field, name, tracked: marks == 0 });
+    }
+    Ok(members)
+}
+
+/// Name of the hidden struct that holds the members of `name`.
+pub fn members_name(name: &syn::Ident) -> syn::Ident {
+    format_ident!("__{}Members", name, span = name.span())
+}

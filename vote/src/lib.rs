@@ -3,17 +3,21 @@
 //! A pure state machine, one per replica: an [`Event`] and the time go into a [`Voter`], [`Command`]s come out. It owns no
 //! socket, clock, thread or random source. Where to find what a newcomer looks for is listed in ARCHITECTURE.md.
 
+mod classify;
 mod command;
 mod config;
 pub mod digest;
 mod event;
 mod evidence;
+mod gate;
 pub mod limits;
 mod message;
+mod record;
 mod repair;
 mod voter;
 mod wire;
 
+pub use classify::{Status, Verdict, Vote, Votes, classify};
 pub use command::{BeyondRepair, Command, Dropped, Held, To};
 pub use config::{Config, Protections, Replica};
 pub use event::{Content, Event, Failure, Packed, Pairs, Place, Reexecution, RequestResult};

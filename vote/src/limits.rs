@@ -13,6 +13,8 @@ pub const WINDOW_BYTES: usize = 256 << 20;
 pub const KEEP_FINISHED_BATCHES: u64 = 32;
 /// Bytes such finished batches may hold.
 pub const KEEP_FINISHED_BYTES: usize = 8 << 20;
+/// Batches with a mismatch that are kept beside the window, so that they do not hold up the ones behind them.
+pub const MAX_PARKED_BATCHES: usize = 1024;
 /// How long a batch with a mismatch stays answerable after it has been decided, in microseconds.
 pub const LINGER_US: u64 = 10_000_000;
 /// Batch digests remembered after their batches are gone (16 bytes each), for a replica that was paused.

@@ -111,6 +111,11 @@ pub enum Ask {
         /// First byte wanted.
         offset: u32,
     },
+    /// Whether the peer stands by its result or blames itself.
+    Stance {
+        /// The request.
+        place: Place,
+    },
     /// A piece of a packed object, with its bytes.
     Repair {
         /// Place of the RECOVER.
@@ -313,6 +318,9 @@ fn encode_ask(w: &mut Writer<'_>, ask: &Ask) {
         Ask::Reply { place, offset } => {
             w.u8(3).place(place).u32(offset);
         }
+        Ask::Stance { place } => {
+            w.u8(5).place(place);
+        }
         Ask::Repair { turn, home, id, piece } => {
             w.u8(4).place(turn).u32(home).u64(id.to_bits()).u32(piece);
         }
@@ -332,6 +340,7 @@ fn decode_ask(r: &mut Reader<'_>) -> Result<Ask, Malformed> {
         1 => Ask::Digests { batch: r.u64()? },
         2 => Ask::Pairs { place: r.place()?, first: r.u32()? },
         3 => Ask::Reply { place: r.place()?, offset: r.u32()? },
+        5 => Ask::Stance { place: r.place()? },
         4 => {
             let (turn, home, id) = (r.place()?, r.u32()?, ObjectId::from_bits(r.u64()?));
             Ask::Repair { turn, home, id, piece: r.u32()? }

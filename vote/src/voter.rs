@@ -1,9 +1,27 @@
 //! The voter of one replica: every event goes in here, every command comes out.
 
-use crate::command::Command;
-use crate::config::Config;
-use crate::event::Event;
-use crate::evidence::Counters;
+mod ask;
+mod check;
+mod dispute;
+mod drill;
+mod examine;
+mod reply;
+mod tick;
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+
+use crate::classify::{Status, classify};
+use crate::command::{Command, To};
+use crate::config::{Config, Replica, Set};
+use crate::event::{Event, Failure, Place};
+use crate::evidence::{Class, Classifier, Counters, Evidence, FaultStage, Finding, WrongObject};
+use crate::limits::MAX_REPLICAS;
+use crate::message::Message;
+use crate::record::Window;
+use crate::repair::Repairs;
+use reply::Fetch;
 
 /// Compares this replica's results with its peers', lets replies go, and drives repair. Owns no socket, clock or thread.
 ///
@@ -12,27 +30,237 @@ use crate::evidence::Counters;
 #[derive(Debug)]
 pub struct Voter {
     config: Config,
+    /// Replicas that are up, this one included.
+    live: Set,
+    window: Window,
+    repairs: Repairs,
+    fetches: BTreeMap<Place, Fetch>,
+    classifier: Classifier,
     counters: Counters,
+    /// Digests of consecutive batches that wait for the end of the round.
+    unsent: SmallVec<[u128; 2]>,
+    unsent_first: u64,
+    /// By peer, a batch whose digest came too late and differed; asked for again before anyone is accused.
+    late: [Option<u64>; MAX_REPLICAS],
+    scratch: Vec<u8>,
+}
+
+/// The time of an event and where its consequences go.
+pub(crate) struct Round<'a> {
+    pub now_us: u64,
+    pub commands: &'a mut Vec<Command>,
+}
+
+impl Round<'_> {
+    pub(crate) fn send(&mut self, to: To, message: Message) {
+        self.commands.push(Command::Send { to, message });
+    }
+
+    pub(crate) fn send_one(&mut self, to: Replica, message: Message) {
+        self.send(To::One(to), message);
+    }
 }
 
 impl Voter {
-    /// A voter that has seen nothing.
+    /// A voter that has seen nothing. Every peer counts as up until [`Event::PeerDown`] says otherwise.
     pub fn new(config: Config) -> Self {
-        Voter { config, counters: Counters::default() }
+        Voter {
+            live: Set::first(config.replicas()),
+            window: Window::new(config.first_batch()),
+            repairs: Repairs::new(&config),
+            fetches: BTreeMap::new(),
+            classifier: Classifier::default(),
+            counters: Counters::default(),
+            unsent: SmallVec::new(),
+            unsent_first: 0,
+            late: [None; MAX_REPLICAS],
+            scratch: Vec::with_capacity(4096),
+            config,
+        }
     }
 
     /// One event at `now_us` (monotonic, microseconds; only differences matter).
     pub fn handle(&mut self, event: Event, now_us: u64, commands: &mut Vec<Command>) {
-        let _ = (event, now_us, commands, &self.config);
+        let round = &mut Round { now_us, commands };
+        match event {
+            Event::Executed { batch, requests } => self.on_executed(batch, requests, round),
+            Event::Message { from, message } => self.on_message(from, message, round),
+            Event::Garbled { from } => self.on_garbled(from, round),
+            Event::PeerDown(replica) => self.on_peer_down(replica, round),
+            Event::PeerUp(replica) => self.on_peer_up(replica),
+            Event::PeerReplaced { replica, first_batch } => {
+                self.on_peer_replaced(replica, first_batch, round)
+            }
+            Event::RecoverTurn { turn, time_us, recover, packed } => {
+                self.counters.recovers_done += 1;
+                self.repairs.on_turn(turn, time_us, recover, packed, self.live, round);
+            }
+            Event::Rechecked { place, corrupt } => self.on_rechecked(place, &corrupt, round),
+            Event::Reexecuted { place, outcome } => self.on_reexecuted(place, outcome, round),
+            Event::Tick => self.on_tick(round),
+        }
+        self.report_repairs(round);
     }
 
     /// Sends what was collected: CHECKs, and RECOVERs for what this round found out.
     pub fn flush(&mut self, now_us: u64, commands: &mut Vec<Command>) {
-        let _ = (now_us, commands);
+        let round = &mut Round { now_us, commands };
+        self.send_checks(round);
+        self.repairs.propose(self.live, &mut self.counters, round);
     }
 
     /// Running totals.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
+
+    /// What is known about each replica for one request, while its batch is open.
+    pub fn statuses(&self, place: Place) -> Option<Vec<Status>> {
+        let record = self.window.get(place.batch)?;
+        record.requests().get(place.request as usize)?;
+        let votes = self.votes(record, place.request);
+        let verdict = classify(&votes, self.config.quorum());
+        Some(verdict.statuses[..self.config.replicas() as usize].to_vec())
+    }
+
+    /// Batches that are open: still waiting for a vote, or kept for a peer that may ask.
+    pub fn open_batches(&self) -> std::ops::Range<u64> {
+        self.window.base()..self.window.end()
+    }
+
+    fn on_message(&mut self, from: Replica, message: Message, round: &mut Round<'_>) {
+        if from >= self.config.replicas() || from == self.config.me() {
+            self.counters.bad_messages += 1;
+            return;
+        }
+        match message {
+            Message::Check { first, digests } => self.on_check(from, first, &digests, round),
+            Message::Digests { batch, digests } => self.on_digests(from, batch, digests, round),
+            Message::Pairs { place, reply_bytes, reply_digest, total, first, pairs } => {
+                let part = dispute::Part { reply_bytes, reply_digest, total, first, pairs };
+                self.on_pairs(from, place, part, round);
+            }
+            Message::SelfBlame { place, failure } => self.on_self_blame(from, place, failure, round),
+            Message::Stand { place } => self.on_stand(from, place, round),
+            Message::Ask(ask) => self.on_ask(from, ask, round),
+            Message::Gone { batch, digest } => self.on_gone(from, batch, digest, round),
+            Message::Reply { place, total, offset, bytes } => {
+                self.on_reply(from, place, (total, offset), &bytes, round);
+            }
+            Message::Repair(repair) => self.repairs.on_repair(from, repair, round),
+            Message::Repaired { turn } => self.repairs.on_repaired(from, turn),
+        }
+    }
+
+    /// A frame or message that made no sense: counted and shown, and whatever it carried will be asked for again.
+    fn on_garbled(&mut self, from: Replica, round: &mut Round<'_>) {
+        self.counters.bad_messages += 1;
+        if from < self.config.replicas() {
+            let case = Case { batch: self.window.base(), request: None, kind: 0, stage: FaultStage::Message };
+            self.evidence(from, case, None, &[], round);
+        }
+    }
+
+    fn on_peer_down(&mut self, replica: Replica, round: &mut Round<'_>) {
+        if replica < self.config.replicas() && replica != self.config.me() && self.live.contains(replica) {
+            self.live.remove(replica);
+            self.evaluate_all(round);
+        }
+    }
+
+    fn on_peer_up(&mut self, replica: Replica) {
+        if replica < self.config.replicas() {
+            self.live.insert(replica);
+        }
+    }
+
+    fn on_peer_replaced(&mut self, replica: Replica, first_batch: u64, round: &mut Round<'_>) {
+        if replica >= self.config.replicas() || replica == self.config.me() {
+            return;
+        }
+        self.repairs.on_peer_replaced(replica);
+        self.late[replica as usize] = None;
+        for batch in self.window.base()..self.window.end().min(first_batch) {
+            if let Some(record) = self.window.get_mut(batch) {
+                record.gone.insert(replica);
+            }
+        }
+        self.live.insert(replica);
+        self.evaluate_all(round);
+    }
+
+    /// What came up while objects were repaired: senders whose packed bytes did not match their digest.
+    fn report_repairs(&mut self, round: &mut Round<'_>) {
+        self.counters.objects_installed = self.repairs.installed();
+        for (from, turn) in self.repairs.take_bad_pieces() {
+            self.counters.bad_messages += 1;
+            let (batch, request) = (turn.batch, Some(turn.request));
+            let case = Case { batch, request, kind: 0, stage: FaultStage::Message };
+            self.evidence(from, case, None, &[], round);
+        }
+    }
+
+    fn evaluate_all(&mut self, round: &mut Round<'_>) {
+        let parked: Vec<u64> = self.window.parked.keys().copied().collect();
+        for batch in parked.into_iter().chain(self.window.base()..self.window.end()) {
+            self.evaluate(batch, round);
+        }
+        self.advance(round);
+    }
+
+    /// Emits one evidence record and counts it.
+    fn evidence(
+        &mut self,
+        replica: Replica,
+        case: Case,
+        failure: Option<Failure>,
+        wrong: &[WrongObject],
+        round: &mut Round<'_>,
+    ) -> Class {
+        let finding = Finding {
+            replica,
+            kind: case.kind,
+            stage: case.stage,
+            panicked: failure == Some(Failure::Panic),
+            abandoned_by_quorum: false,
+            everybody_stands: false,
+        };
+        self.evidence_of(&finding, case, failure, wrong, round)
+    }
+
+    fn evidence_of(
+        &mut self,
+        finding: &Finding,
+        case: Case,
+        failure: Option<Failure>,
+        wrong: &[WrongObject],
+        round: &mut Round<'_>,
+    ) -> Class {
+        let class = self.classifier.classify(finding);
+        self.counters.blamed[finding.replica as usize] += 1;
+        self.counters.digest_faults += (case.stage == FaultStage::Digest) as u64;
+        let record = Evidence {
+            replica: finding.replica,
+            batch: case.batch,
+            request: case.request,
+            kind: case.kind,
+            stage: case.stage,
+            class,
+            failure,
+            wrong: wrong.iter().take(Evidence::MAX_OBJECTS).copied().collect(),
+            wrong_total: wrong.len() as u32,
+            number: self.counters.blamed.iter().sum(),
+        };
+        round.commands.push(Command::Evidence(Box::new(record)));
+        class
+    }
+}
+
+/// What a piece of evidence is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case {
+    pub batch: u64,
+    pub request: Option<u16>,
+    pub kind: u16,
+    pub stage: FaultStage,
 }

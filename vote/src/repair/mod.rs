@@ -1,5 +1,157 @@
 //! Repair without a stop: from the wrong objects of a FAILED replica to the bytes that overwrite them.
 
+mod collect;
+mod install;
 mod recover;
+mod serve;
 
 pub use recover::Recover;
+
+use object::{Home, ObjectId};
+
+use crate::command::{BeyondRepair, Command};
+use crate::config::{Config, Protections, Replica, Set};
+use crate::event::{Packed, Place};
+use crate::evidence::Counters;
+use crate::limits::MAX_REPLICAS;
+use crate::message::Repair;
+use crate::voter::Round;
+use collect::Case;
+use install::Installs;
+use serve::Served;
+
+/// Everything one replica does about repair: it collects wrong objects of its peers and proposes RECOVERs, serves packed
+/// objects to a faulty peer, and accepts them when it is the faulty one itself.
+#[derive(Debug)]
+pub(crate) struct Repairs {
+    me: Replica,
+    replicas: u8,
+    faults: u8,
+    homes: Home,
+    /// By faulty replica.
+    cases: [Case; MAX_REPLICAS],
+    served: Served,
+    installs: Installs,
+}
+
+impl Repairs {
+    pub(crate) fn new(config: &Config) -> Self {
+        let protections: Protections = config.protections;
+        Repairs {
+            me: config.me(),
+            replicas: config.replicas(),
+            faults: config.faults(),
+            homes: config.homes(),
+            cases: Default::default(),
+            served: Served::default(),
+            installs: Installs::new(config.me(), config.quorum(), protections.repair_quorum),
+        }
+    }
+
+    /// Wrong objects of `faulty`, found in the request at `place`. `proposers` are the replicas not wrong there.
+    pub(crate) fn add(
+        &mut self,
+        faulty: Replica,
+        place: Place,
+        objects: &[(Home, ObjectId)],
+        proposers: Set,
+        now_us: u64,
+    ) {
+        let homes = self.homes;
+        // A corrupted region number names no lock; the majority's pairs name the regions that are really concerned.
+        let real = objects.iter().copied().filter(|(home, id)| *home < homes && !id.is_none());
+        self.cases[faulty as usize].add(place, real, proposers, now_us);
+    }
+
+    /// Proposes a RECOVER for every replica with wrong objects, if it is this replica's place to do so.
+    pub(crate) fn propose(&mut self, live: Set, counters: &mut Counters, round: &mut Round<'_>) {
+        if self.cases.iter().all(Case::is_quiet) {
+            return;
+        }
+        let mut wrong = Set::EMPTY;
+        for replica in (0..self.replicas).filter(|replica| !self.cases[*replica as usize].is_quiet()) {
+            wrong.insert(replica);
+        }
+        for faulty in wrong.and(live).without(self.me).iter() {
+            let senders = live.without(faulty);
+            // Fewer senders could never give f+1 equal digests, and the turn would wait for ever.
+            if senders.len() <= self.faults as u32 {
+                continue;
+            }
+            let proposed = self.cases[faulty as usize].propose(self.me, faulty, senders, round.now_us);
+            if let Some(recover) = proposed {
+                counters.recovers_proposed += 1;
+                round.commands.push(Command::ProposeRecover(recover));
+            }
+        }
+    }
+
+    /// A RECOVER has its turn: its case is closed, healthy replicas serve, the faulty one begins to wait.
+    pub(crate) fn on_turn(
+        &mut self,
+        turn: Place,
+        time_us: u64,
+        recover: Recover,
+        packed: Vec<Packed>,
+        live: Set,
+        round: &mut Round<'_>,
+    ) {
+        if recover.faulty >= self.replicas {
+            return;
+        }
+        let faulty = recover.faulty;
+        let too_many = self.cases[faulty as usize].on_turn(turn, time_us, &recover, round.now_us);
+        if too_many && faulty == self.me {
+            round.commands.push(Command::ReplaceSelf(BeyondRepair::TooManyRepairs));
+        } else if too_many {
+            let why = BeyondRepair::TooManyRepairs;
+            round.commands.push(Command::PeerBeyondRepair { replica: faulty, why });
+        }
+        if faulty == self.me {
+            self.installs.on_turn(turn, &recover, live, round);
+        } else {
+            let pushes = live.without(faulty).lowest() == Some(self.me);
+            self.served.on_turn(turn, faulty, packed, pushes, round);
+        }
+    }
+
+    /// REPAIR from a peer.
+    pub(crate) fn on_repair(&mut self, from: Replica, repair: Repair, round: &mut Round<'_>) {
+        self.installs.on_repair(from, repair, round);
+    }
+
+    /// The faulty replica is done.
+    pub(crate) fn on_repaired(&mut self, from: Replica, turn: Place) {
+        self.served.on_repaired(from, turn);
+    }
+
+    /// A faulty peer asks for a piece.
+    pub(crate) fn on_ask(
+        &mut self,
+        from: Replica,
+        turn: Place,
+        target: (Home, ObjectId),
+        piece: u32,
+        round: &mut Round<'_>,
+    ) {
+        self.served.on_ask(from, turn, target, piece, round);
+    }
+
+    pub(crate) fn on_peer_replaced(&mut self, replica: Replica) {
+        self.cases[replica as usize] = Case::default();
+    }
+
+    pub(crate) fn tick(&mut self, live: Set, counters: &mut Counters, round: &mut Round<'_>) {
+        counters.asks_sent += self.installs.tick(live, round);
+    }
+
+    /// Objects and regions installed here.
+    pub(crate) fn installed(&self) -> u64 {
+        self.installs.installed
+    }
+
+    /// Senders of packed bytes that did not match their digest, since the last call.
+    pub(crate) fn take_bad_pieces(&mut self) -> Vec<(Replica, Place)> {
+        std::mem::take(&mut self.installs.bad)
+    }
+}

@@ -1,0 +1,36 @@
+//! The only way out for a reply: the line that holds back a corrupt one.
+
+use crate::config::{Protections, Set};
+use crate::digest;
+use crate::event::RequestResult;
+
+/// Why a reply stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Withheld {
+    /// Too few replicas agree so far.
+    NotYet,
+    /// The reply here is not the one that was agreed on.
+    Corrupt,
+}
+
+/// Whether this replica's reply may leave (EDCC'16 Fig. 2 lines 22-27; design section 6).
+///
+/// `agreeing` are the replicas, this one included, that say `agreed` about the request. The reply's bytes are digested
+/// once more, together with the pairs: memory between execution and this line is as fallible as any.
+pub(crate) fn reply_may_leave(
+    result: &RequestResult,
+    agreed: u128,
+    agreeing: Set,
+    quorum: u32,
+    protections: Protections,
+) -> Result<(), Withheld> {
+    if !protections.reply_gate {
+        return Ok(());
+    }
+    if agreeing.len() < quorum {
+        return Err(Withheld::NotYet);
+    }
+    let reply_digest = digest::reply(&result.reply);
+    let now = digest::request(&result.pairs, result.reply.len() as u64, reply_digest);
+    if result.failure.is_some() || now != agreed { Err(Withheld::Corrupt) } else { Ok(()) }
+}

@@ -1,0 +1,223 @@
+//! What is known about each open batch, and the window and the ring that bound it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use object::Pair;
+
+use crate::config::{Replica, Set};
+use crate::digest;
+use crate::event::{Failure, RequestResult};
+use crate::limits::*;
+
+/// One batch, from the first news of it until everybody is classified.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    /// This replica's results, once executed.
+    pub own: Option<Vec<RequestResult>>,
+    /// Batch digests by replica, the own one included; valid where `known` says so.
+    pub digests: [u128; MAX_REPLICAS],
+    pub known: Set,
+    /// Peers that have no details of this batch any more.
+    pub gone: Set,
+    /// Details, once two digests differ.
+    pub drill: Option<Box<Drill>>,
+    /// Everybody who is up is classified and no reply is owed.
+    pub finished: bool,
+    /// Replies owed to clients.
+    pub owed: u16,
+    pub executed_us: u64,
+    pub asked_us: u64,
+    /// When the first details were needed; they are kept for a while after that.
+    pub drilled_us: u64,
+    /// Bytes held, own and peers'.
+    pub bytes: usize,
+}
+
+/// A batch whose digests differ, one level down.
+#[derive(Debug, Default)]
+pub(crate) struct Drill {
+    /// Request digests as the peers state them.
+    pub stated: [Option<Vec<Option<u128>>>; MAX_REPLICAS],
+    /// Whether the own ones were sent.
+    pub announced: bool,
+    /// Requests about which replicas differ.
+    pub disputes: BTreeMap<u16, Dispute>,
+    /// Peers whose wrong batch digest was reported.
+    pub reported: Set,
+}
+
+/// A request about which replicas differ, the lowest level.
+#[derive(Debug, Default)]
+pub(crate) struct Dispute {
+    /// The peers' state deltas.
+    pub deltas: [Option<Box<Delta>>; MAX_REPLICAS],
+    /// What replicas blame themselves for, this one included.
+    pub failures: [Option<Failure>; MAX_REPLICAS],
+    /// Whether the own pairs were sent.
+    pub announced: bool,
+    /// How far this replica has examined itself.
+    pub examination: Examination,
+    /// Replicas that examined themselves and stand by their result.
+    pub stands: Set,
+    /// Reported to the operator as held.
+    pub held: bool,
+    /// Replicas whose case is closed: evidence given and objects handed to repair.
+    pub closed: Set,
+    /// Everybody who is up is classified, and the cases of the FAILED ones are closed.
+    pub done: bool,
+}
+
+/// The self-examination of the no-majority rules, in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Examination {
+    #[default]
+    NotNeeded,
+    Rechecking,
+    Reexecuting,
+    Done,
+}
+
+/// A state delta as a peer sent it, perhaps not all of it yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Delta {
+    pub reply_bytes: u64,
+    pub reply_digest: u128,
+    pub total: u32,
+    pub pairs: Vec<Pair>,
+}
+
+impl Delta {
+    pub(crate) fn of(result: &RequestResult) -> Delta {
+        Delta {
+            reply_bytes: result.reply.len() as u64,
+            reply_digest: result.reply_digest,
+            total: result.pairs.len() as u32,
+            pairs: result.pairs.to_vec(),
+        }
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.pairs.len() == self.total as usize
+    }
+
+    /// The request digest it gives, once complete and in order.
+    pub(crate) fn digest(&self) -> Option<u128> {
+        (self.is_complete() && self.pairs.is_sorted())
+            .then(|| digest::request(&self.pairs, self.reply_bytes, self.reply_digest))
+    }
+}
+
+impl Record {
+    /// Peers whose batch digest equals the one of `replica`, itself included.
+    pub(crate) fn agreeing_with(&self, replica: Replica) -> Set {
+        let mut agreeing = Set::EMPTY;
+        if self.known.contains(replica) {
+            let digest = self.digests[replica as usize];
+            for other in self.known.iter().filter(|other| self.digests[*other as usize] == digest) {
+                agreeing.insert(other);
+            }
+        }
+        agreeing
+    }
+
+    pub(crate) fn requests(&self) -> &[RequestResult] {
+        self.own.as_deref().unwrap_or(&[])
+    }
+
+    pub(crate) fn drill_mut(&mut self, now_us: u64) -> &mut Drill {
+        if self.drill.is_none() {
+            self.drilled_us = now_us;
+        }
+        self.drill.get_or_insert_default()
+    }
+}
+
+/// The open batches, dense from `base`, and what stays of older ones.
+#[derive(Debug)]
+pub(crate) struct Window {
+    base: u64,
+    open: VecDeque<Record>,
+    /// Batches with a mismatch that left the window and may still be asked about, or are held.
+    pub parked: BTreeMap<u64, Record>,
+    /// Digests of batches before `base` that f+1 replicas agreed on; 0 where there is none.
+    ring: Vec<u128>,
+    ring_low: u64,
+    /// Bytes held by open and parked batches.
+    pub bytes: usize,
+}
+
+impl Window {
+    pub(crate) fn new(first: u64) -> Self {
+        let (open, parked) = (VecDeque::with_capacity(64), BTreeMap::new());
+        Window { base: first, open, parked, ring: Vec::new(), ring_low: first, bytes: 0 }
+    }
+
+    pub(crate) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// One past the newest batch anything is known about.
+    pub(crate) fn end(&self) -> u64 {
+        self.base + self.open.len() as u64
+    }
+
+    /// An open or parked batch.
+    pub(crate) fn get_mut(&mut self, batch: u64) -> Option<&mut Record> {
+        match batch.checked_sub(self.base) {
+            Some(index) => self.open.get_mut(usize::try_from(index).ok()?),
+            None => self.parked.get_mut(&batch),
+        }
+    }
+
+    pub(crate) fn get(&self, batch: u64) -> Option<&Record> {
+        match batch.checked_sub(self.base) {
+            Some(index) => self.open.get(usize::try_from(index).ok()?),
+            None => self.parked.get(&batch),
+        }
+    }
+
+    /// An open or parked batch, opened if it is within the window.
+    pub(crate) fn open(&mut self, batch: u64) -> Option<&mut Record> {
+        if batch >= self.base {
+            let index = batch - self.base;
+            if index >= WINDOW_BATCHES {
+                return None;
+            }
+            while self.open.len() as u64 <= index {
+                self.open.push_back(Record::default());
+            }
+        }
+        self.get_mut(batch)
+    }
+
+    pub(crate) fn front(&self) -> Option<&Record> {
+        self.open.front()
+    }
+
+    /// Opens the next batch.
+    pub(crate) fn open_next(&mut self) {
+        self.open.push_back(Record::default());
+    }
+
+    /// Takes the oldest batch out and remembers `agreed`, its digest if f+1 replicas agreed on it.
+    pub(crate) fn pop(&mut self, agreed: Option<u128>) -> Option<(u64, Record)> {
+        let record = self.open.pop_front()?;
+        let batch = self.base;
+        self.base += 1;
+        if self.ring.len() < RING_BATCHES {
+            // Grows to its bound once; batches are dense, so index and mask agree from the first one on.
+            self.ring.resize(RING_BATCHES, 0);
+        }
+        self.ring[batch as usize & (RING_BATCHES - 1)] = agreed.unwrap_or(0);
+        self.ring_low = self.ring_low.max(self.base.saturating_sub(RING_BATCHES as u64));
+        Some((batch, record))
+    }
+
+    /// Digest of a batch that left the window, if it is remembered and was agreed on.
+    pub(crate) fn remembered(&self, batch: u64) -> Option<u128> {
+        if batch < self.ring_low || batch >= self.base {
+            return None;
+        }
+        Some(self.ring[batch as usize & (RING_BATCHES - 1)]).filter(|digest| *digest != 0)
+    }
+}

@@ -1,0 +1,181 @@
+//! The case of one faulty replica: its wrong objects, when they are proposed for repair, and when single repairs end.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use object::{Home, ObjectId};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::Recover;
+use crate::config::{Replica, Set};
+use crate::event::Place;
+use crate::limits::*;
+
+/// What is known about one faulty replica.
+///
+/// There is no timer: what one round of the loop finds out goes into one RECOVER, and while that is on its way, what
+/// comes up collects for the next.
+#[derive(Debug, Default)]
+pub(super) struct Case {
+    /// Wrong objects and the latest request that showed each.
+    wrong: BTreeMap<(Home, ObjectId), Place>,
+    /// Regions with too many wrong objects, and the latest request that showed it.
+    regions: BTreeMap<Home, Place>,
+    /// A request that showed something wrong.
+    cause: Place,
+    /// Replicas that may propose.
+    proposers: Set,
+    since_us: u64,
+    in_flight_us: Option<u64>,
+    /// Turns of past repairs by object; later news of earlier requests are settled by them.
+    repaired: BTreeMap<(Home, ObjectId), Place>,
+    /// Turns of past repairs of whole regions.
+    repaired_regions: BTreeMap<Home, Place>,
+    /// Repairs of a home in a row, and the batch of the last one.
+    streaks: BTreeMap<Home, (u32, u64)>,
+    /// Ordered times of recent repairs, and the ids they had.
+    recent: VecDeque<(u64, u64)>,
+}
+
+impl Case {
+    /// Nothing to repair.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.wrong.is_empty() && self.regions.is_empty()
+    }
+
+    pub(super) fn add(
+        &mut self,
+        place: Place,
+        objects: impl Iterator<Item = (Home, ObjectId)>,
+        proposers: Set,
+        now_us: u64,
+    ) {
+        let quiet = self.is_quiet();
+        for (home, id) in objects {
+            if self.is_settled(home, id, place) {
+                continue;
+            }
+            if let Some(latest) = self.regions.get_mut(&home) {
+                *latest = place.max(*latest);
+                continue;
+            }
+            let latest = self.wrong.entry((home, id)).or_insert(place);
+            *latest = place.max(*latest);
+        }
+        if self.wrong.len() > MAX_WRONG_OBJECTS {
+            self.give_up_objects();
+        }
+        if quiet && !self.is_quiet() {
+            (self.cause, self.since_us, self.proposers) = (place, now_us, proposers);
+        } else {
+            self.proposers = self.proposers.and(proposers);
+        }
+    }
+
+    /// A RECOVER after `place` has repaired the object: the request counts as settled (REPAIRED).
+    fn is_settled(&self, home: Home, id: ObjectId, place: Place) -> bool {
+        let object = self.repaired.get(&(home, id)).is_some_and(|turn| *turn > place);
+        object || self.repaired_regions.get(&home).is_some_and(|turn| *turn > place)
+    }
+
+    fn give_up_objects(&mut self) {
+        for ((home, _), place) in std::mem::take(&mut self.wrong) {
+            let latest = self.regions.entry(home).or_insert(place);
+            *latest = place.max(*latest);
+        }
+    }
+
+    /// The lowest-numbered live replica that was not wrong itself proposes at once; each further one waits longer, in case
+    /// that one does not. Nothing is proposed while a RECOVER of this replica is on its way.
+    pub(super) fn propose(
+        &mut self,
+        me: Replica,
+        faulty: Replica,
+        senders: Set,
+        now_us: u64,
+    ) -> Option<Recover> {
+        let candidates = self.proposers.and(senders);
+        if self.is_quiet() || !candidates.contains(me) {
+            return None;
+        }
+        let rank = candidates.iter().filter(|replica| *replica < me).count() as u64;
+        let waited = now_us.saturating_sub(self.since_us);
+        let on_its_way = self.in_flight_us.is_some_and(|at| now_us.saturating_sub(at) < PROPOSE_AGAIN_US);
+        if on_its_way || waited < rank * PROPOSE_AFTER_US {
+            return None;
+        }
+        self.in_flight_us = Some(now_us);
+        Some(self.recover(me, faulty))
+    }
+
+    /// As much of the case as one RECOVER holds. A home that was repaired several times in a row goes as a whole.
+    fn recover(&self, me: Replica, faulty: Replica) -> Recover {
+        let stubborn =
+            |home: &Home| self.streaks.get(home).is_some_and(|(count, _)| *count >= REPAIRS_BEFORE_REGION);
+        let of_objects = self.wrong.keys().map(|(home, _)| *home).filter(stubborn);
+        let regions: BTreeSet<Home> = self.regions.keys().copied().chain(of_objects).collect();
+        let regions: Vec<Home> = regions.into_iter().take(MAX_REGIONS_PER_RECOVER).collect();
+        let single = |(home, _): &(Home, ObjectId)| regions.binary_search(home).is_err();
+        let objects = self.wrong.keys().copied().filter(single).take(MAX_OBJECTS_PER_RECOVER).collect();
+        let mut recover = Recover { id: 0, proposer: me, faulty, cause: self.cause, objects, regions };
+        let mut bytes = Vec::new();
+        recover.encode(&mut bytes);
+        recover.id = xxh3_64(&bytes);
+        recover
+    }
+
+    /// Closes what the RECOVER at `turn` repairs. True when there were too many repairs: identical at every replica,
+    /// because it depends on ordered things only.
+    pub(super) fn on_turn(&mut self, turn: Place, time_us: u64, recover: &Recover, now_us: u64) -> bool {
+        let listed = |home: &Home| recover.regions.contains(home);
+        self.wrong.retain(|(home, id), latest| {
+            let repaired = listed(home) || recover.objects.binary_search(&(*home, *id)).is_ok();
+            !(repaired && *latest < turn)
+        });
+        self.regions.retain(|home, latest| !(listed(home) && *latest < turn));
+        self.remember(turn, recover);
+        self.count_streaks(turn, recover);
+        (self.in_flight_us, self.since_us) = (None, now_us);
+        if let Some((_, latest)) = self.wrong.iter().next() {
+            self.cause = *latest;
+        }
+        self.is_too_often(time_us, recover.id)
+    }
+
+    fn remember(&mut self, turn: Place, recover: &Recover) {
+        self.repaired.extend(recover.objects.iter().map(|object| (*object, turn)));
+        self.repaired_regions.extend(recover.regions.iter().map(|home| (*home, turn)));
+        // Requests this far back have left the window; nothing more will be heard of them.
+        let old = |place: &Place| place.batch + WINDOW_BATCHES < turn.batch;
+        if self.repaired.len() > MAX_WRONG_OBJECTS {
+            self.repaired.retain(|_, place| !old(place));
+        }
+        while self.repaired.len() > 2 * MAX_WRONG_OBJECTS {
+            self.repaired.pop_first();
+        }
+    }
+
+    fn count_streaks(&mut self, turn: Place, recover: &Recover) {
+        for home in recover.homes() {
+            let (count, last) = self.streaks.entry(home).or_default();
+            let in_a_row = turn.batch.saturating_sub(*last) <= IN_A_ROW_BATCHES;
+            *count = if in_a_row { *count + 1 } else { 1 };
+            *last = turn.batch;
+        }
+        self.streaks.retain(|home, (_, last)| {
+            !recover.regions.contains(home) && turn.batch.saturating_sub(*last) <= IN_A_ROW_BATCHES
+        });
+    }
+
+    fn is_too_often(&mut self, time_us: u64, id: u64) -> bool {
+        self.recent.retain(|(at, _)| time_us.saturating_sub(*at) <= REPAIR_RATE_US);
+        if !self.recent.iter().any(|(_, other)| *other == id) {
+            // The same proposal ordered twice counts once.
+            self.recent.push_back((time_us, id));
+        }
+        let too_often = self.recent.len() > REPAIRS_BEFORE_REPLACE;
+        if too_often {
+            self.recent.clear();
+        }
+        too_often
+    }
+}

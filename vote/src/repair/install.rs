@@ -1,0 +1,319 @@
+//! The faulty side of a repair: packed objects are accepted on f+1 equal digests, and only then overwrite anything.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::{Bytes, BytesMut};
+use object::{Home, ObjectId};
+
+use super::Recover;
+use crate::command::{BeyondRepair, Command, To};
+use crate::config::{Replica, Set};
+use crate::digest::{RepairHeader, repair_piece};
+use crate::event::{Content, Packed, Place};
+use crate::limits::*;
+use crate::message::{Ask, Message, Repair};
+use crate::voter::Round;
+
+/// The RECOVERs whose turn this replica, the faulty one, holds.
+#[derive(Debug)]
+pub(super) struct Installs {
+    me: Replica,
+    quorum: u32,
+    /// Off only to show what the f+1 rule is for.
+    quorum_rule: bool,
+    waiting: BTreeMap<Place, Install>,
+    /// REPAIRs for turns this replica has not reached: healthy replicas may be ahead.
+    early: VecDeque<(Replica, Repair)>,
+    early_bytes: usize,
+    /// Turns that are done; late REPAIRs for them mean nothing.
+    done: VecDeque<Place>,
+    /// Senders of bytes that did not match their digest.
+    pub bad: Vec<(Replica, Place)>,
+    /// Objects and regions installed.
+    pub installed: u64,
+}
+
+/// One RECOVER that waits for its objects.
+#[derive(Debug)]
+struct Install {
+    targets: BTreeMap<(Home, ObjectId), Target>,
+    since_us: u64,
+    asked_us: u64,
+    /// Counts asks, so that each round of asking turns to another peer.
+    round_robin: usize,
+    given_up: bool,
+}
+
+/// One object or region.
+#[derive(Debug, Default)]
+struct Target {
+    pieces: BTreeMap<u32, Piece>,
+    /// Accepted number of pieces and existence, once the first piece is.
+    shape: Option<Claim>,
+    accepted: Option<Packed>,
+}
+
+#[derive(Debug, Default)]
+struct Piece {
+    /// What each peer claims.
+    claims: [Option<Claim>; MAX_REPLICAS],
+    /// Bytes that match a claim somebody made, by digest.
+    bytes: Option<(u128, Bytes)>,
+    asked: bool,
+}
+
+/// What a peer says about a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Claim {
+    present: bool,
+    pieces: u32,
+    digest: u128,
+}
+
+/// The f+1 rule on REPAIR: the claim that f+1 different replicas make, the faulty replica itself never among them.
+///
+/// At most f replicas are wrong, the faulty one included, so among f+1 others that say the same at least one is right.
+fn agreed_claim(claims: &[Option<Claim>; MAX_REPLICAS], me: Replica, quorum: u32) -> Option<Claim> {
+    let others =
+        || claims.iter().enumerate().filter(|(from, _)| *from != me as usize).filter_map(|(_, claim)| *claim);
+    others().find(|claim| others().filter(|other| other == claim).count() as u32 >= quorum)
+}
+
+impl Installs {
+    pub(super) fn new(me: Replica, quorum: u32, quorum_rule: bool) -> Self {
+        Installs {
+            me,
+            quorum: if quorum_rule { quorum } else { 1 },
+            quorum_rule,
+            waiting: BTreeMap::new(),
+            early: VecDeque::new(),
+            early_bytes: 0,
+            done: VecDeque::new(),
+            bad: Vec::new(),
+            installed: 0,
+        }
+    }
+
+    /// The turn is held from now on.
+    pub(super) fn on_turn(&mut self, turn: Place, recover: &Recover, _live: Set, round: &mut Round<'_>) {
+        let targets = recover.targets().map(|target| (target, Target::default())).collect();
+        let (since_us, asked_us) = (round.now_us, round.now_us);
+        let install = Install { targets, since_us, asked_us, round_robin: 0, given_up: false };
+        self.waiting.insert(turn, install);
+        let (now, later): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.early).into_iter().partition(|(_, repair)| repair.turn == turn);
+        self.early_bytes = later.iter().map(|(_, repair)| length(repair)).sum();
+        self.early = later;
+        for (from, repair) in now {
+            self.on_repair(from, repair, round);
+        }
+    }
+
+    /// REPAIR: the function that receives it.
+    pub(super) fn on_repair(&mut self, from: Replica, repair: Repair, round: &mut Round<'_>) {
+        let turn = repair.turn;
+        let Some(install) = self.waiting.get_mut(&turn) else { return self.keep_early(from, repair) };
+        let Some(target) = install.targets.get_mut(&(repair.home, repair.id)) else { return };
+        if target.accepted.is_some() {
+            return;
+        }
+        if !self.quorum_rule && target.pieces.is_empty() && repair.bytes.is_none() && repair.present {
+            return;
+        }
+        let claim = Claim { present: repair.present, pieces: repair.pieces, digest: repair.digest };
+        if let Some(bytes) = &repair.bytes
+            && digest_of(&repair, bytes) != repair.digest
+        {
+            // Corrupt on its way or in the sender's memory: dropped, and asked for again.
+            self.bad.push((from, turn));
+            return;
+        }
+        let piece = target.pieces.entry(repair.piece).or_default();
+        piece.claims[from as usize] = Some(claim);
+        if let Some(bytes) = repair.bytes {
+            let before = piece.bytes.as_ref().map(|(digest, _)| *digest);
+            let agreed = agreed_claim(&piece.claims, self.me, self.quorum).map(|claim| claim.digest);
+            if before.is_none() || before != agreed {
+                piece.bytes = Some((repair.digest, bytes));
+            }
+            piece.asked = false;
+        } else if !repair.present && digest_of(&repair, &[]) == repair.digest {
+            piece.bytes = Some((repair.digest, Bytes::new()));
+        }
+        self.accept(turn, (repair.home, repair.id), round);
+    }
+
+    /// Puts a target together when every piece has f+1 equal digests and bytes that match.
+    fn accept(&mut self, turn: Place, key: (Home, ObjectId), round: &mut Round<'_>) {
+        let (me, quorum) = (self.me, self.quorum);
+        let Some(install) = self.waiting.get_mut(&turn) else { return };
+        let Some(target) = install.targets.get_mut(&key) else { return };
+        if target.shape.is_none() {
+            target.shape = target.pieces.values().find_map(|piece| agreed_claim(&piece.claims, me, quorum));
+        }
+        let Some(shape) = target.shape else { return };
+        if (target.pieces.len() as u32) < shape.pieces {
+            return pull(install, turn, key, me, quorum, round);
+        }
+        let mut whole: Vec<&Bytes> = Vec::with_capacity(shape.pieces as usize);
+        for (index, piece) in (0..shape.pieces).zip(target.pieces.range(0..shape.pieces)) {
+            let claim = agreed_claim(&piece.1.claims, me, quorum);
+            let fits = |claim: &Claim| (claim.present, claim.pieces) == (shape.present, shape.pieces);
+            let bytes = piece.1.bytes.as_ref();
+            match (claim.filter(fits), bytes) {
+                (Some(claim), Some((digest, bytes))) if *piece.0 == index && *digest == claim.digest => {
+                    whole.push(bytes);
+                }
+                _ => return pull(install, turn, key, me, quorum, round),
+            }
+        }
+        let content = if shape.present { Content::Present(join(&whole)) } else { Content::Absent };
+        target.accepted = Some(Packed { home: key.0, id: key.1, content });
+        target.pieces.clear();
+        self.finish(turn, round);
+    }
+
+    /// All objects are there: the corrupted ones are overwritten, and the turn may pass.
+    fn finish(&mut self, turn: Place, round: &mut Round<'_>) {
+        let Some(install) = self.waiting.get(&turn) else { return };
+        if install.targets.values().any(|target| target.accepted.is_none()) {
+            return;
+        }
+        let Some(install) = self.waiting.remove(&turn) else { return };
+        let objects: Vec<Packed> =
+            install.targets.into_values().filter_map(|target| target.accepted).collect();
+        self.installed += objects.len() as u64;
+        self.done.push_back(turn);
+        if self.done.len() > SERVED_TURNS {
+            self.done.pop_front();
+        }
+        round.commands.push(Command::Install { turn, objects });
+        round.send(To::All, Message::Repaired { turn });
+    }
+
+    /// Asks again for what did not come; gives up in the end.
+    pub(super) fn tick(&mut self, live: Set, round: &mut Round<'_>) -> u64 {
+        let (me, quorum, now_us) = (self.me, self.quorum, round.now_us);
+        let mut asks = 0;
+        for (turn, install) in &mut self.waiting {
+            if now_us.saturating_sub(install.asked_us) < ASK_AFTER_US {
+                continue;
+            }
+            install.asked_us = now_us;
+            install.round_robin += 1;
+            if now_us.saturating_sub(install.since_us) >= REPAIR_GIVE_UP_US && !install.given_up {
+                install.given_up = true;
+                round.commands.push(Command::ReplaceSelf(BeyondRepair::RepairDidNotArrive));
+            }
+            for (key, target) in install.targets.iter_mut().filter(|(_, target)| target.accepted.is_none()) {
+                let room = ASKS_PER_TICK as u64 - asks;
+                asks += ask_again(*turn, *key, target, (live, me, quorum), install.round_robin, room, round);
+            }
+        }
+        asks
+    }
+
+    fn keep_early(&mut self, from: Replica, repair: Repair) {
+        let bytes = length(&repair);
+        let fits = self.early.len() < EARLY_REPAIRS && self.early_bytes + bytes <= EARLY_REPAIR_BYTES;
+        if fits && !self.done.contains(&repair.turn) {
+            self.early_bytes += bytes;
+            self.early.push_back((from, repair));
+        }
+    }
+}
+
+/// Asks for the next pieces whose digest is agreed on and whose bytes nobody has sent.
+fn pull(
+    install: &mut Install,
+    turn: Place,
+    (home, id): (Home, ObjectId),
+    me: Replica,
+    quorum: u32,
+    round: &mut Round<'_>,
+) {
+    let Some(target) = install.targets.get_mut(&(home, id)) else { return };
+    let mut open = target.pieces.values().filter(|piece| piece.asked).count();
+    for (index, piece) in &mut target.pieces {
+        let Some(claim) = agreed_claim(&piece.claims, me, quorum) else { continue };
+        let there = piece.bytes.as_ref().is_some_and(|(digest, _)| *digest == claim.digest);
+        if there || piece.asked {
+            continue;
+        }
+        if open >= REPAIR_PULL_PIECES {
+            return;
+        }
+        let source = (0..MAX_REPLICAS).find(|from| piece.claims[*from] == Some(claim));
+        if let Some(source) = source {
+            open += 1;
+            piece.asked = true;
+            round.send_one(source as Replica, Message::Ask(Ask::Repair { turn, home, id, piece: *index }));
+        }
+    }
+}
+
+/// Asks every peer for what lacks digests, and one peer after the other for what lacks bytes.
+fn ask_again(
+    turn: Place,
+    (home, id): (Home, ObjectId),
+    target: &mut Target,
+    (live, me, quorum): (Set, Replica, u32),
+    round_robin: usize,
+    room: u64,
+    round: &mut Round<'_>,
+) -> u64 {
+    let mut asks = 0;
+    let pieces = target.shape.map_or(1, |shape| shape.pieces);
+    let peers: Vec<Replica> = live.without(me).iter().collect();
+    for index in 0..pieces {
+        let piece = target.pieces.entry(index).or_default();
+        let agreed = agreed_claim(&piece.claims, me, quorum);
+        let there = |claim: Claim| piece.bytes.as_ref().is_some_and(|(digest, _)| *digest == claim.digest);
+        let whom: Vec<Replica> = match agreed {
+            Some(claim) if there(claim) => continue,
+            Some(claim) => {
+                let sources: Vec<Replica> = peers
+                    .iter()
+                    .copied()
+                    .filter(|peer| piece.claims[*peer as usize] == Some(claim))
+                    .collect();
+                sources.get(round_robin % sources.len().max(1)).copied().into_iter().collect()
+            }
+            None => peers.clone(),
+        };
+        if asks + whom.len() as u64 > room {
+            return asks;
+        }
+        asks += whom.len() as u64;
+        for peer in whom {
+            round.send_one(peer, Message::Ask(Ask::Repair { turn, home, id, piece: index }));
+        }
+    }
+    asks
+}
+
+fn digest_of(repair: &Repair, bytes: &[u8]) -> u128 {
+    let header = RepairHeader {
+        batch: repair.turn.batch,
+        request: repair.turn.request,
+        home: repair.home,
+        id: repair.id.to_bits(),
+        piece: repair.piece,
+        pieces: repair.pieces,
+        present: repair.present,
+    };
+    repair_piece(&header, bytes)
+}
+
+fn length(repair: &Repair) -> usize {
+    repair.bytes.as_ref().map_or(0, Bytes::len)
+}
+
+fn join(parts: &[&Bytes]) -> Bytes {
+    if let [only] = parts {
+        return (*only).clone();
+    }
+    let mut whole = BytesMut::with_capacity(parts.iter().map(|part| part.len()).sum());
+    parts.iter().for_each(|part| whole.extend_from_slice(part));
+    whole.freeze()
+}

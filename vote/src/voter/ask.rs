@@ -1,0 +1,114 @@
+//! Answers to peers that have lost a message or come late.
+
+use smallvec::SmallVec;
+
+use super::dispute::find;
+use super::{Round, Voter};
+use crate::command::To;
+use crate::config::Replica;
+use crate::event::Place;
+use crate::limits::*;
+use crate::message::{Ask, Message};
+
+impl Voter {
+    /// Tells a peer again what it asks for, as far as it is still known.
+    pub(super) fn on_ask(&mut self, from: Replica, ask: Ask, round: &mut Round<'_>) {
+        match ask {
+            Ask::Checks { first, count } => self.answer_checks(from, first, count, round),
+            Ask::Digests { batch } => match self.own_digests(batch) {
+                Some(message) => round.send_one(from, message),
+                None => self.answer_gone(from, batch, round),
+            },
+            Ask::Pairs { place, first } => self.answer_pairs(from, place, first, round),
+            Ask::Reply { place, offset } => self.answer_reply(from, place, offset, round),
+            Ask::Stance { place } => self.answer_stance(from, place, round),
+            Ask::Repair { turn, home, id, piece } => {
+                self.repairs.on_ask(from, turn, (home, id), piece, round)
+            }
+        }
+    }
+
+    fn answer_checks(&mut self, from: Replica, first: u64, count: u16, round: &mut Round<'_>) {
+        let count = (count as usize).min(MAX_DIGESTS_PER_CHECK) as u64;
+        let mut digests: SmallVec<[u128; 2]> = SmallVec::new();
+        let mut begin = first;
+        for batch in first..first.saturating_add(count) {
+            match self.own_digest(batch) {
+                Some(digest) => digests.push(digest),
+                None => {
+                    if !digests.is_empty() {
+                        round.send_one(
+                            from,
+                            Message::Check { first: begin, digests: std::mem::take(&mut digests) },
+                        );
+                    }
+                    begin = batch + 1;
+                    if batch == first {
+                        self.answer_gone(from, batch, round);
+                    }
+                }
+            }
+        }
+        if !digests.is_empty() {
+            round.send_one(from, Message::Check { first: begin, digests });
+        }
+    }
+
+    fn own_digest(&self, batch: u64) -> Option<u128> {
+        let me = self.config.me();
+        match self.window.get(batch) {
+            Some(record) => record.known.contains(me).then(|| record.digests[me as usize]),
+            None => self.window.remembered(batch),
+        }
+    }
+
+    /// Says that details are gone for good; silent about batches that are still to come.
+    fn answer_gone(&self, from: Replica, batch: u64, round: &mut Round<'_>) {
+        if batch < self.window.base() && self.window.get(batch).is_none_or(|record| record.own.is_none()) {
+            let digest = self.window.remembered(batch);
+            round.send_one(from, Message::Gone { batch, digest });
+        }
+    }
+
+    fn answer_pairs(&mut self, from: Replica, place: Place, first: u32, round: &mut Round<'_>) {
+        let record = self.window.get(place.batch);
+        match record.and_then(|record| record.requests().get(place.request as usize)) {
+            None => self.answer_gone(from, place.batch, round),
+            Some(own) => match own.failure {
+                Some(failure) => round.send_one(from, Message::SelfBlame { place, failure }),
+                None => self.send_pairs(To::One(from), place, first, round),
+            },
+        }
+    }
+
+    fn answer_reply(&mut self, from: Replica, place: Place, offset: u32, round: &mut Round<'_>) {
+        let record = self.window.get(place.batch);
+        let own = record.and_then(|record| record.requests().get(place.request as usize));
+        let Some(own) = own.filter(|own| own.failure.is_none()) else {
+            return self.answer_gone(from, place.batch, round);
+        };
+        let offset = offset as usize;
+        if offset < own.reply.len() && own.reply.len() <= MAX_REPLY_BYTES {
+            let bytes = own.reply.slice(offset..own.reply.len().min(offset + MAX_PIECE_BYTES));
+            let total = own.reply.len() as u32;
+            round.send_one(from, Message::Reply { place, total, offset: offset as u32, bytes });
+        }
+    }
+
+    fn answer_stance(&mut self, from: Replica, place: Place, round: &mut Round<'_>) {
+        let me = self.config.me();
+        let Some(record) = self.window.get(place.batch) else {
+            return self.answer_gone(from, place.batch, round);
+        };
+        let Some(own) = record.requests().get(place.request as usize) else { return };
+        let dispute = find(record, place.request);
+        let failure = own.failure.or(dispute.and_then(|dispute| dispute.failures[me as usize]));
+        match failure {
+            Some(failure) => round.send_one(from, Message::SelfBlame { place, failure }),
+            None if dispute.is_some_and(|dispute| dispute.stands.contains(me)) => {
+                round.send_one(from, Message::Stand { place });
+            }
+            None => {}
+        }
+    }
+}

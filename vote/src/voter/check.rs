@@ -1,0 +1,317 @@
+//! First level: batch digests. In the steady state nothing below this file runs.
+
+use smallvec::SmallVec;
+
+use super::{Case, Round, Voter};
+use crate::command::{BeyondRepair, Command, Dropped, To};
+use crate::config::{Replica, Set};
+use crate::digest;
+use crate::event::{Place, RequestResult};
+use crate::evidence::FaultStage;
+use crate::gate::{Withheld, reply_may_leave};
+use crate::limits::*;
+use crate::message::{Ask, Message};
+use crate::record::Record;
+
+impl Voter {
+    /// The own results of a batch: they are voted on, and their CHECK goes out with the round (Fig. 2 line 1).
+    pub(super) fn on_executed(&mut self, batch: u64, requests: Vec<RequestResult>, round: &mut Round<'_>) {
+        while batch >= self.window.base() + WINDOW_BATCHES {
+            self.close_oldest(round);
+        }
+        let me = self.config.me();
+        let Some(record) = self.window.open(batch) else {
+            return self.executed_too_late(batch, &requests, round);
+        };
+        if record.own.is_some() {
+            debug_assert!(false, "batch {batch} was executed twice");
+            return;
+        }
+        self.counters.batches += 1;
+        let digest = fold(batch, me, &requests, &mut self.scratch);
+        record.digests[me as usize] = digest;
+        record.known.insert(me);
+        record.owed = requests.iter().filter(|result| result.mine).count() as u16;
+        record.executed_us = round.now_us;
+        let bytes = requests.iter().map(RequestResult::bytes).sum::<usize>();
+        record.bytes += bytes;
+        for (index, result) in requests.iter().enumerate() {
+            if let Some(failure) = result.failure {
+                let place = Place::new(batch, index as u16);
+                round.send(To::All, Message::SelfBlame { place, failure });
+            }
+        }
+        record.own = Some(requests);
+        self.window.bytes += bytes;
+        self.collect_check(batch, digest, round);
+        self.evaluate(batch, round);
+        self.advance(round);
+    }
+
+    /// CHECK from a peer: the function that receives it (EDCC'16 Table II, Fig. 2 line 3).
+    pub(super) fn on_check(&mut self, from: Replica, first: u64, digests: &[u128], round: &mut Round<'_>) {
+        for (batch, digest) in (first..).zip(digests) {
+            self.on_batch_digest(from, batch, *digest, round);
+        }
+        self.advance(round);
+    }
+
+    pub(super) fn on_batch_digest(&mut self, from: Replica, batch: u64, digest: u128, round: &mut Round<'_>) {
+        let me = self.config.me();
+        if self.window.get(batch).is_none() && batch < self.window.base() {
+            return self.on_late_digest(from, batch, digest, round);
+        }
+        // A peer that is further ahead than the window is asked again when we get there.
+        let Some(record) = self.window.open(batch) else { return };
+        if !record.known.contains(from) {
+            record.known.insert(from);
+            record.digests[from as usize] = digest;
+            return self.evaluate(batch, round);
+        }
+        let (before, own) = (record.digests[from as usize], record.digests[me as usize]);
+        if before == digest || (record.known.contains(me) && before == own) {
+            return;
+        }
+        record.digests[from as usize] = digest;
+        if record.known.contains(me) && digest == own && self.report_once(batch, from) {
+            let case = Case { batch, request: None, kind: 0, stage: FaultStage::Digest };
+            self.evidence(from, case, None, &[], round);
+        }
+        self.evaluate(batch, round);
+    }
+
+    /// Compares all votes on a batch and acts on what they tell; called after anything about the batch has changed.
+    pub(super) fn evaluate(&mut self, batch: u64, round: &mut Round<'_>) {
+        let (me, quorum) = (self.config.me(), self.config.quorum());
+        let Some(record) = self.window.get(batch) else { return };
+        if record.own.is_none() {
+            return;
+        }
+        let compared = self.config.protections.digest_comparison;
+        let agreeing = if compared { record.agreeing_with(me) } else { record.known };
+        let differs = !record.known.minus(agreeing).is_empty();
+        let drilled = record.drill.is_some();
+        if record.owed > 0 && (agreeing.len() >= quorum || !self.config.protections.reply_gate) {
+            self.release_batch(batch, agreeing, round);
+        }
+        if differs || drilled || self.window.get(batch).is_some_and(|record| record.drill.is_some()) {
+            self.drill(batch, round);
+        }
+        self.finish(batch);
+    }
+
+    /// The own batch digest is what f others have too: every reply of the batch may leave.
+    fn release_batch(&mut self, batch: u64, agreeing: Set, round: &mut Round<'_>) {
+        let mut corrupt: SmallVec<[u16; 4]> = SmallVec::new();
+        let count = self.window.get(batch).map_or(0, |record| record.requests().len());
+        for request in 0..count as u16 {
+            let Some(result) = self.window.get(batch).and_then(|r| r.requests().get(request as usize)) else {
+                return;
+            };
+            let agreed = result.digest;
+            if result.mine && self.release(Place::new(batch, request), agreed, agreeing, round).is_err() {
+                corrupt.push(request);
+            }
+        }
+        if let (false, Some(record)) = (corrupt.is_empty(), self.window.get_mut(batch)) {
+            // The own stored copy is not what was agreed on: one level down, where peers can help.
+            let drill = record.drill_mut(round.now_us);
+            for request in corrupt {
+                drill.disputes.entry(request).or_default();
+            }
+        }
+    }
+
+    /// Lets one own reply go if the gate allows it.
+    pub(super) fn release(
+        &mut self,
+        place: Place,
+        agreed: u128,
+        agreeing: Set,
+        round: &mut Round<'_>,
+    ) -> Result<(), Withheld> {
+        let quorum = self.config.quorum();
+        self.release_with(place, agreed, agreeing, quorum, round)
+    }
+
+    pub(super) fn release_with(
+        &mut self,
+        place: Place,
+        agreed: u128,
+        agreeing: Set,
+        quorum: u32,
+        round: &mut Round<'_>,
+    ) -> Result<(), Withheld> {
+        let protections = self.config.protections;
+        let Some(record) = self.window.get_mut(place.batch) else { return Ok(()) };
+        let Some(result) = record.own.as_mut().and_then(|own| own.get_mut(place.request as usize)) else {
+            return Ok(());
+        };
+        if !result.mine {
+            return Ok(());
+        }
+        reply_may_leave(result, agreed, agreeing, quorum, protections)?;
+        result.mine = false;
+        record.owed -= 1;
+        self.counters.replies_released += 1;
+        round.commands.push(Command::Release { place, reply: result.reply.clone() });
+        Ok(())
+    }
+
+    /// Remembers a digest for the next CHECK; consecutive batches of one round share a message.
+    fn collect_check(&mut self, batch: u64, digest: u128, round: &mut Round<'_>) {
+        let next = self.unsent_first + self.unsent.len() as u64;
+        if !self.unsent.is_empty() && (batch != next || self.unsent.len() == MAX_DIGESTS_PER_CHECK) {
+            self.send_checks(round);
+        }
+        if self.unsent.is_empty() {
+            self.unsent_first = batch;
+        }
+        self.unsent.push(digest);
+    }
+
+    pub(super) fn send_checks(&mut self, round: &mut Round<'_>) {
+        if !self.unsent.is_empty() {
+            let digests = std::mem::take(&mut self.unsent);
+            self.counters.checks_sent += 1;
+            round.send(To::All, Message::Check { first: self.unsent_first, digests });
+        }
+    }
+
+    /// A vote on a batch that left the window: from a replica that was paused, or replays its log.
+    fn on_late_digest(&mut self, from: Replica, batch: u64, digest: u128, round: &mut Round<'_>) {
+        let Some(agreed) = self.window.remembered(batch) else { return };
+        if agreed == digest {
+            if self.late[from as usize] == Some(batch) {
+                self.late[from as usize] = None;
+            }
+            return;
+        }
+        if self.late[from as usize] != Some(batch) {
+            // Perhaps only the message was wrong; its sender repeats it.
+            self.late[from as usize] = Some(batch);
+            return round.send_one(from, Message::Ask(Ask::Checks { first: batch, count: 1 }));
+        }
+        self.late[from as usize] = None;
+        let case = Case { batch, request: None, kind: 0, stage: FaultStage::InRequest };
+        self.evidence(from, case, None, &[], round);
+        round.commands.push(Command::PeerBeyondRepair { replica: from, why: BeyondRepair::TooLate });
+    }
+
+    fn executed_too_late(&mut self, batch: u64, requests: &[RequestResult], round: &mut Round<'_>) {
+        for (index, _) in requests.iter().enumerate().filter(|(_, result)| result.mine) {
+            let place = Place::new(batch, index as u16);
+            self.counters.replies_dropped += 1;
+            round.commands.push(Command::DropReply { place, why: Dropped::WindowClosed });
+        }
+    }
+
+    /// Marks that a digest fault of `replica` in this batch is reported; false when it was before.
+    pub(super) fn report_once(&mut self, batch: u64, replica: Replica) -> bool {
+        let Some(drill) = self.window.get_mut(batch).and_then(|record| record.drill.as_mut()) else {
+            return false;
+        };
+        let first = !drill.reported.contains(replica);
+        drill.reported.insert(replica);
+        first
+    }
+
+    /// A batch is finished when no reply is owed and everybody who is up is classified (deferred validation, EDCC'16
+    /// section IV-B).
+    pub(super) fn finish(&mut self, batch: u64) {
+        let (me, live) = (self.config.me(), self.live);
+        let compared = self.config.protections.digest_comparison;
+        let Some(record) = self.window.get_mut(batch) else { return };
+        let voters = live.minus(record.gone);
+        let agreeing = if compared { record.agreeing_with(me) } else { record.known };
+        let classified = match &record.drill {
+            None => voters.minus(agreeing).is_empty(),
+            Some(drill) => {
+                let stated = |replica: Replica| {
+                    agreeing.contains(replica) || replica == me || drill.stated[replica as usize].is_some()
+                };
+                voters.iter().all(stated) && drill.disputes.values().all(|dispute| dispute.done)
+            }
+        };
+        record.finished = record.own.is_some() && record.owed == 0 && classified;
+    }
+
+    /// Moves the window on: finished batches leave it, batches with a mismatch are parked, and its bounds are kept.
+    pub(super) fn advance(&mut self, round: &mut Round<'_>) {
+        while let Some(front) = self.window.front() {
+            let kept = self.window.end() - self.window.base();
+            let full = kept > KEEP_FINISHED_BATCHES || self.window.bytes > KEEP_FINISHED_BYTES;
+            let done = front.finished || (front.drill.is_some() && front.own.is_some());
+            if !(full && done && kept > 1) {
+                break;
+            }
+            self.pop_oldest(round);
+        }
+        while self.window.bytes > WINDOW_BYTES && self.window.end() - self.window.base() > 1 {
+            self.close_oldest(round);
+        }
+    }
+
+    fn pop_oldest(&mut self, round: &mut Round<'_>) {
+        let quorum = self.config.quorum();
+        let Some(front) = self.window.front() else { return };
+        let agreed = agreed_digest(front, quorum);
+        let Some((batch, record)) = self.window.pop(agreed) else { return };
+        if record.drill.is_none() {
+            self.window.bytes -= record.bytes;
+            return;
+        }
+        self.window.parked.insert(batch, record);
+        while self.window.parked.len() > MAX_PARKED_BATCHES {
+            self.unpark_oldest(round);
+        }
+    }
+
+    fn unpark_oldest(&mut self, round: &mut Round<'_>) {
+        let Some((batch, record)) = self.window.parked.pop_first() else { return };
+        self.window.bytes -= record.bytes;
+        self.drop_owed(batch, record, round);
+    }
+
+    /// Closes the oldest batch, whatever state it is in, because the window is full.
+    fn close_oldest(&mut self, round: &mut Round<'_>) {
+        if !self.window.parked.is_empty() && self.window.bytes > WINDOW_BYTES {
+            return self.unpark_oldest(round);
+        }
+        let quorum = self.config.quorum();
+        let Some(front) = self.window.front() else {
+            self.window.open_next();
+            return;
+        };
+        let agreed = agreed_digest(front, quorum);
+        let Some((batch, record)) = self.window.pop(agreed) else { return };
+        self.window.bytes -= record.bytes;
+        self.drop_owed(batch, record, round);
+    }
+
+    /// Forgets a batch; replies still owed can never leave.
+    pub(super) fn drop_owed(&mut self, batch: u64, record: Record, round: &mut Round<'_>) {
+        self.counters.batches_closed_early += !record.finished as u64;
+        for (index, _) in record.requests().iter().enumerate().filter(|(_, result)| result.mine) {
+            let place = Place::new(batch, index as u16);
+            self.fetches.remove(&place);
+            self.counters.replies_dropped += 1;
+            round.commands.push(Command::DropReply { place, why: Dropped::WindowClosed });
+        }
+    }
+}
+
+/// The batch digest that f+1 replicas share.
+pub(super) fn agreed_digest(record: &Record, quorum: u32) -> Option<u128> {
+    let shared = |replica: &Replica| record.agreeing_with(*replica).len() >= quorum;
+    record.known.iter().find(shared).map(|replica| record.digests[replica as usize])
+}
+
+/// The batch digest of `replica` with these results.
+pub(super) fn fold(batch: u64, replica: Replica, requests: &[RequestResult], scratch: &mut Vec<u8>) -> u128 {
+    let digests = requests.iter().enumerate().map(|(index, result)| match result.failure {
+        None => result.digest,
+        Some(_) => digest::abandoned(batch, index as u16, replica),
+    });
+    digest::batch(batch, digests, scratch)
+}

@@ -1,0 +1,337 @@
+//! Third level: the pairs of a request about which replicas differ, and what follows from them.
+
+use object::Pair;
+
+use super::{Case, Round, Voter};
+use crate::classify::{Status, Verdict, Votes, by_elimination, classify, verdict};
+use crate::command::To;
+use crate::config::{Replica, Set};
+use crate::event::{Failure, Pairs, Place};
+use crate::evidence::{FaultStage, WrongObject};
+use crate::gate::Withheld;
+use crate::limits::*;
+use crate::message::Message;
+use crate::record::{Delta, Dispute, Record};
+
+/// A part of a peer's state delta.
+pub(crate) struct Part {
+    pub reply_bytes: u64,
+    pub reply_digest: u128,
+    pub total: u32,
+    pub first: u32,
+    pub pairs: Pairs,
+}
+
+impl Voter {
+    pub(super) fn on_pairs(&mut self, from: Replica, place: Place, part: Part, round: &mut Round<'_>) {
+        let Some(dispute) = self.dispute_mut(place, round) else { return };
+        let delta = dispute.deltas[from as usize].get_or_insert_default();
+        if part.first == 0 {
+            **delta = Delta {
+                reply_bytes: part.reply_bytes,
+                reply_digest: part.reply_digest,
+                total: part.total,
+                pairs: Vec::with_capacity(part.pairs.len()),
+            };
+        } else if delta.pairs.len() != part.first as usize || delta.total != part.total {
+            // Out of order or doubled; what is missing is asked for.
+            return;
+        }
+        delta.pairs.extend_from_slice(&part.pairs);
+        let bytes = part.pairs.len() * size_of::<Pair>();
+        self.account(place.batch, bytes);
+        self.evaluate(place.batch, round);
+        self.advance(round);
+    }
+
+    pub(super) fn on_self_blame(
+        &mut self,
+        from: Replica,
+        place: Place,
+        failure: Failure,
+        round: &mut Round<'_>,
+    ) {
+        let Some(dispute) = self.dispute_mut(place, round) else { return };
+        dispute.failures[from as usize] = Some(failure);
+        self.evaluate(place.batch, round);
+        self.advance(round);
+    }
+
+    /// The dispute about a request; opened when a peer begins it, perhaps before this replica has a result.
+    pub(super) fn dispute_mut(&mut self, place: Place, round: &Round<'_>) -> Option<&mut Dispute> {
+        let record = self.window.open(place.batch)?;
+        let bound = record.own.as_ref().map_or(MAX_REQUESTS_PER_BATCH, Vec::len);
+        if place.request as usize >= bound {
+            self.counters.bad_messages += 1;
+            return None;
+        }
+        Some(record.drill_mut(round.now_us).disputes.entry(place.request).or_default())
+    }
+
+    /// Looks at one disputed request and does whatever its votes allow.
+    pub(super) fn dispute(&mut self, place: Place, round: &mut Round<'_>) {
+        self.announce_pairs(place, round);
+        let Some(record) = self.window.get(place.batch) else { return };
+        let Some(dispute) = find(record, place.request) else { return };
+        let votes = self.votes(record, place.request);
+        let voters = self.live.minus(record.gone);
+        let quorum = self.config.quorum();
+        let by_quorum = classify(&votes, quorum);
+        if by_quorum.majority.is_some() {
+            return self.decide(place, &votes, by_quorum, quorum, round);
+        }
+        match by_elimination(&votes, voters, dispute.stands, self.config.faults()) {
+            Some(value) => {
+                let verdict = verdict(&votes, Some(value));
+                let agreeing = verdict.with(Status::Valid).len();
+                self.decide(place, &votes, verdict, agreeing, round);
+            }
+            None => self.no_majority(place, &votes, round),
+        }
+    }
+
+    /// The right value is known: the reply leaves or is fetched, and the FAILED replicas' objects are named.
+    fn decide(&mut self, place: Place, votes: &Votes, verdict: Verdict, quorum: u32, round: &mut Round<'_>) {
+        let me = self.config.me();
+        let Some(agreed) = verdict.majority else { return };
+        self.resume(place, round);
+        let valid = verdict.with(Status::Valid);
+        let Some(record) = self.window.get(place.batch) else { return };
+        let right = right_delta(record, place.request, agreed);
+        let owed = record.requests()[place.request as usize].mine;
+        let failed_here = !valid.contains(me);
+        if owed && failed_here {
+            self.fetch(place, right.as_ref(), valid, round);
+        } else if owed && self.release_with(place, agreed, valid, quorum, round) == Err(Withheld::Corrupt) {
+            self.report_own_copy(place, agreed, round);
+            self.fetch(place, right.as_ref(), valid, round);
+        }
+        for replica in (0..self.config.replicas()).filter(|replica| votes[*replica as usize].is_cast()) {
+            match verdict.of(replica) {
+                Status::Failed => self.close_failed(place, replica, right.as_ref(), &verdict, round),
+                Status::Valid if votes[replica as usize].is_torn() => self.close_torn(place, replica, round),
+                _ => {}
+            }
+        }
+        self.mark_done(place, &verdict);
+    }
+
+    fn mark_done(&mut self, place: Place, verdict: &Verdict) {
+        let live = self.live;
+        let Some(record) = self.window.get_mut(place.batch) else { return };
+        let voters = live.minus(record.gone);
+        let Some(dispute) = record.drill.as_mut().and_then(|d| d.disputes.get_mut(&place.request)) else {
+            return;
+        };
+        let settled = dispute.closed.or(verdict.with(Status::Valid));
+        dispute.done = voters.minus(settled).is_empty();
+    }
+
+    /// A FAILED replica: evidence, and its wrong objects go to repair. Waits until both sides' pairs are known, unless
+    /// the faulty side has none.
+    fn close_failed(
+        &mut self,
+        place: Place,
+        replica: Replica,
+        right: Option<&Delta>,
+        verdict: &Verdict,
+        round: &mut Round<'_>,
+    ) {
+        let me = self.config.me();
+        let Some(record) = self.window.get(place.batch) else { return };
+        let Some(dispute) = find(record, place.request) else { return };
+        let own = &record.requests()[place.request as usize];
+        let failure = if replica == me && own.failure.is_some() {
+            own.failure
+        } else {
+            dispute.failures[replica as usize]
+        };
+        let Some(right) = right else { return };
+        if dispute.closed.contains(replica) {
+            return;
+        }
+        let own_delta = (replica == me && own.failure.is_none()).then(|| Delta::of(own));
+        let theirs =
+            own_delta.as_ref().or(dispute.deltas[replica as usize].as_deref()).filter(|d| d.is_complete());
+        let abandoned = failure.is_some() || stated_abandoned(record, replica, place.request);
+        if theirs.is_none() && !abandoned && !record.gone.contains(replica) {
+            return;
+        }
+        let mut wrong = difference(theirs, right);
+        if let Some((home, id)) = failure.and_then(|failure| failure.object()) {
+            name_object(&mut wrong, theirs, right, (home, id));
+        }
+        let stage = stage_of(failure, theirs, right, &wrong);
+        let case = Case { batch: place.batch, request: Some(place.request), kind: own.kind, stage };
+        let objects: Vec<_> = wrong.iter().map(|wrong| (wrong.home, wrong.id)).collect();
+        let proposers = self.live.minus(verdict.with(Status::Failed));
+        self.evidence(replica, case, failure, &wrong, round);
+        self.repairs.add(replica, place, &objects, proposers, round.now_us);
+        if let Some(dispute) = self.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request)) {
+            dispute.closed.insert(replica);
+        }
+    }
+
+    /// A replica whose result is right but whose digest or pairs are not: the checker itself was hit there.
+    fn close_torn(&mut self, place: Place, replica: Replica, round: &mut Round<'_>) {
+        let Some(record) = self.window.get_mut(place.batch) else { return };
+        let kind = record.requests()[place.request as usize].kind;
+        let Some(dispute) = find_mut(record, place.request) else { return };
+        if !dispute.closed.contains(replica) {
+            dispute.closed.insert(replica);
+            let case =
+                Case { batch: place.batch, request: Some(place.request), kind, stage: FaultStage::Digest };
+            self.evidence(replica, case, None, &[], round);
+        }
+    }
+
+    /// The own result was agreed on, but the stored copy of it is not what was agreed on any more.
+    fn report_own_copy(&mut self, place: Place, agreed: u128, round: &mut Round<'_>) {
+        let me = self.config.me();
+        let Some(record) = self.window.get_mut(place.batch) else { return };
+        let own = &record.requests()[place.request as usize];
+        let stage = if own.recomputed() == agreed { FaultStage::Reply } else { FaultStage::Digest };
+        let kind = own.kind;
+        let Some(dispute) = find_mut(record, place.request) else { return };
+        if !dispute.closed.contains(me) {
+            dispute.closed.insert(me);
+            let case = Case { batch: place.batch, request: Some(place.request), kind, stage };
+            self.evidence(me, case, None, &[], round);
+        }
+    }
+
+    /// Sends the own pairs to everybody, once.
+    fn announce_pairs(&mut self, place: Place, round: &mut Round<'_>) {
+        let Some(dispute) = self.dispute_mut(place, round) else { return };
+        if !std::mem::replace(&mut dispute.announced, true) {
+            self.counters.disputed_requests += 1;
+            self.send_pairs(To::All, place, 0, round);
+        }
+    }
+
+    /// Sends the own pairs from `first` on.
+    pub(super) fn send_pairs(&self, to: To, place: Place, first: u32, round: &mut Round<'_>) {
+        let Some(own) = self.window.get(place.batch).and_then(|r| r.requests().get(place.request as usize))
+        else {
+            return;
+        };
+        if own.failure.is_some() {
+            return;
+        }
+        // A request that touched more than this is repaired by whole regions; the first pairs say which.
+        let total = own.pairs.len().min(MAX_PAIRS_PER_REQUEST);
+        let mut first = first as usize;
+        while first < total || (total == 0 && first == 0) {
+            let end = total.min(first + MAX_PAIRS_PER_MESSAGE);
+            let message = Message::Pairs {
+                place,
+                reply_bytes: own.reply.len() as u64,
+                reply_digest: own.reply_digest,
+                total: total as u32,
+                first: first as u32,
+                pairs: Pairs::from_slice(&own.pairs[first..end]),
+            };
+            round.send(to, message);
+            first = end.max(first + 1);
+        }
+    }
+
+    pub(super) fn account(&mut self, batch: u64, bytes: usize) {
+        if let Some(record) = self.window.get_mut(batch) {
+            record.bytes += bytes;
+            self.window.bytes += bytes;
+        }
+    }
+}
+
+pub(super) fn find(record: &Record, request: u16) -> Option<&Dispute> {
+    record.drill.as_ref()?.disputes.get(&request)
+}
+
+pub(super) fn find_mut(record: &mut Record, request: u16) -> Option<&mut Dispute> {
+    record.drill.as_mut()?.disputes.get_mut(&request)
+}
+
+/// A state delta that gives the agreed digest: the own one, or any peer's. It is right whoever sent it.
+pub(super) fn right_delta(record: &Record, request: u16, agreed: u128) -> Option<Delta> {
+    let own = record.requests().get(request as usize)?;
+    if own.failure.is_none() && own.recomputed() == agreed {
+        return Some(Delta::of(own));
+    }
+    let deltas = find(record, request)?.deltas.iter().flatten();
+    deltas.filter(|delta| delta.digest() == Some(agreed)).map(|delta| (**delta).clone()).next()
+}
+
+fn stated_abandoned(record: &Record, replica: Replica, request: u16) -> bool {
+    let stated = record.drill.as_ref().and_then(|drill| drill.stated[replica as usize].as_ref());
+    stated.is_some_and(|stated| stated.get(request as usize).copied().flatten().is_none())
+}
+
+/// Pairs that only one side has, or that differ, in both directions. A side without pairs differs in everything.
+fn difference(theirs: Option<&Delta>, right: &Delta) -> Vec<WrongObject> {
+    let key = |pair: &Pair| (pair.home, pair.id);
+    let mut mine: Vec<Pair> = theirs.map_or(Vec::new(), |delta| delta.pairs.clone());
+    mine.sort_unstable();
+    let mut wrong = Vec::new();
+    let (mut mine, mut right) = (mine.iter().peekable(), right.pairs.iter().peekable());
+    loop {
+        let (theirs, majority) = match (mine.peek(), right.peek()) {
+            (None, None) => return wrong,
+            (Some(_), None) => (mine.next(), None),
+            (None, Some(_)) => (None, right.next()),
+            (Some(a), Some(b)) if key(a) < key(b) => (mine.next(), None),
+            (Some(a), Some(b)) if key(a) > key(b) => (None, right.next()),
+            (Some(_), Some(_)) => (mine.next(), right.next()),
+        };
+        let Some(pair) = theirs.or(majority) else { return wrong };
+        let (theirs, majority) = (theirs.map(|pair| pair.sum), majority.map(|pair| pair.sum));
+        if theirs != majority {
+            wrong.push(WrongObject { home: pair.home, id: pair.id, theirs, majority });
+        }
+    }
+}
+
+/// Puts the object that the faulty replica itself named in front; it may lie outside what the request touches.
+fn name_object(
+    wrong: &mut Vec<WrongObject>,
+    theirs: Option<&Delta>,
+    right: &Delta,
+    object: (u32, object::ObjectId),
+) {
+    let sum =
+        |delta: &Delta| delta.pairs.iter().find(|pair| (pair.home, pair.id) == object).map(|pair| pair.sum);
+    wrong.retain(|wrong| (wrong.home, wrong.id) != object);
+    let (theirs, majority) = (theirs.and_then(sum), sum(right));
+    wrong.insert(0, WrongObject { home: object.0, id: object.1, theirs, majority });
+}
+
+fn stage_of(
+    failure: Option<Failure>,
+    theirs: Option<&Delta>,
+    right: &Delta,
+    wrong: &[WrongObject],
+) -> FaultStage {
+    let replies = |delta: &Delta| (delta.reply_bytes, delta.reply_digest);
+    match failure {
+        Some(Failure::Check { .. } | Failure::Missing { .. }) => FaultStage::Passive,
+        Some(Failure::Request) => FaultStage::Message,
+        None if wrong.is_empty() && theirs.is_some_and(|theirs| replies(theirs) != replies(right)) => {
+            FaultStage::Reply
+        }
+        _ => FaultStage::InRequest,
+    }
+}
+
+/// Replicas of `set` that have said all they can about a request.
+pub(super) fn final_votes(record: &Record, request: u16, votes: &Votes, set: Set) -> Set {
+    let mut finals = Set::EMPTY;
+    for replica in set.iter() {
+        let delta = find(record, request).and_then(|dispute| dispute.deltas[replica as usize].as_ref());
+        let told = delta.is_some_and(|delta| delta.is_complete()) || record.gone.contains(replica);
+        let vote = &votes[replica as usize];
+        if vote.is_blamed() || (vote.is_cast() && told) {
+            finals.insert(replica);
+        }
+    }
+    finals
+}

@@ -1,0 +1,217 @@
+//! Second level: request digests of a batch whose batch digests differ.
+
+use super::check::fold;
+use super::{Case, Round, Voter};
+use crate::classify::{Status, Vote, Votes, classify};
+use crate::command::{BeyondRepair, Command, To};
+use crate::config::{Replica, Set};
+use crate::event::{Place, RequestResult};
+use crate::evidence::FaultStage;
+use crate::message::Message;
+use crate::record::Record;
+
+impl Voter {
+    /// A peer sent its request digests: it saw a mismatch, whether or not this replica did.
+    pub(super) fn on_digests(
+        &mut self,
+        from: Replica,
+        batch: u64,
+        digests: Vec<Option<u128>>,
+        round: &mut Round<'_>,
+    ) {
+        let Some(record) = self.window.open(batch) else { return };
+        let bytes = digests.len() * size_of::<Option<u128>>();
+        let drill = record.drill_mut(round.now_us);
+        if drill.stated[from as usize].is_none() {
+            record.bytes += bytes;
+            self.window.bytes += bytes;
+        }
+        if let Some(drill) = self.window.get_mut(batch).and_then(|record| record.drill.as_mut()) {
+            drill.stated[from as usize] = Some(digests);
+        }
+        self.evaluate(batch, round);
+        self.advance(round);
+    }
+
+    /// A peer has no details of a batch any more, because it found nothing wrong with it.
+    pub(super) fn on_gone(&mut self, from: Replica, batch: u64, digest: Option<u128>, round: &mut Round<'_>) {
+        let Some(record) = self.window.get_mut(batch) else { return };
+        record.gone.insert(from);
+        self.fetch_elsewhere(from, batch, round);
+        if let Some(digest) = digest {
+            self.on_batch_digest(from, batch, digest, round);
+        }
+        self.evaluate(batch, round);
+        self.give_up_without_details(batch, round);
+    }
+
+    /// Looks at every request of the batch; those about which replicas differ become disputes.
+    pub(super) fn drill(&mut self, batch: u64, round: &mut Round<'_>) {
+        if !self.config.protections.digest_comparison {
+            return;
+        }
+        self.announce(batch, round);
+        let count = self.window.get(batch).map_or(0, |record| record.requests().len());
+        for request in 0..count as u16 {
+            let Some(record) = self.window.get(batch) else { return };
+            let disputed = record.drill.as_ref().is_some_and(|drill| drill.disputes.contains_key(&request));
+            let votes = self.votes(record, request);
+            let verdict = classify(&votes, self.config.quorum());
+            if disputed || differ(&votes) {
+                self.dispute(Place::new(batch, request), round);
+            } else if let Some(agreed) = verdict.majority {
+                let place = Place::new(batch, request);
+                if self.release(place, agreed, verdict.with(Status::Valid), round).is_err() {
+                    self.dispute(place, round);
+                }
+            }
+        }
+        self.report_wrong_batch_digests(batch, round);
+    }
+
+    /// What every replica says about one request, from everything it has told.
+    pub(super) fn votes(&self, record: &Record, request: u16) -> Votes {
+        let me = self.config.me();
+        let mut votes = Votes::default();
+        let Some(own) = record.requests().get(request as usize) else { return votes };
+        let agreeing = record.agreeing_with(me);
+        let dispute = record.drill.as_ref().and_then(|drill| drill.disputes.get(&request));
+        for replica in 0..self.config.replicas() {
+            let vote = &mut votes[replica as usize];
+            if replica == me {
+                own_vote(vote, own, dispute.is_some());
+            } else {
+                if agreeing.contains(replica) {
+                    vote.say(own.digest);
+                }
+                let stated = record.drill.as_ref().and_then(|drill| drill.stated[replica as usize].as_ref());
+                match stated.map(|stated| stated.get(request as usize).copied().flatten()) {
+                    Some(Some(digest)) => vote.say(digest),
+                    Some(None) => vote.blame(),
+                    None => {}
+                }
+            }
+            let Some(dispute) = dispute else { continue };
+            if let Some(digest) = dispute.deltas[replica as usize].as_ref().and_then(|delta| delta.digest()) {
+                vote.say(digest);
+            }
+            if dispute.failures[replica as usize].is_some() {
+                vote.blame();
+            }
+        }
+        votes
+    }
+
+    /// Tells the own request digests to everybody, once, after making sure that they are the ones voted on.
+    fn announce(&mut self, batch: u64, round: &mut Round<'_>) {
+        let Some(record) = self.window.get_mut(batch) else { return };
+        let drill = record.drill_mut(round.now_us);
+        if std::mem::replace(&mut drill.announced, true) {
+            return;
+        }
+        self.counters.mismatched_batches += 1;
+        self.examine_own_digests(batch, round);
+        if let Some(message) = self.own_digests(batch) {
+            round.send(To::All, message);
+        }
+    }
+
+    pub(super) fn own_digests(&self, batch: u64) -> Option<Message> {
+        let own = self.window.get(batch)?.own.as_ref()?;
+        let digests = own.iter().map(|result| result.failure.is_none().then_some(result.digest)).collect();
+        Some(Message::Digests { batch, digests })
+    }
+
+    /// The stored digests themselves may have been hit since they were voted on: whatever does not fold into the batch
+    /// digest any more is computed again, and the checker is reported, not an object.
+    fn examine_own_digests(&mut self, batch: u64, round: &mut Round<'_>) {
+        let me = self.config.me();
+        let Some(record) = self.window.get_mut(batch) else { return };
+        let voted = record.digests[me as usize];
+        let Some(own) = record.own.as_mut() else { return };
+        let stored = fold(batch, me, own, &mut self.scratch);
+        if stored == voted {
+            return;
+        }
+        let before: Vec<u128> = own.iter().map(|result| result.digest).collect();
+        own.iter_mut().for_each(|result| result.digest = result.recomputed());
+        if fold(batch, me, own, &mut self.scratch) != voted {
+            // Not the request digests but the vote was hit.
+            own.iter_mut().zip(before).for_each(|(result, digest)| result.digest = digest);
+            record.digests[me as usize] = stored;
+            let digests = smallvec::smallvec![stored];
+            round.send(To::All, Message::Check { first: batch, digests });
+        }
+        if self.report_once(batch, me) {
+            let case = Case { batch, request: None, kind: 0, stage: FaultStage::Digest };
+            self.evidence(me, case, None, &[], round);
+        }
+    }
+
+    /// A peer whose request digests are all right, though its batch digest is not: its vote was hit.
+    fn report_wrong_batch_digests(&mut self, batch: u64, round: &mut Round<'_>) {
+        let me = self.config.me();
+        let Some(record) = self.window.get(batch) else { return };
+        let Some(drill) = record.drill.as_ref() else { return };
+        let mut wrong = Set::EMPTY;
+        for replica in record.known.minus(record.agreeing_with(me)).iter() {
+            let Some(stated) = drill.stated[replica as usize].as_ref() else { continue };
+            let same = |(own, stated): (&RequestResult, &Option<u128>)| {
+                own.failure.is_none() && *stated == Some(own.digest)
+            };
+            if stated.len() == record.requests().len() && record.requests().iter().zip(stated).all(same) {
+                wrong.insert(replica);
+            }
+        }
+        // With three replicas the own digest may be the odd one; two peers that agree are not both wrong.
+        let agreed = super::check::agreed_digest(record, self.config.quorum());
+        let own_is_odd = agreed.is_some_and(|digest| digest != record.digests[me as usize]);
+        let blamed = if own_is_odd && !wrong.is_empty() { Set::EMPTY.with(me) } else { wrong };
+        for replica in blamed.iter() {
+            if self.report_once(batch, replica) {
+                let case = Case { batch, request: None, kind: 0, stage: FaultStage::Digest };
+                self.evidence(replica, case, None, &[], round);
+            }
+        }
+    }
+
+    /// This replica differs from f+1 others about a batch whose details they all have dropped: it was away for too long
+    /// to be repaired object by object.
+    fn give_up_without_details(&mut self, batch: u64, round: &mut Round<'_>) {
+        let (me, quorum) = (self.config.me(), self.config.quorum());
+        let Some(record) = self.window.get(batch) else { return };
+        let all_gone = self.live.without(me).minus(record.gone).is_empty();
+        if record.own.is_none() || record.finished || !all_gone {
+            return;
+        }
+        let agreed = super::check::agreed_digest(record, quorum);
+        if agreed.is_some_and(|digest| digest != record.digests[me as usize]) {
+            let case = Case { batch, request: None, kind: 0, stage: FaultStage::InRequest };
+            self.evidence(me, case, None, &[], round);
+            round.commands.push(Command::ReplaceSelf(BeyondRepair::TooLate));
+        }
+        self.drop_replies(batch, round);
+        if let Some(record) = self.window.get_mut(batch) {
+            record.finished = true;
+        }
+        self.advance(round);
+    }
+}
+
+fn own_vote(vote: &mut Vote, own: &RequestResult, disputed: bool) {
+    if own.failure.is_some() {
+        return vote.blame();
+    }
+    vote.say(own.digest);
+    if disputed {
+        vote.say(own.recomputed());
+    }
+}
+
+/// Whether anybody says something that somebody else does not.
+fn differ(votes: &Votes) -> bool {
+    let first = votes.iter().find(|vote| vote.is_cast());
+    let Some(first) = first else { return false };
+    let other = |vote: &Vote| vote.is_cast() && !vote.is_same(first);
+    votes.iter().any(|vote| vote.is_blamed() || vote.is_torn() || other(vote))
+}

@@ -1,0 +1,175 @@
+//! No f+1 agree: nobody guesses. Every replica examines itself, and who cannot reproduce its own result steps back.
+
+use object::{Home, ObjectId};
+
+use super::dispute::{final_votes, find, find_mut};
+use super::{Case, Round, Voter};
+use crate::classify::Votes;
+use crate::command::{Command, Dropped, Held, To};
+use crate::config::Replica;
+use crate::digest;
+use crate::event::{Failure, Place, Reexecution};
+use crate::evidence::{FaultStage, Finding};
+use crate::message::Message;
+use crate::record::Examination;
+
+impl Voter {
+    /// Design section 6, the no-majority rules: stored result, then own objects, then re-execution; then hold.
+    pub(super) fn no_majority(&mut self, place: Place, votes: &Votes, round: &mut Round<'_>) {
+        let me = self.config.me();
+        let Some(record) = self.window.get(place.batch) else { return };
+        let others = self.live.minus(record.gone).without(me);
+        if final_votes(record, place.request, votes, others) != others {
+            return;
+        }
+        let Some(dispute) = find(record, place.request) else { return };
+        let blamed = |replica: Replica| votes[replica as usize].is_blamed();
+        if others.with(me).iter().all(blamed) && others.with(me).len() >= self.config.quorum() {
+            return self.nobody_has_a_result(place, round);
+        }
+        match dispute.examination {
+            Examination::NotNeeded => self.examine_self(place, round),
+            Examination::Rechecking | Examination::Reexecuting => {}
+            Examination::Done => {
+                let stands = dispute.stands;
+                if others.with(me).iter().all(|replica| blamed(replica) || stands.contains(replica)) {
+                    self.hold(place, votes, round);
+                }
+            }
+        }
+    }
+
+    /// First step: does the stored result still fit together?
+    fn examine_self(&mut self, place: Place, round: &mut Round<'_>) {
+        let Some(record) = self.window.get_mut(place.batch) else { return };
+        let own = &record.requests()[place.request as usize];
+        let abandoned = own.failure.is_some();
+        let intact = digest::reply(&own.reply) == own.reply_digest;
+        let objects: Vec<_> = own.pairs.iter().map(|pair| (pair.home, pair.id)).collect();
+        let Some(dispute) = find_mut(record, place.request) else { return };
+        dispute.examination = if abandoned { Examination::Done } else { Examination::Rechecking };
+        if abandoned {
+            self.evaluate(place.batch, round);
+        } else if intact {
+            round.commands.push(Command::RecheckObjects { place, objects });
+        } else {
+            self.blame_self(place, Failure::Unreproducible, round);
+        }
+    }
+
+    /// Second step: this replica's own object checks.
+    pub(super) fn on_rechecked(&mut self, place: Place, corrupt: &[(Home, ObjectId)], round: &mut Round<'_>) {
+        let Some(dispute) = self.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request)) else {
+            return;
+        };
+        if dispute.examination != Examination::Rechecking {
+            return;
+        }
+        dispute.examination = Examination::Reexecuting;
+        match corrupt.first() {
+            Some(&(home, id)) => self.blame_self(place, Failure::Check { home, id }, round),
+            None => round.commands.push(Command::Reexecute { place }),
+        }
+    }
+
+    /// Third step: the request again, on what it found then.
+    pub(super) fn on_reexecuted(&mut self, place: Place, outcome: Reexecution, round: &mut Round<'_>) {
+        let me = self.config.me();
+        let Some(record) = self.window.get_mut(place.batch) else { return };
+        let Some(own) = record.requests().get(place.request as usize) else { return };
+        let same = match outcome {
+            Reexecution::Digest(digest) => own.digest == digest || own.recomputed() == digest,
+            Reexecution::Unsupported => true,
+        };
+        let Some(dispute) = find_mut(record, place.request) else { return };
+        if dispute.examination != Examination::Reexecuting {
+            return;
+        }
+        if !same {
+            return self.blame_self(place, Failure::Unreproducible, round);
+        }
+        dispute.examination = Examination::Done;
+        dispute.stands.insert(me);
+        round.send(To::All, Message::Stand { place });
+        self.evaluate(place.batch, round);
+    }
+
+    pub(super) fn on_stand(&mut self, from: Replica, place: Place, round: &mut Round<'_>) {
+        let Some(dispute) = self.dispute_mut(place, round) else { return };
+        dispute.stands.insert(from);
+        self.evaluate(place.batch, round);
+    }
+
+    fn blame_self(&mut self, place: Place, failure: Failure, round: &mut Round<'_>) {
+        let me = self.config.me();
+        let Some(dispute) = self.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request)) else {
+            return;
+        };
+        dispute.examination = Examination::Done;
+        dispute.failures[me as usize] = Some(failure);
+        round.send(To::All, Message::SelfBlame { place, failure });
+        self.evaluate(place.batch, round);
+    }
+
+    /// Last step: the reply waits for a replica that comes back, or for the operator. Everything else goes on.
+    fn hold(&mut self, place: Place, votes: &Votes, round: &mut Round<'_>) {
+        let (me, quorum) = (self.config.me(), self.config.quorum());
+        let Some(record) = self.window.get_mut(place.batch) else { return };
+        let kind = record.requests()[place.request as usize].kind;
+        let Some(dispute) = find_mut(record, place.request) else { return };
+        if std::mem::replace(&mut dispute.held, true) {
+            return;
+        }
+        let blamed = votes.iter().filter(|vote| vote.is_blamed()).count() as u32;
+        let why = if blamed == 0 { Held::EverybodyStands } else { Held::TooFewLive };
+        let case =
+            Case { batch: place.batch, request: Some(place.request), kind, stage: FaultStage::InRequest };
+        let finding = Finding {
+            replica: me,
+            kind,
+            stage: case.stage,
+            panicked: false,
+            abandoned_by_quorum: blamed >= quorum,
+            everybody_stands: blamed == 0,
+        };
+        self.counters.requests_held += 1;
+        self.evidence_of(&finding, case, None, &[], round);
+        round.commands.push(Command::Held { place, why });
+    }
+
+    /// A vote came in after all.
+    pub(super) fn resume(&mut self, place: Place, round: &mut Round<'_>) {
+        let Some(dispute) = self.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request)) else {
+            return;
+        };
+        if std::mem::replace(&mut dispute.held, false) {
+            round.commands.push(Command::Resumed { place });
+        }
+    }
+
+    /// f+1 or more are up and all of them abandoned the request: a bug, not a fault, and no reply anywhere.
+    fn nobody_has_a_result(&mut self, place: Place, round: &mut Round<'_>) {
+        let me = self.config.me();
+        let Some(record) = self.window.get_mut(place.batch) else { return };
+        let own = &record.requests()[place.request as usize];
+        let (kind, failure, owed) = (own.kind, own.failure, own.mine);
+        let Some(dispute) = find_mut(record, place.request) else { return };
+        if std::mem::replace(&mut dispute.done, true) {
+            return;
+        }
+        let case =
+            Case { batch: place.batch, request: Some(place.request), kind, stage: FaultStage::InRequest };
+        let finding = Finding {
+            replica: me,
+            kind,
+            stage: case.stage,
+            panicked: failure == Some(Failure::Panic),
+            abandoned_by_quorum: true,
+            everybody_stands: false,
+        };
+        self.evidence_of(&finding, case, failure, &[], round);
+        if owed {
+            self.drop_reply(place, Dropped::NoResult, round);
+        }
+    }
+}

@@ -28,6 +28,15 @@ pub const IDLE: Duration = Duration::from_millis(25);
 /// Log entries that may be delivered and not yet executed: beyond it no further entry is taken from the log.
 pub const ENTRIES_IN_EXECUTION: usize = 4096;
 
+/// A replica tells its peers this often that it is there.
+pub const GREETING: Duration = Duration::from_millis(100);
+/// A peer that says nothing for so long is no longer waited for.
+pub const SILENCE: Duration = Duration::from_millis(500);
+/// Log entries kept behind what every live replica has, for one that was away for a moment.
+pub const LOG_KEPT: u64 = 16 * 1024;
+/// Steps in which the log is shortened, per tick: dropping much at once costs milliseconds (ordering study, 3.6).
+pub const COMPACTIONS_PER_TICK: usize = 8;
+
 /// Evidence records kept for `crosscheck evidence`.
 pub const EVIDENCE_KEPT: usize = 4096;
 /// Longest line of the admin protocol.
@@ -42,4 +51,5 @@ pub const TRANSFER_PATIENCE: Duration = Duration::from_secs(2);
 const _: () = assert!(PIPELINED_PER_CONNECTION <= OUTSTANDING_PER_CLIENT_THREAD);
 const _: () = assert!(READ_CHUNK <= READ_PER_TURN);
 const _: () = assert!(PEER_FRAME < UNSENT_PER_PEER);
+const _: () = assert!(3 * GREETING.as_millis() < SILENCE.as_millis());
 const _: () = assert!(TRANSFER_PIECE < TRANSFER_MESSAGE);

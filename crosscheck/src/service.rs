@@ -47,6 +47,11 @@ pub trait Service: Send + Sync + 'static {
     /// The reply to a request whose handler panicked: the same on every replica, as the panic is.
     fn panicked(&self, request: &Self::Request, reply: &mut Vec<u8>);
 
+    /// What kind of request it is, as a small number: evidence tells a bug, which picks a kind, from a bit flip.
+    fn kind(&self, _request: &Self::Request) -> u16 {
+        0
+    }
+
     /// The lock behind which a named object lives (`item:KEY`), for the fault injector.
     ///
     /// A function of the name alone; the object itself is looked up by [`Service::find`] once the lock is held.

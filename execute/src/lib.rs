@@ -1,1 +1,122 @@
-//! Placeholder until the room is built.
+//! Runs a handler on protected objects and returns its reply and its state delta.
+//!
+//! Everything a request did is known only after its objects are sealed, and they are sealed before the request gives up
+//! its turn (design section 3): so the scope of the request, the seal and the end of the turn are in one place, [`once`].
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use object::request::{self, Terms};
+use object::{Corrupted, Home, ObjectId, Touched};
+use schedule::{Access, Cx, Lock, LockId, Outcome, Retry, Turn};
+
+/// What the letters of the configuration ask of an execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protection {
+    /// G: check objects at first touch and seal them at the end.
+    pub guard: bool,
+    /// Keep before-images, so that a handler that wants another lock, or panics, can be undone.
+    pub undo: bool,
+}
+
+/// How a handler ended.
+#[derive(Debug)]
+pub enum End {
+    /// It did its work; what it touched is in the state delta.
+    Done(Touched),
+    /// It wants a lock outside its footprint. It was undone and runs again.
+    Retry(Retry),
+    /// It panicked, and was undone.
+    Panicked,
+    /// An object failed its check: this replica abandons the request, which was undone. The objects of the request that
+    /// do not fit their checksums (or are missing), at least the one that stopped it.
+    Corrupted(Corrupted, Vec<(Home, ObjectId)>),
+}
+
+/// What may happen to a request between its handler and its seal: where the fault injector strikes.
+pub trait Between {
+    /// Sees the regions that the request holds, after the handler and before the seal.
+    fn before_seal(&self, _lock: LockId, _access: &mut Access<'_>) {}
+}
+
+/// Nothing happens.
+impl Between for () {}
+
+/// Runs `handler` once in `turn`, seals what it touched, and says how the turn has to be finished.
+///
+/// `reply` holds the handler's reply after [`End::Done`]; otherwise it is as it was.
+pub fn once<R>(
+    turn: &mut Turn<'_, R>,
+    locks: &[&dyn Lock],
+    protection: Protection,
+    reply: &mut Vec<u8>,
+    between: &impl Between,
+    handler: impl FnOnce(&Cx<'_>, &R, &mut Vec<u8>) -> Result<(), Retry>,
+) -> (End, Outcome) {
+    let start = reply.len();
+    request::begin(Terms {
+        position: turn.position(),
+        protect: protection.guard,
+        keep_before_images: protection.undo,
+    });
+    let handled = catch_unwind(AssertUnwindSafe(|| handler(&turn.cx(), turn.request(), reply)));
+    let ended = match handled {
+        Ok(Ok(())) => catch_unwind(AssertUnwindSafe(|| seal(turn, locks, between))),
+        Ok(Err(retry)) => {
+            reply.truncate(start);
+            undo(turn, locks);
+            return (End::Retry(retry), Outcome::Mispredicted(retry));
+        }
+        Err(payload) => Err(payload),
+    };
+    match ended {
+        Ok(()) => (End::Done(request::finish()), Outcome::Done),
+        Err(payload) => {
+            reply.truncate(start);
+            let end = match object::corrupted(&*payload) {
+                Some(corrupted) => End::Corrupted(*corrupted, blame(turn, locks, corrupted)),
+                None => End::Panicked,
+            };
+            undo(turn, locks);
+            (end, Outcome::Abandoned)
+        }
+    }
+}
+
+/// The seal: every object the request opened gets its new checksum, before the turn is passed.
+fn seal<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], between: &impl Between) {
+    turn.visit_regions(locks, |lock, mut access| {
+        between.before_seal(lock, &mut access);
+        match access {
+            Access::Exclusive(region) => region.seal(lock),
+            Access::Shared(region) => region.note(lock),
+        }
+    });
+}
+
+/// Which objects of the request are not what they should be.
+fn blame<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], corrupted: &Corrupted) -> Vec<(Home, ObjectId)> {
+    let mut wrong = Vec::new();
+    turn.visit_regions(locks, |lock, access| {
+        let region: &dyn object::Region = match &access {
+            Access::Exclusive(region) => &**region,
+            Access::Shared(region) => *region,
+        };
+        let found = region.blame();
+        // What is missing cannot be found; its region is the one that would hold it, which is all we know.
+        if found.is_empty() && !corrupted.object.is_none() && wrong.is_empty() {
+            wrong.push((lock, corrupted.object));
+        }
+        wrong.extend(found.into_iter().map(|id| (lock, id)));
+    });
+    wrong
+}
+
+/// Takes back what the request did, as far as before-images were kept, and ends its scope.
+fn undo<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock]) {
+    turn.visit_regions(locks, |_, access| {
+        if let Access::Exclusive(region) = access {
+            region.undo();
+        }
+    });
+    request::abandon();
+}

@@ -176,7 +176,7 @@ impl<P: Protocol> Connection<P> {
                     *left -= 1;
                     let sequence = self.first + self.places.len() as u64;
                     self.places.push_back(Place::Waiting);
-                    submit(sequence, order::Request::new(request.into()));
+                    submit(sequence, crate::ordered::summed(request.into()));
                 }
             }
         }

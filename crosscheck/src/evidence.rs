@@ -1,0 +1,113 @@
+//! Evidence as people read it: every disagreement ends in one record, so that repair does not hide a bug.
+
+use vote::{Class, Evidence, Failure, FaultStage, Place, WrongObject};
+
+use crate::admin::EvidenceRecord;
+
+/// A decided disagreement.
+pub fn record(evidence: &Evidence) -> EvidenceRecord {
+    let mut objects: Vec<String> = evidence.wrong.iter().map(describe).collect();
+    if objects.is_empty() {
+        objects.push(evidence.subject());
+    }
+    if evidence.wrong_total as usize > evidence.wrong.len() && !evidence.wrong.is_empty() {
+        objects.push(format!("and {} more", evidence.wrong_total as usize - evidence.wrong.len()));
+    }
+    EvidenceRecord {
+        number: 0,
+        time_us: 0,
+        replica: Some(evidence.replica + 1),
+        request: evidence.request.map(|request| (evidence.batch, u32::from(request))),
+        objects,
+        class: class(evidence.class).into(),
+        stage: stage(evidence.stage).into(),
+        outcome: evidence.failure.as_ref().map_or("decided".into(), |failure| format!("self-reported: {}", told(failure))),
+        core: None,
+    }
+}
+
+/// A peer's bytes did not match their checksum.
+pub fn message(peer: u8) -> EvidenceRecord {
+    EvidenceRecord {
+        number: 0,
+        time_us: 0,
+        replica: Some(peer + 1),
+        request: None,
+        objects: vec!["message".into()],
+        class: class(Class::HardwareLike).into(),
+        stage: stage(FaultStage::Message).into(),
+        outcome: "dropped; the connection is reset".into(),
+        core: None,
+    }
+}
+
+/// A request that failed at this replica in a mode without a vote.
+pub fn unchecked(me: u8, place: Place, failure: &Failure) -> EvidenceRecord {
+    EvidenceRecord {
+        number: 0,
+        time_us: 0,
+        replica: Some(me + 1),
+        request: Some((place.batch, u32::from(place.request))),
+        objects: vec![told(failure)],
+        class: class(Class::HardwareLike).into(),
+        stage: stage(FaultStage::Passive).into(),
+        outcome: "reply withheld".into(),
+        core: None,
+    }
+}
+
+/// Objects that were overwritten by what f+1 replicas agree on; `notes` tell class, member and bits of each.
+pub fn repaired(me: u8, turn: Place, notes: Vec<String>) -> EvidenceRecord {
+    EvidenceRecord {
+        number: 0,
+        time_us: 0,
+        replica: Some(me + 1),
+        request: Some((turn.batch, u32::from(turn.request))),
+        objects: notes,
+        class: class(Class::HardwareLike).into(),
+        stage: "repair".into(),
+        outcome: "repaired".into(),
+        core: None,
+    }
+}
+
+/// A record in one line.
+pub fn line(record: &EvidenceRecord) -> String {
+    let who = record.replica.map_or("nobody".into(), |replica| format!("replica {replica}"));
+    let place = record.request.map_or(String::new(), |(batch, request)| format!(" at {batch}/{request}"));
+    format!("{who}{place}: {} [{}, {}] {}", record.objects.join("; "), record.class, record.stage, record.outcome)
+}
+
+fn describe(wrong: &WrongObject) -> String {
+    let sum = |sum: Option<u64>| sum.map_or("nothing".into(), |sum| format!("{sum:016x}"));
+    format!("object {}:{} has {} instead of {}", wrong.home, wrong.id, sum(wrong.theirs), sum(wrong.majority))
+}
+
+fn told(failure: &Failure) -> String {
+    match failure {
+        Failure::Check { home, id } => format!("object {home}:{id} does not fit its checksum"),
+        Failure::Missing { home, id } => format!("object {home}:{id} is missing"),
+        Failure::Panic => "the handler panicked".into(),
+        Failure::Request => "the request's bytes do not fit their checksum".into(),
+        Failure::Hang => "the handler does not end".into(),
+        Failure::Unreproducible => "the result cannot be had again".into(),
+    }
+}
+
+fn class(class: Class) -> &'static str {
+    match class {
+        Class::HardwareLike => "hardware-like",
+        Class::Nondeterminism => "nondeterminism",
+        Class::SoftwareBug => "software-bug",
+    }
+}
+
+fn stage(stage: FaultStage) -> &'static str {
+    match stage {
+        FaultStage::Passive => "entry-check",
+        FaultStage::InRequest => "in-request",
+        FaultStage::Reply => "reply",
+        FaultStage::Digest => "digest",
+        FaultStage::Message => "message",
+    }
+}

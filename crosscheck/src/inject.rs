@@ -1,0 +1,80 @@
+//! Faults on purpose: what the admin socket arms, and the workers let strike. Never in a release build of `serve`.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use object::Home;
+use parking_lot::Mutex;
+
+use crate::admin::Kind;
+
+/// A fault that waits for its occasion.
+#[derive(Clone, Debug)]
+pub(crate) struct Armed {
+    /// What it does.
+    pub kind: Kind,
+    /// When.
+    pub occasion: Occasion,
+    /// To what.
+    pub target: Target,
+}
+
+/// When an armed fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Occasion {
+    /// At the ordered turn with this ticket.
+    Nudge(u64),
+    /// At the next request that has the target's lock.
+    RequestOnHome,
+    /// At the next request that has any lock.
+    AnyRequest,
+}
+
+/// What an armed fault strikes.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// Lock of the object.
+    pub home: Home,
+    /// The service's name of the object; none = any object of the region, chosen by `seed`.
+    pub name: Option<String>,
+    /// Which bit; none = chosen by `seed`.
+    pub bit: Option<u64>,
+    /// Decides everything left open.
+    pub seed: u64,
+}
+
+/// The armed faults of one replica. Empty, it costs a request one relaxed load.
+#[derive(Debug, Default)]
+pub(crate) struct Armory {
+    count: AtomicUsize,
+    armed: Mutex<Vec<Armed>>,
+}
+
+impl Armory {
+    pub fn arm(&self, armed: Armed) {
+        self.armed.lock().push(armed);
+        self.count.fetch_add(1, Ordering::Release);
+    }
+
+    /// Takes the first fault whose occasion this is.
+    pub fn take(&self, is_now: impl Fn(&Armed) -> bool) -> Option<Armed> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut armed = self.armed.lock();
+        let index = armed.iter().position(is_now)?;
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        Some(armed.remove(index))
+    }
+
+    /// Takes a fault of this kind that strikes a request holding the locks for which `holds` is true.
+    pub fn take_for_request(&self, kind: Kind, holds: impl Fn(Home) -> bool) -> Option<Armed> {
+        self.take(|armed| {
+            armed.kind == kind
+                && match armed.occasion {
+                    Occasion::Nudge(_) => false,
+                    Occasion::RequestOnHome => holds(armed.target.home),
+                    Occasion::AnyRequest => true,
+                }
+        })
+    }
+}

@@ -1,0 +1,99 @@
+//! What the scheduler schedules: one request of one batch, and the batch's place where its results are gathered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use vote::{Place, RequestResult};
+
+use crate::ordered::Control;
+
+/// One request as the workers see it.
+#[derive(Clone)]
+pub struct Job<R> {
+    pub(crate) work: Work<R>,
+    /// Where the result goes; none for what the service started itself.
+    pub(crate) result: Option<ResultSlot>,
+}
+
+/// What there is to do.
+#[derive(Clone)]
+pub(crate) enum Work<R> {
+    /// A client's request, or one that the service started itself.
+    Service(R),
+    /// One of the pipeline's own.
+    Control(Control),
+    /// The ordered bytes are not what a client sent: nobody runs them.
+    Unsound,
+    /// Runs behind a batch that asked for a cut: the state as of that batch.
+    Cut,
+}
+
+/// Where one request's result goes.
+#[derive(Clone)]
+pub(crate) struct ResultSlot {
+    pub batch: Arc<InFlight>,
+    pub request: u16,
+    /// Whether this replica owes a client the reply.
+    pub mine: bool,
+}
+
+impl ResultSlot {
+    pub fn place(&self) -> Place {
+        Place::new(self.batch.batch, self.request)
+    }
+}
+
+impl<R> Job<R> {
+    /// A request that the service starts itself, for [`schedule::Cx::spawn`] and [`schedule::Cx::at`]. Its effects are
+    /// compared when a client's request next touches them.
+    pub fn internal(request: R) -> Self {
+        Job { work: Work::Service(request), result: None }
+    }
+}
+
+/// A batch whose requests are being executed.
+pub(crate) struct InFlight {
+    /// Number of the batch: dense, counted at every replica alike.
+    pub batch: u64,
+    /// Ordered time of the batch.
+    pub time_us: u64,
+    missing: AtomicUsize,
+    results: Mutex<Vec<Option<RequestResult>>>,
+}
+
+impl InFlight {
+    pub fn new(batch: u64, time_us: u64, requests: usize) -> Arc<Self> {
+        let results = Mutex::new((0..requests).map(|_| None).collect());
+        Arc::new(InFlight { batch, time_us, missing: AtomicUsize::new(requests), results })
+    }
+
+    /// Leaves one result; gives all of them to whoever leaves the last one.
+    pub fn leave(&self, request: u16, result: RequestResult) -> Option<Vec<RequestResult>> {
+        let mut results = self.results.lock();
+        let slot = &mut results[usize::from(request)];
+        assert!(slot.is_none(), "request {}/{request} ended twice", self.batch);
+        *slot = Some(result);
+        if self.missing.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return None;
+        }
+        Some(std::mem::take(&mut *results).into_iter().flatten().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use vote::Pairs;
+
+    #[test]
+    fn the_last_result_brings_all_of_them_in_order() {
+        let batch = InFlight::new(4, 0, 3);
+        let result = |reply: &'static str| RequestResult::new(Pairs::new(), Bytes::from(reply), true, 0);
+        assert!(batch.leave(2, result("c")).is_none());
+        assert!(batch.leave(0, result("a")).is_none());
+        let all = batch.leave(1, result("b")).unwrap();
+        assert_eq!(all.iter().map(|result| &result.reply[..]).collect::<Vec<_>>(), [b"a", b"b", b"c"]);
+    }
+}

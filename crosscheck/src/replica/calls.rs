@@ -1,0 +1,145 @@
+//! Admin commands, answered by the order thread, which knows the answers; some wait for an ordered position first.
+
+use std::collections::BTreeMap;
+
+use order::OrderEngine;
+
+use super::Replica;
+use crate::Stop;
+use crate::admin::{Command, EvidenceList, Injected, StateDigest, Status};
+use crate::admin_server::Call;
+use crate::ordered::Control;
+use crate::service::Service;
+
+/// Callers that wait for an ordered position.
+#[derive(Default)]
+pub(super) struct Calls {
+    /// Tickets of this replica: in the order everybody sees them, so they carry its number.
+    last_ticket: u64,
+    waiting: BTreeMap<u64, Call>,
+}
+
+impl Calls {
+    pub(super) fn wait(&mut self, me: u8, call: Call) -> u64 {
+        self.last_ticket += 1;
+        let ticket = u64::from(me) << 56 | self.last_ticket;
+        self.waiting.insert(ticket, call);
+        ticket
+    }
+
+    /// The digest of the whole state at one position; every replica makes it, the asked one answers.
+    pub(super) fn on_digest(&mut self, ticket: u64, batch: u64, digest: u128, objects: u64) {
+        if let Some(call) = self.waiting.remove(&ticket) {
+            call.reply(&StateDigest { index: batch, digest: format!("{digest:032x}"), objects });
+        }
+    }
+
+    pub(super) fn on_nudged(&mut self, ticket: u64, injected: Injected) {
+        if let Some(call) = self.waiting.remove(&ticket) {
+            call.reply(&injected);
+        }
+    }
+}
+
+impl<S: Service, E: OrderEngine> Replica<S, E> {
+    pub(super) fn on_call(&mut self, call: Call) {
+        match &call.command {
+            Command::Status => call.reply(&self.status()),
+            Command::Evidence { after } => {
+                let records = self.evidence.iter().filter(|record| record.number > *after).cloned().collect();
+                call.reply(&EvidenceList { records });
+            }
+            Command::Digest if self.execution.is_none() => call.refuse("this replica has no state yet; try again"),
+            Command::Digest => {
+                let ticket = self.calls.wait(self.settings.me, call);
+                self.submit_control(&Control::Digest { ticket });
+            }
+            Command::Inject(_) => self.on_inject(call),
+            Command::Shutdown => {
+                call.reply(&());
+                self.stop_with(Ok(Stop::Asked));
+            }
+        }
+    }
+
+    #[cfg(not(feature = "inject"))]
+    fn on_inject(&mut self, call: Call) {
+        call.refuse("this build carries no fault injector; build with `--features inject`, or use `crosscheck up`");
+    }
+
+    fn status(&self) -> Status {
+        let standing = self.orderer.standing();
+        let failed_checks = self.tally.failed_checks;
+        Status {
+            replica: self.settings.me + 1,
+            pid: std::process::id(),
+            phase: self.phase,
+            mode: self.settings.mode.to_string(),
+            leader: standing.leader.map(|leader| leader + 1),
+            incarnation: standing.incarnation.unwrap_or(0),
+            committed: standing.commit_index,
+            executed: self.tally.executed,
+            validated: self.tally.validated,
+            requests: self.tally.requests,
+            connections: self.counters.open.load(std::sync::atomic::Ordering::Relaxed),
+            peers: self.peers.connected().map(|peer| peer + 1).collect(),
+            mismatches: self.tally.mismatches,
+            repairs: self.tally.repairs,
+            failed_checks,
+            dropped_frames: self.tally.dropped_frames,
+            held: self.tally.held.len() as u64,
+            last_repair_us: self.tally.last_repair_us,
+            last_evidence: self.evidence.back().map(crate::evidence::line),
+        }
+    }
+}
+
+#[cfg(feature = "inject")]
+mod injecting {
+    use super::*;
+    use crate::admin::{Inject, Kind};
+    use crate::inject::{Armed, Occasion, Target};
+
+    impl<S: Service, E: OrderEngine> Replica<S, E> {
+        /// Arms a fault; a fault in a resting object strikes at an ordered turn on its lock, which is asked for here.
+        pub(super) fn on_inject(&mut self, call: Call) {
+            let Command::Inject(inject) = call.command.clone() else { return };
+            let Some(execution) = &self.execution else { return call.refuse("this replica has no state yet; try again") };
+            let locks = execution.locks();
+            let home = match inject.object.as_deref().map(|name| execution.service.home_of(name)) {
+                Some(None) => return call.refuse("no such object name; use item:KEY, slot:KEY, queue:N or shard:N"),
+                Some(Some(home)) => home,
+                None => (inject.seed % u64::from(locks)) as u32,
+            };
+            let target = Target { home, name: inject.object.clone(), bit: inject.bit, seed: inject.seed };
+            let armory = execution.armory.clone();
+            match inject.kind {
+                Kind::Message => {
+                    self.peers.garble_next = Some(inject.seed);
+                    call.reply(&armed("the next frame to a peer will be corrupt"));
+                }
+                Kind::Check | Kind::Repair => {
+                    self.garble_vote = Some((inject.kind, inject.seed));
+                    call.reply(&armed("the next such message will carry a wrong value"));
+                }
+                Kind::Flip | Kind::MultiFlip | Kind::Checksum | Kind::Id | Kind::Length | Kind::Lost | Kind::Doubled => {
+                    let ticket = self.calls.wait(self.settings.me, call);
+                    armory.arm(Armed { kind: inject.kind, occasion: Occasion::Nudge(ticket), target });
+                    self.submit_control(&Control::Nudge { home, ticket });
+                }
+                Kind::InRequest | Kind::Digest | Kind::Reply | Kind::Request => {
+                    armory.arm(Armed { kind: inject.kind, occasion: occasion(&inject), target });
+                    call.reply(&armed("armed; it strikes at the next occasion"));
+                }
+            }
+        }
+    }
+
+    fn occasion(inject: &Inject) -> Occasion {
+        if inject.object.is_some() { Occasion::RequestOnHome } else { Occasion::AnyRequest }
+    }
+
+    fn armed(what: &str) -> Injected {
+        Injected { done: true, what: what.to_owned(), home: None, id: None }
+    }
+}

@@ -1,0 +1,116 @@
+//! Order → Schedule: delivered batches become jobs with footprints, counted alike at every replica.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use order::{Delivered, OrderEngine};
+use schedule::Footprint;
+
+use super::{Owner, Replica};
+use crate::job::{InFlight, Job, ResultSlot, Work};
+use crate::ordered::Control;
+use crate::service::Service;
+use crate::{limits, state};
+
+impl<S: Service, E: OrderEngine> Replica<S, E> {
+    /// Takes batches from the log as far as the workers have room.
+    pub(super) fn take_deliveries(&mut self) {
+        while self.execution.as_ref().is_some_and(|execution| execution.in_flight() < limits::ENTRIES_IN_EXECUTION) {
+            let Some(delivered) = self.orderer.poll_delivery() else { return };
+            self.deliver(&delivered);
+        }
+    }
+
+    fn deliver(&mut self, delivered: &Delivered) {
+        let mine = !delivered.tags.is_empty();
+        let owners: Vec<Owner> = delivered.tags.iter().map(|tag| self.take_owner(*tag)).collect();
+        let order_state = self.orderer.export_state();
+        let Some(execution) = &mut self.execution else { return };
+        let batch = execution.next_batch;
+        execution.next_batch += 1;
+        let in_flight = InFlight::new(batch, delivered.batch.time_us, delivered.batch.len());
+        let mut requests = Vec::with_capacity(delivered.batch.len());
+        let mut wants_cut = false;
+        for (number, request) in delivered.batch.requests().enumerate() {
+            let (work, footprint) = execution.decode(&request);
+            wants_cut |= matches!(&work, Work::Control(Control::Cut));
+            let result = Some(ResultSlot { batch: in_flight.clone(), request: number as u16, mine });
+            requests.push(schedule::Work { request: Job { work, result }, footprint });
+        }
+        if wants_cut {
+            // The cut is the state after the whole batch: it runs behind it, alone.
+            let head = state::Head { index: delivered.index, batch, order: order_state };
+            let job = Job { work: Work::Cut(Arc::new(head)), result: None };
+            requests.push(schedule::Work { request: job, footprint: Footprint::all() });
+        }
+        if mine {
+            self.owed.insert(batch, owners);
+        }
+        execution.append(Arc::new(schedule::Entry {
+            index: batch,
+            time_us: delivered.batch.time_us,
+            seed: delivered.batch.seed,
+            drain: delivered.batch.drain,
+            requests,
+        }));
+    }
+
+    /// Own requests are delivered in the order of their tags.
+    fn take_owner(&mut self, tag: u64) -> Owner {
+        assert_eq!(tag, self.first_tag, "own requests are delivered in the order they were submitted in");
+        self.first_tag += 1;
+        self.owners.pop_front().unwrap_or(Owner::Nobody)
+    }
+
+    /// Who is owed the reply at `place`; asked once per request.
+    pub(super) fn owner_of(&mut self, place: vote::Place) -> Owner {
+        let Some(owners) = self.owed.get_mut(&place.batch) else { return Owner::Nobody };
+        owners.get_mut(usize::from(place.request)).map_or(Owner::Nobody, |owner| std::mem::replace(owner, Owner::Nobody))
+    }
+
+    /// Forgets batches below `batch`: all their replies have left or never will.
+    pub(super) fn settle_owed(&mut self) {
+        while let Some(first) = self.owed.first_entry() {
+            if first.get().iter().any(|owner| *owner != Owner::Nobody) {
+                return;
+            }
+            first.remove();
+        }
+    }
+}
+
+/// Decodes one ordered request and its footprint: pure, so every replica comes to the same.
+pub(super) fn decode<S: Service>(service: &S, locks: u32, request: &order::Request) -> (Work<S::Request>, Footprint) {
+    if !request.is_sound() {
+        return (Work::Unsound, Footprint::new());
+    }
+    let ordered: &Bytes = &request.bytes;
+    if Control::is_control(ordered) {
+        return match Control::decode(ordered) {
+            Some(control) => {
+                let footprint = control_footprint(&control, locks);
+                (Work::Control(control), footprint)
+            }
+            None => (Work::Unsound, Footprint::new()),
+        };
+    }
+    match service.decode(ordered) {
+        Ok(request) => {
+            let mut footprint = Footprint::new();
+            service.footprint(&request, &mut footprint);
+            (Work::Service(request), footprint)
+        }
+        Err(_) => (Work::Unsound, Footprint::new()),
+    }
+}
+
+fn control_footprint(control: &Control, locks: u32) -> Footprint {
+    let within = |homes: &[u32]| -> Footprint { homes.iter().copied().filter(|home| *home < locks).collect() };
+    match control {
+        Control::Recover(recover) => within(&recover.homes()),
+        Control::Nudge { home, .. } | Control::Scrub { home } => within(&[*home]),
+        Control::Digest { .. } => Footprint::all(),
+        Control::Recheck { objects, .. } => within(&objects.iter().map(|(home, _)| *home).collect::<Vec<_>>()),
+        Control::Cut => Footprint::new(),
+    }
+}

@@ -1,0 +1,274 @@
+//! Membership: who is there, who votes, and how a replica without state gets it.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+
+use bytes::{Buf, Bytes};
+use order::{Kind, OrderEngine, Output};
+use vote::{Event, Packed, Place};
+
+use super::execution::Execution;
+use super::Replica;
+use crate::admin::Phase;
+use crate::ordered::Control;
+use crate::service::Service;
+use crate::transfer::{self, Receiver};
+use crate::{ServeError, Stop, limits, state};
+
+/// What is known of the other replicas.
+#[derive(Debug)]
+pub(super) struct Group {
+    others: Vec<Other>,
+    /// Workers that hold the turn of a RECOVER until its objects are here.
+    pub(super) installs: BTreeMap<Place, mpsc::Sender<Vec<Packed>>>,
+    /// Whether a CUT is on its way through the order.
+    cut_wanted: bool,
+    next_greeting_us: u64,
+}
+
+/// One other replica.
+#[derive(Clone, Copy, Debug, Default)]
+struct Other {
+    connected: bool,
+    heard_us: u64,
+    /// What it says of itself, once it executes.
+    voting: Option<Greeting>,
+    /// What the voter was last told: whether to wait for it, and which life of it.
+    counted: bool,
+    told: Option<Greeting>,
+}
+
+/// What a replica that executes tells its peers now and then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Greeting {
+    /// First batch it executed in this life.
+    since: u64,
+    /// Tells this life of the process from earlier ones.
+    life: u64,
+}
+
+impl Group {
+    pub(super) fn new(replicas: usize) -> Self {
+        Group { others: vec![Other::default(); replicas], installs: BTreeMap::new(), cut_wanted: false, next_greeting_us: 0 }
+    }
+
+    pub(super) fn on_up(&mut self, peer: u8, now_us: u64) {
+        let other = &mut self.others[usize::from(peer)];
+        other.connected = true;
+        other.heard_us = now_us;
+    }
+}
+
+impl<S: Service, E: OrderEngine> Replica<S, E> {
+    /// Performs what the ordering engine wants.
+    pub(super) fn perform_outputs(&mut self) {
+        while let Some(output) = self.orderer.poll_output() {
+            match output {
+                Output::Send { to, kind, body } => self.peers.send(to, kind, &[&body]),
+                Output::LeaderChanged { .. } | Output::Membership { .. } => self.group.cut_wanted = false,
+                Output::Established { joined, .. } => self.on_established(joined),
+                Output::CutWanted => self.want_cut(),
+                Output::NeedState { index, .. } => self.need_state(index),
+                Output::Removed => self.stop_with(Ok(Stop::Replace("a later life of this replica took its place".into()))),
+                Output::FailStop(reason) => self.stop_with(Err(ServeError::FailStop(reason))),
+            }
+        }
+    }
+
+    /// This replica belongs to the group. Without a log of its own it waits for its peers' state.
+    fn on_established(&mut self, joined: bool) {
+        if joined {
+            self.phase = Phase::Joining;
+        } else if self.execution.is_none() {
+            self.start_execution(schedule::DispatcherState::genesis(), 1);
+        }
+    }
+
+    pub(super) fn start_execution(
+        &mut self,
+        dispatcher: schedule::DispatcherState<crate::job::Job<S::Request>>,
+        first_batch: u64,
+    ) {
+        let Some(service) = self.service.take() else { return };
+        match Execution::start(&self.settings, service, dispatcher, first_batch, &self.mailbox) {
+            Ok(execution) => {
+                if self.settings.mode.crosschecked {
+                    let replicas = self.settings.peers.len() as u8;
+                    let config = vote::Config::new(replicas, self.settings.me, execution.locks(), first_batch);
+                    self.voter = Some(vote::Voter::new(config));
+                }
+                self.execution = Some(execution);
+                self.tally.executed = first_batch - 1;
+                self.tally.validated = first_batch - 1;
+                self.group.others.iter_mut().for_each(|other| other.counted = false);
+                self.group.next_greeting_us = 0;
+                self.serve_clients();
+            }
+            Err(error) => self.stop_with(Err(error.into())),
+        }
+    }
+
+    fn serve_clients(&mut self) {
+        let Some(open) = self.open_clients.take() else { return };
+        match open() {
+            Ok(answers) => {
+                self.answers = Some(answers);
+                self.phase = Phase::Serving;
+            }
+            Err(error) => self.stop_with(Err(error.into())),
+        }
+    }
+
+    /// A replica needs a state that does not exist yet: the leader gives a CUT a position.
+    fn want_cut(&mut self) {
+        if !self.group.cut_wanted {
+            self.group.cut_wanted = true;
+            self.submit_control(&Control::Cut);
+        }
+    }
+
+    /// The workers made the cut.
+    pub(super) fn on_cut(&mut self, head: &state::Head, bytes: Bytes) {
+        self.group.cut_wanted = false;
+        self.donor.offer(head.index, bytes);
+        self.orderer.state_available(head.index);
+    }
+
+    /// This replica's log begins later than its state ends.
+    fn need_state(&mut self, index: u64) {
+        if self.execution.is_some() {
+            // Its objects are of an older position: it starts again from nothing.
+            return self.stop_with(Ok(Stop::Replace("too far behind the group's log".into())));
+        }
+        self.phase = Phase::Joining;
+        self.receiver = Some(Receiver::new(self.settings.me, self.settings.peers.len() as u8, index));
+        self.poll_transfer();
+    }
+
+    pub(super) fn poll_transfer(&mut self) {
+        let now_us = self.clock.now_us();
+        if let Some(receiver) = &mut self.receiver {
+            for (to, message) in receiver.poll(now_us) {
+                self.peers.send(to, Kind::Transfer, &[&message.encode()]);
+            }
+        }
+    }
+
+    fn on_transfer(&mut self, from: u8, body: Bytes) {
+        let Some(message) = transfer::Message::decode(body) else {
+            self.tally.dropped_frames += 1;
+            return;
+        };
+        if let Some(answer) = self.donor.on_message(&message) {
+            return self.peers.send(from, Kind::Transfer, &[&answer.encode()]);
+        }
+        let complete = self.receiver.as_mut().and_then(|receiver| receiver.on_message(from, message));
+        match complete {
+            Some((index, bytes)) => self.install_state(index, &bytes),
+            None => self.poll_transfer(),
+        }
+    }
+
+    /// The whole state is here and f+1 peers vouch for every piece of it.
+    fn install_state(&mut self, index: u64, bytes: &Bytes) {
+        self.receiver = None;
+        let Some(service) = &mut self.service else { return };
+        match state::load::<S>(service, bytes) {
+            Ok((head, dispatcher)) if head.index == index => {
+                self.orderer.installed(index, head.order);
+                self.start_execution(dispatcher, head.batch + 1);
+            }
+            // f+1 replicas gave the same bytes, so this is disagreement about the format: not to be repaired by trying.
+            Ok(_) => self.stop_with(Err(ServeError::BadState("it is of another position".into()))),
+            Err(why) => self.stop_with(Err(ServeError::BadState(why))),
+        }
+    }
+
+    /// A whole frame whose checksum holds.
+    pub(super) fn on_frame(&mut self, from: u8, kind: Kind, body: Bytes) {
+        self.group.others[usize::from(from)].heard_us = self.clock.now_us();
+        match kind {
+            Kind::Order | Kind::Forward | Kind::Control => {
+                if let Err(blame) = self.orderer.on_frame(from, kind, body) {
+                    self.tally.dropped_frames += 1;
+                    eprintln!("crosscheck: {blame}; the message is dropped");
+                }
+            }
+            Kind::Check | Kind::Repair => self.on_vote_message(from, &body),
+            Kind::Transfer => self.on_transfer(from, body),
+            Kind::Admin => self.on_greeting(from, body),
+        }
+    }
+
+    /// Says now and then that this replica is there, and since which batch it votes.
+    pub(super) fn greet(&mut self) {
+        let now_us = self.clock.now_us();
+        if now_us >= self.group.next_greeting_us {
+            self.group.next_greeting_us = now_us + limits::GREETING.as_micros() as u64;
+            for peer in 0..self.settings.peers.len() as u8 {
+                self.greet_one(peer);
+            }
+        }
+        for peer in 0..self.group.others.len() as u8 {
+            self.count_peer(peer);
+        }
+    }
+
+    pub(super) fn greet_one(&mut self, peer: u8) {
+        if peer != self.settings.me {
+            let since = self.execution.as_ref().map_or(0, |execution| execution.first_batch);
+            self.peers.send(peer, Kind::Admin, &[&since.to_le_bytes(), &self.life.to_le_bytes()]);
+        }
+    }
+
+    fn on_greeting(&mut self, from: u8, mut body: Bytes) {
+        let (Ok(since), Ok(life)) = (body.try_get_u64_le(), body.try_get_u64_le()) else { return };
+        self.group.others[usize::from(from)].voting = (since > 0).then_some(Greeting { since, life });
+        self.count_peer(from);
+    }
+
+    pub(super) fn silence(&mut self, peer: u8) {
+        self.group.others[usize::from(peer)].connected = false;
+        self.count_peer(peer);
+    }
+
+    /// Tells the voter whom to wait for: whoever is connected, executes, and was heard not long ago.
+    fn count_peer(&mut self, peer: u8) {
+        let now_us = self.clock.now_us();
+        let other = &mut self.group.others[usize::from(peer)];
+        let quiet = now_us.saturating_sub(other.heard_us) > limits::SILENCE.as_micros() as u64;
+        let counts = other.connected && !quiet && other.voting.is_some();
+        if self.voter.is_none() || peer == self.settings.me {
+            return;
+        }
+        let reborn = counts && other.told != other.voting;
+        if counts == other.counted && !reborn {
+            return;
+        }
+        other.counted = counts;
+        if let (true, Some(greeting)) = (reborn, other.voting) {
+            other.told = Some(greeting);
+            self.vote(Event::PeerReplaced { replica: peer, first_batch: greeting.since });
+        }
+        self.vote(if counts { Event::PeerUp(peer) } else { Event::PeerDown(peer) });
+    }
+
+    /// Drops log entries that nobody needs, a few at a time.
+    pub(super) fn compact(&mut self) {
+        let floor = self.orderer.compaction_floor();
+        let keep_from = floor.saturating_sub(limits::LOG_KEPT);
+        for _ in 0..limits::COMPACTIONS_PER_TICK {
+            if !self.orderer.compact_to(keep_from) {
+                return;
+            }
+        }
+    }
+
+    /// The watchdog of the turns (EDCC'16 section IV-C): a handler that never ends.
+    pub(super) fn watch(&mut self) {
+        let (now_us, limit_us) = (self.clock.now_us(), self.settings.watchdog.as_micros() as u64);
+        if let Some(position) = self.execution.as_mut().and_then(|execution| execution.hung(now_us, limit_us)) {
+            self.stop_with(Ok(Stop::Replace(format!("the handler at position {position} does not end"))));
+        }
+    }
+}

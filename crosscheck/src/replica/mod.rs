@@ -1,0 +1,323 @@
+//! The order thread of one replica: it owns the ordering engine, the peers' sockets and the voter, and moves every
+//! request along the path `Decode → Order → Schedule → Execute → Vote → Externalize` (`Stage`).
+
+mod calls;
+mod deliver;
+mod execution;
+mod group;
+mod perform;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use mio::{Events, Poll, Token, Waker};
+use order::{OrderEngine, Orderer};
+use vote::{Place, Voter};
+
+use crate::admin::{EvidenceRecord, Phase};
+use crate::admin_server::Call;
+use crate::clients::{Answer, ReplyTo, Submission};
+use crate::mailbox::Mailbox;
+use crate::peers::{PeerEvent, Peers};
+use crate::service::{ClientCounters, Service};
+use crate::settings::Settings;
+use crate::transfer::{Donor, Receiver};
+use crate::worker::Report;
+use crate::{ServeError, Stop, limits};
+use execution::Execution;
+use group::Group;
+
+const MAILBOX: Token = Token(0);
+
+/// What other threads leave for the order thread.
+pub(crate) enum Input {
+    /// Requests of this replica's clients.
+    Submissions(Vec<Submission>),
+    /// What a worker has to say.
+    Report(Report),
+    /// An admin command.
+    Call(Call),
+    /// Stop cleanly.
+    Stop,
+}
+
+/// Who is owed what comes of an own request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// A client connection.
+    Client(ReplyTo),
+    /// Nobody: one of the pipeline's own requests.
+    Nobody,
+}
+
+/// One replica, as its order thread sees it.
+pub(crate) struct Replica<S: Service, E> {
+    settings: Settings,
+    poll: Poll,
+    mailbox: Mailbox<Input>,
+    clock: Clock,
+    orderer: Orderer<E>,
+    peers: Peers,
+    group: Group,
+    phase: Phase,
+    /// The service until its workers start.
+    service: Option<S>,
+    execution: Option<Execution<S>>,
+    voter: Option<Voter>,
+    commands: Vec<vote::Command>,
+    answers: Option<Mailbox<Answer>>,
+    /// Starts serving clients once this replica takes part.
+    open_clients: Option<OpenClients>,
+    counters: Arc<ClientCounters>,
+    /// Own requests in the order in which they were submitted, which is the order of their delivery.
+    owners: VecDeque<Owner>,
+    /// Tag of the first of `owners`.
+    first_tag: u64,
+    /// Own requests that the orderer had no room for yet.
+    waiting: VecDeque<Submission>,
+    /// Owners of own batches that are executed or voted on.
+    owed: BTreeMap<u64, Vec<Owner>>,
+    donor: Donor,
+    receiver: Option<Receiver>,
+    calls: calls::Calls,
+    evidence: VecDeque<EvidenceRecord>,
+    evidence_total: u64,
+    tally: Tally,
+    outcome: Option<Result<Stop, ServeError>>,
+    /// Tells this life of the process from earlier ones.
+    life: u64,
+    /// Falsifies the next CHECK or REPAIR on its way out: an injected fault.
+    #[cfg(feature = "inject")]
+    garble_vote: Option<(crate::admin::Kind, u64)>,
+}
+
+/// Opens the client side and gives back where answers go.
+pub(crate) type OpenClients = Box<dyn FnOnce() -> io::Result<Mailbox<Answer>> + Send>;
+
+/// What `status` tells of the past.
+#[derive(Debug, Default)]
+struct Tally {
+    requests: u64,
+    executed: u64,
+    validated: u64,
+    mismatches: u64,
+    repairs: u64,
+    failed_checks: u64,
+    dropped_frames: u64,
+    held: BTreeMap<Place, ()>,
+    /// When this replica first heard that it is wrong, until it is repaired.
+    blamed_us: Option<u64>,
+    last_repair_us: u64,
+}
+
+/// The clocks of the pipeline: only the leader's stamp carries one of them into the order.
+struct Clock {
+    started: Instant,
+}
+
+impl Clock {
+    /// Microseconds since the start; monotonic.
+    fn now_us(&self) -> u64 {
+        self.started.elapsed().as_micros() as u64
+    }
+
+    /// Microseconds since 1970, for the leader's stamp and for people.
+    fn wall_us() -> u64 {
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64
+    }
+}
+
+/// Randomness for the stamps of the batches that this replica leads: an input of the order, never a decision.
+pub(crate) fn seed() -> u64 {
+    Clock::wall_us().rotate_left(20) ^ u64::from(std::process::id())
+}
+
+impl<S: Service, E: OrderEngine> Replica<S, E> {
+    /// A replica whose sockets are open and which has yet to find its group.
+    ///
+    /// # Errors
+    /// When a socket cannot be opened.
+    pub(crate) fn new(
+        settings: Settings,
+        service: S,
+        orderer: Orderer<E>,
+        counters: Arc<ClientCounters>,
+    ) -> Result<Self, ServeError> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), MAILBOX)?);
+        let peers = Peers::bind(settings.me, settings.peers.clone(), poll.registry())?;
+        Ok(Replica {
+            group: Group::new(settings.peers.len()),
+            mailbox: Mailbox::new(&waker),
+            poll,
+            clock: Clock { started: Instant::now() },
+            orderer,
+            peers,
+            phase: Phase::Starting,
+            service: Some(service),
+            execution: None,
+            voter: None,
+            commands: Vec::new(),
+            answers: None,
+            open_clients: None,
+            counters,
+            owners: VecDeque::new(),
+            first_tag: 0,
+            waiting: VecDeque::new(),
+            owed: BTreeMap::new(),
+            donor: Donor::default(),
+            receiver: None,
+            calls: calls::Calls::default(),
+            evidence: VecDeque::new(),
+            evidence_total: 0,
+            tally: Tally::default(),
+            outcome: None,
+            life: Clock::wall_us(),
+            #[cfg(feature = "inject")]
+            garble_vote: None,
+            settings,
+        })
+    }
+
+    /// Where other threads leave their input.
+    pub(crate) fn mailbox(&self) -> Mailbox<Input> {
+        self.mailbox.clone()
+    }
+
+    /// Runs until it is told to stop, or cannot go on.
+    ///
+    /// # Errors
+    /// When going on would break a promise; nothing acknowledged is lost.
+    pub(crate) fn run(mut self, open_clients: OpenClients) -> Result<Stop, ServeError> {
+        self.open_clients = Some(open_clients);
+        let mut events = Events::with_capacity(256);
+        let (mut inputs, mut heard) = (Vec::new(), Vec::new());
+        let mut next_tick_us = 0;
+        while self.outcome.is_none() {
+            let pause = self.pause(next_tick_us);
+            if let Err(error) = self.poll.poll(&mut events, Some(pause))
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                return Err(error.into());
+            }
+            self.hear(&events, &mut heard);
+            self.mailbox.take(&mut inputs);
+            inputs.drain(..).for_each(|input| self.on_input(input));
+            if self.clock.now_us() >= next_tick_us {
+                next_tick_us = self.clock.now_us() + limits::TICK.as_micros() as u64;
+                self.on_tick();
+            }
+            self.advance(&mut heard);
+        }
+        self.close()
+    }
+
+    fn pause(&self, next_tick_us: u64) -> Duration {
+        let now_us = self.clock.now_us();
+        let tick = Duration::from_micros(next_tick_us.saturating_sub(now_us));
+        self.peers.next_dial(now_us).map_or(tick, |dial| dial.min(tick)).min(limits::IDLE)
+    }
+
+    /// One round: everything that can move moves, and every socket is written once.
+    fn advance(&mut self, heard: &mut Vec<PeerEvent>) {
+        self.submit_waiting();
+        self.orderer.pump(Clock::wall_us());
+        self.perform_outputs();
+        self.take_deliveries();
+        self.flush_votes();
+        self.peers.flush(self.poll.registry(), heard);
+        if self.orderer.needs_persist() {
+            self.orderer.persist();
+            self.perform_outputs();
+            self.take_deliveries();
+            self.peers.flush(self.poll.registry(), heard);
+        }
+        self.on_peer_events(heard);
+    }
+
+    fn hear(&mut self, events: &Events, heard: &mut Vec<PeerEvent>) {
+        self.peers.dial(self.clock.now_us(), self.poll.registry());
+        for event in events.iter().filter(|event| event.token() != MAILBOX) {
+            let (readable, writable) = (event.is_readable() || event.is_read_closed(), event.is_writable());
+            self.peers.on_event(event.token(), readable, writable, self.poll.registry(), heard);
+        }
+        self.on_peer_events(heard);
+    }
+
+    fn on_input(&mut self, input: Input) {
+        match input {
+            Input::Submissions(submissions) => self.waiting.extend(submissions),
+            Input::Report(report) => self.on_report(report),
+            Input::Call(call) => self.on_call(call),
+            Input::Stop => self.outcome = Some(Ok(Stop::Asked)),
+        }
+    }
+
+    /// Hands requests to the orderer as far as it has room.
+    fn submit_waiting(&mut self) {
+        while self.orderer.can_accept()
+            && let Some(Submission { to, request }) = self.waiting.pop_front()
+        {
+            self.submit(request, Owner::Client(to));
+        }
+    }
+
+    fn submit(&mut self, request: order::Request, owner: Owner) {
+        let tag = self.first_tag + self.owners.len() as u64;
+        match self.orderer.submit(request.bytes, request.checksum, tag) {
+            Ok(()) => self.owners.push_back(owner),
+            Err(_) => self.drop_reply(owner),
+        }
+    }
+
+    /// Gives one of the pipeline's own requests a position.
+    fn submit_control(&mut self, control: &crate::ordered::Control) {
+        self.submit(crate::ordered::summed(control.encode()), Owner::Nobody);
+    }
+
+    fn on_tick(&mut self) {
+        self.orderer.tick();
+        self.poll_transfer();
+        self.greet();
+        self.compact();
+        self.watch();
+        let now_us = self.clock.now_us();
+        if let Some(voter) = &mut self.voter {
+            voter.handle(vote::Event::Tick, now_us, &mut self.commands);
+            self.perform_commands();
+        }
+    }
+
+    /// The end of the path: a reply that passed the vote goes to its connection.
+    fn externalize(&mut self, owner: Owner, reply: Bytes) {
+        if let (Owner::Client(to), Some(answers)) = (owner, &self.answers) {
+            answers.send(Answer::Reply(to, reply));
+        }
+    }
+
+    fn drop_reply(&mut self, owner: Owner) {
+        if let (Owner::Client(to), Some(answers)) = (owner, &self.answers) {
+            answers.send(Answer::Drop(to));
+        }
+    }
+
+    fn stop_with(&mut self, outcome: Result<Stop, ServeError>) {
+        if self.outcome.is_none() {
+            self.outcome = Some(outcome);
+        }
+    }
+
+    fn close(mut self) -> Result<Stop, ServeError> {
+        self.phase = Phase::Stopping;
+        if let Some(answers) = self.answers.take() {
+            answers.send(Answer::Stop);
+        }
+        if let Some(execution) = self.execution.take() {
+            execution.stop();
+        }
+        self.outcome.unwrap_or(Ok(Stop::Asked))
+    }
+}

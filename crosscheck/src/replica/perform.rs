@@ -1,0 +1,234 @@
+//! Execute → Vote → Externalize: results go into the voter, and what it decides is performed.
+
+use order::OrderEngine;
+use vote::{Command, Event, Message, Place, To};
+
+use super::{Owner, Replica};
+use crate::ordered::Control;
+use crate::peers;
+use crate::service::Service;
+use crate::worker::Report;
+use crate::{Stop, evidence};
+
+impl<S: Service, E: OrderEngine> Replica<S, E> {
+    /// What a worker has to say.
+    pub(super) fn on_report(&mut self, report: Report) {
+        match report {
+            Report::Executed { batch, results } => self.on_executed(batch, results),
+            Report::RecoverTurn { turn, time_us, recover, packed, install } => {
+                if let Some(install) = install {
+                    self.group.installs.insert(turn, install);
+                }
+                self.vote(Event::RecoverTurn { turn, time_us, recover, packed });
+            }
+            Report::Installed { turn, notes } => {
+                self.note_repaired(turn, notes);
+            }
+            Report::Cut { head, state } => self.on_cut(&head, state),
+            Report::Digest { ticket, batch, digest, objects } => self.calls.on_digest(ticket, batch, digest, objects),
+            Report::Nudged { ticket, injected } => self.calls.on_nudged(ticket, injected),
+            Report::Rechecked { place, corrupt } => self.vote(Event::Rechecked { place, corrupt }),
+            Report::Scrubbed { corrupt } => self.tally.failed_checks += corrupt,
+        }
+    }
+
+    fn on_executed(&mut self, batch: u64, results: Vec<vote::RequestResult>) {
+        self.tally.requests += results.len() as u64;
+        self.tally.executed = self.tally.executed.max(batch);
+        self.tally.failed_checks += results.iter().filter(|result| result.failure.is_some()).count() as u64;
+        if let Some(execution) = &mut self.execution {
+            execution.executed += 1;
+        }
+        if self.voter.is_some() {
+            self.vote(Event::Executed { batch, requests: results });
+        } else {
+            self.externalize_unchecked(batch, results);
+        }
+    }
+
+    /// Without the letter X a reply leaves when its request has run; a request that failed a check has no reply.
+    fn externalize_unchecked(&mut self, batch: u64, results: Vec<vote::RequestResult>) {
+        for (number, result) in results.into_iter().enumerate() {
+            let place = Place::new(batch, number as u16);
+            let owner = if result.mine { self.owner_of(place) } else { Owner::Nobody };
+            match result.failure {
+                None => self.externalize(owner, result.reply),
+                Some(failure) => {
+                    self.drop_reply(owner);
+                    self.keep_evidence(evidence::unchecked(self.settings.me, place, &failure));
+                    if self.settings.mode.replicated && self.settings.mode.guarded {
+                        // What the request should have changed is unknown here: only peers have a correct state.
+                        self.stop_with(Ok(Stop::Replace(format!("request {place} failed: {failure:?}"))));
+                    }
+                }
+            }
+        }
+        self.tally.validated = self.tally.validated.max(batch);
+        self.settle_owed();
+    }
+
+    /// Gives the voter one event and performs what it decides.
+    pub(super) fn vote(&mut self, event: Event) {
+        let now_us = self.clock.now_us();
+        if let Some(voter) = &mut self.voter {
+            voter.handle(event, now_us, &mut self.commands);
+            self.perform_commands();
+        }
+    }
+
+    /// The end of a round: CHECKs of all batches of the round share a message.
+    pub(super) fn flush_votes(&mut self) {
+        let now_us = self.clock.now_us();
+        if let Some(voter) = &mut self.voter {
+            voter.flush(now_us, &mut self.commands);
+            self.perform_commands();
+            self.settle_owed();
+        }
+    }
+
+    /// Receives a CHECK, a REPAIR, or another message between voters.
+    pub(super) fn on_vote_message(&mut self, from: u8, body: &bytes::Bytes) {
+        match Message::decode(body) {
+            Ok(message) => self.vote(Event::Message { from, message }),
+            Err(_) => self.vote(Event::Garbled { from }),
+        }
+    }
+
+    /// Decisions are values; here they are performed.
+    pub(super) fn perform_commands(&mut self) {
+        let mut commands = std::mem::take(&mut self.commands);
+        for command in commands.drain(..) {
+            self.perform(command);
+        }
+        if self.commands.is_empty() {
+            self.commands = commands;
+        }
+    }
+
+    fn perform(&mut self, command: Command) {
+        match command {
+            Command::Send { to, message } => self.send_vote(to, &message),
+            Command::Release { place, reply } | Command::ReplyRepaired { place, reply } => {
+                self.tally.validated = self.tally.validated.max(place.batch);
+                self.tally.held.remove(&place);
+                let owner = self.owner_of(place);
+                self.externalize(owner, reply);
+            }
+            Command::DropReply { place, .. } => {
+                self.tally.held.remove(&place);
+                let owner = self.owner_of(place);
+                self.drop_reply(owner);
+            }
+            Command::ProposeRecover(recover) => self.submit_control(&Control::Recover(recover)),
+            Command::Install { turn, objects } => {
+                if let Some(install) = self.group.installs.remove(&turn) {
+                    // A worker that is gone took the process's service with it.
+                    let _ = install.send(objects);
+                }
+            }
+            Command::RecheckObjects { place, objects } => {
+                self.submit_control(&Control::Recheck { by: self.settings.me, place, objects });
+            }
+            Command::Reexecute { place } => {
+                self.vote(Event::Reexecuted { place, outcome: vote::Reexecution::Unsupported });
+            }
+            Command::Evidence(record) => self.on_evidence(&record),
+            Command::Held { place, why } => {
+                self.tally.held.insert(place, ());
+                eprintln!("crosscheck: request {place} is held: {why:?}; no f+1 replicas agree on it");
+            }
+            Command::Resumed { place } => {
+                self.tally.held.remove(&place);
+            }
+            Command::ReplaceSelf(why) => self.stop_with(Ok(Stop::Replace(format!("{why:?}")))),
+            Command::PeerBeyondRepair { replica, why } => {
+                eprintln!("crosscheck: replica {} is beyond repair: {why:?}", replica + 1);
+            }
+        }
+    }
+
+    fn send_vote(&mut self, to: To, message: &Message) {
+        let mut body = Vec::new();
+        message.encode(&mut body);
+        #[cfg(feature = "inject")]
+        self.garble(message, &mut body);
+        let kind = match message {
+            Message::Repair(_) => order::Kind::Repair,
+            _ => order::Kind::Check,
+        };
+        match to {
+            To::One(peer) => self.peers.send(peer, kind, &[&body]),
+            To::All => {
+                for peer in (0..self.settings.peers.len() as u8).filter(|peer| *peer != self.settings.me) {
+                    self.peers.send(peer, kind, &[&body]);
+                }
+            }
+        }
+    }
+
+    /// An injected fault: a CHECK or a REPAIR leaves with a wrong value under a right frame checksum.
+    #[cfg(feature = "inject")]
+    fn garble(&mut self, message: &Message, body: &mut [u8]) {
+        use crate::admin::Kind;
+        let Some((kind, seed)) = self.garble_vote else { return };
+        let fits = matches!(
+            (kind, message),
+            (Kind::Check, Message::Check { .. }) | (Kind::Repair, Message::Repair(_))
+        );
+        if fits && let Some(last) = body.last_mut() {
+            // The last byte belongs to a digest or to an object's bytes, never to the message's shape.
+            *last ^= 1 << (seed % 8);
+            self.garble_vote = None;
+        }
+    }
+
+    fn on_evidence(&mut self, record: &vote::Evidence) {
+        self.tally.mismatches += 1;
+        if record.replica == self.settings.me && self.tally.blamed_us.is_none() {
+            self.tally.blamed_us = Some(self.clock.now_us());
+        }
+        self.keep_evidence(evidence::record(record));
+    }
+
+    fn note_repaired(&mut self, turn: Place, notes: Vec<String>) {
+        self.tally.repairs += notes.len() as u64;
+        if let Some(blamed_us) = self.tally.blamed_us.take() {
+            self.tally.last_repair_us = self.clock.now_us() - blamed_us;
+        }
+        self.keep_evidence(evidence::repaired(self.settings.me, turn, notes));
+    }
+
+    /// Numbers a record, stamps it with the wall clock (for people; it reaches no state), and keeps it.
+    pub(super) fn keep_evidence(&mut self, mut record: crate::admin::EvidenceRecord) {
+        self.evidence_total += 1;
+        record.number = self.evidence_total;
+        record.time_us = super::Clock::wall_us();
+        if self.evidence.len() == crate::limits::EVIDENCE_KEPT {
+            self.evidence.pop_front();
+        }
+        self.evidence.push_back(record);
+    }
+
+    /// What the peers' sockets have to say.
+    pub(super) fn on_peer_events(&mut self, heard: &mut Vec<peers::PeerEvent>) {
+        for event in heard.drain(..) {
+            match event {
+                peers::PeerEvent::Up(peer) => {
+                    self.orderer.peer_up(peer);
+                    self.group.on_up(peer, self.clock.now_us());
+                    self.greet_one(peer);
+                }
+                peers::PeerEvent::Down(peer) => {
+                    self.orderer.peer_down(peer);
+                    self.silence(peer);
+                }
+                peers::PeerEvent::Corrupt(peer) => {
+                    self.tally.dropped_frames += 1;
+                    self.keep_evidence(evidence::message(peer));
+                    self.vote(Event::Garbled { from: peer });
+                }
+                peers::PeerEvent::Frame { from, kind, body } => self.on_frame(from, kind, body),
+            }
+        }
+    }
+}

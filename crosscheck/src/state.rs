@@ -1,0 +1,95 @@
+//! The whole state of a replica at one position, as bytes: what a CUT keeps and a state transfer brings.
+
+use bytes::Bytes;
+use schedule::{Access, DispatcherState, Turn};
+
+use crate::job::Job;
+use crate::service::Service;
+
+/// What belongs to a cut besides the objects.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// Log index of the cut.
+    pub index: u64,
+    /// Number of its batch.
+    pub batch: u64,
+    /// What delivery depends on from here on.
+    pub order: order::State,
+}
+
+const VERSION: u8 = 1;
+
+/// Packs the state in an exclusive turn.
+///
+/// # Errors
+/// When the schedule holds requests of the service's own making, which this version cannot move.
+pub fn pack<S: Service>(
+    turn: &mut Turn<'_, Job<S::Request>>,
+    service: &S,
+    head: &Head,
+) -> Result<Bytes, &'static str> {
+    let dispatcher = turn.dispatcher_state().ok_or("a cut runs alone, in ordered turns")?;
+    let mut out = vec![VERSION];
+    out.extend_from_slice(&head.index.to_le_bytes());
+    out.extend_from_slice(&head.batch.to_le_bytes());
+    put_block(&mut out, &head.order.encode());
+    let schedule = dispatcher.encode(|_, _| ()).map_err(|_| "the schedule holds requests of the service's own making")?;
+    put_block(&mut out, &schedule);
+    turn.take_all();
+    turn.visit_regions(&service.locks(), |_, access| {
+        let packed = match access {
+            Access::Exclusive(region) => region.pack_all(),
+            Access::Shared(region) => region.pack_all(),
+        };
+        put_block(&mut out, &packed);
+    });
+    Ok(out.into())
+}
+
+/// Loads a packed state into a service that nobody else can reach.
+///
+/// # Errors
+/// What does not fit; the service is then of no use.
+pub fn load<S: Service>(
+    service: &mut S,
+    packed: &[u8],
+) -> Result<(Head, DispatcherState<Job<S::Request>>), String> {
+    let mut rest = packed;
+    if take(&mut rest, 1)? != [VERSION] {
+        return Err("it is of another version".into());
+    }
+    let index = take_u64(&mut rest)?;
+    let batch = take_u64(&mut rest)?;
+    let order = order::State::decode(take_block(&mut rest)?).map_err(|error| error.to_string())?;
+    let dispatcher =
+        DispatcherState::decode(take_block(&mut rest)?, |_| None).map_err(|error| error.to_string())?;
+    for (home, lock) in service.locks_mut().into_iter().enumerate() {
+        let block = take_block(&mut rest)?;
+        lock.region_mut().load_all(block).map_err(|error| format!("region {home}: {error}"))?;
+    }
+    if !rest.is_empty() {
+        return Err("it has more regions than the service".into());
+    }
+    Ok((Head { index, batch, order }, dispatcher))
+}
+
+fn put_block(out: &mut Vec<u8>, block: &[u8]) {
+    out.extend_from_slice(&(block.len() as u64).to_le_bytes());
+    out.extend_from_slice(block);
+}
+
+fn take<'a>(rest: &mut &'a [u8], count: usize) -> Result<&'a [u8], String> {
+    let (taken, left) = rest.split_at_checked(count).ok_or("it ends too early")?;
+    *rest = left;
+    Ok(taken)
+}
+
+fn take_u64(rest: &mut &[u8]) -> Result<u64, String> {
+    let bytes = take(rest, 8)?;
+    bytes.try_into().map(u64::from_le_bytes).map_err(|_| "it ends too early".into())
+}
+
+fn take_block<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], String> {
+    let length = take_u64(rest)?;
+    take(rest, usize::try_from(length).map_err(|_| "a block is too long")?)
+}

@@ -1,0 +1,376 @@
+//! Execute: the body of a worker thread. It runs what the schedule hands out, one turn after the other.
+
+use std::sync::{Arc, mpsc};
+
+use bytes::Bytes;
+use execute::{End, Protection};
+use object::{Home, ObjectId};
+use schedule::{Access, Lock, Outcome, Turn, Worker};
+use vote::{Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
+
+use crate::admin::Injected;
+use crate::job::{Job, ResultSlot, Work};
+use crate::ordered::Control;
+use crate::service::Service;
+use crate::settings::Mode;
+use crate::state;
+
+/// What a worker tells the order thread.
+pub(crate) enum Report {
+    /// A batch has all its results.
+    Executed {
+        /// Number of the batch.
+        batch: u64,
+        /// One per request.
+        results: Vec<RequestResult>,
+    },
+    /// A RECOVER has its turn.
+    RecoverTurn {
+        /// Its place.
+        turn: Place,
+        /// Ordered time of its batch.
+        time_us: u64,
+        /// What is to be repaired.
+        recover: Recover,
+        /// The objects, packed; nothing at the faulty replica.
+        packed: Vec<Packed>,
+        /// At the faulty replica: where the right objects are awaited.
+        install: Option<mpsc::Sender<Vec<Packed>>>,
+    },
+    /// Wrong objects were overwritten.
+    Installed {
+        /// Place of the RECOVER.
+        turn: Place,
+        /// Per object: its class, and which bits of which member were wrong.
+        notes: Vec<String>,
+    },
+    /// The state as of a batch.
+    Cut {
+        /// Of which.
+        head: Arc<state::Head>,
+        /// All of it.
+        state: Bytes,
+    },
+    /// The digest of the whole state.
+    Digest {
+        /// Who asked.
+        ticket: u64,
+        /// At which batch.
+        batch: u64,
+        /// 128 bits over every region.
+        digest: u128,
+        /// Objects in all.
+        objects: u64,
+    },
+    /// An ordered turn on a lock has passed; what an injected fault did.
+    Nudged {
+        /// Who asked.
+        ticket: u64,
+        /// What became of it.
+        injected: Injected,
+    },
+    /// Objects in question were looked at.
+    Rechecked {
+        /// The request in question.
+        place: Place,
+        /// Those that do not fit their checksums.
+        corrupt: Vec<(Home, ObjectId)>,
+    },
+    /// A region was looked at as a whole.
+    Scrubbed {
+        /// Objects that do not fit their checksums.
+        corrupt: u64,
+    },
+}
+
+/// What a worker needs besides its share of the schedule.
+pub(crate) struct Context<S: Service> {
+    pub service: Arc<S>,
+    pub me: u8,
+    pub mode: Mode,
+    pub report: Box<dyn Fn(Report) + Send + Sync>,
+    #[cfg(feature = "inject")]
+    pub armory: Arc<crate::inject::Armory>,
+}
+
+/// Runs until the schedule is closed or aborted.
+pub(crate) fn run<S: Service>(mut worker: Worker<Job<S::Request>>, context: &Context<S>) {
+    let locks = context.service.locks();
+    let mut reply = Vec::with_capacity(4096);
+    while let Some(mut turn) = worker.next_blocking() {
+        reply.clear();
+        let outcome = context.step(&mut turn, &locks, &mut reply);
+        turn.finish(outcome);
+    }
+}
+
+impl<S: Service> Context<S> {
+    /// One request, up to the point where its turns can be passed.
+    fn step(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], reply: &mut Vec<u8>) -> Outcome {
+        let slot = turn.request().result.clone();
+        match &turn.request().work {
+            Work::Service(_) => self.handle(turn, locks, slot, reply),
+            Work::Control(control) => {
+                let control = control.clone();
+                self.control(turn, locks, &control, slot)
+            }
+            Work::Unsound => self.leave(slot, |mine| RequestResult::abandoned(Failure::Request, mine, 0)),
+            Work::Cut(head) => {
+                let head = head.clone();
+                match state::pack(turn, &*self.service, &head) {
+                    Ok(state) => (self.report)(Report::Cut { head, state }),
+                    Err(why) => eprintln!("crosscheck: no state can be given to another replica: {why}"),
+                }
+                Outcome::Done
+            }
+        }
+    }
+
+    /// A request of the service: its handler runs on checked objects, which are then sealed.
+    fn handle(
+        &self,
+        turn: &mut Turn<'_, Job<S::Request>>,
+        locks: &[&dyn Lock],
+        slot: Option<ResultSlot>,
+        reply: &mut Vec<u8>,
+    ) -> Outcome {
+        let protection = Protection { guard: self.mode.guarded, undo: true };
+        let between = self.between();
+        let (end, outcome) = execute::once(turn, locks, protection, reply, &between, |cx, job, reply| match &job.work {
+            Work::Service(request) => self.service.execute(cx, request, reply),
+            Work::Control(_) | Work::Unsound | Work::Cut(_) => Ok(()),
+        });
+        let kind = self.kind(turn);
+        match end {
+            End::Retry(_) => outcome,
+            End::Done(touched) => {
+                self.garble_reply(turn, reply);
+                let pairs = Pairs::from_slice(touched.pairs());
+                let reply = Bytes::copy_from_slice(reply);
+                let result = |mine| RequestResult::new(pairs, reply, mine, kind);
+                let garble = self.digest_fault(turn);
+                self.leave(slot, |mine| garble(result(mine)));
+                outcome
+            }
+            End::Panicked => {
+                // A panic is a function of the ordered log, so every healthy replica gives this same answer.
+                if let Work::Service(request) = &turn.request().work {
+                    self.service.panicked(request, reply);
+                }
+                let reply = Bytes::copy_from_slice(reply);
+                self.leave(slot, |mine| RequestResult::new(Pairs::new(), reply, mine, kind));
+                outcome
+            }
+            End::Corrupted(_, wrong) => {
+                let (home, id) = wrong.first().copied().unwrap_or((0, ObjectId::NONE));
+                self.leave(slot, |mine| RequestResult::abandoned(Failure::Check { home, id }, mine, kind));
+                outcome
+            }
+        }
+    }
+
+    /// A request of the pipeline itself.
+    fn control(
+        &self,
+        turn: &mut Turn<'_, Job<S::Request>>,
+        locks: &[&dyn Lock],
+        control: &Control,
+        slot: Option<ResultSlot>,
+    ) -> Outcome {
+        turn.take_all();
+        let mut pairs = Pairs::new();
+        match control {
+            Control::Recover(recover) => {
+                if let Some(slot) = &slot {
+                    pairs = self.recover(turn, locks, recover, slot);
+                }
+            }
+            Control::Nudge { ticket, .. } => self.nudge(turn, locks, *ticket),
+            Control::Scrub { .. } => pairs = self.scrub(turn, locks),
+            Control::Digest { ticket } => {
+                let (digest, objects) = digest(turn, locks);
+                (self.report)(Report::Digest { ticket: *ticket, batch: turn.entry_index(), digest, objects });
+            }
+            Control::Recheck { by, place, objects } if *by == self.me => {
+                let corrupt = recheck(turn, locks, objects);
+                (self.report)(Report::Rechecked { place: *place, corrupt });
+            }
+            Control::Recheck { .. } | Control::Cut => {}
+        }
+        self.leave(slot, |mine| RequestResult::new(pairs, Bytes::new(), mine, 0))
+    }
+
+    /// RECOVER at its turn: healthy replicas pack the objects; the faulty one waits for them and overwrites its own.
+    fn recover(
+        &self,
+        turn: &mut Turn<'_, Job<S::Request>>,
+        locks: &[&dyn Lock],
+        recover: &Recover,
+        slot: &ResultSlot,
+    ) -> Pairs {
+        let (place, time_us) = (slot.place(), slot.batch.time_us);
+        let recover = recover.clone();
+        if recover.faulty != self.me {
+            let packed = pack(turn, locks, &recover);
+            (self.report)(Report::RecoverTurn { turn: place, time_us, recover: recover.clone(), packed, install: None });
+        } else {
+            let (install, awaited) = mpsc::channel();
+            let report = Report::RecoverTurn {
+                turn: place,
+                time_us,
+                recover: recover.clone(),
+                packed: Vec::new(),
+                install: Some(install),
+            };
+            (self.report)(report);
+            // The turn is kept: nobody enters the objects before they are right. The sender goes when the replica stops.
+            if let Ok(objects) = awaited.recv() {
+                let notes = overwrite(turn, locks, &objects);
+                (self.report)(Report::Installed { turn: place, notes });
+            }
+        }
+        repaired_pairs(turn, locks, &recover)
+    }
+
+    /// Looks at every object of the region; the vote then compares the region as a whole.
+    fn scrub(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock]) -> Pairs {
+        let mut pairs = Pairs::new();
+        turn.visit_regions(locks, |home, access| {
+            let region = region_of(&access);
+            let found = region.scrub(usize::MAX);
+            (self.report)(Report::Scrubbed { corrupt: found.len() as u64 });
+            region.objects(&mut |listed| {
+                pairs.push(object::Pair { home, id: listed.id, sum: listed.recomputed });
+            });
+        });
+        pairs
+    }
+
+    /// Leaves a result in its batch; with the last one the whole batch goes to the vote.
+    fn leave(&self, slot: Option<ResultSlot>, result: impl FnOnce(bool) -> RequestResult) -> Outcome {
+        if let Some(slot) = slot
+            && let Some(results) = slot.batch.leave(slot.request, result(slot.mine))
+        {
+            (self.report)(Report::Executed { batch: slot.batch.batch, results });
+        }
+        Outcome::Done
+    }
+
+    /// What kind of request it is, for evidence.
+    fn kind(&self, turn: &Turn<'_, Job<S::Request>>) -> u16 {
+        match &turn.request().work {
+            Work::Service(request) => self.service.kind(request),
+            Work::Control(_) | Work::Unsound | Work::Cut(_) => 0,
+        }
+    }
+}
+
+fn region_of<'a>(access: &'a Access<'_>) -> &'a dyn object::Region {
+    match access {
+        Access::Exclusive(region) => &**region,
+        Access::Shared(region) => *region,
+    }
+}
+
+/// Those of the objects that do not fit their checksums.
+fn recheck<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], objects: &[(Home, ObjectId)]) -> Vec<(Home, ObjectId)> {
+    let mut corrupt = Vec::new();
+    turn.visit_regions(locks, |held, access| {
+        let region = region_of(&access);
+        let wrong = |id| region.check(id) == object::Health::Damaged;
+        corrupt.extend(objects.iter().filter(|(home, id)| *home == held && wrong(*id)));
+    });
+    corrupt
+}
+
+/// The objects a RECOVER names, as this replica has them.
+fn pack<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], recover: &Recover) -> Vec<Packed> {
+    let mut packed = Vec::new();
+    turn.visit_regions(locks, |held, access| {
+        let region = region_of(&access);
+        for (home, id) in recover.targets().filter(|(home, _)| *home == held) {
+            packed.push(Packed { home, id, content: content(region, id) });
+        }
+    });
+    packed
+}
+
+/// An object that fails its own check is not sent: this replica has no say about it.
+fn content(region: &dyn object::Region, id: ObjectId) -> Content {
+    if id.is_none() {
+        let sound = region.scrub(1).is_empty();
+        return if sound { Content::Present(region.pack_all().into()) } else { Content::Damaged };
+    }
+    match region.check(id) {
+        object::Health::Damaged | object::Health::Unsealed => Content::Damaged,
+        object::Health::Absent => Content::Absent,
+        object::Health::Sound => region.pack(id).map_or(Content::Absent, |packed| Content::Present(packed.into())),
+    }
+}
+
+/// The code that overwrites corrupted objects, with what f+1 replicas agree on.
+fn overwrite<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], objects: &[Packed]) -> Vec<String> {
+    let mut notes = Vec::new();
+    turn.visit_regions(locks, |held, access| {
+        let Access::Exclusive(region) = access else { return };
+        for object in objects.iter().filter(|object| object.home == held) {
+            let before = region.pack(object.id);
+            let done = match &object.content {
+                Content::Present(bytes) if object.id.is_none() => region.load_all(bytes),
+                Content::Present(bytes) => region.replace(object.id, Some(bytes)),
+                Content::Absent => region.replace(object.id, None),
+                Content::Damaged => continue,
+            };
+            notes.push(match done {
+                Ok(()) => describe(region, held, object, before),
+                Err(error) => format!("object {held}:{} could not be replaced: {error}", object.id),
+            });
+        }
+    });
+    notes
+}
+
+/// Which bits of which member were wrong.
+fn describe(region: &dyn object::Region, home: Home, object: &Packed, before: Option<Vec<u8>>) -> String {
+    let name = if object.id.is_none() { format!("region {home}") } else { format!("object {home}:{}", object.id) };
+    match (&object.content, before) {
+        (Content::Present(_), _) if object.id.is_none() => format!("{name} replaced as a whole"),
+        (Content::Present(_), None) => format!("{name} was missing"),
+        (Content::Absent, _) => format!("{name} did not belong there"),
+        (Content::Present(after), Some(before)) => match region.difference(&before, after) {
+            Ok(differences) if differences.is_empty() => format!("{name}: only its checksum was wrong"),
+            Ok(differences) => {
+                let members: Vec<String> = differences.iter().map(ToString::to_string).collect();
+                format!("{name} {}", members.join(", "))
+            }
+            Err(_) => format!("{name} was of another class"),
+        },
+        (Content::Damaged, _) => format!("{name} is damaged at its donor"),
+    }
+}
+
+/// The repaired objects go into the state delta of the RECOVER, so that the vote sees whether they are right now.
+fn repaired_pairs<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], recover: &Recover) -> Pairs {
+    let mut pairs = Pairs::new();
+    turn.visit_regions(locks, |held, access| {
+        let region = region_of(&access);
+        for (home, id) in recover.targets().filter(|(home, _)| *home == held) {
+            let packed = if id.is_none() { Some(region.digest().to_le_bytes().to_vec()) } else { region.pack(id) };
+            let sum = packed.map_or(object::Pair::REMOVED, |packed| vote::digest::reply(&packed) as u64);
+            pairs.push(object::Pair { home, id, sum });
+        }
+    });
+    pairs
+}
+
+/// Digest of the whole state: folds the digests of all regions in the order of their locks.
+fn digest<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock]) -> (u128, u64) {
+    let (mut bytes, mut objects) = (Vec::new(), 0);
+    turn.visit_regions(locks, |home, access| {
+        let region = region_of(&access);
+        bytes.extend_from_slice(&home.to_le_bytes());
+        bytes.extend_from_slice(&region.digest().to_le_bytes());
+        region.objects(&mut |_| objects += 1);
+    });
+    (vote::digest::reply(&bytes), objects)
+}

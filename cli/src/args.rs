@@ -23,19 +23,29 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start a local cluster and keep it running
+    #[command(long_about = crate::up::ABOUT)]
     Up(crate::up::Args),
     /// Run one replica on this machine, as a configuration file says
+    #[command(long_about = crate::serve::ABOUT)]
     Serve(crate::serve::Args),
     /// Show every replica of a running cluster once
+    #[command(long_about = crate::status::ABOUT)]
     Status(crate::status::Args),
     /// Watch a running cluster, full screen
+    #[command(long_about = crate::top::ABOUT)]
     Top(crate::top::Args),
     /// Compare the state of all replicas at one position, bit for bit
+    #[command(long_about = crate::digest::ABOUT)]
     Digest(crate::digest::Args),
     /// List the disagreements that were seen, and how they ended
+    #[command(long_about = crate::evidence::ABOUT)]
     Evidence(crate::evidence::Args),
     /// Corrupt one replica of a running cluster on purpose
+    #[command(long_about = crate::inject::ABOUT)]
     Inject(crate::inject::Args),
+    /// Put a load on a cluster, measure it, and check every byte of every reply
+    #[command(long_about = crate::load::ABOUT)]
+    Load(crate::load::Args),
     /// Explain the modes and their letters
     Modes,
 }

@@ -18,17 +18,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// digest the positions do not matter, otherwise the question is asked again this often.
 const ATTEMPTS: usize = 3;
 
+/// What `digest --help` begins with.
+pub const ABOUT: &str = "Orders a digest over every object of the state: each replica takes it at the same position of the \
+log, while requests go on, and they are compared.";
+
 /// Options of `digest`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(
-    long_about = "Orders a digest over every object of the state: each replica takes it at the same position of the \
-log, while requests go on, and they are compared.",
-    after_long_help = "Examples:
+#[command(after_long_help = "Examples:
   crosscheck digest
   crosscheck digest --json
 
-Exit code: 0 when all replicas are equal, 1 when one differs or does not answer."
-)]
+Exit code: 0 when all replicas are equal, 1 when one differs or does not answer.")]
 pub struct Args {
     /// Which cluster.
     #[command(flatten)]

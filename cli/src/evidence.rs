@@ -17,19 +17,19 @@ const PERIOD: Duration = Duration::from_millis(300);
 /// A replica that does not answer in this time is asked again in the next round.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// What `evidence --help` begins with.
+pub const ABOUT: &str = "Lists the evidence records: every disagreement between replicas and every object that failed its own \
+check, with the replica and object that were wrong, the difference, the class (hardware-like, nondeterminism, \
+software-bug), and how it ended. Each replica keeps its own records; the same disagreement shows at each that saw it.";
+
 /// Options of `evidence`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(
-    long_about = "Lists the evidence records: every disagreement between replicas and every object that failed its own \
-check, with the replica and object that were wrong, the difference, the class (hardware-like, nondeterminism, \
-software-bug), and how it ended. Each replica keeps its own records; the same disagreement shows at each that saw it.",
-    after_long_help = "Examples:
+#[command(after_long_help = "Examples:
   crosscheck evidence
   crosscheck evidence --follow
   crosscheck evidence --replica 1 --json | jq .objects
 
-Exit code: 0 when at least one replica answered (also when nothing was ever wrong), 1 otherwise."
-)]
+Exit code: 0 when at least one replica answered (also when nothing was ever wrong), 1 otherwise.")]
 pub struct Args {
     /// Which cluster.
     #[command(flatten)]

@@ -14,13 +14,14 @@ use crate::signals::Ending;
 /// A fault takes a turn in the schedule like a request: it waits behind what runs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// What `inject --help` begins with.
+pub const ABOUT: &str = "Places one fault, or a series of random ones, in the memory or the messages of a running replica. \
+The server must carry the fault injector: `up` from a default build does; a `serve` built with --no-default-features \
+does not. With 2f+1 replicas, faults in up to f of them at a time are survived; corrupt more only to see it fail.";
+
 /// Options of `inject`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(
-    long_about = "Places one fault, or a series of random ones, in the memory or the messages of a running replica. \
-The server must carry the fault injector: `up` from a default build does; a `serve` built with --no-default-features \
-does not. With 2f+1 replicas, faults in up to f of them at a time are survived; corrupt more only to see it fail.",
-    after_long_help = "Naming an object:
+#[command(after_long_help = "Naming an object:
   item:KEY   the item with that key          slot:KEY   its slot in the hash table
 
 Examples:
@@ -35,8 +36,7 @@ Then:
   crosscheck evidence                                                  who noticed, and how it ended
   crosscheck digest                                                    all equal again?
 
-Exit code: 0 when every fault was placed, 1 when one could not be, 2 for a server without the injector."
-)]
+Exit code: 0 when every fault was placed, 1 when one could not be, 2 for a server without the injector.")]
 pub struct Args {
     /// What is corrupted, and when
     #[arg(value_enum, required_unless_present = "random", conflicts_with = "random")]

@@ -1,12 +1,14 @@
 //! The `crosscheck` command: reads the command line, hands over to one file per command, turns the outcome into an exit code.
 
 mod args;
+mod client;
 mod cluster;
 mod config;
 mod control;
 mod digest;
 mod evidence;
 mod inject;
+mod load;
 mod modes;
 mod outcome;
 mod serve;
@@ -34,6 +36,7 @@ fn run(command: Command) -> outcome::Outcome {
         Command::Digest(args) => digest::run(&args),
         Command::Evidence(args) => evidence::run(&args),
         Command::Inject(args) => inject::run(&args),
+        Command::Load(args) => load::run(&args),
         Command::Modes => modes::run(),
     }
 }

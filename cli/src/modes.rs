@@ -31,7 +31,7 @@ pub fn run() -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use crosscheck::settings::Mode;
+    use crosscheck::Mode;
 
     #[test]
     fn every_mode_is_explained() {

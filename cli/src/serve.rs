@@ -12,20 +12,20 @@ use crate::outcome::{Outcome, Verdict, misuse, say};
 /// How long a replica may take to stop after its supervisor went away.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
+/// What `serve --help` begins with.
+pub const ABOUT: &str = "Runs one replica of a cluster in this process, until SIGTERM or Ctrl-C. Every machine of the cluster \
+runs one, with the same file but for `this_replica`. Everything wrong in the file is told at once, with line and \
+remedy, before anything starts.";
+
 /// Options of `serve`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(
-    long_about = "Runs one replica of a cluster in this process, until SIGTERM or Ctrl-C. Every machine of the cluster \
-runs one, with the same file but for `this_replica`. Everything wrong in the file is told at once, with line and \
-remedy, before anything starts.",
-    after_long_help = "Examples:
+#[command(after_long_help = "Examples:
   crosscheck serve --example-config > crosscheck.toml    a complete file, every field explained
   crosscheck serve --config crosscheck.toml              run it
   crosscheck serve --config crosscheck.toml --check      only say whether the file is right
   crosscheck status --admin 127.0.0.1:11311              how it is doing
 
-A production build carries no fault injector: cargo build --release --no-default-features"
-)]
+A production build carries no fault injector: cargo build --release --no-default-features")]
 pub struct Args {
     /// The replica's configuration, TOML
     #[arg(long, short, value_name = "FILE", required_unless_present = "example_config")]

@@ -6,11 +6,12 @@ use crate::cluster::{Target, once};
 use crate::outcome::{Outcome, Verdict, say, say_json};
 use crate::view::{Paint, block, row_json};
 
+/// What `status --help` begins with.
+pub const ABOUT: &str = "Asks every replica how it is doing and prints one row for each.";
+
 /// Options of `status`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(
-    long_about = "Asks every replica how it is doing and prints one row for each.",
-    after_long_help = "Columns:
+#[command(after_long_help = "Columns:
   executed, validated   last log index whose requests ran here; on which f other replicas agree
   mismatches            requests on which replicas disagreed, as this replica saw it
   repairs               objects this replica had repaired
@@ -23,8 +24,7 @@ Examples:
   crosscheck status --json | jq '.replicas[].status.leader'
   crosscheck status --admin 127.0.0.1:11311
 
-Exit code: 0 when every replica serves, 1 otherwise."
-)]
+Exit code: 0 when every replica serves, 1 otherwise.")]
 pub struct Args {
     /// Which cluster.
     #[command(flatten)]

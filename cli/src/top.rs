@@ -19,17 +19,17 @@ const RECORDS: usize = 12;
 /// A replica that does not hand over its evidence in this time is skipped.
 const PATIENCE: Duration = Duration::from_millis(300);
 
+/// What `top --help` begins with.
+pub const ABOUT: &str = "Shows every replica and the latest evidence, full screen, until q or Ctrl-C. Into a pipe it prints \
+one picture and ends.";
+
 /// Options of `top`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(
-    long_about = "Shows every replica and the latest evidence, full screen, until q or Ctrl-C. Into a pipe it prints \
-one picture and ends.",
-    after_long_help = "Examples:
+#[command(after_long_help = "Examples:
   crosscheck top
   crosscheck top --port 12000
 
-`crosscheck status --help` explains the columns."
-)]
+`crosscheck status --help` explains the columns.")]
 pub struct Args {
     /// Which cluster.
     #[command(flatten)]

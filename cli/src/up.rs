@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crosscheck::settings::Mode;
+use crosscheck::Mode;
 use serde_json::json;
 
 use crate::cluster::{Event, Observer, Plan, Replica, Row, Supervisor, Wish};
@@ -22,14 +22,15 @@ const QUIET_LINE: Duration = Duration::from_secs(5);
 /// How long replicas may take to stop before they are killed.
 pub const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Options of `up`.
-#[derive(Clone, Debug, clap::Args)]
-#[command(
-    long_about = "Starts a cluster of separate processes on this machine, on loopback addresses, and keeps it \
+/// What `up --help` begins with.
+pub const ABOUT: &str = "Starts a cluster of separate processes on this machine, on loopback addresses, and keeps it \
 running: a replica that dies is started again and rejoins. Replica i serves memcached clients on port P+i-1. Prints \
 where clients connect, then a line that begins with `ready` when all of them serve, then a live status. Ctrl-C (or \
-SIGTERM) stops everything; replicas never outlive this command.",
-    after_long_help = "Examples:
+SIGTERM) stops everything; replicas never outlive this command.";
+
+/// Options of `up`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_long_help = "Examples:
   crosscheck up                                          three replicas, all protections, ports 11211 to 11213
   crosscheck up --replicas 5 --port 12000                survives two faulty replicas
   crosscheck up --mode 0000                              one unprotected server, to compare speed with
@@ -37,8 +38,7 @@ SIGTERM) stops everything; replicas never outlive this command.",
   crosscheck up --json | jq .event                       one JSON value per line: replica, started, ready, status,
                                                          said, died, stopped
 Then, elsewhere:
-  crosscheck top; crosscheck inject --random; crosscheck evidence --follow"
-)]
+  crosscheck top; crosscheck inject --random; crosscheck evidence --follow")]
 pub struct Args {
     /// How many replicas: 2f+1 survive f faulty ones [default: 3, or 1 for the modes 0000 and 00G0]
     #[arg(long, short = 'n', value_name = "N")]

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use crosscheck::settings::{Durability, Mode};
+use crosscheck::{Durability, Mode};
 
 use super::find::{DEFAULT_PORT, Replica};
 use super::ports::{loopback, pick};

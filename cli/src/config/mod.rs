@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use crosscheck::settings::{Durability, Mode, Settings};
+use crosscheck::{Durability, Mode, Settings};
 
 pub use parse::{check_group, parse};
 pub use problem::meant;

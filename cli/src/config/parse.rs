@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crosscheck::settings::{Durability, Mode};
+use crosscheck::{Durability, Mode};
 use toml::de::DeTable;
 
 use super::NodeConfig;

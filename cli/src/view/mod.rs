@@ -7,7 +7,7 @@ mod render;
 mod screen;
 
 pub use keys::Keys;
-pub use numbers::{grouped, millis};
+pub use numbers::{grouped, micros, millis};
 pub use paint::{Line, Paint, Tone};
 pub use render::{block, one_line, row_json};
 pub use screen::{FullScreen, Live};

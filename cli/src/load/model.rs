@@ -1,0 +1,152 @@
+//! What a connection knows about its own keys: no other connection writes them, so that every reply has one right value.
+
+use crate::inject::mixed;
+
+/// The keys of one connection, how far each was written, and what its bytes then are.
+#[derive(Debug)]
+pub struct Model {
+    prefix: String,
+    generation: u32,
+    values: Vec<Known>,
+    counters: Vec<Known>,
+    size: usize,
+}
+
+/// One key: a value that is overwritten, or a counter that is incremented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// Version v holds bytes that follow from key and version.
+    Value(usize),
+    /// Version v holds the decimal number v - 1.
+    Counter(usize),
+}
+
+/// How far one key was written. Version 0 = never stored.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    sent: u32,
+    acknowledged: u32,
+}
+
+impl Model {
+    /// `keys` values of `size` bytes and as many counters, none stored yet; `name` is this connection's alone.
+    pub fn new(name: &str, keys: usize, size: usize) -> Self {
+        let none = vec![Known::default(); keys.max(1)];
+        Model { prefix: name.to_owned(), generation: 0, values: none.clone(), counters: none, size }
+    }
+
+    /// Every key.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
+        let keys = self.values.len();
+        (0..keys).map(Slot::Value).chain((0..keys).map(Slot::Counter))
+    }
+
+    /// A key's name on the server.
+    pub fn name(&self, slot: Slot) -> String {
+        match slot {
+            Slot::Value(key) => format!("{}k{key}.{}", self.prefix, self.generation),
+            Slot::Counter(key) => format!("{}n{key}.{}", self.prefix, self.generation),
+        }
+    }
+
+    /// The version after everything that was sent.
+    pub fn sent(&self, slot: Slot) -> u32 {
+        self.known(slot).sent
+    }
+
+    /// The last version that the server acknowledged: it can never be lost.
+    pub fn acknowledged(&self, slot: Slot) -> u32 {
+        self.known(slot).acknowledged
+    }
+
+    /// Goes on to the next version, which is sent now.
+    pub fn advance(&mut self, slot: Slot) -> u32 {
+        let known = self.known_mut(slot);
+        known.sent += 1;
+        known.sent
+    }
+
+    /// The server said that this version is stored.
+    pub fn acknowledge(&mut self, slot: Slot, version: u32) {
+        let known = self.known_mut(slot);
+        known.acknowledged = known.acknowledged.max(version);
+    }
+
+    /// Begins anew with fresh keys: after a broken connection a late request may still change the old ones.
+    pub fn renew(&mut self) {
+        self.generation += 1;
+        self.values.fill(Known::default());
+        self.counters.fill(Known::default());
+    }
+
+    /// Flags and bytes of a version above 0.
+    ///
+    /// Every byte of a value follows from connection, key, generation and version: a byte of another key, of another
+    /// version or from another place in the value is wrong.
+    pub fn content(&self, slot: Slot, version: u32) -> (u32, Vec<u8>) {
+        let key = match slot {
+            Slot::Counter(_) => return (0, (version - 1).to_string().into_bytes()),
+            Slot::Value(key) => key as u64,
+        };
+        let mut state = key << 40 ^ u64::from(self.generation) << 32 ^ u64::from(version);
+        state ^= self.prefix.bytes().fold(0, |sum: u64, byte| mixed(sum ^ u64::from(byte)));
+        let mut value = Vec::with_capacity(self.size + 8);
+        while value.len() < self.size {
+            state = mixed(state);
+            // Printable, so that a person can read a wrong one.
+            value.extend(state.to_le_bytes().map(|byte| b'0' + byte % 75));
+        }
+        value.truncate(self.size);
+        (version, value)
+    }
+
+    fn known(&self, slot: Slot) -> Known {
+        match slot {
+            Slot::Value(key) => self.values[key],
+            Slot::Counter(key) => self.counters[key],
+        }
+    }
+
+    fn known_mut(&mut self, slot: Slot) -> &mut Known {
+        match slot {
+            Slot::Value(key) => &mut self.values[key],
+            Slot::Counter(key) => &mut self.counters[key],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_differ_by_key_version_generation_and_connection() {
+        let mut first = Model::new("a", 2, 100);
+        let second = Model::new("b", 2, 100);
+        let mut seen = vec![
+            first.content(Slot::Value(0), 1).1,
+            first.content(Slot::Value(0), 2).1,
+            first.content(Slot::Value(1), 1).1,
+            second.content(Slot::Value(0), 1).1,
+        ];
+        let name = first.name(Slot::Value(0));
+        first.renew();
+        assert_ne!(first.name(Slot::Value(0)), name);
+        seen.push(first.content(Slot::Value(0), 1).1);
+        assert!(seen.iter().all(|value| value.len() == 100));
+        for (index, value) in seen.iter().enumerate() {
+            assert!(!seen[..index].contains(value), "{index} repeats");
+        }
+    }
+
+    #[test]
+    fn what_is_acknowledged_lags_behind_what_is_sent() {
+        let mut model = Model::new("a", 1, 10);
+        let slot = Slot::Counter(0);
+        assert_eq!((model.advance(slot), model.advance(slot)), (1, 2));
+        model.acknowledge(slot, 1);
+        assert_eq!((model.sent(slot), model.acknowledged(slot)), (2, 1));
+        assert_eq!(model.content(slot, 2), (0, b"1".to_vec()));
+        assert_ne!(model.name(slot), model.name(Slot::Value(0)));
+    }
+}

@@ -19,6 +19,7 @@ mod board;
 mod brand;
 mod cell;
 mod chain;
+mod codec;
 mod condition;
 mod cx;
 mod dispatch;

@@ -32,10 +32,10 @@ fn every_scheduler_reproduces_the_oracle() {
         {
             let spins = rng.below(3) as u32 * 50;
             let config = Config { mode, workers, lag, locks, spins };
-            let (summary, seen) = run(&log, config, rng.next_u64());
-            compare(&expected, &summary, seed, config);
-            let first = randoms.get_or_insert_with(|| seen.clone());
-            assert_eq!(*first, seen, "random numbers differ: seed {seed}, {config:?}");
+            let ran = run(&log, config, rng.next_u64());
+            compare(&expected, &ran.summary, seed, config);
+            let first = randoms.get_or_insert_with(|| ran.randoms.clone());
+            assert_eq!(*first, ran.randoms, "random numbers differ: seed {seed}, {config:?}");
         }
         let records = expected.records.values();
         ran += expected.records.len() as u64;
@@ -71,7 +71,7 @@ fn negative_control_ordinary_locks_diverge() {
         let mut rng = DetRng::new(1_000 + seed);
         let log = random_log(&mut rng, PROGRAMS_PER_LOG, 6);
         let config = Config { mode: Mode::Locks, ..Config::new(4, 6) };
-        let runs: Vec<Vec<u64>> = (0..4).map(|_| run(&log, config, rng.next_u64()).0.values).collect();
+        let runs: Vec<Vec<u64>> = (0..4).map(|_| run(&log, config, rng.next_u64()).summary.values).collect();
         diverged += u64::from(runs.iter().any(|values| *values != runs[0]));
     }
     println!("{diverged} of {logs} logs differ between replicas with ordinary locks");

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use schedule::{
-    Config, Cx, DetMutex, DetRng, DetRwLock, Entry, Footprint, Lock, LockId, Origin, Outcome, Retry, Work,
-    Worker,
+    Config, Cx, DetMutex, DetRng, DetRwLock, DispatcherState, Entry, Footprint, Lock, LockId, Origin,
+    Outcome, Retry, Turn, Work, Worker,
 };
 
 use program::{Machine, Missed, Program, mix};
@@ -209,8 +209,44 @@ impl Machine for CxMachine<'_> {
     }
 }
 
-/// Runs what a worker is given until the log has ended; random numbers seen are folded into the second result.
-pub fn work(mut worker: Worker<Request>, locks: &[AnyLock], chance: &mut DetRng) -> Vec<(u64, Record, u64)> {
+/// A cut: where it was taken, the dispatcher's state as bytes, and what was behind the locks.
+pub struct Cut {
+    pub position: u64,
+    pub state: Vec<u8>,
+    pub cells: Vec<(u64, u64, u64)>,
+}
+
+/// Requests by number, so that a state can be bytes.
+#[derive(Default)]
+pub struct Names(Mutex<Vec<Request>>);
+
+impl Names {
+    pub fn name(&self, request: &Request, out: &mut Vec<u8>) {
+        let mut known = self.0.lock().unwrap();
+        let at = known.iter().position(|one| Arc::ptr_eq(one, request)).unwrap_or_else(|| {
+            known.push(Arc::clone(request));
+            known.len() - 1
+        });
+        out.extend_from_slice(&at.to_le_bytes());
+    }
+
+    pub fn find(&self, name: &[u8]) -> Option<Request> {
+        let at = usize::from_le_bytes(name.try_into().ok()?);
+        self.0.lock().unwrap().get(at).cloned()
+    }
+}
+
+/// What the workers of one run share.
+struct Site<'s> {
+    locks: &'s [AnyLock],
+    names: &'s Names,
+    cuts: Mutex<Vec<Cut>>,
+    told: Mutex<Vec<(u64, Record, u64)>>,
+}
+
+/// Runs what a worker is given until the log has ended; random numbers seen are folded into the last field.
+fn work(mut worker: Worker<Request>, site: &Site<'_>, chance: &mut DetRng) {
+    let locks = site.locks;
     let mut records = Vec::new();
     while let Some(turn) = worker.next_blocking() {
         let cx = turn.cx();
@@ -224,6 +260,9 @@ pub fn work(mut worker: Worker<Request>, locks: &[AnyLock], chance: &mut DetRng)
         if outcome != Outcome::Done {
             machine.undo();
         }
+        if turn.request().ops.is_empty() {
+            site.cuts.lock().unwrap().extend(cut(&turn, &mut machine, site.names));
+        }
         let random = machine.random;
         let record = Record {
             origin: turn.origin(),
@@ -236,23 +275,52 @@ pub fn work(mut worker: Worker<Request>, locks: &[AnyLock], chance: &mut DetRng)
         records.push((turn.position(), record, random));
         turn.finish(outcome);
     }
-    records
+    site.told.lock().unwrap().extend(records);
 }
 
-/// Runs a log; `chance` varies timing only. Also returns the random numbers seen, by position.
-pub fn run(log: &Log, config: Config, chance: u64) -> (Summary, BTreeMap<u64, u64>) {
-    let mut locks = AnyLock::all(config.locks);
-    let (lot, workers) = schedule::open(config, |program: &Request, footprint: &mut Footprint| {
-        *footprint = program.footprint;
+/// The state at a request that runs alone and does nothing else.
+fn cut(turn: &Turn<'_, Request>, machine: &mut CxMachine<'_>, names: &Names) -> Option<Cut> {
+    let mut state = Vec::new();
+    turn.dispatcher_state()?.encode(&mut state, |request, out| names.name(request, out));
+    let all = 0..machine.locks();
+    let cells = all.map(|lock| {
+        let read = |cell: &mut Cell| (cell.value, cell.history, *cell.reads.get_mut());
+        machine.change(lock, read).ok().unwrap()
     });
-    let gathered = Mutex::new(Vec::new());
+    Some(Cut { position: turn.position(), state, cells: cells.collect() })
+}
+
+/// What a run gives: everything that must be equal, the random numbers seen by position, and the cuts.
+pub struct Ran {
+    pub summary: Summary,
+    pub randoms: BTreeMap<u64, u64>,
+    pub cuts: Vec<Cut>,
+}
+
+/// Runs a log; `chance` varies timing only.
+pub fn run(log: &Log, config: Config, chance: u64) -> Ran {
+    run_from(log, config, chance, &Names::default(), None)
+}
+
+/// Runs a log, from a cut on if there is one.
+pub fn run_from(log: &Log, config: Config, chance: u64, names: &Names, from: Option<&Cut>) -> Ran {
+    let mut locks = AnyLock::all(config.locks);
+    let mut state = DispatcherState::genesis();
+    if let Some(cut) = from {
+        state = DispatcherState::decode(&cut.state, |name| names.find(name)).unwrap();
+        for (lock, &(value, history, reads)) in locks.iter_mut().zip(&cut.cells) {
+            *lock.cell_mut() = Cell { value, history, reads: AtomicU64::new(reads) };
+        }
+    }
+    let footprint = |program: &Request, footprint: &mut Footprint| *footprint = program.footprint;
+    let (lot, workers) = schedule::resume(config, footprint, state);
+    let site = Site { locks: &locks, names, cuts: Mutex::default(), told: Mutex::default() };
     let (done, ended) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         for (at, worker) in workers.into_iter().enumerate() {
-            let (locks, gathered, done) = (&locks, &gathered, done.clone());
+            let (site, done) = (&site, done.clone());
             scope.spawn(move || {
-                let records = work(worker, locks, &mut DetRng::new(chance ^ (at as u64) << 40));
-                gathered.lock().unwrap().extend(records);
+                work(worker, site, &mut DetRng::new(chance ^ (at as u64) << 40));
                 done.send(()).unwrap();
             });
         }
@@ -273,7 +341,7 @@ pub fn run(log: &Log, config: Config, chance: u64) -> (Summary, BTreeMap<u64, u6
             }
         }
     });
-    let gathered = gathered.into_inner().unwrap();
+    let (gathered, cuts) = (site.told.into_inner().unwrap(), site.cuts.into_inner().unwrap());
     let randoms = gathered.iter().map(|(position, _, random)| (*position, *random)).collect();
     let mut cells: Vec<&mut Cell> = locks.iter_mut().map(AnyLock::cell_mut).collect();
     let positions = (0..lot.workers()).map(|worker| lot.progress(worker).watermark).max().unwrap();
@@ -284,7 +352,7 @@ pub fn run(log: &Log, config: Config, chance: u64) -> (Summary, BTreeMap<u64, u6
         records: gathered.into_iter().map(|(position, record, _)| (position, record)).collect(),
         positions,
     };
-    (summary, randoms)
+    Ran { summary, randoms, cuts }
 }
 
 /// A random log of about `programs` requests.
@@ -296,7 +364,8 @@ pub fn random_log(rng: &mut DetRng, programs: u64, locks: u32) -> Log {
         time_us = (time_us + rng.below(40)).saturating_sub(rng.below(3));
         let requests: Vec<_> = (0..rng.below(9))
             .map(|_| {
-                let program = Program::random(rng, locks, 3);
+                let cut = rng.below(40) == 0;
+                let program = if cut { Program::cut() } else { Program::random(rng, locks, 3) };
                 Work { footprint: program.footprint, request: Arc::new(program) }
             })
             .collect();

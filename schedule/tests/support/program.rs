@@ -142,6 +142,11 @@ impl Program {
         }
     }
 
+    /// Runs alone and does nothing: a place to take the state at.
+    pub fn cut() -> Program {
+        Program { locks: vec![0], ops: Vec::new(), release: Vec::new(), footprint: Footprint::all() }
+    }
+
     /// A random program over locks 0..locks that spawns at most `depth` generations.
     pub fn random(rng: &mut DetRng, locks: u32, depth: u32) -> Program {
         let named: Vec<LockId> =

@@ -1,0 +1,300 @@
+//! A dispatcher's state as bytes and back: equal states give equal bytes on all replicas, and no bytes make it panic.
+
+use std::sync::Arc;
+
+use crate::entry::{Internal, Origin, Source};
+use crate::footprint::Footprint;
+use crate::state::{Again, BadState, DispatcherState, Due};
+
+/// Layout of the bytes; another layout gets another number.
+const VERSION: u8 = 1;
+/// In place of a footprint's length: every lock.
+const ALL: u8 = 0xff;
+
+impl<R> DispatcherState<R> {
+    /// Appends the state to `out`; `request` appends one request.
+    pub fn encode(&self, out: &mut Vec<u8>, mut request: impl FnMut(&R, &mut Vec<u8>)) {
+        out.push(VERSION);
+        for word in [self.position, self.entry_index, self.time_us] {
+            put_u64(out, word);
+        }
+        put_u32(out, self.request_index);
+        out.push(u8::from(self.draining) | u8::from(self.opened) << 1);
+        put_len(out, self.due.len());
+        for due in &self.due {
+            put_u64(out, due.position);
+            out.push(u8::from(due.again.is_some()));
+            if let Some(again) = &due.again {
+                put_u32(out, again.attempt);
+                put_u64(out, again.time_us);
+                put_u64(out, again.entry_index);
+                let (origin, seed) = (again.source.origin(), again.seed);
+                put_task(out, origin, seed, &again.footprint, again.source.request(), &mut request);
+            }
+            put_internals(out, &due.spawned, &mut request);
+            put_timers(out, &due.timers, &mut request);
+        }
+        put_internals(out, &self.internal, &mut request);
+        put_timers(out, &self.timers, &mut request);
+    }
+
+    /// The state that `bytes` describe, all of them; `request` decodes one request.
+    ///
+    /// # Errors
+    /// [`BadState`] if the bytes are not what [`DispatcherState::encode`] gives.
+    pub fn decode(bytes: &[u8], mut request: impl FnMut(&[u8]) -> Option<R>) -> Result<Self, BadState> {
+        let mut input = Input { bytes, request: &mut request };
+        if input.u8()? != VERSION {
+            return Err(BadState("unknown version"));
+        }
+        let mut state = DispatcherState::genesis();
+        state.position = input.u64()?;
+        state.entry_index = input.u64()?;
+        state.time_us = input.u64()?;
+        state.request_index = input.u32()?;
+        let flags = input.u8()?;
+        if flags > 3 || state.position == 0 {
+            return Err(BadState("fields out of range"));
+        }
+        (state.draining, state.opened) = (flags & 1 == 1, flags & 2 == 2);
+        for _ in 0..input.u32()? {
+            let due = input.due()?;
+            let after = state.due.last().map_or(state.position, |last| last.position + 1);
+            if due.position < after || due.position == u64::MAX {
+                return Err(BadState("outcomes out of order"));
+            }
+            state.due.push(Arc::new(due));
+        }
+        state.internal = input.internals()?;
+        state.timers = input.timers()?;
+        if input.bytes.is_empty() { Ok(state) } else { Err(BadState("bytes left over")) }
+    }
+}
+
+fn put_u32(out: &mut Vec<u8>, word: u32) {
+    out.extend_from_slice(&word.to_le_bytes());
+}
+
+fn put_u64(out: &mut Vec<u8>, word: u64) {
+    out.extend_from_slice(&word.to_le_bytes());
+}
+
+/// Numbers of pending requests stay far below 2^32: the lag and the memory bound them.
+fn put_len(out: &mut Vec<u8>, len: usize) {
+    put_u32(out, u32::try_from(len).unwrap_or(u32::MAX));
+}
+
+fn put_task<R>(
+    out: &mut Vec<u8>,
+    origin: Origin,
+    seed: u64,
+    footprint: &Footprint,
+    request: &R,
+    encode: &mut dyn FnMut(&R, &mut Vec<u8>),
+) {
+    let (kind, of, number) = match origin {
+        Origin::Entry { index, request } => (0, index, request),
+        Origin::Spawned { position, number } => (1, position, number),
+        Origin::Timer { position, number } => (2, position, number),
+    };
+    out.push(kind);
+    put_u64(out, of);
+    put_u32(out, number);
+    put_u64(out, seed);
+    out.push(if footprint.is_all() { ALL } else { footprint.len() as u8 });
+    for (lock, shared) in footprint.iter() {
+        put_u32(out, lock);
+        out.push(u8::from(shared));
+    }
+    let start = out.len();
+    put_u32(out, 0);
+    encode(request, out);
+    let len = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
+    out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+}
+
+fn put_internals<R>(out: &mut Vec<u8>, all: &[Arc<Internal<R>>], encode: &mut dyn FnMut(&R, &mut Vec<u8>)) {
+    put_len(out, all.len());
+    for one in all {
+        put_task(out, one.origin, one.seed, &one.footprint, &one.request, encode);
+    }
+}
+
+fn put_timers<R>(
+    out: &mut Vec<u8>,
+    all: &[(u64, Arc<Internal<R>>)],
+    encode: &mut dyn FnMut(&R, &mut Vec<u8>),
+) {
+    put_len(out, all.len());
+    for (deadline, one) in all {
+        put_u64(out, *deadline);
+        put_task(out, one.origin, one.seed, &one.footprint, &one.request, encode);
+    }
+}
+
+/// What is left to decode.
+struct Input<'i, R> {
+    bytes: &'i [u8],
+    request: &'i mut dyn FnMut(&[u8]) -> Option<R>,
+}
+
+impl<R> Input<'_, R> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], BadState> {
+        let (taken, rest) = self.bytes.split_first_chunk().ok_or(BadState("too short"))?;
+        self.bytes = rest;
+        Ok(*taken)
+    }
+
+    fn u8(&mut self) -> Result<u8, BadState> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    fn u32(&mut self) -> Result<u32, BadState> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, BadState> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn due(&mut self) -> Result<Due<R>, BadState> {
+        let position = self.u64()?;
+        let again = match self.u8()? {
+            0 => None,
+            1 => Some(self.again()?),
+            _ => return Err(BadState("fields out of range")),
+        };
+        Ok(Due { position, again, spawned: self.internals()?, timers: self.timers()? })
+    }
+
+    fn again(&mut self) -> Result<Again<R>, BadState> {
+        let (attempt, time_us, entry_index) = (self.u32()?, self.u64()?, self.u64()?);
+        let task = self.task()?;
+        let (footprint, seed) = (task.footprint, task.seed);
+        Ok(Again { source: Source::Internal(Arc::new(task)), footprint, attempt, time_us, seed, entry_index })
+    }
+
+    fn internals(&mut self) -> Result<Vec<Arc<Internal<R>>>, BadState> {
+        let len = self.u32()?;
+        // Collected one by one: the length is a peer's word, the bytes behind it are not there for certain.
+        let mut all = Vec::new();
+        for _ in 0..len {
+            all.push(Arc::new(self.task()?));
+        }
+        Ok(all)
+    }
+
+    fn timers(&mut self) -> Result<Vec<(u64, Arc<Internal<R>>)>, BadState> {
+        let len = self.u32()?;
+        let mut all = Vec::new();
+        for _ in 0..len {
+            let (deadline, task) = (self.u64()?, self.task()?);
+            if !matches!(task.origin, Origin::Timer { .. }) {
+                return Err(BadState("a timer that is none"));
+            }
+            all.push((deadline, Arc::new(task)));
+        }
+        Ok(all)
+    }
+
+    fn task(&mut self) -> Result<Internal<R>, BadState> {
+        let (kind, of, number, seed) = (self.u8()?, self.u64()?, self.u32()?, self.u64()?);
+        let origin = match kind {
+            0 => Origin::Entry { index: of, request: number },
+            1 => Origin::Spawned { position: of, number },
+            2 => Origin::Timer { position: of, number },
+            _ => return Err(BadState("fields out of range")),
+        };
+        let footprint = self.footprint()?;
+        let len = self.u32()? as usize;
+        let (bytes, rest) = self.bytes.split_at_checked(len).ok_or(BadState("too short"))?;
+        self.bytes = rest;
+        let request = (self.request)(bytes).ok_or(BadState("a request does not decode"))?;
+        Ok(Internal { request, footprint, seed, origin })
+    }
+
+    fn footprint(&mut self) -> Result<Footprint, BadState> {
+        let len = self.u8()?;
+        if len == ALL {
+            return Ok(Footprint::all());
+        }
+        let mut footprint = Footprint::new();
+        for _ in 0..len {
+            let (lock, shared) = (self.u32()?, self.u8()?);
+            footprint.add(lock, shared != 0);
+        }
+        // One way to write a footprint only: states are compared by their bytes.
+        if footprint.len() == len as usize {
+            Ok(footprint)
+        } else {
+            Err(BadState("a footprint is out of order"))
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn sample() -> DispatcherState<u8> {
+        let internal = |request, origin| {
+            let footprint = [3, 9].into_iter().collect();
+            Arc::new(Internal { request, footprint, seed: 77, origin })
+        };
+        let timer = (900, internal(5, Origin::Timer { position: 4, number: 1 }));
+        let again = Again {
+            source: Source::Internal(internal(8, Origin::Entry { index: 12, request: 3 })),
+            footprint: Footprint::all(),
+            attempt: 2,
+            time_us: 44,
+            seed: 6,
+            entry_index: 12,
+        };
+        let spawned = vec![internal(1, Origin::Spawned { position: 90, number: 0 })];
+        let due = Due { position: 120, again: Some(again), spawned, timers: vec![timer.clone()] };
+        let mut state = DispatcherState::genesis();
+        (state.position, state.entry_index, state.request_index, state.opened) = (101, 13, 2, true);
+        (state.draining, state.time_us) = (true, 555);
+        state.due = vec![Arc::new(due)];
+        state.internal = vec![internal(2, Origin::Spawned { position: 91, number: 7 })];
+        state.timers = vec![timer];
+        state
+    }
+
+    fn encoded(state: &DispatcherState<u8>) -> Vec<u8> {
+        let mut out = Vec::new();
+        state.encode(&mut out, |request, out| out.push(*request));
+        out
+    }
+
+    fn decoded(bytes: &[u8]) -> Result<DispatcherState<u8>, BadState> {
+        DispatcherState::decode(bytes, |bytes| (bytes.len() == 1).then(|| bytes[0]))
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded_and_nothing_shorter_or_longer() {
+        let bytes = encoded(&sample());
+        let state = decoded(&bytes).unwrap();
+        assert_eq!(encoded(&state), bytes);
+        assert_eq!((state.position(), state.entry_index(), state.request_index()), (101, 13, 2));
+        for len in 0..bytes.len() {
+            assert!(decoded(&bytes[..len]).is_err(), "{len} bytes are enough");
+        }
+        assert!(decoded(&[bytes.as_slice(), &[0]].concat()).is_err());
+    }
+
+    #[test]
+    fn no_flip_of_a_byte_panics() {
+        let bytes = encoded(&sample());
+        for at in 0..bytes.len() {
+            for flip in 1..=255 {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= flip;
+                if let Ok(state) = decoded(&damaged) {
+                    let again = encoded(&state);
+                    assert!(again.len() == bytes.len(), "byte {at} ^ {flip}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What a log consists of: entries, and the little beside them that must survive with them.
+
+use ::raft::eraftpb::{Entry, HardState};
+use bytes::Bytes;
+
+use crate::raft::codec;
+use crate::raft::members::Configuration;
+use crate::wire::{Malformed, Put, Reader};
+
+/// One thing that a replica must not forget. Opaque outside this room; written and read through its bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record(pub(crate) Kind);
+
+/// The kinds of records; a later record of a kind replaces the earlier one, except for entries.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Kind {
+    /// Who this replica is, and how often it started with this log.
+    Identity { group: u64, id: u64, boots: u32 },
+    /// The log begins after `index`: by compaction (`keep`), or because a state from elsewhere was installed.
+    Start { index: u64, term: u64, keep: bool, configuration: Configuration },
+    /// Term, vote, and a lower bound of the commit index.
+    Hard(Hard),
+    /// An entry; it and everything after it replace what was at its index and beyond.
+    Entry(Entry),
+    /// The membership from this index on.
+    Membership { index: u64, configuration: Configuration },
+}
+
+/// The engine's hard state in our own words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Hard {
+    pub term: u64,
+    pub vote: u64,
+    pub commit: u64,
+}
+
+impl From<&HardState> for Hard {
+    fn from(hard: &HardState) -> Self {
+        Hard { term: hard.term, vote: hard.vote, commit: hard.commit }
+    }
+}
+
+impl Record {
+    /// The record as bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match &self.0 {
+            Kind::Identity { group, id, boots } => {
+                out.put8(1);
+                out.put64(*group);
+                out.put64(*id);
+                out.put32(*boots);
+            }
+            Kind::Start { index, term, keep, configuration } => {
+                out.put8(2);
+                out.put64(*index);
+                out.put64(*term);
+                out.put8(u8::from(*keep));
+                configuration.encode(out);
+            }
+            Kind::Hard(hard) => {
+                out.put8(3);
+                [hard.term, hard.vote, hard.commit].iter().for_each(|&field| out.put64(field));
+            }
+            Kind::Entry(entry) => {
+                out.put8(4);
+                codec::encode_entry(entry, out);
+            }
+            Kind::Membership { index, configuration } => {
+                out.put8(5);
+                out.put64(*index);
+                configuration.encode(out);
+            }
+        }
+    }
+
+    /// Reads what `encode` wrote.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are not one record exactly.
+    pub fn decode(bytes: Bytes) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let kind = match reader.u8()? {
+            1 => Kind::Identity { group: reader.u64()?, id: reader.u64()?, boots: reader.u32()? },
+            2 => {
+                let (index, term, keep) = (reader.u64()?, reader.u64()?, reader.flag()?);
+                Kind::Start { index, term, keep, configuration: Configuration::decode(&mut reader)? }
+            }
+            3 => Kind::Hard(Hard { term: reader.u64()?, vote: reader.u64()?, commit: reader.u64()? }),
+            4 => Kind::Entry(codec::decode_entry(&mut reader)?),
+            5 => {
+                let index = reader.u64()?;
+                Kind::Membership { index, configuration: Configuration::decode(&mut reader)? }
+            }
+            _ => return Err(Malformed("unknown record")),
+        };
+        reader.end()?;
+        Ok(Record(kind))
+    }
+
+    /// Index of the entry this record holds, if it holds one.
+    pub fn entry_index(&self) -> Option<u64> {
+        match &self.0 {
+            Kind::Entry(entry) => Some(entry.index),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Nothing reaches the engine before every field of it is plausible: the engine panics on nonsense, and a faulty replica
+//! must not be able to stop a healthy one.
+
+use ::raft::eraftpb::{Entry, EntryType, Message, MessageType};
+
+use crate::batch::{Batch, Encoded};
+use crate::limits;
+use crate::raft::codec::Received;
+use crate::raft::members::{Change, slot_of};
+
+/// What this replica knows when a message arrives.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View {
+    /// Own engine id.
+    pub id: u64,
+    pub term: u64,
+    pub last_index: u64,
+    /// Engine id of the leader, 0 for none.
+    pub leader: u64,
+}
+
+/// Why a message is refused. A corrupt entry is told apart: its sender should look at its own log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Implausible {
+    Field(&'static str),
+    Entry(u64),
+}
+
+/// Whether an honest, healthy sender can have sent this message to a replica with this view.
+pub(crate) fn check(view: &View, from_slot: u8, received: &Received) -> Result<(), Implausible> {
+    use MessageType as T;
+    let message = &received.message;
+    let demand = |holds: bool, why: &'static str| if holds { Ok(()) } else { Err(Implausible::Field(why)) };
+    demand(slot_of(message.from) == Some(from_slot), "message from another replica's id")?;
+    demand(message.to == view.id && message.from != view.id, "message to another id")?;
+    demand(message.term >= 1 && message.term <= view.term + limits::TERM_JUMP, "term out of range")?;
+    demand(message.log_term <= message.term, "log term above the term")?;
+    demand(message.index < 1 << 62 && message.reject_hint < 1 << 62, "index out of range")?;
+    demand(message.commit < 1 << 62 && message.commit_term <= message.term, "commit out of range")?;
+    let kind = message.get_msg_type();
+    demand(message.context.is_empty() || kind == T::MsgRequestVote, "context where none belongs")?;
+    match kind {
+        T::MsgAppend => check_append(message),
+        T::MsgHeartbeat => demand(message.commit <= view.last_index, "commit beyond our log"),
+        T::MsgAppendResponse => {
+            demand(message.index <= view.last_index, "acknowledges what was never sent")?;
+            demand(message.reject_hint <= message.index, "hint above the index")?;
+            demand(message.commit <= view.last_index, "commit beyond our log")
+        }
+        T::MsgHeartbeatResponse => demand(message.commit <= view.last_index, "commit beyond our log"),
+        T::MsgSnapshot => check_snapshot(received),
+        T::MsgTimeoutNow => demand(message.from == view.leader, "hand-over by another than the leader"),
+        T::MsgRequestVote | T::MsgRequestPreVote => {
+            demand(message.commit <= message.index, "commit beyond its log")
+        }
+        T::MsgRequestVoteResponse | T::MsgRequestPreVoteResponse => Ok(()),
+        _ => Err(Implausible::Field("a message that never travels")),
+    }
+}
+
+/// Entries follow each other without a gap, in terms that only grow, and each is what it was when it was proposed.
+fn check_append(message: &Message) -> Result<(), Implausible> {
+    let mut before = (message.index, message.log_term);
+    for entry in &message.entries {
+        if entry.index != before.0 + 1
+            || entry.term < before.1
+            || entry.term > message.term
+            || entry.term == 0
+        {
+            return Err(Implausible::Field("entries do not follow each other"));
+        }
+        if !is_sound(entry) {
+            return Err(Implausible::Entry(entry.index));
+        }
+        before = (entry.index, entry.term);
+    }
+    Ok(())
+}
+
+fn check_snapshot(received: &Received) -> Result<(), Implausible> {
+    let metadata = received.message.get_snapshot().get_metadata();
+    let sound =
+        (1..1 << 62).contains(&metadata.index) && (1..=received.message.term).contains(&metadata.term);
+    let member = received.configuration.as_ref().is_some_and(|members| members.contains(received.message.to));
+    if sound && member { Ok(()) } else { Err(Implausible::Field("snapshot does not fit its receiver")) }
+}
+
+/// Whether an entry still matches the checksums it was born with.
+pub(crate) fn is_sound(entry: &Entry) -> bool {
+    match entry.get_entry_type() {
+        EntryType::EntryNormal if entry.context.is_empty() && entry.data.is_empty() => true,
+        EntryType::EntryNormal => {
+            Batch::decode(&Encoded { head: entry.context.clone(), body: entry.data.clone() }).is_ok()
+        }
+        EntryType::EntryConfChange => entry.data.is_empty() && Change::decode(&entry.context).is_ok(),
+        EntryType::EntryConfChangeV2 => false,
+    }
+}

@@ -1,0 +1,227 @@
+//! The engine's messages as bytes, by hand: every field is read with a bound, and protobuf's parser never sees a peer's bytes.
+//!
+//! ```text
+//! group u64 | delivered u64 | floor u64
+//! | type u8 | reject u8 | transfer u8 | to u64 | from u64 | term u64 | log_term u64 | index u64 | commit u64 | commit_term u64 | hint u64
+//! | append:   count u32, count x { type u8 | term u64 | index u64 | head_len u32 | body_len u32 | head | body }
+//! | snapshot: index u64 | term u64 | configuration
+//! ```
+
+use ::raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
+use bytes::Bytes;
+
+use crate::limits;
+use crate::raft::members::Configuration;
+use crate::wire::{Malformed, Put, Reader};
+
+/// What the engine calls a vote request that hands the leadership over; the only context it uses here.
+pub(crate) const TRANSFER: &[u8] = b"CampaignTransfer";
+
+/// What travels with every engine message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Envelope {
+    /// Which founding of the group both sides belong to.
+    pub group: u64,
+    /// What the sender's pipeline took delivery of.
+    pub delivered: u64,
+    /// From a leader: entries up to here are needed by no live replica.
+    pub floor: u64,
+}
+
+/// An engine message as received; the snapshot's membership is kept beside the message.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Received {
+    pub envelope: Envelope,
+    pub message: Message,
+    pub configuration: Option<Configuration>,
+}
+
+/// Bytes of an entry before its own bytes.
+const ENTRY: usize = 25;
+
+/// The message kinds that travel, with the byte each is written as.
+const KINDS: [(u8, MessageType); 9] = [
+    (1, MessageType::MsgAppend),
+    (2, MessageType::MsgAppendResponse),
+    (3, MessageType::MsgRequestVote),
+    (4, MessageType::MsgRequestVoteResponse),
+    (5, MessageType::MsgSnapshot),
+    (6, MessageType::MsgHeartbeat),
+    (7, MessageType::MsgHeartbeatResponse),
+    (8, MessageType::MsgRequestPreVote),
+    (9, MessageType::MsgRequestPreVoteResponse),
+];
+const TIMEOUT_NOW: (u8, MessageType) = (10, MessageType::MsgTimeoutNow);
+
+fn kinds() -> impl Iterator<Item = (u8, MessageType)> {
+    KINDS.into_iter().chain([TIMEOUT_NOW])
+}
+
+/// The bytes of a message; `None` for kinds that never leave a replica.
+pub(crate) fn encode(envelope: &Envelope, message: &Message) -> Option<Bytes> {
+    let (kind, _) = kinds().find(|&(_, kind)| kind == message.get_msg_type())?;
+    let bytes: usize =
+        message.entries.iter().map(|entry| ENTRY + entry.context.len() + entry.data.len()).sum();
+    let mut out = Vec::with_capacity(128 + bytes);
+    out.put64(envelope.group);
+    out.put64(envelope.delivered);
+    out.put64(envelope.floor);
+    out.extend_from_slice(&[kind, u8::from(message.reject), u8::from(message.context == TRANSFER)]);
+    for field in [message.to, message.from, message.term, message.log_term, message.index, message.commit] {
+        out.put64(field);
+    }
+    out.put64(message.commit_term);
+    out.put64(message.reject_hint);
+    match message.get_msg_type() {
+        MessageType::MsgAppend => {
+            out.put32(message.entries.len() as u32);
+            message.entries.iter().for_each(|entry| encode_entry(entry, &mut out));
+        }
+        MessageType::MsgSnapshot => {
+            let snapshot = message.get_snapshot();
+            out.put64(snapshot.get_metadata().index);
+            out.put64(snapshot.get_metadata().term);
+            out.extend_from_slice(&snapshot.data);
+        }
+        _ => {}
+    }
+    Some(out.into())
+}
+
+/// Reads a message. What it returns is well formed, not yet plausible: see `check`.
+pub(crate) fn decode(body: Bytes) -> Result<Received, Malformed> {
+    let mut reader = Reader(body);
+    let envelope = Envelope { group: reader.u64()?, delivered: reader.u64()?, floor: reader.u64()? };
+    let byte = reader.u8()?;
+    let (_, kind) = kinds().find(|&(known, _)| known == byte).ok_or(Malformed("unknown message type"))?;
+    let mut message = Message::default();
+    message.set_msg_type(kind);
+    message.reject = reader.flag()?;
+    if reader.flag()? {
+        message.context = Bytes::from_static(TRANSFER);
+    }
+    message.to = reader.u64()?;
+    message.from = reader.u64()?;
+    message.term = reader.u64()?;
+    message.log_term = reader.u64()?;
+    message.index = reader.u64()?;
+    message.commit = reader.u64()?;
+    message.commit_term = reader.u64()?;
+    message.reject_hint = reader.u64()?;
+    let mut configuration = None;
+    match kind {
+        MessageType::MsgAppend => {
+            let count = reader.count(ENTRY, limits::APPEND_ENTRIES)?;
+            let entries: Result<Vec<Entry>, Malformed> =
+                (0..count).map(|_| decode_entry(&mut reader)).collect();
+            message.set_entries(entries?.into());
+        }
+        MessageType::MsgSnapshot => {
+            let (index, term) = (reader.u64()?, reader.u64()?);
+            let data = reader.0.clone();
+            let membership = Configuration::decode(&mut reader)?;
+            message.set_snapshot(snapshot(index, term, &membership, data));
+            configuration = Some(membership);
+        }
+        _ => {}
+    }
+    reader.end()?;
+    Ok(Received { envelope, message, configuration })
+}
+
+/// A snapshot that is metadata only: the state itself travels elsewhere, verified by f+1 replicas.
+pub(crate) fn snapshot(index: u64, term: u64, configuration: &Configuration, data: Bytes) -> Snapshot {
+    let mut snapshot = Snapshot { data, ..Snapshot::default() };
+    let metadata = snapshot.mut_metadata();
+    metadata.index = index;
+    metadata.term = term;
+    metadata.set_conf_state(configuration.conf_state());
+    snapshot
+}
+
+/// An entry, in a message and in the log alike.
+pub(crate) fn encode_entry(entry: &Entry, out: &mut Vec<u8>) {
+    out.put8(match entry.get_entry_type() {
+        EntryType::EntryNormal => 0,
+        EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => 1,
+    });
+    out.put64(entry.term);
+    out.put64(entry.index);
+    out.put32(entry.context.len() as u32);
+    out.put32(entry.data.len() as u32);
+    out.extend_from_slice(&entry.context);
+    out.extend_from_slice(&entry.data);
+}
+
+pub(crate) fn decode_entry(reader: &mut Reader) -> Result<Entry, Malformed> {
+    let mut entry = Entry::default();
+    entry.set_entry_type(if reader.flag()? { EntryType::EntryConfChange } else { EntryType::EntryNormal });
+    entry.term = reader.u64()?;
+    entry.index = reader.u64()?;
+    let (head, body) = (reader.u32()? as usize, reader.u32()? as usize);
+    entry.context = reader.bytes(head)?;
+    entry.data = reader.bytes(body)?;
+    Ok(entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample(kind: MessageType) -> Message {
+        let mut message = Message::default();
+        message.set_msg_type(kind);
+        (message.to, message.from, message.term, message.index) = (0x101, 0x102, 7, 9);
+        (message.log_term, message.commit, message.reject_hint) = (6, 8, 5);
+        match kind {
+            MessageType::MsgAppend => {
+                let mut entry = Entry::default();
+                (entry.term, entry.index) = (7, 10);
+                entry.context = Bytes::from_static(b"head");
+                entry.data = Bytes::from_static(b"some body");
+                message.set_entries(vec![entry.clone(), entry].into());
+            }
+            MessageType::MsgSnapshot => {
+                let configuration = Configuration::founding(&[1, 2, 3]);
+                let mut data = Vec::new();
+                configuration.encode(&mut data);
+                message.set_snapshot(snapshot(9, 7, &configuration, data.into()));
+            }
+            MessageType::MsgRequestVote => message.context = Bytes::from_static(TRANSFER),
+            _ => message.reject = true,
+        }
+        message
+    }
+
+    #[test]
+    fn every_kind_survives_the_trip_and_no_cut_of_it_does() {
+        let envelope = Envelope { group: 3, delivered: 4, floor: 2 };
+        for (_, kind) in kinds() {
+            let message = sample(kind);
+            let bytes = encode(&envelope, &message).unwrap();
+            let back = decode(bytes.clone()).unwrap();
+            assert_eq!((back.envelope, back.message), (envelope, message));
+            for len in 0..bytes.len() {
+                assert!(decode(bytes.slice(..len)).is_err());
+            }
+        }
+        assert_eq!(encode(&envelope, &sample(MessageType::MsgPropose)), None, "proposals are not forwarded");
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = decode(bytes.into());
+        }
+
+        #[test]
+        fn mutated_messages_never_panic(pick in 0usize..10, at in any::<usize>(), value in any::<u8>()) {
+            let message = sample(kinds().nth(pick).unwrap().1);
+            let mut bytes = encode(&Envelope::default(), &message).unwrap().to_vec();
+            let at = at % bytes.len();
+            bytes[at] = value;
+            let _ = decode(bytes.into());
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What a leader owes to others: letting lost replicas back in, not outrunning slow ones, keeping the log they still need.
+
+use std::collections::BTreeMap;
+
+use ::raft::{ProgressState, SnapshotStatus};
+
+use crate::engine::Output;
+use crate::frame::Kind;
+use crate::limits;
+use crate::log::LogStore;
+use crate::raft::boot::Control;
+use crate::raft::codec::Envelope;
+use crate::raft::members::{Change, engine_id, slot_of};
+use crate::raft::node::Node;
+
+/// Ticks without an answer after which a snapshot is offered again, or a cut is asked for again.
+const RETRY_TICKS: u64 = 40;
+/// Ticks for which a silent joiner's cut is kept.
+const OFFER_TICKS: u64 = 400;
+
+/// A leader's memory of what it is doing for others; empty at a follower.
+#[derive(Debug, Default)]
+pub(crate) struct Lead {
+    /// Lives that asked to be let in, by slot.
+    joins: BTreeMap<u8, u64>,
+    /// Tick at which a cut was asked for last.
+    cut_asked: Option<u64>,
+}
+
+impl Lead {
+    pub fn begin_term(&mut self) {
+        *self = Lead::default();
+    }
+
+    pub fn cut_made(&mut self) {
+        self.cut_asked = None;
+    }
+}
+
+impl<L: LogStore> Node<L> {
+    /// A life of the replica in `slot` asks to be let in.
+    pub fn on_join(&mut self, slot: u8, nonce: u64) {
+        if self.is_leader() {
+            self.lead.joins.insert(slot, nonce);
+            self.welcome();
+        }
+    }
+
+    /// The holder of an id cannot get the state we offered.
+    pub fn on_state_lost(&mut self, slot: u8, cut: u64) {
+        let Some(id) = self.configuration.in_slot(slot).filter(|_| self.is_leader()) else { return };
+        if self.mirror().offers.get(&id).is_some_and(|offer| offer.index == cut) {
+            self.raw.mut_store().offers.remove(&id);
+            if self.mirror().cut.as_ref().is_some_and(|latest| latest.index == cut) {
+                self.ask_for_cut();
+            }
+            self.settle();
+            self.guard(|node| node.raw.report_snapshot(id, SnapshotStatus::Failure));
+        }
+    }
+
+    /// Tells lives that are in what they are called.
+    pub fn welcome(&mut self) {
+        let mut welcome = Vec::new();
+        self.lead.joins.retain(|&slot, &mut nonce| {
+            let Some(life) = self.configuration.lives.get(&slot) else { return true };
+            let id = engine_id(slot, life.incarnation);
+            let is_in = life.nonce == nonce && self.configuration.contains(id);
+            if is_in {
+                welcome.push((slot, nonce, id));
+            }
+            !is_in
+        });
+        for (slot, nonce, id) in welcome {
+            let control = Control::Welcome { nonce, group: self.group(), id };
+            self.out.send(slot, Kind::Control, control.encode());
+        }
+    }
+
+    /// Once per tick, at the leader: one membership change at a time, and whatever was left unanswered.
+    pub fn lead_on(&mut self) {
+        if !self.is_leader() || self.failed.is_some() {
+            return;
+        }
+        if let Some(change) = self.next_change() {
+            self.propose_change(change);
+        }
+        self.retry_snapshots();
+        if self.mirror().wanted.take().is_some() {
+            self.ask_for_cut();
+        }
+        let ticks = self.ticks;
+        let peers = self.peers;
+        let matched: BTreeMap<u64, u64> =
+            self.raw.raft.prs().iter().map(|(&id, pr)| (id, pr.matched)).collect();
+        self.raw.mut_store().offers.retain(|&id, cut| {
+            let heard = slot_of(id).map_or(0, |slot| peers[usize::from(slot)].heard);
+            matched.get(&id).is_some_and(|&matched| matched < cut.index) && heard + OFFER_TICKS > ticks
+        });
+    }
+
+    /// Entries that the slowest live voter, once close to us, has not delivered.
+    pub fn backlog(&self) -> u64 {
+        let last = self.last_index();
+        let slowest = (0..limits::SLOTS as u8)
+            .filter(|&slot| slot != self.config.slot && self.configuration.members().is_voter(slot))
+            .filter(|&slot| self.is_live(slot) && self.peers[usize::from(slot)].in_sync)
+            .map(|slot| self.peers[usize::from(slot)].delivered)
+            .chain([self.delivered()])
+            .min();
+        last.saturating_sub(slowest.unwrap_or(last))
+    }
+
+    /// Entries up to here are needed by no live replica; a joiner's cut is kept apart (`offers`).
+    pub fn leading_floor(&self) -> u64 {
+        let progress = self.raw.raft.prs();
+        let replicating = |id: u64| progress.get(id).is_some_and(|pr| pr.state == ProgressState::Replicate);
+        (0..limits::SLOTS as u8)
+            .filter(|&slot| slot != self.config.slot && self.is_live(slot))
+            .filter(|&slot| self.configuration.in_slot(slot).is_some_and(replicating))
+            .map(|slot| self.peers[usize::from(slot)].delivered)
+            .chain([self.delivered()])
+            .min()
+            .unwrap_or(0)
+    }
+
+    pub fn note_peer(&mut self, slot: u8, envelope: &Envelope) {
+        let last = self.last_index();
+        let peer = &mut self.peers[usize::from(slot)];
+        peer.heard = self.ticks;
+        peer.delivered = peer.delivered.max(envelope.delivered.min(last));
+        peer.in_sync |= last - peer.delivered <= self.config.window / 2;
+    }
+
+    pub fn lost_follower(&mut self, slot: u8) {
+        self.peers[usize::from(slot)].in_sync = false;
+        let Some(id) = self.configuration.in_slot(slot) else { return };
+        self.raw.report_unreachable(id);
+        self.raw.report_snapshot(id, SnapshotStatus::Failure);
+        if let Some(progress) = self.raw.raft.mut_prs().get_mut(id) {
+            progress.recent_active = false;
+        }
+    }
+
+    fn is_live(&self, slot: u8) -> bool {
+        let peer = &self.peers[usize::from(slot)];
+        peer.up && peer.heard + self.config.election_ticks.0 as u64 > self.ticks
+    }
+
+    /// Remove the old life, add the new one, promote who has caught up: the next step of these that is due.
+    fn next_change(&self) -> Option<Change> {
+        if self.raw.raft.has_pending_conf() || self.raw.raft.lead_transferee.is_some() {
+            return None;
+        }
+        self.next_replacement().or_else(|| self.next_promotion())
+    }
+
+    fn next_replacement(&self) -> Option<Change> {
+        self.lead.joins.iter().find_map(|(&slot, &nonce)| {
+            let Some(id) = self.configuration.in_slot(slot) else {
+                let incarnation = self.configuration.lives.get(&slot).map_or(1, |life| life.incarnation + 1);
+                return Some(Change::AddLearner { id: engine_id(slot, incarnation), nonce });
+            };
+            // A late JOIN of an earlier life must not throw out the one that works.
+            let works = self.raw.raft.prs().get(id).is_some_and(|progress| progress.recent_active);
+            (!works).then_some(Change::Remove { id })
+        })
+    }
+
+    fn next_promotion(&self) -> Option<Change> {
+        let committed = self.raw.raft.raft_log.committed;
+        self.configuration.learners.iter().copied().find_map(|id| {
+            let slot = slot_of(id)?;
+            let progress = self.raw.raft.prs().get(id)?;
+            let close = |index: u64| index + self.config.learner_lag >= committed;
+            let caught_up = progress.state == ProgressState::Replicate
+                && close(progress.matched)
+                && close(self.peers[usize::from(slot)].delivered);
+            (caught_up && self.is_live(slot)).then_some(Change::Promote { id })
+        })
+    }
+
+    fn retry_snapshots(&mut self) {
+        let waiting: Vec<u64> = (self.raw.raft.prs().iter())
+            .filter(|(_, progress)| progress.state == ProgressState::Snapshot)
+            .map(|(&id, _)| id)
+            .collect();
+        for id in waiting {
+            let Some(slot) = slot_of(id) else { continue };
+            let peer = &mut self.peers[usize::from(slot)];
+            peer.snapshot_ticks += 1;
+            if peer.snapshot_ticks >= RETRY_TICKS {
+                peer.snapshot_ticks = 0;
+                self.settle();
+                self.guard(|node| node.raw.report_snapshot(id, SnapshotStatus::Failure));
+            }
+        }
+    }
+
+    fn ask_for_cut(&mut self) {
+        if self.lead.cut_asked.is_none_or(|asked| asked + RETRY_TICKS <= self.ticks) {
+            self.lead.cut_asked = Some(self.ticks);
+            self.out.outputs.push_back(Output::CutWanted);
+        }
+    }
+}

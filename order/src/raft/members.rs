@@ -1,0 +1,249 @@
+//! Who belongs to the group: slots are fixed, lives of the replica in a slot are not.
+//!
+//! A replica that lost its log must never act under its old id: its empty log could elect a leader that misses committed
+//! entries. So an engine id names one life: `incarnation << 8 | slot + 1`. Changes are single steps (remove one, add one
+//! learner, promote one), so there is never a joint configuration to get stuck in.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ::raft::eraftpb::{ConfChange, ConfChangeType, ConfState};
+use bytes::Bytes;
+
+use crate::engine::Members;
+use crate::limits;
+use crate::wire::{Malformed, Put, Reader};
+
+/// Engine id of one life of the replica in a slot.
+pub(crate) fn engine_id(slot: u8, incarnation: u32) -> u64 {
+    u64::from(incarnation) << 8 | (u64::from(slot) + 1)
+}
+
+/// Slot of an engine id; `None` when no slot has such an id.
+pub(crate) fn slot_of(id: u64) -> Option<u8> {
+    let slot = (id as u8).checked_sub(1)?;
+    let sound = usize::from(slot) < limits::SLOTS && id >> 40 == 0 && id >> 8 > 0;
+    sound.then_some(slot)
+}
+
+/// Incarnation of an engine id.
+pub(crate) fn incarnation_of(id: u64) -> u32 {
+    (id >> 8) as u32
+}
+
+/// Which life of a slot was let in last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Life {
+    pub incarnation: u32,
+    /// What that life called itself before it had an id; makes joining idempotent.
+    pub nonce: u64,
+}
+
+/// The membership as of one log index.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Configuration {
+    pub voters: BTreeSet<u64>,
+    pub learners: BTreeSet<u64>,
+    /// The latest life of each slot, also of removed ones: incarnations are never used twice.
+    pub lives: BTreeMap<u8, Life>,
+}
+
+/// One committed change of the membership.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    Remove { id: u64 },
+    AddLearner { id: u64, nonce: u64 },
+    Promote { id: u64 },
+}
+
+impl Configuration {
+    /// The group at its founding: everybody votes in their first life.
+    pub fn founding(nonces: &[u64]) -> Self {
+        let mut configuration = Configuration::default();
+        for (slot, &nonce) in (0u8..).zip(nonces) {
+            configuration.voters.insert(engine_id(slot, 1));
+            configuration.lives.insert(slot, Life { incarnation: 1, nonce });
+        }
+        configuration
+    }
+
+    pub fn contains(&self, id: u64) -> bool {
+        self.voters.contains(&id) || self.learners.contains(&id)
+    }
+
+    /// Ids of members in a slot: usually one, none while a life is being replaced.
+    pub fn in_slot(&self, slot: u8) -> Option<u64> {
+        self.voters.iter().chain(&self.learners).copied().find(|&id| slot_of(id) == Some(slot))
+    }
+
+    /// The configuration after a change; `None` when the change makes no sense here, which every replica sees alike.
+    pub fn after(&self, change: Change) -> Option<Self> {
+        let mut next = self.clone();
+        match change {
+            Change::Remove { id } => {
+                let removed = next.voters.remove(&id) || next.learners.remove(&id);
+                (removed && !next.voters.is_empty()).then_some(next)
+            }
+            Change::AddLearner { id, nonce } => {
+                let slot = slot_of(id)?;
+                let incarnation = incarnation_of(id);
+                let later = self.lives.get(&slot).is_none_or(|life| incarnation > life.incarnation);
+                next.learners.insert(id);
+                next.lives.insert(slot, Life { incarnation, nonce });
+                (later && self.in_slot(slot).is_none()).then_some(next)
+            }
+            Change::Promote { id } => {
+                let was_learner = next.learners.remove(&id);
+                next.voters.insert(id);
+                was_learner.then_some(next)
+            }
+        }
+    }
+
+    pub fn members(&self) -> Members {
+        let bits = |ids: &BTreeSet<u64>| {
+            ids.iter().filter_map(|&id| slot_of(id)).fold(0u16, |bits, slot| bits | 1 << slot)
+        };
+        Members { voters: bits(&self.voters), learners: bits(&self.learners) }
+    }
+
+    pub fn conf_state(&self) -> ConfState {
+        ConfState {
+            voters: self.voters.iter().copied().collect(),
+            learners: self.learners.iter().copied().collect(),
+            ..ConfState::default()
+        }
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        for ids in [&self.voters, &self.learners] {
+            out.put32(ids.len() as u32);
+            ids.iter().for_each(|&id| out.put64(id));
+        }
+        out.put32(self.lives.len() as u32);
+        for (&slot, life) in &self.lives {
+            out.put8(slot);
+            out.put32(life.incarnation);
+            out.put64(life.nonce);
+        }
+    }
+
+    /// Reads what `encode` wrote, and refuses any membership that no sequence of changes leads to.
+    pub fn decode(reader: &mut Reader) -> Result<Self, Malformed> {
+        let mut configuration = Configuration::default();
+        for ids in [&mut configuration.voters, &mut configuration.learners] {
+            for _ in 0..reader.count(8, limits::SLOTS)? {
+                let id = reader.u64()?;
+                if ids.last().is_some_and(|&last| id <= last) {
+                    return Err(Malformed("ids are not in order"));
+                }
+                ids.insert(id);
+            }
+        }
+        for _ in 0..reader.count(13, limits::SLOTS)? {
+            let slot = reader.u8()?;
+            let life = Life { incarnation: reader.u32()?, nonce: reader.u64()? };
+            configuration.lives.insert(slot, life);
+        }
+        if configuration.is_sound() { Ok(configuration) } else { Err(Malformed("an impossible membership")) }
+    }
+
+    fn is_sound(&self) -> bool {
+        let mut seen = 0u16;
+        let all = self.voters.iter().chain(&self.learners);
+        !self.voters.is_empty()
+            && all.into_iter().all(|&id| {
+                let Some(slot) = slot_of(id) else { return false };
+                let fresh = seen >> slot & 1 == 0;
+                seen |= 1 << slot;
+                fresh && self.lives.get(&slot).is_some_and(|life| life.incarnation == incarnation_of(id))
+            })
+    }
+}
+
+impl Change {
+    /// With its own checksum: it lies in the log as long as batches do.
+    pub fn encode(self) -> Bytes {
+        let (kind, id, nonce) = match self {
+            Change::Remove { id } => (1, id, 0),
+            Change::AddLearner { id, nonce } => (2, id, nonce),
+            Change::Promote { id } => (3, id, 0),
+        };
+        let mut out = Vec::with_capacity(21);
+        out.put8(kind);
+        out.put64(id);
+        out.put64(nonce);
+        let crc = crc32c::crc32c(&out);
+        out.put32(crc);
+        out.into()
+    }
+
+    pub fn decode(bytes: &Bytes) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes.clone());
+        let (kind, id, nonce) = (reader.u8()?, reader.u64()?, reader.u64()?);
+        let crc = reader.u32()?;
+        reader.end()?;
+        if crc32c::crc32c(&bytes[..17]) != crc {
+            return Err(Malformed("membership change does not match its checksum"));
+        }
+        match (kind, nonce) {
+            _ if slot_of(id).is_none() => Err(Malformed("membership change names no slot")),
+            (1, 0) => Ok(Change::Remove { id }),
+            (2, _) => Ok(Change::AddLearner { id, nonce }),
+            (3, 0) => Ok(Change::Promote { id }),
+            _ => Err(Malformed("unknown membership change")),
+        }
+    }
+
+    /// The same change in the engine's words.
+    pub fn conf_change(self) -> ConfChange {
+        let (kind, id) = match self {
+            Change::Remove { id } => (ConfChangeType::RemoveNode, id),
+            Change::AddLearner { id, .. } => (ConfChangeType::AddLearnerNode, id),
+            Change::Promote { id } => (ConfChangeType::AddNode, id),
+        };
+        let mut change = ConfChange::default();
+        change.set_change_type(kind);
+        change.node_id = id;
+        change
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life_is_replaced_in_three_steps_and_its_id_never_returns() {
+        let start = Configuration::founding(&[10, 11, 12]);
+        let (old, new) = (engine_id(1, 1), engine_id(1, 2));
+        assert_eq!(start.after(Change::AddLearner { id: new, nonce: 5 }), None, "the old life is still in");
+        let removed = start.after(Change::Remove { id: old }).unwrap();
+        assert_eq!(removed.after(Change::AddLearner { id: old, nonce: 11 }), None, "ids are used once");
+        let learning = removed.after(Change::AddLearner { id: new, nonce: 5 }).unwrap();
+        assert!(learning.members().is_learner(1));
+        let promoted = learning.after(Change::Promote { id: new }).unwrap();
+        assert_eq!(promoted.members(), Members { voters: 0b111, learners: 0 });
+        assert_eq!(promoted.after(Change::Promote { id: new }), None);
+    }
+
+    #[test]
+    fn configurations_and_changes_survive_their_bytes() {
+        let configuration = Configuration::founding(&[1, 2, 3, 4, 5]);
+        let mut bytes = Vec::new();
+        configuration.encode(&mut bytes);
+        assert_eq!(Configuration::decode(&mut Reader(bytes.into())), Ok(configuration));
+        for change in [
+            Change::Remove { id: engine_id(0, 7) },
+            Change::AddLearner { id: engine_id(2, 9), nonce: 4 },
+            Change::Promote { id: engine_id(1, 1) },
+        ] {
+            let bytes = change.encode();
+            assert_eq!(Change::decode(&bytes), Ok(change));
+            for bit in 0..bytes.len() * 8 {
+                let mut broken = bytes.to_vec();
+                broken[bit / 8] ^= 1 << (bit % 8);
+                assert!(Change::decode(&broken.into()).is_err());
+            }
+        }
+    }
+}

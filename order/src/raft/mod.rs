@@ -1,0 +1,338 @@
+//! The order engine: tikv's raft, without its protobuf parsing, its randomness, its forwarding, and its panics.
+
+mod boot;
+pub(crate) mod check;
+pub(crate) mod codec;
+mod lead;
+pub(crate) mod members;
+mod node;
+mod storage;
+
+use bytes::Bytes;
+
+use crate::batch::Encoded;
+use crate::engine::{Blame, EngineOut, FailStop, NotNow, OrderEngine, Output, Standing};
+use crate::frame::Kind;
+use crate::limits;
+use crate::log::{LogError, LogStore, Record};
+use boot::{Boot, Control, Entrance};
+use members::{Configuration, engine_id, incarnation_of, slot_of};
+use node::Node;
+use storage::{Identity, Mirror, Recovered};
+
+/// How the engine of one replica behaves. Ticks are the caller's; the defaults suit ticks of 25 ms.
+#[derive(Debug, Clone)]
+pub struct RaftConfig {
+    /// This replica's slot, from 0.
+    pub slot: u8,
+    /// Replicas in the group.
+    pub replicas: u8,
+    /// Spreads election timeouts; different on each replica.
+    pub seed: u64,
+    /// Names this start of the process; never the same twice, so draw it at random. See the founding rule in ARCHITECTURE.md.
+    pub nonce: u64,
+    /// A follower that hears nothing from a leader campaigns after a number of ticks from this half-open range.
+    pub election_ticks: (usize, usize),
+    /// Ticks between heartbeats.
+    pub heartbeat_ticks: usize,
+    /// Ticks between the calls of a replica that is not in a group yet.
+    pub hello_ticks: u64,
+    /// Entries that a learner may lack when it is promoted.
+    pub learner_lag: u64,
+    /// Entries the leader may be ahead of the slowest live voter.
+    pub window: u64,
+}
+
+impl RaftConfig {
+    /// The defaults for the replica in `slot` of `replicas`: elections after 300 to 600 ms without a leader at 25 ms ticks.
+    pub fn new(slot: u8, replicas: u8, seed: u64, nonce: u64) -> Self {
+        assert!(slot < replicas && usize::from(replicas) <= limits::SLOTS);
+        RaftConfig {
+            slot,
+            replicas,
+            seed,
+            nonce,
+            election_ticks: (12, 24),
+            heartbeat_ticks: 2,
+            hello_ticks: 4,
+            learner_lag: 64,
+            window: limits::WINDOW_ENTRIES,
+        }
+    }
+}
+
+/// The raft engine over a log store. See [`OrderEngine`] for how it is driven.
+///
+/// A new connection to a peer must be reported as `peer_down` and then `peer_up`: that is how a leader learns that the old
+/// life of a replica is over.
+pub struct RaftEngine<L: LogStore> {
+    config: RaftConfig,
+    boot: Boot,
+    /// The store of a replica that is not in a group yet.
+    store: Option<L>,
+    node: Option<Node<L>>,
+    peers_up: u16,
+    ticks: u64,
+    out: EngineOut,
+}
+
+impl<L: LogStore> RaftEngine<L> {
+    /// An engine over a log, with the `records` that the log held when it was opened (none for a new one, or in memory). The
+    /// pipeline has the state after entry `applied` (0 for none). A log that begins later than that
+    /// is of no use without its state: it is dropped, and the replica joins under a new id.
+    ///
+    /// # Errors
+    /// [`LogError`] when the log cannot be written; [`LogError::Corrupt`] when it contradicts itself.
+    pub fn new(config: RaftConfig, store: L, records: Vec<Record>, applied: u64) -> Result<Self, LogError> {
+        let boot = Boot::new(config.slot, config.replicas, config.nonce);
+        let out = EngineOut::default();
+        let mut engine = RaftEngine { config, boot, store: None, node: None, peers_up: 0, ticks: 0, out };
+        match Mirror::recover(store, records, applied)? {
+            Recovered::Nobody(store) => engine.store = Some(store),
+            Recovered::Member(mirror) => {
+                let behind = applied < mirror.start() && mirror.start() > storage::GENESIS;
+                if behind || slot_of(mirror.identity.id) != Some(engine.config.slot) {
+                    engine.store = Some(mirror.store);
+                } else {
+                    engine.start(*mirror, applied, false);
+                }
+            }
+        }
+        Ok(engine)
+    }
+
+    /// Changes one byte of the entry at `index` at rest in memory, for tests and fault injection. False when it has no such byte.
+    pub fn corrupt_entry(&mut self, index: u64, at: usize) -> bool {
+        self.node.as_mut().is_some_and(|node| node.raw.mut_store().corrupt(index, at))
+    }
+
+    fn on_control(&mut self, from: u8, body: Bytes) -> Result<(), Blame> {
+        let control = Control::decode(body).map_err(Blame::malformed(from))?;
+        let group = self.node.as_ref().map(Node::group);
+        match (control, &mut self.node) {
+            (Control::Join { nonce }, Some(node)) => node.on_join(from, nonce),
+            (Control::BadEntry { group: named, index }, Some(node)) if Some(named) == group => {
+                if !node.mirror().is_sound(index) {
+                    node.fail(FailStop::LogCorrupt { index });
+                }
+            }
+            (Control::StateLost { group: named, cut }, Some(node)) if Some(named) == group => {
+                node.on_state_lost(from, cut);
+            }
+            (Control::Gone { group: named, id }, Some(node)) if Some(named) == group => {
+                node.on_gone(from, id)
+            }
+            (control, _) => self.on_boot(from, &control)?,
+        }
+        Ok(())
+    }
+
+    fn on_boot(&mut self, from: u8, control: &Control) -> Result<(), Blame> {
+        if let Control::Welcome { id, .. } = *control
+            && slot_of(id) != Some(self.config.slot)
+        {
+            return Err(Blame::new(from, "welcomes us under another slot's id"));
+        }
+        let mut answers = Vec::new();
+        let entrance = self.boot.on_control(from, control, &mut answers);
+        answers.iter().for_each(|answer| self.out.send(from, Kind::Control, answer.encode()));
+        if let Some(entrance) = entrance {
+            self.enter(entrance);
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, entrance: Entrance) {
+        let Some(store) = self.store.take() else { return };
+        let (identity, founding) = match entrance {
+            Entrance::Founded { group, nonces } => {
+                let id = engine_id(self.config.slot, 1);
+                (Identity { group, id, boots: 0 }, Some(Configuration::founding(&nonces)))
+            }
+            Entrance::Joined { group, id } => (Identity { group, id, boots: 0 }, None),
+        };
+        let joined = founding.is_none();
+        match Mirror::create(store, identity, founding) {
+            Ok(mirror) => self.start(mirror, 0, joined),
+            Err(error) => self.out.outputs.push_back(Output::FailStop(FailStop::LogWrite(error.to_string()))),
+        }
+        if let Some(found) = self.boot.announce_founding().filter(|_| self.config.slot == 0) {
+            self.tell_all(&found);
+        }
+    }
+
+    fn start(&mut self, mirror: Mirror<L>, applied: u64, joined: bool) {
+        self.boot.enter(mirror.identity.group);
+        match Node::new(self.config.clone(), mirror, applied) {
+            Ok(mut node) => {
+                for peer in (0..self.config.replicas).filter(|peer| self.peers_up >> peer & 1 == 1) {
+                    node.peers[usize::from(peer)].up = true;
+                }
+                let incarnation = incarnation(&node);
+                self.out.outputs.push_back(Output::Established { incarnation, joined });
+                let members = node.configuration.members();
+                if members.voters != 0 {
+                    self.out.outputs.push_back(Output::Membership { index: node.mirror().start(), members });
+                }
+                self.node = Some(node);
+            }
+            Err(reason) => self.out.outputs.push_back(Output::FailStop(reason)),
+        }
+    }
+
+    fn tell_all(&mut self, control: &Control) {
+        let body = control.encode();
+        for peer in (0..self.config.replicas).filter(|peer| self.peers_up >> peer & 1 == 1) {
+            self.out.send(peer, Kind::Control, body.clone());
+        }
+    }
+
+    fn announce(&mut self) {
+        if self.node.is_none() {
+            if let Some(entrance) = self.boot.try_found() {
+                return self.enter(entrance);
+            }
+            for control in self.boot.announce() {
+                self.tell_all(&control);
+            }
+        }
+    }
+}
+
+/// What batches of this life carry: later lives have greater ones, with a log (more boots) and without (another incarnation).
+fn incarnation<L: LogStore>(node: &Node<L>) -> u64 {
+    u64::from(incarnation_of(node.id())) << 32 | u64::from(node.mirror().identity.boots)
+}
+
+impl<L: LogStore> OrderEngine for RaftEngine<L> {
+    fn propose(&mut self, entry: Encoded) -> Result<(), NotNow> {
+        self.node.as_mut().ok_or(NotNow)?.propose(entry)
+    }
+
+    fn on_frame(&mut self, from: u8, kind: Kind, body: Bytes) -> Result<(), Blame> {
+        match (kind, &mut self.node) {
+            (Kind::Order, Some(node)) => node.on_message(from, body),
+            (Kind::Order, None) => Ok(()), // meant for an earlier life of ours
+            (Kind::Control, _) => self.on_control(from, body),
+            _ => Err(Blame::new(from, "a frame kind that the engine does not know")),
+        }
+    }
+
+    fn tick(&mut self) {
+        self.ticks += 1;
+        if self.ticks % self.config.hello_ticks == 1 {
+            self.announce();
+        }
+        if let Some(node) = &mut self.node {
+            node.tick();
+            node.lead_on();
+        }
+    }
+
+    fn peer_up(&mut self, peer: u8) {
+        self.peers_up |= 1 << peer;
+        match &mut self.node {
+            Some(node) => node.peer_up(peer),
+            None => {
+                let calls = self.boot.announce();
+                calls.iter().for_each(|call| self.out.send(peer, Kind::Control, call.encode()));
+            }
+        }
+    }
+
+    fn peer_down(&mut self, peer: u8) {
+        self.peers_up &= !(1 << peer);
+        if let Some(node) = &mut self.node {
+            node.peer_down(peer);
+        }
+    }
+
+    fn pump(&mut self, out: &mut EngineOut) {
+        out.outputs.append(&mut self.out.outputs);
+        if let Some(node) = &mut self.node {
+            node.pump();
+            out.outputs.append(&mut node.out.outputs);
+            out.committed.append(&mut node.out.committed);
+        }
+    }
+
+    fn needs_persist(&self) -> bool {
+        self.node.as_ref().is_some_and(Node::needs_persist)
+    }
+
+    fn persist(&mut self, out: &mut EngineOut) {
+        if let Some(node) = &mut self.node {
+            node.persist();
+        }
+        self.pump(out);
+    }
+
+    fn standing(&self) -> Standing {
+        let Some(node) = &self.node else { return Standing::default() };
+        Standing {
+            leader: node.leader_slot(),
+            is_leader: node.is_leader() && node.failed.is_none(),
+            term: node.raw.raft.term,
+            incarnation: Some(incarnation(node)),
+            members: node.configuration.members(),
+            last_index: node.last_index(),
+            commit_index: node.raw.raft.raft_log.committed,
+            first_index: node.mirror().start() + 1,
+        }
+    }
+
+    fn backlog(&self) -> u64 {
+        self.node.as_ref().map_or(0, Node::backlog)
+    }
+
+    fn delivered(&mut self, index: u64) {
+        if let Some(node) = &mut self.node {
+            node.take_delivery(index);
+        }
+    }
+
+    fn state_available(&mut self, cut: u64) {
+        if let Some(node) = &mut self.node
+            && node.raw.mut_store().offer_cut(cut)
+        {
+            node.lead.cut_made();
+        }
+    }
+
+    fn installed(&mut self, cut: u64) {
+        if let Some(node) = &mut self.node {
+            node.installed(cut);
+        }
+    }
+
+    fn state_lost(&mut self, cut: u64) {
+        if let Some(node) = &mut self.node {
+            node.state_lost(cut);
+        }
+    }
+
+    fn compact_to(&mut self, index: u64) -> bool {
+        let Some(node) = &mut self.node else { return false };
+        node.settle();
+        let index = index.min(node.floor()).min(node.raw.raft.raft_log.applied);
+        match node.raw.mut_store().compact(index) {
+            Ok(more) => more,
+            Err(error) => {
+                node.fail(FailStop::LogWrite(error.to_string()));
+                false
+            }
+        }
+    }
+
+    fn compaction_floor(&self) -> u64 {
+        self.node.as_ref().map_or(0, Node::floor)
+    }
+
+    fn transfer_leader(&mut self, slot: u8) {
+        let Some(node) = &mut self.node else { return };
+        if let Some(id) = node.configuration.in_slot(slot).filter(|_| node.is_leader()) {
+            node.settle();
+            node.guard(|node| node.raw.transfer_leader(id));
+        }
+    }
+}

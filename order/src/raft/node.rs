@@ -1,0 +1,529 @@
+//! One member of a group: the engine, stepped by hand, and its log. Everything that could make the engine panic stops here.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ::raft::eraftpb::{Entry, EntryType, Message, MessageType};
+use ::raft::{Config, RawNode, Ready, StateRole};
+use bytes::Bytes;
+use slog::{Discard, Logger, o};
+
+use crate::batch::Encoded;
+use crate::engine::{Blame, Committed, EngineOut, FailStop, NotNow, Output};
+use crate::frame::Kind;
+use crate::limits;
+use crate::log::{Hard, LogError, LogStore};
+use crate::raft::RaftConfig;
+use crate::raft::boot::Control;
+use crate::raft::check::{self, Implausible, View};
+use crate::raft::codec::{self, Envelope, Received};
+use crate::raft::lead::Lead;
+use crate::raft::members::{Change, Configuration, incarnation_of, slot_of};
+use crate::raft::storage::{GENESIS, Mirror};
+use crate::wire::mix;
+
+/// What a member knows of the replica in another slot.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Peer {
+    pub up: bool,
+    /// Tick at which it was heard last.
+    pub heard: u64,
+    /// What its pipeline took delivery of.
+    pub delivered: u64,
+    /// It was close to the leader once and bounds the proposals since.
+    pub in_sync: bool,
+    /// Ticks since it was offered a snapshot without an answer.
+    pub snapshot_ticks: u64,
+}
+
+/// A member of a group. `raw` is touched only inside [`Node::guard`].
+pub(crate) struct Node<L: LogStore> {
+    pub config: RaftConfig,
+    pub raw: RawNode<Mirror<L>>,
+    pub configuration: Configuration,
+    pub peers: [Peer; limits::SLOTS],
+    pub lead: Lead,
+    pub ticks: u64,
+    pub out: EngineOut,
+    pub failed: Option<FailStop>,
+    removed: bool,
+    proposals: Vec<Entry>,
+    /// A `Ready` whose entries were written and wait for the sync, with the messages that wait with it.
+    pending: Option<(Ready, Vec<Message>)>,
+    /// Index of the last batch handed to the pipeline, and of the last it took.
+    handed: u64,
+    taken: u64,
+    applied: u64,
+    /// A snapshot that waits until the pipeline has the state in place.
+    held: Option<Message>,
+    installed: u64,
+    leaders_floor: u64,
+    campaigns: u64,
+    followed: (u64, u64),
+    gone: u16,
+}
+
+impl<L: LogStore> Node<L> {
+    /// A member that goes on after entry `applied` of `mirror`.
+    pub fn new(config: RaftConfig, mirror: Mirror<L>, applied: u64) -> Result<Self, FailStop> {
+        let applied = applied.max(mirror.start());
+        let settings = Config {
+            id: mirror.identity.id,
+            election_tick: config.election_ticks.0,
+            min_election_tick: config.election_ticks.0,
+            max_election_tick: config.election_ticks.1,
+            heartbeat_tick: config.heartbeat_ticks,
+            applied,
+            max_size_per_msg: limits::APPEND_BYTES as u64,
+            max_inflight_msgs: limits::APPENDS_IN_FLIGHT,
+            check_quorum: true,
+            pre_vote: true,
+            max_uncommitted_size: limits::UNCOMMITTED_BYTES,
+            ..Config::default()
+        };
+        let configuration = mirror.configuration_at(u64::MAX);
+        let logger = Logger::root(Discard, o!());
+        let built = catch_unwind(AssertUnwindSafe(|| RawNode::new(&settings, mirror, &logger)));
+        let raw = match built {
+            Ok(Ok(raw)) => raw,
+            Ok(Err(error)) => return Err(FailStop::Engine(error.to_string())),
+            Err(_) => return Err(FailStop::Engine("the log contradicts itself".into())),
+        };
+        Ok(Node {
+            config,
+            raw,
+            configuration,
+            peers: [Peer::default(); limits::SLOTS],
+            lead: Lead::default(),
+            ticks: 0,
+            out: EngineOut::default(),
+            failed: None,
+            removed: false,
+            proposals: Vec::new(),
+            pending: None,
+            handed: applied,
+            taken: applied,
+            applied,
+            held: None,
+            installed: applied,
+            leaders_floor: 0,
+            campaigns: 0,
+            followed: (0, 0),
+            gone: 0,
+        })
+    }
+
+    pub fn mirror(&self) -> &Mirror<L> {
+        self.raw.store()
+    }
+
+    pub fn id(&self) -> u64 {
+        self.mirror().identity.id
+    }
+
+    pub fn group(&self) -> u64 {
+        self.mirror().identity.group
+    }
+
+    pub fn is_leader(&self) -> bool {
+        self.raw.raft.state == StateRole::Leader
+    }
+
+    pub fn leader_slot(&self) -> Option<u8> {
+        slot_of(self.raw.raft.leader_id)
+    }
+
+    /// Log length with what is about to be appended.
+    pub fn last_index(&self) -> u64 {
+        self.raw.raft.raft_log.last_index() + self.proposals.len() as u64
+    }
+
+    /// Everything up to here was taken by the pipeline, counting entries it never sees.
+    pub fn delivered(&self) -> u64 {
+        if self.taken >= self.handed { self.applied } else { self.taken }
+    }
+
+    pub fn floor(&self) -> u64 {
+        if self.is_leader() { self.leading_floor() } else { self.leaders_floor.min(self.delivered()) }
+    }
+
+    pub fn take_delivery(&mut self, index: u64) {
+        self.taken = self.taken.max(index);
+    }
+
+    pub fn needs_persist(&self) -> bool {
+        self.failed.is_none() && self.pending.is_some()
+    }
+
+    /// Runs `f` unless this member stopped; afterwards it has stopped if the engine found its state impossible.
+    pub fn guard(&mut self, f: impl FnOnce(&mut Self)) {
+        if self.failed.is_some() || self.removed {
+            return;
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| f(self)));
+        if let Err(panic) = outcome {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("panic").to_owned();
+            let poisoned = self.mirror().poisoned.get();
+            self.fail(poisoned.map_or(FailStop::Engine(text), |index| FailStop::LogCorrupt { index }));
+            return;
+        }
+        self.raw.mut_store().note_offer();
+        let timeout = self.election_timeout();
+        if self.raw.raft.randomized_election_timeout() != timeout {
+            self.raw.raft.set_randomized_election_timeout(timeout);
+        }
+    }
+
+    pub fn fail(&mut self, reason: FailStop) {
+        if self.failed.is_none() {
+            self.failed = Some(reason.clone());
+            self.out.committed.clear();
+            self.out.outputs.push_back(Output::FailStop(reason));
+        }
+    }
+
+    pub fn propose(&mut self, encoded: Encoded) -> Result<(), NotNow> {
+        if self.failed.is_some() || !self.is_leader() || self.raw.raft.lead_transferee.is_some() {
+            return Err(NotNow);
+        }
+        self.proposals.push(Entry { context: encoded.head, data: encoded.body, ..Entry::default() });
+        Ok(())
+    }
+
+    /// Proposes one membership change; the caller made sure that none is pending.
+    pub fn propose_change(&mut self, change: Change) {
+        let mut entry = Entry::default();
+        entry.set_entry_type(EntryType::EntryConfChange);
+        entry.context = change.encode();
+        self.settle();
+        self.guard(|node| _ = node.raw.step(proposal(vec![entry])));
+    }
+
+    /// Moves on as far as possible without the disk.
+    pub fn pump(&mut self) {
+        self.guard(|node| {
+            loop {
+                node.flush_proposals();
+                if node.pending.is_some() || !node.raw.has_ready() {
+                    break;
+                }
+                node.begin();
+                if node.failed.is_some() || node.mirror().store.needs_sync() {
+                    break;
+                }
+                node.finish();
+            }
+            node.announce_leader();
+        });
+    }
+
+    /// Syncs what waits for the disk, and goes on.
+    pub fn persist(&mut self) {
+        self.settle();
+        self.pump();
+    }
+
+    /// The engine may not be told anything while a `Ready` is open.
+    pub fn settle(&mut self) {
+        if self.pending.is_some() {
+            self.guard(Self::finish);
+        }
+    }
+
+    pub fn tick(&mut self) {
+        self.ticks += 1;
+        self.settle();
+        self.guard(|node| {
+            node.raw.tick();
+            let candidate = matches!(node.raw.raft.state, StateRole::Candidate | StateRole::PreCandidate);
+            if candidate && node.raw.raft.election_elapsed == 0 {
+                node.campaigns += 1;
+            }
+            if node
+                .held
+                .as_ref()
+                .is_some_and(|m| node.raw.raft.raft_log.committed >= m.get_snapshot().get_metadata().index)
+            {
+                node.held = None;
+            }
+        });
+    }
+
+    pub fn peer_up(&mut self, peer: u8) {
+        self.peers[usize::from(peer)].up = true;
+        self.settle();
+        self.guard(|node| node.raw.ping());
+    }
+
+    pub fn peer_down(&mut self, peer: u8) {
+        self.peers[usize::from(peer)].up = false;
+        self.settle();
+        self.guard(|node| {
+            if node.is_leader() {
+                node.lost_follower(peer);
+            } else if node.leader_slot() == Some(peer) {
+                node.lost_leader(peer);
+            }
+        });
+    }
+
+    pub fn on_message(&mut self, from: u8, body: Bytes) -> Result<(), Blame> {
+        let received = codec::decode(body).map_err(Blame::malformed(from))?;
+        if received.envelope.group != self.group() || self.failed.is_some() {
+            return Ok(());
+        }
+        let sender = received.message.from;
+        let latest = self.configuration.lives.get(&from).map_or(0, |life| life.incarnation);
+        if slot_of(sender) == Some(from) && incarnation_of(sender) < latest {
+            let gone = Control::Gone { group: self.group(), id: sender };
+            self.out.send(from, Kind::Control, gone.encode());
+            return Ok(());
+        }
+        if slot_of(received.message.to) == Some(self.config.slot) && received.message.to != self.id() {
+            return Ok(()); // meant for another life of ours
+        }
+        self.settle();
+        let raft = &self.raw.raft;
+        let view = View {
+            id: raft.id,
+            term: raft.term,
+            last_index: raft.raft_log.last_index(),
+            leader: raft.leader_id,
+        };
+        match check::check(&view, from, &received) {
+            Ok(()) => self.take_message(from, received),
+            Err(Implausible::Field(why)) => return Err(Blame::new(from, why)),
+            Err(Implausible::Entry(index)) => {
+                let bad = Control::BadEntry { group: self.group(), index };
+                self.out.send(from, Kind::Control, bad.encode());
+                return Err(Blame::new(from, "an entry does not match its checksum"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The pipeline has the state after `cut` in place: the snapshot that told of it may act.
+    pub fn installed(&mut self, cut: u64) {
+        self.installed = cut;
+        self.taken = self.taken.max(cut);
+        self.handed = self.handed.max(cut);
+        let Some(message) = self.held.take_if(|m| m.get_snapshot().get_metadata().index == cut) else {
+            return;
+        };
+        self.settle();
+        self.guard(|node| _ = node.raw.step(message));
+    }
+
+    /// The state after `cut` cannot be had: the leader should offer another.
+    pub fn state_lost(&mut self, cut: u64) {
+        self.held = None;
+        if let Some(leader) = self.leader_slot() {
+            let lost = Control::StateLost { group: self.group(), cut };
+            self.out.send(leader, Kind::Control, lost.encode());
+        }
+    }
+
+    /// A peer says that our id was replaced. One peer may be wrong; f+1 are not.
+    pub fn on_gone(&mut self, from: u8, id: u64) {
+        if id == self.id() {
+            self.gone |= 1 << from;
+        }
+        if self.gone.count_ones() > u32::from(self.config.replicas) / 2 {
+            self.remove();
+        }
+    }
+
+    fn take_message(&mut self, from: u8, received: Received) {
+        let Received { envelope, message, .. } = received;
+        self.note_peer(from, &envelope);
+        if message.get_msg_type() == MessageType::MsgSnapshot && self.hold(from, &message) {
+            return;
+        }
+        self.guard(|node| _ = node.raw.step(message));
+        if self.leader_slot() == Some(from) {
+            self.leaders_floor = envelope.floor;
+        }
+    }
+
+    /// A snapshot is only a promise: it acts when the state that it names is in place.
+    fn hold(&mut self, from: u8, message: &Message) -> bool {
+        let index = message.get_snapshot().get_metadata().index;
+        let raft = &self.raw.raft;
+        let nothing_to_fetch =
+            index == GENESIS || index == self.installed || index <= raft.raft_log.committed;
+        if nothing_to_fetch || message.term < raft.term {
+            return false;
+        }
+        let known = self.held.as_ref().is_some_and(|held| held.get_snapshot().get_metadata().index == index);
+        self.held = Some(message.clone());
+        if !known {
+            self.out.outputs.push_back(Output::NeedState { index, from });
+        }
+        true
+    }
+
+    fn flush_proposals(&mut self) {
+        if self.proposals.is_empty() || self.pending.is_some() {
+            return;
+        }
+        let entries = std::mem::take(&mut self.proposals);
+        if self.raw.step(proposal(entries.clone())).is_err() && self.is_leader() {
+            // A hand-over in progress or too much uncommitted: tried again with the next pump.
+            self.proposals = entries;
+        }
+    }
+
+    /// Takes a `Ready` as far as the sync: what the leader sends at once, what is written, what is final.
+    fn begin(&mut self) {
+        let mut ready = self.raw.ready();
+        let messages = ready.take_messages();
+        self.send(messages);
+        let written = self.write(&ready);
+        let committed = ready.take_committed_entries();
+        let persisted = ready.take_persisted_messages();
+        match written {
+            Ok(()) => {
+                self.commit(committed);
+                self.pending = Some((ready, persisted));
+            }
+            Err(error) => self.fail(FailStop::LogWrite(error.to_string())),
+        }
+    }
+
+    fn write(&mut self, ready: &Ready) -> Result<(), LogError> {
+        if !ready.snapshot().is_empty() {
+            let snapshot = ready.snapshot();
+            let (index, term) = (snapshot.get_metadata().index, snapshot.get_metadata().term);
+            let mut reader = crate::wire::Reader(snapshot.data.clone());
+            let configuration = Configuration::decode(&mut reader).expect("decoded when it arrived");
+            self.raw.mut_store().reset(index, term, configuration.clone())?;
+            self.applied = self.applied.max(index);
+            self.configure(index, configuration);
+        }
+        self.raw.mut_store().append(ready.entries())?;
+        let Some(hard) = ready.hs() else { return Ok(()) };
+        if ready.must_sync() {
+            self.raw.mut_store().set_hard(Hard::from(hard))
+        } else {
+            self.raw.mut_store().set_commit(hard.commit);
+            Ok(())
+        }
+    }
+
+    /// After the sync: acknowledges, and learns what became final by it.
+    fn finish(&mut self) {
+        let Some((ready, persisted)) = self.pending.take() else { return };
+        if self.mirror().store.needs_sync()
+            && let Err(error) = self.raw.mut_store().store.sync()
+        {
+            return self.fail(FailStop::LogWrite(error.to_string()));
+        }
+        self.send(persisted);
+        let mut light = self.raw.advance_append(ready);
+        if let Some(commit) = light.commit_index() {
+            self.raw.mut_store().set_commit(commit);
+        }
+        self.send(light.take_messages());
+        self.commit(light.take_committed_entries());
+        self.raw.advance_apply();
+    }
+
+    fn commit(&mut self, entries: Vec<Entry>) {
+        for entry in entries {
+            self.applied = entry.index;
+            match entry.get_entry_type() {
+                EntryType::EntryNormal if entry.context.is_empty() => {}
+                EntryType::EntryNormal => {
+                    self.handed = entry.index;
+                    let encoded = Encoded { head: entry.context, body: entry.data };
+                    self.out.committed.push_back(Committed { index: entry.index, entry: encoded });
+                }
+                EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => self.commit_change(&entry),
+            }
+        }
+    }
+
+    fn commit_change(&mut self, entry: &Entry) {
+        let Ok(change) = Change::decode(&entry.context) else {
+            return self.fail(FailStop::LogCorrupt { index: entry.index });
+        };
+        // Every replica sees the same changes make no sense, and skips them.
+        let Some(next) = self.configuration.after(change) else { return };
+        if let Err(error) = self.raw.apply_conf_change(&change.conf_change()) {
+            return self.fail(FailStop::Engine(error.to_string()));
+        }
+        if let Err(error) = self.raw.mut_store().set_membership(entry.index, next.clone()) {
+            return self.fail(FailStop::LogWrite(error.to_string()));
+        }
+        self.configure(entry.index, next);
+        self.welcome();
+    }
+
+    fn configure(&mut self, index: u64, configuration: Configuration) {
+        let members = configuration.members();
+        for slot in 0..limits::SLOTS as u8 {
+            if configuration.in_slot(slot) != self.configuration.in_slot(slot) {
+                let peer = &mut self.peers[usize::from(slot)];
+                *peer = Peer { up: peer.up, ..Peer::default() };
+            }
+        }
+        let was_member = self.configuration.contains(self.id());
+        self.configuration = configuration;
+        self.out.outputs.push_back(Output::Membership { index, members });
+        if was_member && !self.configuration.contains(self.id()) {
+            self.remove();
+        }
+    }
+
+    fn remove(&mut self) {
+        if !self.removed {
+            self.removed = true;
+            self.out.outputs.push_back(Output::Removed);
+        }
+    }
+
+    fn send(&mut self, messages: Vec<Message>) {
+        let floor = if self.is_leader() { self.leading_floor() } else { 0 };
+        let envelope = Envelope { group: self.group(), delivered: self.delivered(), floor };
+        for message in messages {
+            let Some(to) = slot_of(message.to).filter(|&to| self.peers[usize::from(to)].up) else { continue };
+            if let Some(body) = codec::encode(&envelope, &message) {
+                self.out.send(to, Kind::Order, body);
+            }
+        }
+    }
+
+    fn announce_leader(&mut self) {
+        let now = (self.raw.raft.leader_id, self.raw.raft.term);
+        if now != self.followed {
+            self.followed = now;
+            self.proposals.clear();
+            self.lead.begin_term();
+            self.out.outputs.push_back(Output::LeaderChanged { leader: slot_of(now.0), term: now.1 });
+        }
+    }
+
+    /// The connection to the leader broke: campaign soon, one after the other, instead of after the whole timeout. Who
+    /// still hears the leader ignores it (pre-vote and lease), so a broken cable alone unseats nobody.
+    fn lost_leader(&mut self, leader: u8) {
+        let voters = self.configuration.members().voters & !(1 << leader);
+        let before_us = (voters & ((1 << self.config.slot) - 1)).count_ones() as usize;
+        self.raw.raft.leader_id = ::raft::INVALID_ID;
+        self.raw.raft.election_elapsed = self.election_timeout().saturating_sub(1 + 2 * before_us);
+    }
+
+    /// A function of seed, id, term and failed campaigns: the engine's own would be the only random thing in a simulation.
+    fn election_timeout(&self) -> usize {
+        let (min, max) = self.config.election_ticks;
+        let seed =
+            [self.id(), self.raw.raft.term, self.campaigns].iter().fold(self.config.seed, |s, &x| mix(s ^ x));
+        min + (seed % (max - min) as u64) as usize
+    }
+}
+
+fn proposal(entries: Vec<Entry>) -> Message {
+    let mut message = Message::default();
+    message.set_msg_type(MessageType::MsgPropose);
+    message.set_entries(entries.into());
+    message
+}

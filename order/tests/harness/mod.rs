@@ -1,0 +1,412 @@
+//! A whole cluster in one thread from one seed: replicas, a network that misbehaves as told, and the checkers of our promises.
+#![allow(dead_code, reason = "each test file uses its own part of the harness")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use order::{
+    Config, Decoder, Delivered, LogStore, MemoryLog, Orderer, Output, RaftConfig, RaftEngine, State, frame,
+};
+
+pub type Engine = RaftEngine<Box<dyn LogStore>>;
+
+/// splitmix64: the only randomness in here.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    pub fn chance(&mut self, per_mille: u64) -> bool {
+        self.below(1000) < per_mille
+    }
+}
+
+/// How the network misbehaves, in frames per thousand.
+#[derive(Clone, Copy, Default)]
+pub struct Weather {
+    pub drop: u64,
+    pub duplicate: u64,
+    /// Flips a random bit: the receiver resets the connection.
+    pub corrupt: u64,
+    /// Milliseconds a frame takes at most; beyond 0 frames overtake each other if `reorder`.
+    pub delay: u64,
+    pub reorder: bool,
+}
+
+/// What one replica's service has done: the ids of the requests, in order.
+pub type Service = Vec<u64>;
+
+pub struct Replica {
+    pub orderer: Orderer<Engine>,
+    pub service: Service,
+    pub last_time: u64,
+    /// States at cuts, as the pipeline would keep them for transfers and on disk.
+    pub cuts: BTreeMap<u64, (State, Service)>,
+    pub fetching: Option<(u64, u64)>,
+    pub stopped: Option<String>,
+    pub leader: Option<u8>,
+    pub joined: bool,
+    pub members: order::Members,
+}
+
+pub struct Cluster {
+    pub rng: Rng,
+    pub now: u64,
+    pub replicas: Vec<Option<Replica>>,
+    pub weather: Weather,
+    /// Pairs that do not hear each other.
+    pub cut_links: BTreeSet<(u8, u8)>,
+    pub acked: BTreeSet<u64>,
+    pub submitted: u64,
+    pub compacting: bool,
+    pub transfer_ms: u64,
+    wire: BTreeMap<(u64, u64), (u8, u8, Vec<u8>)>,
+    last_arrival: BTreeMap<(u8, u8), u64>,
+    sequence: u64,
+    lives: u64,
+}
+
+impl Cluster {
+    pub fn new(replicas: u8, seed: u64) -> Self {
+        let stores = (0..replicas).map(|_| (Box::new(MemoryLog) as Box<dyn LogStore>, vec![])).collect();
+        Self::with_stores(seed, stores)
+    }
+
+    pub fn with_stores(seed: u64, stores: Vec<(Box<dyn LogStore>, Vec<order::Record>)>) -> Self {
+        let mut cluster = Cluster {
+            rng: Rng(seed),
+            now: 0,
+            replicas: stores.iter().map(|_| None).collect(),
+            weather: Weather::default(),
+            cut_links: BTreeSet::new(),
+            acked: BTreeSet::new(),
+            submitted: 0,
+            compacting: false,
+            transfer_ms: 30,
+            wire: BTreeMap::new(),
+            last_arrival: BTreeMap::new(),
+            sequence: 0,
+            lives: 0,
+        };
+        for (slot, (store, records)) in (0u8..).zip(stores) {
+            cluster.start(slot, store, records, BTreeMap::new());
+        }
+        cluster
+    }
+
+    pub fn size(&self) -> u8 {
+        self.replicas.len() as u8
+    }
+
+    /// Starts a process in `slot` with what its disk holds: a log and states at cuts.
+    pub fn start(
+        &mut self,
+        slot: u8,
+        store: Box<dyn LogStore>,
+        records: Vec<order::Record>,
+        cuts: BTreeMap<u64, (State, Service)>,
+    ) {
+        let size = self.size();
+        let nonce = self.rng.next();
+        self.lives += 1;
+        let (state, service) = cuts.last_key_value().map(|(_, cut)| cut.clone()).unwrap_or_default();
+        let raft = RaftConfig { window: 256, ..RaftConfig::new(slot, size, nonce, nonce) };
+        let engine = RaftEngine::new(raft, store, records, state.index).expect("the log opens");
+        let config = Config { window: 256, ..Config::new(slot, size, nonce) };
+        let last_time = state.time_us;
+        let mut orderer = Orderer::new(config, engine, state);
+        cuts.keys().for_each(|&cut| orderer.state_available(cut));
+        self.replicas[usize::from(slot)] = Some(Replica {
+            orderer,
+            service,
+            last_time,
+            cuts,
+            fetching: None,
+            stopped: None,
+            leader: None,
+            joined: false,
+            members: order::Members::default(),
+        });
+        for peer in 0..size {
+            if peer != slot && self.replicas[usize::from(peer)].is_some() {
+                self.reconnect(slot, peer);
+            }
+        }
+    }
+
+    pub fn start_empty(&mut self, slot: u8) {
+        self.start(slot, Box::new(MemoryLog), vec![], BTreeMap::new());
+    }
+
+    /// SIGKILL: the process and its connections are gone.
+    pub fn kill(&mut self, slot: u8) -> Replica {
+        let gone = self.replicas[usize::from(slot)].take().expect("it runs");
+        self.wire.retain(|_, (from, to, _)| *from != slot && *to != slot);
+        for peer in (0..self.size()).filter(|&peer| peer != slot) {
+            if let Some(replica) = &mut self.replicas[usize::from(peer)] {
+                replica.orderer.peer_down(slot);
+            }
+        }
+        gone
+    }
+
+    pub fn replica(&mut self, slot: u8) -> &mut Replica {
+        self.replicas[usize::from(slot)].as_mut().expect("it runs")
+    }
+
+    pub fn running(&self) -> Vec<u8> {
+        (0..self.size()).filter(|&slot| self.replicas[usize::from(slot)].is_some()).collect()
+    }
+
+    /// The replica that leads in the highest term.
+    pub fn leader(&self) -> Option<u8> {
+        let standing = |slot: &u8| self.replicas[usize::from(*slot)].as_ref().unwrap().orderer.standing();
+        self.running()
+            .into_iter()
+            .filter(|slot| standing(slot).is_leader)
+            .max_by_key(|slot| standing(slot).term)
+    }
+
+    pub fn submit(&mut self, slot: u8) -> bool {
+        let id = self.submitted + 1;
+        let taken =
+            self.submit_bytes(slot, Bytes::copy_from_slice(&[&[0u8][..], &id.to_le_bytes()].concat()), id);
+        self.submitted += u64::from(taken);
+        taken
+    }
+
+    pub fn submit_cut(&mut self, slot: u8) {
+        self.submit_bytes(slot, Bytes::from_static(b"\x01cut"), 0);
+    }
+
+    fn submit_bytes(&mut self, slot: u8, bytes: Bytes, tag: u64) -> bool {
+        let checksum = order::batch::checksum(&bytes);
+        self.replica(slot).orderer.submit(bytes, checksum, tag).is_ok()
+    }
+
+    pub fn reconnect(&mut self, a: u8, b: u8) {
+        self.wire.retain(|_, (from, to, _)| (*from, *to) != (a, b) && (*from, *to) != (b, a));
+        for (slot, peer) in [(a, b), (b, a)] {
+            if let Some(replica) = &mut self.replicas[usize::from(slot)] {
+                replica.orderer.peer_down(peer);
+                replica.orderer.peer_up(peer);
+            }
+        }
+    }
+
+    /// One millisecond passes.
+    pub fn step(&mut self) {
+        self.now += 1;
+        self.deliver_frames();
+        for slot in self.running() {
+            if (self.now + u64::from(slot) * 7).is_multiple_of(25) {
+                self.replica(slot).orderer.tick();
+                self.compact(slot);
+            }
+            self.fetch_state(slot);
+            self.drive(slot);
+        }
+    }
+
+    pub fn run(&mut self, milliseconds: u64) {
+        for _ in 0..milliseconds {
+            self.step();
+        }
+    }
+
+    /// Steps until `done` says so; panics after `limit` milliseconds.
+    pub fn run_until(&mut self, limit: u64, what: &str, done: impl Fn(&mut Cluster) -> bool) -> u64 {
+        let start = self.now;
+        while !done(self) {
+            assert!(self.now - start < limit, "{what}: not within {limit} ms; {}", self.describe());
+            self.step();
+        }
+        self.now - start
+    }
+
+    /// Ends the bad weather and waits until everything submitted to living replicas is executed everywhere.
+    pub fn settle(&mut self) {
+        self.weather = Weather { delay: 1, ..Weather::default() };
+        self.cut_links.clear();
+        self.run_until(20_000, "settling", |cluster| {
+            let lengths: BTreeSet<usize> =
+                cluster.replicas.iter().flatten().map(|r| r.service.len()).collect();
+            let idle = |r: &Replica| r.orderer.waiting() == (0, 0, 0) && r.fetching.is_none();
+            let voters = cluster.replicas.iter().flatten().map(|r| r.members.voters.count_ones()).min();
+            let enough = voters.unwrap_or(0) as usize >= cluster.running().len();
+            lengths.len() == 1 && enough && cluster.replicas.iter().flatten().all(idle)
+        });
+        self.check();
+    }
+
+    /// The promises: agreement, exactly once, nothing acknowledged is lost.
+    pub fn check(&self) {
+        let longest = self.replicas.iter().flatten().map(|r| &r.service).max_by_key(|s| s.len()).unwrap();
+        for replica in self.replicas.iter().flatten() {
+            assert_eq!(replica.service[..], longest[..replica.service.len()], "agreement");
+        }
+        let once: BTreeSet<u64> = longest.iter().copied().collect();
+        assert_eq!(once.len(), longest.len(), "exactly once");
+        let lost: Vec<u64> = self.acked.difference(&once).copied().collect();
+        assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
+    }
+
+    pub fn describe(&self) -> String {
+        let mut text = format!("at {} ms", self.now);
+        for (slot, replica) in self.replicas.iter().enumerate() {
+            let Some(r) = replica else { continue };
+            let s = r.orderer.standing();
+            text += &format!(
+                "\n  {slot}: leader {:?} term {} log {}..{} commit {} delivered {} executed {} waiting {:?} members {:?} stopped {:?} fetching {:?}",
+                s.leader,
+                s.term,
+                s.first_index,
+                s.last_index,
+                s.commit_index,
+                r.orderer.delivered_index(),
+                r.service.len(),
+                r.orderer.waiting(),
+                s.members,
+                r.stopped,
+                r.fetching
+            );
+        }
+        text
+    }
+
+    fn deliver_frames(&mut self) {
+        while let Some(entry) = self.wire.first_entry() {
+            if entry.key().0 > self.now {
+                break;
+            }
+            let (from, to, bytes) = entry.remove();
+            let Some(replica) = &mut self.replicas[usize::from(to)] else { continue };
+            let mut decoder = Decoder::new(from, order::limits::FRAME_BODY);
+            decoder.feed(&bytes);
+            match decoder.next() {
+                Ok(Some(frame)) => {
+                    let _ = replica.orderer.on_frame(from, frame.kind, frame.body);
+                }
+                Ok(None) => unreachable!("frames arrive whole"),
+                Err(error) => {
+                    assert_eq!(error.peer(), from);
+                    self.reconnect(from, to);
+                }
+            }
+        }
+    }
+
+    fn drive(&mut self, slot: u8) {
+        let now_us = 1_000 * self.now;
+        self.replica(slot).orderer.pump(now_us);
+        self.perform(slot);
+        if self.replica(slot).orderer.needs_persist() {
+            self.replica(slot).orderer.persist();
+            self.perform(slot);
+        }
+        while let Some(delivered) = self.replica(slot).orderer.poll_delivery() {
+            self.execute(slot, delivered);
+        }
+    }
+
+    fn perform(&mut self, slot: u8) {
+        while let Some(output) = self.replica(slot).orderer.poll_output() {
+            match output {
+                Output::Send { to, kind, body } => {
+                    let mut bytes = Vec::new();
+                    frame::encode(kind, slot, &body, &mut bytes);
+                    self.transmit(slot, to, bytes);
+                }
+                Output::LeaderChanged { leader, .. } => self.replica(slot).leader = leader,
+                Output::Established { joined, .. } => self.replica(slot).joined = joined,
+                Output::Membership { members, .. } => self.replica(slot).members = members,
+                Output::CutWanted => self.submit_cut(slot),
+                Output::NeedState { index, .. } => {
+                    let done = self.now + self.transfer_ms;
+                    self.replica(slot).fetching = Some((index, done));
+                }
+                Output::Removed => self.replica(slot).stopped = Some("removed".into()),
+                Output::FailStop(reason) => self.replica(slot).stopped = Some(reason.to_string()),
+            }
+        }
+    }
+
+    fn execute(&mut self, slot: u8, delivered: Delivered) {
+        let state = self.replica(slot).orderer.export_state();
+        let replica = self.replica(slot);
+        assert!(delivered.batch.time_us > replica.last_time, "ordered time grows");
+        replica.last_time = delivered.batch.time_us;
+        let mut cut = false;
+        for request in delivered.batch.requests() {
+            assert!(request.is_sound());
+            match request.bytes[0] {
+                0 => replica.service.push(u64::from_le_bytes(request.bytes[1..9].try_into().unwrap())),
+                _ => cut = true,
+            }
+        }
+        if cut {
+            let service = replica.service.clone();
+            replica.cuts.insert(delivered.index, (state, service));
+            while replica.cuts.len() > 2 {
+                replica.cuts.pop_first();
+            }
+            replica.orderer.state_available(delivered.index);
+        }
+        self.acked.extend(delivered.tags.into_iter().filter(|&tag| tag != 0));
+    }
+
+    fn fetch_state(&mut self, slot: u8) {
+        let Some((index, done)) = self.replica(slot).fetching else { return };
+        if self.now < done {
+            return;
+        }
+        let found = self.replicas.iter().flatten().find_map(|r| r.cuts.get(&index).cloned());
+        let replica = self.replica(slot);
+        replica.fetching = None;
+        let Some((state, service)) = found else { return replica.orderer.state_lost(index) };
+        replica.last_time = state.time_us;
+        replica.service = service.clone();
+        replica.cuts = BTreeMap::from([(index, (state.clone(), service))]);
+        replica.orderer.installed(index, state);
+    }
+
+    fn compact(&mut self, slot: u8) {
+        if self.compacting {
+            let replica = self.replica(slot);
+            let to = replica.cuts.last_key_value().map_or(0, |(&cut, _)| cut);
+            while replica.orderer.compact_to(to) {}
+        }
+    }
+
+    fn transmit(&mut self, from: u8, to: u8, mut bytes: Vec<u8>) {
+        let Weather { drop, duplicate, corrupt, delay, reorder } = self.weather;
+        if self.cut_links.contains(&(from, to)) || self.rng.chance(drop) {
+            return;
+        }
+        if self.rng.chance(corrupt) {
+            let bit = self.rng.below(bytes.len() as u64 * 8) as usize;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        let copies = 1 + u64::from(self.rng.chance(duplicate));
+        for _ in 0..copies {
+            let mut at = self.now + self.rng.below(delay + 1);
+            let last = self.last_arrival.entry((from, to)).or_default();
+            if !reorder {
+                at = at.max(*last);
+                *last = at;
+            }
+            self.sequence += 1;
+            self.wire.insert((at, self.sequence), (from, to, bytes.clone()));
+        }
+    }
+}

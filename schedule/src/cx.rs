@@ -89,10 +89,9 @@ impl<'a> Cx<'a> {
             return;
         }
         run.await_turn(slot);
-        lock.show(&run.board.brand, slot, &mut |access| {
-            if let Access::Exclusive(region) = access {
-                seal(region);
-            }
+        lock.show(&run.board.brand, slot, &mut |access| match access {
+            Access::Exclusive(region) => region.seal(slot.lock),
+            Access::Shared(region) => region.note(slot.lock),
         });
         // An exclusive run and ordinary locks keep the real thing until the end: nobody could tell the difference.
         slot.give_up();
@@ -148,8 +147,6 @@ impl<'a> Cx<'a> {
         self.run.timers.borrow_mut().push((time_us, Box::new(request)));
     }
 }
-
-fn seal(_region: &mut dyn crate::region::Region) {}
 
 /// How the running request came to its locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,8 +27,9 @@ mod entry;
 mod footprint;
 mod lock;
 mod lot;
+#[cfg(all(test, loom))]
+mod model;
 mod ordinary;
-mod region;
 mod rng;
 mod state;
 mod sync;
@@ -43,7 +44,6 @@ pub use entry::{Entry, Origin, Work};
 pub use footprint::{Footprint, LockId};
 pub use lock::{Access, DetMutex, DetRwLock, Lock};
 pub use lot::{Config, Lot, Mode, Worker, open, resume};
-pub use region::Region;
 pub use rng::DetRng;
 pub use state::{BadState, DispatcherState};
 pub use turn::{Outcome, Scheduler, Step, Turn};

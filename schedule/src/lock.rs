@@ -1,6 +1,6 @@
 //! The locks a service declares; each guards one region of objects.
 
-use crate::region::Region;
+use object::Region;
 
 use crate::brand::{Bound, Brand};
 use crate::cell::{Slot, TurnCell};

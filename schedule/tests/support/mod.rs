@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use object::{Terms, critical, request};
 use schedule::{
-    Config, Cx, DetMutex, DetRng, DetRwLock, DispatcherState, Entry, Footprint, Lock, LockId, Origin,
+    Access, Config, Cx, DetMutex, DetRng, DetRwLock, DispatcherState, Entry, Footprint, Lock, LockId, Origin,
     Outcome, Retry, Turn, Work, Worker,
 };
 
@@ -51,15 +52,44 @@ pub struct Summary {
     pub positions: u64,
 }
 
-/// What stands behind each lock.
-#[derive(Default)]
+/// What stands behind each lock. The traces of acquisitions stay when a request is undone.
+#[critical]
 pub struct Cell {
     value: u64,
+    #[uncritical]
     history: u64,
+    #[uncritical]
     reads: AtomicU64,
 }
 
-impl schedule::Region for Cell {}
+#[critical]
+impl Cell {
+    fn new(value: u64, history: u64, reads: u64) -> Self {
+        Self { value, history, reads: AtomicU64::new(reads) }
+    }
+
+    fn value(&self) -> u64 {
+        self.value
+    }
+
+    fn set(&mut self, value: u64) {
+        self.value = value;
+    }
+
+    fn enter(&mut self, position: u64) {
+        self.history = mix(self.history, position);
+    }
+
+    fn look(&self, position: u64) -> u64 {
+        self.reads.fetch_add(mix(position, self.history), Ordering::Relaxed);
+        self.value
+    }
+
+    /// Value, history, reads.
+    fn told(&self) -> (u64, u64, u64) {
+        (self.value, self.history, self.reads.load(Ordering::Relaxed))
+    }
+}
 
 /// Even numbers are mutexes, odd ones reader-writer locks.
 pub enum AnyLock {
@@ -68,10 +98,16 @@ pub enum AnyLock {
 }
 
 impl AnyLock {
-    pub fn all(locks: u32) -> Vec<AnyLock> {
-        let make = |id| match id % 2 {
-            0 => AnyLock::Mutex(DetMutex::new(id, Cell::default())),
-            _ => AnyLock::Rw(DetRwLock::new(id, Cell::default())),
+    /// Locks with what `cells` tell behind them; zeros where it ends.
+    fn all(locks: u32, cells: &[(u64, u64, u64)]) -> Vec<AnyLock> {
+        let make = |id| {
+            let (value, history, reads) = cells.get(id as usize).copied().unwrap_or_default();
+            let cell = object::genesis(id, || Cell::new(value, history, reads));
+            if id % 2 == 0 {
+                AnyLock::Mutex(DetMutex::new(id, cell))
+            } else {
+                AnyLock::Rw(DetRwLock::new(id, cell))
+            }
         };
         (0..locks).map(make).collect()
     }
@@ -95,7 +131,6 @@ impl AnyLock {
 struct CxMachine<'t> {
     cx: &'t Cx<'t>,
     locks: &'t [AnyLock],
-    undo: Vec<(LockId, u64)>,
     missed: Option<Retry>,
     chance: &'t mut DetRng,
     random: u64,
@@ -111,17 +146,7 @@ impl CxMachine<'_> {
             self.missed = Some(retry);
             Missed
         })?;
-        if self.undo.iter().all(|(saved, _)| *saved != lock) {
-            self.undo.push((lock, guard.value));
-        }
         Ok(change(&mut guard))
-    }
-
-    fn undo(&mut self) {
-        for (lock, value) in self.undo.clone().into_iter().rev() {
-            let undone = self.change(lock, |cell| cell.value = value);
-            assert!(undone.is_ok(), "what was held can be taken again");
-        }
     }
 }
 
@@ -133,9 +158,9 @@ impl Machine for CxMachine<'_> {
     fn bump(&mut self, lock: LockId, by: u64) -> Result<u64, Missed> {
         let position = self.cx.position();
         self.change(lock, |cell| {
-            cell.history = mix(cell.history, position);
-            cell.value = mix(cell.value, by);
-            cell.value
+            cell.enter(position);
+            cell.set(mix(cell.value(), by));
+            cell.value()
         })
     }
 
@@ -143,14 +168,11 @@ impl Machine for CxMachine<'_> {
         let position = self.cx.position();
         match &self.locks[lock as usize] {
             AnyLock::Mutex(_) => self.change(lock, |cell| {
-                cell.history = mix(cell.history, position);
-                cell.value
+                cell.enter(position);
+                cell.value()
             }),
             AnyLock::Rw(rw) => match self.cx.read(rw) {
-                Ok(cell) => {
-                    cell.reads.fetch_add(mix(position, cell.history), Ordering::Relaxed);
-                    Ok(cell.value)
-                }
+                Ok(cell) => Ok(cell.look(position)),
                 Err(retry) => {
                     self.missed = Some(retry);
                     Err(Missed)
@@ -165,17 +187,18 @@ impl Machine for CxMachine<'_> {
         }
         let position = self.cx.position();
         let (locks, cx) = (self.locks, self.cx);
-        self.change(from, |cell| cell.history = mix(cell.history, position))?;
-        self.change(to, |cell| cell.history = mix(cell.history, position))?;
+        self.change(from, |cell| cell.enter(position))?;
+        self.change(to, |cell| cell.enter(position))?;
         // Both guards at once.
         let take = |lock: LockId| match &locks[lock as usize] {
             AnyLock::Mutex(mutex) => cx.lock(mutex),
             AnyLock::Rw(rw) => cx.write(rw),
         };
         let (Ok(mut first), Ok(mut second)) = (take(from), take(to)) else { return Err(Missed) };
-        first.value = mix(first.value, second.value);
-        second.value = mix(second.value, by);
-        Ok(first.value)
+        let (giving, taking) = (mix(first.value(), second.value()), mix(second.value(), by));
+        first.set(giving);
+        second.set(taking);
+        Ok(giving)
     }
 
     fn release(&mut self, lock: LockId) {
@@ -248,34 +271,52 @@ struct Site<'s> {
 fn work(mut worker: Worker<Request>, site: &Site<'_>, chance: &mut DetRng) {
     let locks = site.locks;
     let mut records = Vec::new();
-    while let Some(turn) = worker.next_blocking() {
+    let table: Vec<&dyn Lock> = locks.iter().map(AnyLock::as_lock).collect();
+    while let Some(mut turn) = worker.next_blocking() {
+        request::begin(Terms { position: turn.position(), protect: true, keep_before_images: true });
         let cx = turn.cx();
-        let mut machine = CxMachine { cx: &cx, locks, undo: Vec::new(), missed: None, chance, random: 0 };
+        let mut machine = CxMachine { cx: &cx, locks, missed: None, chance, random: 0 };
         let result = catch_unwind(AssertUnwindSafe(|| turn.request().interpret(&mut machine)));
         let (end, outcome) = match (result, machine.missed) {
             (Ok(Ok(value)), _) => (End::Done(value), Outcome::Done),
             (Ok(Err(Missed)), Some(retry)) => (End::Missed(retry.lock()), Outcome::Mispredicted(retry)),
             _ => (End::Panicked, Outcome::Abandoned),
         };
-        if outcome != Outcome::Done {
-            machine.undo();
-        }
         if turn.request().ops.is_empty() {
             site.cuts.lock().unwrap().extend(cut(&turn, &mut machine, site.names));
         }
         let random = machine.random;
+        let now = cx.now_us();
+        let delta = settle(&mut turn, outcome, &table);
         let record = Record {
             origin: turn.origin(),
             attempt: turn.attempt(),
             alone: turn.is_exclusive(),
             entry: turn.entry_index(),
-            now: cx.now_us(),
+            now,
             end,
         };
-        records.push((turn.position(), record, random));
+        records.push((turn.position(), record, mix(random, delta)));
         turn.finish(outcome);
     }
     site.told.lock().unwrap().extend(records);
+}
+
+/// Seals what the request did or takes it back; returns its folded state delta.
+fn settle(turn: &mut Turn<'_, Request>, outcome: Outcome, table: &[&dyn Lock]) -> u64 {
+    turn.visit_regions(table, |lock, access| match access {
+        Access::Exclusive(region) if outcome == Outcome::Done => region.seal(lock),
+        Access::Exclusive(region) => region.undo(),
+        Access::Shared(region) => region.note(lock),
+    });
+    if outcome != Outcome::Done {
+        request::abandon();
+        return 0;
+    }
+    let delta = request::finish();
+    let mut pairs = delta.pairs().to_vec();
+    pairs.sort();
+    pairs.iter().fold(1, |fold, pair| mix(mix(fold, pair.id.to_bits()), pair.sum))
 }
 
 /// The state at a request that runs alone and does nothing else.
@@ -283,10 +324,7 @@ fn cut(turn: &Turn<'_, Request>, machine: &mut CxMachine<'_>, names: &Names) -> 
     let mut state = Vec::new();
     turn.dispatcher_state()?.encode(&mut state, |request, out| names.name(request, out));
     let all = 0..machine.locks();
-    let cells = all.map(|lock| {
-        let read = |cell: &mut Cell| (cell.value, cell.history, *cell.reads.get_mut());
-        machine.change(lock, read).ok().unwrap()
-    });
+    let cells = all.map(|lock| machine.change(lock, |cell| cell.told()).ok().unwrap());
     Some(Cut { position: turn.position(), state, cells: cells.collect() })
 }
 
@@ -304,13 +342,10 @@ pub fn run(log: &Log, config: Config, chance: u64) -> Ran {
 
 /// Runs a log, from a cut on if there is one.
 pub fn run_from(log: &Log, config: Config, chance: u64, names: &Names, from: Option<&Cut>) -> Ran {
-    let mut locks = AnyLock::all(config.locks);
+    let mut locks = AnyLock::all(config.locks, from.map_or(&[], |cut| cut.cells.as_slice()));
     let mut state = DispatcherState::genesis();
     if let Some(cut) = from {
         state = DispatcherState::decode(&cut.state, |name| names.find(name)).unwrap();
-        for (lock, &(value, history, reads)) in locks.iter_mut().zip(&cut.cells) {
-            *lock.cell_mut() = Cell { value, history, reads: AtomicU64::new(reads) };
-        }
     }
     let footprint = |program: &Request, footprint: &mut Footprint| *footprint = program.footprint;
     let (lot, workers) = schedule::resume(config, footprint, state);
@@ -343,12 +378,12 @@ pub fn run_from(log: &Log, config: Config, chance: u64, names: &Names, from: Opt
     });
     let (gathered, cuts) = (site.told.into_inner().unwrap(), site.cuts.into_inner().unwrap());
     let randoms = gathered.iter().map(|(position, _, random)| (*position, *random)).collect();
-    let mut cells: Vec<&mut Cell> = locks.iter_mut().map(AnyLock::cell_mut).collect();
+    let cells: Vec<_> = locks.iter_mut().map(|lock| lock.cell_mut().told()).collect();
     let positions = (0..lot.workers()).map(|worker| lot.progress(worker).watermark).max().unwrap();
     let summary = Summary {
-        values: cells.iter().map(|cell| cell.value).collect(),
-        histories: cells.iter().map(|cell| cell.history).collect(),
-        reads: cells.iter_mut().map(|cell| *cell.reads.get_mut()).collect(),
+        values: cells.iter().map(|cell| cell.0).collect(),
+        histories: cells.iter().map(|cell| cell.1).collect(),
+        reads: cells.iter().map(|cell| cell.2).collect(),
         records: gathered.into_iter().map(|(position, record, _)| (position, record)).collect(),
         positions,
     };

@@ -1,4 +1,0 @@
-//! Placeholder bound until `object::Region` is there.
-
-/// A region of objects behind a lock.
-pub trait Region: Send {}

@@ -71,6 +71,12 @@ pub enum Output {
         /// The leader, which certainly has it; other replicas have it too.
         from: u8,
     },
+    /// Own requests that are part of a state installed from elsewhere: they were executed, once, but their replies are
+    /// not to be had here. Close their clients' connections.
+    Skipped {
+        /// What they were submitted with.
+        tags: Vec<u64>,
+    },
     /// The group replaced this life of the replica by a later one. Stop, or restart to join anew.
     Removed,
     /// This replica cannot go on without breaking a promise. Nothing acknowledged is lost. Stop the process.

@@ -26,7 +26,7 @@ pub use batch::{Batch, Encoded, Request};
 pub use engine::{Blame, Committed, EngineOut, FailStop, Members, NotNow, OrderEngine, Output, Standing};
 pub use fanout::FanoutEngine;
 pub use frame::{Decoder, Frame, FrameError, Kind};
-pub use log::{LogError, LogStore, MemoryLog, Record};
+pub use log::{FileLog, FileOptions, LogError, LogStore, MemoryLog, Record};
 pub use orderer::{Config, Counters, Delivered, Orderer};
 pub use own::{Batching, Refused};
 pub use raft::{RaftConfig, RaftEngine};

@@ -234,6 +234,13 @@ impl<E: OrderEngine> Orderer<E> {
         assert_eq!(state.index, cut, "the state is of another cut");
         self.out.committed.retain(|committed| committed.index > cut);
         self.state = state;
+        let own = self.state.sessions.get(&self.config.slot).copied();
+        if let Some(session) = own.filter(|own| self.engine.standing().incarnation == Some(own.incarnation)) {
+            let tags = self.own.skip_to(session.number);
+            if !tags.is_empty() {
+                self.out.outputs.push_back(Output::Skipped { tags });
+            }
+        }
         self.engine.installed(cut);
         self.engine.delivered(cut);
     }

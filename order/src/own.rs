@@ -129,6 +129,16 @@ impl Own {
         }
     }
 
+    /// Batches up to `number` are part of a state that was installed from elsewhere; returns the tags of their requests.
+    pub fn skip_to(&mut self, number: u64) -> Vec<u64> {
+        let mut tags = Vec::new();
+        while let Some(batch) = self.in_flight.pop_front_if(|batch| batch.number <= number) {
+            self.sent = self.sent.saturating_sub(1);
+            tags.extend(batch.tags);
+        }
+        tags
+    }
+
     fn fills_a_batch(&self) -> bool {
         self.collected.len() >= self.batching.requests || self.collected_bytes >= self.batching.bytes
     }

@@ -32,3 +32,132 @@ fn three_and_five_replicas_agree_on_a_quiet_network() {
         assert!(cluster.submitted > 1_000);
     }
 }
+
+/// Loss, doubles, delays and broken bytes at once, with a leader killed in the middle of it and coming back without memory.
+fn storm(replicas: u8, seed: u64, weather: Weather) {
+    let mut cluster = established(replicas, seed);
+    cluster.compacting = seed.is_multiple_of(2);
+    cluster.weather = weather;
+    load(&mut cluster, 800, 100);
+    if let Some(leader) = cluster.leader() {
+        cluster.kill(leader);
+        load(&mut cluster, 700, 100);
+        cluster.start_empty(leader);
+    }
+    load(&mut cluster, 800, 100);
+    if cluster.compacting {
+        let slot = cluster.running()[0];
+        cluster.submit_cut(slot);
+    }
+    load(&mut cluster, 800, 100);
+    cluster.settle();
+}
+
+#[test]
+fn promises_hold_when_frames_are_lost_doubled_late_and_out_of_order() {
+    let weather = Weather { drop: 30, duplicate: 30, delay: 8, reorder: true, corrupt: 0 };
+    for seed in 0..12 {
+        storm(3, seed, weather);
+    }
+    for seed in 0..4 {
+        storm(5, 100 + seed, weather);
+    }
+}
+
+#[test]
+fn promises_hold_when_bytes_are_corrupted_and_connections_reset() {
+    let weather = Weather { corrupt: 10, delay: 4, ..Weather::default() };
+    for seed in 0..10 {
+        storm(3, 200 + seed, weather);
+    }
+}
+
+#[test]
+fn the_minority_stops_and_catches_up_when_the_network_heals() {
+    for seed in 0..6 {
+        let mut cluster = established(5, 300 + seed);
+        load(&mut cluster, 300, 100);
+        let leader = cluster.leader().unwrap();
+        let other = (leader + 1) % 5;
+        for inside in [leader, other] {
+            for outside in (0..5).filter(|slot| ![leader, other].contains(slot)) {
+                cluster.cut_links.extend([(inside, outside), (outside, inside)]);
+            }
+        }
+        load(&mut cluster, 2_500, 100);
+        let elsewhere = cluster.leader().unwrap();
+        assert!(![leader, other].contains(&elsewhere), "the majority elected its own leader");
+        assert_eq!(
+            cluster.replica(leader).orderer.standing().leader,
+            None,
+            "the old leader stepped down by itself"
+        );
+        cluster.settle();
+        assert_eq!(cluster.acked.len() as u64, cluster.submitted, "also the minority's requests, in the end");
+    }
+}
+
+#[test]
+fn service_is_back_well_within_a_second_after_the_leader_is_killed() {
+    let mut worst = 0;
+    for seed in 0..20 {
+        let mut cluster = established(3, 400 + seed);
+        load(&mut cluster, 200, 200);
+        let leader = cluster.leader().unwrap();
+        cluster.kill(leader);
+        let client = cluster.running()[0];
+        let before = cluster.acked.len();
+        cluster.submit(client);
+        worst = worst.max(cluster.run_until(1_000, "service", |cluster| cluster.acked.len() > before));
+    }
+    assert!(worst < 400, "{worst} ms");
+}
+
+#[test]
+fn leadership_is_handed_over_without_a_gap_in_service() {
+    let mut cluster = established(3, 500);
+    for round in 0..6u8 {
+        load(&mut cluster, 100, 300);
+        let leader = cluster.leader().unwrap();
+        let next = (leader + 1 + round % 2) % 3;
+        cluster.replica(leader).orderer.transfer_leader(next);
+        cluster.run_until(200, "the hand-over", |cluster| cluster.leader() == Some(next));
+    }
+    cluster.settle();
+    assert_eq!(cluster.acked.len() as u64, cluster.submitted);
+}
+
+#[test]
+fn the_leader_waits_for_a_slow_follower_but_not_for_a_dead_one() {
+    let mut cluster = established(3, 600);
+    load(&mut cluster, 100, 200);
+    let leader = cluster.leader().unwrap();
+    let slow = (leader + 1) % 3;
+    // Its pipeline is stuck: it acknowledges entries but takes no delivery.
+    cluster.replica(slow).stuck = true;
+    load(&mut cluster, 3_000, 500);
+    let behind = |cluster: &mut Cluster| {
+        cluster.replica(leader).orderer.standing().last_index
+            - cluster.replica(slow).orderer.delivered_index()
+    };
+    assert!((200..=256 + 8).contains(&behind(&mut cluster)), "{} entries", behind(&mut cluster));
+    cluster.kill(slow);
+    let before = cluster.acked.len();
+    load(&mut cluster, 1_000, 500);
+    assert!(cluster.acked.len() > before + 500, "the others go on");
+}
+
+#[test]
+fn a_full_queue_pushes_back_and_loses_nothing() {
+    let mut cluster = established(3, 700);
+    let slot = cluster.leader().unwrap();
+    cluster.cut_links.extend([(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)]);
+    let mut taken = 0;
+    while cluster.submit(slot) {
+        taken += 1;
+    }
+    assert!(!cluster.replica(slot).orderer.can_accept());
+    assert!(taken >= order::limits::COLLECTED_REQUESTS);
+    cluster.settle();
+    assert_eq!(cluster.acked.len(), taken);
+}

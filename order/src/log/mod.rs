@@ -2,9 +2,12 @@
 //!
 //! The engine reads from memory only; a store is written in order and read once, when the process starts.
 
+mod file;
 mod memory;
 mod record;
+mod segment;
 
+pub use file::{FileLog, FileOptions};
 pub use memory::MemoryLog;
 pub use record::Record;
 pub(crate) use record::{Hard, Kind};
@@ -33,6 +36,9 @@ pub enum LogError {
         /// Which rule it breaks.
         why: &'static str,
     },
+    /// Every record is what was written, but together they are no log (a bug of ours, or files from elsewhere).
+    #[error("the log contradicts itself: {0}")]
+    Contradiction(&'static str),
 }
 
 /// Keeps what a replica must not forget, as a sequence of records.

@@ -86,16 +86,28 @@ impl<L: LogStore> Mirror<L> {
     /// The log as it was when the process ended.
     pub fn recover(store: L, records: Vec<Record>, applied: u64) -> Result<Recovered<L>, LogError> {
         let mut mirror = Mirror::empty(store, Identity::default());
+        // Not in the mirror at once: the files that filled a gap may be gone, superseded by a start that comes later.
+        let mut entries: BTreeMap<u64, Entry> = BTreeMap::new();
         for record in records {
             match record.0 {
                 Kind::Identity { group, id, boots } => mirror.identity = Identity { group, id, boots },
                 Kind::Start { index, term, keep, configuration } => {
+                    entries = if keep { entries.split_off(&(index + 1)) } else { BTreeMap::new() };
                     mirror.move_start(index, term, keep, configuration);
                 }
                 Kind::Hard(hard) => mirror.hard = hard,
-                Kind::Entry(entry) => mirror.put(entry),
+                Kind::Entry(entry) => {
+                    entries.split_off(&entry.index);
+                    entries.insert(entry.index, entry);
+                }
                 Kind::Membership { index, configuration } => _ = mirror.history.insert(index, configuration),
             }
+        }
+        for (index, entry) in entries {
+            if index != mirror.last() + 1 {
+                return Err(LogError::Contradiction("entries are missing"));
+            }
+            mirror.put(entry);
         }
         if mirror.identity.id == 0 {
             return Ok(Recovered::Nobody(mirror.store));

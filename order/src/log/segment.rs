@@ -1,0 +1,118 @@
+//! One file of the log: records behind each other in a zeroed file of fixed size, so that a sync moves data and nothing else.
+//!
+//! ```text
+//! record: crc u32 | len u32 | seq u64 | durable u64 | body (len bytes) | zeros up to a multiple of 8
+//! ```
+//!
+//! `seq` counts records over all segments: a stale record in a reused file never has the next number. `durable` is the last
+//! number known to be on the disk when the record was written: it tells a torn tail from corruption (see `scan`).
+
+use bytes::Bytes;
+
+use crate::limits;
+use crate::log::Record;
+use crate::wire::Put;
+
+/// Bytes before a record's body.
+pub(crate) const HEADER: usize = 24;
+/// Body bytes of the longest record: a log entry with the largest request.
+const BODY: usize = limits::REQUEST_BYTES + (64 << 10);
+/// Records between two syncs at most, for telling records from other bytes.
+const MAX_GROUP: u64 = 1 << 32;
+
+/// A record as found in a file.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub seq: u64,
+    pub record: Record,
+}
+
+/// How a file ends.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Zeros (or an earlier use of the file) follow the last record.
+    Clean,
+    /// A record was cut off; nothing that had been synced is missing.
+    Torn,
+    /// Something that had been synced is not what was written.
+    Corrupt(&'static str),
+}
+
+/// What a file holds.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    pub found: Vec<Found>,
+    /// Offset behind the last good record.
+    pub end: u64,
+    pub ending: Ending,
+}
+
+/// Appends a record's bytes to `out`.
+pub(crate) fn encode(record: &Record, seq: u64, durable: u64, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 8]);
+    out.put64(seq);
+    out.put64(durable);
+    record.encode(out);
+    let len = out.len() - start - HEADER;
+    out[start + 4..start + 8].copy_from_slice(&(len as u32).to_le_bytes());
+    let crc = crc32c::crc32c(&out[start + 4..]);
+    out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
+    out.resize(start + (HEADER + len).next_multiple_of(8), 0);
+}
+
+/// Reads a file that begins with record `first` (0: whatever is there).
+///
+/// At the first bad record the log ends, if that can be a torn write: records of one unsynced group reach the disk in any
+/// order, so later good records may follow it, but none that was written *after* the bad one was known to be durable.
+/// If there is such a one, or the file is not the last (`last`), synced bytes were lost.
+pub(crate) fn scan(bytes: &Bytes, first: u64, last: bool) -> Scan {
+    let mut found = Vec::new();
+    let mut at = 0;
+    let mut expected = first;
+    while let Some((seq, _, body)) = read(bytes, at, 0) {
+        if expected != 0 && seq != expected {
+            break;
+        }
+        let size = (HEADER + body.len()).next_multiple_of(8);
+        let Ok(record) = Record::decode(body) else { break };
+        found.push(Found { seq, record });
+        expected = seq + 1;
+        at += size;
+    }
+    let ending = ending(bytes, at, expected, last);
+    Scan { found, end: at as u64, ending }
+}
+
+fn ending(bytes: &Bytes, at: usize, expected: u64, last: bool) -> Ending {
+    let head = bytes.get(at..bytes.len().min(at + HEADER)).unwrap_or(&[]);
+    let clean = head.iter().all(|&byte| byte == 0);
+    // A file that was used before holds whole records with smaller numbers.
+    let stale = read(bytes, at, 0).is_some_and(|(seq, ..)| seq < expected);
+    // With no record found the first number is unknown; but once anything was durable, the first record was.
+    let missed = expected.max(1);
+    let proof = (at..bytes.len().saturating_sub(HEADER))
+        .step_by(8)
+        .any(|later| read(bytes, later, missed).is_some_and(|(_, durable, _)| durable >= missed));
+    match () {
+        () if proof => Ending::Corrupt("a record that had been synced is missing"),
+        () if clean || stale => Ending::Clean,
+        () if !last => Ending::Corrupt("a bad record before the last file"),
+        () => Ending::Torn,
+    }
+}
+
+/// Number, durable mark and body of the record at `at`, if it is after number `after` and its checksum matches.
+fn read(bytes: &Bytes, at: usize, after: u64) -> Option<(u64, u64, Bytes)> {
+    let head = bytes.get(at..)?.first_chunk::<HEADER>()?;
+    let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+    let (len, seq, durable) = (word(4) as usize, long(8), long(16));
+    // Cheap tests first: the search for a later record tries every eighth byte of a file.
+    let plausible = seq > after && durable < seq && seq - durable < MAX_GROUP;
+    if !plausible || len == 0 || len > BODY || at + HEADER + len > bytes.len() {
+        return None;
+    }
+    let sound = crc32c::crc32c(&bytes[at + 4..at + HEADER + len]) == word(0);
+    sound.then(|| (seq, durable, bytes.slice(at + HEADER..at + HEADER + len)))
+}

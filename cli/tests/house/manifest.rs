@@ -41,7 +41,7 @@ pub fn depends_downwards(room: &str, manifest: &str, ranks: &Ranks) -> Vec<Breac
     let own = ranks[room];
     dependencies(manifest)
         .into_iter()
-        .filter(|(_, name)| ranks.get(name).is_some_and(|&rank| rank >= own))
+        .filter(|(_, name)| name != room && ranks.get(name).is_some_and(|&rank| rank >= own))
         .map(|(line, name)| Breach {
             file: format!("{room}/Cargo.toml"),
             line,
@@ -64,7 +64,7 @@ pub fn inherits(room: &str, manifest: &str) -> Vec<Breach> {
     }
     for (line, name) in dependencies(manifest) {
         let text = manifest.lines().nth(line - 1).unwrap_or("");
-        if !text.contains("workspace = true") {
+        if name != room && !text.contains("workspace = true") {
             found.push(Breach {
                 file: format!("{room}/Cargo.toml"),
                 line,

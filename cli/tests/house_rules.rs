@@ -98,9 +98,11 @@ fn lengths() {
 #[test]
 fn unsafe_only_where_permitted() {
     let files = rust();
-    let mut breaches: Vec<Breach> =
-        files.iter().flat_map(|file| source::unsafe_code(file, &UNSAFE)).collect();
+    let in_tests = |file: &TextFile| UNSAFE_IN_TESTS.iter().any(|permit| permit.file == file.path);
+    let shipped = files.iter().filter(|file| !in_tests(file));
+    let mut breaches: Vec<Breach> = shipped.flat_map(|file| source::unsafe_code(file, &UNSAFE)).collect();
     breaches.extend(stale(&files, &UNSAFE));
+    breaches.extend(stale(&files, &UNSAFE_IN_TESTS));
     report(breaches);
     let mut rooms: Vec<_> = UNSAFE.iter().map(|permit| permit.file.split('/').next()).collect();
     let permits = rooms.len();

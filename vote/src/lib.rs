@@ -14,6 +14,8 @@ pub mod limits;
 mod message;
 mod record;
 mod repair;
+#[cfg(test)]
+mod tests;
 mod voter;
 mod wire;
 

@@ -128,6 +128,14 @@ impl Voter {
         self.window.base()..self.window.end()
     }
 
+    /// Whether nothing is open: every batch executed here is classified by everybody who is up, every owed reply is out,
+    /// and no repair is due or waited for.
+    pub fn is_settled(&self) -> bool {
+        let batches = self.open_batches().chain(self.window.parked.keys().copied());
+        let open = |batch| self.window.get(batch).is_some_and(|record| !record.finished);
+        !batches.into_iter().any(open) && self.fetches.is_empty() && self.repairs.is_settled(self.live)
+    }
+
     fn on_message(&mut self, from: Replica, message: Message, round: &mut Round<'_>) {
         if from >= self.config.replicas() || from == self.config.me() {
             self.counters.bad_messages += 1;

@@ -95,7 +95,7 @@ impl Installs {
     }
 
     /// The turn is held from now on.
-    pub(super) fn on_turn(&mut self, turn: Place, recover: &Recover, _live: Set, round: &mut Round<'_>) {
+    pub(super) fn on_turn(&mut self, turn: Place, recover: &Recover, round: &mut Round<'_>) {
         let targets = recover.targets().map(|target| (target, Target::default())).collect();
         let (since_us, asked_us) = (round.now_us, round.now_us);
         let install = Install { targets, since_us, asked_us, round_robin: 0, given_up: false };
@@ -211,6 +211,10 @@ impl Installs {
             }
         }
         asks
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
     }
 
     fn keep_early(&mut self, from: Replica, repair: Repair) {

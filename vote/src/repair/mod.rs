@@ -108,7 +108,7 @@ impl Repairs {
             round.commands.push(Command::PeerBeyondRepair { replica: faulty, why });
         }
         if faulty == self.me {
-            self.installs.on_turn(turn, &recover, live, round);
+            self.installs.on_turn(turn, &recover, round);
         } else {
             let pushes = live.without(faulty).lowest() == Some(self.me);
             self.served.on_turn(turn, faulty, packed, pushes, round);
@@ -143,6 +143,12 @@ impl Repairs {
 
     pub(crate) fn tick(&mut self, live: Set, counters: &mut Counters, round: &mut Round<'_>) {
         counters.asks_sent += self.installs.tick(live, round);
+    }
+
+    /// Whether no replica that is up has wrong objects, and no turn is held here.
+    pub(crate) fn is_settled(&self, live: Set) -> bool {
+        let quiet = |replica: Replica| self.cases[replica as usize].is_quiet();
+        self.installs.is_idle() && live.iter().all(quiet)
     }
 
     /// Objects and regions installed here.

@@ -1,0 +1,346 @@
+//! A whole group in one thread: voters, services, an order, and a network that loses, doubles and reorders.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+
+use super::service::{Entry, HOMES, Op, Slip, State};
+use crate::{
+    Command, Config, Event, Evidence, Message, Place, Protections, Reexecution, Replica, RequestResult, To,
+    Voter,
+};
+
+/// A small generator with a seed; the only source of chance in these tests.
+#[derive(Clone, Debug)]
+pub(crate) struct Chance(pub u64);
+
+impl Chance {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    pub(crate) fn one_in(&mut self, bound: u64) -> bool {
+        self.below(bound) == 0
+    }
+}
+
+/// One replica.
+pub(crate) struct Node {
+    pub voter: Voter,
+    pub state: State,
+    /// Next batch to execute, and the next request in it.
+    pub at: Place,
+    results: Vec<RequestResult>,
+    /// State before each request, for re-execution.
+    images: BTreeMap<Place, State>,
+    pub waits_for_install: Option<Place>,
+    pub up: bool,
+    pub released: BTreeMap<Place, Bytes>,
+    pub dropped: Vec<Place>,
+    pub held: Vec<Place>,
+    pub evidence: Vec<Evidence>,
+    pub replace: Vec<Command>,
+    /// What goes wrong in which request.
+    pub slips: BTreeMap<Place, Slip>,
+    /// Applied to a batch's results before the voter gets them: faults in stored results.
+    pub tamper: BTreeMap<Place, fn(&mut RequestResult)>,
+}
+
+/// The group.
+pub(crate) struct Cluster {
+    pub nodes: Vec<Node>,
+    pub log: Vec<Vec<Entry>>,
+    pub network: VecDeque<(Replica, Replica, Message)>,
+    pub now_us: u64,
+    pub chance: Chance,
+    /// One in so many messages is lost or doubled; 0 for never.
+    pub loss: u64,
+    pub reorder: bool,
+    /// Changes or swallows messages on their way; `None` swallows.
+    #[allow(clippy::type_complexity)]
+    pub on_wire: Box<dyn FnMut(Replica, Replica, Message) -> Option<Message>>,
+    pub transcript: Vec<String>,
+}
+
+impl Cluster {
+    pub(crate) fn new(replicas: u8, seed: u64) -> Cluster {
+        Cluster::with_protections(replicas, seed, Protections::ALL)
+    }
+
+    pub(crate) fn with_protections(replicas: u8, seed: u64, protections: Protections) -> Cluster {
+        let node = |me| Node {
+            voter: Voter::new(Config::new(replicas, me, HOMES, 0).with_protections(protections)),
+            state: State::default(),
+            at: Place::default(),
+            results: Vec::new(),
+            images: BTreeMap::new(),
+            waits_for_install: None,
+            up: true,
+            released: BTreeMap::new(),
+            dropped: Vec::new(),
+            held: Vec::new(),
+            evidence: Vec::new(),
+            replace: Vec::new(),
+            slips: BTreeMap::new(),
+            tamper: BTreeMap::new(),
+        };
+        Cluster {
+            nodes: (0..replicas).map(node).collect(),
+            log: Vec::new(),
+            network: VecDeque::new(),
+            now_us: 1,
+            chance: Chance(seed),
+            loss: 0,
+            reorder: false,
+            on_wire: Box::new(|_, _, message| Some(message)),
+            transcript: Vec::new(),
+        }
+    }
+
+    pub(crate) fn replicas(&self) -> u8 {
+        self.nodes.len() as u8
+    }
+
+    /// Appends a batch of requests to the order.
+    pub(crate) fn order(&mut self, ops: &[Op]) -> u64 {
+        self.log.push(ops.iter().copied().map(Entry::Op).collect());
+        self.log.len() as u64 - 1
+    }
+
+    /// Executes up to one batch at every replica that is up and not waiting.
+    pub(crate) fn execute(&mut self) {
+        for replica in 0..self.replicas() {
+            self.execute_at(replica);
+        }
+    }
+
+    pub(crate) fn execute_at(&mut self, replica: Replica) {
+        let node = &self.nodes[replica as usize];
+        let batch = node.at.batch;
+        if !node.up || node.waits_for_install.is_some() {
+            return;
+        }
+        if let Some(entries) = self.log.get(batch as usize).cloned() {
+            self.run_batch(replica, batch, &entries);
+        }
+    }
+
+    fn run_batch(&mut self, replica: Replica, batch: u64, entries: &[Entry]) {
+        let replicas = self.replicas() as u64;
+        let owner = |place: Place| ((place.batch + place.request as u64) % replicas) as u8;
+        while (self.nodes[replica as usize].at.request as usize) < entries.len() {
+            let place = self.nodes[replica as usize].at;
+            let mine = owner(place) == replica;
+            let node = &mut self.nodes[replica as usize];
+            match &entries[place.request as usize] {
+                Entry::Op(op) => {
+                    node.images.insert(place, node.state.clone());
+                    let slip = node.slips.get(&place).copied().unwrap_or(Slip::None);
+                    let result = node.state.run(*op, mine, slip);
+                    node.results.push(result);
+                    node.at.request += 1;
+                }
+                Entry::Recover(recover) => {
+                    let faulty = recover.faulty == replica;
+                    let packed = if faulty { Vec::new() } else { node.state.pack(recover) };
+                    node.at.request += 1;
+                    node.results.push(RequestResult::new(Default::default(), Bytes::new(), false, 0));
+                    if faulty {
+                        node.waits_for_install = Some(place);
+                    }
+                    let (turn, time_us, recover) = (place, batch * 1000, recover.clone());
+                    self.handle(replica, Event::RecoverTurn { turn, time_us, recover, packed });
+                    if self.nodes[replica as usize].waits_for_install.is_some() {
+                        return;
+                    }
+                }
+            }
+        }
+        let node = &mut self.nodes[replica as usize];
+        let mut requests = std::mem::take(&mut node.results);
+        for (index, result) in requests.iter_mut().enumerate() {
+            if let Some(tamper) = node.tamper.get(&Place::new(batch, index as u16)) {
+                tamper(result);
+            }
+        }
+        node.at = Place::new(batch + 1, 0);
+        self.handle(replica, Event::Executed { batch, requests });
+    }
+
+    /// One event at one replica, and everything it commands.
+    pub(crate) fn handle(&mut self, replica: Replica, event: Event) {
+        let mut commands = Vec::new();
+        let voter = &mut self.nodes[replica as usize].voter;
+        voter.handle(event, self.now_us, &mut commands);
+        voter.flush(self.now_us, &mut commands);
+        for command in commands {
+            self.perform(replica, command);
+        }
+    }
+
+    fn perform(&mut self, replica: Replica, command: Command) {
+        self.note(replica, &command);
+        let node = &mut self.nodes[replica as usize];
+        match command {
+            Command::Send { to, message } => self.send(replica, to, message),
+            Command::Release { place, reply } | Command::ReplyRepaired { place, reply } => {
+                assert!(node.released.insert(place, reply).is_none(), "reply {place} left twice");
+            }
+            Command::DropReply { place, .. } => node.dropped.push(place),
+            Command::ProposeRecover(recover) => self.log.push(vec![Entry::Recover(recover)]),
+            Command::Install { turn, objects } => {
+                assert_eq!(node.waits_for_install, Some(turn));
+                node.state.install(&objects);
+                node.waits_for_install = None;
+            }
+            Command::RecheckObjects { place, objects } => {
+                let corrupt = objects.into_iter().filter(|at| !node.state.is_intact(*at)).collect();
+                self.handle(replica, Event::Rechecked { place, corrupt });
+            }
+            Command::Reexecute { place } => {
+                let Entry::Op(op) = self.log[place.batch as usize][place.request as usize] else { return };
+                let mut image = self.nodes[replica as usize].images[&place].clone();
+                let outcome = Reexecution::Digest(image.run(op, false, Slip::None).digest);
+                self.handle(replica, Event::Reexecuted { place, outcome });
+            }
+            Command::Evidence(evidence) => node.evidence.push(*evidence),
+            Command::Held { place, .. } => node.held.push(place),
+            Command::Resumed { place } => node.held.retain(|held| *held != place),
+            Command::ReplaceSelf(_) | Command::PeerBeyondRepair { .. } => node.replace.push(command),
+        }
+    }
+
+    fn send(&mut self, from: Replica, to: To, message: Message) {
+        let mut wire = Vec::new();
+        message.encode(&mut wire);
+        let message = Message::decode(&Bytes::from(wire)).expect("what we send can be read");
+        for peer in 0..self.replicas() {
+            let meant = match to {
+                To::All => peer != from,
+                To::One(one) => peer == one,
+            };
+            if meant && self.nodes[peer as usize].up {
+                self.network.push_back((from, peer, message.clone()));
+            }
+        }
+    }
+
+    /// Delivers one message; false when there is none.
+    pub(crate) fn deliver(&mut self) -> bool {
+        let waiting = self.network.len() as u64;
+        if waiting == 0 {
+            return false;
+        }
+        let index = if self.reorder { self.chance.below(waiting) as usize } else { 0 };
+        let Some((from, to, message)) = self.network.remove(index) else { return false };
+        if self.loss > 0 && self.chance.one_in(self.loss) {
+            if self.chance.one_in(2) {
+                return true;
+            }
+            self.network.push_back((from, to, message.clone()));
+        }
+        if let (true, Some(message)) = (self.nodes[to as usize].up, (self.on_wire)(from, to, message)) {
+            self.handle(to, Event::Message { from, message });
+        }
+        true
+    }
+
+    /// Time passes for everybody who is up.
+    pub(crate) fn tick(&mut self, by_us: u64) {
+        self.now_us += by_us;
+        for replica in 0..self.replicas() {
+            if self.nodes[replica as usize].up {
+                self.handle(replica, Event::Tick);
+            }
+        }
+    }
+
+    pub(crate) fn down(&mut self, replica: Replica) {
+        self.nodes[replica as usize].up = false;
+        self.network.retain(|(_, to, _)| *to != replica);
+        for peer in (0..self.replicas()).filter(|peer| *peer != replica) {
+            self.handle(peer, Event::PeerDown(replica));
+        }
+    }
+
+    pub(crate) fn up(&mut self, replica: Replica) {
+        self.nodes[replica as usize].up = true;
+        for peer in (0..self.replicas()).filter(|peer| *peer != replica) {
+            self.handle(peer, Event::PeerUp(replica));
+        }
+    }
+
+    /// Executes, delivers and lets time pass until nothing is left to do.
+    pub(crate) fn run(&mut self) {
+        for _ in 0..200 {
+            for _ in 0..self.log.len() + 2 {
+                self.execute();
+                while self.deliver() {}
+            }
+            if self.is_quiet() {
+                return;
+            }
+            self.tick(60_000);
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        let end = self.log.len() as u64;
+        let quiet = |node: &Node| !node.up || (node.at.batch == end && node.voter.is_settled());
+        self.network.is_empty() && self.nodes.iter().all(quiet)
+    }
+
+    fn note(&mut self, replica: Replica, command: &Command) {
+        if let Some(line) = super::transcript::line(replica, command) {
+            self.transcript.push(line);
+        }
+    }
+
+    /// What a fault-free service answers and ends with.
+    pub(crate) fn oracle(&self) -> (State, BTreeMap<Place, Bytes>) {
+        let mut state = State::default();
+        let mut replies = BTreeMap::new();
+        for (batch, entries) in self.log.iter().enumerate() {
+            for (index, entry) in entries.iter().enumerate() {
+                if let Entry::Op(op) = entry {
+                    let result = state.run(*op, true, Slip::None);
+                    replies.insert(Place::new(batch as u64, index as u16), result.reply);
+                }
+            }
+        }
+        (state, replies)
+    }
+
+    /// The promise: no wrong byte left, every reply left, every replica that is up ends like a fault-free one.
+    pub(crate) fn assert_as_if_fault_free(&self) {
+        let (state, replies) = self.oracle();
+        let mut left = 0;
+        for (replica, node) in self.nodes.iter().enumerate() {
+            for (place, reply) in &node.released {
+                assert_eq!(reply, &replies[place], "replica {replica} let a wrong reply {place} leave");
+            }
+            left += node.released.len();
+            assert!(node.dropped.is_empty(), "replica {replica} dropped {:?}", node.dropped);
+            assert!(node.held.is_empty(), "replica {replica} holds {:?}", node.held);
+            assert_eq!(node.state, state, "state of replica {replica}");
+        }
+        assert_eq!(left, replies.len(), "replies that left");
+    }
+
+    /// All evidence accuses one of `faulty`.
+    pub(crate) fn assert_blames_only(&self, faulty: &[Replica]) {
+        for (replica, node) in self.nodes.iter().enumerate() {
+            for evidence in &node.evidence {
+                assert!(faulty.contains(&evidence.replica), "replica {replica} blames {evidence:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! One fault of every kind, in a small group: detected, blamed on the right replica, repaired, nothing wrong leaves.
+
+use bytes::Bytes;
+
+use super::cluster::Cluster;
+use super::service::{Op, Slip, key};
+use crate::{Class, FaultStage, Message, Place, RequestResult, digest};
+
+const OPS: [Op; 3] = [Op::Set(0, 5), Op::Add(1, 0), Op::Get(0)];
+
+fn group(replicas: u8) -> Cluster {
+    let mut cluster = Cluster::new(replicas, 7);
+    cluster.order(&[Op::Set(0, 1), Op::Set(1, 2), Op::Set(2, 3), Op::Set(3, 4)]);
+    cluster.run();
+    cluster
+}
+
+/// Everybody else names `faulty`, at this stage, and nobody names another.
+fn assert_found(cluster: &Cluster, faulty: u8, stage: FaultStage) {
+    cluster.assert_as_if_fault_free();
+    cluster.assert_blames_only(&[faulty]);
+    let found =
+        cluster.nodes.iter().flat_map(|node| &node.evidence).filter(|evidence| evidence.stage == stage);
+    assert!(found.count() > 0, "no evidence of {stage:?}: {:#?}", cluster.nodes[0].evidence);
+}
+
+#[test]
+fn without_a_fault_nothing_is_said() {
+    for replicas in [1, 3, 5, 7] {
+        let mut cluster = group(replicas);
+        for _ in 0..100 {
+            cluster.order(&OPS);
+        }
+        cluster.run();
+        cluster.assert_as_if_fault_free();
+        for node in &cluster.nodes {
+            assert!(node.evidence.is_empty() && node.replace.is_empty());
+            let counters = node.voter.counters();
+            assert_eq!((counters.mismatched_batches, counters.asks_sent, counters.recovers_done), (0, 0, 0));
+        }
+    }
+}
+
+#[test]
+fn object_at_rest() {
+    for faulty in 0..3 {
+        let mut cluster = group(3);
+        cluster.nodes[faulty].state.objects.get_mut(&key(0)).expect("set").value ^= 4;
+        cluster.order(&[Op::Get(1), Op::Add(0, 1), Op::Get(2)]);
+        cluster.run();
+        assert_found(&cluster, faulty as u8, FaultStage::Passive);
+        assert_eq!(cluster.nodes[faulty].voter.counters().objects_installed, 2);
+    }
+}
+
+#[test]
+fn result_within_the_request() {
+    for slip in [Slip::Value(1 << 40), Slip::Removes, Slip::Creates, Slip::Panic] {
+        for faulty in 0..3 {
+            let mut cluster = group(3);
+            cluster.nodes[faulty].slips.insert(Place::new(1, 0), slip);
+            cluster.order(&OPS);
+            cluster.run();
+            assert_found(&cluster, faulty as u8, FaultStage::InRequest);
+            assert!(
+                cluster.nodes.iter().flat_map(|node| &node.evidence).all(|e| e.class == Class::HardwareLike)
+            );
+        }
+    }
+}
+
+#[test]
+fn error_that_spreads_before_the_repair() {
+    let mut cluster = group(3);
+    cluster.nodes[2].slips.insert(Place::new(1, 0), Slip::Value(8));
+    cluster.order(&[Op::Set(0, 5)]);
+    cluster.order(&[Op::Add(1, 0)]);
+    cluster.order(&[Op::Add(3, 1), Op::Add(2, 0)]);
+    cluster.run();
+    assert_found(&cluster, 2, FaultStage::InRequest);
+}
+
+#[test]
+fn reply_before_it_is_digested() {
+    for faulty in 0..3 {
+        let mut cluster = group(3);
+        for request in 0..3 {
+            cluster.nodes[faulty].slips.insert(Place::new(1, request), Slip::Reply);
+        }
+        cluster.order(&OPS);
+        cluster.run();
+        assert_found(&cluster, faulty as u8, FaultStage::Reply);
+        assert_eq!(cluster.nodes[faulty].voter.counters().replies_repaired, 1, "the one it owes");
+        assert_eq!(cluster.log.len(), 2, "no object is wrong, so nothing is recovered");
+    }
+}
+
+/// A fault in what is stored between execution and release; `stage` is where it is found if the replica owes a reply.
+fn tampered(tamper: fn(&mut RequestResult), faulty: usize) -> Cluster {
+    let mut cluster = group(3);
+    for request in 0..3 {
+        cluster.nodes[faulty].tamper.insert(Place::new(1, request), tamper);
+    }
+    cluster.order(&OPS);
+    cluster.run();
+    assert_eq!(cluster.log.len(), 2, "no object is wrong, so nothing is recovered");
+    cluster
+}
+
+#[test]
+fn reply_after_it_was_digested() {
+    fn flip(result: &mut RequestResult) {
+        let mut bytes = result.reply.to_vec();
+        bytes[0] ^= 1;
+        result.reply = Bytes::from(bytes);
+    }
+    for faulty in 0..3 {
+        assert_found(&tampered(flip, faulty), faulty as u8, FaultStage::Reply);
+    }
+}
+
+#[test]
+fn request_digest() {
+    for faulty in 0..3 {
+        let cluster = tampered(|result| result.digest ^= 1 << 100, faulty);
+        assert_found(&cluster, faulty as u8, FaultStage::Digest);
+        let subject = cluster.nodes[(faulty + 1) % 3].evidence[0].subject();
+        assert_eq!(subject, "digest/vote");
+    }
+}
+
+#[test]
+fn stored_pair() {
+    for faulty in 0..3 {
+        let cluster = tampered(|result| result.pairs[0].sum ^= 1, faulty);
+        assert_found(&cluster, faulty as u8, FaultStage::Digest);
+    }
+}
+
+#[test]
+fn stored_reply_digest() {
+    for faulty in 0..3 {
+        // The reply itself is intact: what the gate computes from it is what was agreed on, and it leaves unharmed.
+        let cluster = tampered(|result| result.reply_digest ^= 1, faulty);
+        cluster.assert_as_if_fault_free();
+        cluster.assert_blames_only(&[faulty as u8]);
+    }
+}
+
+#[test]
+fn check_message() {
+    let mut cluster = group(3);
+    let mut hit = false;
+    cluster.on_wire = Box::new(move |from, to, mut message| {
+        if let (1, 2, false, Message::Check { digests, .. }) = (from, to, hit, &mut message) {
+            digests[0] ^= 2;
+            hit = true;
+        }
+        Some(message)
+    });
+    cluster.order(&OPS);
+    cluster.run();
+    assert_found(&cluster, 1, FaultStage::Digest);
+    assert_eq!(cluster.log.len(), 2, "no object repair for a wrong vote");
+}
+
+#[test]
+fn repair_message() {
+    for hits in 1..6 {
+        let mut cluster = group(3);
+        let mut left = hits;
+        cluster.on_wire = Box::new(move |_, _, mut message| {
+            if let (true, Message::Repair(repair)) = (left > 0, &mut message)
+                && let Some(bytes) = &repair.bytes
+            {
+                let mut bytes = bytes.to_vec();
+                bytes[9] ^= 2;
+                repair.bytes = Some(Bytes::from(bytes));
+                left -= 1;
+            }
+            Some(message)
+        });
+        cluster.nodes[2].slips.insert(Place::new(1, 0), Slip::Value(8));
+        cluster.order(&OPS);
+        cluster.run();
+        cluster.assert_as_if_fault_free();
+        assert!(cluster.nodes[2].evidence.iter().any(|e| e.stage == FaultStage::Message && e.replica != 2));
+    }
+}
+
+#[test]
+fn repair_digest() {
+    let mut cluster = group(3);
+    cluster.on_wire = Box::new(|from, _, mut message| {
+        if let (0, Message::Repair(repair)) = (from, &mut message) {
+            // A sender whose packed state is consistently wrong: bytes and digest fit each other.
+            repair.bytes = Some(Bytes::from(vec![7; 16]));
+            let header = digest::RepairHeader {
+                batch: repair.turn.batch,
+                request: repair.turn.request,
+                home: repair.home,
+                id: repair.id.to_bits(),
+                piece: repair.piece,
+                pieces: repair.pieces,
+                present: repair.present,
+            };
+            repair.digest = digest::repair_piece(&header, &[7; 16]);
+        }
+        Some(message)
+    });
+    cluster.nodes[2].slips.insert(Place::new(1, 0), Slip::Value(8));
+    cluster.order(&OPS);
+    for _ in 0..10 {
+        cluster.execute();
+        while cluster.deliver() {}
+        cluster.tick(60_000);
+    }
+    assert!(
+        cluster.nodes[2].waits_for_install.is_some(),
+        "one replica alone convinces nobody: the turn is held"
+    );
+    cluster.on_wire = Box::new(|_, _, message| Some(message));
+    cluster.run();
+    cluster.assert_as_if_fault_free();
+}
+
+#[test]
+fn two_of_five_at_once() {
+    let mut cluster = group(5);
+    cluster.nodes[1].slips.insert(Place::new(1, 0), Slip::Value(8));
+    cluster.nodes[4].slips.insert(Place::new(1, 0), Slip::Value(16));
+    cluster.nodes[4].state.objects.get_mut(&key(3)).expect("set").value ^= 1;
+    cluster.order(&OPS);
+    cluster.order(&[Op::Get(3), Op::Add(3, 0)]);
+    cluster.run();
+    cluster.assert_as_if_fault_free();
+    cluster.assert_blames_only(&[1, 4]);
+}

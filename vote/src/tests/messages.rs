@@ -1,0 +1,154 @@
+//! The codec: what is written can be read, and no bytes whatsoever make the decoder panic or allocate without reason.
+
+use bytes::Bytes;
+use object::{ObjectId, Pair};
+use proptest::prelude::*;
+
+use crate::event::Failure;
+use crate::{Ask, Malformed, Message, Pairs, Place, Recover, Repair};
+
+fn place() -> impl Strategy<Value = Place> {
+    (any::<u64>(), any::<u16>()).prop_map(|(batch, request)| Place { batch, request })
+}
+
+fn failure() -> impl Strategy<Value = Failure> {
+    let object = (any::<u32>(), any::<u64>().prop_map(ObjectId::from_bits));
+    prop_oneof![
+        object.clone().prop_map(|(home, id)| Failure::Check { home, id }),
+        object.prop_map(|(home, id)| Failure::Missing { home, id }),
+        Just(Failure::Panic),
+        Just(Failure::Request),
+        Just(Failure::Hang),
+        Just(Failure::Unreproducible),
+    ]
+}
+
+fn pairs() -> impl Strategy<Value = Pairs> {
+    let pair = (any::<u32>(), any::<u64>(), any::<u64>());
+    let pair = pair.prop_map(|(home, id, sum)| Pair { home, id: ObjectId::from_bits(id), sum });
+    proptest::collection::vec(pair, 1..20).prop_map(Pairs::from_vec)
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    prop_oneof![
+        (0..u64::MAX / 2, 0..1000u16).prop_map(|(first, count)| Ask::Checks { first, count }),
+        any::<u64>().prop_map(|batch| Ask::Digests { batch }),
+        (place(), any::<u32>()).prop_map(|(place, first)| Ask::Pairs { place, first }),
+        (place(), any::<u32>()).prop_map(|(place, offset)| Ask::Reply { place, offset }),
+        place().prop_map(|place| Ask::Stance { place }),
+        (place(), any::<u32>(), any::<u64>(), any::<u32>()).prop_map(|(turn, home, id, piece)| Ask::Repair {
+            turn,
+            home,
+            id: ObjectId::from_bits(id),
+            piece
+        }),
+    ]
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    let digests = || proptest::collection::vec(any::<u128>(), 1..20);
+    let bytes = || proptest::collection::vec(any::<u8>(), 0..100).prop_map(Bytes::from);
+    prop_oneof![
+        (0..u64::MAX / 2, digests())
+            .prop_map(|(first, digests)| Message::Check { first, digests: digests.into() }),
+        (any::<u64>(), proptest::collection::vec(any::<Option<u128>>(), 0..20))
+            .prop_map(|(batch, digests)| Message::Digests { batch, digests }),
+        (place(), any::<(u64, u128)>(), 0..100u32, 0..100u32, pairs()).prop_map(
+            |(place, (reply_bytes, reply_digest), first, more, pairs)| {
+                let total = first + pairs.len() as u32 + more;
+                Message::Pairs { place, reply_bytes, reply_digest, total, first, pairs }
+            }
+        ),
+        (place(), failure()).prop_map(|(place, failure)| Message::SelfBlame { place, failure }),
+        place().prop_map(|place| Message::Stand { place }),
+        ask().prop_map(Message::Ask),
+        any::<(u64, Option<u128>)>().prop_map(|(batch, digest)| Message::Gone { batch, digest }),
+        (place(), 0..100u32, 0..100u32, bytes()).prop_map(|(place, offset, more, bytes)| {
+            let total = offset + bytes.len() as u32 + more;
+            Message::Reply { place, total, offset, bytes }
+        }),
+        (place(), any::<(u32, u64, u128)>(), 0..9u32, proptest::option::of(bytes())).prop_map(
+            |(turn, (home, id, digest), piece, bytes)| {
+                let id = ObjectId::from_bits(id);
+                Message::Repair(Repair { turn, home, id, present: true, piece, pieces: 9, digest, bytes })
+            }
+        ),
+        place().prop_map(|turn| Message::Repaired { turn }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_can_be_read(message in message()) {
+        let mut wire = Vec::new();
+        message.encode(&mut wire);
+        prop_assert_eq!(Message::decode(&Bytes::from(wire)), Ok(message));
+    }
+
+    #[test]
+    fn any_bytes_are_a_message_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let bytes = Bytes::from(bytes);
+        let _ = (Message::decode(&bytes), Recover::decode(&bytes));
+    }
+
+    #[test]
+    fn a_changed_byte_is_another_message_or_an_error(message in message(), at in any::<usize>(), flip in 1..255u8) {
+        let mut wire = Vec::new();
+        message.encode(&mut wire);
+        let at = at % wire.len();
+        wire[at] ^= flip;
+        if let Ok(other) = Message::decode(&Bytes::from(wire)) {
+            prop_assert_ne!(other, message);
+        }
+    }
+
+    #[test]
+    fn a_cut_message_is_an_error_or_shorter(message in message(), at in any::<usize>()) {
+        let mut wire = Vec::new();
+        message.encode(&mut wire);
+        let at = at % wire.len();
+        if let Ok(other) = Message::decode(&Bytes::from(wire).slice(..at)) {
+            prop_assert_ne!(other, message);
+        }
+    }
+
+    #[test]
+    fn recover_round_trip(count in 1..100u16, regions in 0..10u32, id in any::<u64>(), cause in place()) {
+        let objects = (0..count).map(|at| (20 + at as u32 / 7, ObjectId::new(3, at))).collect();
+        let recover = Recover { id, proposer: 1, faulty: 2, cause, objects, regions: (0..regions).collect() };
+        let mut wire = Vec::new();
+        recover.encode(&mut wire);
+        prop_assert_eq!(Recover::decode(&Bytes::from(wire)), Ok(recover));
+    }
+}
+
+#[test]
+fn counts_are_checked_against_the_bytes_that_are_there() {
+    let mut wire = Vec::new();
+    let message = Message::Digests { batch: 1, digests: vec![Some(3)] };
+    message.encode(&mut wire);
+    wire[9..11].copy_from_slice(&1000u16.to_le_bytes());
+    assert_eq!(Message::decode(&Bytes::from(wire.clone())), Err(Malformed::Length));
+    wire[9..11].copy_from_slice(&u16::MAX.to_le_bytes());
+    assert_eq!(Message::decode(&Bytes::from(wire)), Err(Malformed::Bound));
+}
+
+#[test]
+fn a_check_takes_sixteen_bytes_per_batch_and_eleven_in_all() {
+    let size = |count: usize| {
+        let mut wire = Vec::new();
+        Message::Check { first: 9, digests: vec![7; count].into() }.encode(&mut wire);
+        wire.len()
+    };
+    assert_eq!((size(1), size(2), size(100)), (27, 43, 1611));
+}
+
+#[test]
+fn a_recover_that_lists_an_object_of_a_listed_region_is_malformed() {
+    let objects = vec![(4, ObjectId::new(1, 1))];
+    let recover =
+        Recover { id: 0, proposer: 0, faulty: 1, cause: Place::default(), objects, regions: vec![4] };
+    let mut wire = Vec::new();
+    recover.encode(&mut wire);
+    assert_eq!(Recover::decode(&Bytes::from(wire)), Err(Malformed::Bound));
+}

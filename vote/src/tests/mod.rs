@@ -1,0 +1,12 @@
+//! Tests of this room: the paper's algorithm, whole groups under every fault, and each protection taken away.
+
+mod cluster;
+mod faults;
+mod fig2;
+mod messages;
+mod no_majority;
+mod properties;
+mod protections;
+mod repair;
+mod service;
+mod transcript;

@@ -1,0 +1,110 @@
+//! No f+1 agree: nobody guesses, who cannot reproduce its result steps back, and the rest goes on.
+
+use super::cluster::Cluster;
+use super::service::{Op, Slip, key};
+use crate::{Class, Held, Place};
+
+fn group() -> Cluster {
+    let mut cluster = Cluster::new(3, 3);
+    cluster.order(&[Op::Set(0, 1), Op::Set(1, 2), Op::Set(2, 3)]);
+    cluster.run();
+    cluster
+}
+
+#[test]
+fn one_down_and_one_wrong_the_wrong_one_steps_back() {
+    let mut cluster = group();
+    cluster.down(1);
+    cluster.nodes[2].slips.insert(Place::new(1, 0), Slip::Value(8));
+    cluster.order(&[Op::Set(0, 5), Op::Get(1), Op::Get(2), Op::Get(1)]);
+    cluster.run();
+    let (_, replies) = cluster.oracle();
+    for node in [0, 2] {
+        for (place, reply) in &cluster.nodes[node].released {
+            assert_eq!(reply, &replies[place]);
+        }
+        let own = (0..4)
+            .map(|request| Place::new(1, request))
+            .filter(|place| (place.request as usize + 1) % 3 == node);
+        for place in own {
+            assert!(cluster.nodes[node].released.contains_key(&place), "{place} was decided by elimination");
+        }
+    }
+    cluster.assert_blames_only(&[2]);
+    assert_eq!(cluster.log.len(), 2, "two replicas cannot give f+1 REPAIRs, so no turn waits for them");
+}
+
+#[test]
+fn the_third_replica_comes_back_and_everything_is_repaired() {
+    let mut cluster = group();
+    cluster.down(1);
+    cluster.nodes[2].slips.insert(Place::new(1, 0), Slip::Value(8));
+    cluster.order(&[Op::Set(0, 5), Op::Get(1), Op::Get(2), Op::Get(1)]);
+    cluster.run();
+    cluster.up(1);
+    cluster.run();
+    cluster.assert_as_if_fault_free();
+    cluster.assert_blames_only(&[2]);
+}
+
+#[test]
+fn all_different_and_all_stand_by_it() {
+    let mut cluster = group();
+    // Nondeterminism: the re-execution gives each replica its own result again, because its image differs too.
+    for (replica, node) in cluster.nodes.iter_mut().enumerate() {
+        let mut other = Cluster::new(1, 0).nodes.remove(0).state;
+        other.run(Op::Set(0, 100 + replica as u64), false, Slip::None);
+        node.state.objects.insert(key(0), other.objects[&key(0)].clone());
+    }
+    cluster.order(&[Op::Add(2, 1), Op::Get(0), Op::Get(1)]);
+    cluster.run();
+    let held = Place::new(1, 1);
+    for node in &cluster.nodes {
+        assert_eq!(node.held, [held]);
+        assert!(!node.released.contains_key(&held), "a reply nobody can vouch for must not leave");
+        assert_eq!(node.evidence[0].class, Class::Nondeterminism);
+    }
+    let told: Vec<_> = cluster
+        .transcript
+        .iter()
+        .filter(|line| line.contains(&format!("{:?}", Held::EverybodyStands)))
+        .collect();
+    assert_eq!(told.len(), 3, "each operator is told once");
+    // The rest goes on, in the same batch and in later ones.
+    assert!(cluster.nodes[1].released.contains_key(&Place::new(1, 0)));
+    assert!(cluster.nodes[0].released.contains_key(&Place::new(1, 2)));
+    for _ in 0..100 {
+        cluster.order(&[Op::Get(1), Op::Add(2, 1)]);
+    }
+    cluster.run();
+    let left: usize = cluster.nodes.iter().map(|node| node.released.len()).sum();
+    assert_eq!(left, 3 + 2 + 200);
+}
+
+#[test]
+fn everybody_abandons_the_request() {
+    let mut cluster = group();
+    for node in &mut cluster.nodes {
+        node.slips.insert(Place::new(1, 1), Slip::Panic);
+    }
+    cluster.order(&[Op::Get(0), Op::Get(1), Op::Get(2)]);
+    cluster.run();
+    assert_eq!(cluster.nodes[2].dropped, [Place::new(1, 1)], "no reply exists anywhere");
+    for node in &cluster.nodes {
+        assert_eq!(node.evidence.iter().map(|e| e.class).collect::<Vec<_>>(), [Class::SoftwareBug]);
+    }
+    assert!(cluster.nodes[1].released.contains_key(&Place::new(1, 0)));
+}
+
+#[test]
+fn two_of_three_abandon_it() {
+    let mut cluster = group();
+    for replica in [0, 1] {
+        cluster.nodes[replica].slips.insert(Place::new(1, 1), Slip::Panic);
+    }
+    cluster.order(&[Op::Get(0), Op::Get(1), Op::Get(2)]);
+    cluster.run();
+    assert!(cluster.nodes[2].released.keys().all(|place| place.batch == 0), "one result is not f+1");
+    assert!(cluster.nodes.iter().all(|node| node.held == [Place::new(1, 1)]));
+    assert!(cluster.nodes.iter().all(|node| node.evidence.iter().any(|e| e.class == Class::SoftwareBug)));
+}

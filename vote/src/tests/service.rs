@@ -1,0 +1,213 @@
+//! A small replicated service with real objects and real checksums, for the tests of this room.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use object::{Home, ObjectId, Pair};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{Content, Failure, Packed, Pairs, Recover, RequestResult};
+
+pub(crate) const HOMES: Home = 2;
+
+/// One object: a value and the checksum it carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Object {
+    pub value: u64,
+    pub sum: u64,
+}
+
+impl Object {
+    fn sealed(id: ObjectId, value: u64) -> Object {
+        Object { value, sum: sum(id, value) }
+    }
+}
+
+fn sum(id: ObjectId, value: u64) -> u64 {
+    let mut bytes = [0u8; 16];
+    bytes[..8].copy_from_slice(&id.to_bits().to_le_bytes());
+    bytes[8..].copy_from_slice(&value.to_le_bytes());
+    xxh3_64(&bytes).max(1)
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op {
+    /// Sets and answers the value.
+    Set(u8, u64),
+    /// Adds to one key the value of another and answers the result.
+    Add(u8, u8),
+    Get(u8),
+    Remove(u8),
+}
+
+/// What stands in the order.
+#[derive(Clone, Debug)]
+pub(crate) enum Entry {
+    Op(Op),
+    Recover(Recover),
+}
+
+/// The state of one replica.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    pub objects: BTreeMap<(Home, ObjectId), Object>,
+}
+
+pub(crate) fn key(key: u8) -> (Home, ObjectId) {
+    (key as Home % HOMES, ObjectId::new(1, key as u16))
+}
+
+/// Something that goes wrong while a request runs, after the checks and before the seal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slip {
+    None,
+    /// A value is wrong when it is sealed.
+    Value(u64),
+    /// The reply is wrong when it is digested.
+    Reply,
+    /// The handler panics.
+    Panic,
+    /// The handler removes the object it should have written.
+    Removes,
+    /// The handler creates an object nobody asked for.
+    Creates,
+}
+
+impl State {
+    /// Runs one request; a failed entry check abandons it without a trace.
+    pub(crate) fn run(&mut self, op: Op, mine: bool, slip: Slip) -> RequestResult {
+        let before = self.clone();
+        match self.attempt(op, slip) {
+            Ok((pairs, reply)) => {
+                let pairs: Pairs =
+                    pairs.into_iter().map(|((home, id), sum)| Pair { home, id, sum }).collect();
+                RequestResult::new(pairs, Bytes::from(reply), mine, kind(op))
+            }
+            Err(failure) => {
+                *self = before;
+                RequestResult::abandoned(failure, mine, kind(op))
+            }
+        }
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn attempt(&mut self, op: Op, slip: Slip) -> Result<(BTreeMap<(Home, ObjectId), u64>, Vec<u8>), Failure> {
+        let mut pairs = BTreeMap::new();
+        let mut read = |state: &State, at: (Home, ObjectId)| -> Result<Option<u64>, Failure> {
+            let Some(object) = state.objects.get(&at) else { return Ok(None) };
+            if sum(at.1, object.value) != object.sum {
+                return Err(Failure::Check { home: at.0, id: at.1 });
+            }
+            pairs.insert(at, object.sum);
+            Ok(Some(object.value))
+        };
+        if slip == Slip::Panic {
+            return Err(Failure::Panic);
+        }
+        let (target, value) = match op {
+            Op::Get(k) => (key(k), read(self, key(k))?),
+            Op::Set(k, value) => {
+                read(self, key(k))?;
+                (key(k), Some(value))
+            }
+            Op::Add(k, other) => {
+                let (a, b) = (read(self, key(k))?, read(self, key(other))?);
+                (key(k), Some(a.unwrap_or(0).wrapping_add(b.unwrap_or(1))))
+            }
+            Op::Remove(k) => {
+                read(self, key(k))?;
+                (key(k), None)
+            }
+        };
+        let mut reply = format!("{value:?}").into_bytes();
+        if slip == Slip::Reply {
+            reply[0] ^= 4;
+        }
+        if !matches!(op, Op::Get(_)) {
+            let value = match slip {
+                Slip::Value(flip) => value.map(|value| value ^ flip),
+                Slip::Removes => None,
+                _ => value,
+            };
+            self.write(target, value, &mut pairs);
+        }
+        if slip == Slip::Creates {
+            self.write((target.0, ObjectId::new(9, 9)), Some(7), &mut pairs);
+        }
+        Ok((pairs, reply))
+    }
+
+    fn write(
+        &mut self,
+        at: (Home, ObjectId),
+        value: Option<u64>,
+        pairs: &mut BTreeMap<(Home, ObjectId), u64>,
+    ) {
+        match value {
+            Some(value) => {
+                let object = Object::sealed(at.1, value);
+                pairs.insert(at, object.sum);
+                self.objects.insert(at, object);
+            }
+            None => {
+                if self.objects.remove(&at).is_some() {
+                    pairs.insert(at, Pair::REMOVED);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn is_intact(&self, at: (Home, ObjectId)) -> bool {
+        self.objects.get(&at).is_none_or(|object| object.sum == sum(at.1, object.value))
+    }
+
+    /// Packs what a RECOVER lists.
+    pub(crate) fn pack(&self, recover: &Recover) -> Vec<Packed> {
+        recover.targets().map(|(home, id)| Packed { home, id, content: self.pack_one(home, id) }).collect()
+    }
+
+    fn pack_one(&self, home: Home, id: ObjectId) -> Content {
+        let one = |(at, object): (&(Home, ObjectId), &Object)| {
+            let mut bytes = at.1.to_bits().to_le_bytes().to_vec();
+            bytes.extend_from_slice(&object.value.to_le_bytes());
+            bytes
+        };
+        if id.is_none() {
+            let region = self.objects.iter().filter(|(at, _)| at.0 == home);
+            return Content::Present(Bytes::from(region.flat_map(one).collect::<Vec<u8>>()));
+        }
+        match self.objects.get_key_value(&(home, id)) {
+            Some(_) if !self.is_intact((home, id)) => Content::Damaged,
+            Some(object) => Content::Present(Bytes::from(one(object))),
+            None => Content::Absent,
+        }
+    }
+
+    /// Overwrites, creates and drops.
+    pub(crate) fn install(&mut self, objects: &[Packed]) {
+        for packed in objects {
+            if packed.id.is_none() {
+                self.objects.retain(|at, _| at.0 != packed.home);
+            }
+            let Content::Present(bytes) = &packed.content else {
+                self.objects.remove(&(packed.home, packed.id));
+                continue;
+            };
+            for one in bytes.chunks_exact(16) {
+                let id = ObjectId::from_bits(u64::from_le_bytes(one[..8].try_into().expect("8 bytes")));
+                let value = u64::from_le_bytes(one[8..].try_into().expect("8 bytes"));
+                self.objects.insert((packed.home, id), Object::sealed(id, value));
+            }
+        }
+    }
+}
+
+fn kind(op: Op) -> u16 {
+    match op {
+        Op::Set(..) => 1,
+        Op::Add(..) => 2,
+        Op::Get(..) => 3,
+        Op::Remove(..) => 4,
+    }
+}

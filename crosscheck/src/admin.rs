@@ -32,6 +32,9 @@ pub struct Inject {
     /// Which bit of the object's tracked members; none = chosen by `seed`.
     #[serde(default)]
     pub bit: Option<u64>,
+    /// Which tracked member of the object, by its number in the order of declaration; none = chosen by `seed`.
+    #[serde(default)]
+    pub member: Option<u8>,
     /// Decides everything left open, so that an injection can be repeated.
     #[serde(default)]
     pub seed: u64,

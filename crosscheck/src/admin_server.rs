@@ -42,8 +42,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// # Errors
 /// When the address cannot be bound; the message names it.
 pub fn listen(address: SocketAddr, ask: impl Fn(Call) + Clone + Send + 'static) -> io::Result<()> {
-    let listener = TcpListener::bind(address)
-        .map_err(|error| io::Error::new(error.kind(), format!("the admin socket {address} cannot be opened: {error}")))?;
+    let listener = TcpListener::bind(address).map_err(|error| {
+        io::Error::new(error.kind(), format!("the admin socket {address} cannot be opened: {error}"))
+    })?;
     std::thread::Builder::new().name("admin".into()).spawn(move || {
         for stream in listener.incoming() {
             let Ok(stream) = stream else { continue };
@@ -83,9 +84,9 @@ fn answer(line: &str, ask: &impl Fn(Call)) -> serde_json::Value {
     };
     let (answer, answered) = mpsc::channel();
     ask(Call { command, answer });
-    answered
-        .recv_timeout(PATIENCE)
-        .unwrap_or_else(|_| refused("no answer: the replica is busy, without a leader, or on its way out; try again"))
+    answered.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        refused("no answer: the replica is busy, without a leader, or on its way out; try again")
+    })
 }
 
 #[cfg(test)]

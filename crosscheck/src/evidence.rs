@@ -21,7 +21,10 @@ pub fn record(evidence: &Evidence) -> EvidenceRecord {
         objects,
         class: class(evidence.class).into(),
         stage: stage(evidence.stage).into(),
-        outcome: evidence.failure.as_ref().map_or("decided".into(), |failure| format!("self-reported: {}", told(failure))),
+        outcome: evidence
+            .failure
+            .as_ref()
+            .map_or("decided".into(), |failure| format!("self-reported: {}", told(failure))),
         core: None,
     }
 }
@@ -75,7 +78,25 @@ pub fn repaired(me: u8, turn: Place, notes: Vec<String>) -> EvidenceRecord {
 pub fn line(record: &EvidenceRecord) -> String {
     let who = record.replica.map_or("nobody".into(), |replica| format!("replica {replica}"));
     let place = record.request.map_or(String::new(), |(batch, request)| format!(" at {batch}/{request}"));
-    format!("{who}{place}: {} [{}, {}] {}", record.objects.join("; "), record.class, record.stage, record.outcome)
+    format!(
+        "{who}{place}: {} [{}, {}] {}",
+        record.objects.join("; "),
+        record.class,
+        record.stage,
+        record.outcome
+    )
+}
+
+/// One member that was wrong: how, and in which bits.
+pub fn difference(member: &object::MemberDifference) -> String {
+    if member.left_length != member.right_length {
+        return format!(
+            ".{}: {} bytes instead of {}",
+            member.member, member.left_length, member.right_length
+        );
+    }
+    let first = member.first_bit.map_or(String::new(), |bit| format!(" from bit {bit}"));
+    format!(".{}: {} bits wrong{first}, pattern {:x}", member.member, member.bits, member.pattern)
 }
 
 fn describe(wrong: &WrongObject) -> String {

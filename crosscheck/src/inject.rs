@@ -38,8 +38,27 @@ pub(crate) struct Target {
     pub name: Option<String>,
     /// Which bit; none = chosen by `seed`.
     pub bit: Option<u64>,
+    /// Which tracked member; none = chosen by `seed`.
+    pub member: Option<u8>,
     /// Decides everything left open.
     pub seed: u64,
+}
+
+impl Target {
+    /// The damage to the object that `kind` means.
+    pub fn injection(&self, kind: Kind) -> object::Injection {
+        use object::Injection;
+        let (seed, bit) = (self.seed, self.bit.unwrap_or(self.seed) as u32);
+        match kind {
+            Kind::MultiFlip => Injection::Bits { count: 2 + (seed % 7) as u32, seed },
+            Kind::Checksum => Injection::Sum { bit },
+            Kind::Id => Injection::Id { bit },
+            Kind::Length => Injection::Length { seed },
+            Kind::Lost => Injection::Lose,
+            Kind::Doubled => Injection::Double,
+            _ => Injection::Flip { member: self.member.map(usize::from), bit: self.bit, seed },
+        }
+    }
 }
 
 /// The armed faults of one replica. Empty, it costs a request one relaxed load.
@@ -64,17 +83,5 @@ impl Armory {
         let index = armed.iter().position(is_now)?;
         self.count.fetch_sub(1, Ordering::Relaxed);
         Some(armed.remove(index))
-    }
-
-    /// Takes a fault of this kind that strikes a request holding the locks for which `holds` is true.
-    pub fn take_for_request(&self, kind: Kind, holds: impl Fn(Home) -> bool) -> Option<Armed> {
-        self.take(|armed| {
-            armed.kind == kind
-                && match armed.occasion {
-                    Occasion::Nudge(_) => false,
-                    Occasion::RequestOnHome => holds(armed.target.home),
-                    Occasion::AnyRequest => true,
-                }
-        })
     }
 }

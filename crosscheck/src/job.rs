@@ -3,15 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use vote::{Place, RequestResult};
 
 use crate::ordered::Control;
+use crate::state::Head;
 
 /// One request as the workers see it.
 #[derive(Clone)]
 pub struct Job<R> {
     pub(crate) work: Work<R>,
+    /// The request as ordered bytes, for a state transfer that finds it still waiting.
+    pub(crate) ordered: Bytes,
     /// Where the result goes; none for what the service started itself.
     pub(crate) result: Option<ResultSlot>,
 }
@@ -26,7 +30,7 @@ pub(crate) enum Work<R> {
     /// The ordered bytes are not what a client sent: nobody runs them.
     Unsound,
     /// Runs behind a batch that asked for a cut: the state as of that batch.
-    Cut,
+    Cut(Arc<Head>),
 }
 
 /// Where one request's result goes.
@@ -45,10 +49,10 @@ impl ResultSlot {
 }
 
 impl<R> Job<R> {
-    /// A request that the service starts itself, for [`schedule::Cx::spawn`] and [`schedule::Cx::at`]. Its effects are
-    /// compared when a client's request next touches them.
-    pub fn internal(request: R) -> Self {
-        Job { work: Work::Service(request), result: None }
+    /// A request that the service starts itself, for [`schedule::Cx::spawn`] and [`schedule::Cx::at`], with the bytes
+    /// that [`crate::Service::decode`] makes it from. Its effects are compared when a client's request next touches them.
+    pub fn internal(request: R, ordered: Bytes) -> Self {
+        Job { work: Work::Service(request), ordered, result: None }
     }
 }
 
@@ -84,7 +88,6 @@ impl InFlight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
     use vote::Pairs;
 
     #[test]

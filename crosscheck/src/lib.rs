@@ -3,9 +3,6 @@
 //! A service implements [`Service`] and [`Protocol`] with protected objects ([`object`]) behind deterministic locks
 //! ([`schedule`]); [`serve`] runs it as one replica of a group. The path of a request is [`Stage`].
 
-// Lets `#[critical]` find `::crosscheck::object` in this crate's own tests and examples.
-extern crate self as crosscheck;
-
 pub mod admin;
 mod admin_server;
 mod clients;
@@ -20,6 +17,7 @@ mod peers;
 mod replica;
 mod service;
 mod settings;
+pub mod snapshot;
 mod stage;
 mod state;
 mod strike;
@@ -58,8 +56,16 @@ pub enum ServeError {
     /// Going on would break a promise; nothing acknowledged is lost.
     #[error("stopped: {0}")]
     FailStop(order::FailStop),
+    /// The log cannot be used.
+    #[error("{0}")]
+    Log(#[from] order::LogError),
+    /// The state on disk cannot be used.
+    #[error("{0}")]
+    Snapshot(#[from] snapshot::SnapshotError),
     /// The state that f+1 peers agree on cannot be loaded: they run another version.
-    #[error("the group's state cannot be loaded: {0}; do all replicas run the same version and configuration?")]
+    #[error(
+        "the group's state cannot be loaded: {0}; do all replicas run the same version and configuration?"
+    )]
     BadState(String),
 }
 
@@ -87,26 +93,46 @@ pub fn serve<S: Service, P: Protocol>(
 ) -> Result<Stop, ServeError> {
     let (me, replicas) = (settings.me, settings.peers.len() as u8);
     let config = order::Config::new(me, replicas, replica::seed());
+    let mut service = service;
     if !settings.mode.replicated {
         let engine = order::SingleEngine::new(me, 1, 0);
         let orderer = order::Orderer::new(config, engine, order::State::default());
-        return run(settings, service, orderer, make_protocol, started);
+        return run(settings, service, None, orderer, make_protocol, started);
     }
-    let (engine, state) = replica::raft_engine(&settings)?;
-    run(settings, service, order::Orderer::new(config, engine, state), make_protocol, started)
+    match settings.durability.clone() {
+        Durability::Memory => {
+            let engine = replica::raft(&settings, order::MemoryLog, Vec::new(), 0)?;
+            let orderer = order::Orderer::new(config, engine, order::State::default());
+            run(settings, service, None, orderer, make_protocol, started)
+        }
+        Durability::Disk(directory) => {
+            let (log, records) = order::FileLog::open(&directory.join("log"), order::FileOptions::default())?;
+            let base = match snapshot::read(&directory)? {
+                Some(packed) => Some(state::load(&mut service, &packed).map_err(ServeError::BadState)?),
+                None => None,
+            };
+            let order_state =
+                base.as_ref().map_or_else(order::State::default, |(head, _)| head.order.clone());
+            let engine = replica::raft(&settings, log, records, order_state.index)?;
+            let orderer = order::Orderer::new(config, engine, order_state);
+            run(settings, service, base, orderer, make_protocol, started)
+        }
+    }
 }
 
 fn run<S: Service, P: Protocol, E: order::OrderEngine>(
     settings: Settings,
     service: S,
+    base: Option<replica::Base<S>>,
     orderer: order::Orderer<E>,
     make_protocol: MakeProtocol<P>,
     started: impl FnOnce(Stopper),
 ) -> Result<Stop, ServeError> {
     let counters = Arc::new(ClientCounters::default());
     let admin = settings.admin;
-    let (address, max_connections, max_request) = (settings.clients, settings.max_connections, settings.max_request);
-    let replica = Replica::new(settings, service, orderer, counters.clone())?;
+    let (address, max_connections, max_request) =
+        (settings.clients, settings.max_connections, settings.max_request);
+    let replica = Replica::new(settings, service, base, orderer, counters.clone())?;
     let mailbox = replica.mailbox();
     let calls = mailbox.clone();
     admin_server::listen(admin, move |call| calls.send(Input::Call(call)))?;

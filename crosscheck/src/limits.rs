@@ -37,6 +37,9 @@ pub const LOG_KEPT: u64 = 16 * 1024;
 /// Steps in which the log is shortened, per tick: dropping much at once costs milliseconds (ordering study, 3.6).
 pub const COMPACTIONS_PER_TICK: usize = 8;
 
+/// Log entries after which a replica with its log on disk writes its state, so that the log can be shortened.
+pub const ENTRIES_PER_SNAPSHOT: u64 = 200_000;
+
 /// Evidence records kept for `crosscheck evidence`.
 pub const EVIDENCE_KEPT: usize = 4096;
 /// Longest line of the admin protocol.

@@ -105,7 +105,10 @@ impl Control {
                 let place = Place::new(rest.try_get_u64_le().ok()?, rest.try_get_u16_le().ok()?);
                 let mut objects = Vec::with_capacity(rest.len() / 12);
                 while !rest.is_empty() {
-                    objects.push((rest.try_get_u32_le().ok()?, ObjectId::from_bits(rest.try_get_u64_le().ok()?)));
+                    objects.push((
+                        rest.try_get_u32_le().ok()?,
+                        ObjectId::from_bits(rest.try_get_u64_le().ok()?),
+                    ));
                 }
                 Control::Recheck { by, place, objects }
             }
@@ -154,7 +157,10 @@ mod tests {
             for cut in 0..bytes.len() {
                 let shorter = Control::decode(&bytes.slice(..cut));
                 // A shorter list of objects to look at is a request of its own.
-                assert!(shorter.is_none() || matches!(shorter, Some(Control::Recheck { .. })), "{control:?} at {cut}");
+                assert!(
+                    shorter.is_none() || matches!(shorter, Some(Control::Recheck { .. })),
+                    "{control:?} at {cut}"
+                );
             }
             let longer = Bytes::from([&bytes[..], &[0]].concat());
             assert_eq!(Control::decode(&longer), None, "{control:?}");

@@ -31,12 +31,7 @@ pub trait Service: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`Retry`] is passed on from a lock outside the footprint; the request is undone and runs again later.
-    fn execute(
-        &self,
-        cx: &Cx<'_, Self::Request>,
-        request: &Self::Request,
-        reply: &mut Vec<u8>,
-    ) -> Result<(), Retry>;
+    fn execute(&self, cx: &Cx<'_>, request: &Self::Request, reply: &mut Vec<u8>) -> Result<(), Retry>;
 
     /// Every lock of the service; the index is the lock's number.
     fn locks(&self) -> Vec<&dyn Lock>;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use schedule::{Access, DispatcherState, Turn};
 
-use crate::job::Job;
+use crate::job::{Job, Work};
 use crate::service::Service;
 
 /// What belongs to a cut besides the objects.
@@ -22,7 +22,7 @@ const VERSION: u8 = 1;
 /// Packs the state in an exclusive turn.
 ///
 /// # Errors
-/// When the schedule holds requests of the service's own making, which this version cannot move.
+/// When the turn is not exclusive, or turns are not ordered: there is no such state then.
 pub fn pack<S: Service>(
     turn: &mut Turn<'_, Job<S::Request>>,
     service: &S,
@@ -33,7 +33,8 @@ pub fn pack<S: Service>(
     out.extend_from_slice(&head.index.to_le_bytes());
     out.extend_from_slice(&head.batch.to_le_bytes());
     put_block(&mut out, &head.order.encode());
-    let schedule = dispatcher.encode(|_, _| ()).map_err(|_| "the schedule holds requests of the service's own making")?;
+    let mut schedule = Vec::new();
+    dispatcher.encode(&mut schedule, |job, out| out.extend_from_slice(&job.ordered));
     put_block(&mut out, &schedule);
     turn.take_all();
     turn.visit_regions(&service.locks(), |_, access| {
@@ -55,14 +56,14 @@ pub fn load<S: Service>(
     packed: &[u8],
 ) -> Result<(Head, DispatcherState<Job<S::Request>>), String> {
     let mut rest = packed;
-    if take(&mut rest, 1)? != [VERSION] {
-        return Err("it is of another version".into());
-    }
-    let index = take_u64(&mut rest)?;
-    let batch = take_u64(&mut rest)?;
-    let order = order::State::decode(take_block(&mut rest)?).map_err(|error| error.to_string())?;
+    let head = take_head(&mut rest)?;
+    let waiting = |ordered: &[u8]| {
+        let request = service.decode(ordered).ok()?;
+        let ordered = Bytes::copy_from_slice(ordered);
+        Some(Job { work: Work::Service(request), ordered, result: None })
+    };
     let dispatcher =
-        DispatcherState::decode(take_block(&mut rest)?, |_| None).map_err(|error| error.to_string())?;
+        DispatcherState::decode(take_block(&mut rest)?, waiting).map_err(|error| error.to_string())?;
     for (home, lock) in service.locks_mut().into_iter().enumerate() {
         let block = take_block(&mut rest)?;
         lock.region_mut().load_all(block).map_err(|error| format!("region {home}: {error}"))?;
@@ -70,7 +71,26 @@ pub fn load<S: Service>(
     if !rest.is_empty() {
         return Err("it has more regions than the service".into());
     }
-    Ok((Head { index, batch, order }, dispatcher))
+    Ok((head, dispatcher))
+}
+
+/// Where a packed state stands, without loading it.
+///
+/// # Errors
+/// What does not fit.
+pub fn head(packed: &[u8]) -> Result<Head, String> {
+    take_head(&mut &*packed)
+}
+
+fn take_head(rest: &mut &[u8]) -> Result<Head, String> {
+    if take(rest, 1)? != [VERSION] {
+        return Err("it is of another version".into());
+    }
+    let index = take_u64(rest)?;
+    let batch = take_u64(rest)?;
+    let order = Bytes::copy_from_slice(take_block(rest)?);
+    let order = order::State::decode(order).map_err(|error| error.to_string())?;
+    Ok(Head { index, batch, order })
 }
 
 fn put_block(out: &mut Vec<u8>, block: &[u8]) {

@@ -1,7 +1,6 @@
 //! Where injected faults strike on a worker's thread. Without the feature every one of these does nothing.
 
-use object::{Home, ObjectId, Region};
-use schedule::{Access, Lock, Turn};
+use schedule::{Lock, Turn};
 use vote::RequestResult;
 
 use crate::job::Job;
@@ -25,9 +24,159 @@ mod nothing {
             |result| result
         }
 
+        pub(crate) fn request_fault(&self, _turn: &Turn<'_, Job<S::Request>>) -> bool {
+            false
+        }
+
         pub(crate) fn nudge(&self, _turn: &mut Turn<'_, Job<S::Request>>, _locks: &[&dyn Lock], ticket: u64) {
-            let injected = Injected { done: false, what: "no fault injector in this build".into(), home: None, id: None };
+            let injected = Injected {
+                done: false,
+                what: "no fault injector in this build".into(),
+                home: None,
+                id: None,
+            };
             (self.report)(Report::Nudged { ticket, injected });
         }
+    }
+}
+
+#[cfg(feature = "inject")]
+mod striking {
+    use object::{Home, ObjectId, Region};
+    use schedule::{Access, LockId};
+
+    use super::*;
+    use crate::admin::{Injected, Kind};
+    use crate::inject::{Armed, Armory, Occasion, Target};
+
+    /// Strikes between a handler and its seal: the seal then covers the wrong content.
+    pub(crate) struct InRequest<'a>(&'a Armory);
+
+    impl execute::Between for InRequest<'_> {
+        fn before_seal(&self, lock: LockId, access: &mut Access<'_>) {
+            let Access::Exclusive(region) = access else { return };
+            let here = |armed: &Armed| armed.kind == Kind::InRequest && strikes(armed, |home| home == lock);
+            if let Some(armed) = self.0.take(here) {
+                // Objects the request has opened: only they are sealed again.
+                let mut open = Vec::new();
+                region.objects(&mut |listed| {
+                    if region.check(listed.id) == object::Health::Unsealed {
+                        open.push(listed.id);
+                    }
+                });
+                match choose(&open, armed.target.seed) {
+                    Some(id) => _ = region.inject(id, &armed.target.injection(armed.kind)),
+                    None => self.0.arm(armed),
+                }
+            }
+        }
+    }
+
+    impl<S: Service> Context<S> {
+        pub(crate) fn between(&self) -> InRequest<'_> {
+            InRequest(&self.armory)
+        }
+
+        pub(crate) fn garble_reply(&self, turn: &Turn<'_, Job<S::Request>>, reply: &mut [u8]) {
+            if !reply.is_empty()
+                && let Some(armed) = self.take(turn, Kind::Reply)
+            {
+                let bit = (armed.target.seed % (reply.len() as u64 * 8)) as usize;
+                reply[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+
+        pub(crate) fn digest_fault(
+            &self,
+            turn: &Turn<'_, Job<S::Request>>,
+        ) -> impl FnOnce(RequestResult) -> RequestResult + use<S> {
+            let fault = self.take(turn, Kind::Digest);
+            move |mut result| {
+                if let Some(armed) = fault {
+                    result.digest ^= 1 << (armed.target.seed % 128);
+                }
+                result
+            }
+        }
+
+        fn take(&self, turn: &Turn<'_, Job<S::Request>>, kind: Kind) -> Option<Armed> {
+            self.armory.take(|armed| {
+                armed.kind == kind && strikes(armed, |home| turn.footprint().allows(home, false))
+            })
+        }
+
+        /// A turn on one lock, asked for by whoever wants to corrupt a resting object behind it.
+        pub(crate) fn nudge(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], ticket: u64) {
+            let Some(armed) = self.armory.take(|armed| armed.occasion == Occasion::Nudge(ticket)) else {
+                return;
+            };
+            let named = match &armed.target.name {
+                Some(name) => match self.service.find(&turn.cx(), name) {
+                    Some(id) => Some(id),
+                    None => return self.nudged(ticket, None, format!("there is no {name} now")),
+                },
+                None => None,
+            };
+            let mut struck = None;
+            turn.visit_regions(locks, |home, access| {
+                if let Access::Exclusive(region) = access
+                    && home == armed.target.home
+                {
+                    struck = strike(region, named, &armed).map(|(id, what)| (home, id, what));
+                }
+            });
+            match struck {
+                Some((home, id, what)) => self.nudged(ticket, Some((home, id)), what),
+                None => self.nudged(ticket, None, "the fault does not fit the object".into()),
+            }
+        }
+
+        fn nudged(&self, ticket: u64, hit: Option<(Home, ObjectId)>, what: String) {
+            let injected = Injected {
+                done: hit.is_some(),
+                what,
+                home: hit.map(|(home, _)| home),
+                id: hit.map(|(_, id)| id.to_string()),
+            };
+            (self.report)(Report::Nudged { ticket, injected });
+        }
+
+        /// A request whose ordered bytes were corrupted between delivery and execution.
+        pub(crate) fn request_fault(&self, turn: &Turn<'_, Job<S::Request>>) -> bool {
+            self.take(turn, Kind::Request).is_some()
+        }
+    }
+
+    fn strikes(armed: &Armed, holds: impl Fn(Home) -> bool) -> bool {
+        match armed.occasion {
+            Occasion::Nudge(_) => false,
+            Occasion::RequestOnHome => holds(armed.target.home),
+            Occasion::AnyRequest => true,
+        }
+    }
+
+    fn choose(objects: &[ObjectId], seed: u64) -> Option<ObjectId> {
+        objects.get((seed.rotate_right(17) % objects.len().max(1) as u64) as usize).copied()
+    }
+
+    /// Damages the named object, or one chosen by the seed; tries others when the damage does not fit.
+    fn strike(region: &mut dyn Region, named: Option<ObjectId>, armed: &Armed) -> Option<(ObjectId, String)> {
+        let mut objects = Vec::new();
+        match named {
+            Some(id) => objects.push(id),
+            None => region.objects(&mut |listed| objects.push(listed.id)),
+        }
+        for attempt in 0..8 {
+            let target =
+                Target { seed: armed.target.seed.wrapping_add(attempt * 977), ..armed.target.clone() };
+            let id = choose(&objects, target.seed)?;
+            if let Some(injected) = region.inject(id, &target.injection(armed.kind)) {
+                let class = injected.class.rsplit("::").next().unwrap_or(injected.class);
+                let member = injected.member.map_or(String::new(), |member| format!(".{member}"));
+                let bit = injected.bit.map_or(String::new(), |bit| format!(" bit {bit}"));
+                return Some((id, format!("{class} {id}{member}{bit}")));
+            }
+        }
+        None
     }
 }

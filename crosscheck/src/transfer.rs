@@ -149,11 +149,6 @@ impl Donor {
         self.cut = Some((Manifest::of(index, &state), state));
     }
 
-    /// Lets the state go when nobody can need it any more.
-    pub fn withdraw(&mut self) {
-        self.cut = None;
-    }
-
     /// Answers a receiver.
     pub fn on_message(&self, message: &Message) -> Option<Message> {
         match *message {
@@ -161,7 +156,9 @@ impl Donor {
                 Some((manifest, _)) if manifest.index >= at_least => Message::Manifest(manifest.clone()),
                 _ => Message::Nothing { index: at_least },
             }),
-            Message::AskPiece { index, piece } => Some(self.piece(index, piece).unwrap_or(Message::Nothing { index })),
+            Message::AskPiece { index, piece } => {
+                Some(self.piece(index, piece).unwrap_or(Message::Nothing { index }))
+            }
             Message::Manifest(_) | Message::Piece { .. } | Message::Nothing { .. } => None,
         }
     }
@@ -257,7 +254,11 @@ impl Receiver {
 
     /// The f+1 rule of state transfer: this replica has no state, so f+1 *others* must name the same one.
     fn on_manifest(&mut self, from: u8, manifest: Manifest) -> Option<(u64, Bytes)> {
-        if self.agreed.is_some() || manifest.index < self.at_least || !manifest.is_consistent() || from == self.me {
+        if self.agreed.is_some()
+            || manifest.index < self.at_least
+            || !manifest.is_consistent()
+            || from == self.me
+        {
             return None;
         }
         self.manifests.insert(from, manifest.clone());
@@ -329,7 +330,10 @@ mod tests {
     use super::*;
 
     fn state(seed: u8) -> Bytes {
-        (0..3 * limits::TRANSFER_PIECE + 17).map(|i| (i as u8).wrapping_mul(31) ^ seed).collect::<Vec<_>>().into()
+        (0..3 * limits::TRANSFER_PIECE + 17)
+            .map(|i| (i as u8).wrapping_mul(31) ^ seed)
+            .collect::<Vec<_>>()
+            .into()
     }
 
     fn donor(index: u64, seed: u8) -> Donor {
@@ -393,7 +397,9 @@ mod tests {
     fn damaged_messages_are_no_messages() {
         let good = Message::Manifest(Manifest::of(3, b"abc")).encode();
         for cut in 0..good.len() {
-            assert!(Message::decode(good.slice(..cut)).is_none_or(|message| matches!(message, Message::Manifest(manifest) if !manifest.is_consistent())));
+            assert!(Message::decode(good.slice(..cut)).is_none_or(
+                |message| matches!(message, Message::Manifest(manifest) if !manifest.is_consistent())
+            ));
         }
         assert_eq!(Message::decode(Bytes::from_static(&[9; 20])), None);
     }

@@ -9,6 +9,7 @@ use schedule::{Access, Lock, Outcome, Turn, Worker};
 use vote::{Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
 
 use crate::admin::Injected;
+use crate::evidence;
 use crate::job::{Job, ResultSlot, Work};
 use crate::ordered::Control;
 use crate::service::Service;
@@ -106,9 +107,17 @@ pub(crate) fn run<S: Service>(mut worker: Worker<Job<S::Request>>, context: &Con
 
 impl<S: Service> Context<S> {
     /// One request, up to the point where its turns can be passed.
-    fn step(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], reply: &mut Vec<u8>) -> Outcome {
+    fn step(
+        &self,
+        turn: &mut Turn<'_, Job<S::Request>>,
+        locks: &[&dyn Lock],
+        reply: &mut Vec<u8>,
+    ) -> Outcome {
         let slot = turn.request().result.clone();
         match &turn.request().work {
+            Work::Service(_) if self.request_fault(turn) => {
+                self.leave(slot, |mine| RequestResult::abandoned(Failure::Request, mine, 0))
+            }
             Work::Service(_) => self.handle(turn, locks, slot, reply),
             Work::Control(control) => {
                 let control = control.clone();
@@ -136,10 +145,11 @@ impl<S: Service> Context<S> {
     ) -> Outcome {
         let protection = Protection { guard: self.mode.guarded, undo: true };
         let between = self.between();
-        let (end, outcome) = execute::once(turn, locks, protection, reply, &between, |cx, job, reply| match &job.work {
-            Work::Service(request) => self.service.execute(cx, request, reply),
-            Work::Control(_) | Work::Unsound | Work::Cut(_) => Ok(()),
-        });
+        let (end, outcome) =
+            execute::once(turn, locks, protection, reply, &between, |cx, job, reply| match &job.work {
+                Work::Service(request) => self.service.execute(cx, request, reply),
+                Work::Control(_) | Work::Unsound | Work::Cut(_) => Ok(()),
+            });
         let kind = self.kind(turn);
         match end {
             End::Retry(_) => outcome,
@@ -212,7 +222,13 @@ impl<S: Service> Context<S> {
         let recover = recover.clone();
         if recover.faulty != self.me {
             let packed = pack(turn, locks, &recover);
-            (self.report)(Report::RecoverTurn { turn: place, time_us, recover: recover.clone(), packed, install: None });
+            (self.report)(Report::RecoverTurn {
+                turn: place,
+                time_us,
+                recover: recover.clone(),
+                packed,
+                install: None,
+            });
         } else {
             let (install, awaited) = mpsc::channel();
             let report = Report::RecoverTurn {
@@ -273,7 +289,11 @@ fn region_of<'a>(access: &'a Access<'_>) -> &'a dyn object::Region {
 }
 
 /// Those of the objects that do not fit their checksums.
-fn recheck<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], objects: &[(Home, ObjectId)]) -> Vec<(Home, ObjectId)> {
+fn recheck<R>(
+    turn: &mut Turn<'_, R>,
+    locks: &[&dyn Lock],
+    objects: &[(Home, ObjectId)],
+) -> Vec<(Home, ObjectId)> {
     let mut corrupt = Vec::new();
     turn.visit_regions(locks, |held, access| {
         let region = region_of(&access);
@@ -304,7 +324,9 @@ fn content(region: &dyn object::Region, id: ObjectId) -> Content {
     match region.check(id) {
         object::Health::Damaged | object::Health::Unsealed => Content::Damaged,
         object::Health::Absent => Content::Absent,
-        object::Health::Sound => region.pack(id).map_or(Content::Absent, |packed| Content::Present(packed.into())),
+        object::Health::Sound => {
+            region.pack(id).map_or(Content::Absent, |packed| Content::Present(packed.into()))
+        }
     }
 }
 
@@ -332,7 +354,8 @@ fn overwrite<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], objects: &[Packed])
 
 /// Which bits of which member were wrong.
 fn describe(region: &dyn object::Region, home: Home, object: &Packed, before: Option<Vec<u8>>) -> String {
-    let name = if object.id.is_none() { format!("region {home}") } else { format!("object {home}:{}", object.id) };
+    let name =
+        if object.id.is_none() { format!("region {home}") } else { format!("object {home}:{}", object.id) };
     match (&object.content, before) {
         (Content::Present(_), _) if object.id.is_none() => format!("{name} replaced as a whole"),
         (Content::Present(_), None) => format!("{name} was missing"),
@@ -340,7 +363,7 @@ fn describe(region: &dyn object::Region, home: Home, object: &Packed, before: Op
         (Content::Present(after), Some(before)) => match region.difference(&before, after) {
             Ok(differences) if differences.is_empty() => format!("{name}: only its checksum was wrong"),
             Ok(differences) => {
-                let members: Vec<String> = differences.iter().map(ToString::to_string).collect();
+                let members: Vec<String> = differences.iter().map(evidence::difference).collect();
                 format!("{name} {}", members.join(", "))
             }
             Err(_) => format!("{name} was of another class"),
@@ -355,7 +378,8 @@ fn repaired_pairs<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], recover: &Reco
     turn.visit_regions(locks, |held, access| {
         let region = region_of(&access);
         for (home, id) in recover.targets().filter(|(home, _)| *home == held) {
-            let packed = if id.is_none() { Some(region.digest().to_le_bytes().to_vec()) } else { region.pack(id) };
+            let packed =
+                if id.is_none() { Some(region.digest().to_le_bytes().to_vec()) } else { region.pack(id) };
             let sum = packed.map_or(object::Pair::REMOVED, |packed| vote::digest::reply(&packed) as u64);
             pairs.push(object::Pair { home, id, sum });
         }

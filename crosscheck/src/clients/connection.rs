@@ -125,7 +125,8 @@ impl<P: Protocol> Connection<P> {
     }
 
     fn is_full(&self) -> bool {
-        self.places.len() >= limits::PIPELINED_PER_CONNECTION || self.unsent_bytes >= limits::UNSENT_PER_CONNECTION
+        self.places.len() >= limits::PIPELINED_PER_CONNECTION
+            || self.unsent_bytes >= limits::UNSENT_PER_CONNECTION
     }
 
     fn fill(&mut self) -> io::Result<usize> {
@@ -155,7 +156,8 @@ impl<P: Protocol> Connection<P> {
                 Progress::NeedMore(wanted) => {
                     self.wanted = wanted.max(rest.len() + 1);
                     if self.wanted > max_request {
-                        self.places.push_back(Place::Last(Bytes::from_static(b"SERVER_ERROR request too long\r\n")));
+                        self.places
+                            .push_back(Place::Last(Bytes::from_static(b"SERVER_ERROR request too long\r\n")));
                         self.closing = true;
                     }
                     return;
@@ -195,7 +197,8 @@ impl<P: Protocol> Connection<P> {
         let was_full = self.is_full();
         self.collect();
         while !self.unsent.is_empty() {
-            let slices: Vec<IoSlice<'_>> = self.unsent.iter().take(64).map(|bytes| IoSlice::new(bytes)).collect();
+            let slices: Vec<IoSlice<'_>> =
+                self.unsent.iter().take(64).map(|bytes| IoSlice::new(bytes)).collect();
             match self.stream.write_vectored(&slices) {
                 Ok(0) => return Fate::Closed,
                 Ok(sent) => {

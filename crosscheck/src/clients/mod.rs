@@ -86,8 +86,9 @@ impl<P: Protocol> Clients<P> {
         max_request: usize,
     ) -> io::Result<Self> {
         let poll = Poll::new()?;
-        let mut listener = TcpListener::bind(address)
-            .map_err(|error| io::Error::new(error.kind(), format!("clients cannot be served on {address}: {error}")))?;
+        let mut listener = TcpListener::bind(address).map_err(|error| {
+            io::Error::new(error.kind(), format!("clients cannot be served on {address}: {error}"))
+        })?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
         let waker = Arc::new(Waker::new(poll.registry(), MAILBOX)?);
         let answers = Mailbox::new(&waker);

@@ -61,7 +61,13 @@ pub(super) struct Link {
 
 impl Link {
     /// A connection that this replica opened: it speaks first and waits for the answer.
-    pub(super) fn dialled(me: u8, peer: u8, stream: TcpStream, token: Token, registry: &Registry) -> io::Result<Self> {
+    pub(super) fn dialled(
+        me: u8,
+        peer: u8,
+        stream: TcpStream,
+        token: Token,
+        registry: &Registry,
+    ) -> io::Result<Self> {
         let mut link = Link::new(me, peer, stream);
         link.expected = Some(Preamble::default());
         registry.register(&mut link.stream, token, Interest::READABLE | Interest::WRITABLE)?;
@@ -69,7 +75,13 @@ impl Link {
     }
 
     /// A connection whose other end has said who it is.
-    pub(super) fn accepted(me: u8, peer: u8, stream: TcpStream, token: Token, registry: &Registry) -> io::Result<Self> {
+    pub(super) fn accepted(
+        me: u8,
+        peer: u8,
+        stream: TcpStream,
+        token: Token,
+        registry: &Registry,
+    ) -> io::Result<Self> {
         let mut link = Link::new(me, peer, stream);
         link.tune();
         registry.reregister(&mut link.stream, token, Interest::READABLE | Interest::WRITABLE)?;

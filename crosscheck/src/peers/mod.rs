@@ -68,8 +68,9 @@ impl Peers {
     /// When the address cannot be bound; the message names it.
     pub fn bind(me: u8, addresses: Vec<SocketAddr>, registry: &Registry) -> io::Result<Self> {
         let address = addresses[usize::from(me)];
-        let mut listener = TcpListener::bind(address)
-            .map_err(|error| io::Error::new(error.kind(), format!("peers cannot be heard on {address}: {error}")))?;
+        let mut listener = TcpListener::bind(address).map_err(|error| {
+            io::Error::new(error.kind(), format!("peers cannot be heard on {address}: {error}"))
+        })?;
         registry.register(&mut listener, Token(LISTENER), Interest::READABLE)?;
         let count = addresses.len();
         Ok(Peers {
@@ -86,7 +87,8 @@ impl Peers {
 
     /// Peers that can be talked to now.
     pub fn connected(&self) -> impl Iterator<Item = u8> + '_ {
-        (0..self.links.len() as u8).filter(|peer| self.links[usize::from(*peer)].as_ref().is_some_and(Link::is_up))
+        (0..self.links.len() as u8)
+            .filter(|peer| self.links[usize::from(*peer)].as_ref().is_some_and(Link::is_up))
     }
 
     /// Dials whoever is missing: the higher number dials the lower.
@@ -125,7 +127,9 @@ impl Peers {
             guest if guest >= GUESTS => self.on_guest(guest - GUESTS, registry, events),
             link => {
                 let peer = (link - LINKS) as u8;
-                let Some(link) = self.links.get_mut(usize::from(peer)).and_then(Option::as_mut) else { return };
+                let Some(link) = self.links.get_mut(usize::from(peer)).and_then(Option::as_mut) else {
+                    return;
+                };
                 let mut alive = true;
                 if readable {
                     alive = link.read(events);
@@ -247,7 +251,8 @@ mod tests {
             let mut events = Events::with_capacity(16);
             self.poll.poll(&mut events, Some(Duration::from_millis(2))).unwrap();
             for event in events.iter() {
-                let (readable, writable) = (event.is_readable() || event.is_read_closed(), event.is_writable());
+                let (readable, writable) =
+                    (event.is_readable() || event.is_read_closed(), event.is_writable());
                 self.peers.on_event(event.token(), readable, writable, self.poll.registry(), &mut self.seen);
             }
         }

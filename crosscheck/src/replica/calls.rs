@@ -49,7 +49,9 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
                 let records = self.evidence.iter().filter(|record| record.number > *after).cloned().collect();
                 call.reply(&EvidenceList { records });
             }
-            Command::Digest if self.execution.is_none() => call.refuse("this replica has no state yet; try again"),
+            Command::Digest if self.execution.is_none() => {
+                call.refuse("this replica has no state yet; try again")
+            }
             Command::Digest => {
                 let ticket = self.calls.wait(self.settings.me, call);
                 self.submit_control(&Control::Digest { ticket });
@@ -64,7 +66,9 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
 
     #[cfg(not(feature = "inject"))]
     fn on_inject(&mut self, call: Call) {
-        call.refuse("this build carries no fault injector; build with `--features inject`, or use `crosscheck up`");
+        call.refuse(
+            "this build carries no fault injector; build with `--features inject`, or use `crosscheck up`",
+        );
     }
 
     fn status(&self) -> Status {
@@ -104,14 +108,19 @@ mod injecting {
         /// Arms a fault; a fault in a resting object strikes at an ordered turn on its lock, which is asked for here.
         pub(super) fn on_inject(&mut self, call: Call) {
             let Command::Inject(inject) = call.command.clone() else { return };
-            let Some(execution) = &self.execution else { return call.refuse("this replica has no state yet; try again") };
+            let Some(execution) = &self.execution else {
+                return call.refuse("this replica has no state yet; try again");
+            };
             let locks = execution.locks();
             let home = match inject.object.as_deref().map(|name| execution.service.home_of(name)) {
-                Some(None) => return call.refuse("no such object name; use item:KEY, slot:KEY, queue:N or shard:N"),
+                Some(None) => {
+                    return call.refuse("no such object name; use item:KEY, slot:KEY, queue:N or shard:N");
+                }
                 Some(Some(home)) => home,
                 None => (inject.seed % u64::from(locks)) as u32,
             };
-            let target = Target { home, name: inject.object.clone(), bit: inject.bit, seed: inject.seed };
+            let name = inject.object.clone();
+            let target = Target { home, name, bit: inject.bit, member: inject.member, seed: inject.seed };
             let armory = execution.armory.clone();
             match inject.kind {
                 Kind::Message => {
@@ -122,7 +131,13 @@ mod injecting {
                     self.garble_vote = Some((inject.kind, inject.seed));
                     call.reply(&armed("the next such message will carry a wrong value"));
                 }
-                Kind::Flip | Kind::MultiFlip | Kind::Checksum | Kind::Id | Kind::Length | Kind::Lost | Kind::Doubled => {
+                Kind::Flip
+                | Kind::MultiFlip
+                | Kind::Checksum
+                | Kind::Id
+                | Kind::Length
+                | Kind::Lost
+                | Kind::Doubled => {
                     let ticket = self.calls.wait(self.settings.me, call);
                     armory.arm(Armed { kind: inject.kind, occasion: Occasion::Nudge(ticket), target });
                     self.submit_control(&Control::Nudge { home, ticket });

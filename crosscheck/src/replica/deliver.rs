@@ -15,7 +15,11 @@ use crate::{limits, state};
 impl<S: Service, E: OrderEngine> Replica<S, E> {
     /// Takes batches from the log as far as the workers have room.
     pub(super) fn take_deliveries(&mut self) {
-        while self.execution.as_ref().is_some_and(|execution| execution.in_flight() < limits::ENTRIES_IN_EXECUTION) {
+        while self
+            .execution
+            .as_ref()
+            .is_some_and(|execution| execution.in_flight() < limits::ENTRIES_IN_EXECUTION)
+        {
             let Some(delivered) = self.orderer.poll_delivery() else { return };
             self.deliver(&delivered);
         }
@@ -35,12 +39,13 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             let (work, footprint) = execution.decode(&request);
             wants_cut |= matches!(&work, Work::Control(Control::Cut));
             let result = Some(ResultSlot { batch: in_flight.clone(), request: number as u16, mine });
-            requests.push(schedule::Work { request: Job { work, result }, footprint });
+            let ordered = request.bytes;
+            requests.push(schedule::Work { request: Job { work, ordered, result }, footprint });
         }
         if wants_cut {
             // The cut is the state after the whole batch: it runs behind it, alone.
             let head = state::Head { index: delivered.index, batch, order: order_state };
-            let job = Job { work: Work::Cut(Arc::new(head)), result: None };
+            let job = Job { work: Work::Cut(Arc::new(head)), ordered: Bytes::new(), result: None };
             requests.push(schedule::Work { request: job, footprint: Footprint::all() });
         }
         if mine {
@@ -56,7 +61,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     }
 
     /// Own requests are delivered in the order of their tags.
-    fn take_owner(&mut self, tag: u64) -> Owner {
+    pub(super) fn take_owner(&mut self, tag: u64) -> Owner {
         assert_eq!(tag, self.first_tag, "own requests are delivered in the order they were submitted in");
         self.first_tag += 1;
         self.owners.pop_front().unwrap_or(Owner::Nobody)
@@ -65,7 +70,9 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     /// Who is owed the reply at `place`; asked once per request.
     pub(super) fn owner_of(&mut self, place: vote::Place) -> Owner {
         let Some(owners) = self.owed.get_mut(&place.batch) else { return Owner::Nobody };
-        owners.get_mut(usize::from(place.request)).map_or(Owner::Nobody, |owner| std::mem::replace(owner, Owner::Nobody))
+        owners
+            .get_mut(usize::from(place.request))
+            .map_or(Owner::Nobody, |owner| std::mem::replace(owner, Owner::Nobody))
     }
 
     /// Forgets batches below `batch`: all their replies have left or never will.
@@ -80,7 +87,11 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
 }
 
 /// Decodes one ordered request and its footprint: pure, so every replica comes to the same.
-pub(super) fn decode<S: Service>(service: &S, locks: u32, request: &order::Request) -> (Work<S::Request>, Footprint) {
+pub(super) fn decode<S: Service>(
+    service: &S,
+    locks: u32,
+    request: &order::Request,
+) -> (Work<S::Request>, Footprint) {
     if !request.is_sound() {
         return (Work::Unsound, Footprint::new());
     }
@@ -105,12 +116,15 @@ pub(super) fn decode<S: Service>(service: &S, locks: u32, request: &order::Reque
 }
 
 fn control_footprint(control: &Control, locks: u32) -> Footprint {
-    let within = |homes: &[u32]| -> Footprint { homes.iter().copied().filter(|home| *home < locks).collect() };
+    let within =
+        |homes: &[u32]| -> Footprint { homes.iter().copied().filter(|home| *home < locks).collect() };
     match control {
         Control::Recover(recover) => within(&recover.homes()),
         Control::Nudge { home, .. } | Control::Scrub { home } => within(&[*home]),
         Control::Digest { .. } => Footprint::all(),
-        Control::Recheck { objects, .. } => within(&objects.iter().map(|(home, _)| *home).collect::<Vec<_>>()),
+        Control::Recheck { objects, .. } => {
+            within(&objects.iter().map(|(home, _)| *home).collect::<Vec<_>>())
+        }
         Control::Cut => Footprint::new(),
     }
 }

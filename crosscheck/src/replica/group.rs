@@ -8,12 +8,13 @@ use order::{Kind, OrderEngine, Output};
 use vote::{Event, Packed, Place};
 
 use super::execution::Execution;
-use super::Replica;
+use super::{Input, Replica};
 use crate::admin::Phase;
 use crate::ordered::Control;
 use crate::service::Service;
+use crate::settings::Durability;
 use crate::transfer::{self, Receiver};
-use crate::{ServeError, Stop, limits, state};
+use crate::{ServeError, Stop, limits, snapshot, state};
 
 /// What is known of the other replicas.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub(super) struct Group {
     pub(super) installs: BTreeMap<Place, mpsc::Sender<Vec<Packed>>>,
     /// Whether a CUT is on its way through the order.
     cut_wanted: bool,
+    /// Log index of the last cut that rests on disk.
+    pub(super) kept_index: u64,
     next_greeting_us: u64,
 }
 
@@ -49,7 +52,13 @@ struct Greeting {
 
 impl Group {
     pub(super) fn new(replicas: usize) -> Self {
-        Group { others: vec![Other::default(); replicas], installs: BTreeMap::new(), cut_wanted: false, next_greeting_us: 0 }
+        Group {
+            others: vec![Other::default(); replicas],
+            installs: BTreeMap::new(),
+            cut_wanted: false,
+            kept_index: 0,
+            next_greeting_us: 0,
+        }
     }
 
     pub(super) fn on_up(&mut self, peer: u8, now_us: u64) {
@@ -69,7 +78,15 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
                 Output::Established { joined, .. } => self.on_established(joined),
                 Output::CutWanted => self.want_cut(),
                 Output::NeedState { index, .. } => self.need_state(index),
-                Output::Removed => self.stop_with(Ok(Stop::Replace("a later life of this replica took its place".into()))),
+                Output::Skipped { tags } => {
+                    for tag in tags {
+                        let owner = self.take_owner(tag);
+                        self.drop_reply(owner);
+                    }
+                }
+                Output::Removed => {
+                    self.stop_with(Ok(Stop::Replace("a later life of this replica took its place".into())))
+                }
                 Output::FailStop(reason) => self.stop_with(Err(ServeError::FailStop(reason))),
             }
         }
@@ -80,7 +97,13 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         if joined {
             self.phase = Phase::Joining;
         } else if self.execution.is_none() {
-            self.start_execution(schedule::DispatcherState::genesis(), 1);
+            match self.base.take() {
+                Some((head, dispatcher)) => {
+                    self.group.kept_index = head.index;
+                    self.start_execution(dispatcher, head.batch + 1);
+                }
+                None => self.start_execution(schedule::DispatcherState::genesis(), 1),
+            }
         }
     }
 
@@ -94,7 +117,8 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             Ok(execution) => {
                 if self.settings.mode.crosschecked {
                     let replicas = self.settings.peers.len() as u8;
-                    let config = vote::Config::new(replicas, self.settings.me, execution.locks(), first_batch);
+                    let config =
+                        vote::Config::new(replicas, self.settings.me, execution.locks(), first_batch);
                     self.voter = Some(vote::Voter::new(config));
                 }
                 self.execution = Some(execution);
@@ -127,11 +151,40 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         }
     }
 
-    /// The workers made the cut.
+    /// The workers made the cut. On disk it has to rest before the log behind it may go.
     pub(super) fn on_cut(&mut self, head: &state::Head, bytes: Bytes) {
         self.group.cut_wanted = false;
-        self.donor.offer(head.index, bytes);
-        self.orderer.state_available(head.index);
+        let index = head.index;
+        self.donor.offer(index, bytes.clone());
+        let Durability::Disk(directory) = self.settings.durability.clone() else {
+            return self.orderer.state_available(index);
+        };
+        let mailbox = self.mailbox.clone();
+        let write = move || mailbox.send(Input::Kept { index, result: snapshot::write(&directory, &bytes) });
+        if let Err(error) = std::thread::Builder::new().name("snapshot".into()).spawn(write) {
+            self.stop_with(Err(error.into()));
+        }
+    }
+
+    /// The state after entry `index` rests on disk, or cannot.
+    pub(super) fn on_kept(&mut self, index: u64, result: Result<(), snapshot::SnapshotError>) {
+        match result {
+            Ok(()) => {
+                self.group.kept_index = index;
+                self.orderer.state_available(index);
+            }
+            Err(error) => self.stop_with(Err(error.into())),
+        }
+    }
+
+    /// With its log on disk, the leader orders a cut now and then, so that logs stay short.
+    fn cut_now_and_then(&mut self) {
+        let disk = matches!(self.settings.durability, Durability::Disk(_));
+        let standing = self.orderer.standing();
+        let long = standing.commit_index.saturating_sub(self.group.kept_index) > limits::ENTRIES_PER_SNAPSHOT;
+        if disk && standing.is_leader && long && self.execution.is_some() {
+            self.want_cut();
+        }
     }
 
     /// This replica's log begins later than its state ends.
@@ -173,13 +226,15 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     fn install_state(&mut self, index: u64, bytes: &Bytes) {
         self.receiver = None;
         let Some(service) = &mut self.service else { return };
-        match state::load::<S>(service, bytes) {
-            Ok((head, dispatcher)) if head.index == index => {
-                self.orderer.installed(index, head.order);
-                self.start_execution(dispatcher, head.batch + 1);
-            }
+        let loaded = state::head(bytes).and_then(|head| {
+            // The engine may want another cut by now; it says so, and the fetching begins again.
+            let wanted = self.orderer.installed(index, head.order);
+            if wanted { state::load::<S>(service, bytes).map(Some) } else { Ok(None) }
+        });
+        match loaded {
+            Ok(Some((head, dispatcher))) => self.start_execution(dispatcher, head.batch + 1),
+            Ok(None) => {}
             // f+1 replicas gave the same bytes, so this is disagreement about the format: not to be repaired by trying.
-            Ok(_) => self.stop_with(Err(ServeError::BadState("it is of another position".into()))),
             Err(why) => self.stop_with(Err(ServeError::BadState(why))),
         }
     }
@@ -255,8 +310,12 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
 
     /// Drops log entries that nobody needs, a few at a time.
     pub(super) fn compact(&mut self) {
+        self.cut_now_and_then();
         let floor = self.orderer.compaction_floor();
-        let keep_from = floor.saturating_sub(limits::LOG_KEPT);
+        let keep_from = match self.settings.durability {
+            Durability::Memory => floor.saturating_sub(limits::LOG_KEPT),
+            Durability::Disk(_) => floor.min(self.group.kept_index),
+        };
         for _ in 0..limits::COMPACTIONS_PER_TICK {
             if !self.orderer.compact_to(keep_from) {
                 return;
@@ -267,7 +326,8 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     /// The watchdog of the turns (EDCC'16 section IV-C): a handler that never ends.
     pub(super) fn watch(&mut self) {
         let (now_us, limit_us) = (self.clock.now_us(), self.settings.watchdog.as_micros() as u64);
-        if let Some(position) = self.execution.as_mut().and_then(|execution| execution.hung(now_us, limit_us)) {
+        if let Some(position) = self.execution.as_mut().and_then(|execution| execution.hung(now_us, limit_us))
+        {
             self.stop_with(Ok(Stop::Replace(format!("the handler at position {position} does not end"))));
         }
     }

@@ -40,6 +40,13 @@ pub(crate) enum Input {
     Report(Report),
     /// An admin command.
     Call(Call),
+    /// The state after this log index rests on disk, or cannot.
+    Kept {
+        /// Log index of the cut.
+        index: u64,
+        /// What the disk said.
+        result: Result<(), crate::snapshot::SnapshotError>,
+    },
     /// Stop cleanly.
     Stop,
 }
@@ -65,6 +72,8 @@ pub(crate) struct Replica<S: Service, E> {
     phase: Phase,
     /// The service until its workers start.
     service: Option<S>,
+    /// What the service's state is as of, when it was read from disk.
+    base: Option<Base<S>>,
     execution: Option<Execution<S>>,
     voter: Option<Voter>,
     commands: Vec<vote::Command>,
@@ -93,6 +102,10 @@ pub(crate) struct Replica<S: Service, E> {
     #[cfg(feature = "inject")]
     garble_vote: Option<(crate::admin::Kind, u64)>,
 }
+
+/// Where a loaded state stands: its head, and the schedule's state behind it.
+pub(crate) type Base<S> =
+    (crate::state::Head, schedule::DispatcherState<crate::job::Job<<S as Service>::Request>>);
 
 /// Opens the client side and gives back where answers go.
 pub(crate) type OpenClients = Box<dyn FnOnce() -> io::Result<Mailbox<Answer>> + Send>;
@@ -135,6 +148,21 @@ pub(crate) fn seed() -> u64 {
     Clock::wall_us().rotate_left(20) ^ u64::from(std::process::id())
 }
 
+/// The consensus engine over its log, whose state the pipeline has up to `applied`.
+pub(crate) fn raft<L: order::LogStore>(
+    settings: &Settings,
+    log: L,
+    records: Vec<order::Record>,
+    applied: u64,
+) -> Result<order::RaftEngine<L>, order::LogError> {
+    let replicas = settings.peers.len() as u8;
+    let ticks = |time: Duration| (time.as_micros() / limits::TICK.as_micros()).max(2) as usize;
+    let mut config = order::RaftConfig::new(settings.me, replicas, seed(), seed().rotate_left(7));
+    config.election_ticks =
+        (ticks(settings.election.0), ticks(settings.election.1).max(ticks(settings.election.0) + 1));
+    order::RaftEngine::new(config, log, records, applied)
+}
+
 impl<S: Service, E: OrderEngine> Replica<S, E> {
     /// A replica whose sockets are open and which has yet to find its group.
     ///
@@ -143,6 +171,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     pub(crate) fn new(
         settings: Settings,
         service: S,
+        base: Option<Base<S>>,
         orderer: Orderer<E>,
         counters: Arc<ClientCounters>,
     ) -> Result<Self, ServeError> {
@@ -158,6 +187,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             peers,
             phase: Phase::Starting,
             service: Some(service),
+            base,
             execution: None,
             voter: None,
             commands: Vec::new(),
@@ -252,6 +282,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             Input::Submissions(submissions) => self.waiting.extend(submissions),
             Input::Report(report) => self.on_report(report),
             Input::Call(call) => self.on_call(call),
+            Input::Kept { index, result } => self.on_kept(index, result),
             Input::Stop => self.outcome = Some(Ok(Stop::Asked)),
         }
     }

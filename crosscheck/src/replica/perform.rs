@@ -25,7 +25,9 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
                 self.note_repaired(turn, notes);
             }
             Report::Cut { head, state } => self.on_cut(&head, state),
-            Report::Digest { ticket, batch, digest, objects } => self.calls.on_digest(ticket, batch, digest, objects),
+            Report::Digest { ticket, batch, digest, objects } => {
+                self.calls.on_digest(ticket, batch, digest, objects)
+            }
             Report::Nudged { ticket, injected } => self.calls.on_nudged(ticket, injected),
             Report::Rechecked { place, corrupt } => self.vote(Event::Rechecked { place, corrupt }),
             Report::Scrubbed { corrupt } => self.tally.failed_checks += corrupt,

@@ -6,9 +6,13 @@
 
 pub mod command;
 pub mod config;
+mod handlers;
 pub mod limits;
 pub mod protocol;
+mod service;
 pub mod stats;
+pub mod store;
 
 pub use config::Config;
 pub use protocol::Connection;
+pub use service::Memcached;

@@ -18,6 +18,26 @@ const META_DELETE: u8 = 10;
 const META_ARITHMETIC: u8 = 11;
 const META_DEBUG: u8 = 12;
 
+impl Command {
+    /// The first byte of its encoding: which kind of command it is.
+    pub fn code(&self) -> u8 {
+        match self {
+            Command::Get { .. } => GET,
+            Command::Store { .. } => STORE,
+            Command::TooLarge { .. } => TOO_LARGE,
+            Command::Delete { .. } => DELETE,
+            Command::Arithmetic { .. } => ARITHMETIC,
+            Command::Touch { .. } => TOUCH,
+            Command::FlushAll { .. } => FLUSH_ALL,
+            Command::MetaGet { .. } => META_GET,
+            Command::MetaSet { .. } => META_SET,
+            Command::MetaDelete { .. } => META_DELETE,
+            Command::MetaArithmetic { .. } => META_ARITHMETIC,
+            Command::MetaDebug { .. } => META_DEBUG,
+        }
+    }
+}
+
 /// Encodes `command`; [`decode`] gives it back.
 pub fn encode(command: &Command) -> Vec<u8> {
     let mut out = Vec::with_capacity(room_for(command));

@@ -16,6 +16,8 @@ use crate::limits::{GET_LINE_BYTES, LINE_BYTES};
 use crate::protocol::line::Line;
 use crate::stats::Stats;
 
+pub(crate) use text::TOO_LARGE;
+
 /// The version that is answered to `version`: the stock release whose behaviour this room follows, and whose.
 pub const VERSION: &str = concat!("1.6.18-crosscheck-", env!("CARGO_PKG_VERSION"));
 

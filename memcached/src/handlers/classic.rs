@@ -1,0 +1,152 @@
+//! The classic commands on a shard.
+
+use crate::command::{Key, StoreMode};
+use crate::handlers::{Counted, NON_NUMERIC, Step, Stored, Wish, count, store};
+use crate::limits::REPLY_BYTES;
+use crate::protocol::TOO_LARGE;
+use crate::protocol::numbers::push_decimal;
+use crate::stats::Stats;
+use crate::store::expiry::{Deadline, deadline};
+use crate::store::{Item, Shard, Turn, access, find};
+
+/// One key of `get`, `gets`, `gat`, `gats`: appends the item if there is one.
+///
+/// Answers false when the reply would become longer than [`REPLY_BYTES`].
+pub(crate) fn retrieve(
+    shard: &mut Shard,
+    key: &Key,
+    with_unique: bool,
+    touch: Option<Deadline>,
+    turn: Turn<'_>,
+    reply: &mut Vec<u8>,
+) -> bool {
+    let counters = turn.counters;
+    Stats::count(if touch.is_some() { &counters.cmd_touch } else { &counters.cmd_get });
+    let Some(found) = find(shard, key, turn, true) else {
+        Stats::count(if touch.is_some() { &counters.touch_misses } else { &counters.get_misses });
+        return true;
+    };
+    Stats::count(if touch.is_some() { &counters.touch_hits } else { &counters.get_hits });
+    if let Some(expires_us) = touch {
+        shard.item_mut(found).set_deadline(expires_us);
+    }
+    access(shard, found, turn.now_us);
+    let item = shard.item(found);
+    if reply.len() + item.stock_size() > REPLY_BYTES {
+        return false;
+    }
+    push_item(item, with_unique, reply);
+    true
+}
+
+fn push_item(item: &Item, with_unique: bool, reply: &mut Vec<u8>) {
+    reply.reserve(item.value_len() + item.key().len() + 64);
+    reply.extend_from_slice(b"VALUE ");
+    reply.extend_from_slice(item.key());
+    reply.push(b' ');
+    push_decimal(reply, u64::from(item.flags()));
+    reply.push(b' ');
+    push_decimal(reply, item.value_len() as u64);
+    if with_unique {
+        reply.push(b' ');
+        push_decimal(reply, item.unique());
+    }
+    reply.extend_from_slice(b"\r\n");
+    reply.extend_from_slice(item.value());
+    reply.extend_from_slice(b"\r\n");
+}
+
+/// What a storage command wishes for.
+pub(crate) struct Storage<'a> {
+    pub(crate) mode: StoreMode,
+    pub(crate) key: &'a Key,
+    pub(crate) flags: u32,
+    pub(crate) expiry: i64,
+    pub(crate) unique: u64,
+    pub(crate) value: &'a [u8],
+    pub(crate) item_bytes: usize,
+}
+
+/// `set`, `add`, `replace`, `append`, `prepend`, `cas`.
+pub(crate) fn storage(shard: &mut Shard, command: &Storage<'_>, turn: Turn<'_>) -> &'static [u8] {
+    let wish = Wish {
+        mode: command.mode,
+        key: command.key,
+        value: command.value,
+        flags: command.flags,
+        expires_us: deadline(command.expiry, turn.now_us),
+        compare: (command.mode == StoreMode::Cas).then_some(command.unique),
+        unique: turn.unique,
+        accept_stale: false,
+        binary_key: false,
+        item_bytes: command.item_bytes,
+    };
+    match store(shard, &wish, turn) {
+        Stored::Done => b"STORED\r\n",
+        Stored::Refused => b"NOT_STORED\r\n",
+        Stored::Exists => b"EXISTS\r\n",
+        Stored::Missing => b"NOT_FOUND\r\n",
+    }
+}
+
+/// A value beyond the item limit: what it should have replaced is stale now, and goes.
+pub(crate) fn too_large(shard: &mut Shard, key: &Key, turn: Turn<'_>, reply: &mut Vec<u8>) {
+    Stats::count(&turn.counters.store_too_large);
+    if let Some(found) = find(shard, key, turn, false) {
+        shard.remove(found);
+    }
+    reply.extend_from_slice(TOO_LARGE.as_bytes());
+    reply.extend_from_slice(b"\r\n");
+}
+
+/// `delete`.
+pub(crate) fn delete(shard: &mut Shard, key: &Key, turn: Turn<'_>) -> &'static [u8] {
+    match find(shard, key, turn, false) {
+        Some(found) => {
+            Stats::count(&turn.counters.delete_hits);
+            shard.remove(found);
+            b"DELETED\r\n"
+        }
+        None => {
+            Stats::count(&turn.counters.delete_misses);
+            b"NOT_FOUND\r\n"
+        }
+    }
+}
+
+/// `incr`, `decr`.
+pub(crate) fn arithmetic(
+    shard: &mut Shard,
+    key: &Key,
+    up: bool,
+    delta: u64,
+    turn: Turn<'_>,
+    reply: &mut Vec<u8>,
+) {
+    let step = Step { key, up, delta, compare: None, unique: turn.unique };
+    match count(shard, &step, turn) {
+        Counted::Yes(_, number) => {
+            push_decimal(reply, number);
+            reply.extend_from_slice(b"\r\n");
+        }
+        Counted::NotFound | Counted::Mismatch => reply.extend_from_slice(b"NOT_FOUND\r\n"),
+        Counted::NonNumeric => reply.extend_from_slice(NON_NUMERIC),
+    }
+}
+
+/// `touch`.
+pub(crate) fn touch(shard: &mut Shard, key: &Key, expiry: i64, turn: Turn<'_>) -> &'static [u8] {
+    Stats::count(&turn.counters.cmd_touch);
+    match find(shard, key, turn, false) {
+        Some(found) => {
+            Stats::count(&turn.counters.touch_hits);
+            shard.item_mut(found).set_deadline(deadline(expiry, turn.now_us));
+            access(shard, found, turn.now_us);
+            b"TOUCHED\r\n"
+        }
+        None => {
+            Stats::count(&turn.counters.touch_misses);
+            b"NOT_FOUND\r\n"
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! What each command does to a shard, and the very bytes its client gets.
+
+mod classic;
+mod meta;
+
+use crate::command::{Key, StoreMode};
+use crate::limits::stock_overhead;
+use crate::protocol::numbers::{push_decimal, unsigned};
+use crate::stats::Stats;
+use crate::store::expiry::Deadline;
+use crate::store::{ItemRef, Marks, NewItem, Shard, Turn, find};
+
+pub(crate) use classic::{Storage, arithmetic, delete, retrieve, storage, too_large, touch};
+pub(crate) use meta::{debug, meta_arithmetic, meta_delete, meta_get, meta_set};
+
+pub(crate) const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
+
+/// A wish to store, from either protocol.
+struct Wish<'a> {
+    mode: StoreMode,
+    key: &'a Key,
+    value: &'a [u8],
+    flags: u32,
+    expires_us: Deadline,
+    /// The unique that the item must have, if any is asked for.
+    compare: Option<u64>,
+    /// The unique that the item gets.
+    unique: u64,
+    /// An older unique is good enough, and makes the item stale (`ms I`).
+    accept_stale: bool,
+    binary_key: bool,
+    /// The item limit.
+    item_bytes: usize,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stored {
+    /// It is stored.
+    Done,
+    /// The mode's condition is not met.
+    Refused,
+    /// The unique is another one.
+    Exists,
+    /// There is no item whose unique could be compared.
+    Missing,
+}
+
+/// What came of an increment.
+enum Counted {
+    Yes(ItemRef, u64),
+    NotFound,
+    Mismatch,
+    NonNumeric,
+}
+
+/// How an item's unique compares with what a client asked for.
+#[derive(PartialEq, Eq)]
+enum Comparison {
+    NotAsked,
+    Match,
+    Stale,
+    Bad,
+}
+
+fn store(shard: &mut Shard, wish: &Wish<'_>, turn: Turn<'_>) -> Stored {
+    let counters = turn.counters;
+    Stats::count(&counters.cmd_set);
+    let Some(old) = find(shard, wish.key, turn, false) else {
+        return match wish.mode {
+            StoreMode::Set | StoreMode::Add => {
+                shard.insert(wish.key, &wish.as_new(), turn);
+                Stored::Done
+            }
+            StoreMode::Cas => {
+                Stats::count(&counters.cas_misses);
+                Stored::Missing
+            }
+            StoreMode::Replace | StoreMode::Append | StoreMode::Prepend => Stored::Refused,
+        };
+    };
+    let comparison = wish.compare_with(shard.item(old).unique());
+    match wish.mode {
+        StoreMode::Add => {
+            shard.item_mut(old).promote(turn.now_us);
+            Stored::Refused
+        }
+        StoreMode::Set | StoreMode::Replace => {
+            shard.replace(old, &wish.as_new(), turn);
+            Stored::Done
+        }
+        StoreMode::Cas => compare_and_store(shard, wish, old, &comparison, turn),
+        StoreMode::Append | StoreMode::Prepend => match comparison {
+            Comparison::NotAsked | Comparison::Match => extend(shard, wish, old, turn),
+            Comparison::Stale | Comparison::Bad => Stored::Exists,
+        },
+    }
+}
+
+fn compare_and_store(
+    shard: &mut Shard,
+    wish: &Wish<'_>,
+    old: ItemRef,
+    comparison: &Comparison,
+    turn: Turn<'_>,
+) -> Stored {
+    let counters = turn.counters;
+    match comparison {
+        Comparison::Match => {
+            Stats::count(&counters.cas_hits);
+            shard.replace(old, &wish.as_new(), turn);
+            Stored::Done
+        }
+        // The value is new enough to serve, but somebody still has to bring a fresh one: time and token remain.
+        Comparison::Stale => {
+            let item = shard.item(old);
+            let mut new = wish.as_new();
+            new.expires_us = item.deadline();
+            new.marks = new.marks.with(Marks::STALE, true).with(Marks::WON, item.marks().has(Marks::WON));
+            shard.replace(old, &new, turn);
+            Stored::Done
+        }
+        Comparison::NotAsked | Comparison::Bad => {
+            Stats::count(&counters.cas_badval);
+            Stored::Exists
+        }
+    }
+}
+
+/// Appends or prepends: client flags, expiry time and the form of the key remain.
+fn extend(shard: &mut Shard, wish: &Wish<'_>, old: ItemRef, turn: Turn<'_>) -> Stored {
+    let item = shard.item(old);
+    let length = item.value_len() + wish.value.len();
+    if stock_overhead(item.flags()) + wish.key.bytes().len() + length > wish.item_bytes {
+        return Stored::Refused;
+    }
+    let mut value = Vec::with_capacity(length);
+    if wish.mode == StoreMode::Prepend {
+        value.extend_from_slice(wish.value);
+    }
+    value.extend_from_slice(item.value());
+    if wish.mode == StoreMode::Append {
+        value.extend_from_slice(wish.value);
+    }
+    let new = NewItem {
+        value: &value,
+        flags: item.flags(),
+        expires_us: item.deadline(),
+        unique: wish.unique,
+        marks: Marks::default().with(Marks::BINARY, item.marks().has(Marks::BINARY)),
+    };
+    shard.replace(old, &new, turn);
+    Stored::Done
+}
+
+impl<'a> Wish<'a> {
+    fn as_new(&self) -> NewItem<'a> {
+        NewItem {
+            value: self.value,
+            flags: self.flags,
+            expires_us: self.expires_us,
+            unique: self.unique,
+            marks: Marks::default().with(Marks::BINARY, self.binary_key),
+        }
+    }
+
+    fn compare_with(&self, unique: u64) -> Comparison {
+        match self.compare {
+            // 0 is never an item's unique by itself; memcached takes it for "not asked".
+            None | Some(0) => Comparison::NotAsked,
+            Some(asked) if asked == unique => Comparison::Match,
+            Some(asked) if self.accept_stale && asked < unique => Comparison::Stale,
+            Some(_) => Comparison::Bad,
+        }
+    }
+}
+
+/// A step of a counter.
+struct Step<'a> {
+    key: &'a Key,
+    up: bool,
+    delta: u64,
+    /// The unique that the item must have; `None` or 0 for any.
+    compare: Option<u64>,
+    /// The unique that the item gets.
+    unique: u64,
+}
+
+fn count(shard: &mut Shard, step: &Step<'_>, turn: Turn<'_>) -> Counted {
+    let counters = turn.counters;
+    let Some(found) = find(shard, step.key, turn, false) else {
+        Stats::count(if step.up { &counters.incr_misses } else { &counters.decr_misses });
+        return Counted::NotFound;
+    };
+    let item = shard.item(found);
+    if item.value_len() == 0 {
+        return Counted::NonNumeric;
+    }
+    if step.compare.is_some_and(|asked| asked != 0 && asked != item.unique()) {
+        return Counted::Mismatch;
+    }
+    let Some(number) = unsigned(item.value()) else { return Counted::NonNumeric };
+    Stats::count(if step.up { &counters.incr_hits } else { &counters.decr_hits });
+    let number = if step.up { number.wrapping_add(step.delta) } else { number.saturating_sub(step.delta) };
+    let room = item.value_len();
+    let mut value = Vec::with_capacity(room.max(20));
+    push_decimal(&mut value, number);
+    if value.len() <= room {
+        // A shorter number is padded, as memcached does: the length remains.
+        value.resize(room, b' ');
+        shard.item_mut(found).overwrite(&value, step.unique, turn.now_us);
+    } else {
+        let item = shard.item(found);
+        let new = NewItem {
+            value: &value,
+            flags: item.flags(),
+            expires_us: item.deadline(),
+            unique: step.unique,
+            marks: Marks::default().with(Marks::BINARY, item.marks().has(Marks::BINARY)),
+        };
+        shard.replace(found, &new, turn);
+    }
+    Counted::Yes(found, number)
+}

@@ -1,0 +1,230 @@
+//! The service: which locks a command needs, and its execution on the shards behind them.
+
+use std::sync::Arc;
+
+use crosscheck::object::{Home, ObjectId, Region, genesis};
+use crosscheck::schedule::{Cx, DetMutex, Footprint, Lock, Retry};
+use crosscheck::{Malformed, Service};
+
+use crate::command::{Command, Key, decode};
+use crate::config::{Config, ConfigError};
+use crate::handlers::{self, Storage};
+use crate::stats::Stats;
+use crate::store::expiry::{PAST, deadline};
+use crate::store::{Shard, Turn};
+
+/// A memcached server's state and handlers. Make its connections with [`crate::Connection::new`] and the same
+/// [`Stats`].
+pub struct Memcached {
+    config: Config,
+    stats: Arc<Stats>,
+    shards: Box<[DetMutex<Shard>]>,
+}
+
+impl Memcached {
+    /// An empty cache.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for settings that cannot work.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        let shard = |home| DetMutex::new(home, genesis(home, || Shard::new(config.shard_memory())));
+        let shards = (0..config.shards).map(shard).collect();
+        Ok(Memcached { config, stats: Arc::new(Stats::new(config.shards)), shards })
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> Config {
+        self.config
+    }
+
+    /// Its counters, for its connections.
+    pub fn stats(&self) -> &Arc<Stats> {
+        &self.stats
+    }
+
+    fn home(&self, key: &Key) -> Home {
+        key.hash().shard(self.config.shards)
+    }
+
+    /// Runs `body` on the shard of `key`.
+    fn on_shard<R>(
+        &self,
+        cx: &Cx<'_>,
+        key: &Key,
+        body: impl FnOnce(&mut Shard, Turn<'_>) -> R,
+    ) -> Result<R, Retry> {
+        let home = self.home(key);
+        let mut shard = cx.lock(&self.shards[home as usize])?;
+        let result = body(&mut shard, self.turn(cx));
+        self.stats.note_shard(home, shard.count(), shard.bytes());
+        Ok(result)
+    }
+
+    fn turn(&self, cx: &Cx<'_>) -> Turn<'_> {
+        Turn { now_us: cx.now_us(), unique: cx.position(), counters: &self.stats.counters }
+    }
+
+    fn retrieve(
+        &self,
+        cx: &Cx<'_>,
+        keys: &[Key],
+        with_unique: bool,
+        touch: Option<i64>,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Retry> {
+        let start = reply.len();
+        let touch = touch.map(|expiry| deadline(expiry, cx.now_us()));
+        for key in keys {
+            let fits = self.on_shard(cx, key, |shard, turn| {
+                handlers::retrieve(shard, key, with_unique, touch, turn, reply)
+            })?;
+            if !fits {
+                reply.truncate(start);
+                reply.extend_from_slice(b"SERVER_ERROR out of memory writing get response\r\n");
+                return Ok(());
+            }
+        }
+        reply.extend_from_slice(b"END\r\n");
+        Ok(())
+    }
+
+    fn flush_all(&self, cx: &Cx<'_>, delay: i64, reply: &mut Vec<u8>) -> Result<(), Retry> {
+        Stats::count(&self.stats.counters.cmd_flush);
+        let begin_us = if delay <= 0 { PAST } else { deadline(delay, cx.now_us()) };
+        for shard in &self.shards {
+            cx.lock(shard)?.flush(begin_us, cx.now_us());
+        }
+        reply.extend_from_slice(b"OK\r\n");
+        Ok(())
+    }
+
+    fn run(&self, cx: &Cx<'_>, command: &Command, reply: &mut Vec<u8>) -> Result<(), Retry> {
+        match command {
+            Command::Get { keys, with_unique, touch } => self.retrieve(cx, keys, *with_unique, *touch, reply),
+            Command::Store { mode, key, flags, expiry, unique, value, .. } => {
+                let storage = Storage {
+                    mode: *mode,
+                    key,
+                    flags: *flags,
+                    expiry: *expiry,
+                    unique: *unique,
+                    value,
+                    item_bytes: self.config.item_bytes,
+                };
+                self.on_shard(cx, key, |shard, turn| {
+                    reply.extend_from_slice(handlers::storage(shard, &storage, turn));
+                })
+            }
+            Command::TooLarge { key, .. } => {
+                self.on_shard(cx, key, |shard, turn| handlers::too_large(shard, key, turn, reply))
+            }
+            Command::Delete { key, .. } => self.on_shard(cx, key, |shard, turn| {
+                reply.extend_from_slice(handlers::delete(shard, key, turn));
+            }),
+            Command::Arithmetic { key, up, delta, .. } => self.on_shard(cx, key, |shard, turn| {
+                handlers::arithmetic(shard, key, *up, *delta, turn, reply);
+            }),
+            Command::Touch { key, expiry, .. } => self.on_shard(cx, key, |shard, turn| {
+                reply.extend_from_slice(handlers::touch(shard, key, *expiry, turn));
+            }),
+            Command::FlushAll { delay, .. } => self.flush_all(cx, *delay, reply),
+            Command::MetaGet { key, meta } => {
+                self.on_shard(cx, key, |shard, turn| handlers::meta_get(shard, key, meta, turn, reply))
+            }
+            Command::MetaSet { key, meta, value } => self.on_shard(cx, key, |shard, turn| {
+                handlers::meta_set(shard, key, meta, value, self.config.item_bytes, turn, reply);
+            }),
+            Command::MetaDelete { key, meta } => {
+                self.on_shard(cx, key, |shard, turn| handlers::meta_delete(shard, key, meta, turn, reply))
+            }
+            Command::MetaArithmetic { key, meta } => {
+                self.on_shard(cx, key, |shard, turn| handlers::meta_arithmetic(shard, key, meta, turn, reply))
+            }
+            Command::MetaDebug { key } => {
+                self.on_shard(cx, key, |shard, turn| handlers::debug(shard, key, turn, reply))
+            }
+        }
+    }
+}
+
+impl Service for Memcached {
+    type Request = Command;
+
+    fn decode(&self, ordered: &[u8]) -> Result<Command, Malformed> {
+        decode(ordered)
+    }
+
+    fn footprint(&self, command: &Command, footprint: &mut Footprint) {
+        match command {
+            Command::FlushAll { .. } => footprint.make_all(),
+            command => command.keys().iter().for_each(|key| footprint.write(self.home(key))),
+        }
+    }
+
+    fn execute(&self, cx: &Cx<'_>, command: &Command, reply: &mut Vec<u8>) -> Result<(), Retry> {
+        let start = reply.len();
+        self.stats.note_time(cx.now_us());
+        self.run(cx, command, reply)?;
+        if command.is_quiet() {
+            reply.truncate(start);
+        }
+        Ok(())
+    }
+
+    fn locks(&self) -> Vec<&dyn Lock> {
+        self.shards.iter().map(|shard| shard as &dyn Lock).collect()
+    }
+
+    fn locks_mut(&mut self) -> Vec<&mut dyn Lock> {
+        self.shards.iter_mut().map(|shard| shard as &mut dyn Lock).collect()
+    }
+
+    fn kind(&self, command: &Command) -> u16 {
+        u16::from(command.code())
+    }
+
+    fn panicked(&self, command: &Command, reply: &mut Vec<u8>) {
+        if !command.is_quiet() {
+            reply.extend_from_slice(b"SERVER_ERROR internal error\r\n");
+        }
+    }
+
+    fn home_of(&self, name: &str) -> Option<Home> {
+        match Name::parse(name)? {
+            Name::OfKey(_, key) => Some(self.home(&key)),
+            Name::Shard(home) | Name::Queue(home) => (home < self.config.shards).then_some(home),
+        }
+    }
+
+    fn find(&self, cx: &Cx<'_>, name: &str) -> Option<ObjectId> {
+        let shard = cx.lock(self.shards.get(self.home_of(name)? as usize)?).ok()?;
+        match Name::parse(name)? {
+            Name::OfKey(what, key) => shard.name(what, &key),
+            Name::Shard(_) => Some(shard.root()),
+            Name::Queue(_) => shard.queue_head(),
+        }
+    }
+}
+
+/// What the operator may call an object.
+enum Name<'a> {
+    /// `item:KEY` or `slot:KEY`.
+    OfKey(&'a str, Key),
+    /// `shard:N`: the shard's root.
+    Shard(Home),
+    /// `queue:N`: the queue page of shard N that gives up the next item.
+    Queue(Home),
+}
+
+impl<'a> Name<'a> {
+    fn parse(name: &'a str) -> Option<Self> {
+        let (what, rest) = name.split_once(':')?;
+        match what {
+            "item" | "slot" => Some(Name::OfKey(what, Key::new(rest.as_bytes())?)),
+            "shard" => Some(Name::Shard(rest.parse().ok()?)),
+            "queue" => Some(Name::Queue(rest.parse().ok()?)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The queues of eviction (S3-FIFO): pages of references, so that a hit touches no neighbour and an insert one page.
+
+use crosscheck::object::{ObjectId, Ref, Store, Summed, critical};
+
+use crate::store::item::ItemRef;
+
+/// References that one page holds.
+const PAGE: usize = 32;
+/// What a page costs in bytes.
+pub const PAGE_BYTES: u64 = 640;
+
+/// A first-in-first-out queue of items. Part of the shard's root object.
+#[derive(Default, Summed)]
+pub struct Queue {
+    head: Ref<QueuePage>,
+    tail: Ref<QueuePage>,
+    items: u32,
+    bytes: u64,
+}
+
+/// Where an item is: in which of the two queues, on which page, at which index.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Summed)]
+pub struct Place {
+    page: Ref<QueuePage>,
+    index: u8,
+    /// Whether the queue is the main one.
+    pub main: bool,
+}
+
+/// A stretch of a queue, linked both ways so that it can go once all its items have gone.
+#[critical]
+pub struct QueuePage {
+    before: Ref<QueuePage>,
+    after: Ref<QueuePage>,
+    /// Holes are items that left out of turn.
+    items: Vec<ItemRef>,
+    live: u8,
+}
+
+impl Queue {
+    /// Items in the queue.
+    pub fn items(&self) -> u32 {
+        self.items
+    }
+
+    /// The page that gives up the next item.
+    pub fn head(&self) -> Option<ObjectId> {
+        self.head.some().map(Ref::id)
+    }
+
+    /// Bytes charged for its items.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The charge of one of its items changes.
+    pub fn recharge(&mut self, before: u64, after: u64) {
+        self.bytes = self.bytes.saturating_sub(before).saturating_add(after);
+    }
+
+    /// Appends an item; answers where it is (`main` as given).
+    pub fn push(&mut self, pages: &mut Store<QueuePage>, item: ItemRef, charge: u64, main: bool) -> Place {
+        if self.tail.is_none() || pages.expect(self.tail).is_full() {
+            let page = pages.insert(QueuePage::new(self.tail));
+            match self.tail.some() {
+                Some(last) => pages.expect_mut(last).set_after(page),
+                None => self.head = page,
+            }
+            self.tail = page;
+        }
+        self.items += 1;
+        self.bytes += charge;
+        Place { page: self.tail, index: pages.expect_mut(self.tail).push(item), main }
+    }
+
+    /// The item that waits longest.
+    pub fn oldest(&self, pages: &Store<QueuePage>) -> Option<ItemRef> {
+        // A page without live items is unlinked at once, so the head has one if there is any.
+        self.head.some().and_then(|head| pages.expect(head).first())
+    }
+
+    /// Takes an item out, wherever it is.
+    pub fn remove(&mut self, pages: &mut Store<QueuePage>, place: Place, charge: u64) {
+        let page = pages.expect_mut(place.page);
+        page.clear(place.index);
+        self.items = self.items.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(charge);
+        if !page.is_dead() {
+            return;
+        }
+        let (before, after) = (page.before(), page.after());
+        if before.is_none() && after.is_none() {
+            // The only page stays, empty, so that a queue of few items does not make one for each.
+            return page.reset();
+        }
+        match before.some() {
+            Some(before) => pages.expect_mut(before).set_after(after),
+            None => self.head = after,
+        }
+        match after.some() {
+            Some(after) => pages.expect_mut(after).set_before(before),
+            None => self.tail = before,
+        }
+        pages.expect_remove(place.page);
+    }
+}
+
+#[critical]
+impl QueuePage {
+    fn new(before: Ref<QueuePage>) -> Self {
+        Self { before, after: Ref::NONE, items: Vec::with_capacity(PAGE), live: 0 }
+    }
+
+    fn is_full(&self) -> bool {
+        self.items.len() >= PAGE
+    }
+
+    fn is_dead(&self) -> bool {
+        self.live == 0
+    }
+
+    fn before(&self) -> Ref<QueuePage> {
+        self.before
+    }
+
+    fn after(&self) -> Ref<QueuePage> {
+        self.after
+    }
+
+    fn set_before(&mut self, before: Ref<QueuePage>) {
+        self.before = before;
+    }
+
+    fn set_after(&mut self, after: Ref<QueuePage>) {
+        self.after = after;
+    }
+
+    fn push(&mut self, item: ItemRef) -> u8 {
+        self.items.push(item);
+        self.live += 1;
+        (self.items.len() - 1) as u8
+    }
+
+    fn first(&self) -> Option<ItemRef> {
+        self.items.iter().copied().find(|item| item.is_some())
+    }
+
+    fn reset(&mut self) {
+        self.items.clear();
+    }
+
+    fn clear(&mut self, index: u8) {
+        if let Some(slot) = self.items.get_mut(usize::from(index)) {
+            self.live = self.live.saturating_sub(u8::from(slot.is_some()));
+            *slot = ItemRef::NONE;
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! One item: a key, its value, and what memcached knows about it. Its corruption is what clients would see first.
+
+use crosscheck::object::{Pieces, Ref, Summed, critical};
+
+use crate::limits::stock_overhead;
+use crate::store::expiry::{Deadline, is_over, seconds};
+use crate::store::fifo::Place;
+
+/// What an item costs beyond key and value, in bytes: the object itself, its slot, its entries in bucket and queue,
+/// and the allocator's share.
+pub const ITEM_OVERHEAD: u64 = 208;
+
+/// A stored item.
+#[critical]
+pub struct Item {
+    key: Box<[u8]>,
+    value: Pieces,
+    /// Changes with every store; what `cas` compares.
+    unique: u64,
+    expires_us: Deadline,
+    /// Client flags.
+    flags: u32,
+    /// The shard's flush epoch when it was stored; in another epoch the item is dead.
+    epoch: u32,
+    /// Ordered time of the last access in seconds.
+    accessed_s: u32,
+    marks: Marks,
+    /// Where in which queue it waits for eviction.
+    place: Place,
+}
+
+/// Small facts about an item, in one word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Summed)]
+pub struct Marks(u32);
+
+/// What is stored under a key, before it is an item.
+pub struct NewItem<'a> {
+    /// The value.
+    pub value: &'a [u8],
+    /// Client flags.
+    pub flags: u32,
+    /// When it expires.
+    pub expires_us: Deadline,
+    /// Its unique.
+    pub unique: u64,
+    /// Marks it starts with.
+    pub marks: Marks,
+}
+
+impl Marks {
+    /// Hits counted for eviction: 0 to this.
+    const HITS: u32 = 3;
+    /// It was read since it was stored.
+    pub const FETCHED: Marks = Marks(1 << 2);
+    /// `md I` or `ms I` made it stale.
+    pub const STALE: Marks = Marks(1 << 3);
+    /// Somebody has been told to recache it.
+    pub const WON: Marks = Marks(1 << 4);
+    /// The key came in base64, and goes out so.
+    pub const BINARY: Marks = Marks(1 << 5);
+
+    /// Whether all of `other` are set.
+    pub fn has(self, other: Marks) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// These and `other`, if `condition`.
+    #[must_use]
+    pub fn with(self, other: Marks, condition: bool) -> Self {
+        if condition { Marks(self.0 | other.0) } else { self }
+    }
+
+    /// These without `other`.
+    #[must_use]
+    pub fn without(self, other: Marks) -> Self {
+        Marks(self.0 & !other.0)
+    }
+
+    /// Hits since it was last passed over.
+    pub fn hits(self) -> u32 {
+        self.0 & Self::HITS
+    }
+
+    fn with_hits(self, hits: u32) -> Self {
+        Marks((self.0 & !Self::HITS) | hits.min(Self::HITS))
+    }
+
+    fn one_more_hit(self) -> Self {
+        self.with_hits(self.hits() + 1)
+    }
+}
+
+#[critical]
+impl Item {
+    /// An item that is not yet in any queue.
+    pub fn new(key: &[u8], new: &NewItem<'_>, epoch: u32, now_us: u64) -> Self {
+        Self {
+            key: key.into(),
+            value: Pieces::from(new.value),
+            unique: new.unique,
+            expires_us: new.expires_us,
+            flags: new.flags,
+            epoch,
+            accessed_s: seconds(now_us),
+            marks: new.marks.with_hits(0),
+            place: Place::default(),
+        }
+    }
+
+    /// Puts another value in its place; key and place in the queue remain.
+    pub fn replace(&mut self, new: &NewItem<'_>, epoch: u32, now_us: u64) {
+        let hits = self.marks.one_more_hit().hits();
+        self.value = Pieces::from(new.value);
+        self.unique = new.unique;
+        self.expires_us = new.expires_us;
+        self.flags = new.flags;
+        self.epoch = epoch;
+        self.accessed_s = seconds(now_us);
+        self.marks = new.marks.with_hits(hits);
+    }
+
+    /// Overwrites the value with one of the same length: marks and expiry remain.
+    pub fn overwrite(&mut self, value: &[u8], unique: u64, now_us: u64) {
+        self.value = Pieces::from(value);
+        self.unique = unique;
+        self.accessed_s = seconds(now_us);
+    }
+
+    /// Notes an access. Cheap to call: see [`Item::access_changes`].
+    pub fn access(&mut self, now_us: u64) {
+        self.marks = self.marks.one_more_hit().with(Marks::FETCHED, true);
+        self.accessed_s = seconds(now_us);
+    }
+
+    /// Whether [`Item::access`] would change anything: a hot item is written at most once a second.
+    pub fn access_changes(&self, now_us: u64) -> bool {
+        self.marks.hits() < Marks::HITS
+            || !self.marks.has(Marks::FETCHED)
+            || self.accessed_s != seconds(now_us)
+    }
+
+    /// Counts a hit for eviction only (`add` on an existing item).
+    pub fn promote(&mut self, now_us: u64) {
+        self.marks = self.marks.one_more_hit();
+        self.accessed_s = seconds(now_us);
+    }
+
+    /// Passes it over once: one hit less. Answers whether there was one.
+    pub fn spend_hit(&mut self) -> bool {
+        let hits = self.marks.hits();
+        self.marks = self.marks.with_hits(hits.saturating_sub(1));
+        hits > 0
+    }
+
+    /// Gives it another deadline.
+    pub fn set_deadline(&mut self, expires_us: Deadline) {
+        self.expires_us = expires_us;
+    }
+
+    /// Marks it as stale: the next reader is asked to recache it.
+    pub fn mark_stale(&mut self, unique: u64) {
+        self.marks = self.marks.with(Marks::STALE, true).without(Marks::WON);
+        self.unique = unique;
+    }
+
+    /// Notes that a reader has been asked to recache it.
+    pub fn mark_won(&mut self) {
+        self.marks = self.marks.with(Marks::WON, true);
+    }
+
+    /// Notes where it waits.
+    pub fn set_place(&mut self, place: Place) {
+        self.place = place;
+    }
+
+    /// Where it waits.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Whether it has this key.
+    pub fn has_key(&self, key: &[u8]) -> bool {
+        *self.key == *key
+    }
+
+    /// Its key.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Its unique.
+    pub fn unique(&self) -> u64 {
+        self.unique
+    }
+
+    /// When it expires.
+    pub fn deadline(&self) -> Deadline {
+        self.expires_us
+    }
+
+    /// Client flags.
+    pub fn flags(&self) -> u32 {
+        self.flags
+    }
+
+    /// Its marks.
+    pub fn marks(&self) -> Marks {
+        self.marks
+    }
+
+    /// Whether its time is over.
+    pub fn is_expired(&self, now_us: u64) -> bool {
+        is_over(self.expires_us, now_us)
+    }
+
+    /// Whether it belongs to another flush epoch.
+    pub fn is_flushed(&self, epoch: u32) -> bool {
+        self.epoch != epoch
+    }
+
+    /// Seconds since the last access.
+    pub fn idle_s(&self, now_us: u64) -> u64 {
+        u64::from(seconds(now_us).saturating_sub(self.accessed_s))
+    }
+
+    /// Length of the value in bytes.
+    pub fn value_len(&self) -> usize {
+        self.value.len()
+    }
+
+    /// The value; a large one is checked here, piece by piece.
+    pub fn value(&self) -> &[u8] {
+        self.value.whole()
+    }
+
+    /// Bytes it is charged with against the shard's memory.
+    pub fn charge(&self) -> u64 {
+        charge(self.key.len(), self.value.len())
+    }
+
+    /// Size that stock memcached would tell.
+    pub fn stock_size(&self) -> usize {
+        stock_overhead(self.flags) + self.key.len() + self.value.len()
+    }
+}
+
+/// Bytes an item of these lengths is charged with.
+pub fn charge(key: usize, value: usize) -> u64 {
+    (key + value) as u64 + ITEM_OVERHEAD
+}
+
+/// A reference to an item.
+pub type ItemRef = Ref<Item>;

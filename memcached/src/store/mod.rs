@@ -1,0 +1,316 @@
+//! One shard: the items, table and queues behind one lock, all of them protected objects.
+//!
+//! Everything here is a function of the ordered requests: time, uniques and flushes come with the request, growth is a
+//! bucket per insert, and eviction takes items in the order of their queues.
+
+pub mod expiry;
+mod fifo;
+mod item;
+mod table;
+
+use crosscheck::object::{ObjectId, Store, critical};
+
+use crate::command::{Key, KeyHash};
+use crate::stats::{Counters, Stats};
+use crate::store::expiry::Deadline;
+use crate::store::fifo::{PAGE_BYTES, Queue, QueuePage};
+use crate::store::table::{BUCKET_BYTES, Bucket, Directory, DirectoryPage};
+
+pub use crate::store::item::{ITEM_OVERHEAD, Item, ItemRef, Marks, NewItem, charge};
+
+/// Share of a shard's memory that new items fill before they have to prove themselves (S3-FIFO's small queue): 1/10.
+const PROBATION_SHARE: u64 = 10;
+/// Items that one request may pass over before it evicts the next in turn, hit or not: bounds the work of a request.
+const PASSED_OVER: u32 = 64;
+
+/// What all requests on one shard share. Each shard is one region, behind one lock.
+#[critical]
+pub struct Shard {
+    /// Memory for items and their administration, in bytes.
+    limit: u64,
+    /// What is charged against it.
+    bytes: u64,
+    /// Items in the table.
+    count: u64,
+    /// Items evicted so far: the clock of the ghosts.
+    evicted: u32,
+    /// Items of another epoch have been flushed.
+    epoch: u32,
+    /// When the next epoch begins, if a `flush_all` with a delay is pending.
+    flush_us: Deadline,
+    directory: Directory,
+    probation: Queue,
+    main: Queue,
+    items: Store<Item>,
+    buckets: Store<Bucket>,
+    directory_pages: Store<DirectoryPage>,
+    queue_pages: Store<QueuePage>,
+}
+
+/// Who asks, and when: the ordered facts that every operation on a shard depends on.
+#[derive(Clone, Copy)]
+pub struct Turn<'a> {
+    /// Ordered time in microseconds since 1970.
+    pub now_us: u64,
+    /// The unique that this request gives to what it stores: its ordered position.
+    pub unique: u64,
+    /// Where to count.
+    pub counters: &'a Counters,
+}
+
+/// What a look found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// No item of that key.
+    Nothing,
+    /// A live one.
+    Live(ItemRef),
+    /// One whose time is over.
+    Expired(ItemRef),
+    /// One that a `flush_all` has ended.
+    Flushed(ItemRef),
+}
+
+/// The live item of that key. A dead one that it meets is removed on the way, and counted as the reason of a miss when
+/// `looking` (a retrieval).
+pub fn find(shard: &mut Shard, key: &Key, turn: Turn<'_>, looking: bool) -> Option<ItemRef> {
+    let (dead, reason) = match shard.look(key, turn.now_us) {
+        Look::Nothing => return None,
+        Look::Live(item) => return Some(item),
+        Look::Expired(item) => (item, &turn.counters.get_expired),
+        Look::Flushed(item) => (item, &turn.counters.get_flushed),
+    };
+    if looking {
+        Stats::count(reason);
+    }
+    Stats::count(&turn.counters.reclaimed);
+    shard.remove(dead);
+    None
+}
+
+/// Notes a hit; enters the shard and the item for writing only if that changes anything.
+pub fn access(shard: &mut Shard, item: ItemRef, now_us: u64) {
+    if shard.item(item).access_changes(now_us) {
+        shard.item_mut(item).access(now_us);
+    }
+}
+
+#[critical]
+impl Shard {
+    /// An empty shard with `limit` bytes of memory.
+    pub fn new(limit: u64) -> Self {
+        Self {
+            limit,
+            bytes: 0,
+            count: 0,
+            evicted: 0,
+            epoch: 0,
+            flush_us: expiry::NEVER,
+            directory: Directory::default(),
+            probation: Queue::default(),
+            main: Queue::default(),
+            items: Store::new(),
+            buckets: Store::new(),
+            directory_pages: Store::new(),
+            queue_pages: Store::new(),
+        }
+    }
+
+    /// What there is under that key. Changes nothing, so that a look at a shard does not count as a change of it.
+    pub fn look(&self, key: &Key, now_us: u64) -> Look {
+        let Some(found) = self.peek(key) else { return Look::Nothing };
+        let item = self.items.expect(found);
+        if expiry::is_over(self.flush_us, now_us) || item.is_flushed(self.epoch) {
+            Look::Flushed(found)
+        } else if item.is_expired(now_us) {
+            Look::Expired(found)
+        } else {
+            Look::Live(found)
+        }
+    }
+
+    /// The item of that key, dead or alive.
+    pub fn peek(&self, key: &Key) -> Option<ItemRef> {
+        let tag = key.hash().tag();
+        let bucket = self.directory.bucket_of(tag, &self.directory_pages)?;
+        let entries = self.buckets.expect(bucket).entries();
+        let same =
+            |entry: &&table::Entry| entry.tag == tag && self.items.expect(entry.item).has_key(key.bytes());
+        entries.iter().find(same).map(|entry| entry.item)
+    }
+
+    /// The item itself.
+    pub fn item(&self, item: ItemRef) -> &Item {
+        self.items.expect(item)
+    }
+
+    /// The item itself, to change what does not change its size.
+    pub fn item_mut(&mut self, item: ItemRef) -> &mut Item {
+        self.items.expect_mut(item)
+    }
+
+    /// Stores a new item under a key that has none.
+    pub fn insert(&mut self, key: &Key, new: &NewItem<'_>, turn: Turn<'_>) -> ItemRef {
+        self.begin_epoch_if_due(turn.now_us);
+        let tag = key.hash().tag();
+        let charge = charge(key.bytes().len(), new.value.len());
+        self.make_room(charge, turn, None);
+        if self.directory.wants_growth(self.count) {
+            self.directory.grow(&mut self.directory_pages, &mut self.buckets);
+            self.bytes += BUCKET_BYTES;
+        }
+        let item = self.items.insert(Item::new(key.bytes(), new, self.epoch, turn.now_us));
+        self.count += 1;
+        self.bytes += charge;
+        let mut returns = false;
+        if let Some(bucket) = self.directory.bucket_of(tag, &self.directory_pages) {
+            let bucket = self.buckets.expect_mut(bucket);
+            returns = bucket.is_haunted(tag, self.evicted, self.main.items().max(1));
+            bucket.insert(tag, item);
+        }
+        self.enqueue(item, charge, returns);
+        Stats::count(&turn.counters.total_items);
+        item
+    }
+
+    /// Stores another value under a key that has a live item; its place in the queue remains.
+    pub fn replace(&mut self, item: ItemRef, new: &NewItem<'_>, turn: Turn<'_>) {
+        let old = self.items.expect(item);
+        let (before, place) = (old.charge(), old.place());
+        let after = charge(old.key().len(), new.value.len());
+        if after > before {
+            self.make_room(after - before, turn, Some(item));
+        }
+        self.items.expect_mut(item).replace(new, self.epoch, turn.now_us);
+        // The room may have been made by moving the item to the main queue.
+        let place = if after > before { self.items.expect(item).place() } else { place };
+        self.queue_mut(place.main).recharge(before, after);
+        self.bytes = self.bytes.saturating_sub(before).saturating_add(after);
+        Stats::count(&turn.counters.total_items);
+    }
+
+    /// Removes an item.
+    pub fn remove(&mut self, item: ItemRef) {
+        self.unlink(item, false);
+    }
+
+    /// Makes everything that is stored now disappear, at once or at `begin_us`. The last such wish holds.
+    pub fn flush(&mut self, begin_us: Deadline, now_us: u64) {
+        self.begin_epoch_if_due(now_us);
+        self.flush_us = begin_us.max(expiry::PAST);
+        self.begin_epoch_if_due(now_us);
+    }
+
+    /// Items, dead ones included until somebody meets them.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Bytes charged against the limit.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The id of the object that `what` names: `item`, `slot` (the bucket) of a key, for the fault injector.
+    pub fn name(&self, what: &str, key: &Key) -> Option<ObjectId> {
+        match what {
+            "item" => self.peek(key).map(|item| item.id()),
+            "slot" => {
+                self.directory.bucket_of(key.hash().tag(), &self.directory_pages).map(|bucket| bucket.id())
+            }
+            _ => None,
+        }
+    }
+
+    /// The id of the queue page that gives up the next item.
+    pub fn queue_head(&self) -> Option<ObjectId> {
+        self.probation.head().or(self.main.head())
+    }
+
+    fn begin_epoch_if_due(&mut self, now_us: u64) {
+        if expiry::is_over(self.flush_us, now_us) {
+            self.flush_us = expiry::NEVER;
+            self.epoch = self.epoch.wrapping_add(1);
+        }
+    }
+
+    /// Evicts until `needed` more bytes fit, sparing `spared`.
+    fn make_room(&mut self, needed: u64, turn: Turn<'_>, spared: Option<ItemRef>) {
+        let mut passed_over = 0;
+        while self.bytes.saturating_add(needed) > self.limit {
+            let main = self.main.items() > 0
+                && (self.probation.items() == 0 || self.probation.bytes() <= self.limit / PROBATION_SHARE);
+            let Some(candidate) = self.queue(main).oldest(&self.queue_pages) else { return };
+            let item = self.items.expect(candidate);
+            let dead = item.is_expired(turn.now_us) || item.is_flushed(self.epoch);
+            let hit = item.marks().hits() > 0;
+            let spare = spared == Some(candidate);
+            if spare && self.probation.items() + self.main.items() == 1 {
+                return;
+            }
+            if spare || (!dead && hit && passed_over < PASSED_OVER) {
+                passed_over += 1;
+                self.pass_over(candidate, main);
+                continue;
+            }
+            let counters = turn.counters;
+            Stats::count(if dead { &counters.reclaimed } else { &counters.evictions });
+            if !dead && !item.marks().has(Marks::FETCHED) {
+                Stats::count(&counters.evicted_unfetched);
+            }
+            self.unlink(candidate, !dead && !main);
+        }
+    }
+
+    /// Moves an item to the end of the main queue, for one of its hits.
+    fn pass_over(&mut self, item: ItemRef, main: bool) {
+        let (charge, place) = (self.items.expect(item).charge(), self.items.expect(item).place());
+        self.with_queue(main, |queue, pages| queue.remove(pages, place, charge));
+        self.items.expect_mut(item).spend_hit();
+        self.enqueue(item, charge, true);
+    }
+
+    fn enqueue(&mut self, item: ItemRef, charge: u64, main: bool) {
+        let place = self.with_queue(main, |queue, pages| queue.push(pages, item, charge, main));
+        self.items.expect_mut(item).set_place(place);
+    }
+
+    fn unlink(&mut self, item: ItemRef, haunts: bool) {
+        let gone = self.items.expect(item);
+        let (tag, charge, place) = (KeyHash::of(gone.key()).tag(), gone.charge(), gone.place());
+        if let Some(bucket) = self.directory.bucket_of(tag, &self.directory_pages) {
+            let bucket = self.buckets.expect_mut(bucket);
+            bucket.remove(item);
+            if haunts {
+                self.evicted = self.evicted.wrapping_add(1);
+                bucket.haunt(tag, self.evicted);
+            }
+        }
+        self.with_queue(place.main, |queue, pages| queue.remove(pages, place, charge));
+        self.items.expect_remove(item);
+        self.count = self.count.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(charge);
+    }
+
+    /// Changes a queue, and charges the pages it takes or gives back.
+    fn with_queue<R>(
+        &mut self,
+        main: bool,
+        change: impl FnOnce(&mut Queue, &mut Store<QueuePage>) -> R,
+    ) -> R {
+        let queue = if main { &mut self.main } else { &mut self.probation };
+        let before = self.queue_pages.len() as u64;
+        let result = change(queue, &mut self.queue_pages);
+        let after = self.queue_pages.len() as u64;
+        self.bytes = (self.bytes + after * PAGE_BYTES).saturating_sub(before * PAGE_BYTES);
+        result
+    }
+
+    fn queue(&self, main: bool) -> &Queue {
+        if main { &self.main } else { &self.probation }
+    }
+
+    fn queue_mut(&mut self, main: bool) -> &mut Queue {
+        if main { &mut self.main } else { &mut self.probation }
+    }
+}

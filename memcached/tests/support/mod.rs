@@ -1,0 +1,161 @@
+//! One replica in this process: the service behind the sequential schedule, and connections to it. Nothing is mocked.
+#![allow(dead_code, reason = "each test file uses its own part of this")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crosscheck::object::request::{self, Terms};
+use crosscheck::object::{ObjectId, Region, Touched, corrupted};
+use crosscheck::schedule::{self, Access, Entry, Footprint, Lot, Mode, Outcome, Step, Work, Worker};
+use crosscheck::{Action, ClientCounters, Progress, Protocol, Service};
+use memcached::command::{Command, decode};
+use memcached::{Config, Connection, Memcached};
+
+/// Ordered time at which every replica here starts: some second in 2023, in microseconds.
+pub const START_US: u64 = 1_700_000_000_000_000;
+
+/// A service of one replica, executed in log order.
+pub struct Replica {
+    pub service: Arc<Memcached>,
+    lot: Lot<Command>,
+    worker: Worker<Command>,
+    clients: Arc<ClientCounters>,
+    index: u64,
+    /// Ordered time of the next request.
+    pub now_us: u64,
+    /// What the last request touched.
+    pub touched: Option<Touched>,
+}
+
+/// What came of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ran {
+    /// The reply.
+    Replied(Vec<u8>),
+    /// A check failed; these objects do not fit their checksums.
+    Corrupted(Vec<ObjectId>),
+}
+
+impl Replica {
+    /// An empty replica.
+    pub fn new(config: Config) -> Self {
+        let service = Arc::new(Memcached::new(config).expect("the test's configuration works"));
+        let shape = schedule::Config { mode: Mode::Sequential, ..schedule::Config::new(1, config.shards) };
+        let asked = service.clone();
+        let (lot, mut workers) =
+            schedule::open(shape, move |command: &Command, footprint| asked.footprint(command, footprint));
+        let worker = workers.pop().expect("one worker");
+        let clients = Arc::new(ClientCounters::default());
+        Replica { service, lot, worker, clients, index: 0, now_us: START_US, touched: None }
+    }
+
+    /// A new client connection.
+    pub fn connect(&self) -> Connection {
+        Connection::new(self.service.config(), self.service.stats().clone(), self.clients.clone())
+    }
+
+    /// Executes an encoded request as the next one in the log.
+    pub fn run(&mut self, ordered: &[u8]) -> Ran {
+        let command = decode(ordered).expect("a protocol's requests decode");
+        let mut footprint = Footprint::new();
+        self.service.footprint(&command, &mut footprint);
+        self.index += 1;
+        let requests = vec![Work { request: command, footprint }];
+        let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, requests };
+        self.lot.append(Arc::new(entry));
+        let Step::Run(mut turn) = self.worker.next() else { panic!("the request does not run at once") };
+        let locks = self.service.locks();
+        request::begin(Terms { position: turn.position(), protect: true, keep_before_images: true });
+        let mut reply = Vec::new();
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            self.service.execute(&turn.cx(), turn.request(), &mut reply).expect("footprints are exact");
+        }));
+        match ended {
+            Ok(()) => {
+                turn.visit_regions(&locks, |home, access| {
+                    if let Access::Exclusive(region) = access {
+                        region.seal(home);
+                    }
+                });
+                self.touched = Some(request::finish());
+                turn.finish(Outcome::Done);
+                Ran::Replied(reply)
+            }
+            Err(payload) => {
+                assert!(corrupted(&*payload).is_some(), "the handler panicked");
+                let mut wrong = Vec::new();
+                turn.visit_regions(&locks, |_, access| {
+                    if let Access::Exclusive(region) = access {
+                        wrong.extend(region.blame());
+                        region.undo();
+                    }
+                });
+                request::abandon();
+                turn.finish(Outcome::Abandoned);
+                Ran::Corrupted(wrong)
+            }
+        }
+    }
+
+    /// Feeds bytes of a client and returns what it gets, and whether the connection was closed.
+    pub fn talk(&mut self, connection: &mut Connection, input: &[u8]) -> (Vec<u8>, bool) {
+        let (_, output, closed) = self.talk_some(connection, input);
+        (output, closed)
+    }
+
+    /// The same, and first how many bytes were used; the others are to come again, with more behind them.
+    pub fn talk_some(&mut self, connection: &mut Connection, input: &[u8]) -> (usize, Vec<u8>, bool) {
+        let whole = input.len();
+        let (mut input, mut output) = (input, Vec::new());
+        while let Progress::Done { used, action } = connection.next(input) {
+            input = &input[used..];
+            match action {
+                Action::Nothing => {}
+                Action::Reply(bytes) => output.extend(bytes),
+                Action::Order(ordered) => match self.run(&ordered) {
+                    Ran::Replied(reply) => output.extend(reply),
+                    Ran::Corrupted(wrong) => panic!("corrupted: {wrong:?}"),
+                },
+                Action::Close(bytes) => {
+                    output.extend(bytes);
+                    return (whole - input.len(), output, true);
+                }
+            }
+        }
+        (whole - input.len(), output, false)
+    }
+
+    /// Bytes in, bytes out, on a connection of their own.
+    pub fn ask(&mut self, input: &str) -> String {
+        let mut connection = self.connect();
+        String::from_utf8_lossy(&self.talk(&mut connection, input.as_bytes()).0).into_owned()
+    }
+
+    /// Runs `visit` on the region behind a lock, outside of any request.
+    pub fn with_region<R>(&mut self, home: u32, visit: impl FnOnce(&mut dyn Region) -> R) -> R {
+        // A look at all keys of no client: takes the lock in a turn of its own and touches nothing.
+        self.index += 1;
+        let request = Command::Get { keys: Vec::new(), with_unique: false, touch: None };
+        let requests = vec![Work { request, footprint: Footprint::one(home) }];
+        let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, requests };
+        self.lot.append(Arc::new(entry));
+        let Step::Run(mut turn) = self.worker.next() else { panic!("the turn does not come") };
+        turn.take_all();
+        let mut visit = Some(visit);
+        let mut result = None;
+        turn.visit_regions(&self.service.locks(), |_, access| {
+            if let (Access::Exclusive(region), Some(visit)) = (access, visit.take()) {
+                result = Some(visit(region));
+            }
+        });
+        turn.finish(Outcome::Done);
+        result.expect("the region was shown")
+    }
+
+    /// The digest of each shard.
+    pub fn digests(&mut self) -> Vec<u128> {
+        (0..self.service.config().shards)
+            .map(|home| self.with_region(home, |region| region.digest()))
+            .collect()
+    }
+}

@@ -53,6 +53,9 @@ pub enum Finding {
 /// [`Region::seal`] (or [`Region::note`] if it holds it shared with other readers), or [`Region::undo`] to take
 /// everything back. The other methods serve repair, state transfer, scrubbing and evidence, between requests.
 pub trait Region: Send {
+    /// Sums every object that was created or changed outside of a request that seals: a region just constructed.
+    /// [`crate::genesis`] does it.
+    fn settle(&mut self);
     /// Sums the objects that the request changed, and claims all it touched for `home` in its state delta. Without an
     /// open scope nothing happens.
     fn seal(&mut self, home: Home);
@@ -101,6 +104,9 @@ pub trait Region: Send {
 }
 
 impl<T: Critical> Region for T {
+    fn settle(&mut self) {
+        walk::settle(self.protected_mut());
+    }
     fn seal(&mut self, home: Home) {
         walk::seal(self.protected_mut(), home);
     }

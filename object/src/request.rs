@@ -170,7 +170,8 @@ pub fn genesis<T: crate::Region>(home: Home, construct: impl FnOnce() -> T) -> T
     begin(Terms { position: ObjectId::genesis_position(home), protect: true, keep_before_images: false });
     let closing = Closing;
     let mut root = construct();
-    root.seal(home);
+    // Not `seal`: the root has moved since its objects were noted.
+    root.settle();
     drop(closing);
     root
 }

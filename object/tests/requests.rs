@@ -1,0 +1,267 @@
+//! One request: what it checks, notes, seals and takes back (design section 3; EDCC'16 sections IV-A and V-B).
+
+mod common;
+
+use common::{BARE, HOME, Leaf, PROTECTED, REVERSIBLE, Tree, at, run, tree};
+use object::{Finding, Health, How, Injection, ObjectId, Pair, Region, critical, request};
+
+fn ids(pairs: &[Pair]) -> Vec<String> {
+    pairs.iter().map(|pair| pair.id.to_string()).collect()
+}
+
+#[test]
+fn objects_are_born_with_names_of_their_region_and_sealed() {
+    let tree = tree();
+    let mut seen = Vec::new();
+    tree.objects(&mut |listed| {
+        assert_eq!(listed.sum, listed.recomputed);
+        seen.push(listed.id.to_string());
+    });
+    assert_eq!(seen, ["g3.0", "g3.1", "g3.2", "g3.3", "g3.4"]);
+    assert_eq!(tree.scrub(9), []);
+}
+
+#[test]
+fn the_delta_holds_each_touched_object_once_sorted_with_its_latest_sum() {
+    let mut tree = tree();
+    let (_, delta) = run(&mut tree, at(5, PROTECTED), |tree| {
+        tree.leaf(1).flags();
+        tree.leaf(1).flags();
+        tree.leaf_mut(0).set_flags(1);
+        tree.leaf_mut(0).set_flags(2);
+        tree.grow(b"new", b"born in request five");
+    })
+    .unwrap();
+    // Root, its counters, leaf 0 (written), leaf 1 (read) and the new leaf; leaf 2 was not touched.
+    assert_eq!(ids(&delta), ["5.0", "g3.0", "g3.1", "g3.2", "g3.3"]);
+    assert_eq!(delta.unclaimed(), 0);
+    assert!(delta.iter().all(|pair| pair.home == HOME));
+    for pair in delta.iter() {
+        assert_eq!(tree.check(pair.id), Health::Sound);
+        tree.objects(&mut |listed| assert!(listed.id != pair.id || listed.sum == pair.sum));
+    }
+}
+
+#[test]
+fn a_read_leaves_the_sum_a_write_changes_it_and_equal_replicas_agree() {
+    let (mut left, mut right) = (tree(), tree());
+    let read = |tree: &mut Tree| run(tree, at(5, PROTECTED), |tree| tree.leaf(0).flags()).unwrap().1;
+    let before = read(&mut left);
+    let write =
+        |tree: &mut Tree| run(tree, at(6, PROTECTED), |tree| tree.leaf_mut(0).set_flags(1)).unwrap().1;
+    let written = write(&mut left);
+    assert_ne!(before.pairs().last(), written.pairs().last());
+    read(&mut right);
+    assert_eq!(written, write(&mut right));
+    assert_eq!(left.digest(), right.digest());
+    run(&mut right, at(7, PROTECTED), |tree| tree.leaf_mut(0).set_flags(2)).unwrap();
+    assert_ne!(left.digest(), right.digest());
+}
+
+#[test]
+fn a_removed_object_is_noted_as_removed() {
+    let mut tree = tree();
+    let leaf = tree.reference(0);
+    let (value, delta) = run(&mut tree, at(5, PROTECTED), |tree| tree.shed(leaf)).unwrap();
+    assert_eq!(value, vec![1; 40]);
+    assert_eq!(delta.iter().find(|pair| pair.id == leaf.id()).unwrap().sum, Pair::REMOVED);
+    assert_eq!(tree.check(leaf.id()), Health::Absent);
+    assert_eq!(tree.scrub(9), []);
+}
+
+#[test]
+fn a_request_of_many_objects_is_indexed_and_sorted() {
+    let mut tree = tree();
+    let grow = |tree: &mut Tree| (0..100u32).for_each(|n| drop(tree.grow(&n.to_le_bytes(), b"v")));
+    let (_, delta) = run(&mut tree, at(5, PROTECTED), grow).unwrap();
+    assert_eq!(delta.len(), 102);
+    assert!(delta.is_sorted());
+    let (_, delta) =
+        run(&mut tree, at(6, PROTECTED), |tree| (0..103).for_each(|n| drop(tree.leaf(n).flags()))).unwrap();
+    assert_eq!(delta.len(), 104);
+}
+
+#[test]
+fn a_flipped_object_is_found_at_first_touch_and_named() {
+    let mut tree = tree();
+    let leaf = tree.reference(0).id();
+    tree.inject(leaf, &Injection::Flip { member: Some(2), bit: Some(3), seed: 0 }).unwrap();
+    assert_eq!(tree.check(leaf), Health::Damaged);
+    let (corrupted, blamed) = run(&mut tree, at(5, PROTECTED), |tree| tree.leaf(0).flags()).unwrap_err();
+    assert_eq!((corrupted.object, corrupted.how), (leaf, How::Checksum));
+    assert_eq!(blamed, []);
+    assert_eq!(tree.scrub(9), [Finding::Damaged(leaf)]);
+    // Other objects go on being served.
+    run(&mut tree, at(6, PROTECTED), |tree| tree.leaf(1).flags()).unwrap();
+}
+
+/// Without the check the same flip is lost: read as if it were right, and sealed into a valid sum by a write.
+#[test]
+fn without_protection_a_flip_goes_through() {
+    let mut tree = tree();
+    let leaf = tree.reference(0).id();
+    tree.inject(leaf, &Injection::Flip { member: Some(2), bit: Some(3), seed: 0 }).unwrap();
+    let (flags, delta) = run(&mut tree, at(5, BARE), |tree| tree.leaf(0).flags()).unwrap();
+    assert_eq!(flags, 7 ^ 8);
+    assert!(delta.is_empty());
+}
+
+#[test]
+fn an_object_is_checked_once_per_request_and_again_in_the_next() {
+    let mut tree = tree();
+    let leaf = tree.reference(0).id();
+    let (flags, _) = run(&mut tree, at(5, PROTECTED), |tree| {
+        tree.leaf(0).flags();
+        // A fault after the check and before the seal: this request cannot see it (the vote does).
+        tree.inject(leaf, &Injection::Flip { member: Some(2), bit: Some(0), seed: 0 }).unwrap();
+        tree.leaf(0).flags()
+    })
+    .unwrap();
+    assert_eq!(flags, 6);
+    run(&mut tree, at(6, PROTECTED), |tree| tree.leaf(0).flags()).unwrap_err();
+}
+
+#[test]
+fn a_missing_object_leaves_the_request_where_the_structure_says_it_exists() {
+    let mut tree = tree();
+    let leaf = tree.reference(1).id();
+    tree.inject(leaf, &Injection::Lose).unwrap();
+    let (corrupted, _) = run(&mut tree, at(5, PROTECTED), |tree| tree.leaf(1).flags()).unwrap_err();
+    assert_eq!((corrupted.object, corrupted.how), (leaf, How::Missing));
+    assert_eq!(tree.scrub(9), [Finding::Lost(leaf)]);
+}
+
+#[test]
+fn a_doubled_object_shows_in_a_scrub() {
+    let mut tree = tree();
+    let leaf = tree.reference(1).id();
+    tree.inject(leaf, &Injection::Double).unwrap();
+    assert_eq!(tree.scrub(9), [Finding::Extra(leaf)]);
+}
+
+#[test]
+fn a_damaged_piece_is_blamed_on_its_owner() {
+    let mut tree = tree();
+    let leaf = tree.reference(1).id();
+    // Member 1 is the value of 9000 bytes: three pieces; bit 32 is the first of its bytes.
+    tree.inject(leaf, &Injection::Flip { member: Some(1), bit: Some(32 + 8 * 5000), seed: 0 }).unwrap();
+    run(&mut tree, at(5, PROTECTED), |tree| assert_eq!(tree.leaf(1).part(0..4096), [2; 4096])).unwrap();
+    let (corrupted, blamed) =
+        run(&mut tree, at(6, PROTECTED), |tree| tree.leaf(1).value().len()).unwrap_err();
+    assert_eq!((corrupted.object, corrupted.how), (ObjectId::NONE, How::Piece));
+    assert_eq!(blamed, [leaf]);
+}
+
+#[test]
+fn undo_takes_back_changes_creations_and_removals() {
+    for terms in [REVERSIBLE, request::Terms { protect: false, ..REVERSIBLE }] {
+        let mut tree = tree();
+        let before = (tree.digest(), tree.pack_all());
+        request::begin(at(5, terms));
+        let leaf = tree.reference(1);
+        tree.leaf_mut(0).append(b"more");
+        tree.leaf_mut(1).write(5000, b"changed");
+        tree.leaf_mut(2).set_next(leaf);
+        tree.leaf_mut(0).prepend(b"front");
+        tree.shed(leaf);
+        let new = tree.grow(b"k", b"v");
+        tree.leaf_mut(2).set_next(new);
+        tree.shed(new);
+        tree.rename("elm");
+        assert_ne!(tree.digest(), before.0);
+        tree.undo();
+        request::abandon();
+        assert_eq!((tree.digest(), tree.pack_all()), before);
+        assert_eq!(tree.name(), "oak");
+        run(&mut tree, at(6, PROTECTED), |tree| (0..3).for_each(|n| drop(tree.leaf(n).flags()))).unwrap();
+        assert_eq!(tree.scrub(9), []);
+    }
+}
+
+#[test]
+fn objects_changed_outside_of_requests_are_sealed_by_the_next() {
+    let mut tree = Tree::new();
+    tree.grow(b"k", b"v");
+    assert_eq!(tree.check(tree.root()), Health::Unsealed);
+    run(&mut tree, at(5, PROTECTED), |tree| tree.leaf(0).flags()).unwrap();
+    assert_eq!(tree.check(tree.root()), Health::Sound);
+    run(&mut tree, at(6, BARE), |tree| tree.leaf_mut(0).set_flags(1)).unwrap();
+    run(&mut tree, at(7, PROTECTED), |tree| tree.leaf(0).flags()).unwrap();
+    assert_eq!(tree.scrub(9), []);
+}
+
+#[test]
+fn readers_that_share_a_region_note_without_changing_it() {
+    let tree = tree();
+    let reader = |position| {
+        let tree = &tree;
+        request::begin(at(position, PROTECTED));
+        let flags = tree.leaf(0).part(0..1)[0];
+        tree.note(HOME);
+        (flags, request::finish())
+    };
+    let (left, right) = (reader(5), reader(6));
+    assert_eq!(left, right);
+    assert_eq!(ids(&left.1), ["g3.0", "g3.2"]);
+}
+
+#[test]
+fn a_request_that_makes_too_many_objects_panics_alike_everywhere() {
+    request::begin(at(5, PROTECTED));
+    let result = std::panic::catch_unwind(|| (0..70_000).for_each(|_| drop(request::new_id())));
+    request::abandon();
+    assert!(result.is_err());
+}
+
+#[critical(copy)]
+pub struct Twin {
+    name: String,
+    count: u64,
+}
+
+#[critical]
+impl Twin {
+    fn new() -> Self {
+        Self { name: "first".to_owned(), count: 1 }
+    }
+    fn count(&self) -> u64 {
+        self.count
+    }
+    fn add(&mut self) {
+        self.count += 1;
+    }
+}
+
+#[test]
+fn a_local_copy_repairs_a_flipped_object_on_the_spot() {
+    let mut twin = object::genesis(HOME, Twin::new);
+    let digest = twin.digest();
+    let root = twin.root();
+    for injection in [
+        Injection::Flip { member: Some(1), bit: Some(2), seed: 0 },
+        Injection::Sum { bit: 7 },
+        Injection::Id { bit: 9 },
+        Injection::Length { seed: 3 },
+    ] {
+        let before = request::locally_repaired();
+        twin.inject(twin.root(), &injection).unwrap();
+        let (count, delta) = run(&mut twin, at(5, PROTECTED), |twin| (twin.count(), twin.count()).0).unwrap();
+        assert_eq!((count, delta[0].id), (1, root), "{injection:?}");
+        assert_eq!(request::locally_repaired(), before + 1);
+        assert_eq!(twin.digest(), digest);
+        assert_eq!(twin.scrub(9), []);
+    }
+    twin.inject(root, &Injection::Flip { member: Some(1), bit: Some(2), seed: 0 }).unwrap();
+    run(&mut twin, at(6, PROTECTED), Twin::add).unwrap();
+    assert_eq!(run(&mut twin, at(7, PROTECTED), |twin| twin.count()).unwrap().0, 2);
+}
+
+#[test]
+fn headers_and_unused_protection_cost_sixteen_bytes() {
+    assert_eq!(
+        size_of::<Twin>() - size_of::<(String, u64)>() - 16,
+        size_of::<object::hidden::LocalCopy<Twin>>()
+    );
+    assert_eq!(size_of::<common::Counters>(), 16 + 16);
+    assert_eq!(size_of::<Option<Leaf>>(), size_of::<Leaf>());
+}

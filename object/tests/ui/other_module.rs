@@ -1,0 +1,22 @@
+//! From another module not even the door is in sight.
+mod bank {
+    use object::critical;
+    #[critical]
+    pub struct Account {
+        balance: u64,
+    }
+    #[critical]
+    impl Account {
+        pub fn new() -> Self {
+            Self { balance: 0 }
+        }
+    }
+}
+
+fn main() {
+    let account = bank::Account::new();
+    let _ = account.balance;
+    let _ = account.__critical;
+    let members = object::Critical::protected(&account).read();
+    let _ = members.balance;
+}

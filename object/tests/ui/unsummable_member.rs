@@ -1,0 +1,15 @@
+//! A member without a checksum fails the build and says what to do.
+use object::critical;
+
+#[critical]
+struct Table {
+    sound: u64,
+    index: std::collections::HashMap<u64, u64>,
+    raw: *const u8,
+    borrowed: &'static [u8],
+    boxed: Box<dyn Fn() + Send>,
+    cell: std::cell::Cell<u64>,
+    float: f64,
+}
+
+fn main() {}

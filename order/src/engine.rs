@@ -226,9 +226,10 @@ pub trait OrderEngine: Send {
         let _ = cut;
     }
 
-    /// The state after entry `cut`, which [`Output::NeedState`] asked for, is in place.
-    fn installed(&mut self, cut: u64) {
+    /// The state after entry `cut` is at hand; returns whether it is (still) the one that [`Output::NeedState`] asked for.
+    fn installed(&mut self, cut: u64) -> bool {
         let _ = cut;
+        false
     }
 
     /// The state after `cut` cannot be had any more (its holders made later ones): ask for another.
@@ -291,8 +292,8 @@ impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
     fn state_available(&mut self, cut: u64) {
         (**self).state_available(cut);
     }
-    fn installed(&mut self, cut: u64) {
-        (**self).installed(cut);
+    fn installed(&mut self, cut: u64) -> bool {
+        (**self).installed(cut)
     }
     fn state_lost(&mut self, cut: u64) {
         (**self).state_lost(cut);

@@ -226,12 +226,18 @@ impl<E: OrderEngine> Orderer<E> {
         self.engine.state_available(cut);
     }
 
-    /// The answer to [`Output::NeedState`]: service state and `state` (as exported at `cut`) are in place.
+    /// The answer to [`Output::NeedState`]: service state and `state` (as exported at `cut`) are at hand. Call it before the
+    /// service's state is replaced: if it returns false, the log caught up meanwhile or another cut is wanted by now, and
+    /// what was fetched must be dropped. If true, the next delivery is the one after the cut.
     ///
     /// # Panics
     /// When `state` is of another index than `cut`: the caller mixed up two transfers.
-    pub fn installed(&mut self, cut: u64, state: State) {
+    #[must_use]
+    pub fn installed(&mut self, cut: u64, state: State) -> bool {
         assert_eq!(state.index, cut, "the state is of another cut");
+        if cut <= self.state.index || !self.engine.installed(cut) {
+            return false;
+        }
         self.out.committed.retain(|committed| committed.index > cut);
         self.state = state;
         let own = self.state.sessions.get(&self.config.slot).copied();
@@ -241,8 +247,8 @@ impl<E: OrderEngine> Orderer<E> {
                 self.out.outputs.push_back(Output::Skipped { tags });
             }
         }
-        self.engine.installed(cut);
         self.engine.delivered(cut);
+        true
     }
 
     /// The state after `cut` cannot be had any more: the engine asks for a later one.
@@ -347,6 +353,9 @@ impl<E: OrderEngine> Orderer<E> {
 
     fn deliver(&mut self, committed: Committed) -> Option<Delivered> {
         let Committed { index, entry } = committed;
+        if index <= self.state.index {
+            return None; // part of an installed state; the log came by another way as well
+        }
         let Ok(mut batch) = Batch::decode(&entry) else {
             self.fail(FailStop::LogCorrupt { index });
             return None;

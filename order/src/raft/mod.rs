@@ -299,10 +299,8 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
         }
     }
 
-    fn installed(&mut self, cut: u64) {
-        if let Some(node) = &mut self.node {
-            node.installed(cut);
-        }
+    fn installed(&mut self, cut: u64) -> bool {
+        self.node.as_mut().is_some_and(|node| node.installed(cut))
     }
 
     fn state_lost(&mut self, cut: u64) {

@@ -303,15 +303,19 @@ impl<L: LogStore> Node<L> {
     }
 
     /// The pipeline has the state after `cut` in place: the snapshot that told of it may act.
-    pub fn installed(&mut self, cut: u64) {
+    pub fn installed(&mut self, cut: u64) -> bool {
+        let Some(message) = self.held.take_if(|m| m.get_snapshot().get_metadata().index == cut) else {
+            return false;
+        };
+        self.settle();
+        if self.raw.raft.raft_log.committed >= cut {
+            return false;
+        }
         self.installed = cut;
         self.taken = self.taken.max(cut);
         self.handed = self.handed.max(cut);
-        let Some(message) = self.held.take_if(|m| m.get_snapshot().get_metadata().index == cut) else {
-            return;
-        };
-        self.settle();
         self.guard(|node| _ = node.raw.step(message));
+        true
     }
 
     /// The state after `cut` cannot be had: the leader should offer another.

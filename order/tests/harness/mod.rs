@@ -381,10 +381,11 @@ impl Cluster {
         let replica = self.replica(slot);
         replica.fetching = None;
         let Some((state, service)) = found else { return replica.orderer.state_lost(index) };
-        replica.last_time = state.time_us;
-        replica.service = service.clone();
-        replica.cuts = BTreeMap::from([(index, (state.clone(), service))]);
-        replica.orderer.installed(index, state);
+        if replica.orderer.installed(index, state.clone()) {
+            replica.last_time = state.time_us;
+            replica.service = service.clone();
+            replica.cuts = BTreeMap::from([(index, (state, service))]);
+        }
     }
 
     fn compact(&mut self, slot: u8) {

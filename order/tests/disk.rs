@@ -1,0 +1,292 @@
+//! `durability = "disk"`: what was acknowledged survives every process, torn tails are cut, corruption is told apart and reported.
+
+mod harness;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use harness::{Cluster, Service};
+use order::{FileLog, FileOptions, LogError, LogStore, Record, State};
+use tempfile::TempDir;
+
+const SMALL: FileOptions = FileOptions { segment_bytes: 32 << 10, limit_bytes: 64 << 20, spares: 2 };
+
+fn open(path: &Path) -> (Box<dyn LogStore>, Vec<Record>) {
+    let (log, records) = FileLog::open(path, SMALL).expect("the log opens");
+    (Box::new(log), records)
+}
+
+fn directory(root: &TempDir, slot: u8) -> PathBuf {
+    root.path().join(slot.to_string())
+}
+
+fn established(root: &TempDir, seed: u64) -> Cluster {
+    let stores = (0..3).map(|slot| open(&directory(root, slot))).collect();
+    let mut cluster = Cluster::with_stores(seed, stores);
+    cluster.run_until(3_000, "a first leader", |cluster| cluster.leader().is_some());
+    cluster
+}
+
+fn load(cluster: &mut Cluster, milliseconds: u64) {
+    for _ in 0..milliseconds {
+        for slot in cluster.running() {
+            if cluster.rng.chance(200) {
+                cluster.submit(slot);
+            }
+        }
+        cluster.step();
+    }
+}
+
+/// Kills a process and returns what its disk holds beside the log: the states at cuts.
+fn kill(cluster: &mut Cluster, slot: u8) -> BTreeMap<u64, (State, Service)> {
+    cluster.kill(slot).cuts
+}
+
+fn restart(cluster: &mut Cluster, root: &TempDir, slot: u8, cuts: BTreeMap<u64, (State, Service)>) {
+    let (log, records) = open(&directory(root, slot));
+    cluster.start(slot, log, records, cuts);
+}
+
+fn last_segment(path: &Path) -> PathBuf {
+    let mut logs: Vec<PathBuf> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
+    logs.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
+    logs.sort();
+    logs.pop().unwrap()
+}
+
+/// Offset of the last byte that is not zero.
+fn written(path: &Path) -> usize {
+    fs::read(path).unwrap().iter().rposition(|&byte| byte != 0).unwrap()
+}
+
+#[test]
+fn a_restarted_replica_keeps_its_id_and_replays_its_log() {
+    let root = TempDir::new().unwrap();
+    let mut cluster = established(&root, 1);
+    load(&mut cluster, 300);
+    for slot in 0..3 {
+        let cuts = kill(&mut cluster, slot);
+        load(&mut cluster, 300);
+        restart(&mut cluster, &root, slot, cuts);
+        load(&mut cluster, 200);
+        assert!(!cluster.replica(slot).joined, "no new life");
+    }
+    cluster.settle();
+}
+
+#[test]
+fn all_replicas_at_once_lose_their_power_and_nothing_acknowledged() {
+    let root = TempDir::new().unwrap();
+    let mut cluster = established(&root, 2);
+    for round in 0..4 {
+        load(&mut cluster, 300);
+        if round == 1 {
+            cluster.compacting = true;
+            cluster.submit_cut(0);
+            load(&mut cluster, 300);
+        }
+        let disks: Vec<_> = (0..3).map(|slot| kill(&mut cluster, slot)).collect();
+        for (slot, cuts) in (0u8..).zip(disks) {
+            restart(&mut cluster, &root, slot, cuts);
+        }
+        cluster.run_until(3_000, "a leader", |cluster| cluster.leader().is_some());
+    }
+    cluster.settle();
+    assert!(cluster.acked.len() > 300);
+    let first = cluster.replica(0).orderer.standing().first_index;
+    assert!(first > 100, "the log was compacted and still replays: it begins at {first}");
+}
+
+#[test]
+fn files_that_compaction_superseded_are_reused() {
+    let root = TempDir::new().unwrap();
+    let mut cluster = established(&root, 3);
+    cluster.compacting = true;
+    for _ in 0..6 {
+        load(&mut cluster, 600);
+        cluster.submit_cut(0);
+    }
+    cluster.settle();
+    let names: Vec<PathBuf> =
+        fs::read_dir(directory(&root, 0)).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(names.len() <= 9, "{names:?}");
+    assert!(last_segment(&directory(&root, 0)) > directory(&root, 0).join("00000005.log"));
+    let cuts = kill(&mut cluster, 0);
+    load(&mut cluster, 200);
+    restart(&mut cluster, &root, 0, cuts);
+    cluster.settle();
+}
+
+#[test]
+fn a_torn_tail_is_cut_at_every_length_and_the_replica_catches_up() {
+    for cut in [1, 7, 8, 23, 24, 60, 200] {
+        let root = TempDir::new().unwrap();
+        let mut cluster = established(&root, 4);
+        load(&mut cluster, 200);
+        let cuts = kill(&mut cluster, 1);
+        // The last records were being written when the power went.
+        let path = last_segment(&directory(&root, 1));
+        let end = written(&path);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[end - cut + 1..].fill(0);
+        fs::write(&path, bytes).unwrap();
+        load(&mut cluster, 100);
+        restart(&mut cluster, &root, 1, cuts);
+        load(&mut cluster, 100);
+        assert!(!cluster.replica(1).joined);
+        cluster.settle();
+    }
+}
+
+#[test]
+fn corruption_of_synced_records_is_reported_wherever_it_is() {
+    let root = TempDir::new().unwrap();
+    let mut cluster = established(&root, 5);
+    load(&mut cluster, 900);
+    let cuts = kill(&mut cluster, 1);
+    let path = directory(&root, 1);
+    let last = last_segment(&path);
+    let first = path.join("00000001.log");
+    assert_ne!(first, last, "several files");
+    for (file, at) in
+        [(&first, 4), (&first, 700), (&first, written(&first) - 5), (&last, 30), (&last, written(&last) / 2)]
+    {
+        let sound = fs::read(file).unwrap();
+        let mut broken = sound.clone();
+        broken[at] ^= 0x10;
+        fs::write(file, &broken).unwrap();
+        match FileLog::open(&path, SMALL) {
+            Err(LogError::Corrupt { .. }) => {}
+            other => panic!("byte {at} of {}: {:?}", file.display(), other.map(|(_, records)| records.len())),
+        }
+        // Also when a whole block became zeros.
+        broken = sound.clone();
+        broken[at & !7..][..24].fill(0);
+        fs::write(file, &broken).unwrap();
+        assert!(matches!(FileLog::open(&path, SMALL), Err(LogError::Corrupt { .. })), "zeros at {at}");
+        fs::write(file, sound).unwrap();
+    }
+    fs::rename(&first, path.join("elsewhere")).unwrap();
+    let second = path.join("00000002.log");
+    if second != last {
+        let saved = fs::read(&second).unwrap();
+        fs::remove_file(&second).unwrap();
+        fs::rename(path.join("elsewhere"), &first).unwrap();
+        assert!(matches!(FileLog::open(&path, SMALL), Err(LogError::Corrupt { .. })), "a missing file");
+        fs::write(&second, saved).unwrap();
+    } else {
+        fs::rename(path.join("elsewhere"), &first).unwrap();
+    }
+    restart(&mut cluster, &root, 1, cuts);
+    cluster.settle();
+}
+
+#[test]
+fn a_replica_that_lost_its_disk_joins_anew() {
+    let root = TempDir::new().unwrap();
+    let mut cluster = established(&root, 6);
+    load(&mut cluster, 300);
+    kill(&mut cluster, 2);
+    fs::remove_dir_all(directory(&root, 2)).unwrap();
+    load(&mut cluster, 300);
+    restart(&mut cluster, &root, 2, BTreeMap::new());
+    cluster.run_until(5_000, "a voter again", |cluster| cluster.replica(0).members.is_voter(2));
+    assert!(cluster.replica(2).joined);
+    // Its new log serves it as the old one did.
+    cluster.submit_cut(0);
+    load(&mut cluster, 200);
+    let cuts = kill(&mut cluster, 2);
+    restart(&mut cluster, &root, 2, cuts);
+    cluster.settle();
+    assert!(!cluster.replica(2).joined);
+}
+
+#[test]
+fn a_log_that_begins_after_the_state_at_hand_is_given_up() {
+    let root = TempDir::new().unwrap();
+    let mut cluster = established(&root, 7);
+    cluster.compacting = true;
+    load(&mut cluster, 500);
+    cluster.submit_cut(0);
+    load(&mut cluster, 500);
+    kill(&mut cluster, 1);
+    restart(&mut cluster, &root, 1, BTreeMap::new()); // its states at cuts were lost
+    cluster.run_until(5_000, "a new life", |cluster| cluster.replica(1).joined);
+    cluster.settle();
+}
+
+#[test]
+fn a_full_disk_stops_its_replica_cleanly_and_loses_nothing() {
+    let root = TempDir::new().unwrap();
+    let tiny = FileOptions { segment_bytes: 32 << 10, limit_bytes: 96 << 10, spares: 0 };
+    let stores = (0..3)
+        .map(|slot| {
+            let options = if slot == 1 { tiny } else { SMALL };
+            let (log, records) = FileLog::open(&directory(&root, slot), options).unwrap();
+            (Box::new(log) as Box<dyn LogStore>, records)
+        })
+        .collect();
+    let mut cluster = Cluster::with_stores(8, stores);
+    cluster.run_until(3_000, "a leader", |cluster| cluster.leader().is_some());
+    for _ in 0..3_000 {
+        load(&mut cluster, 1);
+        if cluster.replica(1).stopped.is_some() {
+            break;
+        }
+    }
+    let reason = cluster.replica(1).stopped.clone().expect("it stops");
+    assert!(reason.contains("cannot write the log: no space left"), "{reason}");
+    let cuts = kill(&mut cluster, 1);
+    load(&mut cluster, 500);
+    restart(&mut cluster, &root, 1, cuts); // with room again
+    cluster.settle();
+}
+
+#[test]
+fn two_processes_cannot_use_one_log() {
+    let root = TempDir::new().unwrap();
+    let held = FileLog::open(root.path(), SMALL).unwrap();
+    let error = FileLog::open(root.path(), SMALL).unwrap_err();
+    assert!(error.to_string().contains("another process"), "{error}");
+    drop(held);
+    FileLog::open(root.path(), SMALL).unwrap();
+}
+
+#[test]
+fn without_the_sync_before_the_acknowledgement_a_power_failure_loses_acknowledged_writes() {
+    // The negative control: a store that says it synced and did not. The checker has to see the loss.
+    struct Liar;
+    impl LogStore for Liar {
+        fn append(&mut self, _: &Record) -> Result<(), LogError> {
+            Ok(())
+        }
+        fn needs_sync(&self) -> bool {
+            false
+        }
+        fn sync(&mut self) -> Result<(), LogError> {
+            Ok(())
+        }
+        fn release(&mut self, _: u64) -> Result<(), LogError> {
+            Ok(())
+        }
+        fn wipe(&mut self) -> Result<(), LogError> {
+            Ok(())
+        }
+    }
+    let stores = (0..3).map(|_| (Box::new(Liar) as Box<dyn LogStore>, vec![])).collect();
+    let mut cluster = Cluster::with_stores(9, stores);
+    cluster.run_until(3_000, "a leader", |cluster| cluster.leader().is_some());
+    load(&mut cluster, 300);
+    assert!(!cluster.acked.is_empty());
+    for slot in 0..3 {
+        cluster.kill(slot);
+    }
+    for slot in 0..3 {
+        cluster.start(slot, Box::new(Liar), vec![], BTreeMap::new());
+    }
+    cluster.run_until(3_000, "a leader", |cluster| cluster.leader().is_some());
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cluster.check()));
+    assert!(caught.is_err(), "the loss went unnoticed");
+}

@@ -1,0 +1,235 @@
+//! Replicas that lost their memory, fell behind the log, or hold a corrupt one: each comes back, and nobody founds a second group.
+
+mod harness;
+
+use harness::{Cluster, Weather};
+use order::{Kind, Output};
+
+fn established(replicas: u8, seed: u64) -> Cluster {
+    let mut cluster = Cluster::new(replicas, seed);
+    cluster.run_until(3_000, "a first leader", |cluster| cluster.leader().is_some());
+    cluster
+}
+
+fn load(cluster: &mut Cluster, milliseconds: u64) {
+    for _ in 0..milliseconds {
+        for slot in cluster.running() {
+            if cluster.rng.chance(200) {
+                cluster.submit(slot);
+            }
+        }
+        cluster.step();
+    }
+}
+
+#[test]
+fn a_restarted_replica_joins_as_a_learner_and_votes_when_it_has_caught_up() {
+    for slot in 0..3 {
+        let mut cluster = established(3, 10 + u64::from(slot));
+        load(&mut cluster, 300);
+        cluster.kill(slot);
+        load(&mut cluster, 500);
+        cluster.start_empty(slot);
+        let watcher = (slot + 1) % 3;
+        cluster.run_until(3_000, "a learner", |cluster| cluster.replica(watcher).members.is_learner(slot));
+        cluster.run_until(3_000, "a voter", |cluster| cluster.replica(watcher).members.is_voter(slot));
+        assert!(cluster.replica(slot).joined);
+        load(&mut cluster, 200);
+        cluster.settle();
+        assert!(cluster.replica(slot).service.len() > 200, "it has the whole history");
+    }
+}
+
+#[test]
+fn every_replica_is_restarted_in_turn_several_times_under_load() {
+    let mut cluster = established(3, 20);
+    cluster.compacting = true;
+    for round in 0..9u8 {
+        let slot = round % 3;
+        cluster.kill(slot);
+        load(&mut cluster, 300);
+        cluster.start_empty(slot);
+        cluster.run_until(5_000, "back", |cluster| {
+            let watcher = (slot + 1) % 3;
+            let members = cluster.replica(watcher).members;
+            members.voters.count_ones() == 3 && cluster.replica(slot).members == members
+        });
+        load(&mut cluster, 100);
+    }
+    cluster.settle();
+    assert!(cluster.acked.len() > 500);
+}
+
+#[test]
+fn a_replica_that_crashes_while_it_joins_joins_again() {
+    let mut cluster = established(3, 30);
+    load(&mut cluster, 300);
+    cluster.transfer_ms = 150;
+    cluster.kill(1);
+    for _ in 0..4 {
+        cluster.start_empty(1);
+        cluster.run_until(3_000, "the transfer", |cluster| cluster.replica(1).fetching.is_some());
+        load(&mut cluster, 50);
+        cluster.kill(1);
+    }
+    cluster.start_empty(1);
+    cluster.settle();
+}
+
+#[test]
+fn a_cut_that_is_gone_is_replaced_by_another() {
+    let mut cluster = established(3, 40);
+    cluster.compacting = true;
+    load(&mut cluster, 300);
+    cluster.kill(2);
+    cluster.transfer_ms = 400;
+    cluster.start_empty(2);
+    cluster.run_until(3_000, "the transfer", |cluster| cluster.replica(2).fetching.is_some());
+    let (wanted, _) = cluster.replica(2).fetching.unwrap();
+    for slot in 0..2 {
+        cluster.replica(slot).cuts.clear();
+    }
+    load(&mut cluster, 450);
+    cluster.transfer_ms = 20;
+    cluster.run_until(5_000, "another cut", |cluster| {
+        cluster.replica(2).cuts.last_key_value().is_some_and(|(&cut, _)| cut > wanted)
+    });
+    cluster.settle();
+}
+
+#[test]
+fn a_follower_behind_the_compacted_log_gets_the_state_instead() {
+    let mut cluster = established(3, 50);
+    cluster.compacting = true;
+    load(&mut cluster, 200);
+    let slot = (cluster.leader().unwrap() + 1) % 3;
+    let others: Vec<u8> = (0..3).filter(|&other| other != slot).collect();
+    for &other in &others {
+        cluster.cut_links.extend([(slot, other), (other, slot)]);
+    }
+    load(&mut cluster, 1_500);
+    cluster.submit_cut(others[0]);
+    load(&mut cluster, 500);
+    let first = cluster.replica(others[0]).orderer.standing().first_index;
+    let last = cluster.replica(slot).orderer.standing().last_index;
+    assert!(first > last + 1, "compacted to {first}, the follower has {last}");
+    cluster.cut_links.clear();
+    cluster.settle();
+    assert!(!cluster.replica(slot).joined, "under its old id: it never lost its memory");
+}
+
+#[test]
+fn a_lone_survivor_of_two_lost_memories_founds_nothing_and_loses_nothing() {
+    let mut cluster = established(3, 60);
+    load(&mut cluster, 300);
+    for slot in [0, 1] {
+        cluster.kill(slot);
+        cluster.start_empty(slot);
+    }
+    cluster.run(5_000);
+    for slot in [0, 1] {
+        assert_eq!(cluster.replica(slot).orderer.standing().incarnation, None, "it waits");
+    }
+    assert!(!cluster.replica(2).service.is_empty());
+    assert_eq!(cluster.leader(), None);
+}
+
+#[test]
+fn a_fresh_majority_does_not_found_a_second_group() {
+    // Two of three found nothing while the third, which may know better, is silent.
+    let mut cluster = established(3, 70);
+    load(&mut cluster, 300);
+    for slot in [0, 1] {
+        cluster.cut_links.extend([(slot, 2), (2, slot)]);
+        cluster.kill(slot);
+        cluster.start_empty(slot);
+    }
+    cluster.run(5_000);
+    assert_eq!(cluster.leader(), None, "no group of two forgetful replicas");
+}
+
+#[test]
+fn a_replica_paused_for_long_is_served_past_and_catches_up() {
+    let mut cluster = established(3, 80);
+    let slot = (cluster.leader().unwrap() + 2) % 3;
+    for other in (0..3).filter(|&other| other != slot) {
+        cluster.cut_links.extend([(slot, other), (other, slot)]);
+    }
+    let before = cluster.acked.len();
+    load(&mut cluster, 3_000);
+    assert!(cluster.acked.len() > before + 500);
+    cluster.settle();
+}
+
+#[test]
+fn an_entry_corrupted_in_memory_stops_its_replica_and_is_never_delivered() {
+    let mut cluster = established(3, 90);
+    load(&mut cluster, 200);
+    // At the leader, between its append and its delivery: the body a client sent is changed at rest.
+    let leader = cluster.leader().unwrap();
+    cluster.submit(leader);
+    cluster.replica(leader).orderer.pump(0);
+    while cluster.replica(leader).orderer.poll_output().is_some() {}
+    let last = cluster.replica(leader).orderer.standing().last_index;
+    assert!(cluster.replica(leader).orderer.engine_mut().corrupt_entry(last, 12));
+    cluster.run_until(3_000, "the fail-stop", |cluster| cluster.replica(leader).stopped.is_some());
+    let reason = cluster.replica(leader).stopped.clone().unwrap();
+    assert!(reason.contains(&format!("log entry {last} is corrupt")), "{reason}");
+    cluster.kill(leader);
+    load(&mut cluster, 1_000);
+    cluster.start_empty(leader);
+    cluster.settle();
+}
+
+#[test]
+fn frames_that_no_healthy_peer_sends_are_blamed_and_stop_nobody() {
+    let mut cluster = established(3, 100);
+    load(&mut cluster, 100);
+    let leader = cluster.leader().unwrap();
+    let follower = (leader + 1) % 3;
+    // A real frame of the leader, with each byte changed in turn after its frame checksum was verified.
+    let orderer = &mut cluster.replica(leader).orderer;
+    let request = bytes::Bytes::from_static(b"\0abcdefgh");
+    orderer.submit(request.clone(), order::batch::checksum(&request), 0).unwrap();
+    orderer.pump(1);
+    let mut body = None;
+    while let Some(output) = orderer.poll_output() {
+        if let Output::Send { to, kind: Kind::Order, body: sent } = output
+            && to == follower
+        {
+            body = Some(sent);
+        }
+    }
+    let body = body.expect("the leader appends");
+    for at in 0..body.len() {
+        for bit in [0, 3, 7] {
+            let mut broken = body.to_vec();
+            broken[at] ^= 1 << bit;
+            let _ = cluster.replica(follower).orderer.on_frame(leader, Kind::Order, broken.into());
+            cluster.replica(follower).orderer.pump(0);
+        }
+    }
+    assert_eq!(cluster.replica(follower).stopped, None);
+    assert!(cluster.replica(follower).orderer.counters().blamed[usize::from(leader)] > 100);
+}
+
+#[test]
+fn storms_of_restarts_in_bad_weather() {
+    for seed in 0..8 {
+        let mut cluster = established(3, 200 + seed);
+        cluster.compacting = true;
+        cluster.weather = Weather { drop: 20, duplicate: 20, delay: 5, reorder: true, corrupt: 3 };
+        for _ in 0..4 {
+            load(&mut cluster, 200);
+            let slot = cluster.rng.below(3) as u8;
+            let whole = cluster.replicas.iter().flatten().all(|r| r.members.voters.count_ones() == 3);
+            if whole {
+                cluster.kill(slot);
+                load(&mut cluster, 200);
+                cluster.start_empty(slot);
+            }
+            load(&mut cluster, 600);
+        }
+        cluster.settle();
+    }
+}

@@ -1,7 +1,32 @@
 //! Compares digests across replicas, decides by majority who is right, names the wrong objects, and drives their repair.
 //!
-//! A pure state machine, one per replica: an [`Event`] and the time go into a [`Voter`], [`Command`]s come out. It owns no
-//! socket, clock, thread or random source. Where to find what a newcomer looks for is listed in ARCHITECTURE.md.
+//! A pure state machine, one per replica: an [`Event`] and the time go into a [`Voter`], [`Command`]s come out. It owns
+//! no socket, clock, thread or random source (design sections 6-8; EDCC'16 sections IV-B to IV-D).
+//!
+//! | You look for | It is |
+//! |---|---|
+//! | the function that receives a CHECK | `voter::check::on_check` |
+//! | who is VALID and who FAILED (Fig. 2) | [`classify`] |
+//! | the line that holds back a corrupt reply | `gate::reply_may_leave` |
+//! | how a mismatch is traced down to an object | `voter::drill::drill`, then `voter::dispute::decide` |
+//! | what happens when no f+1 agree | `voter::examine::no_majority` |
+//! | who proposes a RECOVER, and when | `repair::collect::propose` |
+//! | the f+1 rule on REPAIR | `repair::install::agreed_claim` |
+//! | the code that overwrites a corrupted object | `repair::install::finish`, by [`Command::Install`] |
+//! | every bound | [`limits`] |
+//!
+//! **Three levels.** Replicas compare one 128-bit digest per batch. Only where two differ do they exchange the digests
+//! of the batch's requests, and only for requests that differ their pairs. A reply leaves at the first level at which
+//! this replica and f others agree on it; validation goes on until everybody who is up is classified.
+//!
+//! **The checker is fallible too.** A vote, a digest, a stored pair, a reply or a message may be hit like any object. A
+//! replica is therefore right when any of its batch digest, its stated digest or the digest of its pairs is what f+1
+//! say; what does not fit is reported as `digest/vote` and repairs nothing.
+//!
+//! **What a pipeline must do.** Give every batch to [`Event::Executed`] once, in any order; perform commands in order;
+//! call [`Voter::flush`] once per round and [`Event::Tick`] every few milliseconds. A RECOVER's own
+//! [`RequestResult`] should hold the pairs of the objects it lists, after the installation: the vote on it then shows
+//! whether the repair succeeded.
 
 mod classify;
 mod command;

@@ -45,6 +45,8 @@ pub const REPAIR_PUSH_BYTES: usize = 1 << 20;
 pub const REPAIR_PULL_PIECES: usize = 8;
 /// RECOVERs whose packed objects a healthy replica keeps for a faulty one that asks again.
 pub const SERVED_TURNS: usize = 16;
+/// Bytes those may hold; the newest turn is always kept.
+pub const SERVED_BYTES: usize = 512 << 20;
 /// REPAIR messages that may wait for a turn this replica has not reached yet.
 pub const EARLY_REPAIRS: usize = 4096;
 /// Bytes of such early messages.

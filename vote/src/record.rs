@@ -100,6 +100,11 @@ impl Delta {
         self.pairs.len() == self.total as usize
     }
 
+    /// Whether it is all that the request touched, and not only what [`MAX_PAIRS_PER_REQUEST`] lets through.
+    pub(crate) fn is_whole(&self) -> bool {
+        (self.total as usize) < MAX_PAIRS_PER_REQUEST
+    }
+
     /// The request digest it gives, once complete and in order.
     pub(crate) fn digest(&self) -> Option<u128> {
         (self.is_complete() && self.pairs.is_sorted())

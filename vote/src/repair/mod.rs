@@ -139,6 +139,7 @@ impl Repairs {
 
     pub(crate) fn on_peer_replaced(&mut self, replica: Replica) {
         self.cases[replica as usize] = Case::default();
+        self.served.on_peer_replaced(replica);
     }
 
     pub(crate) fn tick(&mut self, live: Set, counters: &mut Counters, round: &mut Round<'_>) {

@@ -65,7 +65,8 @@ impl Served {
             }
         }
         self.turns.push_back(served);
-        while self.turns.len() > SERVED_TURNS {
+        let bytes = |turns: &VecDeque<ServedTurn>| turns.iter().map(ServedTurn::bytes).sum::<usize>();
+        while self.turns.len() > SERVED_TURNS || (self.turns.len() > 1 && bytes(&self.turns) > SERVED_BYTES) {
             self.turns.pop_front();
         }
     }
@@ -85,12 +86,21 @@ impl Served {
         }
     }
 
+    /// The faulty replica was rebuilt; it waits for nothing any more.
+    pub(super) fn on_peer_replaced(&mut self, replica: Replica) {
+        self.turns.retain(|served| served.faulty != replica);
+    }
+
     pub(super) fn on_repaired(&mut self, from: Replica, turn: Place) {
         self.turns.retain(|served| !(served.turn == turn && served.faulty == from));
     }
 }
 
 impl ServedTurn {
+    fn bytes(&self) -> usize {
+        self.objects.values().map(|(content, _)| content.as_ref().map_or(0, Bytes::len)).sum()
+    }
+
     fn message(&self, target: (Home, ObjectId), piece: u32, with_bytes: bool) -> Option<Message> {
         let (content, digests) = self.objects.get(&target)?;
         let digest = *digests.get(piece as usize)?;

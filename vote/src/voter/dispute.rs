@@ -59,13 +59,23 @@ impl Voter {
 
     /// The dispute about a request; opened when a peer begins it, perhaps before this replica has a result.
     pub(super) fn dispute_mut(&mut self, place: Place, round: &Round<'_>) -> Option<&mut Dispute> {
+        let crowded = self.window.bytes > WINDOW_BYTES / 2;
         let record = self.window.open(place.batch)?;
         let bound = record.own.as_ref().map_or(MAX_REQUESTS_PER_BATCH, Vec::len);
         if place.request as usize >= bound {
             self.counters.bad_messages += 1;
             return None;
         }
-        Some(record.drill_mut(round.now_us).disputes.entry(place.request).or_default())
+        if record.own.is_none() && crowded {
+            // Peers' news of batches not executed here may not push out what is; they are asked for later.
+            return None;
+        }
+        let disputes = &mut record.drill_mut(round.now_us).disputes;
+        if !disputes.contains_key(&place.request) {
+            self.account(place.batch, size_of::<Dispute>());
+        }
+        let drill = self.window.get_mut(place.batch)?.drill_mut(round.now_us);
+        Some(drill.disputes.entry(place.request).or_default())
     }
 
     /// Looks at one disputed request and does whatever its votes allow.

@@ -7,6 +7,7 @@ use crate::command::{BeyondRepair, Command, To};
 use crate::config::{Replica, Set};
 use crate::event::{Place, RequestResult};
 use crate::evidence::FaultStage;
+use crate::limits::WINDOW_BYTES;
 use crate::message::Message;
 use crate::record::Record;
 
@@ -19,7 +20,11 @@ impl Voter {
         digests: Vec<Option<u128>>,
         round: &mut Round<'_>,
     ) {
+        let crowded = self.window.bytes > WINDOW_BYTES / 2;
         let Some(record) = self.window.open(batch) else { return };
+        if record.own.is_none() && crowded {
+            return;
+        }
         let bytes = digests.len() * size_of::<Option<u128>>();
         let drill = record.drill_mut(round.now_us);
         if drill.stated[from as usize].is_none() {

@@ -82,6 +82,7 @@ impl Voter {
             let delta = dispute.deltas[replica as usize].as_ref().filter(|delta| {
                 // Complete and still not what was agreed on: hit on its way, so from the beginning again.
                 !(delta.is_complete()
+                    && delta.is_whole()
                     && verdict.of(replica) == Status::Valid
                     && delta.digest() != verdict.majority)
             });

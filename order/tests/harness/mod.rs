@@ -247,7 +247,13 @@ impl Cluster {
             let idle = |r: &Replica| r.orderer.waiting() == (0, 0, 0) && r.fetching.is_none();
             let voters = cluster.replicas.iter().flatten().map(|r| r.members.voters.count_ones()).min();
             let enough = voters.unwrap_or(0) as usize >= cluster.running().len();
-            lengths.len() == 1 && enough && cluster.replicas.iter().flatten().all(idle)
+            let ends = |r: &Replica| [r.orderer.standing().commit_index, r.orderer.standing().last_index];
+            let ends: BTreeSet<u64> = cluster.replicas.iter().flatten().flat_map(ends).collect();
+            cluster.leader().is_some()
+                && ends.len() == 1
+                && lengths.len() == 1
+                && enough
+                && cluster.replicas.iter().flatten().all(idle)
         });
         self.check();
     }

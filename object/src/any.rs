@@ -46,7 +46,7 @@ const fn fnv(mut hash: u32, bytes: &[u8]) -> u32 {
 }
 
 /// One critical object.
-pub trait AnyObject: Send {
+pub trait AnyObject {
     /// Its class.
     fn class(&self) -> &'static Class;
     /// Its id and stored checksum.
@@ -73,7 +73,7 @@ pub trait AnyObject: Send {
 }
 
 /// One store of critical objects.
-pub trait AnyStore: Send {
+pub trait AnyStore {
     /// Tells this store from others during one request: it does not move while a request holds its region.
     fn place(&self) -> usize;
     /// The class of its objects.

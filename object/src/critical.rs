@@ -31,7 +31,7 @@ pub trait Critical: Sized + Send + 'static {
 
 /// The hidden struct with the members of a critical type. Its fields are private to the author's module, and the only
 /// ways to one that is in use are [`Protected::read`] and [`Protected::write`], which check.
-pub trait Members: Sized + Send + 'static {
+pub trait Members: Sized + 'static {
     /// Name of the type and its tracked members.
     const CLASS: &'static Class;
     /// Id and checksum.

@@ -67,7 +67,7 @@ fn lookup(classes: impl FnOnce(&mut dyn FnMut(&'static Class) -> bool), tag: u32
 fn compare(member: &'static str, left: &[u8], right: &[u8]) -> MemberDifference {
     let xor = || left.iter().zip(right).map(|(left, right)| left ^ right);
     let first = xor().position(|byte| byte != 0);
-    let last = xor().enumerate().filter(|(_, byte)| *byte != 0).last();
+    let last = xor().enumerate().rfind(|(_, byte)| *byte != 0);
     let mut pattern = [0; 8];
     if let Some(first) = first {
         xor().skip(first).zip(&mut pattern).for_each(|(byte, to)| *to = byte);

@@ -35,7 +35,7 @@ pub enum ChildMut<'a> {
     note = "refer to another object by `Ref<T>` or `ObjectId`, never by reference or pointer",
     note = "mark the member `#[uncritical]` only if its corruption can never reach a reply"
 )]
-pub trait Member: Sized + Send + 'static {
+pub trait Member: Sized + 'static {
     /// What the owner's packed bytes hold of the member.
     type Packed;
     /// Adds the member to its owner's checksum.

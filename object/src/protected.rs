@@ -173,7 +173,7 @@ impl<M: Members, R: Redundancy<M>> fmt::Debug for Protected<M, R> {
 }
 
 /// What an object can be repaired from without the other replicas.
-pub trait Redundancy<M: Members>: Default + Send {
+pub trait Redundancy<M: Members>: Default {
     /// Renews the copy; called after each seal.
     fn keep(&mut self, members: &M);
     /// Tries to repair; readers may do so at the same time. Afterwards [`Redundancy::repaired`] has the members.

@@ -14,11 +14,15 @@ use std::marker::PhantomData;
 ///
 /// The id is summed and compared; the slot is a hint for this replica only: a wrong one (after a repair, or a flipped
 /// bit) costs a search, never a wrong object.
+// Packed to 12 bytes: tables are made of references, with a small number beside each.
+#[repr(C, packed(4))]
 pub struct Ref<T> {
     id: ObjectId,
     hint: u32,
     of: PhantomData<fn() -> T>,
 }
+
+const _: () = assert!(size_of::<Ref<()>>() == 12);
 
 impl<T> Ref<T> {
     /// Refers to nothing.
@@ -74,7 +78,7 @@ impl<T> Default for Ref<T> {
 
 impl<T> PartialEq for Ref<T> {
     fn eq(&self, other: &Self) -> bool {
-        self.id == other.id
+        self.id() == other.id()
     }
 }
 
@@ -88,31 +92,31 @@ impl<T> PartialOrd for Ref<T> {
 
 impl<T> Ord for Ref<T> {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.id.cmp(&other.id)
+        self.id().cmp(&other.id())
     }
 }
 
 impl<T> Hash for Ref<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.id.hash(state);
+        self.id().hash(state);
     }
 }
 
 impl<T> fmt::Debug for Ref<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "-> {}", self.id)
+        write!(f, "-> {}", self.id())
     }
 }
 
 impl<T: 'static> Summed for Ref<T> {
     #[inline]
     fn sum(&self, summer: &mut Summer) {
-        self.id.sum(summer);
+        self.id().sum(summer);
     }
     fn pack(&self, out: &mut Vec<u8>) {
-        self.id.pack(out);
+        self.id().pack(out);
         if request::is_local() {
-            self.hint.pack(out);
+            self.hint().pack(out);
         }
     }
     fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
@@ -126,6 +130,9 @@ impl<T: 'static> Summed for Ref<T> {
     #[cfg(feature = "inject")]
     fn damage(&mut self, damage: crate::inject::Damage) -> bool {
         // The id only: a wrong hint is no error.
-        self.id.damage(damage)
+        let mut id = self.id();
+        let done = id.damage(damage);
+        self.id = id;
+        done
     }
 }

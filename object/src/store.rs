@@ -196,7 +196,7 @@ impl<T: Critical> Store<T> {
 
     fn grow(&mut self) -> u32 {
         let slot = self.slots;
-        if slot as usize % CHUNK == 0 {
+        if (slot as usize).is_multiple_of(CHUNK) {
             self.chunks.push(Vec::with_capacity(CHUNK));
         }
         self.chunks[slot as usize / CHUNK].push(None);

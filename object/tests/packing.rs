@@ -89,7 +89,7 @@ fn a_root_whose_own_name_is_damaged_is_repaired_by_its_place() {
 #[test]
 fn objects_that_should_not_exist_are_dropped() {
     let (mut left, right) = pair();
-    run(&mut left, at(9, PROTECTED), |tree| drop(tree.grow(b"extra", b""))).unwrap();
+    run(&mut left, at(9, PROTECTED), |tree| tree.grow(b"extra", b"")).unwrap();
     let extra = ObjectId::new(9, 0);
     for id in [extra, left.root(), ObjectId::from_bits(left.root().to_bits() + 1)] {
         repair(&mut left, &right, id);
@@ -113,7 +113,7 @@ fn a_whole_region_travels_in_bounded_pieces() {
     assert!(pieces > 5);
     assert_eq!(packed, left.pack_all());
     let mut empty = object::genesis(common::HOME, Tree::new);
-    run(&mut empty, at(4, PROTECTED), |tree| drop(tree.grow(b"other", b"content"))).unwrap();
+    run(&mut empty, at(4, PROTECTED), |tree| tree.grow(b"other", b"content")).unwrap();
     empty.load_all(&packed).unwrap();
     assert_eq!((empty.digest(), empty.scrub(9)), (left.digest(), vec![]));
     assert_eq!(empty.pack_all(), packed);

@@ -174,7 +174,7 @@ impl VisitMut for Weaver {
         visit_mut::visit_path_mut(self, path);
         if !self.inner
             || path.leading_colon.is_some()
-            || !path.segments.first().is_some_and(|s| s.ident == "Self")
+            || path.segments.first().is_none_or(|first| first.ident != "Self")
         {
             return;
         }

@@ -5,9 +5,7 @@ use object::critical;
 struct Table {
     sound: u64,
     index: std::collections::HashMap<u64, u64>,
-    raw: *const u8,
     borrowed: &'static [u8],
-    boxed: Box<dyn Fn() + Send>,
     cell: std::cell::Cell<u64>,
     float: f64,
 }

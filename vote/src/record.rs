@@ -17,6 +17,8 @@ pub(crate) struct Record {
     /// Batch digests by replica, the own one included; valid where `known` says so.
     pub digests: [u128; MAX_REPLICAS],
     pub known: Set,
+    /// Sum over the known digests: what a voter remembers of others may be hit too, and must not become an accusation.
+    pub seal: u64,
     /// Peers that have no details of this batch any more.
     pub gone: Set,
     /// Details, once two digests differ.
@@ -113,6 +115,27 @@ impl Delta {
 }
 
 impl Record {
+    /// Remembers the batch digest of `replica`.
+    pub(crate) fn set_digest(&mut self, replica: Replica, digest: u128) {
+        if self.known.contains(replica) {
+            self.seal ^= seal_of(replica, self.digests[replica as usize]);
+        }
+        self.known.insert(replica);
+        self.digests[replica as usize] = digest;
+        self.seal ^= seal_of(replica, digest);
+    }
+
+    /// Whether the remembered digests are still the ones that were set.
+    pub(crate) fn is_sealed(&self) -> bool {
+        let sum = |sum, replica: Replica| sum ^ seal_of(replica, self.digests[replica as usize]);
+        self.known.iter().fold(0, sum) == self.seal
+    }
+
+    /// Forgets every digest.
+    pub(crate) fn forget_digests(&mut self) {
+        (self.known, self.seal) = (Set::EMPTY, 0);
+    }
+
     /// Peers whose batch digest equals the one of `replica`, itself included.
     pub(crate) fn agreeing_with(&self, replica: Replica) -> Set {
         let mut agreeing = Set::EMPTY;
@@ -135,6 +158,14 @@ impl Record {
         }
         self.drill.get_or_insert_default()
     }
+}
+
+/// Mixes a digest and its replica into 64 bits. Multiplication by odd constants lets no flipped bit vanish.
+fn seal_of(replica: Replica, digest: u128) -> u64 {
+    let (low, high) = (digest as u64, (digest >> 64) as u64);
+    let mixed =
+        low.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ high.rotate_left(32).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+    mixed.rotate_left(8 * replica as u32 + 1)
 }
 
 /// The open batches, dense from `base`, and what stays of older ones.

@@ -136,6 +136,12 @@ impl Voter {
         !batches.into_iter().any(open) && self.fetches.is_empty() && self.repairs.is_settled(self.live)
     }
 
+    /// What is stored about a batch, for tests that corrupt it there.
+    #[cfg(test)]
+    pub(crate) fn stored_mut(&mut self, batch: u64) -> Option<&mut crate::record::Record> {
+        self.window.get_mut(batch)
+    }
+
     fn on_message(&mut self, from: Replica, message: Message, round: &mut Round<'_>) {
         if from >= self.config.replicas() || from == self.config.me() {
             self.counters.bad_messages += 1;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use super::service::{Entry, HOMES, Op, Slip, State};
+use crate::record::Record;
 use crate::{
     Command, Config, Event, Evidence, Message, Place, Protections, Reexecution, Replica, RequestResult, To,
     Voter,
@@ -52,6 +53,8 @@ pub(crate) struct Node {
     pub slips: BTreeMap<Place, Slip>,
     /// Applied to a batch's results before the voter gets them: faults in stored results.
     pub tamper: BTreeMap<Place, fn(&mut RequestResult)>,
+    /// Applied to what the voter has stored, after it has voted and before it hears of the others.
+    pub strike: BTreeMap<Place, fn(&mut Record, usize)>,
 }
 
 /// The group.
@@ -91,6 +94,7 @@ impl Cluster {
             replace: Vec::new(),
             slips: BTreeMap::new(),
             tamper: BTreeMap::new(),
+            strike: BTreeMap::new(),
         };
         Cluster {
             nodes: (0..replicas).map(node).collect(),
@@ -172,7 +176,16 @@ impl Cluster {
             }
         }
         node.at = Place::new(batch + 1, 0);
+        let count = requests.len();
         self.handle(replica, Event::Executed { batch, requests });
+        let node = &mut self.nodes[replica as usize];
+        for index in 0..count {
+            if let (Some(strike), Some(record)) =
+                (node.strike.get(&Place::new(batch, index as u16)), node.voter.stored_mut(batch))
+            {
+                strike(record, index);
+            }
+        }
     }
 
     /// One event at one replica, and everything it commands.

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::cluster::Cluster;
 use super::service::{Op, Slip, key};
+use crate::record::Record;
 use crate::{Class, FaultStage, Message, Place, RequestResult, digest};
 
 const OPS: [Op; 3] = [Op::Set(0, 5), Op::Add(1, 0), Op::Get(0)];
@@ -144,6 +145,54 @@ fn stored_reply_digest() {
         let cluster = tampered(|result| result.reply_digest ^= 1, faulty);
         cluster.assert_as_if_fault_free();
         cluster.assert_blames_only(&[faulty as u8]);
+    }
+}
+
+/// A fault in what the voter keeps between its vote and the others' votes.
+fn struck(strike: fn(&mut Record, usize), faulty: usize, others_too: bool) -> Cluster {
+    let mut cluster = group(3);
+    for request in 0..3 {
+        cluster.nodes[faulty].strike.insert(Place::new(1, request), strike);
+    }
+    if others_too {
+        // And the link repeats an old vote wrongly, so that the group looks one level down.
+        let mut hit = false;
+        cluster.on_wire = Box::new(move |from, to, mut message| {
+            if let (true, false, Message::Check { digests, .. }) =
+                (from == faulty as u8 && to != from, hit, &mut message)
+            {
+                digests[0] ^= 2;
+                hit = true;
+            }
+            Some(message)
+        });
+    }
+    cluster.order(&OPS);
+    cluster.run();
+    cluster.assert_as_if_fault_free();
+    cluster.assert_blames_only(&[faulty as u8]);
+    assert_eq!(cluster.log.len(), 2, "no object is wrong, so nothing is recovered");
+    cluster
+}
+
+#[test]
+fn memory_of_the_voter() {
+    let strikes: [fn(&mut Record, usize); 5] = [
+        |record, index| record.own.as_mut().expect("executed")[index].digest ^= 1 << 3,
+        |record, index| record.own.as_mut().expect("executed")[index].pairs[0].sum ^= 1 << 3,
+        |record, index| record.own.as_mut().expect("executed")[index].reply_digest ^= 1 << 3,
+        |record, index| {
+            let result = &mut record.own.as_mut().expect("executed")[index];
+            result.reply = Bytes::from_static(b"garbage");
+        },
+        |record, _| record.digests.iter_mut().for_each(|digest| *digest ^= 1 << 3),
+    ];
+    for strike in strikes {
+        for faulty in 0..3 {
+            for others_too in [false, true] {
+                struck(strike, faulty, others_too);
+            }
+        }
     }
 }
 

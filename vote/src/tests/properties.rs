@@ -17,7 +17,7 @@ fn random_op(chance: &mut Chance) -> Op {
 }
 
 /// Kinds of fault that one replica may suffer; `plant` puts one into a run.
-const KINDS: u64 = 10;
+const KINDS: u64 = 13;
 
 fn plant(cluster: &mut Cluster, faulty: Replica, kind: u64, place: Place) {
     let bit = 1u64 << cluster.chance.below(60);
@@ -41,6 +41,15 @@ fn plant(cluster: &mut Cluster, faulty: Replica, kind: u64, place: Place) {
                 object.value ^= bit;
             }
         }
+        9 => drop(node.strike.insert(place, |record, index| {
+            record.own.as_mut().expect("executed")[index].digest ^= 1 << 99;
+        })),
+        10 => drop(node.strike.insert(place, |record, index| {
+            flip_reply(&mut record.own.as_mut().expect("executed")[index]);
+        })),
+        11 => drop(node.strike.insert(place, |record, _| {
+            record.digests.iter_mut().for_each(|digest| *digest ^= 1 << 99);
+        })),
         _ => {
             let mut left = 1 + cluster.chance.below(3);
             let mut chance = Chance(bit);
@@ -167,4 +176,12 @@ fn two_of_five() {
 #[test]
 fn three_of_seven() {
     many(0..150, 7, 3);
+}
+
+#[test]
+#[ignore = "takes minutes; the runs above are its beginning"]
+fn long_run() {
+    many(10_000..70_000, 3, 1);
+    many(10_000..25_000, 5, 2);
+    many(10_000..13_000, 7, 3);
 }

@@ -29,8 +29,7 @@ impl Voter {
         }
         self.counters.batches += 1;
         let digest = fold(batch, me, &requests, &mut self.scratch);
-        record.digests[me as usize] = digest;
-        record.known.insert(me);
+        record.set_digest(me, digest);
         record.owed = requests.iter().filter(|result| result.mine).count() as u16;
         record.executed_us = round.now_us;
         let bytes = requests.iter().map(RequestResult::bytes).sum::<usize>();
@@ -64,15 +63,14 @@ impl Voter {
         // A peer that is further ahead than the window is asked again when we get there.
         let Some(record) = self.window.open(batch) else { return };
         if !record.known.contains(from) {
-            record.known.insert(from);
-            record.digests[from as usize] = digest;
+            record.set_digest(from, digest);
             return self.evaluate(batch, round);
         }
         let (before, own) = (record.digests[from as usize], record.digests[me as usize]);
         if before == digest || (record.known.contains(me) && before == own) {
             return;
         }
-        record.digests[from as usize] = digest;
+        record.set_digest(from, digest);
         if record.known.contains(me) && digest == own && self.report_once(batch, from) {
             let case = Case { batch, request: None, kind: 0, stage: FaultStage::Digest };
             self.evidence(from, case, None, &[], round);

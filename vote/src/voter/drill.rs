@@ -8,7 +8,7 @@ use crate::config::{Replica, Set};
 use crate::event::{Place, RequestResult};
 use crate::evidence::FaultStage;
 use crate::limits::WINDOW_BYTES;
-use crate::message::Message;
+use crate::message::{Ask, Message};
 use crate::record::Record;
 
 impl Voter {
@@ -55,6 +55,7 @@ impl Voter {
         if !self.config.protections.digest_comparison {
             return;
         }
+        self.examine_memory(batch, round);
         self.announce(batch, round);
         let count = self.window.get(batch).map_or(0, |record| record.requests().len());
         for request in 0..count as u16 {
@@ -115,7 +116,6 @@ impl Voter {
             return;
         }
         self.counters.mismatched_batches += 1;
-        self.examine_own_digests(batch, round);
         if let Some(message) = self.own_digests(batch) {
             round.send(To::All, message);
         }
@@ -127,29 +127,43 @@ impl Voter {
         Some(Message::Digests { batch, digests })
     }
 
-    /// The stored digests themselves may have been hit since they were voted on: whatever does not fold into the batch
-    /// digest any more is computed again, and the checker is reported, not an object.
-    fn examine_own_digests(&mut self, batch: u64, round: &mut Round<'_>) {
+    /// Before anyone is accused: what this replica remembers about the batch may itself have been hit since it voted.
+    /// Then the checker is reported, not an object and not a peer.
+    fn examine_memory(&mut self, batch: u64, round: &mut Round<'_>) {
+        let me = self.config.me();
+        let Some(record) = self.window.get_mut(batch) else { return };
+        record.drill_mut(round.now_us);
+        let Some(own) = record.own.as_mut() else { return };
+        let stored = fold(batch, me, own, &mut self.scratch);
+        let sealed = record.is_sealed();
+        let voted = record.digests[me as usize];
+        if !sealed {
+            record.forget_digests();
+            record.set_digest(me, stored);
+            round.send(To::All, Message::Ask(Ask::Checks { first: batch, count: 1 }));
+        } else if stored != voted {
+            self.examine_own_digests(batch, stored, round);
+        }
+        if (!sealed || stored != voted) && self.report_once(batch, me) {
+            let case = Case { batch, request: None, kind: 0, stage: FaultStage::Digest };
+            self.evidence(me, case, None, &[], round);
+        }
+    }
+
+    /// Stored request digests that do not fold into the batch digest any more are computed again.
+    fn examine_own_digests(&mut self, batch: u64, stored: u128, round: &mut Round<'_>) {
         let me = self.config.me();
         let Some(record) = self.window.get_mut(batch) else { return };
         let voted = record.digests[me as usize];
         let Some(own) = record.own.as_mut() else { return };
-        let stored = fold(batch, me, own, &mut self.scratch);
-        if stored == voted {
-            return;
-        }
         let before: Vec<u128> = own.iter().map(|result| result.digest).collect();
         own.iter_mut().for_each(|result| result.digest = result.recomputed());
         if fold(batch, me, own, &mut self.scratch) != voted {
             // Not the request digests but the vote was hit.
             own.iter_mut().zip(before).for_each(|(result, digest)| result.digest = digest);
-            record.digests[me as usize] = stored;
+            record.set_digest(me, stored);
             let digests = smallvec::smallvec![stored];
             round.send(To::All, Message::Check { first: batch, digests });
-        }
-        if self.report_once(batch, me) {
-            let case = Case { batch, request: None, kind: 0, stage: FaultStage::Digest };
-            self.evidence(me, case, None, &[], round);
         }
     }
 

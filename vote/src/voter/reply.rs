@@ -142,6 +142,14 @@ impl Voter {
             let Some(fetch) = self.fetches.get_mut(&place) else { continue };
             if now_us.saturating_sub(fetch.since_us) >= FETCH_GIVE_UP_US {
                 self.drop_reply(place, Dropped::NotFetched, round);
+            } else if fetch.wanted.is_none() {
+                // Which reply is right stands in any agreeing peer's pairs; they were lost, or never sent.
+                fetch.asked_us = now_us;
+                let sources = fetch.sources.and(self.live);
+                self.counters.asks_sent += sources.len() as u64;
+                sources
+                    .iter()
+                    .for_each(|peer| round.send_one(peer, Message::Ask(Ask::Pairs { place, first: 0 })));
             } else {
                 self.fetch_from_next(place, round);
             }

@@ -2,12 +2,14 @@
 
 use std::io::Read;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::config::{EXAMPLE, NodeConfig};
 use crate::outcome::{Outcome, Verdict, misuse, say};
+use crate::signals::Ending;
 
 /// How long a replica may take to stop after its supervisor went away.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -77,6 +79,27 @@ fn until_stdin_closes() {
 
 /// The one place that knows how the service and the pipeline are put together.
 fn replica(config: &NodeConfig) -> Outcome {
-    let _settings = config.settings();
-    anyhow::bail!("this build has no pipeline yet")
+    let options = memcached::Config {
+        item_bytes: usize::try_from(config.item_size_max).unwrap_or(usize::MAX),
+        ..memcached::Config::with_memory(config.memory_limit_mb << 20)
+    };
+    let service = memcached::Memcached::new(options).map_err(|error| misuse(error.to_string()))?;
+    let stats = service.stats().clone();
+    let make_protocol: crosscheck::MakeProtocol<memcached::Connection> =
+        Arc::new(move |clients| memcached::Connection::new(options, stats.clone(), clients.clone()));
+    let ending = Ending::catch()?;
+    let started = move |stopper: crosscheck::Stopper| {
+        // Without the thread a signal is only seen by the supervisor, which ends the process later.
+        let _ = std::thread::Builder::new().name("signals".into()).spawn(move || {
+            while !ending.sleep(Duration::from_secs(3600)) {}
+            stopper.stop();
+        });
+    };
+    match crosscheck::serve(config.settings(), service, make_protocol, started)? {
+        crosscheck::Stop::Asked => Ok(Verdict::Holds),
+        crosscheck::Stop::Replace(why) => {
+            eprintln!("crosscheck: replica {} has to be replaced: {why}", config.this_replica);
+            Ok(Verdict::Fails)
+        }
+    }
 }

@@ -6,7 +6,8 @@
 //! - [`frame`]: the envelope of every message between replicas, for all rooms.
 //! - [`batch`]: the unit that gets a position.
 //! - [`Orderer`]: what the pipeline drives; exactly-once from any origin to every replica.
-//! - [`OrderEngine`]: what may be exchanged below it: [`SingleEngine`], [`FanoutEngine`].
+//! - [`OrderEngine`]: what may be exchanged below it: [`RaftEngine`], [`SingleEngine`], [`FanoutEngine`].
+//! - [`LogStore`]: where the log rests: [`MemoryLog`], [`FileLog`].
 
 pub mod batch;
 mod engine;
@@ -33,3 +34,27 @@ pub use raft::{RaftConfig, RaftEngine};
 pub use sessions::{Rule, Session, State};
 pub use single::SingleEngine;
 pub use wire::Malformed;
+
+/// Entrances for the fuzz targets to decoders that are private otherwise. Not for use.
+#[doc(hidden)]
+pub mod fuzzing {
+    use bytes::Bytes;
+
+    /// Decodes an engine message, and encodes it again; returns whether it was one.
+    pub fn raft_message(bytes: Bytes) -> bool {
+        let Ok(received) = crate::raft::codec::decode(bytes) else { return false };
+        crate::raft::codec::encode(&received.envelope, &received.message).is_some()
+    }
+
+    /// Decodes a founding or joining message, and encodes it again; returns whether it was one.
+    pub fn control(bytes: Bytes) -> bool {
+        let Ok(control) = crate::raft::boot::Control::decode(bytes.clone()) else { return false };
+        assert_eq!(control.encode(), bytes);
+        true
+    }
+
+    /// Reads a log file.
+    pub fn segment(bytes: &Bytes, last: bool) -> usize {
+        crate::log::segment::scan(bytes, 0, last).found.len()
+    }
+}

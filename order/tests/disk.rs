@@ -12,6 +12,11 @@ use tempfile::TempDir;
 
 const SMALL: FileOptions = FileOptions { segment_bytes: 32 << 10, limit_bytes: 64 << 20, spares: 2 };
 
+/// In memory where the system offers it: the tests are about what is written when, not about the disk's speed.
+fn root() -> TempDir {
+    TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
+}
+
 fn open(path: &Path) -> (Box<dyn LogStore>, Vec<Record>) {
     let (log, records) = FileLog::open(path, SMALL).expect("the log opens");
     (Box::new(log), records)
@@ -63,7 +68,7 @@ fn written(path: &Path) -> usize {
 
 #[test]
 fn a_restarted_replica_keeps_its_id_and_replays_its_log() {
-    let root = TempDir::new().unwrap();
+    let root = root();
     let mut cluster = established(&root, 1);
     load(&mut cluster, 300);
     for slot in 0..3 {
@@ -78,7 +83,7 @@ fn a_restarted_replica_keeps_its_id_and_replays_its_log() {
 
 #[test]
 fn all_replicas_at_once_lose_their_power_and_nothing_acknowledged() {
-    let root = TempDir::new().unwrap();
+    let root = root();
     let mut cluster = established(&root, 2);
     for round in 0..4 {
         load(&mut cluster, 300);
@@ -101,7 +106,7 @@ fn all_replicas_at_once_lose_their_power_and_nothing_acknowledged() {
 
 #[test]
 fn files_that_compaction_superseded_are_reused() {
-    let root = TempDir::new().unwrap();
+    let root = root();
     let mut cluster = established(&root, 3);
     cluster.compacting = true;
     for _ in 0..6 {
@@ -121,7 +126,7 @@ fn files_that_compaction_superseded_are_reused() {
 
 #[test]
 fn a_torn_tail_is_cut_at_every_length_and_the_replica_catches_up() {
-    let root = TempDir::new().unwrap();
+    let root = root();
     let mut cluster = established(&root, 4);
     load(&mut cluster, 200);
     for torn in [1, 7, 8, 23, 24, 60, 200] {
@@ -149,7 +154,7 @@ fn a_torn_tail_is_cut_at_every_length_and_the_replica_catches_up() {
 
 #[test]
 fn corruption_of_synced_records_is_reported_wherever_it_is() {
-    let root = TempDir::new().unwrap();
+    let root = root();
     let mut cluster = established(&root, 5);
     load(&mut cluster, 900);
     let cuts = kill(&mut cluster, 1);
@@ -192,7 +197,7 @@ fn corruption_of_synced_records_is_reported_wherever_it_is() {
 
 #[test]
 fn a_replica_that_lost_its_disk_joins_anew() {
-    let root = TempDir::new().unwrap();
+    let root = root();
     let mut cluster = established(&root, 6);
     load(&mut cluster, 300);
     kill(&mut cluster, 2);
@@ -213,7 +218,7 @@ fn a_replica_that_lost_its_disk_joins_anew() {
 
 #[test]
 fn a_log_that_begins_after_the_state_at_hand_is_given_up() {
-    let root = TempDir::new().unwrap();
+    let root = root();
     let mut cluster = established(&root, 7);
     cluster.compacting = true;
     load(&mut cluster, 500);
@@ -227,7 +232,7 @@ fn a_log_that_begins_after_the_state_at_hand_is_given_up() {
 
 #[test]
 fn a_full_disk_stops_its_replica_cleanly_and_loses_nothing() {
-    let root = TempDir::new().unwrap();
+    let root = root();
     let tiny = FileOptions { segment_bytes: 32 << 10, limit_bytes: 96 << 10, spares: 0 };
     let stores = (0..3)
         .map(|slot| {
@@ -254,7 +259,7 @@ fn a_full_disk_stops_its_replica_cleanly_and_loses_nothing() {
 
 #[test]
 fn two_processes_cannot_use_one_log() {
-    let root = TempDir::new().unwrap();
+    let root = root();
     let held = FileLog::open(root.path(), SMALL).unwrap();
     let error = FileLog::open(root.path(), SMALL).unwrap_err();
     assert!(error.to_string().contains("another process"), "{error}");

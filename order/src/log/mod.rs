@@ -5,7 +5,7 @@
 mod file;
 mod memory;
 mod record;
-mod segment;
+pub(crate) mod segment;
 
 pub use file::{FileLog, FileOptions};
 pub use memory::MemoryLog;

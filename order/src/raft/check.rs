@@ -38,18 +38,23 @@ pub(crate) fn check(view: &View, from_slot: u8, received: &Received) -> Result<(
     demand(message.index < 1 << 62 && message.reject_hint < 1 << 62, "index out of range")?;
     demand(message.commit < 1 << 62 && message.commit_term <= message.term, "commit out of range")?;
     let kind = message.get_msg_type();
+    // Of an earlier term, it may speak of entries that were replaced since; the engine only answers that it is late.
+    let late = message.term < view.term;
+    let ours = |index: u64| late || index <= view.last_index;
     demand(message.context.is_empty() || kind == T::MsgRequestVote, "context where none belongs")?;
     match kind {
         T::MsgAppend => check_append(message),
-        T::MsgHeartbeat => demand(message.commit <= view.last_index, "commit beyond our log"),
+        T::MsgHeartbeat => demand(ours(message.commit), "commit beyond our log"),
         T::MsgAppendResponse => {
-            demand(message.index <= view.last_index, "acknowledges what was never sent")?;
+            demand(ours(message.index), "acknowledges what was never sent")?;
             demand(message.reject_hint <= message.index, "hint above the index")?;
-            demand(message.commit <= view.last_index, "commit beyond our log")
+            demand(ours(message.commit), "commit beyond our log")
         }
-        T::MsgHeartbeatResponse => demand(message.commit <= view.last_index, "commit beyond our log"),
+        T::MsgHeartbeatResponse => demand(ours(message.commit), "commit beyond our log"),
         T::MsgSnapshot => check_snapshot(received),
-        T::MsgTimeoutNow => demand(message.from == view.leader, "hand-over by another than the leader"),
+        T::MsgTimeoutNow => {
+            demand(late || message.from == view.leader, "hand-over by another than the leader")
+        }
         T::MsgRequestVote | T::MsgRequestPreVote => {
             demand(message.commit <= message.index, "commit beyond its log")
         }

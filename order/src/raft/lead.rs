@@ -6,7 +6,6 @@ use ::raft::{ProgressState, SnapshotStatus};
 
 use crate::engine::Output;
 use crate::frame::Kind;
-use crate::limits;
 use crate::log::LogStore;
 use crate::raft::boot::Control;
 use crate::raft::codec::Envelope;
@@ -102,8 +101,9 @@ impl<L: LogStore> Node<L> {
     /// Entries that the slowest live voter, once close to us, has not delivered.
     pub fn backlog(&self) -> u64 {
         let last = self.last_index();
-        let slowest = (0..limits::SLOTS as u8)
-            .filter(|&slot| slot != self.config.slot && self.configuration.members().is_voter(slot))
+        let members = self.configuration.members();
+        let slowest = (0..self.config.replicas)
+            .filter(|&slot| slot != self.config.slot && members.is_voter(slot))
             .filter(|&slot| self.is_live(slot) && self.peers[usize::from(slot)].in_sync)
             .map(|slot| self.peers[usize::from(slot)].delivered)
             .chain([self.delivered()])
@@ -115,7 +115,7 @@ impl<L: LogStore> Node<L> {
     pub fn leading_floor(&self) -> u64 {
         let progress = self.raw.raft.prs();
         let replicating = |id: u64| progress.get(id).is_some_and(|pr| pr.state == ProgressState::Replicate);
-        (0..limits::SLOTS as u8)
+        (0..self.config.replicas)
             .filter(|&slot| slot != self.config.slot && self.is_live(slot))
             .filter(|&slot| self.configuration.in_slot(slot).is_some_and(replicating))
             .map(|slot| self.peers[usize::from(slot)].delivered)
@@ -185,6 +185,11 @@ impl<L: LogStore> Node<L> {
             .filter(|(_, progress)| progress.state == ProgressState::Snapshot)
             .map(|(&id, _)| id)
             .collect();
+        for slot in 0..self.config.replicas {
+            if !waiting.iter().any(|&id| slot_of(id) == Some(slot)) {
+                self.peers[usize::from(slot)].snapshot_ticks = 0;
+            }
+        }
         for id in waiting {
             let Some(slot) = slot_of(id) else { continue };
             let peer = &mut self.peers[usize::from(slot)];

@@ -1,6 +1,6 @@
 //! The order engine: tikv's raft, without its protobuf parsing, its randomness, its forwarding, and its panics.
 
-mod boot;
+pub(crate) mod boot;
 pub(crate) mod check;
 pub(crate) mod codec;
 mod lead;
@@ -29,7 +29,8 @@ pub struct RaftConfig {
     pub replicas: u8,
     /// Spreads election timeouts; different on each replica.
     pub seed: u64,
-    /// Names this start of the process; never the same twice, so draw it at random. See the founding rule in ARCHITECTURE.md.
+    /// Names this start of the process; never the same twice, so draw it at random. `boot.rs` has the founding rule and
+    /// its argument.
     pub nonce: u64,
     /// A follower that hears nothing from a leader campaigns after a number of ticks from this half-open range.
     pub election_ticks: (usize, usize),
@@ -61,7 +62,14 @@ impl RaftConfig {
     }
 }
 
-/// The raft engine over a log store. See [`OrderEngine`] for how it is driven.
+/// The raft engine over a log store.
+///
+/// *Getting in.* A replica with a log (disk) takes part at once under its old id. One without (memory, or a lost disk) asks the
+/// others: if all N say that they have none either, slot 0 founds the group, once; if anybody is in a group, it joins under
+/// a new id, first as a learner, then as a voter. So the first start needs all N replicas. The full
+/// rule and its safety argument are in `boot.rs`.
+///
+/// *Randomness.* None: election timeouts are a function of the seed, so a simulation replays. See [`OrderEngine`] for how it is driven.
 ///
 /// A new connection to a peer must be reported as `peer_down` and then `peer_up`: that is how a leader learns that the old
 /// life of a replica is over.
@@ -78,8 +86,8 @@ pub struct RaftEngine<L: LogStore> {
 
 impl<L: LogStore> RaftEngine<L> {
     /// An engine over a log, with the `records` that the log held when it was opened (none for a new one, or in memory). The
-    /// pipeline has the state after entry `applied` (0 for none). A log that begins later than that
-    /// is of no use without its state: it is dropped, and the replica joins under a new id.
+    /// pipeline has the state after entry `applied` (0 for none). A log that begins later than that, or ends
+    /// before it, is of no use without its state: it is dropped, and the replica joins under a new id.
     ///
     /// # Errors
     /// [`LogError`] when the log cannot be written; [`LogError::Corrupt`] when it contradicts itself.
@@ -90,8 +98,10 @@ impl<L: LogStore> RaftEngine<L> {
         match Mirror::recover(store, records, applied)? {
             Recovered::Nobody(store) => engine.store = Some(store),
             Recovered::Member(mirror) => {
+                // Behind: the entries between state and log are gone. Ahead: the log lost entries that it had delivered.
                 let behind = applied < mirror.start() && mirror.start() > storage::GENESIS;
-                if behind || slot_of(mirror.identity.id) != Some(engine.config.slot) {
+                let ahead = applied > mirror.last();
+                if behind || ahead || slot_of(mirror.identity.id) != Some(engine.config.slot) {
                     engine.store = Some(mirror.store);
                 } else {
                     engine.start(*mirror, applied, false);

@@ -1,0 +1,10 @@
+//! Any file is a log, a torn one, or a corrupt one.
+#![no_main]
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: (Vec<u8>, bool)| {
+    let (bytes, last) = input;
+    order::fuzzing::segment(&Bytes::from(bytes), last);
+});

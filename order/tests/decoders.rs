@@ -1,0 +1,78 @@
+//! Whatever bytes arrive, the decoders answer; they never panic, and never wait for what a corrupt length announces.
+
+use bytes::Bytes;
+use order::{Batch, Decoder, Encoded, Kind, Request, State, batch, frame};
+use proptest::prelude::*;
+
+/// Feeds everything in pieces; returns the bodies seen before the end or the first error.
+fn decode_all(bytes: &[u8], piece: usize) -> (Vec<Bytes>, bool) {
+    let mut decoder = Decoder::new(1, 1 << 20);
+    let mut bodies = Vec::new();
+    for chunk in bytes.chunks(piece.max(1)) {
+        decoder.feed(chunk);
+        loop {
+            match decoder.next() {
+                Ok(Some(frame)) => bodies.push(frame.body),
+                Ok(None) => break,
+                Err(error) => {
+                    assert_eq!(error.peer(), 1);
+                    return (bodies, false);
+                }
+            }
+        }
+        assert!(decoder.buffer().capacity() <= 2 * bytes.len() + 4096, "grows only by what arrived");
+    }
+    (bodies, true)
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000), piece in 1usize..300) {
+        decode_all(&bytes, piece);
+        let bytes = Bytes::from(bytes);
+        let _ = State::decode(bytes.clone());
+        let _ = Encoded::split(bytes.clone()).map(|encoded| Batch::decode(&encoded));
+        order::fuzzing::raft_message(bytes.clone());
+        order::fuzzing::control(bytes.clone());
+        order::fuzzing::segment(&bytes, true);
+    }
+
+    #[test]
+    fn frames_survive_any_cut_and_a_mutation_never_yields_another_frame(
+        bodies in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 1..8),
+        piece in 1usize..300,
+        at in any::<prop::sample::Index>(),
+        value in 1u8..=255,
+    ) {
+        let mut bytes = Vec::new();
+        bodies.iter().for_each(|body| frame::encode(Kind::Repair, 1, body, &mut bytes));
+        let (seen, sound) = decode_all(&bytes, piece);
+        prop_assert!(sound);
+        prop_assert_eq!(&seen, &bodies.iter().map(|body| Bytes::copy_from_slice(body)).collect::<Vec<_>>());
+        let at = at.index(bytes.len());
+        bytes[at] ^= value;
+        let (after, sound) = decode_all(&bytes, piece);
+        prop_assert!(!sound && after.len() < bodies.len());
+        prop_assert_eq!(&after[..], &seen[..after.len()]);
+    }
+
+    #[test]
+    fn batches_survive_the_trip_and_no_mutation_of_them_does(
+        requests in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..100), 1..20),
+        at in any::<prop::sample::Index>(),
+        value in 1u8..=255,
+    ) {
+        let requests: Vec<Request> = requests
+            .into_iter()
+            .map(|bytes| Request { checksum: batch::checksum(&bytes), bytes: bytes.into() })
+            .collect();
+        let encoded = Batch::new(3, 5, 7, &requests).encode().stamped(11, 13, true).unwrap();
+        let back = Batch::decode(&encoded).unwrap();
+        prop_assert_eq!(back.requests().collect::<Vec<_>>(), requests);
+        let mut bytes = [&encoded.head[..], &encoded.body[..]].concat();
+        let at = at.index(bytes.len());
+        bytes[at] ^= value;
+        let broken = Encoded::split(bytes.into()).unwrap();
+        prop_assert!(Batch::decode(&broken).is_err());
+    }
+}

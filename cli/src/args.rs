@@ -43,6 +43,9 @@ pub enum Command {
     /// Corrupt one replica of a running cluster on purpose
     #[command(long_about = crate::inject::ABOUT)]
     Inject(crate::inject::Args),
+    /// Tell the whole story on a cluster of its own: load, faults, detection, repair
+    #[command(long_about = crate::demo::ABOUT)]
+    Demo(crate::demo::Args),
     /// Put a load on a cluster, measure it, and check every byte of every reply
     #[command(long_about = crate::load::ABOUT)]
     Load(crate::load::Args),

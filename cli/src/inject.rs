@@ -23,10 +23,11 @@ does not. With 2f+1 replicas, faults in up to f of them at a time are survived; 
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = "Naming an object:
   item:KEY   the item with that key          slot:KEY   its slot in the hash table
+  shard:N    the root of shard N, from 0     queue:N    the page of shard N's queue that is evicted from next
 
 Examples:
   crosscheck inject flip --replica 2 --object item:greeting            one bit, chosen by --seed
-  crosscheck inject flip --replica 2 --object item:greeting --bit 200  this very bit
+  crosscheck inject flip -r 2 -o item:greeting --member 1 --bit 200    this very bit of its value
   crosscheck inject lost --replica 3 --object item:greeting            the item vanishes at replica 3
   crosscheck inject reply --replica 1                                  its next reply is rendered wrong
   crosscheck inject message --replica 1                                its next frame to a peer is damaged
@@ -50,7 +51,10 @@ pub struct Args {
     /// Which object: item:KEY, slot:KEY [default: a random one]
     #[arg(long, short, value_name = "NAME", conflicts_with = "random")]
     pub object: Option<String>,
-    /// Which bit of the object's tracked members, from 0 [default: chosen by --seed]
+    /// Which tracked member of the object, from 0 in the order of declaration (an item: 0 key, 1 value)
+    #[arg(long, short, value_name = "N", conflicts_with = "random")]
+    pub member: Option<u8>,
+    /// Which bit of the member, from 0 [default: chosen by --seed]
     #[arg(long, short, value_name = "N", conflicts_with = "random")]
     pub bit: Option<u64>,
     /// Decides everything left open, so that a fault can be repeated [default: another one every time]
@@ -160,7 +164,7 @@ pub fn run(args: &Args) -> Outcome {
         let (victim, fault) = match args.kind {
             Some(fault) => {
                 let object = args.object.clone();
-                (victims[0], Inject { kind: fault.kind(), object, bit: args.bit, seed })
+                (victims[0], Inject { kind: fault.kind(), object, bit: args.bit, member: args.member, seed })
             }
             None => random(&victims, seed.wrapping_add(number)),
         };
@@ -203,7 +207,7 @@ fn random(victims: &[Replica], seed: u64) -> (Replica, Inject) {
     let draw = mixed(seed);
     let victim = victims[(draw % victims.len() as u64) as usize];
     let fault = Fault::ALL[(mixed(draw) % Fault::ALL.len() as u64) as usize];
-    (victim, Inject { kind: fault.kind(), object: None, bit: None, seed })
+    (victim, Inject { kind: fault.kind(), object: None, bit: None, member: None, seed })
 }
 
 /// SplitMix64: neighbouring seeds give unrelated draws.

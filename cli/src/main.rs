@@ -5,6 +5,7 @@ mod client;
 mod cluster;
 mod config;
 mod control;
+mod demo;
 mod digest;
 mod evidence;
 mod inject;
@@ -36,6 +37,7 @@ fn run(command: Command) -> outcome::Outcome {
         Command::Digest(args) => digest::run(&args),
         Command::Evidence(args) => evidence::run(&args),
         Command::Inject(args) => inject::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Load(args) => load::run(&args),
         Command::Modes => modes::run(),
     }

@@ -3,6 +3,7 @@
 mod backoff;
 mod child;
 mod find;
+mod keeper;
 mod observer;
 mod plan;
 mod ports;
@@ -10,6 +11,7 @@ mod runfile;
 mod supervisor;
 
 pub use find::{Replica, Target};
+pub use keeper::Keeper;
 #[cfg(test)]
 pub use observer::tests::status as test_status;
 pub use observer::{Observer, Row, once};

@@ -1,0 +1,177 @@
+//! The faults that the demonstration shows, as data: what is told, what is injected where, and what must follow.
+
+use crosscheck::admin::{Inject, Kind};
+
+/// Length of the long value: several pieces of a value that is summed in pieces.
+const LONG_VALUE: usize = 3000;
+
+/// One fault of the story.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene {
+    /// For the summary.
+    pub title: &'static str,
+    /// Told before anything happens.
+    pub tale: &'static str,
+    /// What is corrupted.
+    pub kind: Kind,
+    /// Which object, by the service's name.
+    pub object: Option<Object>,
+    /// The member that is hit, by number and name; none = any.
+    pub member: Option<(u8, &'static str)>,
+    /// Whether the object is stored again first: a fault in an object in use strikes only at a request that writes.
+    pub stores: bool,
+    /// What must follow.
+    pub proof: Proof,
+}
+
+/// An object of the story.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// The item with the long value.
+    LongValue,
+    /// The item with the long key.
+    LongKey,
+    /// The table slot of the item with the long value.
+    Slot,
+}
+
+/// What proves that a fault was noticed and dealt with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// An evidence record names the replica, and its object was replaced.
+    Repaired,
+    /// An evidence record names the replica; nothing is left that would need a repair.
+    Named,
+    /// A peer dropped a frame.
+    FrameDropped,
+}
+
+/// The story.
+pub const SCENES: [Scene; 7] = [
+    Scene {
+        title: "a bit of a value",
+        tale: "A bit flips in a stored value while nobody looks. The next request that touches the item checks it \
+               first, and does not use it.",
+        kind: Kind::Flip,
+        object: Some(Object::LongValue),
+        member: Some((1, "value")),
+        stores: false,
+        proof: Proof::Repaired,
+    },
+    Scene {
+        title: "a bit of a key",
+        tale: "A bit flips in a key. Without a check the item would no longer be found, or be found under a name that \
+               nobody gave it.",
+        kind: Kind::Flip,
+        object: Some(Object::LongKey),
+        member: Some((0, "key")),
+        stores: false,
+        proof: Proof::Repaired,
+    },
+    Scene {
+        title: "a table slot",
+        tale: "The hash table itself is hit: the entry that leads to an item now leads elsewhere. Structure is \
+               protected like data.",
+        kind: Kind::Flip,
+        object: Some(Object::Slot),
+        member: None,
+        stores: false,
+        proof: Proof::Repaired,
+    },
+    Scene {
+        title: "a bit while a request runs",
+        tale: "A bit flips after the check and before the seal: the replica itself cannot know. Its result differs \
+               from the others', which outvote it before its reply leaves.",
+        kind: Kind::InRequest,
+        object: Some(Object::LongValue),
+        member: None,
+        stores: true,
+        proof: Proof::Repaired,
+    },
+    Scene {
+        title: "a digest",
+        tale: "The replica's state is right, but the digest it compares with is hit. It looks wrong, is outvoted, and \
+               nothing needs repair.",
+        kind: Kind::Digest,
+        object: None,
+        member: None,
+        stores: false,
+        proof: Proof::Named,
+    },
+    Scene {
+        title: "a reply",
+        tale: "A reply is hit after it was rendered, on its way to the client. It never leaves; the client gets what \
+               the majority computed.",
+        kind: Kind::Reply,
+        object: None,
+        member: None,
+        stores: false,
+        proof: Proof::Named,
+    },
+    Scene {
+        title: "a message to a peer",
+        tale: "A frame between replicas is hit on the wire. Its receiver drops it, and it is sent again.",
+        kind: Kind::Message,
+        object: None,
+        member: None,
+        stores: false,
+        proof: Proof::FrameDropped,
+    },
+];
+
+impl Scene {
+    /// The fault, for the admin socket.
+    pub fn fault(&self, seed: u64) -> Inject {
+        let member = self.member.map(|(number, _)| number);
+        Inject { kind: self.kind, object: self.object.map(Object::name), bit: None, member, seed }
+    }
+}
+
+impl Object {
+    /// The key of the item it belongs to.
+    pub fn key(self) -> String {
+        match self {
+            Object::LongValue | Object::Slot => "demo:long-value".to_owned(),
+            // 240 of the 250 bytes a key may have.
+            Object::LongKey => format!("demo:long-key:{}", "k".repeat(226)),
+        }
+    }
+
+    fn name(self) -> String {
+        let table = if self == Object::Slot { "slot" } else { "item" };
+        format!("{table}:{}", self.key())
+    }
+
+    /// The value stored under [`Object::key`].
+    pub fn value(self) -> Vec<u8> {
+        match self {
+            Object::LongValue | Object::Slot => {
+                (0..LONG_VALUE).map(|place| b'a' + (place % 26) as u8).collect()
+            }
+            Object::LongKey => b"found".to_vec(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_story_covers_what_it_promises() {
+        let has = |kind, member| SCENES.iter().any(|scene| scene.kind == kind && scene.member == member);
+        assert!(
+            has(Kind::Flip, Some((1, "value"))) && has(Kind::Flip, Some((0, "key"))) && has(Kind::Flip, None)
+        );
+        assert!([Kind::Digest, Kind::Reply, Kind::Message].into_iter().all(|kind| has(kind, None)));
+    }
+
+    #[test]
+    fn keys_are_legal_and_names_lead_to_them() {
+        for object in [Object::LongValue, Object::LongKey, Object::Slot] {
+            assert!(object.key().len() <= 250);
+            assert!(object.name().ends_with(&object.key()));
+        }
+        assert_eq!(Object::LongKey.key().len(), 240);
+    }
+}

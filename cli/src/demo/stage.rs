@@ -1,0 +1,123 @@
+//! The running cluster of the demonstration: its clients, its background load, and what its replicas report.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use crosscheck::admin::{EvidenceRecord, Status};
+
+use super::scenes::Object;
+use crate::client::Client;
+use crate::cluster::{Keeper, Plan, Replica, Row, Wish};
+use crate::evidence::Watch;
+use crate::load::{Load, PARTS, Shape};
+use crate::signals::Ending;
+
+/// How long a client of the demonstration waits for a reply.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the cluster may take to come up.
+const START: Duration = Duration::from_secs(30);
+/// Connections of the background load.
+const CONNECTIONS: usize = 6;
+
+/// Everything on stage.
+pub struct Stage {
+    /// The replicas.
+    pub replicas: Vec<Replica>,
+    /// The load that runs beside every scene and checks every reply.
+    pub load: Load,
+    keeper: Keeper,
+    clients: Vec<Client>,
+    watch: Watch,
+}
+
+impl Stage {
+    /// Starts a cluster on free ports, stores the story's items, and starts the load.
+    ///
+    /// # Errors
+    /// Something does not come up.
+    pub fn set(replicas: u8, ending: &Ending) -> anyhow::Result<Self> {
+        let wish = Wish { replicas: Some(replicas), port: Some(0), ..Wish::default() };
+        let keeper = Keeper::start(Plan::new(&wish)?, crate::up::STOP_PATIENCE)?;
+        keeper.until_ready(START, ending)?;
+        let replicas = keeper.replicas.clone();
+        let addresses: Vec<_> = replicas.iter().filter_map(|replica| replica.clients).collect();
+        let connect = |address: &std::net::SocketAddr| Client::connect(*address, PATIENCE);
+        let mut clients = addresses.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
+        for object in [Object::LongValue, Object::LongKey] {
+            clients[0].set(&object.key(), 0, &object.value())?;
+        }
+        let shape =
+            Shape { keys: 50, value_size: 200, sets: PARTS / 5, incrs: PARTS / 10, pipeline: 1, check: true };
+        let load = Load::start(&shape, CONNECTIONS, &addresses, u64::from(std::process::id()))?;
+        let watch = Watch::new(&replicas);
+        Ok(Stage { replicas, load, keeper, clients, watch })
+    }
+
+    /// Stores an object's item again through one replica.
+    ///
+    /// # Errors
+    /// It is not stored.
+    pub fn store(&mut self, replica: u8, object: Object) -> anyhow::Result<()> {
+        let client = &mut self.clients[usize::from(replica - 1)];
+        client
+            .set(&object.key(), 0, &object.value())
+            .with_context(|| format!("storing through replica {replica}"))
+    }
+
+    /// Reads an object's item through one replica and compares every byte. Returns how long it took.
+    ///
+    /// # Errors
+    /// A wrong or missing value, or no answer.
+    pub fn read(&mut self, replica: u8, object: Object) -> anyhow::Result<Duration> {
+        let (key, expected) = (object.key(), object.value());
+        let index = usize::from(replica - 1);
+        let start = Instant::now();
+        let value = match self.clients[index].get(&key) {
+            Ok(value) => value,
+            Err(trouble) => {
+                let address = self.replicas[index].clients.ok_or_else(|| anyhow!("no client address"))?;
+                self.clients[index] = Client::connect(address, PATIENCE)?;
+                bail!("replica {replica}: {trouble}");
+            }
+        };
+        let took = start.elapsed();
+        match value {
+            Some(value) if value.bytes == expected && value.flags == 0 => Ok(took),
+            Some(_) => Err(anyhow!("replica {replica} sent a WRONG VALUE to a client")),
+            None => Err(anyhow!("replica {replica} does not find the key")),
+        }
+    }
+
+    /// What a replica last said of itself.
+    pub fn status(&self, replica: u8) -> Option<Status> {
+        let rows = self.keeper.observer.rows();
+        let row: Option<Row> = rows.into_iter().find(|row| row.replica.number == replica);
+        row.and_then(|row| row.seen.ok())
+    }
+
+    /// Frames that all replicas together have dropped.
+    pub fn dropped_frames(&self) -> u64 {
+        let rows = self.keeper.observer.rows();
+        rows.iter().filter_map(|row| row.seen.as_ref().ok()).map(|status| status.dropped_frames).sum()
+    }
+
+    /// Evidence that is new since this was last asked, with the replica that saw it.
+    pub fn news(&mut self) -> Vec<(u8, EvidenceRecord)> {
+        self.watch.poll().records
+    }
+
+    /// What happened to the processes.
+    pub fn events(&self) -> Vec<crate::cluster::Event> {
+        self.keeper.events()
+    }
+
+    /// Ends the load, keeps the cluster; for the last comparison.
+    pub fn quiet(self) -> (crate::load::Seen, Keeper) {
+        let tally = std::sync::Arc::clone(&self.load.tally);
+        self.load.end();
+        // The last repairs end within a moment.
+        thread::sleep(Duration::from_millis(300));
+        (tally.seen(), self.keeper)
+    }
+}

@@ -59,6 +59,28 @@ pub fn unchecked(me: u8, place: Place, failure: &Failure) -> EvidenceRecord {
     }
 }
 
+/// What a scrub found in objects at rest.
+pub fn scrubbed(me: u8, place: Place, home: object::Home, findings: &[object::Finding]) -> EvidenceRecord {
+    use object::Finding;
+    let told = |finding: &Finding| match finding {
+        Finding::Damaged(id) => format!("object {home}:{id} does not fit its checksum"),
+        Finding::Lost(id) => format!("object {home}:{id} is missing"),
+        Finding::Extra(id) => format!("object {home}:{id} is there and should not be, or twice"),
+        Finding::Population(id) => format!("the objects of {home}:{id} are not those it should have"),
+    };
+    EvidenceRecord {
+        number: 0,
+        time_us: 0,
+        replica: Some(me + 1),
+        request: Some((place.batch, u32::from(place.request))),
+        objects: findings.iter().map(told).collect(),
+        class: class(Class::HardwareLike).into(),
+        stage: "scrub".into(),
+        outcome: "repair ordered".into(),
+        core: None,
+    }
+}
+
 /// Objects that were overwritten by what f+1 replicas agree on; `notes` tell class, member and bits of each.
 pub fn repaired(me: u8, turn: Place, notes: Vec<String>) -> EvidenceRecord {
     EvidenceRecord {

@@ -40,6 +40,11 @@ pub const COMPACTIONS_PER_TICK: usize = 8;
 /// Log entries after which a replica with its log on disk writes its state, so that the log can be shortened.
 pub const ENTRIES_PER_SNAPSHOT: u64 = 200_000;
 
+/// The leader has one region after the other looked at as a whole, at this pace.
+pub const SCRUB_EVERY: Duration = Duration::from_millis(100);
+/// Findings of one scrub that are named; with more the whole region is repaired.
+pub const SCRUB_FINDINGS: usize = 64;
+
 /// Evidence records kept for `crosscheck evidence`.
 pub const EVIDENCE_KEPT: usize = 4096;
 /// Longest line of the admin protocol.

@@ -208,6 +208,16 @@ impl Receiver {
         }
     }
 
+    /// Log index this receiver was made for.
+    pub fn wanted(&self) -> u64 {
+        self.at_least
+    }
+
+    /// Whether the donors have gone on to a later cut than the one that is wanted.
+    pub fn is_overtaken(&self) -> bool {
+        self.agreed.as_ref().is_some_and(|manifest| manifest.index > self.at_least)
+    }
+
     /// Messages to send at `now_us`: what was never asked, and what was asked too long ago.
     pub fn poll(&mut self, now_us: u64) -> Vec<(u8, Message)> {
         let patience = limits::TRANSFER_PATIENCE.as_micros() as u64;

@@ -9,12 +9,12 @@ use schedule::{Access, Lock, Outcome, Turn, Worker};
 use vote::{Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
 
 use crate::admin::Injected;
-use crate::evidence;
 use crate::job::{Job, ResultSlot, Work};
 use crate::ordered::Control;
 use crate::service::Service;
 use crate::settings::Mode;
 use crate::state;
+use crate::{evidence, limits};
 
 /// What a worker tells the order thread.
 pub(crate) enum Report {
@@ -77,10 +77,14 @@ pub(crate) enum Report {
         /// Those that do not fit their checksums.
         corrupt: Vec<(Home, ObjectId)>,
     },
-    /// A region was looked at as a whole.
+    /// A region was looked at as a whole, and is not what it should be.
     Scrubbed {
-        /// Objects that do not fit their checksums.
-        corrupt: u64,
+        /// Place of the SCRUB.
+        place: Place,
+        /// The region.
+        home: Home,
+        /// What is wrong with it.
+        findings: Vec<object::Finding>,
     },
 }
 
@@ -196,7 +200,7 @@ impl<S: Service> Context<S> {
                 }
             }
             Control::Nudge { ticket, .. } => self.nudge(turn, locks, *ticket),
-            Control::Scrub { .. } => pairs = self.scrub(turn, locks),
+            Control::Scrub { .. } => pairs = self.scrub(turn, locks, slot.as_ref().map(ResultSlot::place)),
             Control::Digest { ticket } => {
                 let (digest, objects) = digest(turn, locks);
                 (self.report)(Report::Digest { ticket: *ticket, batch: turn.entry_index(), digest, objects });
@@ -248,16 +252,22 @@ impl<S: Service> Context<S> {
         repaired_pairs(turn, locks, &recover)
     }
 
-    /// Looks at every object of the region; the vote then compares the region as a whole.
-    fn scrub(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock]) -> Pairs {
+    /// Looks at every object of a region, also at those no request touches: what is found is repaired, and the vote
+    /// compares the region as a whole.
+    fn scrub(
+        &self,
+        turn: &mut Turn<'_, Job<S::Request>>,
+        locks: &[&dyn Lock],
+        place: Option<Place>,
+    ) -> Pairs {
         let mut pairs = Pairs::new();
         turn.visit_regions(locks, |home, access| {
             let region = region_of(&access);
-            let found = region.scrub(usize::MAX);
-            (self.report)(Report::Scrubbed { corrupt: found.len() as u64 });
-            region.objects(&mut |listed| {
-                pairs.push(object::Pair { home, id: listed.id, sum: listed.recomputed });
-            });
+            let findings = region.scrub(limits::SCRUB_FINDINGS);
+            if let (false, Some(place)) = (findings.is_empty(), place) {
+                (self.report)(Report::Scrubbed { place, home, findings });
+            }
+            pairs.push(object::Pair { home, id: region.root(), sum: region.digest() as u64 });
         });
         pairs
     }
@@ -330,14 +340,18 @@ fn content(region: &dyn object::Region, id: ObjectId) -> Content {
     }
 }
 
-/// The code that overwrites corrupted objects, with what f+1 replicas agree on.
+/// The code that overwrites corrupted objects, with what f+1 replicas agree on. Tells what was wrong with each; objects
+/// that were only suspected and are as they should be are not told.
 fn overwrite<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], objects: &[Packed]) -> Vec<String> {
     let mut notes = Vec::new();
     turn.visit_regions(locks, |held, access| {
         let Access::Exclusive(region) = access else { return };
         for object in objects.iter().filter(|object| object.home == held) {
+            let sound = region.check(object.id) == object::Health::Sound;
             let before = region.pack(object.id);
             let done = match &object.content {
+                Content::Present(bytes) if sound && before.as_deref() == Some(&**bytes) => continue,
+                Content::Absent if before.is_none() => continue,
                 Content::Present(bytes) if object.id.is_none() => region.load_all(bytes),
                 Content::Present(bytes) => region.replace(object.id, Some(bytes)),
                 Content::Absent => region.replace(object.id, None),

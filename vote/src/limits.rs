@@ -57,7 +57,7 @@ pub const REPAIRS_BEFORE_REGION: u32 = 3;
 /// Turns between two repairs of one home that still count as "in a row", in batches.
 pub const IN_A_ROW_BATCHES: u64 = 4096;
 /// Repairs of one replica within [`REPAIR_RATE_US`] after which it is replaced as a whole.
-pub const REPAIRS_BEFORE_REPLACE: usize = 64;
+pub const REPAIRS_BEFORE_REPLACE: usize = 20_000;
 /// The interval of the repair rate, in microseconds of ordered time.
 pub const REPAIR_RATE_US: u64 = 10_000_000;
 

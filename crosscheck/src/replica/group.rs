@@ -27,6 +27,9 @@ pub(super) struct Group {
     /// Log index of the last cut that rests on disk.
     pub(super) kept_index: u64,
     next_greeting_us: u64,
+    next_scrub_us: u64,
+    /// Region that is looked at next.
+    next_scrub: u32,
 }
 
 /// One other replica.
@@ -58,6 +61,8 @@ impl Group {
             cut_wanted: false,
             kept_index: 0,
             next_greeting_us: 0,
+            next_scrub_us: 0,
+            next_scrub: 0,
         }
     }
 
@@ -126,7 +131,6 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
                 self.tally.validated = first_batch - 1;
                 self.group.others.iter_mut().for_each(|other| other.counted = false);
                 self.group.next_greeting_us = 0;
-                self.serve_clients();
             }
             Err(error) => self.stop_with(Err(error.into())),
         }
@@ -194,6 +198,9 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             return self.stop_with(Ok(Stop::Replace("too far behind the group's log".into())));
         }
         self.phase = Phase::Joining;
+        if self.receiver.as_ref().is_some_and(|receiver| receiver.wanted() == index) {
+            return;
+        }
         self.receiver = Some(Receiver::new(self.settings.me, self.settings.peers.len() as u8, index));
         self.poll_transfer();
     }
@@ -215,7 +222,14 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         if let Some(answer) = self.donor.on_message(&message) {
             return self.peers.send(from, Kind::Transfer, &[&answer.encode()]);
         }
-        let complete = self.receiver.as_mut().and_then(|receiver| receiver.on_message(from, message));
+        let Some(receiver) = &mut self.receiver else { return };
+        let complete = receiver.on_message(from, message);
+        if receiver.is_overtaken() {
+            // The engine waits for exactly the cut it offered; it is told, and offers the later one.
+            let wanted = receiver.wanted();
+            self.receiver = None;
+            return self.orderer.state_lost(wanted);
+        }
         match complete {
             Some((index, bytes)) => self.install_state(index, &bytes),
             None => self.poll_transfer(),
@@ -306,6 +320,26 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             self.vote(Event::PeerReplaced { replica: peer, first_batch: greeting.since });
         }
         self.vote(if counts { Event::PeerUp(peer) } else { Event::PeerDown(peer) });
+    }
+
+    /// The leader has every region looked at in turn, so that errors nobody touches do not add up.
+    pub(super) fn scrub(&mut self) {
+        let now_us = self.clock.now_us();
+        let Some(execution) = &self.execution else { return };
+        if self.voter.is_none() || !self.orderer.standing().is_leader || now_us < self.group.next_scrub_us {
+            return;
+        }
+        let home = self.group.next_scrub % execution.locks();
+        self.group.next_scrub = home + 1;
+        self.group.next_scrub_us = now_us + limits::SCRUB_EVERY.as_micros() as u64;
+        self.submit_control(&Control::Scrub { home });
+    }
+
+    /// Serves clients as soon as there is a leader to order their requests.
+    pub(super) fn serve_when_led(&mut self) {
+        if self.execution.is_some() && self.answers.is_none() && self.orderer.standing().leader.is_some() {
+            self.serve_clients();
+        }
     }
 
     /// Drops log entries that nobody needs, a few at a time.

@@ -256,6 +256,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         self.submit_waiting();
         self.orderer.pump(Clock::wall_us());
         self.perform_outputs();
+        self.serve_when_led();
         self.take_deliveries();
         self.flush_votes();
         self.peers.flush(self.poll.registry(), heard);
@@ -314,6 +315,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         self.poll_transfer();
         self.greet();
         self.compact();
+        self.scrub();
         self.watch();
         let now_us = self.clock.now_us();
         if let Some(voter) = &mut self.voter {

@@ -1,5 +1,6 @@
 //! Execute → Vote → Externalize: results go into the voter, and what it decides is performed.
 
+use object::Finding;
 use order::OrderEngine;
 use vote::{Command, Event, Message, Place, To};
 
@@ -30,7 +31,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             }
             Report::Nudged { ticket, injected } => self.calls.on_nudged(ticket, injected),
             Report::Rechecked { place, corrupt } => self.vote(Event::Rechecked { place, corrupt }),
-            Report::Scrubbed { corrupt } => self.tally.failed_checks += corrupt,
+            Report::Scrubbed { place, home, findings } => self.on_scrubbed(place, home, &findings),
         }
     }
 
@@ -67,6 +68,30 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         }
         self.tally.validated = self.tally.validated.max(batch);
         self.settle_owed();
+    }
+
+    /// This replica found errors in objects at rest: it blames itself, and has them repaired.
+    fn on_scrubbed(&mut self, place: Place, home: object::Home, findings: &[object::Finding]) {
+        self.tally.failed_checks += findings.len() as u64;
+        self.tally.blamed_us.get_or_insert(self.clock.now_us());
+        self.keep_evidence(evidence::scrubbed(self.settings.me, place, home, findings));
+        let mut objects: Vec<(object::Home, object::ObjectId)> = Vec::new();
+        let mut whole = findings.len() > vote::limits::MAX_OBJECTS_PER_RECOVER;
+        for finding in findings {
+            match finding {
+                Finding::Damaged(id) | Finding::Lost(id) => objects.push((home, *id)),
+                // Which of two equal ids is the right one cannot be said object by object.
+                Finding::Extra(_) | Finding::Population(_) => whole = true,
+            }
+        }
+        objects.sort_unstable();
+        objects.dedup();
+        let (objects, regions) = if whole { (Vec::new(), vec![home]) } else { (objects, Vec::new()) };
+        let me = self.settings.me;
+        // The upper half of the ids is for repairs that no vote asked for.
+        let id = 1 << 63 | u64::from(me) << 56 | place.batch;
+        let recover = vote::Recover { id, proposer: me, faulty: me, cause: place, objects, regions };
+        self.submit_control(&Control::Recover(recover));
     }
 
     /// Gives the voter one event and performs what it decides.

@@ -33,6 +33,7 @@ pub struct Slot {
 }
 
 impl Slot {
+    #[inline]
     pub fn new(lock: LockId, shared: bool, ticket: u64) -> Self {
         Slot {
             lock,
@@ -57,6 +58,7 @@ impl Slot {
         self.owned.get()
     }
 
+    #[inline]
     pub fn is_passed(&self) -> bool {
         self.passed.get()
     }
@@ -71,6 +73,7 @@ impl Slot {
         self.passed.set(true);
     }
 
+    #[inline]
     fn borrow(&self) -> Borrow<'_> {
         assert!(self.owned.get(), "lock {} is not owned", self.lock);
         let borrows = self.borrows.get();
@@ -79,6 +82,7 @@ impl Slot {
         Borrow(self)
     }
 
+    #[inline]
     fn borrow_mut(&self) -> BorrowMut<'_> {
         assert!(self.owned.get() && !self.shared, "lock {} is not owned for writing", self.lock);
         assert!(self.borrows.get() == 0, "lock {} is taken while another guard on it is alive", self.lock);
@@ -93,12 +97,14 @@ struct Borrow<'c>(&'c Slot);
 struct BorrowMut<'c>(&'c Slot);
 
 impl Drop for Borrow<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.0.borrows.set(self.0.borrows.get() - 1);
     }
 }
 
 impl Drop for BorrowMut<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.0.borrows.set(0);
     }

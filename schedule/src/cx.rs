@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::board::{Board, Want};
 use crate::cell::{DetGuard, ReadGuard, Slot, WriteGuard};
 use crate::entry::Origin;
-use crate::footprint::{Footprint, LockId};
+use crate::footprint::LockId;
 use crate::lock::{Access, DetMutex, DetRwLock, Lock};
 use crate::rng::{DetRng, derive};
 
@@ -111,7 +111,7 @@ impl<'a> Cx<'a> {
     pub fn rng(&self) -> DetRng {
         let call = self.run.rng_calls.get();
         self.run.rng_calls.set(call + 1);
-        DetRng::new(derive(self.run.seed, call))
+        DetRng::new(derive(self.run.seed.get(), call))
     }
 
     /// Dispatch position, from 1; the first part of the ids of the objects that this request creates.
@@ -168,16 +168,37 @@ pub(crate) struct Run {
     pub position: u64,
     pub attempt: u32,
     pub time_us: u64,
-    pub seed: u64,
+    pub seed: Seed,
     pub origin: Origin,
     pub entry_index: u64,
-    pub footprint: Footprint,
     /// Locks of the footprint; of an exclusive run all locks, `slots[id]`.
     pub slots: Vec<Slot>,
     pub released: Cell<bool>,
     pub rng_calls: Cell<u64>,
     pub spawned: RefCell<Vec<Box<dyn Any + Send + Sync>>>,
     pub timers: RefCell<Vec<(u64, Box<dyn Any + Send + Sync>)>>,
+}
+
+/// A request's seed, worked out when somebody asks for it.
+#[derive(Clone, Copy)]
+pub(crate) enum Seed {
+    /// Of the `at`-th request of an entry, whose seed and index are mixed in `entry`.
+    Entry { entry: u64, at: u64 },
+    /// As it is.
+    Is(u64),
+}
+
+impl Seed {
+    pub fn of_entry(seed: u64, index: u64, at: usize) -> Self {
+        Seed::Entry { entry: seed ^ index.rotate_left(32), at: at as u64 }
+    }
+
+    pub fn get(self) -> u64 {
+        match self {
+            Seed::Entry { entry, at } => derive(entry, at),
+            Seed::Is(seed) => seed,
+        }
+    }
 }
 
 /// Payload of the unwinding out of a wait that an abort ended; no panic message is printed for it.

@@ -8,11 +8,10 @@ use crate::MAX_ATTEMPTS;
 use crate::board::{Board, Tickets, Want};
 use crate::cell::Slot;
 use crate::chain::{Reader, Writer};
-use crate::cx::{Kind, Run};
+use crate::cx::{Kind, Run, Seed};
 use crate::entry::{Entry, Internal, Origin, Source};
 use crate::footprint::Footprint;
 use crate::lot::{Config, Mode};
-use crate::rng::derive;
 use crate::state::{Again, DispatcherState, Due};
 
 /// Deadline, position and number of the request that set it: the order in which timers fire.
@@ -52,7 +51,8 @@ pub(crate) struct Dispatcher<R> {
     quiet: u64,
     /// An own exclusive request that waits until it is alone.
     staged: Option<Picked<R>>,
-    current: Option<Source<R>>,
+    /// What runs, unless it is the request `current_open` of the open entry.
+    current: Option<Box<Again<R>>>,
     current_open: usize,
     heat: Vec<Heat>,
 }
@@ -78,8 +78,8 @@ pub(crate) struct Feed<R> {
 pub(crate) enum Picked<R> {
     /// A request of the open entry.
     Open(usize),
-    /// Any other.
-    Stored(Again<R>),
+    /// Any other; rare, and large.
+    Stored(Box<Again<R>>),
 }
 
 /// What the sources have at a position.
@@ -166,7 +166,7 @@ impl<R> Dispatcher<R> {
     /// The request that `find` has filled in.
     pub fn request(&self) -> &R {
         match (&self.current, &self.feed.entry) {
-            (Some(source), _) => source.request(),
+            (Some(again), _) => again.source.request(),
             (None, Some(entry)) => &entry.requests[self.current_open].request,
             (None, None) => unreachable!("a request runs"),
         }
@@ -175,8 +175,17 @@ impl<R> Dispatcher<R> {
     /// The request that `find` has filled in, to be kept.
     pub fn source(&self) -> Source<R> {
         match (&self.current, &self.feed.entry) {
-            (Some(source), _) => source.clone(),
+            (Some(again), _) => again.source.clone(),
             (None, Some(entry)) => Source::Entry(Arc::clone(entry), self.current_open as u32),
+            (None, None) => unreachable!("a request runs"),
+        }
+    }
+
+    /// The locks forecast for the running attempt.
+    pub fn footprint(&self) -> &Footprint {
+        match (&self.current, &self.feed.entry) {
+            (Some(again), _) => &again.footprint,
+            (None, Some(entry)) => &entry.requests[self.current_open].footprint,
             (None, None) => unreachable!("a request runs"),
         }
     }
@@ -252,8 +261,8 @@ impl<R> Dispatcher<R> {
     #[inline]
     fn assign(&mut self, run: &mut Run, picked: Picked<R>) -> bool {
         let (footprint, attempt) = match (&picked, &self.feed.entry) {
-            (Picked::Open(at), Some(entry)) => (entry.requests[*at].footprint, 0),
-            (Picked::Stored(again), _) => (again.footprint, again.attempt),
+            (Picked::Open(at), Some(entry)) => (&entry.requests[*at].footprint, 0),
+            (Picked::Stored(again), _) => (&again.footprint, again.attempt),
             (Picked::Open(_), None) => unreachable!("the entry is open"),
         };
         if attempt >= MAX_ATTEMPTS || !footprint.fits(self.locks) {
@@ -265,36 +274,32 @@ impl<R> Dispatcher<R> {
             }
             return false;
         }
-        if self.workers == 1 {
-            self.begin(run, picked, Kind::Ready);
-            run.slots.extend(footprint.iter().map(|(lock, shared)| Slot::new(lock, shared, 0)));
-            return true;
-        }
-        if self.owner(&footprint) != self.me {
+        let mine = match (self.workers, footprint.first()) {
+            (1, _) => true,
+            (workers, None) => self.position as usize % workers == self.me,
+            (workers, Some(lock)) => {
+                let spread = self.heat[lock as usize].note(self.position / self.lag, self.lag / HOT_SHARE);
+                (if spread { self.position as usize } else { lock as usize }) % workers == self.me
+            }
+        };
+        if !mine {
             footprint.iter().for_each(|(lock, shared)| {
                 self.tickets.take(lock, shared);
             });
             self.position += 1;
             return false;
         }
-        self.begin(run, picked, Kind::Ordered);
-        let tickets = &mut self.tickets;
-        let slot = |(lock, shared)| Slot::new(lock, shared, tickets.take(lock, shared));
-        run.slots.extend(footprint.iter().map(slot));
-        true
-    }
-
-    /// Worker of a position: by the first lock, so that its data stays in one cache; a hot lock goes round.
-    /// Replica-local: no outcome depends on it, but all workers of the replica must agree.
-    fn owner(&mut self, footprint: &Footprint) -> usize {
-        let Some(lock) = footprint.first() else { return self.position as usize % self.workers };
-        let (heat, window) = (&mut self.heat[lock as usize], self.position / self.lag);
-        if heat.window != window {
-            heat.hot = heat.window + 1 == window && heat.count > self.lag / HOT_SHARE;
-            (heat.window, heat.count) = (window, 0);
+        run.slots.clear();
+        if self.workers == 1 {
+            run.slots.extend(footprint.iter().map(|(lock, shared)| Slot::new(lock, shared, 0)));
+            self.begin(run, picked, Kind::Ready);
+        } else {
+            let tickets = &mut self.tickets;
+            let slot = |(lock, shared)| Slot::new(lock, shared, tickets.take(lock, shared));
+            run.slots.extend(footprint.iter().map(slot));
+            self.begin(run, picked, Kind::Ordered);
         }
-        heat.count += 1;
-        if heat.hot { self.position as usize % self.workers } else { lock as usize % self.workers }
+        true
     }
 
     fn begin(&mut self, run: &mut Run, picked: Picked<R>, kind: Kind) {
@@ -302,8 +307,8 @@ impl<R> Dispatcher<R> {
         run.position = self.position;
         run.released.set(false);
         run.rng_calls.set(0);
-        run.slots.clear();
         if kind == Kind::Alone {
+            run.slots.clear();
             run.slots.extend((0..self.locks).map(|lock| Slot::new(lock, false, 0)));
         }
         match picked {
@@ -314,7 +319,7 @@ impl<R> Dispatcher<R> {
             }
             Picked::Stored(again) => {
                 again.fill(run);
-                self.current = Some(again.source);
+                self.current = Some(again);
             }
         }
     }
@@ -328,6 +333,21 @@ impl<R> Dispatcher<R> {
         let to = drained.min(known).min(next_due).max(self.position + 1);
         self.quiet += to - self.position;
         self.position = to;
+    }
+}
+
+impl Heat {
+    /// Counts a position that begins with the lock; tells whether the lock is hot. By the first lock a request goes to
+    /// the worker that has its data in its cache; a hot lock goes round instead. This is replica-local: no outcome
+    /// depends on it, but all workers of the replica must agree.
+    #[inline]
+    fn note(&mut self, window: u64, limit: u64) -> bool {
+        if self.window != window {
+            self.hot = self.window + 1 == window && self.count > limit;
+            (self.window, self.count) = (window, 0);
+        }
+        self.count += 1;
+        self.hot
     }
 }
 
@@ -357,11 +377,11 @@ impl<R> Feed<R> {
     #[inline]
     pub fn offer(&mut self, again: Option<Again<R>>, drained: bool) -> Offer<R> {
         if let Some(again) = again {
-            return Offer::Run(Picked::Stored(again));
+            return Offer::Run(Picked::Stored(Box::new(again)));
         }
         loop {
             if let Some(internal) = self.internal.pop_front() {
-                return Offer::Run(Picked::Stored(self.first_attempt(internal)));
+                return Offer::Run(Picked::Stored(Box::new(self.first_attempt(internal))));
             }
             if let Some(entry) = &self.entry {
                 let at = self.next_request;
@@ -396,10 +416,9 @@ impl<R> Feed<R> {
         let Some(entry) = &self.entry else { return };
         run.attempt = 0;
         run.time_us = self.time_us;
-        run.seed = derive(entry.seed ^ entry.index.rotate_left(32), at as u64);
+        run.seed = Seed::of_entry(entry.seed, entry.index, at);
         run.origin = Origin::Entry { index: entry.index, request: at as u32 };
         run.entry_index = entry.index;
-        run.footprint = entry.requests[at].footprint;
     }
 
     /// A new batch: its time comes into force and fires the timers that are due.
@@ -460,10 +479,9 @@ impl<R> Again<R> {
     pub fn fill(&self, run: &mut Run) {
         run.attempt = self.attempt;
         run.time_us = self.time_us;
-        run.seed = self.seed;
+        run.seed = Seed::Is(self.seed);
         run.origin = self.source.origin();
         run.entry_index = self.entry_index;
-        run.footprint = self.footprint;
     }
 }
 

@@ -14,11 +14,11 @@ use crate::MAX_ATTEMPTS;
 use crate::board::{Board, Want};
 use crate::cell::{PlainLock, Slot};
 use crate::chain::{Reader, Writer};
-use crate::cx::{Kind, Run};
+use crate::cx::{Kind, Run, Seed};
 use crate::dispatch::TimerKey;
 use crate::entry::{Entry, Internal, Origin, Source};
+use crate::footprint::Footprint;
 use crate::lot::{Config, FootprintOf, Worker};
-use crate::rng::derive;
 use crate::state::{Again, DispatcherState};
 use crate::turn::{Drive, Outcome, Scheduler, Step, Turn};
 
@@ -56,7 +56,7 @@ struct PlainWorker<R> {
     entry_index: u64,
     time_us: u64,
     again: Option<Again<R>>,
-    current: Option<Source<R>>,
+    current: Option<Again<R>>,
     current_open: usize,
     ended: bool,
 }
@@ -196,10 +196,9 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
         self.run.position = self.first_position + number;
         self.run.attempt = 0;
         self.run.time_us = self.time_us;
-        self.run.seed = derive(entry.seed ^ entry.index.rotate_left(32), at as u64);
+        self.run.seed = Seed::of_entry(entry.seed, entry.index, at);
         self.run.origin = Origin::Entry { index: entry.index, request: at as u32 };
         self.run.entry_index = entry.index;
-        self.run.footprint = entry.requests[at].footprint;
         self.current = None;
         self.current_open = at;
     }
@@ -207,51 +206,51 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
     fn begin_stored(&mut self, again: Again<R>) {
         self.run.position = self.shared.unnumbered.fetch_add(1, Ordering::Relaxed);
         again.fill(&mut self.run);
-        self.current = Some(again.source);
+        self.current = Some(again);
     }
 
     /// Waits for the locks of the footprint, in ascending order.
     fn acquire(&mut self) {
+        let footprint = *self.footprint();
         let (run, locks) = (&mut self.run, &self.shared.locks);
         run.released.set(false);
         run.rng_calls.set(0);
         run.slots.clear();
-        if run.attempt >= MAX_ATTEMPTS || !run.footprint.fits(locks.len() as u32) {
+        if run.attempt >= MAX_ATTEMPTS || !footprint.fits(locks.len() as u32) {
             run.kind = Kind::Alone;
             run.slots.extend((0..locks.len() as u32).map(|lock| Slot::new(lock, false, 0)));
         } else {
             run.kind = Kind::Ready;
-            run.slots.extend(run.footprint.iter().map(|(lock, shared)| Slot::new(lock, shared, 0)));
+            run.slots.extend(footprint.iter().map(|(lock, shared)| Slot::new(lock, shared, 0)));
         }
         run.slots.iter().for_each(|slot| locks[slot.lock as usize].acquire(slot));
     }
 
     fn source(&self) -> Option<Source<R>> {
-        self.current.clone().or_else(|| {
+        self.current.as_ref().map(|again| again.source.clone()).or_else(|| {
             self.entry.as_ref().map(|entry| Source::Entry(Arc::clone(entry), self.current_open as u32))
         })
     }
 
     fn keep(&mut self, outcome: Outcome) {
         match outcome {
+            Outcome::Done if self.run.has_started_nothing() => {}
             Outcome::Done => {
                 let (spawned, timers) = self.run.take_started(&*self.footprint);
-                if !spawned.is_empty() || !timers.is_empty() {
-                    let mut started = self.shared.started.lock();
-                    started.queue.extend(spawned);
-                    started.set_timers(&timers);
-                    self.shared.publish(&started);
-                }
+                let mut started = self.shared.started.lock();
+                started.queue.extend(spawned);
+                started.set_timers(&timers);
+                self.shared.publish(&started);
             }
             Outcome::Mispredicted(retry) if self.run.kind != Kind::Alone => {
-                let mut footprint = self.run.footprint;
+                let mut footprint = *self.footprint();
                 footprint.add(retry.lock, retry.shared);
                 self.again = self.source().map(|source| Again {
                     source,
                     footprint,
                     attempt: self.run.attempt + 1,
                     time_us: self.run.time_us,
-                    seed: self.run.seed,
+                    seed: self.run.seed.get(),
                     entry_index: self.run.entry_index,
                 });
             }
@@ -293,8 +292,16 @@ impl<R: Any + Send + Sync> Drive<R> for PlainWorker<R> {
 
     fn request(&self) -> &R {
         match (&self.current, &self.entry) {
-            (Some(source), _) => source.request(),
+            (Some(again), _) => again.source.request(),
             (None, Some(entry)) => &entry.requests[self.current_open].request,
+            (None, None) => unreachable!("a request runs"),
+        }
+    }
+
+    fn footprint(&self) -> &Footprint {
+        match (&self.current, &self.entry) {
+            (Some(again), _) => &again.footprint,
+            (None, Some(entry)) => &entry.requests[self.current_open].footprint,
             (None, None) => unreachable!("a request runs"),
         }
     }

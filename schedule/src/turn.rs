@@ -51,6 +51,7 @@ pub struct Turn<'w, R> {
 pub(crate) trait Drive<R> {
     fn run(&self) -> &Run;
     fn request(&self) -> &R;
+    fn footprint(&self) -> &Footprint;
     fn resolve(&mut self, outcome: Outcome);
     fn state(&self) -> Option<DispatcherState<R>>;
 }
@@ -100,7 +101,7 @@ impl<'w, R> Turn<'w, R> {
 
     /// The locks forecast for this attempt.
     pub fn footprint(&self) -> &Footprint {
-        &self.driver.run().footprint
+        self.driver.footprint()
     }
 
     /// Whether the request runs alone, with every lock.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::board::{Board, Want};
 use crate::chain::Writer;
-use crate::cx::{Kind, Run};
+use crate::cx::{Kind, Run, Seed};
 use crate::dispatch::{Dispatcher, Found, Part};
 use crate::entry::{Internal, Origin};
 use crate::footprint::Footprint;
@@ -99,6 +99,7 @@ impl<R: Any + Send + Sync> TurnWorker<R> {
     fn outcome(&self, outcome: Outcome) -> Option<Due<R>> {
         let position = self.dispatcher.due_position();
         match outcome {
+            Outcome::Done if self.run.has_started_nothing() => None,
             Outcome::Done => {
                 let (spawned, timers) = self.run.take_started(&*self.footprint);
                 (!spawned.is_empty() || !timers.is_empty()).then_some(Due {
@@ -109,14 +110,14 @@ impl<R: Any + Send + Sync> TurnWorker<R> {
                 })
             }
             Outcome::Mispredicted(retry) if self.run.kind != Kind::Alone => {
-                let mut footprint = self.run.footprint;
+                let mut footprint = *self.dispatcher.footprint();
                 footprint.add(retry.lock, retry.shared);
                 let again = Again {
                     source: self.dispatcher.source(),
                     footprint,
                     attempt: self.run.attempt + 1,
                     time_us: self.run.time_us,
-                    seed: self.run.seed,
+                    seed: self.run.seed.get(),
                     entry_index: self.run.entry_index,
                 };
                 Some(Due { position, again: Some(again), spawned: Vec::new(), timers: Vec::new() })
@@ -158,6 +159,10 @@ impl<R: Any + Send + Sync> Drive<R> for TurnWorker<R> {
 
     fn request(&self) -> &R {
         self.dispatcher.request()
+    }
+
+    fn footprint(&self) -> &Footprint {
+        self.dispatcher.footprint()
     }
 
     fn resolve(&mut self, outcome: Outcome) {
@@ -206,10 +211,9 @@ impl Run {
             position: 0,
             attempt: 0,
             time_us: 0,
-            seed: 0,
+            seed: Seed::Is(0),
             origin: Origin::Entry { index: 0, request: 0 },
             entry_index: 0,
-            footprint: Footprint::new(),
             slots: Vec::new(),
             released: Cell::new(false),
             rng_calls: Cell::new(0),
@@ -224,7 +228,7 @@ impl Run {
             let request = *request.downcast::<R>().expect("Cx::spawn checks the type");
             let mut locks = Footprint::new();
             footprint(&request, &mut locks);
-            Arc::new(Internal { request, footprint: locks, seed: derive(self.seed, salt), origin })
+            Arc::new(Internal { request, footprint: locks, seed: derive(self.seed.get(), salt), origin })
         };
         let position = self.position;
         let spawned = (0..).zip(self.spawned.take()).map(|(number, request)| {
@@ -236,9 +240,17 @@ impl Run {
         (spawned.collect(), timers.collect())
     }
 
+    #[inline]
+    pub fn has_started_nothing(&self) -> bool {
+        self.spawned.borrow().is_empty() && self.timers.borrow().is_empty()
+    }
+
     /// Drops what a request has started that did not succeed.
+    #[inline]
     pub fn forget_started(&self) {
-        self.spawned.borrow_mut().clear();
-        self.timers.borrow_mut().clear();
+        if !self.has_started_nothing() {
+            self.spawned.borrow_mut().clear();
+            self.timers.borrow_mut().clear();
+        }
     }
 }

@@ -14,9 +14,9 @@ use crate::view::grouped;
 
 /// Summing all of a large state takes its time.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Replicas are asked one after the other, and each question takes a position of its own; when all answer with the same
-/// digest the positions do not matter, otherwise the question is asked again this often.
-const ATTEMPTS: usize = 3;
+/// Each question takes a position of its own. Digests that are equal in spite of that prove what they say; those that
+/// differ do so only when the state stood still between two questions, so they are asked for again this often.
+const ATTEMPTS: usize = 8;
 
 /// What `digest --help` begins with.
 pub const ABOUT: &str = "Orders a digest over every object of the state: each replica takes it at the same position of the \
@@ -73,23 +73,45 @@ fn row_json((replica, answer): &Answer) -> serde_json::Value {
     }
 }
 
-/// The digests of all replicas, at one position where the load allows it.
+/// The digests of all replicas: equal ones, or ones that prove a difference, where the load allows it.
 pub fn collect(replicas: &[Replica]) -> Vec<Answer> {
-    let mut answers = Vec::new();
+    let mut before = Vec::new();
     for _ in 0..ATTEMPTS {
-        answers = thread::scope(|scope| {
-            let ask = |replica: Replica| (replica, ask(replica.admin, &Command::Digest, PATIENCE));
-            let asked: Vec<_> = replicas.iter().map(|replica| scope.spawn(move || ask(*replica))).collect();
-            asked
-                .into_iter()
-                .map(|answer| answer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect()
-        });
-        if compare(&answers).is_ok() {
-            break;
+        let mut answers = round(replicas);
+        if stood_still(&before, &answers) {
+            // Nothing changed at any replica from the first question to the last: all of it is one position's state.
+            let last = answers.iter().flat_map(|(_, answer)| answer).map(|digest| digest.index).max();
+            for digest in answers.iter_mut().filter_map(|(_, answer)| answer.as_mut().ok()) {
+                digest.index = last.unwrap_or(digest.index);
+            }
+            return answers;
         }
+        if compare(&answers).is_ok() {
+            return answers;
+        }
+        before = answers;
     }
-    answers
+    before
+}
+
+fn round(replicas: &[Replica]) -> Vec<Answer> {
+    thread::scope(|scope| {
+        let ask = |replica: Replica| (replica, ask(replica.admin, &Command::Digest, PATIENCE));
+        let asked: Vec<_> = replicas.iter().map(|replica| scope.spawn(move || ask(*replica))).collect();
+        asked
+            .into_iter()
+            .map(|answer| answer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
+/// Whether every replica gave the same digest twice.
+fn stood_still(before: &[Answer], after: &[Answer]) -> bool {
+    let same = |(one, other): (&Answer, &Answer)| match (&one.1, &other.1) {
+        (Ok(one), Ok(other)) => one.digest == other.digest,
+        _ => false,
+    };
+    before.len() == after.len() && before.iter().zip(after).all(same)
 }
 
 /// Whether all answers are equal; otherwise the sentence that says why not.
@@ -153,6 +175,14 @@ mod tests {
         assert!(told.starts_with("unknown: "), "{told}");
         let told = compare(&[answer(1, 5, "a"), answer(2, 5, "b"), answer(3, 5, "c")]).unwrap_err();
         assert!(told.contains("no majority"), "{told}");
+    }
+
+    #[test]
+    fn a_state_stands_still_when_every_replica_repeats_itself() {
+        let first = [answer(1, 5, "a"), answer(2, 6, "b")];
+        assert!(stood_still(&first, &[answer(1, 8, "a"), answer(2, 7, "b")]));
+        assert!(!stood_still(&first, &[answer(1, 8, "a"), answer(2, 7, "c")]));
+        assert!(!stood_still(&[], &first));
     }
 
     #[test]

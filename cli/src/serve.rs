@@ -79,10 +79,7 @@ fn until_stdin_closes() {
 
 /// The one place that knows how the service and the pipeline are put together.
 fn replica(config: &NodeConfig) -> Outcome {
-    let options = memcached::Config {
-        item_bytes: usize::try_from(config.item_size_max).unwrap_or(usize::MAX),
-        ..memcached::Config::with_memory(config.memory_limit_mb << 20)
-    };
+    let options = config.service();
     let service = memcached::Memcached::new(options).map_err(|error| misuse(error.to_string()))?;
     let stats = service.stats().clone();
     let make_protocol: crosscheck::MakeProtocol<memcached::Connection> =

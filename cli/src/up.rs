@@ -125,7 +125,7 @@ fn watch(supervisor: &mut Supervisor, observer: &Observer, teller: &mut Teller, 
         for row in rows.iter().filter(|row| row.serving().is_some()) {
             supervisor.note_serving(row.replica.number, now);
         }
-        if !ready && rows.iter().all(|row| row.serving().is_some()) {
+        if !ready && rows.iter().all(Row::is_ready) {
             ready = true;
             teller.ready(supervisor.plan(), now - start);
         }

@@ -66,7 +66,7 @@ impl Keeper {
         let deadline = Instant::now() + patience;
         loop {
             let rows = self.observer.rows();
-            if rows.iter().all(|row| row.serving().is_some()) {
+            if rows.iter().all(Row::is_ready) {
                 return Ok(rows);
             }
             for event in self.events() {

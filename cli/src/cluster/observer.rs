@@ -29,6 +29,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// Whether a request sent to it now would be executed without waiting for an election.
+    pub fn is_ready(&self) -> bool {
+        self.serving().is_some_and(|status| status.leader.is_some())
+    }
+
     /// Its status, when it serves clients.
     pub fn serving(&self) -> Option<&Status> {
         self.seen.as_ref().ok().filter(|status| status.phase == Phase::Serving)

@@ -10,7 +10,7 @@ use crosscheck::{Durability, Mode};
 use super::find::{DEFAULT_PORT, Replica};
 use super::ports::{loopback, pick};
 use super::runfile::{self, Place, RunFile};
-use crate::config::{self, NodeConfig, check_group};
+use crate::config::{self, NodeConfig, check_group, check_service};
 use crate::outcome::misuse;
 
 /// Replicas of a replicated mode when nothing else is said.
@@ -85,7 +85,10 @@ impl Plan {
             };
             node
         };
-        let nodes = places.iter().map(node).collect();
+        let nodes: Vec<NodeConfig> = places.iter().map(node).collect();
+        for node in &nodes {
+            check_service(node).map_err(|(what, remedy)| misuse(format!("{what}; {remedy} (--memory)")))?;
+        }
         Ok(Plan { mode: wish.mode, places, directory, nodes })
     }
 

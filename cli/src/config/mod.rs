@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crosscheck::{Durability, Mode, Settings};
 
-pub use parse::{check_group, parse};
+pub use parse::{check_group, check_service, parse};
 pub use problem::meant;
 
 use crate::outcome::misuse;
@@ -23,8 +23,6 @@ pub const EXAMPLE: &str = include_str!("example.toml");
 pub const DEFAULT_WORKERS: usize = 4;
 /// Memory for items in MiB when nothing else is said; memcached's own default.
 pub const DEFAULT_MEMORY_MB: u64 = 64;
-/// Room for the longest command line and a large multi-get beside the item itself.
-const REQUEST_MARGIN: u64 = 64 * 1024;
 
 /// Everything a replica's file says, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,10 +96,23 @@ impl NodeConfig {
             workers: self.workers,
             durability: self.durability.clone(),
             max_connections: self.max_connections,
-            max_request: usize::try_from(self.item_size_max + REQUEST_MARGIN).unwrap_or(usize::MAX),
+            max_request: self.service().request_bytes(),
             election: (Duration::from_millis(self.election_ms.0), Duration::from_millis(self.election_ms.1)),
             watchdog: Duration::from_millis(self.watchdog_ms),
         }
+    }
+
+    /// What the service is told: as many shards as memory and longest item allow.
+    pub fn service(&self) -> memcached::Config {
+        let mut service = memcached::Config {
+            memory: self.memory_limit_mb << 20,
+            item_bytes: usize::try_from(self.item_size_max).unwrap_or(usize::MAX),
+            ..memcached::Config::default()
+        };
+        while service.shards > 1 && service.check().is_err() {
+            service.shards /= 2;
+        }
+        service
     }
 
     /// The file that reads back as this configuration.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crosscheck::{Durability, Mode};
+use memcached::limits::{ITEM_BYTES_MAX, ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD};
 use toml::de::DeTable;
 
 use super::NodeConfig;
@@ -69,7 +70,8 @@ fn read(text: &str, reader: &mut Reader<'_>) -> Option<NodeConfig> {
     let durability = read_durability(reader);
     let workers = reader.integer("workers", 1..=64, "");
     let memory = reader.integer("memory_limit_mb", 1..=1 << 20, "MiB");
-    let item_size_max = reader.integer("item_size_max", 1024..=128 << 20, "bytes");
+    let item_size_max =
+        reader.integer("item_size_max", ITEM_BYTES_MIN as u64..=ITEM_BYTES_MAX as u64, "bytes");
     let max_connections = reader.integer("max_connections", 1..=1_000_000, "");
     let election_ms = reader.span_of("election_ms", 50..=60_000, "ms");
     let watchdog_ms = reader.integer("watchdog_ms", 100..=600_000, "ms");
@@ -86,7 +88,23 @@ fn read(text: &str, reader: &mut Reader<'_>) -> Option<NodeConfig> {
     config.max_connections = max_connections.map_or(config.max_connections, small);
     config.election_ms = election_ms.unwrap_or(config.election_ms);
     config.watchdog_ms = watchdog_ms.unwrap_or(config.watchdog_ms);
+    check_memory(reader, &config);
     Some(config)
+}
+
+/// Memory must hold a few of the longest items, or they could never be stored.
+fn check_memory(reader: &mut Reader<'_>, config: &NodeConfig) {
+    if let Err((what, remedy)) = check_service(config) {
+        reader.report(reader.offset("memory_limit_mb"), "memory_limit_mb", &what, &remedy);
+    }
+}
+
+/// Whether the service can work with these limits; what is wrong and the remedy otherwise.
+pub fn check_service(config: &NodeConfig) -> Result<(), (String, String)> {
+    config.service().check().map_err(|error| {
+        let needed = (LARGEST_ITEMS_PER_SHARD * config.item_size_max).div_ceil(1 << 20);
+        (error.to_string(), format!("use at least {needed} MiB, or a smaller item_size_max"))
+    })
 }
 
 fn read_admin(reader: &mut Reader<'_>) -> Option<SocketAddr> {
@@ -272,6 +290,11 @@ mod tests {
     }
 
     #[test]
+    fn the_documented_item_sizes_are_the_services() {
+        assert!(EXAMPLE.contains(&format!("in bytes, {ITEM_BYTES_MIN} to {ITEM_BYTES_MAX}.")));
+    }
+
+    #[test]
     fn an_unknown_field_is_named_with_its_line_and_a_guess() {
         let shown = problem_with("workers = 4", "worker = 4");
         let line = line_in_example("workers = 4");
@@ -308,6 +331,7 @@ mod tests {
         assert!(problem_with("data_dir = \"/var/lib/crosscheck\"", "").contains("data_dir: is missing"));
         assert!(problem_with("durability = \"disk\"", "").contains("would never write there"));
         assert!(problem_with("mode = \"RDGX\"", "mode = \"00G0\"").contains("does not replicate"));
+        assert!(problem_with("memory_limit_mb = 1024", "memory_limit_mb = 1").contains("at least 2 MiB"));
         assert!(problem_with("this_replica = 1", "this_replica = 4").contains("no replica 4"));
         assert!(problem_with("number = 3", "number = 2").contains("2 is taken"));
         assert!(problem_with("number = 3", "number = 5").contains("without gaps"));

@@ -146,7 +146,7 @@ fn play(scene: &Scene, victim: u8, stage: &mut Stage, tale: &Tale) -> anyhow::Re
     }
     let found = investigate(scene, victim, dropped, repairs, stage)?;
     for record in &found.records {
-        tale.line(Line::of(Tone::Plain, "  evidence   ").followed_by(told(record)))?;
+        tale.line(Line::of(Tone::Plain, "  evidence   ").followed_by(told(&brief(record))))?;
     }
     if !found.proven {
         let missing = format!("within {} s nobody reported what was expected", PATIENCE.as_secs());
@@ -220,8 +220,7 @@ fn investigate(
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         for (_, record) in stage.news() {
-            let is_new =
-                |other: &EvidenceRecord| other.stage != record.stage || other.objects != record.objects;
+            let is_new = |other: &EvidenceRecord| other.stage != record.stage;
             if record.replica == Some(victim) && found.records.iter().all(is_new) {
                 found.records.push(record);
             }
@@ -294,6 +293,21 @@ fn summary(endings: &[Ended], tale: &Tale) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// A record without what a story does not need: checksums that were wrong only because of what they stand for.
+fn brief(record: &EvidenceRecord) -> EvidenceRecord {
+    let is_cause = |object: &&String| !object.ends_with("only its checksum was wrong");
+    let mut objects: Vec<String> = record.objects.iter().filter(is_cause).cloned().collect();
+    if record.outcome.starts_with("self-reported") {
+        // The replica itself names the object; the list tells what its abandoned request did not touch.
+        objects.clear();
+    }
+    if objects.is_empty() && record.stage == "repair" {
+        objects.extend(record.objects.first().cloned());
+    }
+    objects.truncate(2);
+    EvidenceRecord { objects, ..record.clone() }
 }
 
 fn capitalised(text: &str) -> String {

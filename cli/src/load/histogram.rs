@@ -58,6 +58,7 @@ impl Histogram {
     }
 
     /// How many latencies were counted.
+    #[cfg(test)]
     pub fn count(&self) -> u64 {
         self.total
     }

@@ -80,6 +80,8 @@ pub trait AnyStore {
     fn class(&self) -> &'static Class;
     /// How many objects it should hold, and the sum of their mixed ids; both are in its owner's checksum.
     fn population(&self) -> Population;
+    /// How many objects it holds, whatever its owner says.
+    fn held(&self) -> u64;
     /// How many slots it has, free ones included.
     fn slots(&self) -> u32;
     /// The object in a slot.
@@ -136,4 +138,29 @@ pub fn mix(id: ObjectId) -> u64 {
 pub fn unmix(mixed: u64) -> ObjectId {
     let spread = mixed.wrapping_mul(UNMIX);
     ObjectId::from_bits((spread ^ (spread >> 32)).wrapping_mul(UNMIX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mixing_ids_is_reversible_and_tells_populations_apart() {
+        for bits in [0, 1, 77, u64::MAX - 1, 1 << 62] {
+            assert_eq!(unmix(mix(ObjectId::from_bits(bits))), ObjectId::from_bits(bits));
+        }
+        let of = |ids: &[u64]| {
+            ids.iter().fold(Population::default(), |sum, id| sum.with(ObjectId::from_bits(*id)))
+        };
+        assert_eq!(of(&[1, 2, 3]), of(&[3, 1, 2]));
+        assert_ne!(of(&[1, 4]), of(&[2, 3]));
+        assert_eq!(of(&[1, 2]).without(ObjectId::from_bits(2)), of(&[1]));
+    }
+
+    #[test]
+    fn classes_of_equal_name_and_other_members_differ() {
+        let (one, two) = (Class::new("a::B", &["x", "y"]), Class::new("a::B", &["y", "x"]));
+        assert_ne!(one.tag, two.tag);
+        assert_eq!(one.short_name(), "B");
+    }
 }

@@ -182,7 +182,7 @@ fn put_into(store: &mut dyn AnyStore, package: &Package<'_>, known: bool) -> Res
 /// Drops what a fault has left behind: further objects of the same name; and, where an object had to be created because
 /// its own id was damaged, the damaged one, which no reference reaches any more.
 fn tidy(store: &mut dyn AnyStore, id: ObjectId, kept: u32, created: bool) {
-    let mut excess = walk::actual_population(store).count.saturating_sub(store.population().count);
+    let mut excess = store.held().saturating_sub(store.population().count);
     for slot in 0..store.slots() {
         if excess == 0 {
             return;

@@ -277,6 +277,9 @@ impl<T: Critical> AnyStore for Store<T> {
     fn population(&self) -> Population {
         self.population
     }
+    fn held(&self) -> u64 {
+        u64::from(self.slots) - self.free.len() as u64
+    }
     fn slots(&self) -> u32 {
         self.slots
     }

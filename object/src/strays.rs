@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// a scan for each would take quadratic time.
 const SCANS_MAX: u32 = 8;
 
+/// Objects that may come and go without a search before the memory is given up: this many times the objects known.
+const IDLE_FACTOR: usize = 4;
+
 /// Replica-local memory of where objects without a usable hint lie. Empty, and never asked, in the steady state.
 #[derive(Debug)]
 pub(crate) struct Strays {
@@ -20,11 +23,16 @@ pub(crate) struct Strays {
 struct Known {
     slots: BTreeMap<ObjectId, u32>,
     scans: u32,
+    /// Objects that came or went since the last search.
+    idle: usize,
 }
 
 impl Strays {
     pub(crate) const fn new() -> Self {
-        Strays { used: AtomicBool::new(false), known: Mutex::new(Known { slots: BTreeMap::new(), scans: 0 }) }
+        Strays {
+            used: AtomicBool::new(false),
+            known: Mutex::new(Known { slots: BTreeMap::new(), scans: 0, idle: 0 }),
+        }
     }
 
     /// The slot of `id`. `here` says whether a slot holds it; `all` lists every object with its slot.
@@ -39,6 +47,7 @@ impl Strays {
             // Nothing in here can be half done: entries are verified before use.
             Err(poisoned) => poisoned.into_inner(),
         };
+        known.idle = 0;
         if let Some(&slot) = known.slots.get(&id)
             && here(slot)
         {
@@ -67,14 +76,31 @@ impl Strays {
     pub(crate) fn learn(&mut self, id: ObjectId, slot: u32) {
         if *self.used.get_mut() {
             self.known().slots.insert(id, slot);
+            self.age();
         }
     }
 
     /// The object leaves its slot.
     #[inline]
     pub(crate) fn forget(&mut self, id: ObjectId, slot: u32) {
-        if *self.used.get_mut() && self.known().slots.get(&id) == Some(&slot) {
-            self.known().slots.remove(&id);
+        if *self.used.get_mut() {
+            let slots = &mut self.known().slots;
+            if slots.get(&id) == Some(&slot) {
+                slots.remove(&id);
+            }
+            self.age();
+        }
+    }
+
+    /// Gives the memory up when nobody has asked for long: a few repairs must not cost an index for ever.
+    #[cold]
+    fn age(&mut self) {
+        let known = self.known();
+        known.idle += 1;
+        if known.idle > (known.slots.len() + 256) * IDLE_FACTOR {
+            known.slots.clear();
+            known.scans = 0;
+            *self.used.get_mut() = false;
         }
     }
 
@@ -83,5 +109,46 @@ impl Strays {
             Ok(known) => known,
             Err(poisoned) => poisoned.into_inner(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u64) -> ObjectId {
+        ObjectId::from_bits(number)
+    }
+
+    #[test]
+    fn many_searches_build_an_index_that_is_kept_up_and_given_up() {
+        let mut strays = Strays::new();
+        let all = || (0..100u32).map(|slot| (id(u64::from(slot)), slot));
+        for number in 0..100 {
+            assert_eq!(strays.find(id(number), |_| true, all), Some(number as u32));
+        }
+        // Indexed now: a search that finds nothing does not look at every slot.
+        assert_eq!(strays.find(id(100), |_| true, || -> std::iter::Empty<_> { unreachable!() }), None);
+        strays.learn(id(100), 100);
+        strays.forget(id(7), 7);
+        let nothing = || -> std::iter::Empty<_> { unreachable!() };
+        assert_eq!(strays.find(id(100), |_| true, nothing), Some(100));
+        assert_eq!(strays.find(id(7), |_| true, nothing), None);
+        for _ in 0..2000 {
+            strays.learn(id(200), 0);
+            strays.forget(id(200), 0);
+        }
+        assert!(!*strays.used.get_mut() && strays.known().slots.is_empty());
+    }
+
+    #[test]
+    fn what_an_entry_says_is_verified() {
+        let strays = Strays::new();
+        let all = || [(id(1), 5u32), (id(2), 6)].into_iter();
+        assert_eq!(strays.find(id(1), |_| true, all), Some(5));
+        // The object has a damaged id now: slot 5 does not hold it any more.
+        let moved = || [(id(1), 9u32), (id(2), 6)].into_iter();
+        assert_eq!(strays.find(id(1), |slot| slot != 5, moved), Some(9));
+        assert_eq!(strays.find(id(3), |_| true, all), None);
     }
 }

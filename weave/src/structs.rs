@@ -76,8 +76,8 @@ fn class(
     let types: Vec<&syn::Type> = tracked.iter().map(|member| &member.field.ty).collect();
     let labels: Vec<String> = names.iter().map(|name| name.to_string()).collect();
     let fresh: Vec<syn::Ident> = (0..names.len()).map(|index| format_ident!("__m{index}")).collect();
-    let indices: Vec<usize> = (0..names.len()).collect();
     let untracked: Vec<&syn::Ident> = members.iter().filter(|m| !m.tracked).map(|m| &m.name).collect();
+    let (walks, damage) = (walks(object, &names, &types), damage(object, &names, &types));
     // The bound is spelled once per member, at the member's type, so that the error for a type without a checksum
     // points there.
     let required = types.iter().map(|ty| {
@@ -127,26 +127,42 @@ fn class(
             fn sound(&self) -> bool {
                 true #(&& <#types as #object::hidden::Member>::sound(&self.#names))*
             }
-            fn children<'a>(&'a self, visit: &mut dyn ::core::ops::FnMut(u8, #object::hidden::Child<'a>)) {
-                #(<#types as #object::hidden::Member>::children(&self.#names, &mut |child| visit(#indices as u8, child));)*
+            #walks
+            #damage
+        }
+    }
+}
+
+/// Ways to the protected things inside of the members.
+fn walks(object: &TokenStream, names: &[&syn::Ident], types: &[&syn::Type]) -> TokenStream {
+    let indices: Vec<usize> = (0..names.len()).collect();
+    quote! {
+        fn children<'a>(&'a self, visit: &mut dyn ::core::ops::FnMut(u8, #object::hidden::Child<'a>)) {
+            #(<#types as #object::hidden::Member>::children(&self.#names, &mut |child| visit(#indices as u8, child));)*
+        }
+        fn children_mut<'a>(&'a mut self, visit: &mut dyn ::core::ops::FnMut(u8, #object::hidden::ChildMut<'a>)) {
+            #(<#types as #object::hidden::Member>::children_mut(
+                &mut self.#names,
+                &mut |child| visit(#indices as u8, child),
+            );)*
+        }
+        fn classes(visit: &mut dyn ::core::ops::FnMut(&'static #object::hidden::Class) -> bool) {
+            if visit(Self::CLASS) {
+                #(<#types as #object::hidden::Member>::classes(visit);)*
             }
-            fn children_mut<'a>(&'a mut self, visit: &mut dyn ::core::ops::FnMut(u8, #object::hidden::ChildMut<'a>)) {
-                #(<#types as #object::hidden::Member>::children_mut(
-                    &mut self.#names,
-                    &mut |child| visit(#indices as u8, child),
-                );)*
-            }
-            fn classes(visit: &mut dyn ::core::ops::FnMut(&'static #object::hidden::Class) -> bool) {
-                if visit(Self::CLASS) {
-                    #(<#types as #object::hidden::Member>::classes(visit);)*
-                }
-            }
-            #object::inject_only! {
-                fn damage(&mut self, member: usize, damage: #object::hidden::Damage) -> bool {
-                    match member {
-                        #(#indices => <#types as #object::hidden::Member>::damage(&mut self.#names, damage),)*
-                        _ => false,
-                    }
+        }
+    }
+}
+
+/// Faults for the members, where `object` has the feature `inject`.
+fn damage(object: &TokenStream, names: &[&syn::Ident], types: &[&syn::Type]) -> TokenStream {
+    let indices = 0..names.len();
+    quote! {
+        #object::inject_only! {
+            fn damage(&mut self, member: usize, damage: #object::hidden::Damage) -> bool {
+                match member {
+                    #(#indices => <#types as #object::hidden::Member>::damage(&mut self.#names, damage),)*
+                    _ => false,
                 }
             }
         }

@@ -120,7 +120,7 @@ pub struct Status {
     pub committed: u64,
     /// Last log index whose requests have all run here.
     pub executed: u64,
-    /// Last log index on which this replica and f others agree.
+    /// Last batch up to which the vote is closed: every live replica's result is known, and right or repaired.
     pub validated: u64,
     /// Requests run here since the start.
     pub requests: u64,

@@ -63,7 +63,17 @@ pub(crate) struct InFlight {
     /// Ordered time of the batch.
     pub time_us: u64,
     missing: AtomicUsize,
-    results: Mutex<Vec<Option<RequestResult>>>,
+    results: Mutex<Vec<Option<(RequestResult, u32)>>>,
+}
+
+/// Everything a batch came to at this replica.
+pub(crate) struct Executed {
+    /// Number of the batch.
+    pub batch: u64,
+    /// One result per request, in order.
+    pub results: Vec<RequestResult>,
+    /// The processor core each request ended on: a core that is wrong again and again shows in the evidence.
+    pub cores: Vec<u32>,
 }
 
 impl InFlight {
@@ -72,16 +82,17 @@ impl InFlight {
         Arc::new(InFlight { batch, time_us, missing: AtomicUsize::new(requests), results })
     }
 
-    /// Leaves one result; gives all of them to whoever leaves the last one.
-    pub fn leave(&self, request: u16, result: RequestResult) -> Option<Vec<RequestResult>> {
+    /// Leaves one result, made on `core`; gives all of them to whoever leaves the last one.
+    pub fn leave(&self, request: u16, result: RequestResult, core: u32) -> Option<Executed> {
         let mut results = self.results.lock();
         let slot = &mut results[usize::from(request)];
         assert!(slot.is_none(), "request {}/{request} ended twice", self.batch);
-        *slot = Some(result);
+        *slot = Some((result, core));
         if self.missing.fetch_sub(1, Ordering::Relaxed) > 1 {
             return None;
         }
-        Some(std::mem::take(&mut *results).into_iter().flatten().collect())
+        let (results, cores) = std::mem::take(&mut *results).into_iter().flatten().unzip();
+        Some(Executed { batch: self.batch, results, cores })
     }
 }
 
@@ -94,9 +105,13 @@ mod tests {
     fn the_last_result_brings_all_of_them_in_order() {
         let batch = InFlight::new(4, 0, 3);
         let result = |reply: &'static str| RequestResult::new(Pairs::new(), Bytes::from(reply), true, 0);
-        assert!(batch.leave(2, result("c")).is_none());
-        assert!(batch.leave(0, result("a")).is_none());
-        let all = batch.leave(1, result("b")).unwrap();
-        assert_eq!(all.iter().map(|result| &result.reply[..]).collect::<Vec<_>>(), [b"a", b"b", b"c"]);
+        assert!(batch.leave(2, result("c"), 7).is_none());
+        assert!(batch.leave(0, result("a"), 5).is_none());
+        let all = batch.leave(1, result("b"), 6).unwrap();
+        assert_eq!(
+            all.results.iter().map(|result| &result.reply[..]).collect::<Vec<_>>(),
+            [b"a", b"b", b"c"]
+        );
+        assert_eq!(all.cores, [5, 6, 7]);
     }
 }

@@ -47,6 +47,8 @@ pub const SCRUB_FINDINGS: usize = 64;
 
 /// Evidence records kept for `crosscheck evidence`.
 pub const EVIDENCE_KEPT: usize = 4096;
+/// Batches of which it is known on which core their requests ran.
+pub const CORES_KEPT: usize = 1024;
 /// Longest line of the admin protocol.
 pub const ADMIN_LINE: usize = 64 << 10;
 /// Size of a piece of a state transfer.

@@ -9,7 +9,7 @@ use schedule::{Access, Lock, Outcome, Turn, Worker};
 use vote::{Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
 
 use crate::admin::Injected;
-use crate::job::{Job, ResultSlot, Work};
+use crate::job::{Executed, Job, ResultSlot, Work};
 use crate::ordered::Control;
 use crate::service::Service;
 use crate::settings::Mode;
@@ -19,12 +19,7 @@ use crate::{evidence, limits};
 /// What a worker tells the order thread.
 pub(crate) enum Report {
     /// A batch has all its results.
-    Executed {
-        /// Number of the batch.
-        batch: u64,
-        /// One per request.
-        results: Vec<RequestResult>,
-    },
+    Executed(Executed),
     /// A RECOVER has its turn.
     RecoverTurn {
         /// Its place.
@@ -275,9 +270,9 @@ impl<S: Service> Context<S> {
     /// Leaves a result in its batch; with the last one the whole batch goes to the vote.
     fn leave(&self, slot: Option<ResultSlot>, result: impl FnOnce(bool) -> RequestResult) -> Outcome {
         if let Some(slot) = slot
-            && let Some(results) = slot.batch.leave(slot.request, result(slot.mine))
+            && let Some(executed) = slot.batch.leave(slot.request, result(slot.mine), core())
         {
-            (self.report)(Report::Executed { batch: slot.batch.batch, results });
+            (self.report)(Report::Executed(executed));
         }
         Outcome::Done
     }
@@ -289,6 +284,11 @@ impl<S: Service> Context<S> {
             Work::Control(_) | Work::Unsound | Work::Cut(_) => 0,
         }
     }
+}
+
+/// The processor core this thread is on: for evidence only, it reaches no state and no reply.
+fn core() -> u32 {
+    rustix::thread::sched_getcpu() as u32
 }
 
 fn region_of<'a>(access: &'a Access<'_>) -> &'a dyn object::Region {

@@ -73,7 +73,6 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
 
     fn status(&self) -> Status {
         let standing = self.orderer.standing();
-        let failed_checks = self.tally.failed_checks;
         Status {
             replica: self.settings.me + 1,
             pid: std::process::id(),
@@ -83,13 +82,16 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             incarnation: standing.incarnation.unwrap_or(0),
             committed: standing.commit_index,
             executed: self.tally.executed,
-            validated: self.tally.validated,
+            validated: self
+                .voter
+                .as_ref()
+                .map_or(self.tally.executed, |voter| voter.open_batches().start.saturating_sub(1)),
             requests: self.tally.requests,
             connections: self.counters.open.load(std::sync::atomic::Ordering::Relaxed),
             peers: self.peers.connected().map(|peer| peer + 1).collect(),
             mismatches: self.tally.mismatches,
             repairs: self.tally.repairs,
-            failed_checks,
+            failed_checks: self.tally.failed_checks,
             dropped_frames: self.tally.dropped_frames,
             held: self.tally.held.len() as u64,
             last_repair_us: self.tally.last_repair_us,

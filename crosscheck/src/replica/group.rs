@@ -128,7 +128,6 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
                 }
                 self.execution = Some(execution);
                 self.tally.executed = first_batch - 1;
-                self.tally.validated = first_batch - 1;
                 self.group.others.iter_mut().for_each(|other| other.counted = false);
                 self.group.next_greeting_us = 0;
             }

@@ -7,7 +7,7 @@ mod execution;
 mod group;
 mod perform;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -92,6 +92,8 @@ pub(crate) struct Replica<S: Service, E> {
     donor: Donor,
     receiver: Option<Receiver>,
     calls: calls::Calls,
+    /// Of the last batches: on which core each request ran.
+    cores: BTreeMap<u64, Vec<u32>>,
     evidence: VecDeque<EvidenceRecord>,
     evidence_total: u64,
     tally: Tally,
@@ -115,12 +117,11 @@ pub(crate) type OpenClients = Box<dyn FnOnce() -> io::Result<Mailbox<Answer>> + 
 struct Tally {
     requests: u64,
     executed: u64,
-    validated: u64,
     mismatches: u64,
     repairs: u64,
     failed_checks: u64,
     dropped_frames: u64,
-    held: BTreeMap<Place, ()>,
+    held: BTreeSet<Place>,
     /// When this replica first heard that it is wrong, until it is repaired.
     blamed_us: Option<u64>,
     last_repair_us: u64,
@@ -201,6 +202,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             donor: Donor::default(),
             receiver: None,
             calls: calls::Calls::default(),
+            cores: BTreeMap::new(),
             evidence: VecDeque::new(),
             evidence_total: 0,
             tally: Tally::default(),

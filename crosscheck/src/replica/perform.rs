@@ -5,17 +5,18 @@ use order::OrderEngine;
 use vote::{Command, Event, Message, Place, To};
 
 use super::{Owner, Replica};
+use crate::job::Executed;
 use crate::ordered::Control;
 use crate::peers;
 use crate::service::Service;
 use crate::worker::Report;
-use crate::{Stop, evidence};
+use crate::{Stop, evidence, limits};
 
 impl<S: Service, E: OrderEngine> Replica<S, E> {
     /// What a worker has to say.
     pub(super) fn on_report(&mut self, report: Report) {
         match report {
-            Report::Executed { batch, results } => self.on_executed(batch, results),
+            Report::Executed(executed) => self.on_executed(executed),
             Report::RecoverTurn { turn, time_us, recover, packed, install } => {
                 if let Some(install) = install {
                     self.group.installs.insert(turn, install);
@@ -35,7 +36,11 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         }
     }
 
-    fn on_executed(&mut self, batch: u64, results: Vec<vote::RequestResult>) {
+    fn on_executed(&mut self, Executed { batch, results, cores }: Executed) {
+        if self.cores.len() == limits::CORES_KEPT {
+            self.cores.pop_first();
+        }
+        self.cores.insert(batch, cores);
         self.tally.requests += results.len() as u64;
         self.tally.executed = self.tally.executed.max(batch);
         self.tally.failed_checks += results.iter().filter(|result| result.failure.is_some()).count() as u64;
@@ -66,7 +71,6 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
                 }
             }
         }
-        self.tally.validated = self.tally.validated.max(batch);
         self.settle_owed();
     }
 
@@ -136,7 +140,6 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         match command {
             Command::Send { to, message } => self.send_vote(to, &message),
             Command::Release { place, reply } | Command::ReplyRepaired { place, reply } => {
-                self.tally.validated = self.tally.validated.max(place.batch);
                 self.tally.held.remove(&place);
                 let owner = self.owner_of(place);
                 self.externalize(owner, reply);
@@ -161,7 +164,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             }
             Command::Evidence(record) => self.on_evidence(&record),
             Command::Held { place, why } => {
-                self.tally.held.insert(place, ());
+                self.tally.held.insert(place);
                 eprintln!("crosscheck: request {place} is held: {why:?}; no f+1 replicas agree on it");
             }
             Command::Resumed { place } => {
@@ -214,10 +217,18 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         if record.replica == self.settings.me && self.tally.blamed_us.is_none() {
             self.tally.blamed_us = Some(self.clock.now_us());
         }
-        self.keep_evidence(evidence::record(record));
+        let mut told = evidence::record(record);
+        if let (true, Some((batch, request))) = (record.replica == self.settings.me, told.request) {
+            told.core = self.cores.get(&batch).and_then(|cores| cores.get(request as usize)).copied();
+        }
+        self.keep_evidence(told);
     }
 
     fn note_repaired(&mut self, turn: Place, notes: Vec<String>) {
+        if notes.is_empty() {
+            // Only suspected: all of it was as it should be.
+            return;
+        }
         self.tally.repairs += notes.len() as u64;
         if let Some(blamed_us) = self.tally.blamed_us.take() {
             self.tally.last_repair_us = self.clock.now_us() - blamed_us;
@@ -230,7 +241,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         self.evidence_total += 1;
         record.number = self.evidence_total;
         record.time_us = super::Clock::wall_us();
-        if self.evidence.len() == crate::limits::EVIDENCE_KEPT {
+        if self.evidence.len() == limits::EVIDENCE_KEPT {
             self.evidence.pop_front();
         }
         self.evidence.push_back(record);

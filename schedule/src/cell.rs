@@ -69,6 +69,12 @@ impl Slot {
     /// If a guard on the lock is alive.
     pub fn give_up(&self) {
         assert!(self.borrows.get() == 0, "lock {} is released while a guard on it is alive", self.lock);
+        self.set_passed();
+    }
+
+    /// The request has ended and its turn is passed: never again, even if what follows panics.
+    #[inline]
+    pub fn set_passed(&self) {
         self.owned.set(false);
         self.passed.set(true);
     }

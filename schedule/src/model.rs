@@ -4,26 +4,43 @@
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 use crate::board::{Board, Tickets, Want};
 
-/// Waits for the turn, works on the cell as its owner, passes the turn and wakes sleepers, as a worker does.
-fn write(board: &Board, worker: usize, ticket: u64, cell: &UnsafeCell<u64>, then: u64) {
+/// What a lock guards: loom reports accesses to `touched` that are not ordered against each other, and `value` tells
+/// their order (relaxed: whatever orders it is the turns).
+#[derive(Default)]
+struct Guarded {
+    touched: UnsafeCell<()>,
+    value: AtomicU64,
+}
+
+impl Guarded {
+    fn append(&self, digit: u64) {
+        self.touched.with_mut(|_| self.value.store(self.look() * 10 + digit, Ordering::Relaxed));
+    }
+
+    fn read(&self) -> u64 {
+        self.touched.with(|_| self.look())
+    }
+
+    fn look(&self) -> u64 {
+        self.value.load(Ordering::Relaxed)
+    }
+}
+
+/// Waits for the turn, works as the owner, passes the turn and wakes sleepers, as a worker does.
+fn write(board: &Board, worker: usize, ticket: u64, cell: &Guarded, then: u64) {
     take(board, worker, ticket, false);
-    cell.with_mut(|value| {
-        // SAFETY: the turn is this thread's; loom reports it if another access is not ordered against this one.
-        unsafe { *value = *value * 10 + then }
-    });
+    cell.append(then);
     pass(board, worker, ticket, false);
 }
 
-fn read(board: &Board, worker: usize, ticket: u64, cell: &UnsafeCell<u64>) -> u64 {
+fn read(board: &Board, worker: usize, ticket: u64, cell: &Guarded) -> u64 {
     take(board, worker, ticket, true);
-    let seen = cell.with(|value| {
-        // SAFETY: as in `write`; other readers may be here.
-        unsafe { *value }
-    });
+    let seen = cell.read();
     pass(board, worker, ticket, true);
     seen
 }
@@ -44,7 +61,7 @@ fn pass(board: &Board, worker: usize, ticket: u64, shared: bool) {
 fn model_writers_follow_their_tickets_and_no_wake_is_lost() {
     loom::model(|| {
         let board = Arc::new(Board::new(1, 2, 1, 0));
-        let cell = Arc::new(UnsafeCell::new(0));
+        let cell = Arc::new(Guarded::default());
         let mut tickets = Tickets::new(1);
         let (first, second, third) = (tickets.take(0, false), tickets.take(0, false), tickets.take(0, false));
         let other = {
@@ -54,8 +71,7 @@ fn model_writers_follow_their_tickets_and_no_wake_is_lost() {
         write(&board, 0, first, &cell, 1);
         write(&board, 0, third, &cell, 3);
         other.join().unwrap();
-        // SAFETY: the other thread has ended.
-        cell.with(|value| assert_eq!(unsafe { *value }, 123));
+        assert_eq!(cell.read(), 123);
     });
 }
 
@@ -63,7 +79,7 @@ fn model_writers_follow_their_tickets_and_no_wake_is_lost() {
 fn model_readers_come_between_their_writers() {
     loom::model(|| {
         let board = Arc::new(Board::new(1, 2, 1, 0));
-        let cell = Arc::new(UnsafeCell::new(0));
+        let cell = Arc::new(Guarded::default());
         let mut tickets = Tickets::new(1);
         let first = tickets.take(0, false);
         let (left, right) = (tickets.take(0, true), tickets.take(0, true));
@@ -78,8 +94,7 @@ fn model_readers_come_between_their_writers() {
         write(&board, 0, first, &cell, 1);
         assert_eq!(read(&board, 0, left, &cell), 1);
         other.join().unwrap();
-        // SAFETY: the other thread has ended.
-        cell.with(|value| assert_eq!(unsafe { *value }, 12));
+        assert_eq!(cell.read(), 12);
     });
 }
 
@@ -87,20 +102,18 @@ fn model_readers_come_between_their_writers() {
 fn model_a_watermark_carries_what_came_before_it() {
     loom::model(|| {
         let board = Arc::new(Board::new(0, 2, 1, 0));
-        let outcome = Arc::new(UnsafeCell::new(0));
+        let outcome = Arc::new(Guarded::default());
         let other = {
             let (board, outcome) = (Arc::clone(&board), Arc::clone(&outcome));
             thread::spawn(move || {
-                // SAFETY: published by the watermark below, read after it.
-                outcome.with_mut(|value| unsafe { *value = 7 });
+                outcome.append(7);
                 board.publish(1, 5);
                 board.wake();
             })
         };
         board.publish(0, 5);
         assert!(board.wait(0, Want::Resolved { below: 5 }));
-        // SAFETY: the watermark says that the other is done with it.
-        outcome.with(|value| assert_eq!(unsafe { *value }, 7));
+        assert_eq!(outcome.read(), 7);
         other.join().unwrap();
     });
 }

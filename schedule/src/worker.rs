@@ -90,6 +90,7 @@ impl<R: Any + Send + Sync> TurnWorker<R> {
                     return false;
                 }
             }
+            slot.set_passed();
             board.pass(lock, ticket, shared);
         }
         true

@@ -429,6 +429,36 @@ fn one_lock_cannot_serve_two_living_schedules() {
 }
 
 #[test]
+fn a_footprint_function_that_panics_does_not_pass_a_turn_twice() {
+    let lock = Arc::new(DetMutex::new(0, 0u64));
+    let bumps = {
+        let lock = Arc::clone(&lock);
+        move |spawns: bool| {
+            let lock = Arc::clone(&lock);
+            job(Footprint::one(0), move |cx| {
+                *cx.lock(&lock)? += 1;
+                if spawns {
+                    cx.spawn(job(Footprint::all(), |_| Ok(())));
+                }
+                Ok(())
+            })
+        }
+    };
+    let (lot, mut workers) = schedule::open(config(2, 4), |job: &Job, _: &mut Footprint| {
+        assert!(!job.footprint.is_all(), "on purpose");
+    });
+    lot.append(entry(1, 1, true, vec![bumps(false), bumps(true), bumps(false)]));
+    lot.close();
+    let even = &mut workers[0];
+    assert_eq!(even.next_blocking().map(perform).unwrap().0, 1);
+    let panicked = catch_unwind(AssertUnwindSafe(|| even.next_blocking().map(perform)));
+    assert!(panicked.is_err());
+    assert_eq!(even.next_blocking().map(perform).unwrap().0, 3, "lock 0 is served to the third in line");
+    drop((lot, workers, bumps));
+    assert_eq!(Arc::into_inner(lock).unwrap().into_inner(), 3);
+}
+
+#[test]
 fn an_abort_ends_every_wait() {
     let locks = locks();
     let takes = |lock: u32| {

@@ -118,7 +118,7 @@ pub struct Status {
     pub incarnation: u64,
     /// Last log index agreed on.
     pub committed: u64,
-    /// Last log index whose requests have all run here.
+    /// Last batch whose requests have all run here; batches are counted alike at every replica.
     pub executed: u64,
     /// Last batch up to which the vote is closed: every live replica's result is known, and right or repaired.
     pub validated: u64,

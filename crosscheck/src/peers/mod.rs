@@ -288,17 +288,11 @@ mod tests {
         let hello = PeerEvent::Frame { from: 0, kind: Kind::Check, body: Bytes::from_static(b"hello") };
         assert_eq!(nodes[1].seen[1], hello);
         assert_eq!(nodes[0].seen[1], PeerEvent::Frame { from: 1, kind: Kind::Transfer, body: large.into() });
-        nodes[1] = Node::new_elsewhere(nodes.pop().unwrap(), &addresses);
+        // The same replica after a crash: its sockets are closed, then opened anew.
+        drop(nodes.pop());
+        nodes.push(Node::new(1, &addresses));
         run_until(&mut nodes, |nodes| nodes[0].seen.len() >= 4 && !nodes[1].seen.is_empty());
         assert_eq!(nodes[0].seen[2..], [PeerEvent::Down(1), PeerEvent::Up(1)]);
-    }
-
-    impl Node {
-        /// The same replica after a crash: its sockets are closed, then opened anew.
-        fn new_elsewhere(old: Node, addresses: &[SocketAddr]) -> Node {
-            drop(old);
-            Node::new(1, addresses)
-        }
     }
 
     #[cfg(feature = "inject")]

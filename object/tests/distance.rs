@@ -80,7 +80,7 @@ fn errors_of_up_to_five_bits_are_detected_up_to_half_a_kilobyte() {
     }
 }
 
-/// The same for four bits in a piece of 4 KiB. Takes a minute and some gigabytes of comparisons.
+/// The same for four bits in a piece of 4 KiB. Takes 20 s of one core.
 #[test]
 #[ignore = "a long computation whose result does not change; run it when the polynomial does"]
 fn errors_of_four_bits_are_detected_in_a_piece() {

@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn little_memory_means_fewer_shards() {
         assert_eq!(Config::with_memory(MEMORY_DEFAULT), Config::default());
-        assert_eq!(Config::with_memory(64 << 20).shards, 32);
+        assert_eq!(Config::with_memory(64 << 20).shards, 16);
         assert_eq!(Config::with_memory(64 << 20).check(), Ok(()));
         let tiny = Config::with_memory(1 << 20);
         assert_eq!(tiny.shards, 1);

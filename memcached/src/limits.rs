@@ -16,7 +16,7 @@ pub const META_FLAG_BYTES: usize = LINE_BYTES;
 /// Largest item (key, value and [`stock_overhead`]) unless configured otherwise.
 pub const ITEM_BYTES_DEFAULT: usize = 1 << 20;
 /// Smallest item limit that may be configured.
-pub const ITEM_BYTES_MIN: usize = 1 << 10;
+pub const ITEM_BYTES_MIN: usize = 4 << 10;
 /// Largest item limit that may be configured: one request must fit into one log entry.
 pub const ITEM_BYTES_MAX: usize = 3 << 20;
 /// Longest reply to one request; a retrieval that would exceed it is answered with an error instead.
@@ -29,7 +29,7 @@ pub const SHARDS_MAX: u32 = 4096;
 /// Shards unless configured otherwise or forced lower by little memory.
 pub const SHARDS_DEFAULT: u32 = 256;
 /// A shard has memory for at least this many items of the largest size, so that one of them cannot empty it.
-pub const LARGEST_ITEMS_PER_SHARD: u64 = 2;
+pub const LARGEST_ITEMS_PER_SHARD: u64 = 4;
 
 /// Relative expiry times end here; larger numbers are Unix time. 30 days in seconds, as in memcached.
 pub const RELATIVE_EXPIRY_S: i64 = 60 * 60 * 24 * 30;

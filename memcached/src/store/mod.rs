@@ -11,6 +11,7 @@ mod table;
 use crosscheck::object::{ObjectId, Store, critical};
 
 use crate::command::{Key, KeyHash};
+use crate::limits::{ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD};
 use crate::stats::{Counters, Stats};
 use crate::store::expiry::Deadline;
 use crate::store::fifo::{PAGE_BYTES, Queue, QueuePage};
@@ -22,6 +23,14 @@ pub use crate::store::item::{ITEM_OVERHEAD, Item, ItemRef, Marks, NewItem, charg
 const PROBATION_SHARE: u64 = 10;
 /// Items that one request may pass over before it evicts the next in turn, hit or not: bounds the work of a request.
 const PASSED_OVER: u32 = 64;
+
+/// What an insert may take beyond the item itself: a bucket, and a page of either queue.
+const ADMINISTRATION: u64 = BUCKET_BYTES + 2 * PAGE_BYTES;
+
+const _: () = assert!(
+    ADMINISTRATION + ITEM_OVERHEAD < (LARGEST_ITEMS_PER_SHARD - 1) * ITEM_BYTES_MIN as u64,
+    "the largest item fits into an empty shard"
+);
 
 /// What all requests on one shard share. Each shard is one region, behind one lock.
 #[critical]
@@ -237,7 +246,7 @@ impl Shard {
     /// Evicts until `needed` more bytes fit, sparing `spared`.
     fn make_room(&mut self, needed: u64, turn: Turn<'_>, spared: Option<ItemRef>) {
         let mut passed_over = 0;
-        while self.bytes.saturating_add(needed) > self.limit {
+        while self.bytes.saturating_add(needed + ADMINISTRATION) > self.limit {
             let main = self.main.items() > 0
                 && (self.probation.items() == 0 || self.probation.bytes() <= self.limit / PROBATION_SHARE);
             let Some(candidate) = self.queue(main).oldest(&self.queue_pages) else { return };

@@ -4,6 +4,7 @@ mod cases;
 mod stock;
 #[path = "../support/mod.rs"]
 mod support;
+mod uniques;
 
 use cases::{CASES, Case};
 use memcached::Config;
@@ -39,6 +40,20 @@ fn stock_memcached_answers_as_the_table_says() {
         judge(case, case.stock(), &output, closed, &mut failures);
     }
     assert!(failures.is_empty(), "{} of {} cases:\n{}", failures.len(), CASES.len(), failures.join("\n"));
+}
+
+#[test]
+fn uniques_behave_alike_here_and_there() {
+    let mut replica = Replica::new(Config::default());
+    uniques::all(&mut |question| replica.ask(question));
+    let Some(server) = stock::Server::start() else {
+        println!("skipped: memcached not installed");
+        return;
+    };
+    uniques::all(&mut |question| {
+        let (output, _) = server.talk(question.as_bytes(), END, ENDED);
+        String::from_utf8_lossy(output.strip_suffix(ENDED).unwrap_or(&output)).into_owned()
+    });
 }
 
 #[test]

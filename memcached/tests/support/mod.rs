@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crosscheck::object::request::{self, Terms};
-use crosscheck::object::{ObjectId, Region, Touched, corrupted};
-use crosscheck::schedule::{self, Access, Entry, Footprint, Lot, Mode, Outcome, Step, Work, Worker};
+use crosscheck::object::{Home, ObjectId, Region, Touched, corrupted};
+use crosscheck::schedule::{self, Access, Entry, Footprint, Lot, Mode, Outcome, Step, Turn, Work, Worker};
 use crosscheck::{Action, ClientCounters, Progress, Protocol, Service};
 use memcached::command::{Command, decode};
 use memcached::{Config, Connection, Memcached};
@@ -25,6 +25,8 @@ pub struct Replica {
     pub now_us: u64,
     /// What the last request touched.
     pub touched: Option<Touched>,
+    /// Whether objects are checked and sealed.
+    pub protect: bool,
 }
 
 /// What came of a request.
@@ -32,7 +34,7 @@ pub struct Replica {
 pub enum Ran {
     /// The reply.
     Replied(Vec<u8>),
-    /// A check failed; these objects do not fit their checksums.
+    /// A check failed; these objects do not fit their checksums, or do not exist.
     Corrupted(Vec<ObjectId>),
 }
 
@@ -46,7 +48,7 @@ impl Replica {
             schedule::open(shape, move |command: &Command, footprint| asked.footprint(command, footprint));
         let worker = workers.pop().expect("one worker");
         let clients = Arc::new(ClientCounters::default());
-        Replica { service, lot, worker, clients, index: 0, now_us: START_US, touched: None }
+        Replica { service, lot, worker, clients, index: 0, now_us: START_US, touched: None, protect: true }
     }
 
     /// A new client connection.
@@ -65,7 +67,7 @@ impl Replica {
         self.lot.append(Arc::new(entry));
         let Step::Run(mut turn) = self.worker.next() else { panic!("the request does not run at once") };
         let locks = self.service.locks();
-        request::begin(Terms { position: turn.position(), protect: true, keep_before_images: true });
+        request::begin(Terms { position: turn.position(), protect: self.protect, keep_before_images: true });
         let mut reply = Vec::new();
         let ended = catch_unwind(AssertUnwindSafe(|| {
             self.service.execute(&turn.cx(), turn.request(), &mut reply).expect("footprints are exact");
@@ -82,8 +84,8 @@ impl Replica {
                 Ran::Replied(reply)
             }
             Err(payload) => {
-                assert!(corrupted(&*payload).is_some(), "the handler panicked");
-                let mut wrong = Vec::new();
+                let found = corrupted(&*payload).expect("handlers do not panic");
+                let mut wrong = Vec::from_iter(Some(found.object).filter(|object| !object.is_none()));
                 turn.visit_regions(&locks, |_, access| {
                     if let Access::Exclusive(region) = access {
                         wrong.extend(region.blame());
@@ -133,23 +135,46 @@ impl Replica {
 
     /// Runs `visit` on the region behind a lock, outside of any request.
     pub fn with_region<R>(&mut self, home: u32, visit: impl FnOnce(&mut dyn Region) -> R) -> R {
-        // A look at all keys of no client: takes the lock in a turn of its own and touches nothing.
-        self.index += 1;
-        let request = Command::Get { keys: Vec::new(), with_unique: false, touch: None };
-        let requests = vec![Work { request, footprint: Footprint::one(home) }];
-        let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, requests };
-        self.lot.append(Arc::new(entry));
-        let Step::Run(mut turn) = self.worker.next() else { panic!("the turn does not come") };
+        let service = self.service.clone();
+        let mut turn = self.turn(home);
         turn.take_all();
         let mut visit = Some(visit);
         let mut result = None;
-        turn.visit_regions(&self.service.locks(), |_, access| {
+        turn.visit_regions(&service.locks(), |_, access| {
             if let (Access::Exclusive(region), Some(visit)) = (access, visit.take()) {
                 result = Some(visit(region));
             }
         });
         turn.finish(Outcome::Done);
         result.expect("the region was shown")
+    }
+
+    /// A turn on one lock, for a request that does nothing.
+    fn turn(&mut self, home: Home) -> Turn<'_, Command> {
+        self.index += 1;
+        let request = Command::Get { keys: Vec::new(), with_unique: false, touch: None };
+        let requests = vec![Work { request, footprint: Footprint::one(home) }];
+        let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, requests };
+        self.lot.append(Arc::new(entry));
+        match self.worker.next() {
+            Step::Run(turn) => turn,
+            _ => panic!("the turn does not come"),
+        }
+    }
+
+    /// The object of that name and the lock it lives behind, as the injector asks for it.
+    pub fn find(&mut self, name: &str) -> Option<(Home, ObjectId)> {
+        let service = self.service.clone();
+        let home = service.home_of(name)?;
+        let turn = self.turn(home);
+        let found = service.find(&turn.cx(), name);
+        turn.finish(Outcome::Done);
+        Some((home, found?))
+    }
+
+    /// How many requests have been ordered.
+    pub fn position(&self) -> u64 {
+        self.index
     }
 
     /// The digest of each shard.

@@ -1,0 +1,59 @@
+//! Any bytes of a client, cut in any way: each step makes progress, each request decodes, and cutting changes nothing.
+#![no_main]
+
+use std::sync::Arc;
+
+use crosscheck::{Action, ClientCounters, Progress, Protocol};
+use libfuzzer_sys::fuzz_target;
+use memcached::command::{decode, encode};
+use memcached::stats::Stats;
+use memcached::{Config, Connection};
+
+fn connection() -> Connection {
+    Connection::new(Config::default(), Arc::new(Stats::new(1)), Arc::new(ClientCounters::default()))
+}
+
+/// What the bytes ask for. Only the last step over `input` may ask for more.
+fn actions(connection: &mut Connection, pending: &mut Vec<u8>, out: &mut Vec<Action>) {
+    loop {
+        match connection.next(pending) {
+            Progress::NeedMore(wanted) => {
+                assert!(wanted > pending.len());
+                return;
+            }
+            Progress::Done { used, action } => {
+                assert!(used > 0 && used <= pending.len());
+                pending.drain(..used);
+                if let Action::Order(ordered) = &action {
+                    let command = decode(ordered).expect("what a protocol orders can be decoded");
+                    assert_eq!(&encode(&command), ordered, "the encoding is canonical");
+                    assert!(ordered[0] < 0xf0);
+                }
+                let closes = matches!(action, Action::Close(_));
+                if action != Action::Nothing {
+                    out.push(action);
+                }
+                if closes {
+                    pending.clear();
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fuzz_target!(|input: (u8, &[u8])| {
+    let (cut, bytes) = input;
+    let mut whole = Vec::new();
+    actions(&mut connection(), &mut bytes.to_vec(), &mut whole);
+    let (mut pieces, mut cutting, mut pending) = (Vec::new(), connection(), Vec::new());
+    for piece in bytes.chunks(usize::from(cut) + 1) {
+        pending.extend_from_slice(piece);
+        actions(&mut cutting, &mut pending, &mut pieces);
+        if matches!(pieces.last(), Some(Action::Close(_))) {
+            break;
+        }
+    }
+    // `stats` tells of counters that other steps do not change, but the process id is the same.
+    assert_eq!(whole, pieces);
+});

@@ -1,5 +1,12 @@
 //! What the cluster tests share: clusters of real processes, a load that checks every byte, and tools found or named.
-#![allow(dead_code, reason = "each test target uses another part of it")]
+#![allow(dead_code, unused_imports, reason = "each test target uses another part of it")]
 
 pub mod checker;
+pub mod cluster;
 pub mod stock;
+
+/// A size of a long test: the number in the environment variable `name`, else `long` with `CROSSCHECK_LONG`, else `short`.
+pub fn size(name: &str, short: u64, long: u64) -> u64 {
+    let given = std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    given.unwrap_or(if std::env::var_os("CROSSCHECK_LONG").is_some() { long } else { short })
+}

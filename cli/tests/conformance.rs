@@ -1,0 +1,46 @@
+//! Byte-exact protocol exchanges: stock memcached answers them as the table says, and so do we, except where listed with reasons.
+
+mod support;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use support::cluster::{Cluster, Wish};
+use support::stock::{Stock, find};
+
+#[test]
+fn stock_memcached_is_as_the_table_says() {
+    let Some(stock) = Stock::start() else { return };
+    exchange(&[], &[stock.server]);
+}
+
+#[test]
+fn a_single_node_without_protection() {
+    let cluster = Cluster::up(&Wish { replicas: 1, mode: "0000", ..Wish::default() });
+    exchange(&["--ours"], cluster.clients());
+    cluster.finish();
+}
+
+#[test]
+fn every_replica_of_a_cluster() {
+    let cluster = Cluster::up(&Wish { workers: 4, ..Wish::default() });
+    exchange(&["--ours"], cluster.clients());
+    cluster.assert_equal_state();
+    cluster.finish();
+}
+
+/// The script needs nothing but Python 3.11's standard library.
+fn exchange(options: &[&str], servers: &[SocketAddr]) {
+    let Some(python) = find("python3", "apt-get install python3") else { return };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../clients/conformance.py");
+    let output = Command::new(python)
+        .arg(script)
+        .args(options)
+        .args(servers.iter().map(SocketAddr::to_string))
+        .stdin(Stdio::null())
+        .output()
+        .expect("python3 runs");
+    let told = String::from_utf8_lossy(&output.stdout);
+    println!("{told}");
+    assert!(output.status.success(), "{}:\n{told}{}", output.status, String::from_utf8_lossy(&output.stderr));
+}

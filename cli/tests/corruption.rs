@@ -1,0 +1,186 @@
+//! Random corruption of one replica at a time under load: no client sees a wrong byte, the right replica and object are named, and repaired.
+
+mod support;
+
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+use support::checker::{Draw, Load, Running};
+use support::cluster::{Cluster, PATIENCE, Wish};
+
+/// Faults in a named, resting object: the record must name it.
+const OBJECT_KINDS: [&str; 6] = ["flip", "multi-flip", "checksum", "id", "lost", "doubled"];
+/// Faults that strike at the next occasion, wherever that is.
+const ARMED_KINDS: [&str; 7] = ["in-request", "digest", "check", "reply", "message", "repair", "request"];
+/// Faults in any object that the replica chooses from the seed; structure included.
+const ANYWHERE_KINDS: [&str; 5] = ["flip", "multi-flip", "length", "lost", "doubled"];
+
+/// Faults placed in one replica before it is asked to be healthy again: at most f replicas are wrong at a time.
+const FAULTS_PER_ROUND: u64 = 10;
+
+#[test]
+fn random_corruption_under_load() {
+    let faults = support::size("CROSSCHECK_FAULTS", 1_000, 20_000);
+    let seed = support::size("CROSSCHECK_SEED", 1, 1);
+    let cluster = Cluster::up(&Wish::default());
+    let running = Load { seed, ..Load::on(cluster.clients()) }.start();
+    let mut campaign = Campaign::new(&cluster, &running, seed);
+    let mut placed = 0;
+    while placed < faults {
+        placed += campaign.round();
+    }
+    let by_kind = campaign.placed;
+    println!("{placed} faults placed: {by_kind:?}");
+    let report = running.stop_and_audit(cluster.clients());
+    println!("{report}");
+    report.assert_right();
+    for kind in OBJECT_KINDS.iter().chain(&ARMED_KINDS).chain(&ANYWHERE_KINDS) {
+        assert!(by_kind.contains_key(*kind), "no fault of kind {kind} was ever placed");
+    }
+    cluster.assert_equal_state();
+    cluster.finish();
+}
+
+/// One named object, one fault, the whole story: found, blamed on the right replica, named, repaired.
+#[test]
+fn each_kind_in_a_named_object_is_found_named_and_repaired() {
+    let cluster = Cluster::up(&Wish::default());
+    for (number, kind) in OBJECT_KINDS.iter().enumerate() {
+        for victim in 0..3 {
+            let key = format!("victim-{kind}-{victim}");
+            let value = format!("the value of {key}");
+            store(&cluster, &key, &value);
+            let before = last_numbers(&cluster);
+            let inject = json!({
+                "cmd": "inject", "kind": kind, "object": format!("item:{key}"), "seed": number * 3 + victim,
+            });
+            let injected = cluster.ask(victim, &inject);
+            assert_eq!(injected["done"], true, "{kind} at replica {}: {injected}", victim + 1);
+            for reader in 0..3 {
+                assert_eq!(
+                    fetch(&cluster, reader, &key),
+                    value,
+                    "{kind} at replica {} and read there",
+                    victim + 1
+                );
+            }
+            let id = injected["id"].as_str().unwrap_or("no id").to_owned();
+            cluster.wait_until("a record names replica and object", |cluster| {
+                new_records(cluster, &before).iter().any(|record| names(record, victim, &id))
+            });
+            assert_nobody_else_blamed(&cluster, &before, victim);
+            cluster.assert_equal_state();
+        }
+    }
+    cluster.finish();
+}
+
+/// Injects faults into one replica after the other, and waits between them until the group is healthy.
+struct Campaign<'a> {
+    cluster: &'a Cluster,
+    running: &'a Running,
+    draw: Draw,
+    placed: std::collections::BTreeMap<String, u64>,
+}
+
+impl<'a> Campaign<'a> {
+    fn new(cluster: &'a Cluster, running: &'a Running, seed: u64) -> Self {
+        Campaign { cluster, running, draw: Draw::new(seed), placed: Default::default() }
+    }
+
+    /// Returns how many faults were placed.
+    fn round(&mut self) -> u64 {
+        let victim = self.draw.below(3) as usize;
+        let before = last_numbers(self.cluster);
+        let mut placed = 0;
+        for _ in 0..FAULTS_PER_ROUND {
+            let inject = self.draw_fault();
+            let answer = self.cluster.ask(victim, &inject);
+            if answer["done"] == true {
+                placed += 1;
+                *self.placed.entry(inject["kind"].as_str().unwrap_or("").to_owned()).or_default() += 1;
+            }
+            self.running.wait_for(20, Duration::from_secs(10));
+        }
+        self.running.must_go_on(200, &format!("after faults in replica {}", victim + 1));
+        self.cluster.wait_serving();
+        self.cluster.assert_equal_state();
+        assert_nobody_else_blamed(self.cluster, &before, victim);
+        placed
+    }
+
+    fn draw_fault(&mut self) -> Value {
+        let seed = self.draw.bits() >> 12;
+        match self.draw.below(3) {
+            0 => {
+                // Keys that the load uses while it is undisturbed; where one is missing just now, nothing is placed.
+                let key = format!("c{}k{}g0", self.draw.below(24), self.draw.below(12));
+                let kind = OBJECT_KINDS[self.draw.below(OBJECT_KINDS.len() as u64) as usize];
+                json!({"cmd": "inject", "kind": kind, "object": format!("item:{key}"), "seed": seed})
+            }
+            1 => {
+                let kind = ANYWHERE_KINDS[self.draw.below(ANYWHERE_KINDS.len() as u64) as usize];
+                json!({"cmd": "inject", "kind": kind, "seed": seed})
+            }
+            _ => {
+                let kind = ARMED_KINDS[self.draw.below(ARMED_KINDS.len() as u64) as usize];
+                json!({"cmd": "inject", "kind": kind, "seed": seed})
+            }
+        }
+    }
+}
+
+/// Number of the last evidence record of every replica.
+fn last_numbers(cluster: &Cluster) -> Vec<u64> {
+    let last =
+        |replica| cluster.evidence(replica, 0).iter().filter_map(|r| r["number"].as_u64()).max().unwrap_or(0);
+    (0..3).map(last).collect()
+}
+
+fn new_records(cluster: &Cluster, before: &[u64]) -> Vec<Value> {
+    (0..3).flat_map(|replica| cluster.evidence(replica, before[replica])).collect()
+}
+
+fn names(record: &Value, victim: usize, id: &str) -> bool {
+    let objects = record["objects"].as_array().into_iter().flatten();
+    record["replica"] == victim + 1 && objects.filter_map(Value::as_str).any(|object| object.contains(id))
+}
+
+fn assert_nobody_else_blamed(cluster: &Cluster, before: &[u64], victim: usize) {
+    for record in new_records(cluster, before) {
+        let blamed = &record["replica"];
+        assert!(
+            blamed.is_null() || *blamed == victim + 1,
+            "replica {} was hit, and {record} blames another",
+            victim + 1
+        );
+    }
+}
+
+fn store(cluster: &Cluster, key: &str, value: &str) {
+    let reply = talk(cluster, 0, &format!("set {key} 0 0 {}\r\n{value}\r\n", value.len()), "\r\n");
+    assert_eq!(reply, "STORED\r\n");
+}
+
+fn fetch(cluster: &Cluster, replica: usize, key: &str) -> String {
+    let reply = talk(cluster, replica, &format!("get {key}\r\n"), "END\r\n");
+    let head = reply.lines().next().unwrap_or("").to_owned();
+    assert!(head.starts_with(&format!("VALUE {key} 0 ")), "{reply}");
+    reply[head.len() + 2..].trim_end_matches("\r\nEND\r\n").to_owned()
+}
+
+fn talk(cluster: &Cluster, replica: usize, request: &str, end: &str) -> String {
+    let mut stream = TcpStream::connect(cluster.clients()[replica]).expect("the replica accepts clients");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    stream.write_all(request.as_bytes()).expect("the replica reads");
+    let (mut reply, mut chunk) = (Vec::new(), [0; 4096]);
+    let deadline = Instant::now() + PATIENCE;
+    while !reply.ends_with(end.as_bytes()) {
+        assert!(Instant::now() < deadline, "no whole reply to {request:?}: {reply:?}");
+        let count = stream.read(&mut chunk).expect("the replica answers");
+        assert!(count > 0, "connection closed after {reply:?} to {request:?}");
+        reply.extend_from_slice(&chunk[..count]);
+    }
+    String::from_utf8(reply).expect("values here are text")
+}

@@ -1,0 +1,128 @@
+//! Replicas are killed and stopped under load: nothing acknowledged is lost, nothing is counted twice, and the replica comes back equal.
+
+mod support;
+
+use rustix::process::Signal;
+use std::time::Duration;
+use support::checker::Load;
+use support::cluster::{Cluster, PATIENCE, Wish};
+
+/// How long a client waits for a reply before it goes to another replica.
+const CLIENT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What happens to a replica.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Blow {
+    /// SIGKILL: memory is gone.
+    Kill,
+    /// SIGSTOP, and SIGCONT when the others have gone on.
+    Pause,
+}
+
+#[test]
+fn a_follower_is_killed() {
+    for disk in [false, true] {
+        strike(disk, false, Blow::Kill);
+    }
+}
+
+#[test]
+fn the_leader_is_killed() {
+    for disk in [false, true] {
+        strike(disk, true, Blow::Kill);
+    }
+}
+
+#[test]
+fn a_follower_is_stopped_and_goes_on() {
+    for disk in [false, true] {
+        strike(disk, false, Blow::Pause);
+    }
+}
+
+#[test]
+fn the_leader_is_stopped_and_goes_on() {
+    for disk in [false, true] {
+        strike(disk, true, Blow::Pause);
+    }
+}
+
+/// One after the other: each replica that comes back must be as good as before.
+#[test]
+fn every_replica_is_killed_in_turn() {
+    let cluster = Cluster::up(&Wish::default());
+    let running = load(&cluster).start();
+    for victim in [0, 1, 2, 1] {
+        running.must_go_on(1_000, &format!("before replica {} is killed", victim + 1));
+        kill_and_wait(&cluster, victim);
+    }
+    let report = running.stop_and_audit(cluster.clients());
+    println!("{report}");
+    report.assert_right();
+    cluster.assert_equal_state();
+    cluster.finish();
+}
+
+/// With the log on disk even the death of all replicas at once loses nothing that was acknowledged.
+#[test]
+fn all_replicas_are_killed_at_once_with_the_log_on_disk() {
+    let cluster = Cluster::up(&Wish { disk: true, ..Wish::default() });
+    let running = load(&cluster).start();
+    running.must_go_on(2_000, "before the blow");
+    let before: Vec<u32> = (0..3).map(|replica| cluster.pid(replica)).collect();
+    (0..3).for_each(|replica| cluster.signal(replica, Signal::KILL));
+    cluster.wait_until("`up` has started all again", |cluster| {
+        (0..3).all(|replica| cluster.pid(replica) != before[replica])
+    });
+    cluster.wait_serving();
+    running.must_go_on(1_000, "after the blow");
+    let report = running.stop_and_audit(cluster.clients());
+    println!("{report}");
+    report.assert_right();
+    cluster.assert_equal_state();
+    cluster.finish();
+}
+
+fn strike(disk: bool, leader: bool, blow: Blow) {
+    let cluster = Cluster::up(&Wish { disk, ..Wish::default() });
+    let running = load(&cluster).start();
+    running.must_go_on(2_000, "before the blow");
+    let first = cluster.leader();
+    let victim = if leader { first } else { (first + 1) % 3 };
+    running.forget_gaps();
+    match blow {
+        Blow::Kill => kill_and_wait(&cluster, victim),
+        Blow::Pause => {
+            cluster.signal(victim, Signal::STOP);
+            // Long enough for clients of the stopped replica to lose their patience and for a new leader.
+            std::thread::sleep(CLIENT_PATIENCE * 2);
+            let went_on = running.wait_for(2_000, PATIENCE);
+            cluster.signal(victim, Signal::CONT);
+            assert!(went_on, "the others did not go on without replica {}", victim + 1);
+            cluster.wait_serving();
+        }
+    }
+    println!(
+        "disk {disk}, leader {leader}, {blow:?}: longest time without any reply {:?}",
+        running.longest_gap()
+    );
+    running.must_go_on(2_000, "after the blow");
+    let report = running.stop_and_audit(cluster.clients());
+    println!("{report}");
+    report.assert_right();
+    assert!(report.disconnects + report.timeouts > 0, "nobody noticed the blow: {report}");
+    assert!(report.counters.iter().all(|counter| counter.acknowledged > 0), "nobody counted: {report}");
+    cluster.assert_equal_state();
+    cluster.finish();
+}
+
+fn kill_and_wait(cluster: &Cluster, victim: usize) {
+    let before = cluster.pid(victim);
+    cluster.signal(victim, Signal::KILL);
+    cluster.wait_until("`up` has started the replica again", |cluster| cluster.pid(victim) != before);
+    cluster.wait_serving();
+}
+
+fn load(cluster: &Cluster) -> Load {
+    Load { patience: CLIENT_PATIENCE, ..Load::on(cluster.clients()) }
+}

@@ -1,0 +1,286 @@
+//! A cluster of real processes, started the way an operator starts one, that never outlives the test.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Clusters of one test binary run one after the other: each is meant to have the machine for itself.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// How long a cluster, or a replica that was hit, may take to serve. Generous: machines of CI are slow, not wrong.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What cluster to start.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// How many replicas.
+    pub replicas: usize,
+    /// The paper's letters.
+    pub mode: &'static str,
+    /// Worker threads of each replica.
+    pub workers: usize,
+    /// Whether the log is on disk.
+    pub disk: bool,
+}
+
+impl Default for Wish {
+    fn default() -> Self {
+        Wish { replicas: 3, mode: "RDGX", workers: 2, disk: false }
+    }
+}
+
+/// A running cluster; replicas are counted from 0 here, as in an array.
+pub struct Cluster {
+    supervisor: Child,
+    told: Arc<Mutex<Vec<Value>>>,
+    clients: Vec<SocketAddr>,
+    admin: Vec<SocketAddr>,
+    _data: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Cluster {
+    /// Starts a cluster and waits until all replicas serve.
+    pub fn up(wish: &Wish) -> Cluster {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_crosscheck"));
+        command.args(["up", "--json", "--port", "0", "--mode", wish.mode]);
+        command.args(["--replicas", &wish.replicas.to_string(), "--workers", &wish.workers.to_string()]);
+        if wish.disk {
+            command.args(["--durability", "disk", "--data"]).arg(data.path().join("log"));
+        }
+        let mut supervisor = command
+            .env("XDG_RUNTIME_DIR", data.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the crosscheck command starts");
+        let told = listen(&mut supervisor);
+        let mut cluster =
+            Cluster { supervisor, told, clients: vec![], admin: vec![], _data: data, _turn: turn };
+        cluster.wait_until("the cluster is ready, or has given up", |cluster| {
+            !cluster.events("ready").is_empty() || cluster.supervisor_is_gone()
+        });
+        assert!(!cluster.events("ready").is_empty(), "`crosscheck up` gave up: {:#?}", cluster.told());
+        let address = |event: &Value, name: &str| -> SocketAddr {
+            event[name].as_str().expect("an address").parse().expect("host and port")
+        };
+        let places = cluster.events("replica");
+        assert_eq!(places.len(), wish.replicas, "{places:?}");
+        cluster.clients = places.iter().map(|event| address(event, "clients")).collect();
+        cluster.admin = places.iter().map(|event| address(event, "admin")).collect();
+        cluster
+    }
+
+    /// Where clients connect, by replica.
+    pub fn clients(&self) -> &[SocketAddr] {
+        &self.clients
+    }
+
+    /// Everything `up` has told so far.
+    pub fn told(&self) -> Vec<Value> {
+        self.told.lock().expect("the reader does not panic").clone()
+    }
+
+    fn events(&self, kind: &str) -> Vec<Value> {
+        self.told().into_iter().filter(|event| event["event"] == kind).collect()
+    }
+
+    /// Asks a replica's admin socket; `None` when it does not answer.
+    pub fn try_ask(&self, replica: usize, command: &Value) -> Option<Value> {
+        let stream = TcpStream::connect_timeout(&self.admin[replica], Duration::from_secs(1)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(35))).ok()?;
+        (&stream).write_all(format!("{command}\n").as_bytes()).ok()?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).ok()?;
+        serde_json::from_str(&line).ok()
+    }
+
+    /// Asks a replica that must answer.
+    pub fn ask(&self, replica: usize, command: &Value) -> Value {
+        let answer = self.try_ask(replica, command);
+        answer.unwrap_or_else(|| panic!("replica {} does not answer {command}", replica + 1))
+    }
+
+    /// A replica's status; `None` while it is down or stopped.
+    pub fn status(&self, replica: usize) -> Option<Value> {
+        self.try_ask(replica, &json!({"cmd": "status"}))
+    }
+
+    /// The replica that most others follow now.
+    pub fn leader(&self) -> usize {
+        let mut found = 0;
+        self.wait_until("there is a leader", |cluster| {
+            let named: Vec<u64> = (0..cluster.admin.len())
+                .filter_map(|replica| cluster.status(replica)?["leader"].as_u64())
+                .collect();
+            let most =
+                named.iter().copied().max_by_key(|leader| named.iter().filter(|n| *n == leader).count());
+            found = most.unwrap_or(0) as usize;
+            found > 0
+        });
+        found - 1
+    }
+
+    /// The process of a replica: the one that `up` started last.
+    pub fn pid(&self, replica: usize) -> u32 {
+        let started = self.events("started");
+        let last = started.iter().rev().find(|event| event["replica"] == replica + 1);
+        last.expect("`up` says whom it starts")["pid"].as_u64().expect("a process id") as u32
+    }
+
+    /// Sends a signal to a replica.
+    pub fn signal(&self, replica: usize, signal: Signal) {
+        let pid = Pid::from_raw(self.pid(replica) as i32).expect("process ids are positive");
+        kill_process(pid, signal).expect("the replica's process is there");
+    }
+
+    /// Waits until every replica says that it serves.
+    pub fn wait_serving(&self) {
+        self.wait_until("all replicas serve", |cluster| {
+            (0..cluster.admin.len())
+                .all(|replica| cluster.status(replica).is_some_and(|status| status["phase"] == "serving"))
+        });
+    }
+
+    /// Waits until replicas report equal digests of the state, taken at one position; tells them when they stay unequal.
+    pub fn assert_equal_state(&self) {
+        let digests = self.settled_digests(PATIENCE / 2);
+        let first = &digests[0];
+        assert!(
+            digests.iter().all(|digest| digest["digest"] == first["digest"]),
+            "states differ: {digests:#?}"
+        );
+        assert!(first["digest"].is_string(), "no digests: {digests:?}");
+    }
+
+    /// Digests by replica, asked for until all are equal, or `limit` has passed.
+    pub fn settled_digests(&self, limit: Duration) -> Vec<Value> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let digests = self.digests();
+            let equal = |name: &str| {
+                digests[0][name] == digests[digests.len() - 1][name]
+                    && digests.windows(2).all(|pair| pair[0][name] == pair[1][name])
+            };
+            if equal("digest") || Instant::now() > deadline {
+                return digests;
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    fn digests(&self) -> Vec<Value> {
+        let ask = |replica| self.ask(replica, &json!({"cmd": "digest"}));
+        std::thread::scope(|scope| {
+            let asked: Vec<_> =
+                (0..self.admin.len()).map(|replica| scope.spawn(move || ask(replica))).collect();
+            asked.into_iter().map(|thread| thread.join().expect("every replica answers")).collect()
+        })
+    }
+
+    /// Evidence records that a replica keeps, after number `after`.
+    pub fn evidence(&self, replica: usize, after: u64) -> Vec<Value> {
+        let answer = self.ask(replica, &json!({"cmd": "evidence", "after": after}));
+        answer["records"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Waits for something that must come to be.
+    pub fn wait_until(&self, what: &str, mut is_so: impl FnMut(&Cluster) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            assert!(Instant::now() < deadline, "waited {PATIENCE:?} until {what}\n{}", self.seen());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// For messages: what `up` told last, and how every replica is.
+    fn seen(&self) -> String {
+        let told = self.told().into_iter().rev().take(8).map(|event| format!("  told: {event}\n"));
+        let statuses = (0..self.admin.len()).map(|replica| match self.status(replica) {
+            Some(status) => format!("  replica {}: {status}\n", replica + 1),
+            None => format!("  replica {}: no answer\n", replica + 1),
+        });
+        told.chain(statuses).collect()
+    }
+
+    /// Ctrl-C: the cluster must stop cleanly, and no process of it may be left.
+    pub fn finish(mut self) {
+        self.end(Signal::INT);
+        let exit = self.supervisor.wait().expect("it was waited for");
+        assert!(
+            exit.success(),
+            "`crosscheck up` ended with {exit} after Ctrl-C: {:?}",
+            self.events("stopped")
+        );
+        for pid in self.pids() {
+            assert!(!is_crosscheck(pid), "replica process {pid} outlived the cluster");
+        }
+    }
+
+    fn supervisor_is_gone(&self) -> bool {
+        !is_crosscheck(self.supervisor.id())
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        self.events("started")
+            .iter()
+            .filter_map(|event| event["pid"].as_u64())
+            .map(|pid| pid as u32)
+            .collect()
+    }
+
+    fn end(&mut self, signal: Signal) {
+        let pid = Pid::from_raw(self.supervisor.id() as i32).expect("process ids are positive");
+        if matches!(self.supervisor.try_wait(), Ok(None)) {
+            let _ = kill_process(pid, signal);
+        }
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while matches!(self.supervisor.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Cluster {
+    /// A test that failed leaves nothing running: only processes that this cluster started are ended.
+    fn drop(&mut self) {
+        self.end(Signal::TERM);
+        let _ = self.supervisor.kill();
+        let _ = self.supervisor.wait();
+        for pid in self.pids() {
+            if is_crosscheck(pid)
+                && let Some(pid) = Pid::from_raw(pid as i32)
+            {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
+/// Whether a process is still the program we started, and not another that got its number.
+fn is_crosscheck(pid: u32) -> bool {
+    let exe = std::fs::read_link(format!("/proc/{pid}/exe"));
+    exe.is_ok_and(|exe| exe == std::path::Path::new(env!("CARGO_BIN_EXE_crosscheck")))
+}
+
+/// Collects the JSON lines of `up`.
+fn listen(supervisor: &mut Child) -> Arc<Mutex<Vec<Value>>> {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (lines, into) = (BufReader::new(supervisor.stdout.take().expect("piped")), told.clone());
+    std::thread::spawn(move || {
+        for line in lines.lines().map_while(Result::ok) {
+            let event: Value = serde_json::from_str(&line).unwrap_or(Value::String(line));
+            // Status lines come all the time and are asked for directly where they matter.
+            if event["event"] != "status" {
+                into.lock().expect("nobody panics while it is held").push(event);
+            }
+        }
+    });
+    told
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::entry::{Internal, Origin, Source};
 use crate::footprint::Footprint;
-use crate::state::{Again, BadState, DispatcherState, Due};
+use crate::state::{Again, BadState, DispatcherState, Due, Timers};
 
 /// Layout of the bytes; another layout gets another number.
 const VERSION: u8 = 1;
@@ -120,11 +120,7 @@ fn put_internals<R>(out: &mut Vec<u8>, all: &[Arc<Internal<R>>], encode: &mut dy
     }
 }
 
-fn put_timers<R>(
-    out: &mut Vec<u8>,
-    all: &[(u64, Arc<Internal<R>>)],
-    encode: &mut dyn FnMut(&R, &mut Vec<u8>),
-) {
+fn put_timers<R>(out: &mut Vec<u8>, all: &Timers<R>, encode: &mut dyn FnMut(&R, &mut Vec<u8>)) {
     put_len(out, all.len());
     for (deadline, one) in all {
         put_u64(out, *deadline);
@@ -184,7 +180,7 @@ impl<R> Input<'_, R> {
         Ok(all)
     }
 
-    fn timers(&mut self) -> Result<Vec<(u64, Arc<Internal<R>>)>, BadState> {
+    fn timers(&mut self) -> Result<Timers<R>, BadState> {
         let len = self.u32()?;
         let mut all = Vec::new();
         for _ in 0..len {

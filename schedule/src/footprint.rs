@@ -168,7 +168,8 @@ mod tests {
         assert!(!footprint.is_all(), "a duplicate takes no room");
         footprint.read(16);
         assert!(footprint.is_all() && footprint.allows(1_000, false));
-        assert!(!footprint.is_empty() && footprint.len() == 0);
+        assert!(!footprint.is_empty(), "every lock is not no lock");
+        assert_eq!(footprint.iter().count(), 0);
     }
 
     #[test]

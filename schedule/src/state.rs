@@ -6,6 +6,9 @@ use std::sync::Arc;
 use crate::entry::{Internal, Source};
 use crate::footprint::Footprint;
 
+/// Timers with their deadlines in microseconds.
+pub(crate) type Timers<R> = Vec<(u64, Arc<Internal<R>>)>;
+
 /// What has been dispatched or promised and not yet run, at an exclusive position. All positions before are resolved.
 pub struct DispatcherState<R> {
     pub(crate) position: u64,
@@ -17,7 +20,7 @@ pub struct DispatcherState<R> {
     pub(crate) opened: bool,
     pub(crate) due: Vec<Arc<Due<R>>>,
     pub(crate) internal: Vec<Arc<Internal<R>>>,
-    pub(crate) timers: Vec<(u64, Arc<Internal<R>>)>,
+    pub(crate) timers: Timers<R>,
 }
 
 /// The outcome of an earlier position that takes effect when `position` is dispatched.
@@ -25,7 +28,7 @@ pub(crate) struct Due<R> {
     pub position: u64,
     pub again: Option<Again<R>>,
     pub spawned: Vec<Arc<Internal<R>>>,
-    pub timers: Vec<(u64, Arc<Internal<R>>)>,
+    pub timers: Timers<R>,
 }
 
 /// A request that missed its forecast.

@@ -12,7 +12,7 @@ use crate::entry::{Internal, Origin};
 use crate::footprint::Footprint;
 use crate::lot::{FootprintOf, Worker};
 use crate::rng::derive;
-use crate::state::{Again, DispatcherState, Due};
+use crate::state::{Again, DispatcherState, Due, Timers};
 use crate::turn::{Drive, Outcome, Scheduler, Step, Turn};
 
 /// A worker of ordered turns; with a single worker no tickets are needed, and the order is the same.
@@ -200,7 +200,7 @@ const SPAWNED: u64 = 1 << 32;
 const TIMERS: u64 = 1 << 33;
 
 /// Spawned requests, and timers with their deadlines.
-pub(crate) type Started<R> = (Vec<Arc<Internal<R>>>, Vec<(u64, Arc<Internal<R>>)>);
+pub(crate) type Started<R> = (Vec<Arc<Internal<R>>>, Timers<R>);
 
 impl Run {
     pub fn new(board: Arc<Board>, worker: usize, request_type: TypeId) -> Self {

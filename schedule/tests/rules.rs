@@ -13,8 +13,10 @@ use schedule::{
 #[derive(Clone)]
 struct Job {
     footprint: Footprint,
-    handler: Arc<dyn Fn(&Cx<'_>) -> Result<(), Retry> + Send + Sync>,
+    handler: Arc<Handler>,
 }
+
+type Handler = dyn Fn(&Cx<'_>) -> Result<(), Retry> + Send + Sync;
 
 fn job(footprint: Footprint, handler: impl Fn(&Cx<'_>) -> Result<(), Retry> + Send + Sync + 'static) -> Job {
     Job { footprint, handler: Arc::new(handler) }

@@ -331,7 +331,8 @@ mod tests {
         assert!(problem_with("data_dir = \"/var/lib/crosscheck\"", "").contains("data_dir: is missing"));
         assert!(problem_with("durability = \"disk\"", "").contains("would never write there"));
         assert!(problem_with("mode = \"RDGX\"", "mode = \"00G0\"").contains("does not replicate"));
-        assert!(problem_with("memory_limit_mb = 1024", "memory_limit_mb = 1").contains("at least 2 MiB"));
+        let needed = format!("at least {LARGEST_ITEMS_PER_SHARD} MiB");
+        assert!(problem_with("memory_limit_mb = 1024", "memory_limit_mb = 1").contains(&needed));
         assert!(problem_with("this_replica = 1", "this_replica = 4").contains("no replica 4"));
         assert!(problem_with("number = 3", "number = 2").contains("2 is taken"));
         assert!(problem_with("number = 3", "number = 5").contains("without gaps"));

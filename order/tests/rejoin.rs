@@ -182,6 +182,30 @@ fn an_entry_corrupted_in_memory_stops_its_replica_and_is_never_delivered() {
 }
 
 #[test]
+fn an_old_entry_corrupted_at_the_leader_reaches_no_follower() {
+    let mut cluster = established(3, 95);
+    let leader = cluster.leader().unwrap();
+    let behind = (leader + 1) % 3;
+    for other in (0..3).filter(|&other| other != behind) {
+        cluster.cut_links.extend([(behind, other), (other, behind)]);
+    }
+    load(&mut cluster, 500);
+    assert_eq!(cluster.leader(), Some(leader));
+    // Delivered long ago everywhere else; only the follower that was away still needs it.
+    let index = cluster.replica(leader).orderer.delivered_index() - 20;
+    assert!(cluster.replica(leader).orderer.engine_mut().corrupt_entry(index, 12));
+    cluster.cut_links.clear();
+    cluster.run_until(3_000, "the fail-stop", |cluster| cluster.replica(leader).stopped.is_some());
+    let reason = cluster.replica(leader).stopped.clone().unwrap();
+    assert!(reason.contains(&format!("log entry {index} is corrupt")), "{reason}");
+    assert!(cluster.replica(behind).orderer.counters().blamed[usize::from(leader)] > 0);
+    cluster.kill(leader);
+    load(&mut cluster, 1_000);
+    cluster.start_empty(leader);
+    cluster.settle();
+}
+
+#[test]
 fn frames_that_no_healthy_peer_sends_are_blamed_and_stop_nobody() {
     let mut cluster = established(3, 100);
     load(&mut cluster, 100);

@@ -2,6 +2,8 @@
 //! from that moment on, and sends each connection its replies in the order of its requests.
 
 mod connection;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,0 +1,185 @@
+//! The client side over real sockets: replies in request order, half-closed and slow clients, limits.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::*;
+use crate::service::{Action, Progress};
+
+/// One request a line: `now X` is answered locally, `end` closes, everything else is ordered.
+struct Lines;
+
+impl Protocol for Lines {
+    fn next(&mut self, input: &[u8]) -> Progress {
+        let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
+            return Progress::NeedMore(input.len() + 1);
+        };
+        let line = &input[..end];
+        let action = match line {
+            b"" => Action::Nothing,
+            b"end" => Action::Close(b"bye\n".to_vec()),
+            _ if line.starts_with(b"now ") => Action::Reply([&line[4..], b"\n"].concat()),
+            _ => Action::Order(line.to_vec()),
+        };
+        Progress::Done { used: end + 1, action }
+    }
+}
+
+struct Server {
+    address: SocketAddr,
+    answers: Mailbox<Answer>,
+    submitted: mpsc::Receiver<Submission>,
+    counters: Arc<ClientCounters>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.answers.send(Answer::Stop);
+    }
+}
+
+fn serve(max_connections: usize) -> Server {
+    let counters = Arc::new(ClientCounters::default());
+    let make: MakeProtocol<Lines> = Arc::new(|_| Lines);
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let clients = Clients::bind(any, make, counters.clone(), max_connections, 1 << 20).unwrap();
+    let (address, answers) = (clients.listener.local_addr().unwrap(), clients.answers());
+    let (sender, submitted) = mpsc::channel();
+    std::thread::spawn(move || {
+        clients.run(|batch| batch.drain(..).for_each(|submission| drop(sender.send(submission))));
+    });
+    Server { address, answers, submitted, counters }
+}
+
+impl Server {
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream
+    }
+
+    fn take(&self) -> Submission {
+        self.submitted.recv_timeout(Duration::from_secs(10)).expect("a request arrives")
+    }
+}
+
+fn read_exactly(stream: &mut TcpStream, expected: &[u8]) {
+    let mut got = vec![0; expected.len()];
+    stream.read_exact(&mut got).unwrap();
+    assert_eq!(String::from_utf8_lossy(&got), String::from_utf8_lossy(expected));
+}
+
+#[test]
+fn replies_leave_in_the_order_of_the_requests_whatever_order_they_come_in() {
+    let server = serve(10);
+    let mut client = server.connect();
+    client.write_all(b"one\nnow two\nthree\n").unwrap();
+    let (one, three) = (server.take(), server.take());
+    assert!(one.request.is_sound() && &one.request.bytes[..] == b"one");
+    server.answers.send(Answer::Reply(three.to, Bytes::from_static(b"3\n")));
+    server.answers.send(Answer::Reply(one.to, Bytes::from_static(b"1\n")));
+    read_exactly(&mut client, b"1\ntwo\n3\n");
+}
+
+#[test]
+fn a_half_closed_client_gets_its_last_reply() {
+    let server = serve(10);
+    let mut client = server.connect();
+    client.write_all(b"last").unwrap();
+    client.write_all(b"\n").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let last = server.take();
+    std::thread::sleep(Duration::from_millis(20));
+    server.answers.send(Answer::Reply(last.to, Bytes::from_static(b"done\n")));
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"done\n");
+}
+
+#[test]
+fn a_reply_that_cannot_be_had_closes_the_connection_without_a_byte_of_it() {
+    let server = serve(10);
+    let mut client = server.connect();
+    client.write_all(b"one\ntwo\n").unwrap();
+    let (one, two) = (server.take(), server.take());
+    server.answers.send(Answer::Drop(two.to));
+    server.answers.send(Answer::Reply(one.to, Bytes::from_static(b"1\n")));
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"1\n");
+}
+
+#[test]
+fn a_late_reply_to_a_gone_client_reaches_nobody_else() {
+    let server = serve(10);
+    let mut gone = server.connect();
+    gone.write_all(b"one\n").unwrap();
+    let one = server.take();
+    // A reset, not an orderly end: after that a client might still read.
+    socket2::SockRef::from(&gone).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(gone);
+    let closed = (0..5000).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        server.counters.open.load(Relaxed) == 0
+    });
+    assert!(closed, "a reset connection is closed");
+    let mut next = server.connect();
+    next.write_all(b"two\n").unwrap();
+    let two = server.take();
+    assert_eq!(one.to.slot, two.to.slot, "the slot is used again");
+    server.answers.send(Answer::Reply(one.to, Bytes::from_static(b"for another\n")));
+    server.answers.send(Answer::Reply(two.to, Bytes::from_static(b"2\n")));
+    read_exactly(&mut next, b"2\n");
+}
+
+#[test]
+fn a_client_too_many_is_told_and_refused() {
+    let server = serve(1);
+    let mut first = server.connect();
+    first.write_all(b"now a\n").unwrap();
+    read_exactly(&mut first, b"a\n");
+    let mut second = server.connect();
+    let mut told = Vec::new();
+    second.read_to_end(&mut told).unwrap();
+    assert_eq!(told, b"ERROR Too many open connections\r\n");
+    assert_eq!(server.counters.refused.load(Relaxed), 1);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_read_from_and_loses_nothing() {
+    let server = serve(10);
+    let mut client = server.connect();
+    // 64 MiB of local replies: far beyond what the connection may hold unsent.
+    let line = [b"now ".as_slice(), &[b'x'; 64 * 1024], b"\n"].concat();
+    let mut writer = client.try_clone().unwrap();
+    let sender = std::thread::spawn(move || (0..1024).try_for_each(|_| writer.write_all(&line)));
+    std::thread::sleep(Duration::from_millis(200));
+    let mut received = 0;
+    let mut buffer = vec![0; 1 << 20];
+    while received < 1024 * (64 * 1024 + 1) {
+        let read = client.read(&mut buffer).unwrap();
+        assert!(read > 0, "closed after {received} bytes");
+        received += read;
+    }
+    sender.join().unwrap().unwrap();
+}
+
+#[test]
+fn many_pipelined_requests_beyond_the_limit_are_all_answered() {
+    let server = serve(10);
+    let mut client = server.connect();
+    let count = 3 * limits::PIPELINED_PER_CONNECTION;
+    let requests: Vec<u8> = (0..count).flat_map(|n| format!("{n}\n").into_bytes()).collect();
+    client.write_all(&requests).unwrap();
+    for n in 0..count {
+        let submission = server.take();
+        assert_eq!(&submission.request.bytes[..], n.to_string().as_bytes());
+        server.answers.send(Answer::Reply(submission.to, Bytes::from(format!("{n}\n"))));
+    }
+    read_exactly(&mut client, &requests);
+}

@@ -1,0 +1,39 @@
+//! A voter between two peers that say anything that can be read: it never panics, and lets no reply go that only one of
+//! them, or none, agreed to.
+#![no_main]
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use vote::{Config, Event, Message, Pairs, RequestResult, Voter};
+
+fuzz_target!(|data: &[u8]| {
+    let mut voter = Voter::new(Config::new(3, 0, 4, 0));
+    let mut commands = Vec::new();
+    let mut now_us = 0;
+    let mut batch = 0;
+    let mut rest = data;
+    // Frames of one length byte, one byte that says from whom or what, and the message.
+    while let [length, what, tail @ ..] = rest {
+        let (frame, next) = tail.split_at((*length as usize).min(tail.len()));
+        rest = next;
+        now_us += 1_000 * (*what as u64 >> 4);
+        match what & 15 {
+            0 => {
+                let reply = Bytes::copy_from_slice(frame);
+                let requests = (0..2).map(|_| RequestResult::new(Pairs::new(), reply.clone(), true, 0)).collect();
+                voter.handle(Event::Executed { batch, requests }, now_us, &mut commands);
+                batch += 1;
+            }
+            1 => voter.handle(Event::Tick, now_us, &mut commands),
+            2 => voter.handle(Event::PeerDown(what >> 6), now_us, &mut commands),
+            3 => voter.handle(Event::PeerUp(what >> 6), now_us, &mut commands),
+            _ => {
+                if let Ok(message) = Message::decode(&Bytes::copy_from_slice(frame)) {
+                    voter.handle(Event::Message { from: what & 3, message }, now_us, &mut commands);
+                }
+            }
+        }
+        voter.flush(now_us, &mut commands);
+        commands.clear();
+    }
+});

@@ -123,7 +123,7 @@ pub fn serve<S: Service, P: Protocol>(
 fn run<S: Service, P: Protocol, E: order::OrderEngine>(
     settings: Settings,
     service: S,
-    base: Option<replica::Base<S>>,
+    base: Option<state::Base<S>>,
     orderer: order::Orderer<E>,
     make_protocol: MakeProtocol<P>,
     started: impl FnOnce(Stopper),

@@ -17,6 +17,9 @@ pub struct Head {
     pub order: order::State,
 }
 
+/// Where a loaded state stands: its head, and the schedule's state behind it.
+pub type Base<S> = (Head, DispatcherState<Job<<S as Service>::Request>>);
+
 const VERSION: u8 = 1;
 
 /// Packs the state in an exclusive turn.
@@ -51,10 +54,7 @@ pub fn pack<S: Service>(
 ///
 /// # Errors
 /// What does not fit; the service is then of no use.
-pub fn load<S: Service>(
-    service: &mut S,
-    packed: &[u8],
-) -> Result<(Head, DispatcherState<Job<S::Request>>), String> {
+pub fn load<S: Service>(service: &mut S, packed: &[u8]) -> Result<Base<S>, String> {
     let mut rest = packed;
     let head = take_head(&mut rest)?;
     let waiting = |ordered: &[u8]| {

@@ -24,6 +24,7 @@ use crate::mailbox::Mailbox;
 use crate::peers::{PeerEvent, Peers};
 use crate::service::{ClientCounters, Service};
 use crate::settings::Settings;
+use crate::state::Base;
 use crate::transfer::{Donor, Receiver};
 use crate::worker::Report;
 use crate::{ServeError, Stop, limits};
@@ -104,10 +105,6 @@ pub(crate) struct Replica<S: Service, E> {
     #[cfg(feature = "inject")]
     garble_vote: Option<(crate::admin::Kind, u64)>,
 }
-
-/// Where a loaded state stands: its head, and the schedule's state behind it.
-pub(crate) type Base<S> =
-    (crate::state::Head, schedule::DispatcherState<crate::job::Job<<S as Service>::Request>>);
 
 /// Opens the client side and gives back where answers go.
 pub(crate) type OpenClients = Box<dyn FnOnce() -> io::Result<Mailbox<Answer>> + Send>;

@@ -31,7 +31,7 @@ pub const ENTRIES_IN_EXECUTION: usize = 4096;
 /// A replica tells its peers this often that it is there.
 pub const GREETING: Duration = Duration::from_millis(100);
 /// A peer that says nothing for so long is no longer waited for.
-pub const SILENCE: Duration = Duration::from_millis(500);
+pub const SILENCE: Duration = Duration::from_secs(3);
 /// Log entries kept behind what every live replica has, for one that was away for a moment.
 pub const LOG_KEPT: u64 = 16 * 1024;
 /// Steps in which the log is shortened, per tick: dropping much at once costs milliseconds (ordering study, 3.6).

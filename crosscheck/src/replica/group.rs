@@ -35,7 +35,6 @@ pub(super) struct Group {
 /// One other replica.
 #[derive(Clone, Copy, Debug, Default)]
 struct Other {
-    connected: bool,
     heard_us: u64,
     /// What it says of itself, once it executes.
     voting: Option<Greeting>,
@@ -68,7 +67,6 @@ impl Group {
 
     pub(super) fn on_up(&mut self, peer: u8, now_us: u64) {
         let other = &mut self.others[usize::from(peer)];
-        other.connected = true;
         other.heard_us = now_us;
     }
 }
@@ -295,17 +293,15 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         self.count_peer(from);
     }
 
-    pub(super) fn silence(&mut self, peer: u8) {
-        self.group.others[usize::from(peer)].connected = false;
-        self.count_peer(peer);
-    }
-
-    /// Tells the voter whom to wait for: whoever is connected, executes, and was heard not long ago.
+    /// Tells the voter whom to wait for: whoever executes and was heard not long ago.
+    ///
+    /// A lost connection alone does not count: it is back in a moment, and a voter that thinks a peer gone finds no
+    /// majority where there is one. Nobody's reply waits for this: f+1 are enough.
     fn count_peer(&mut self, peer: u8) {
         let now_us = self.clock.now_us();
         let other = &mut self.group.others[usize::from(peer)];
         let quiet = now_us.saturating_sub(other.heard_us) > limits::SILENCE.as_micros() as u64;
-        let counts = other.connected && !quiet && other.voting.is_some();
+        let counts = !quiet && other.voting.is_some();
         if self.voter.is_none() || peer == self.settings.me {
             return;
         }
@@ -356,8 +352,12 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         }
     }
 
-    /// The watchdog of the turns (EDCC'16 section IV-C): a handler that never ends.
+    /// The watchdog of the turns (EDCC'16 section IV-C): a handler that never ends. A worker that waits for a repair is
+    /// not watched here: the voter gives up on a repair that does not arrive.
     pub(super) fn watch(&mut self) {
+        if !self.group.installs.is_empty() {
+            return;
+        }
         let (now_us, limit_us) = (self.clock.now_us(), self.settings.watchdog.as_micros() as u64);
         if let Some(position) = self.execution.as_mut().and_then(|execution| execution.hung(now_us, limit_us))
         {

@@ -256,10 +256,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
                     self.group.on_up(peer, self.clock.now_us());
                     self.greet_one(peer);
                 }
-                peers::PeerEvent::Down(peer) => {
-                    self.orderer.peer_down(peer);
-                    self.silence(peer);
-                }
+                peers::PeerEvent::Down(peer) => self.orderer.peer_down(peer),
                 peers::PeerEvent::Corrupt(peer) => {
                     self.tally.dropped_frames += 1;
                     self.keep_evidence(evidence::message(peer));

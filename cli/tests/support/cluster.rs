@@ -200,7 +200,7 @@ impl Cluster {
     }
 
     /// For messages: what `up` told last, and how every replica is.
-    fn seen(&self) -> String {
+    pub fn seen(&self) -> String {
         let told = self.told().into_iter().rev().take(8).map(|event| format!("  told: {event}\n"));
         let statuses = (0..self.admin.len()).map(|replica| match self.status(replica) {
             Some(status) => format!("  replica {}: {status}\n", replica + 1),

@@ -168,7 +168,7 @@ impl Cluster {
                 digests[0][name] == digests[digests.len() - 1][name]
                     && digests.windows(2).all(|pair| pair[0][name] == pair[1][name])
             };
-            if equal("digest") || Instant::now() > deadline {
+            if (digests[0]["digest"].is_string() && equal("digest")) || Instant::now() > deadline {
                 return digests;
             }
             std::thread::sleep(Duration::from_millis(200));
@@ -176,11 +176,12 @@ impl Cluster {
     }
 
     fn digests(&self) -> Vec<Value> {
-        let ask = |replica| self.ask(replica, &json!({"cmd": "digest"}));
+        // A replica that replaces itself just now answers later; until then its digest is null, and equal to no other.
+        let ask = |replica| self.try_ask(replica, &json!({"cmd": "digest"})).unwrap_or(Value::Null);
         std::thread::scope(|scope| {
             let asked: Vec<_> =
                 (0..self.admin.len()).map(|replica| scope.spawn(move || ask(replica))).collect();
-            asked.into_iter().map(|thread| thread.join().expect("every replica answers")).collect()
+            asked.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect()
         })
     }
 

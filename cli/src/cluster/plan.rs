@@ -124,8 +124,7 @@ impl Plan {
             paths.push(path);
         }
         let mode = self.mode.to_string();
-        RunFile { supervisor: std::process::id(), mode, replicas: self.places.clone() }
-            .write(&self.directory)?;
+        RunFile::of_this_process(mode, self.places.clone()).write(&self.directory)?;
         Ok(paths)
     }
 
@@ -152,6 +151,7 @@ fn durability(wish: &Wish) -> anyhow::Result<Durability> {
 
 /// Client ports from `first` on (any free ones when it is 0), and two more ports per replica.
 fn place(first: u16, count: u8, directory: &Path) -> anyhow::Result<Vec<Place>> {
+    RunFile::sweep(directory);
     let running = RunFile::all_alive(directory);
     let mut taken: Vec<u16> = running
         .iter()

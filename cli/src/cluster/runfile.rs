@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 pub struct RunFile {
     /// Process that supervises the replicas.
     pub supervisor: u32,
+    /// When it started, in the kernel's ticks: another process that has got the same id since is not it.
+    pub started: u64,
     /// The protections that are on, in the paper's letters.
     pub mode: String,
     /// The replicas; index = number - 1.
@@ -39,11 +41,15 @@ impl RunFile {
         self.replicas.first().map_or(0, |place| place.clients.port())
     }
 
+    /// The cluster that this process supervises.
+    pub fn of_this_process(mode: String, replicas: Vec<Place>) -> Self {
+        let supervisor = std::process::id();
+        RunFile { supervisor, started: start_of(supervisor).unwrap_or(0), mode, replicas }
+    }
+
     /// Whether its supervisor is still there; a supervisor that was killed leaves its file behind.
     pub fn is_alive(&self) -> bool {
-        let pid = i32::try_from(self.supervisor).ok().and_then(rustix::process::Pid::from_raw);
-        // EPERM would mean a process of somebody else, which no supervisor of this directory's owner is.
-        pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
+        start_of(self.supervisor) == Some(self.started)
     }
 
     /// Writes the file; the directory must be from [`directory`].
@@ -76,13 +82,23 @@ impl RunFile {
 
     /// Every cluster that is recorded and alive.
     pub fn all_alive(directory: &Path) -> Vec<Self> {
+        Self::all(directory).filter(RunFile::is_alive).collect()
+    }
+
+    /// Removes what killed supervisors have left behind.
+    pub fn sweep(directory: &Path) {
+        for dead in Self::all(directory).filter(|file| !file.is_alive()) {
+            Self::remove(directory, dead.port());
+        }
+    }
+
+    fn all(directory: &Path) -> impl Iterator<Item = Self> {
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
         let ports = entries.filter_map(|entry| entry.path().file_stem()?.to_str()?.parse().ok());
         let mut ports: Vec<u16> = ports.collect();
         ports.sort_unstable();
         ports.dedup();
-        let files = ports.into_iter().filter_map(|port| Self::read(directory, port).ok()?);
-        files.filter(RunFile::is_alive).collect()
+        ports.into_iter().filter_map(|port| Self::read(directory, port).ok()?)
     }
 
     /// Removes what this cluster left; missing files are fine.
@@ -90,6 +106,14 @@ impl RunFile {
         let _ = fs::remove_file(path_of(directory, port));
         let _ = fs::remove_dir_all(config_directory(directory, port));
     }
+}
+
+/// When a process started, in ticks since the machine did; none when there is no such process.
+fn start_of(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the command in parentheses, and may itself hold spaces and parentheses; this is the 22nd.
+    let after_command = stat.rsplit_once(')')?.1;
+    after_command.split_whitespace().nth(19)?.parse().ok()
 }
 
 /// Where this cluster's configuration files are kept while it runs.
@@ -147,20 +171,20 @@ mod tests {
         }
     }
 
-    fn cluster(port: u16, supervisor: u32) -> RunFile {
+    fn cluster(port: u16) -> RunFile {
         let place = Place {
             number: 1,
             clients: loopback(port),
             peers: loopback(port + 1),
             admin: loopback(port + 2),
         };
-        RunFile { supervisor, mode: "RDGX".into(), replicas: vec![place] }
+        RunFile::of_this_process("RDGX".into(), vec![place])
     }
 
     #[test]
     fn a_cluster_is_found_by_its_port_until_it_is_removed() {
         let scratch = Scratch::new("found");
-        let ours = cluster(4000, std::process::id());
+        let ours = cluster(4000);
         ours.write(&scratch.0).expect("written");
         assert_eq!(RunFile::read(&scratch.0, 4000).expect("read"), Some(ours.clone()));
         assert_eq!(RunFile::all_alive(&scratch.0), [ours]);
@@ -173,8 +197,16 @@ mod tests {
         let scratch = Scratch::new("stale");
         let mut child = std::process::Command::new("true").spawn().expect("a process");
         child.wait().expect("its end");
-        cluster(4000, child.id()).write(&scratch.0).expect("written");
-        assert_eq!(RunFile::all_alive(&scratch.0), []);
+        let dead = RunFile { supervisor: child.id(), ..cluster(4000) };
+        let reused = RunFile { started: 1, ..cluster(4001) };
+        let ours = cluster(4002);
+        for file in [&dead, &reused, &ours] {
+            file.write(&scratch.0).expect("written");
+        }
+        assert_eq!(RunFile::all_alive(&scratch.0), [ours]);
+        RunFile::sweep(&scratch.0);
+        let kept = |port| RunFile::read(&scratch.0, port).expect("read").is_some();
+        assert_eq!([kept(4000), kept(4001), kept(4002)], [false, false, true]);
     }
 
     #[test]

@@ -40,6 +40,8 @@ impl Stage {
         let wish = Wish { replicas: Some(replicas), port: Some(0), ..Wish::default() };
         let keeper = Keeper::start(Plan::new(&wish)?, crate::up::STOP_PATIENCE)?;
         keeper.until_ready(START, ending)?;
+        // The starts are told otherwise; from here on, nothing should happen to a process.
+        keeper.events();
         let replicas = keeper.replicas.clone();
         let addresses: Vec<_> = replicas.iter().filter_map(|replica| replica.clients).collect();
         let connect = |address: &std::net::SocketAddr| Client::connect(*address, PATIENCE);

@@ -83,6 +83,9 @@ pub(crate) enum Report {
     },
 }
 
+/// What the vote compares about one of the pipeline's own requests, or why this replica blames itself.
+type Compared = Result<Pairs, Failure>;
+
 /// What a worker needs besides its share of the schedule.
 pub(crate) struct Context<S: Service> {
     pub service: Arc<S>,
@@ -187,17 +190,17 @@ impl<S: Service> Context<S> {
         slot: Option<ResultSlot>,
     ) -> Outcome {
         turn.take_all();
-        let mut pairs = Pairs::new();
+        let mut compared = Ok(Pairs::new());
         match control {
             Control::Recover(recover) => {
                 if let Some(slot) = &slot {
-                    pairs = self.recover(turn, locks, recover, slot);
+                    compared = self.recover(turn, locks, recover, slot);
                 }
             }
             Control::Nudge { ticket, .. } => self.nudge(turn, locks, *ticket),
-            Control::Scrub { .. } => pairs = self.scrub(turn, locks, slot.as_ref().map(ResultSlot::place)),
+            Control::Scrub { .. } => compared = self.scrub(turn, locks, slot.as_ref().map(ResultSlot::place)),
             Control::Digest { ticket } => {
-                let (digest, objects) = digest(turn, locks);
+                let (digest, objects) = digest(turn, locks, self.mode.guarded);
                 (self.report)(Report::Digest { ticket: *ticket, batch: turn.entry_index(), digest, objects });
             }
             Control::Recheck { by, place, objects } if *by == self.me => {
@@ -206,7 +209,10 @@ impl<S: Service> Context<S> {
             }
             Control::Recheck { .. } | Control::Cut => {}
         }
-        self.leave(slot, |mine| RequestResult::new(pairs, Bytes::new(), mine, 0))
+        self.leave(slot, |mine| match compared {
+            Ok(pairs) => RequestResult::new(pairs, Bytes::new(), mine, 0),
+            Err(failure) => RequestResult::abandoned(failure, mine, 0),
+        })
     }
 
     /// RECOVER at its turn: healthy replicas pack the objects; the faulty one waits for them and overwrites its own.
@@ -216,7 +222,7 @@ impl<S: Service> Context<S> {
         locks: &[&dyn Lock],
         recover: &Recover,
         slot: &ResultSlot,
-    ) -> Pairs {
+    ) -> Compared {
         let (place, time_us) = (slot.place(), slot.batch.time_us);
         let recover = recover.clone();
         if recover.faulty != self.me {
@@ -248,23 +254,28 @@ impl<S: Service> Context<S> {
     }
 
     /// Looks at every object of a region, also at those no request touches: what is found is repaired, and the vote
-    /// compares the region as a whole.
+    /// compares the region as a whole. A replica that found something blames itself.
     fn scrub(
         &self,
         turn: &mut Turn<'_, Job<S::Request>>,
         locks: &[&dyn Lock],
         place: Option<Place>,
-    ) -> Pairs {
-        let mut pairs = Pairs::new();
+    ) -> Compared {
+        let mut compared = Ok(Pairs::new());
         turn.visit_regions(locks, |home, access| {
             let region = region_of(&access);
             let findings = region.scrub(limits::SCRUB_FINDINGS);
-            if let (false, Some(place)) = (findings.is_empty(), place) {
-                (self.report)(Report::Scrubbed { place, home, findings });
+            if findings.is_empty() {
+                let sum = region.digest() as u64;
+                compared = Ok(Pairs::from_slice(&[object::Pair { home, id: region.root(), sum }]));
+            } else {
+                compared = Err(Failure::Check { home, id: region.root() });
+                if let Some(place) = place {
+                    (self.report)(Report::Scrubbed { place, home, findings });
+                }
             }
-            pairs.push(object::Pair { home, id: region.root(), sum: region.digest() as u64 });
         });
-        pairs
+        compared
     }
 
     /// Leaves a result in its batch; with the last one the whole batch goes to the vote.
@@ -387,28 +398,41 @@ fn describe(region: &dyn object::Region, home: Home, object: &Packed, before: Op
 }
 
 /// The repaired objects go into the state delta of the RECOVER, so that the vote sees whether they are right now.
-fn repaired_pairs<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], recover: &Recover) -> Pairs {
-    let mut pairs = Pairs::new();
+/// (A region that was replaced as a whole is looked at by its next SCRUB.)
+fn repaired_pairs<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], recover: &Recover) -> Compared {
+    let mut compared = Ok(Pairs::new());
     turn.visit_regions(locks, |held, access| {
         let region = region_of(&access);
-        for (home, id) in recover.targets().filter(|(home, _)| *home == held) {
-            let packed =
-                if id.is_none() { Some(region.digest().to_le_bytes().to_vec()) } else { region.pack(id) };
-            let sum = packed.map_or(object::Pair::REMOVED, |packed| vote::digest::reply(&packed) as u64);
-            pairs.push(object::Pair { home, id, sum });
+        for &(home, id) in recover.objects.iter().filter(|(home, _)| *home == held) {
+            if matches!(region.check(id), object::Health::Damaged | object::Health::Unsealed) {
+                compared = Err(Failure::Check { home, id });
+            } else if let Ok(pairs) = &mut compared {
+                let digest = |packed: Vec<u8>| vote::digest::reply(&packed) as u64;
+                pairs.push(object::Pair {
+                    home,
+                    id,
+                    sum: region.pack(id).map_or(object::Pair::REMOVED, digest),
+                });
+            }
         }
     });
-    pairs
+    compared
 }
 
-/// Digest of the whole state: folds the digests of all regions in the order of their locks.
-fn digest<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock]) -> (u128, u64) {
+/// Digest of the whole state: folds the digests of all regions in the order of their locks. Where objects are guarded,
+/// those that do not fit their checksums count too: such a replica is not as the others are.
+fn digest<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], guarded: bool) -> (u128, u64) {
     let (mut bytes, mut objects) = (Vec::new(), 0);
     turn.visit_regions(locks, |home, access| {
         let region = region_of(&access);
         bytes.extend_from_slice(&home.to_le_bytes());
         bytes.extend_from_slice(&region.digest().to_le_bytes());
-        region.objects(&mut |_| objects += 1);
+        let mut damaged = 0u64;
+        region.objects(&mut |listed| {
+            objects += 1;
+            damaged += u64::from(guarded && listed.sum != listed.recomputed);
+        });
+        bytes.extend_from_slice(&damaged.to_le_bytes());
     });
     (vote::digest::reply(&bytes), objects)
 }

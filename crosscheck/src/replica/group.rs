@@ -22,6 +22,8 @@ pub(super) struct Group {
     others: Vec<Other>,
     /// Workers that hold the turn of a RECOVER until its objects are here.
     pub(super) installs: BTreeMap<Place, mpsc::Sender<Vec<Packed>>>,
+    /// Repairs that did not arrive, since the last that did.
+    pub(super) repairs_given_up: u32,
     /// Whether a CUT is on its way through the order.
     cut_wanted: bool,
     /// Log index of the last cut that rests on disk.
@@ -57,6 +59,7 @@ impl Group {
         Group {
             others: vec![Other::default(); replicas],
             installs: BTreeMap::new(),
+            repairs_given_up: 0,
             cut_wanted: false,
             kept_index: 0,
             next_greeting_us: 0,

@@ -83,9 +83,9 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         let mut whole = findings.len() > vote::limits::MAX_OBJECTS_PER_RECOVER;
         for finding in findings {
             match finding {
-                Finding::Damaged(id) | Finding::Lost(id) => objects.push((home, *id)),
-                // Which of two equal ids is the right one cannot be said object by object.
-                Finding::Extra(_) | Finding::Population(_) => whole = true,
+                Finding::Damaged(id) | Finding::Lost(id) | Finding::Extra(id) => objects.push((home, *id)),
+                // Several are missing or too many, and nobody can say which.
+                Finding::Population(_) => whole = true,
             }
         }
         objects.sort_unstable();
@@ -170,11 +170,26 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             Command::Resumed { place } => {
                 self.tally.held.remove(&place);
             }
-            Command::ReplaceSelf(why) => self.stop_with(Ok(Stop::Replace(format!("{why:?}")))),
+            Command::ReplaceSelf(why) => self.on_beyond_repair(why),
             Command::PeerBeyondRepair { replica, why } => {
                 eprintln!("crosscheck: replica {} is beyond repair: {why:?}", replica + 1);
             }
         }
+    }
+
+    /// The voter gives up on repairing this replica in place.
+    ///
+    /// A repair that did not arrive is tried again first: donors may have had to be repaired themselves, and a replica
+    /// that starts anew is one donor less.
+    fn on_beyond_repair(&mut self, why: vote::BeyondRepair) {
+        self.group.repairs_given_up += 1;
+        if why == vote::BeyondRepair::RepairDidNotArrive
+            && self.group.repairs_given_up < limits::REPAIRS_GIVEN_UP
+        {
+            // The waiting worker passes its turn; what is still wrong shows again, and is repaired again.
+            return self.group.installs.clear();
+        }
+        self.stop_with(Ok(Stop::Replace(format!("{why:?}"))));
     }
 
     fn send_vote(&mut self, to: To, message: &Message) {
@@ -229,6 +244,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             // Only suspected: all of it was as it should be.
             return;
         }
+        self.group.repairs_given_up = 0;
         self.tally.repairs += notes.len() as u64;
         if let Some(blamed_us) = self.tally.blamed_us.take() {
             self.tally.last_repair_us = self.clock.now_us() - blamed_us;

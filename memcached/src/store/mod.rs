@@ -323,3 +323,19 @@ impl Shard {
         if main { &mut self.main } else { &mut self.probation }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an item really takes: its slot, the allocator's two headers, its places in bucket and queue (which are half
+    /// full on average).
+    #[test]
+    fn an_item_is_charged_with_what_it_costs() {
+        let places = 2 * (size_of::<table::Entry>() + size_of::<ItemRef>());
+        let cost = size_of::<Option<Item>>() + 2 * 16 + places;
+        println!("item {} bytes, entry {}, place {}", size_of::<Item>(), size_of::<table::Entry>(), size_of::<ItemRef>());
+        assert!(cost as u64 <= ITEM_OVERHEAD, "{cost} bytes");
+        assert!(ITEM_OVERHEAD - cost as u64 <= 32, "{cost} bytes: the charge is too pessimistic");
+    }
+}

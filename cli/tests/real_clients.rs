@@ -48,18 +48,19 @@ fn memccapable_passes_on_a_single_node_and_on_every_replica() {
     }
 }
 
-/// A round of everything the `memcache` crate offers on its own keys; `Err` when a call fails, panic when a result is wrong.
+/// A round of everything the `memcache` crate offers on its own keys, in the text protocol (its default is the binary one); `Err` when a call fails, panic when a result is wrong.
 fn drive_crate(server: SocketAddr, name: &str, rounds: u64) -> Result<(), MemcacheError> {
-    let client = Client::connect(format!("memcache://{server}?timeout=15&tcp_nodelay=true"))?;
+    let client = Client::connect(format!("memcache://{server}?protocol=ascii&timeout=15&tcp_nodelay=true"))?;
     assert_eq!(client.version()?.len(), 1);
-    assert!(!client.stats()?[0].1.is_empty(), "stats are empty");
+    client.stats()?; // version 0.21 drops every line of a text reply; that the reply is read to its end still shows below
     for round in 0..rounds {
         let key = &format!("crate-{name}-{}", round % 7);
-        client.set(key, round, 0)?;
-        assert_eq!(client.get::<u64>(key)?, Some(round));
-        assert_eq!(client.increment(key, 5)?, round + 5);
-        assert_eq!(client.decrement(key, 2)?, round + 3);
-        assert!(client.add(key, 1u64, 0).is_err(), "add on a key that is there");
+        client.set(key, round + 1_000, 0)?;
+        assert_eq!(client.get::<u64>(key)?, Some(round + 1_000));
+        assert_eq!(client.increment(key, 5)?, round + 1_005);
+        assert_eq!(client.decrement(key, 2)?, round + 1_003);
+        client.add(key, 1u64, 0)?; // the crate takes NOT_STORED for success, so the value tells
+        assert_eq!(client.get::<u64>(key)?, Some(round + 1_003), "add on a key that is there");
         client.replace(key, "ab", 0)?;
         client.append(key, "c")?;
         client.prepend(key, "_")?;

@@ -1,6 +1,6 @@
 //! Who votes, and which protections are on.
 
-use crate::limits::MAX_REPLICAS;
+use crate::limits::{MAX_REPLICAS, REPAIRS_BEFORE_REPLACE};
 
 /// Number of a replica, from 0.
 pub type Replica = u8;
@@ -12,6 +12,7 @@ pub struct Config {
     me: Replica,
     homes: u32,
     first_batch: u64,
+    repair_limit: usize,
     pub(crate) protections: Protections,
 }
 
@@ -27,7 +28,21 @@ impl Config {
         assert!(replicas % 2 == 1, "a group has 2f+1 replicas, not {replicas}");
         assert!(replicas as usize <= MAX_REPLICAS, "at most {MAX_REPLICAS} replicas, not {replicas}");
         assert!(me < replicas, "replica {me} is not one of {replicas}");
-        Config { replicas, me, homes, first_batch, protections: Protections::ALL }
+        let repair_limit = REPAIRS_BEFORE_REPLACE;
+        Config { replicas, me, homes, first_batch, repair_limit, protections: Protections::ALL }
+    }
+
+    /// The same group, in which a replica is replaced after `repairs` within
+    /// [`REPAIR_RATE_US`](crate::limits::REPAIR_RATE_US) of ordered time. Equal at every replica, or they will not agree
+    /// on whom to replace.
+    pub fn with_repair_limit(mut self, repairs: usize) -> Self {
+        self.repair_limit = repairs;
+        self
+    }
+
+    /// Repairs of one replica per interval after which it is replaced.
+    pub fn repair_limit(&self) -> usize {
+        self.repair_limit
     }
 
     /// The same group with some protections taken away, to show what they are for.

@@ -125,7 +125,14 @@ impl Case {
 
     /// Closes what the RECOVER at `turn` repairs. True when there were too many repairs: identical at every replica,
     /// because it depends on ordered things only.
-    pub(super) fn on_turn(&mut self, turn: Place, time_us: u64, recover: &Recover, now_us: u64) -> bool {
+    pub(super) fn on_turn(
+        &mut self,
+        turn: Place,
+        time_us: u64,
+        recover: &Recover,
+        limit: usize,
+        now_us: u64,
+    ) -> bool {
         let listed = |home: &Home| recover.regions.contains(home);
         self.wrong.retain(|(home, id), latest| {
             let repaired = listed(home) || recover.objects.binary_search(&(*home, *id)).is_ok();
@@ -138,7 +145,7 @@ impl Case {
         if let Some((_, latest)) = self.wrong.iter().next() {
             self.cause = *latest;
         }
-        self.is_too_often(time_us, recover.id)
+        self.is_too_often(time_us, recover.id, limit)
     }
 
     fn remember(&mut self, turn: Place, recover: &Recover) {
@@ -166,16 +173,36 @@ impl Case {
         });
     }
 
-    fn is_too_often(&mut self, time_us: u64, id: u64) -> bool {
+    fn is_too_often(&mut self, time_us: u64, id: u64, limit: usize) -> bool {
         self.recent.retain(|(at, _)| time_us.saturating_sub(*at) <= REPAIR_RATE_US);
         if !self.recent.iter().any(|(_, other)| *other == id) {
             // The same proposal ordered twice counts once.
             self.recent.push_back((time_us, id));
         }
-        let too_often = self.recent.len() > REPAIRS_BEFORE_REPLACE;
+        let too_often = self.recent.len() > limit;
         if too_often {
             self.recent.clear();
         }
         too_often
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pairs of a request before the turn may arrive after it: their object is right again, and is not repaired twice.
+    #[test]
+    fn late_news_of_a_request_before_the_turn_is_settled() {
+        let object = (1, ObjectId::new(4, 2));
+        let mut case = Case::default();
+        case.add(Place::new(3, 0), [object].into_iter(), Set::first(2), 0);
+        let recover = case.propose(0, 2, Set::first(2), 0).expect("something is wrong");
+        assert!(!case.on_turn(Place::new(5, 1), 0, &recover, 10, 0));
+        assert!(case.is_quiet());
+        case.add(Place::new(5, 0), [object].into_iter(), Set::first(2), 0);
+        assert!(case.is_quiet(), "request 5/0 stands before the turn 5/1");
+        case.add(Place::new(5, 2), [object].into_iter(), Set::first(2), 0);
+        assert!(!case.is_quiet(), "request 5/2 stands behind it: the object is wrong again");
     }
 }

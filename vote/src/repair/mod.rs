@@ -28,6 +28,7 @@ pub(crate) struct Repairs {
     replicas: u8,
     faults: u8,
     homes: Home,
+    limit: usize,
     /// By faulty replica.
     cases: [Case; MAX_REPLICAS],
     served: Served,
@@ -42,6 +43,7 @@ impl Repairs {
             replicas: config.replicas(),
             faults: config.faults(),
             homes: config.homes(),
+            limit: config.repair_limit(),
             cases: Default::default(),
             served: Served::default(),
             installs: Installs::new(config.me(), config.quorum(), protections.repair_quorum),
@@ -100,7 +102,7 @@ impl Repairs {
             return;
         }
         let faulty = recover.faulty;
-        let too_many = self.cases[faulty as usize].on_turn(turn, time_us, &recover, round.now_us);
+        let too_many = self.cases[faulty as usize].on_turn(turn, time_us, &recover, self.limit, round.now_us);
         if too_many && faulty == self.me {
             round.commands.push(Command::ReplaceSelf(BeyondRepair::TooManyRepairs));
         } else if too_many {

@@ -214,6 +214,30 @@ fn check_message() {
 }
 
 #[test]
+fn reply_message() {
+    for hits in 1..4 {
+        let mut cluster = group(3);
+        let mut left = hits;
+        cluster.on_wire = Box::new(move |_, _, mut message| {
+            if let (true, Message::Reply { bytes, .. }) = (left > 0, &mut message) {
+                *bytes = Bytes::from(bytes.iter().map(|byte| byte ^ 1).collect::<Vec<u8>>());
+                left -= 1;
+            }
+            Some(message)
+        });
+        for request in 0..3 {
+            cluster.nodes[1].slips.insert(Place::new(1, request), Slip::Reply);
+        }
+        cluster.order(&OPS);
+        cluster.run();
+        cluster.assert_as_if_fault_free();
+        let bad =
+            cluster.nodes[1].evidence.iter().filter(|e| e.stage == FaultStage::Message && e.replica != 1);
+        assert_eq!(bad.count(), hits, "each corrupt reply is dropped, counted and asked for elsewhere");
+    }
+}
+
+#[test]
 fn repair_message() {
     for hits in 1..6 {
         let mut cluster = group(3);
@@ -271,6 +295,13 @@ fn repair_digest() {
     cluster.on_wire = Box::new(|_, _, message| Some(message));
     cluster.run();
     cluster.assert_as_if_fault_free();
+}
+
+#[test]
+fn abandonments_never_agree_with_each_other() {
+    let abandoned: std::collections::BTreeSet<u128> =
+        (0..7).map(|replica| digest::abandoned(4, 2, replica)).collect();
+    assert_eq!(abandoned.len(), 7, "f+1 replicas without a result must not look like f+1 equal results");
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use super::cluster::Cluster;
 use super::service::{Op, Slip, key};
-use crate::{Class, Held, Place};
+use crate::classify::by_elimination;
+use crate::config::Set;
+use crate::{Class, Held, Place, Votes};
 
 fn group() -> Cluster {
     let mut cluster = Cluster::new(3, 3);
@@ -107,4 +109,23 @@ fn two_of_three_abandon_it() {
     assert!(cluster.nodes[2].released.keys().all(|place| place.batch == 0), "one result is not f+1");
     assert!(cluster.nodes.iter().all(|node| node.held == [Place::new(1, 1)]));
     assert!(cluster.nodes.iter().all(|node| node.evidence.iter().any(|e| e.class == Class::SoftwareBug)));
+}
+
+#[test]
+fn elimination_needs_somebody_who_stepped_back() {
+    let mut votes = Votes::default();
+    votes[0].say(7);
+    votes[1].say(7);
+    let (live, stands) = (Set::first(2), Set::first(2));
+    assert_eq!(by_elimination(&votes, live, stands, 2), None, "two of five that agree are not three");
+    votes[2].blame();
+    assert_eq!(by_elimination(&votes, live, stands, 2), Some(7));
+    assert_eq!(
+        by_elimination(&votes, live, stands.without(1), 2),
+        None,
+        "replica 1 has not examined itself yet"
+    );
+    votes[3].blame();
+    votes[4].blame();
+    assert_eq!(by_elimination(&votes, live, stands, 2), None, "f+1 that step back are a bug, not faults");
 }

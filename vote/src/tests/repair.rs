@@ -6,7 +6,7 @@ use bytes::Bytes;
 use object::ObjectId;
 
 use super::cluster::{Chance, Cluster};
-use super::service::{Entry, Op, Slip, key};
+use super::service::{Entry, HOMES, Op, Slip, key};
 use crate::limits::*;
 use crate::{BeyondRepair, Command, Config, Content, Event, Message, Packed, Place, Recover, To, Voter};
 
@@ -88,25 +88,39 @@ fn the_next_replica_proposes_when_the_lowest_does_not() {
 #[test]
 fn a_home_repaired_again_and_again_is_repaired_as_a_whole() {
     let mut cluster = group();
-    for round in 0..6 {
+    let before = REPAIRS_BEFORE_REGION as u64;
+    for round in 0..before + 3 {
         let batch = cluster.order(&[Op::Set(0, round)]);
         cluster.nodes[1].slips.insert(Place::new(batch, 0), Slip::Value(1));
         cluster.run();
     }
     let recovers = recovers(&cluster);
     let regions: Vec<usize> = recovers.iter().map(|recover| recover.regions.len()).collect();
-    assert_eq!(regions, [0, 0, 0, 1, 0, 0]);
+    let expected: Vec<usize> = (0..before + 3).map(|round| (round == before) as usize).collect();
+    assert_eq!(regions, expected);
     cluster.assert_as_if_fault_free();
 }
 
 #[test]
 fn too_many_repairs_replace_the_replica() {
+    let limit = 10;
     let mut cluster = group();
-    for round in 0..REPAIRS_BEFORE_REPLACE as u64 + 1 {
+    for (me, node) in (0..).zip(&mut cluster.nodes) {
+        node.voter = Voter::new(Config::new(3, me, HOMES, 1).with_repair_limit(limit));
+    }
+    let repair_once = |cluster: &mut Cluster, round: u64| {
         let batch = cluster.order(&[Op::Set((round % 4) as u8, round)]);
         cluster.nodes[1].slips.insert(Place::new(batch, 0), Slip::Value(1));
         cluster.run();
+    };
+    for round in 0..limit as u64 {
+        repair_once(&mut cluster, round);
     }
+    assert!(
+        cluster.nodes.iter().all(|node| node.replace.is_empty()),
+        "up to the limit, objects are repaired"
+    );
+    repair_once(&mut cluster, 1);
     let why = BeyondRepair::TooManyRepairs;
     assert!(matches!(cluster.nodes[1].replace[..], [Command::ReplaceSelf(reason)] if reason == why));
     for peer in [0, 2] {

@@ -80,7 +80,7 @@ impl Voter {
 
     /// Compares all votes on a batch and acts on what they tell; called after anything about the batch has changed.
     pub(super) fn evaluate(&mut self, batch: u64, round: &mut Round<'_>) {
-        let (me, quorum) = (self.config.me(), self.config.quorum());
+        let me = self.config.me();
         let Some(record) = self.window.get(batch) else { return };
         if record.own.is_none() {
             return;
@@ -89,7 +89,7 @@ impl Voter {
         let agreeing = if compared { record.agreeing_with(me) } else { record.known };
         let differs = !record.known.minus(agreeing).is_empty();
         let drilled = record.drill.is_some();
-        if record.owed > 0 && (agreeing.len() >= quorum || !self.config.protections.reply_gate) {
+        if record.owed > 0 {
             self.release_batch(batch, agreeing, round);
         }
         if differs || drilled || self.window.get(batch).is_some_and(|record| record.drill.is_some()) {
@@ -98,7 +98,7 @@ impl Voter {
         self.finish(batch);
     }
 
-    /// The own batch digest is what f others have too: every reply of the batch may leave.
+    /// Asks the gate about every reply owed; when the own batch digest is what f others have too, all of them may leave.
     fn release_batch(&mut self, batch: u64, agreeing: Set, round: &mut Round<'_>) {
         let mut corrupt: SmallVec<[u16; 4]> = SmallVec::new();
         let count = self.window.get(batch).map_or(0, |record| record.requests().len());
@@ -106,9 +106,11 @@ impl Voter {
             let Some(result) = self.window.get(batch).and_then(|r| r.requests().get(request as usize)) else {
                 return;
             };
-            let agreed = result.digest;
-            if result.mine && self.release(Place::new(batch, request), agreed, agreeing, round).is_err() {
-                corrupt.push(request);
+            let (mine, agreed) = (result.mine, result.digest);
+            match self.release(Place::new(batch, request), agreed, agreeing, round) {
+                Err(Withheld::Corrupt) => corrupt.push(request),
+                Err(Withheld::NotYet) if mine => break,
+                _ => {}
             }
         }
         if let (false, Some(record)) = (corrupt.is_empty(), self.window.get_mut(batch)) {

@@ -53,10 +53,11 @@ pub const EARLY_REPAIRS: usize = 4096;
 pub const EARLY_REPAIR_BYTES: usize = 8 << 20;
 
 /// Repairs of one home of one replica in a row after which the whole region is repaired.
-pub const REPAIRS_BEFORE_REGION: u32 = 3;
+pub const REPAIRS_BEFORE_REGION: u32 = 8;
 /// Turns between two repairs of one home that still count as "in a row", in batches.
 pub const IN_A_ROW_BATCHES: u64 = 4096;
-/// Repairs of one replica within [`REPAIR_RATE_US`] after which it is replaced as a whole.
+/// Repairs of one replica within [`REPAIR_RATE_US`] after which it is replaced as a whole, unless
+/// [`Config::with_repair_limit`](crate::Config::with_repair_limit) says otherwise.
 pub const REPAIRS_BEFORE_REPLACE: usize = 20_000;
 /// The interval of the repair rate, in microseconds of ordered time.
 pub const REPAIR_RATE_US: u64 = 10_000_000;
@@ -74,7 +75,7 @@ pub const PROPOSE_AGAIN_US: u64 = 1_000_000;
 /// A reply that no peer could deliver for this long is given up.
 pub const FETCH_GIVE_UP_US: u64 = 3_000_000;
 /// A RECOVER whose objects did not arrive for this long makes the faulty replica ask to be replaced.
-pub const REPAIR_GIVE_UP_US: u64 = 10_000_000;
+pub const REPAIR_GIVE_UP_US: u64 = 4_000_000;
 
 // Relations between the bounds.
 const _: () = assert!(MAX_REPLICAS % 2 == 1 && MAX_REPLICAS <= 8, "a replica set is a mask of 8 bits");

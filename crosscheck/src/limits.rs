@@ -42,6 +42,8 @@ pub const ENTRIES_PER_SNAPSHOT: u64 = 200_000;
 
 /// The leader has one region after the other looked at as a whole, at this pace.
 pub const SCRUB_EVERY: Duration = Duration::from_millis(50);
+/// A worker that waits longer for a repair passes its turn without it.
+pub const REPAIR_PATIENCE: Duration = Duration::from_secs(6);
 /// Repairs in a row that may fail to arrive before the replica starts anew.
 pub const REPAIRS_GIVEN_UP: u32 = 3;
 /// Findings of one scrub that are named; with more the whole region is repaired.

@@ -21,7 +21,7 @@ use crate::{ServeError, Stop, limits, snapshot, state};
 pub(super) struct Group {
     others: Vec<Other>,
     /// Workers that hold the turn of a RECOVER until its objects are here.
-    pub(super) installs: BTreeMap<Place, mpsc::Sender<Vec<Packed>>>,
+    pub(super) installs: BTreeMap<Place, Awaited>,
     /// Repairs that did not arrive, since the last that did.
     pub(super) repairs_given_up: u32,
     /// Whether a CUT is on its way through the order.
@@ -32,6 +32,13 @@ pub(super) struct Group {
     next_scrub_us: u64,
     /// Region that is looked at next.
     next_scrub: u32,
+}
+
+/// A worker that waits for the right objects.
+#[derive(Debug)]
+pub(super) struct Awaited {
+    pub(super) install: mpsc::Sender<Vec<Packed>>,
+    pub(super) since_us: u64,
 }
 
 /// One other replica.
@@ -356,12 +363,17 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     }
 
     /// The watchdog of the turns (EDCC'16 section IV-C): a handler that never ends. A worker that waits for a repair is
-    /// not watched here: the voter gives up on a repair that does not arrive.
+    /// only watched for longer: the voter gives up on a repair that does not arrive, and if it does not, this does.
     pub(super) fn watch(&mut self) {
+        let now_us = self.clock.now_us();
+        let patience_us = limits::REPAIR_PATIENCE.as_micros() as u64;
+        if self.group.installs.values().any(|awaited| now_us > awaited.since_us + patience_us) {
+            return self.on_beyond_repair(vote::BeyondRepair::RepairDidNotArrive);
+        }
         if !self.group.installs.is_empty() {
             return;
         }
-        let (now_us, limit_us) = (self.clock.now_us(), self.settings.watchdog.as_micros() as u64);
+        let limit_us = self.settings.watchdog.as_micros() as u64;
         if let Some(position) = self.execution.as_mut().and_then(|execution| execution.hung(now_us, limit_us))
         {
             self.stop_with(Ok(Stop::Replace(format!("the handler at position {position} does not end"))));

@@ -4,6 +4,7 @@ use object::Finding;
 use order::OrderEngine;
 use vote::{Command, Event, Message, Place, To};
 
+use super::group::Awaited;
 use super::{Owner, Replica};
 use crate::job::Executed;
 use crate::ordered::Control;
@@ -19,7 +20,8 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             Report::Executed(executed) => self.on_executed(executed),
             Report::RecoverTurn { turn, time_us, recover, packed, install } => {
                 if let Some(install) = install {
-                    self.group.installs.insert(turn, install);
+                    let since_us = self.clock.now_us();
+                    self.group.installs.insert(turn, Awaited { install, since_us });
                 }
                 self.vote(Event::RecoverTurn { turn, time_us, recover, packed });
             }
@@ -151,9 +153,9 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             }
             Command::ProposeRecover(recover) => self.submit_control(&Control::Recover(recover)),
             Command::Install { turn, objects } => {
-                if let Some(install) = self.group.installs.remove(&turn) {
+                if let Some(awaited) = self.group.installs.remove(&turn) {
                     // A worker that is gone took the process's service with it.
-                    let _ = install.send(objects);
+                    let _ = awaited.install.send(objects);
                 }
             }
             Command::RecheckObjects { place, objects } => {
@@ -181,7 +183,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     ///
     /// A repair that did not arrive is tried again first: donors may have had to be repaired themselves, and a replica
     /// that starts anew is one donor less.
-    fn on_beyond_repair(&mut self, why: vote::BeyondRepair) {
+    pub(super) fn on_beyond_repair(&mut self, why: vote::BeyondRepair) {
         self.group.repairs_given_up += 1;
         if why == vote::BeyondRepair::RepairDidNotArrive
             && self.group.repairs_given_up < limits::REPAIRS_GIVEN_UP

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use support::checker::{Draw, Load, Running};
 use support::cluster::{Cluster, PATIENCE, Wish};
 

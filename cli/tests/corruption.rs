@@ -24,7 +24,7 @@ const FAULTS_PER_ROUND: u64 = 10;
 /// hit, one at a time, so that a replica that was repaired must repair others.
 #[test]
 fn random_corruption_under_load() {
-    let faults = support::size("CROSSCHECK_FAULTS", 1_000, 20_000);
+    let faults = support::size("CROSSCHECK_FAULTS", 240, 20_000);
     let seed = support::size("CROSSCHECK_SEED", 1, 1);
     let mut by_kind = BTreeMap::new();
     for (part, victims) in [&[0][..], &[1], &[2], &[0, 1, 2]].into_iter().enumerate() {

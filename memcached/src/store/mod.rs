@@ -334,7 +334,12 @@ mod tests {
     fn an_item_is_charged_with_what_it_costs() {
         let places = 2 * (size_of::<table::Entry>() + size_of::<ItemRef>());
         let cost = size_of::<Option<Item>>() + 2 * 16 + places;
-        println!("item {} bytes, entry {}, place {}", size_of::<Item>(), size_of::<table::Entry>(), size_of::<ItemRef>());
+        println!(
+            "item {} bytes, entry {}, place {}",
+            size_of::<Item>(),
+            size_of::<table::Entry>(),
+            size_of::<ItemRef>()
+        );
         assert!(cost as u64 <= ITEM_OVERHEAD, "{cost} bytes");
         assert!(ITEM_OVERHEAD - cost as u64 <= 32, "{cost} bytes: the charge is too pessimistic");
     }

@@ -28,7 +28,7 @@ pub enum Command {
         key: Key,
         /// The client's flags.
         flags: u32,
-        /// Expiry time as the client wrote it: see [`crate::store::Expiry`].
+        /// Expiry time as the client wrote it: see [`crate::store::expiry::deadline`].
         expiry: i64,
         /// The unique that the item must have (`cas` only, 0 otherwise).
         unique: u64,

@@ -11,7 +11,7 @@ use crate::config::{Config, ConfigError};
 use crate::handlers::{self, Storage};
 use crate::stats::Stats;
 use crate::store::expiry::{PAST, deadline};
-use crate::store::{Shard, Turn};
+use crate::store::{Misshapen, Shard, Turn};
 
 /// A memcached server's state and handlers. Make its connections with [`crate::Connection::new`] and the same
 /// [`Stats`].
@@ -41,6 +41,14 @@ impl Memcached {
     /// Its counters, for its connections.
     pub fn stats(&self) -> &Arc<Stats> {
         &self.stats
+    }
+
+    /// Checks the shape of one shard as a whole; for tests and simulation.
+    ///
+    /// # Errors
+    /// [`Retry`] if the shard is outside the footprint; inside, the first thing that is wrong.
+    pub fn audit(&self, cx: &Cx<'_>, home: Home) -> Result<Result<(), Misshapen>, Retry> {
+        Ok(cx.lock(&self.shards[home as usize])?.audit())
     }
 
     fn home(&self, key: &Key) -> Home {

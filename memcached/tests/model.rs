@@ -93,8 +93,10 @@ impl Model {
 
     fn step(&mut self, key: u8, up: bool, delta: u64) -> String {
         let Some(old) = self.live(key).cloned() else { return "NOT_FOUND\r\n".into() };
-        let text = String::from_utf8_lossy(&old.value).trim_end().to_string();
-        let Ok(number) = text.parse::<u64>() else {
+        // What stands behind a space counts no more: a padded counter may have been appended to.
+        let text = String::from_utf8_lossy(&old.value).into_owned();
+        let Some(number) = text.split_whitespace().next().and_then(|digits| digits.parse::<u64>().ok())
+        else {
             return "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n".into();
         };
         let number = if up { number.wrapping_add(delta) } else { number.saturating_sub(delta) };
@@ -148,6 +150,7 @@ impl Pair {
     }
 
     fn run(&mut self, op: &Op) {
+        self.model.now_us = self.replica.now_us;
         match op {
             Op::Store(mode, key, flags, expiry, value) => {
                 let answer = self.model.store(*mode, *key, *flags, *expiry, value);
@@ -198,8 +201,7 @@ impl Pair {
                 self.expect(&format!("mg {}{vivify} s f t v\r\n", Self::name(*key)), &answer);
             }
             Op::Wait(ms) => {
-                self.model.now_us += ms * 1_000;
-                self.replica.now_us = self.model.now_us;
+                self.replica.now_us += ms * 1_000;
             }
         }
     }
@@ -225,6 +227,7 @@ impl Pair {
         let answer = self.replica.ask(&format!("mg {name} c u\r\n"));
         let Some(entry) = self.model.live(key).cloned() else {
             assert_eq!(answer, "EN\r\n");
+            self.model.now_us = self.replica.now_us;
             return self.expect(&format!("cas {name} 0 0 1 7\r\nx\r\n"), "NOT_FOUND\r\n");
         };
         let unique: u64 = answer
@@ -239,9 +242,12 @@ impl Pair {
             others.into_iter().all(|(_, other)| *other != unique),
             "two versions share the unique {unique}"
         );
-        // `mg` may have been the one to win a stale item's token.
-        if let Some(entry) = self.model.live(key) {
-            entry.won |= entry.stale;
+        // The next request is a microsecond later.
+        self.model.now_us = self.replica.now_us;
+        match self.model.live(key) {
+            // `mg` may have been the one to win a stale item's token.
+            Some(entry) => entry.won |= entry.stale,
+            None => return self.expect(&format!("cas {name} 0 0 1 7\r\nx\r\n"), "NOT_FOUND\r\n"),
         }
         let (asked, stored) = if right { (unique, true) } else { (unique + 1_000_000, false) };
         if stored {
@@ -285,6 +291,7 @@ fn check(shards: u32, ops: &[Op]) {
     let model = Model { now_us: replica.now_us, ..Model::default() };
     let mut pair = Pair { model, replica, uniques: BTreeMap::new() };
     ops.iter().for_each(|op| pair.run(op));
+    pair.replica.audit();
 }
 
 proptest! {

@@ -21,6 +21,7 @@ fuzz_target!(|input: &[u8]| {
         replica.now_us += 400_000;
         assert!(replica.service.stats().bytes() <= TINY.memory);
     }
+    replica.audit();
     for home in 0..TINY.shards {
         assert!(replica.with_region(home, |region| region.scrub(1)).is_empty());
     }

@@ -79,6 +79,20 @@ impl Queue {
         self.head.some().and_then(|head| pages.expect(head).first())
     }
 
+    /// All items with their places, oldest first; stops at a page that it has seen.
+    pub fn all(&self, pages: &Store<QueuePage>, main: bool) -> Vec<(ItemRef, Place)> {
+        let mut all = Vec::new();
+        let mut page = self.head;
+        for _ in 0..pages.len() {
+            let Some(at) = page.some() else { break };
+            let items = pages.expect(at).items().iter().enumerate();
+            let live = items.filter(|(_, item)| item.is_some());
+            all.extend(live.map(|(index, item)| (*item, Place { page: at, index: index as u8, main })));
+            page = pages.expect(at).after();
+        }
+        all
+    }
+
     /// Takes an item out, wherever it is.
     pub fn remove(&mut self, pages: &mut Store<QueuePage>, place: Place, charge: u64) {
         let page = pages.expect_mut(place.page);
@@ -109,6 +123,10 @@ impl Queue {
 impl QueuePage {
     fn new(before: Ref<QueuePage>) -> Self {
         Self { before, after: Ref::NONE, items: Vec::with_capacity(PAGE), live: 0 }
+    }
+
+    fn items(&self) -> &[ItemRef] {
+        &self.items
     }
 
     fn is_full(&self) -> bool {

@@ -3,6 +3,7 @@
 //! Everything here is a function of the ordered requests: time, uniques and flushes come with the request, growth is a
 //! bucket per insert, and eviction takes items in the order of their queues.
 
+mod audit;
 pub mod expiry;
 mod fifo;
 mod item;
@@ -17,6 +18,7 @@ use crate::store::expiry::Deadline;
 use crate::store::fifo::{PAGE_BYTES, Queue, QueuePage};
 use crate::store::table::{BUCKET_BYTES, Bucket, Directory, DirectoryPage};
 
+pub use crate::store::audit::Misshapen;
 pub use crate::store::item::{ITEM_OVERHEAD, Item, ItemRef, Marks, NewItem, charge};
 
 /// Share of a shard's memory that new items fill before they have to prove themselves (S3-FIFO's small queue): 1/10.
@@ -218,6 +220,24 @@ impl Shard {
     /// Bytes charged against the limit.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Checks everything that ties the shard's objects together. Enters every object.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn audit(&self) -> Result<(), Misshapen> {
+        let parts = audit::Parts {
+            count: self.count,
+            bytes: self.bytes,
+            directory: &self.directory,
+            queues: [&self.probation, &self.main],
+            items: &self.items,
+            buckets: &self.buckets,
+            directory_pages: &self.directory_pages,
+            queue_pages: &self.queue_pages,
+        };
+        parts.audit()
     }
 
     /// The id of the object that `what` names: `item`, `slot` (the bucket) of a key, for the fault injector.

@@ -21,7 +21,7 @@ pub struct Replica {
     worker: Worker<Command>,
     clients: Arc<ClientCounters>,
     index: u64,
-    /// Ordered time of the next request.
+    /// Ordered time of the next request; grows by one with each, as the schedule would make it grow.
     pub now_us: u64,
     /// What the last request touched.
     pub touched: Option<Touched>,
@@ -64,6 +64,7 @@ impl Replica {
         self.index += 1;
         let requests = vec![Work { request: command, footprint }];
         let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, requests };
+        self.now_us += 1;
         self.lot.append(Arc::new(entry));
         let Step::Run(mut turn) = self.worker.next() else { panic!("the request does not run at once") };
         let locks = self.service.locks();
@@ -155,6 +156,7 @@ impl Replica {
         let request = Command::Get { keys: Vec::new(), with_unique: false, touch: None };
         let requests = vec![Work { request, footprint: Footprint::one(home) }];
         let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, requests };
+        self.now_us += 1;
         self.lot.append(Arc::new(entry));
         match self.worker.next() {
             Step::Run(turn) => turn,
@@ -170,6 +172,20 @@ impl Replica {
         let found = service.find(&turn.cx(), name);
         turn.finish(Outcome::Done);
         Some((home, found?))
+    }
+
+    /// Fails if any shard's objects do not fit together.
+    pub fn audit(&mut self) {
+        let service = self.service.clone();
+        for home in 0..service.config().shards {
+            let turn = self.turn(home);
+            assert_eq!(
+                service.audit(&turn.cx(), home).expect("the turn is on this lock"),
+                Ok(()),
+                "shard {home}"
+            );
+            turn.finish(Outcome::Done);
+        }
     }
 
     /// How many requests have been ordered.

@@ -64,7 +64,7 @@ impl Bank {
     }
 
     fn run(&mut self, request: Request, protection: Protection, between: &impl Between) -> Ran {
-        let work = Work { request, footprint: Footprint::one(0) };
+        let work = Work { request, footprint: Footprint::one(0), stream: None };
         let entry =
             Entry { index: self.next, time_us: self.next, seed: 0, drain: true, requests: vec![work] };
         self.next += 1;

@@ -31,7 +31,7 @@ fn log(requests: u64, locks: usize) -> Vec<Arc<Entry<Request>>> {
     let request = |rng: &mut DetRng| {
         let mut request = Request { locks: [0; 8], len: locks };
         request.locks[..locks].fill_with(|| rng.below(u64::from(LOCKS)) as u32);
-        Work { footprint: request.locks().iter().copied().collect(), request }
+        Work { footprint: request.locks().iter().copied().collect(), request, stream: None }
     };
     (0..requests.div_ceil(BATCH as u64))
         .map(|index| {

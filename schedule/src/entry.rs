@@ -26,6 +26,9 @@ pub struct Work<R> {
     pub request: R,
     /// Computed once, when the entry is decoded.
     pub footprint: Footprint,
+    /// Requests of one stream (a client's connection) run in log order even with ordinary locks, which promise nothing
+    /// about others. Turns order everything that conflicts and need no stream.
+    pub stream: Option<u64>,
 }
 
 /// Where a request came from; equal on all replicas.

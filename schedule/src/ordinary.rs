@@ -1,7 +1,8 @@
 //! Ordinary locks in arrival order: what the service costs without determinism (`R000`, `0000`).
 //!
-//! Workers take requests in log order and then acquire the locks of the footprint in ascending order, which cannot
-//! deadlock; who comes first at a lock is left to chance, on purpose.
+//! Every worker goes through the log and runs the streams that are its own, as a thread of memcached runs the connections
+//! that are its own: a client that sends a `get` behind its `set` reads what it wrote. A request's locks are acquired in
+//! ascending order, which cannot deadlock; which worker comes first at a lock is left to chance, on purpose.
 
 use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, VecDeque};
@@ -28,8 +29,6 @@ const UNNUMBERED: u64 = 1 << 46;
 /// Shared by the workers.
 struct Shared<R> {
     locks: Box<[PlainLock]>,
-    /// Requests of the log that a worker has taken.
-    claimed: AtomicU64,
     unnumbered: AtomicU64,
     /// Length of `started.queue` and first deadline, to be read without the mutex.
     queued: AtomicU64,
@@ -54,6 +53,8 @@ struct PlainWorker<R> {
     /// Number of the first request of `entry` in the log.
     entry_base: u64,
     entry_index: u64,
+    /// Requests of `entry` that this worker has run or left to others.
+    passed: usize,
     time_us: u64,
     again: Option<Again<R>>,
     current: Option<Again<R>>,
@@ -73,7 +74,6 @@ pub(crate) fn workers<R: Any + Send + Sync>(
     started.set_timers(&state.timers);
     let shared = Arc::new(Shared {
         locks: (0..config.locks).map(|_| PlainLock::new()).collect(),
-        claimed: AtomicU64::new(0),
         unnumbered: AtomicU64::new(UNNUMBERED),
         queued: AtomicU64::new(started.queue.len() as u64),
         deadline: AtomicU64::new(started.first_deadline()),
@@ -91,6 +91,7 @@ pub(crate) fn workers<R: Any + Send + Sync>(
             entry: None,
             entry_base: 0,
             entry_index: state.entry_index,
+            passed: 0,
             time_us: state.time_us,
             again: None,
             current: None,
@@ -145,38 +146,28 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
         true
     }
 
-    /// The next request of the log that no worker has taken.
+    /// The next request of the log whose stream is this worker's.
     fn take_from_log(&mut self) -> bool {
         loop {
-            let number = self.shared.claimed.load(Ordering::Relaxed);
-            let at = match &self.entry {
-                Some(entry) if number < self.entry_base + entry.requests.len() as u64 => {
-                    number - self.entry_base
-                }
-                _ => match self.log.next() {
-                    Some(entry) => {
-                        self.open(entry);
-                        continue;
+            if let Some(entry) = &self.entry {
+                while let Some(work) = entry.requests.get(self.passed) {
+                    let (at, number) = (self.passed, self.entry_base + self.passed as u64);
+                    self.passed += 1;
+                    if work.stream.unwrap_or(number) % self.board.workers() as u64 == self.run.worker as u64 {
+                        self.begin_open(number, at);
+                        return true;
                     }
-                    None => return false,
-                },
-            };
-            let claim = self.shared.claimed.compare_exchange(
-                number,
-                number + 1,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-            if claim.is_ok() {
-                self.begin_open(number, at as usize);
-                return true;
+                }
             }
+            let Some(entry) = self.log.next() else { return false };
+            self.open(entry);
         }
     }
 
     fn open(&mut self, entry: Arc<Entry<R>>) {
         self.seen += 1;
         self.entry_base += self.entry.as_ref().map_or(0, |old| old.requests.len() as u64);
+        self.passed = 0;
         self.entry_index = entry.index;
         self.time_us = entry.time_us.max(self.time_us.saturating_add(1));
         self.entry = Some(entry);

@@ -27,7 +27,8 @@ fn nothing() -> Job {
 }
 
 fn entry(index: u64, time_us: u64, drain: bool, jobs: Vec<Job>) -> Arc<Entry<Job>> {
-    let requests = jobs.into_iter().map(|job| Work { footprint: job.footprint, request: job }).collect();
+    let work = |job: Job| Work { footprint: job.footprint, request: job, stream: None };
+    let requests = jobs.into_iter().map(work).collect();
     Arc::new(Entry { index, time_us, seed: index * 1_000 + 7, drain, requests })
 }
 
@@ -577,4 +578,28 @@ fn ordinary_locks_run_everything_too() {
     drop((lot, misses));
     let mut locks = Arc::into_inner(locks).unwrap();
     assert_eq!(*locks[1].get_mut(), 100);
+}
+
+#[test]
+fn a_stream_keeps_its_order_with_ordinary_locks() {
+    let ran = Arc::new(Mutex::new(vec![Vec::new(); 4]));
+    let request = |stream: u64, number: u64| {
+        let ran = Arc::clone(&ran);
+        let job = job(Footprint::one(stream as u32), move |_| {
+            ran.lock().unwrap()[stream as usize].push(number);
+            Ok(())
+        });
+        Work { footprint: job.footprint, request: job, stream: Some(stream) }
+    };
+    let (lot, workers) = open(Config { mode: Mode::Locks, ..config(3, 4) });
+    for index in 1..=500 {
+        let requests = (0..8).map(|place| request(place % 4, index * 8 + place)).collect();
+        lot.append(Arc::new(Entry { index, time_us: index, seed: index, drain: false, requests }));
+    }
+    lot.close();
+    run_on_threads(workers);
+    for (stream, numbers) in ran.lock().unwrap().iter().enumerate() {
+        assert_eq!(numbers.len(), 1_000, "stream {stream}");
+        assert!(numbers.is_sorted(), "stream {stream} ran out of its order");
+    }
 }

@@ -39,14 +39,15 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             let (work, footprint) = execution.decode(&request);
             wants_cut |= matches!(&work, Work::Control(Control::Cut));
             let result = Some(ResultSlot { batch: in_flight.clone(), request: number as u16, mine });
+            let stream = owners.get(number).and_then(Owner::stream);
             let ordered = request.bytes;
-            requests.push(schedule::Work { request: Job { work, ordered, result }, footprint });
+            requests.push(schedule::Work { request: Job { work, ordered, result }, footprint, stream });
         }
         if wants_cut {
             // The cut is the state after the whole batch: it runs behind it, alone.
             let head = state::Head { index: delivered.index, batch, order: order_state };
             let job = Job { work: Work::Cut(Arc::new(head)), ordered: Bytes::new(), result: None };
-            requests.push(schedule::Work { request: job, footprint: Footprint::all() });
+            requests.push(schedule::Work { request: job, footprint: Footprint::all(), stream: None });
         }
         if mine {
             self.owed.insert(batch, owners);

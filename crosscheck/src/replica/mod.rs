@@ -61,6 +61,16 @@ enum Owner {
     Nobody,
 }
 
+impl Owner {
+    /// What a client sends over one connection is answered as if it ran in that order, in every mode.
+    fn stream(&self) -> Option<u64> {
+        match self {
+            Owner::Client(to) => Some(u64::from(to.slot)),
+            Owner::Nobody => None,
+        }
+    }
+}
+
 /// One replica, as its order thread sees it.
 pub(crate) struct Replica<S: Service, E> {
     settings: Settings,

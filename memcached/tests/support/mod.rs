@@ -62,7 +62,7 @@ impl Replica {
         let mut footprint = Footprint::new();
         self.service.footprint(&command, &mut footprint);
         self.index += 1;
-        let requests = vec![Work { request: command, footprint }];
+        let requests = vec![Work { request: command, footprint, stream: None }];
         let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, requests };
         self.now_us += 1;
         self.lot.append(Arc::new(entry));
@@ -154,7 +154,7 @@ impl Replica {
     fn turn(&mut self, home: Home) -> Turn<'_, Command> {
         self.index += 1;
         let request = Command::Get { keys: Vec::new(), with_unique: false, touch: None };
-        let requests = vec![Work { request, footprint: Footprint::one(home) }];
+        let requests = vec![Work { request, footprint: Footprint::one(home), stream: None }];
         let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, requests };
         self.now_us += 1;
         self.lot.append(Arc::new(entry));

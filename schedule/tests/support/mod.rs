@@ -401,7 +401,7 @@ pub fn random_log(rng: &mut DetRng, programs: u64, locks: u32) -> Log {
             .map(|_| {
                 let cut = rng.below(40) == 0;
                 let program = if cut { Program::cut() } else { Program::random(rng, locks, 3) };
-                Work { footprint: program.footprint, request: Arc::new(program) }
+                Work { footprint: program.footprint, request: Arc::new(program), stream: None }
             })
             .collect();
         made += requests.len() as u64;

@@ -85,6 +85,11 @@ pub enum Command {
         /// The request.
         place: Place,
     },
+    /// The objects of this RECOVER did not arrive: its turn is passed, and what is still wrong will show again.
+    GiveUpRepair {
+        /// The turn.
+        turn: Place,
+    },
     /// This replica should be replaced by state transfer.
     ReplaceSelf(BeyondRepair),
     /// A peer should be replaced by state transfer.
@@ -121,8 +126,6 @@ pub enum Held {
 pub enum BeyondRepair {
     /// More repairs than the limit within the interval.
     TooManyRepairs,
-    /// The objects of a RECOVER did not arrive with f+1 equal digests.
-    RepairDidNotArrive,
     /// It disagreed about a batch whose details nobody keeps any more.
     TooLate,
 }

@@ -43,10 +43,15 @@ pub const MAX_PIECES: u32 = 65_536;
 pub const REPAIR_PUSH_BYTES: usize = 1 << 20;
 /// Pieces the faulty replica asks for at a time.
 pub const REPAIR_PULL_PIECES: usize = 8;
-/// RECOVERs whose packed objects a healthy replica keeps for a faulty one that asks again.
-pub const SERVED_TURNS: usize = 16;
-/// Bytes those may hold; the newest turn is always kept.
-pub const SERVED_BYTES: usize = 512 << 20;
+/// RECOVERs whose packed objects a healthy replica keeps for a faulty one, which may reach their turns much later: it
+/// stands still while it is repaired, and the others run on.
+pub const SERVED_TURNS: usize = 16_384;
+/// Bytes those may hold, [`SERVED_OBJECT_BYTES`] for each object included; the newest turn is always kept.
+pub const SERVED_BYTES: usize = 256 << 20;
+/// What a kept object costs beyond its content.
+pub const SERVED_OBJECT_BYTES: usize = 128;
+/// Repairs done here whose late messages are recognised.
+pub const DONE_TURNS: usize = 1024;
 /// REPAIR messages that may wait for a turn this replica has not reached yet.
 pub const EARLY_REPAIRS: usize = 4096;
 /// Bytes of such early messages.
@@ -74,7 +79,7 @@ pub const PROPOSE_AFTER_US: u64 = 200_000;
 pub const PROPOSE_AGAIN_US: u64 = 1_000_000;
 /// A reply that no peer could deliver for this long is given up.
 pub const FETCH_GIVE_UP_US: u64 = 3_000_000;
-/// A RECOVER whose objects did not arrive for this long makes the faulty replica ask to be replaced.
+/// A RECOVER whose objects did not arrive for this long passes without them.
 pub const REPAIR_GIVE_UP_US: u64 = 4_000_000;
 
 // Relations between the bounds.

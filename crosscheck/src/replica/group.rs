@@ -303,6 +303,12 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         self.count_peer(from);
     }
 
+    /// Whether f+1 others could give this replica a state or a repair.
+    pub(super) fn has_donors(&self) -> bool {
+        let others = self.group.others.iter().filter(|other| other.counted).count();
+        others > self.settings.peers.len() / 2
+    }
+
     /// Tells the voter whom to wait for: whoever executes and was heard not long ago.
     ///
     /// A lost connection alone does not count: it is back in a moment, and a voter that thinks a peer gone finds no
@@ -367,8 +373,10 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     pub(super) fn watch(&mut self) {
         let now_us = self.clock.now_us();
         let patience_us = limits::REPAIR_PATIENCE.as_micros() as u64;
-        if self.group.installs.values().any(|awaited| now_us > awaited.since_us + patience_us) {
-            return self.on_beyond_repair(vote::BeyondRepair::RepairDidNotArrive);
+        let overdue = |awaited: &Awaited| now_us > awaited.since_us + patience_us;
+        let late = self.group.installs.iter().find(|(_, awaited)| overdue(awaited)).map(|(turn, _)| *turn);
+        if let Some(turn) = late {
+            return self.give_up_repair(turn);
         }
         if !self.group.installs.is_empty() {
             return;

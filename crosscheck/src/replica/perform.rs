@@ -172,26 +172,24 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             Command::Resumed { place } => {
                 self.tally.held.remove(&place);
             }
-            Command::ReplaceSelf(why) => self.on_beyond_repair(why),
+            Command::GiveUpRepair { turn } => self.give_up_repair(turn),
+            Command::ReplaceSelf(why) => self.stop_with(Ok(Stop::Replace(format!("{why:?}")))),
             Command::PeerBeyondRepair { replica, why } => {
                 eprintln!("crosscheck: replica {} is beyond repair: {why:?}", replica + 1);
             }
         }
     }
 
-    /// The voter gives up on repairing this replica in place.
-    ///
-    /// A repair that did not arrive is tried again first: donors may have had to be repaired themselves, and a replica
-    /// that starts anew is one donor less.
-    pub(super) fn on_beyond_repair(&mut self, why: vote::BeyondRepair) {
-        self.group.repairs_given_up += 1;
-        if why == vote::BeyondRepair::RepairDidNotArrive
-            && self.group.repairs_given_up < limits::REPAIRS_GIVEN_UP
-        {
-            // The waiting worker passes its turn; what is still wrong shows again, and is repaired again.
-            return self.group.installs.clear();
+    /// A repair did not arrive: the waiting worker passes its turn. What is still wrong shows again and is repaired
+    /// again, since donors may have had to be repaired themselves; but not for ever.
+    pub(super) fn give_up_repair(&mut self, turn: Place) {
+        if self.group.installs.remove(&turn).is_none() {
+            return;
         }
-        self.stop_with(Ok(Stop::Replace(format!("{why:?}"))));
+        self.group.repairs_given_up += 1;
+        if self.group.repairs_given_up >= limits::REPAIRS_GIVEN_UP && self.has_donors() {
+            self.stop_with(Ok(Stop::Replace("repairs do not arrive".into())));
+        }
     }
 
     fn send_vote(&mut self, to: To, message: &Message) {

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use object::{Home, ObjectId};
 
 use super::Recover;
-use crate::command::{BeyondRepair, Command, To};
+use crate::command::{Command, To};
 use crate::config::{Replica, Set};
 use crate::digest::{RepairHeader, repair_piece};
 use crate::event::{Content, Packed, Place};
@@ -41,7 +41,6 @@ struct Install {
     asked_us: u64,
     /// Counts asks, so that each round of asking turns to another peer.
     round_robin: usize,
-    given_up: bool,
 }
 
 /// One object or region.
@@ -98,7 +97,7 @@ impl Installs {
     pub(super) fn on_turn(&mut self, turn: Place, recover: &Recover, round: &mut Round<'_>) {
         let targets = recover.targets().map(|target| (target, Target::default())).collect();
         let (since_us, asked_us) = (round.now_us, round.now_us);
-        let install = Install { targets, since_us, asked_us, round_robin: 0, given_up: false };
+        let install = Install { targets, since_us, asked_us, round_robin: 0 };
         self.waiting.insert(turn, install);
         let (now, later): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.early).into_iter().partition(|(_, repair)| repair.turn == turn);
@@ -183,28 +182,41 @@ impl Installs {
         let objects: Vec<Packed> =
             install.targets.into_values().filter_map(|target| target.accepted).collect();
         self.installed += objects.len() as u64;
-        self.done.push_back(turn);
-        if self.done.len() > SERVED_TURNS {
-            self.done.pop_front();
-        }
+        self.close(turn);
         round.commands.push(Command::Install { turn, objects });
         round.send(To::All, Message::Repaired { turn });
+    }
+
+    /// Nothing that is still on its way for this turn means anything.
+    fn close(&mut self, turn: Place) {
+        self.done.push_back(turn);
+        if self.done.len() > DONE_TURNS {
+            self.done.pop_front();
+        }
+    }
+
+    /// Passes the turn without a repair.
+    pub(super) fn give_up(&mut self, turn: Place, round: &mut Round<'_>) {
+        if self.waiting.remove(&turn).is_some() {
+            self.close(turn);
+            round.commands.push(Command::GiveUpRepair { turn });
+        }
     }
 
     /// Asks again for what did not come; gives up in the end.
     pub(super) fn tick(&mut self, live: Set, round: &mut Round<'_>) -> u64 {
         let (me, quorum, now_us) = (self.me, self.quorum, round.now_us);
         let mut asks = 0;
+        let overdue = |install: &Install| now_us.saturating_sub(install.since_us) >= REPAIR_GIVE_UP_US;
+        let late: Vec<Place> =
+            self.waiting.iter().filter(|(_, install)| overdue(install)).map(|(turn, _)| *turn).collect();
+        late.into_iter().for_each(|turn| self.give_up(turn, round));
         for (turn, install) in &mut self.waiting {
             if now_us.saturating_sub(install.asked_us) < ASK_AFTER_US {
                 continue;
             }
             install.asked_us = now_us;
             install.round_robin += 1;
-            if now_us.saturating_sub(install.since_us) >= REPAIR_GIVE_UP_US && !install.given_up {
-                install.given_up = true;
-                round.commands.push(Command::ReplaceSelf(BeyondRepair::RepairDidNotArrive));
-            }
             for (key, target) in install.targets.iter_mut().filter(|(_, target)| target.accepted.is_none()) {
                 let room = ASKS_PER_TICK as u64 - asks;
                 asks += ask_again(*turn, *key, target, (live, me, quorum), install.round_robin, room, round);
@@ -217,12 +229,16 @@ impl Installs {
         self.waiting.is_empty()
     }
 
+    /// Keeps what comes before its turn. The oldest makes room: it is for a turn that was given up, or is asked for again.
     fn keep_early(&mut self, from: Replica, repair: Repair) {
-        let bytes = length(&repair);
-        let fits = self.early.len() < EARLY_REPAIRS && self.early_bytes + bytes <= EARLY_REPAIR_BYTES;
-        if fits && !self.done.contains(&repair.turn) {
-            self.early_bytes += bytes;
-            self.early.push_back((from, repair));
+        if self.done.contains(&repair.turn) {
+            return;
+        }
+        self.early_bytes += length(&repair);
+        self.early.push_back((from, repair));
+        while self.early.len() > EARLY_REPAIRS || self.early_bytes > EARLY_REPAIR_BYTES {
+            let Some((_, oldest)) = self.early.pop_front() else { return };
+            self.early_bytes -= length(&oldest);
         }
     }
 }

@@ -111,6 +111,10 @@ impl Repairs {
         }
         if faulty == self.me {
             self.installs.on_turn(turn, &recover, round);
+            if live.without(self.me).len() <= u32::from(self.faults) {
+                // Nobody can send f+1 equal digests now; the objects stay wrong, and known to be wrong.
+                self.installs.give_up(turn, round);
+            }
         } else {
             let pushes = live.without(faulty).lowest() == Some(self.me);
             self.served.on_turn(turn, faulty, packed, pushes, round);
@@ -124,7 +128,7 @@ impl Repairs {
 
     /// The faulty replica is done.
     pub(crate) fn on_repaired(&mut self, from: Replica, turn: Place) {
-        self.served.on_repaired(from, turn);
+        self.served.on_repaired(turn, from);
     }
 
     /// A faulty peer asks for a piece.
@@ -136,7 +140,7 @@ impl Repairs {
         piece: u32,
         round: &mut Round<'_>,
     ) {
-        self.served.on_ask(from, turn, target, piece, round);
+        self.served.on_ask((turn, from), target, piece, round);
     }
 
     pub(crate) fn on_peer_replaced(&mut self, replica: Replica) {

@@ -1,6 +1,6 @@
 //! The healthy side of a repair: packed objects are cut into pieces, voted for, sent and kept for a while.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use object::{Home, ObjectId};
@@ -15,13 +15,15 @@ use crate::voter::Round;
 /// What this replica has packed for faulty ones.
 #[derive(Debug, Default)]
 pub(super) struct Served {
-    turns: VecDeque<ServedTurn>,
+    /// By turn and faulty replica.
+    turns: BTreeMap<(Place, Replica), ServedTurn>,
+    /// Of all turns.
+    bytes: usize,
 }
 
 #[derive(Debug)]
 struct ServedTurn {
     turn: Place,
-    faulty: Replica,
     /// Content of each object (none: it does not exist) and the digests of its pieces.
     objects: BTreeMap<(Home, ObjectId), (Option<Bytes>, Vec<u128>)>,
 }
@@ -52,7 +54,7 @@ impl Served {
                 objects.insert((home, id), (content, digests));
             }
         }
-        let served = ServedTurn { turn, faulty, objects };
+        let served = ServedTurn { turn, objects };
         let mut pushed = 0;
         for (target, (content, digests)) in &served.objects {
             for piece in 0..digests.len() as u32 {
@@ -64,23 +66,32 @@ impl Served {
                 }
             }
         }
-        self.turns.push_back(served);
-        let bytes = |turns: &VecDeque<ServedTurn>| turns.iter().map(ServedTurn::bytes).sum::<usize>();
-        while self.turns.len() > SERVED_TURNS || (self.turns.len() > 1 && bytes(&self.turns) > SERVED_BYTES) {
-            self.turns.pop_front();
+        self.keep(faulty, served);
+    }
+
+    /// Keeps a turn; the oldest ones make room.
+    fn keep(&mut self, faulty: Replica, served: ServedTurn) {
+        let newest = (served.turn, faulty);
+        self.bytes += served.bytes();
+        if let Some(old) = self.turns.insert(newest, served) {
+            self.bytes -= old.bytes();
+        }
+        while self.turns.len() > 1 && (self.turns.len() > SERVED_TURNS || self.bytes > SERVED_BYTES) {
+            let oldest = self.turns.keys().copied().find(|key| *key != newest);
+            let Some(served) = oldest.and_then(|key| self.turns.remove(&key)) else { return };
+            self.bytes -= served.bytes();
         }
     }
 
     /// Sends one piece with its bytes.
     pub(super) fn on_ask(
         &mut self,
-        from: Replica,
-        turn: Place,
+        (turn, from): (Place, Replica),
         target: (Home, ObjectId),
         piece: u32,
         round: &mut Round<'_>,
     ) {
-        let served = self.turns.iter().find(|served| served.turn == turn && served.faulty == from);
+        let served = self.turns.get(&(turn, from));
         if let Some(message) = served.and_then(|served| served.message(target, piece, true)) {
             round.send_one(from, message);
         }
@@ -88,17 +99,21 @@ impl Served {
 
     /// The faulty replica was rebuilt; it waits for nothing any more.
     pub(super) fn on_peer_replaced(&mut self, replica: Replica) {
-        self.turns.retain(|served| served.faulty != replica);
+        self.turns.retain(|(_, faulty), _| *faulty != replica);
+        self.bytes = self.turns.values().map(ServedTurn::bytes).sum();
     }
 
-    pub(super) fn on_repaired(&mut self, from: Replica, turn: Place) {
-        self.turns.retain(|served| !(served.turn == turn && served.faulty == from));
+    pub(super) fn on_repaired(&mut self, turn: Place, from: Replica) {
+        if let Some(served) = self.turns.remove(&(turn, from)) {
+            self.bytes -= served.bytes();
+        }
     }
 }
 
 impl ServedTurn {
     fn bytes(&self) -> usize {
-        self.objects.values().map(|(content, _)| content.as_ref().map_or(0, Bytes::len)).sum()
+        let content = |content: &Option<Bytes>| content.as_ref().map_or(0, Bytes::len);
+        self.objects.values().map(|(bytes, _)| content(bytes) + SERVED_OBJECT_BYTES).sum()
     }
 
     fn message(&self, target: (Home, ObjectId), piece: u32, with_bytes: bool) -> Option<Message> {

@@ -49,6 +49,7 @@ pub(crate) struct Node {
     pub held: Vec<Place>,
     pub evidence: Vec<Evidence>,
     pub replace: Vec<Command>,
+    pub given_up: u32,
     /// What goes wrong in which request.
     pub slips: BTreeMap<Place, Slip>,
     /// Applied to a batch's results before the voter gets them: faults in stored results.
@@ -92,6 +93,7 @@ impl Cluster {
             held: Vec::new(),
             evidence: Vec::new(),
             replace: Vec::new(),
+            given_up: 0,
             slips: BTreeMap::new(),
             tamper: BTreeMap::new(),
             strike: BTreeMap::new(),
@@ -227,6 +229,11 @@ impl Cluster {
             Command::Evidence(evidence) => node.evidence.push(*evidence),
             Command::Held { place, .. } => node.held.push(place),
             Command::Resumed { place } => node.held.retain(|held| *held != place),
+            Command::GiveUpRepair { turn } => {
+                assert_eq!(node.waits_for_install, Some(turn));
+                node.given_up += 1;
+                node.waits_for_install = None;
+            }
             Command::ReplaceSelf(_) | Command::PeerBeyondRepair { .. } => node.replace.push(command),
         }
     }

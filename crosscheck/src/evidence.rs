@@ -81,6 +81,21 @@ pub fn scrubbed(me: u8, place: Place, home: object::Home, findings: &[object::Fi
     }
 }
 
+/// A request that did one thing in one run and another in two others, at this replica.
+pub fn masked(me: u8, place: Place, core: u32) -> EvidenceRecord {
+    EvidenceRecord {
+        number: 0,
+        time_us: 0,
+        replica: Some(me + 1),
+        request: Some((place.batch, u32::from(place.request))),
+        objects: vec!["a run of the request".into()],
+        class: class(Class::HardwareLike).into(),
+        stage: stage(FaultStage::InRequest).into(),
+        outcome: "masked: two other runs of it agree".into(),
+        core: Some(core),
+    }
+}
+
 /// Objects that were overwritten by what f+1 replicas agree on; `notes` tell class, member and bits of each.
 pub fn repaired(me: u8, turn: Place, notes: Vec<String>) -> EvidenceRecord {
     EvidenceRecord {

@@ -63,7 +63,7 @@ pub(crate) struct InFlight {
     /// Ordered time of the batch.
     pub time_us: u64,
     missing: AtomicUsize,
-    results: Mutex<Vec<Option<(RequestResult, u32)>>>,
+    results: Mutex<Vec<Option<(RequestResult, Ran)>>>,
 }
 
 /// Everything a batch came to at this replica.
@@ -72,8 +72,17 @@ pub(crate) struct Executed {
     pub batch: u64,
     /// One result per request, in order.
     pub results: Vec<RequestResult>,
-    /// The processor core each request ended on: a core that is wrong again and again shows in the evidence.
-    pub cores: Vec<u32>,
+    /// How each request was run.
+    pub runs: Vec<Ran>,
+}
+
+/// How a request was run at this replica: for evidence and for the no-majority rules, not compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ran {
+    /// The processor core it ended on: a core that is wrong again and again shows in the evidence.
+    pub core: u32,
+    /// It was run more than once, and two runs did the same.
+    pub reproduced: bool,
 }
 
 impl InFlight {
@@ -82,17 +91,17 @@ impl InFlight {
         Arc::new(InFlight { batch, time_us, missing: AtomicUsize::new(requests), results })
     }
 
-    /// Leaves one result, made on `core`; gives all of them to whoever leaves the last one.
-    pub fn leave(&self, request: u16, result: RequestResult, core: u32) -> Option<Executed> {
+    /// Leaves one result; gives all of them to whoever leaves the last one.
+    pub fn leave(&self, request: u16, result: RequestResult, ran: Ran) -> Option<Executed> {
         let mut results = self.results.lock();
         let slot = &mut results[usize::from(request)];
         assert!(slot.is_none(), "request {}/{request} ended twice", self.batch);
-        *slot = Some((result, core));
+        *slot = Some((result, ran));
         if self.missing.fetch_sub(1, Ordering::Relaxed) > 1 {
             return None;
         }
-        let (results, cores) = std::mem::take(&mut *results).into_iter().flatten().unzip();
-        Some(Executed { batch: self.batch, results, cores })
+        let (results, runs) = std::mem::take(&mut *results).into_iter().flatten().unzip();
+        Some(Executed { batch: self.batch, results, runs })
     }
 }
 
@@ -105,13 +114,14 @@ mod tests {
     fn the_last_result_brings_all_of_them_in_order() {
         let batch = InFlight::new(4, 0, 3);
         let result = |reply: &'static str| RequestResult::new(Pairs::new(), Bytes::from(reply), true, 0);
-        assert!(batch.leave(2, result("c"), 7).is_none());
-        assert!(batch.leave(0, result("a"), 5).is_none());
-        let all = batch.leave(1, result("b"), 6).unwrap();
+        let on = |core| Ran { core, reproduced: false };
+        assert!(batch.leave(2, result("c"), on(7)).is_none());
+        assert!(batch.leave(0, result("a"), on(5)).is_none());
+        let all = batch.leave(1, result("b"), on(6)).unwrap();
         assert_eq!(
             all.results.iter().map(|result| &result.reply[..]).collect::<Vec<_>>(),
             [b"a", b"b", b"c"]
         );
-        assert_eq!(all.cores, [5, 6, 7]);
+        assert_eq!(all.runs, [on(5), on(6), on(7)]);
     }
 }

@@ -32,6 +32,8 @@ pub const ENTRIES_IN_EXECUTION: usize = 4096;
 pub const GREETING: Duration = Duration::from_millis(100);
 /// A peer that says nothing for so long is no longer waited for.
 pub const SILENCE: Duration = Duration::from_secs(3);
+/// A peer that says nothing for so long may be away: should too few be left for a vote, requests are run twice.
+pub const QUIET: Duration = Duration::from_millis(300);
 /// Log entries kept behind what every live replica has, for one that was away for a moment.
 pub const LOG_KEPT: u64 = 16 * 1024;
 /// Steps in which the log is shortened, per tick: dropping much at once costs milliseconds (ordering study, 3.6).
@@ -51,8 +53,8 @@ pub const SCRUB_FINDINGS: usize = 64;
 
 /// Evidence records kept for `crosscheck evidence`.
 pub const EVIDENCE_KEPT: usize = 4096;
-/// Batches of which it is known on which core their requests ran.
-pub const CORES_KEPT: usize = 1024;
+/// Batches of which it is known how their requests were run.
+pub const RUNS_KEPT: usize = 1024;
 /// Longest line of the admin protocol.
 pub const ADMIN_LINE: usize = 64 << 10;
 /// Size of a piece of a state transfer.
@@ -65,5 +67,5 @@ pub const TRANSFER_PATIENCE: Duration = Duration::from_secs(2);
 const _: () = assert!(PIPELINED_PER_CONNECTION <= OUTSTANDING_PER_CLIENT_THREAD);
 const _: () = assert!(READ_CHUNK <= READ_PER_TURN);
 const _: () = assert!(PEER_FRAME < UNSENT_PER_PEER);
-const _: () = assert!(3 * GREETING.as_millis() < SILENCE.as_millis());
+const _: () = assert!(2 * GREETING.as_millis() < QUIET.as_millis() && QUIET.as_millis() < SILENCE.as_millis());
 const _: () = assert!(TRANSFER_PIECE < TRANSFER_MESSAGE);

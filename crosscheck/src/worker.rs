@@ -1,15 +1,17 @@
 //! Execute: the body of a worker thread. It runs what the schedule hands out, one turn after the other.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
 use bytes::Bytes;
-use execute::{End, Protection};
+use execute::{End, Protection, Reproduced};
 use object::{Home, ObjectId};
-use schedule::{Access, Lock, Outcome, Turn, Worker};
+use schedule::{Access, Cx, Lock, Outcome, Turn, Worker};
 use vote::{Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
 
 use crate::admin::Injected;
-use crate::job::{Executed, Job, ResultSlot, Work};
+use crate::job::{Executed, Job, Ran, ResultSlot, Work};
 use crate::ordered::Control;
 use crate::service::Service;
 use crate::settings::Mode;
@@ -81,6 +83,15 @@ pub(crate) enum Report {
         /// What is wrong with it.
         findings: Vec<object::Finding>,
     },
+    /// One of three runs of a request did something else than the other two.
+    Masked {
+        /// The request.
+        place: Place,
+        /// The processor core.
+        core: u32,
+    },
+    /// This worker runs nothing more.
+    Ended,
 }
 
 /// What the vote compares about one of the pipeline's own requests, or why this replica blames itself.
@@ -91,6 +102,8 @@ pub(crate) struct Context<S: Service> {
     pub service: Arc<S>,
     pub me: u8,
     pub mode: Mode,
+    /// Too few replicas are there for a vote to find the wrong one: run every request twice.
+    pub alone: Arc<AtomicBool>,
     pub report: Box<dyn Fn(Report) + Send + Sync>,
     #[cfg(feature = "inject")]
     pub armory: Arc<crate::inject::Armory>,
@@ -98,12 +111,22 @@ pub(crate) struct Context<S: Service> {
 
 /// Runs until the schedule is closed or aborted.
 pub(crate) fn run<S: Service>(mut worker: Worker<Job<S::Request>>, context: &Context<S>) {
+    let _last_words = LastWords(&*context.report);
     let locks = context.service.locks();
     let mut reply = Vec::with_capacity(4096);
     while let Some(mut turn) = worker.next_blocking() {
         reply.clear();
         let outcome = context.step(&mut turn, &locks, &mut reply);
         turn.finish(outcome);
+    }
+}
+
+/// Tells when the worker ends, however it ends: a replica without workers must not look as if it served.
+struct LastWords<'a>(&'a (dyn Fn(Report) + Send + Sync));
+
+impl Drop for LastWords<'_> {
+    fn drop(&mut self) {
+        (self.0)(Report::Ended);
     }
 }
 
@@ -145,23 +168,27 @@ impl<S: Service> Context<S> {
         slot: Option<ResultSlot>,
         reply: &mut Vec<u8>,
     ) -> Outcome {
-        let protection = Protection { guard: self.mode.guarded, undo: true };
-        let between = self.between();
-        let (end, outcome) =
-            execute::once(turn, locks, protection, reply, &between, |cx, job, reply| match &job.work {
-                Work::Service(request) => self.service.execute(cx, request, reply),
-                Work::Control(_) | Work::Unsound | Work::Cut(_) => Ok(()),
-            });
+        let (end, outcome, reproduced) = self.run(turn, locks, reply);
         let kind = self.kind(turn);
+        if let (Some(slot), Some(Reproduced::Masked | Reproduced::Never)) = (&slot, reproduced) {
+            (self.report)(Report::Masked { place: slot.place(), core: core() });
+        }
+        let ran = Ran {
+            core: core(),
+            reproduced: matches!(reproduced, Some(Reproduced::Same | Reproduced::Masked)),
+        };
         match end {
             End::Retry(_) => outcome,
+            _ if reproduced == Some(Reproduced::Never) => {
+                self.leave_ran(slot, ran, |mine| RequestResult::abandoned(Failure::Unreproducible, mine, kind))
+            }
             End::Done(touched) => {
                 self.garble_reply(turn, reply);
                 let pairs = Pairs::from_slice(touched.pairs());
                 let reply = Bytes::copy_from_slice(reply);
                 let result = |mine| RequestResult::new(pairs, reply, mine, kind);
                 let garble = self.digest_fault(turn);
-                self.leave(slot, |mine| garble(result(mine)));
+                self.leave_ran(slot, ran, |mine| garble(result(mine)));
                 outcome
             }
             End::Panicked => {
@@ -170,7 +197,7 @@ impl<S: Service> Context<S> {
                     self.service.panicked(request, reply);
                 }
                 let reply = Bytes::copy_from_slice(reply);
-                self.leave(slot, |mine| RequestResult::new(Pairs::new(), reply, mine, kind));
+                self.leave_ran(slot, ran, |mine| RequestResult::new(Pairs::new(), reply, mine, kind));
                 outcome
             }
             End::Corrupted(_, wrong) => {
@@ -179,6 +206,28 @@ impl<S: Service> Context<S> {
                 outcome
             }
         }
+    }
+
+    /// Runs the handler once, or until two runs agree where no vote could tell which replica is wrong.
+    fn run(
+        &self,
+        turn: &mut Turn<'_, Job<S::Request>>,
+        locks: &[&dyn Lock],
+        reply: &mut Vec<u8>,
+    ) -> (End, Outcome, Option<Reproduced>) {
+        let protection = Protection { guard: self.mode.guarded, undo: true };
+        let between = self.between();
+        let handler = |cx: &Cx<'_>, job: &Job<S::Request>, reply: &mut Vec<u8>| match &job.work {
+            Work::Service(request) => self.service.execute(cx, request, reply),
+            Work::Control(_) | Work::Unsound | Work::Cut(_) => Ok(()),
+        };
+        if self.alone.load(Ordering::Relaxed) {
+            let (end, outcome, how) =
+                execute::reproduced(turn, locks, protection, reply, &between, handler);
+            return (end, outcome, Some(how));
+        }
+        let (end, outcome) = execute::once(turn, locks, protection, reply, &between, handler);
+        (end, outcome, None)
     }
 
     /// A request of the pipeline itself.
@@ -190,15 +239,43 @@ impl<S: Service> Context<S> {
         slot: Option<ResultSlot>,
     ) -> Outcome {
         turn.take_all();
+        // A structure may be damaged in ways that only unwinding tells: then this replica blames itself, as in a handler.
+        let performed = catch_unwind(AssertUnwindSafe(|| self.perform(turn, locks, control, slot.as_ref())));
+        let compared = performed.unwrap_or_else(|payload| {
+            if let Control::Nudge { ticket, .. } = control {
+                let what = "something that is damaged already is in the way".into();
+                let injected = Injected { done: false, what, home: None, id: None };
+                (self.report)(Report::Nudged { ticket: *ticket, injected });
+            }
+            let home = turn.footprint().first().unwrap_or(0);
+            Err(match object::corrupted(&*payload) {
+                Some(corrupted) => Failure::Check { home, id: corrupted.object },
+                None => Failure::Panic,
+            })
+        });
+        self.leave(slot, |mine| match compared {
+            Ok(pairs) => RequestResult::new(pairs, Bytes::new(), mine, 0),
+            Err(failure) => RequestResult::abandoned(failure, mine, 0),
+        })
+    }
+
+    /// Does what the request asks for; what it returns is compared.
+    fn perform(
+        &self,
+        turn: &mut Turn<'_, Job<S::Request>>,
+        locks: &[&dyn Lock],
+        control: &Control,
+        slot: Option<&ResultSlot>,
+    ) -> Compared {
         let mut compared = Ok(Pairs::new());
         match control {
             Control::Recover(recover) => {
-                if let Some(slot) = &slot {
+                if let Some(slot) = slot {
                     compared = self.recover(turn, locks, recover, slot);
                 }
             }
             Control::Nudge { ticket, .. } => self.nudge(turn, locks, *ticket),
-            Control::Scrub { .. } => compared = self.scrub(turn, locks, slot.as_ref().map(ResultSlot::place)),
+            Control::Scrub { .. } => compared = self.scrub(turn, locks, slot.map(ResultSlot::place)),
             Control::Digest { ticket } => {
                 let (digest, objects) = digest(turn, locks, self.mode.guarded);
                 (self.report)(Report::Digest { ticket: *ticket, batch: turn.entry_index(), digest, objects });
@@ -209,10 +286,7 @@ impl<S: Service> Context<S> {
             }
             Control::Recheck { .. } | Control::Cut => {}
         }
-        self.leave(slot, |mine| match compared {
-            Ok(pairs) => RequestResult::new(pairs, Bytes::new(), mine, 0),
-            Err(failure) => RequestResult::abandoned(failure, mine, 0),
-        })
+        compared
     }
 
     /// RECOVER at its turn: healthy replicas pack the objects; the faulty one waits for them and overwrites its own.
@@ -280,8 +354,17 @@ impl<S: Service> Context<S> {
 
     /// Leaves a result in its batch; with the last one the whole batch goes to the vote.
     fn leave(&self, slot: Option<ResultSlot>, result: impl FnOnce(bool) -> RequestResult) -> Outcome {
+        self.leave_ran(slot, Ran { core: core(), reproduced: false }, result)
+    }
+
+    fn leave_ran(
+        &self,
+        slot: Option<ResultSlot>,
+        ran: Ran,
+        result: impl FnOnce(bool) -> RequestResult,
+    ) -> Outcome {
         if let Some(slot) = slot
-            && let Some(executed) = slot.batch.leave(slot.request, result(slot.mine), core())
+            && let Some(executed) = slot.batch.leave(slot.request, result(slot.mine), ran)
         {
             (self.report)(Report::Executed(executed));
         }

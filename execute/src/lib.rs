@@ -3,11 +3,15 @@
 //! Everything a request did is known only after its objects are sealed, and they are sealed before the request gives up
 //! its turn (design section 3): so the scope of the request, the seal and the end of the turn are in one place, [`once`].
 
+mod reproduce;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use object::request::{self, Terms};
 use object::{Corrupted, Home, ObjectId, Touched};
 use schedule::{Access, Cx, Lock, LockId, Outcome, Retry, Turn};
+
+pub use reproduce::{Reproduced, reproduced};
 
 /// What the letters of the configuration ask of an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +61,27 @@ pub fn once<R>(
     handler: impl FnOnce(&Cx<'_>, &R, &mut Vec<u8>) -> Result<(), Retry>,
 ) -> (End, Outcome) {
     let start = reply.len();
+    let ran = run(turn, locks, protection, reply, between, handler);
+    conclude(turn, locks, ran, reply, start)
+}
+
+/// How the handler ran, while everything it did can still be undone.
+enum Ran {
+    Sealed,
+    Retry(Retry),
+    Panicked,
+    Corrupted(Corrupted, Vec<(Home, ObjectId)>),
+}
+
+/// Opens the scope of the request, runs the handler and seals what it touched. The scope stays open.
+fn run<R>(
+    turn: &mut Turn<'_, R>,
+    locks: &[&dyn Lock],
+    protection: Protection,
+    reply: &mut Vec<u8>,
+    between: &impl Between,
+    handler: impl FnOnce(&Cx<'_>, &R, &mut Vec<u8>) -> Result<(), Retry>,
+) -> Ran {
     request::begin(Terms {
         position: turn.position(),
         protect: protection.guard,
@@ -65,24 +90,35 @@ pub fn once<R>(
     let handled = catch_unwind(AssertUnwindSafe(|| handler(&turn.cx(), turn.request(), reply)));
     let ended = match handled {
         Ok(Ok(())) => catch_unwind(AssertUnwindSafe(|| seal(turn, locks, between))),
-        Ok(Err(retry)) => {
-            reply.truncate(start);
-            undo(turn, locks);
-            return (End::Retry(retry), Outcome::Mispredicted(retry));
-        }
+        Ok(Err(retry)) => return Ran::Retry(retry),
         Err(payload) => Err(payload),
     };
     match ended {
-        Ok(()) => (End::Done(request::finish()), Outcome::Done),
-        Err(payload) => {
-            reply.truncate(start);
-            let end = match object::corrupted(&*payload) {
-                Some(corrupted) => End::Corrupted(*corrupted, blame(turn, locks, corrupted)),
-                None => End::Panicked,
-            };
-            undo(turn, locks);
-            (end, Outcome::Abandoned)
-        }
+        Ok(()) => Ran::Sealed,
+        Err(payload) => match object::corrupted(&*payload) {
+            Some(corrupted) => Ran::Corrupted(*corrupted, blame(turn, locks, corrupted)),
+            None => Ran::Panicked,
+        },
+    }
+}
+
+/// Closes the scope: what the request did stays, or is undone with its reply, and the turn is to be finished so.
+fn conclude<R>(
+    turn: &mut Turn<'_, R>,
+    locks: &[&dyn Lock],
+    ran: Ran,
+    reply: &mut Vec<u8>,
+    start: usize,
+) -> (End, Outcome) {
+    if let Ran::Sealed = ran {
+        return (End::Done(request::finish()), Outcome::Done);
+    }
+    reply.truncate(start);
+    undo(turn, locks);
+    match ran {
+        Ran::Retry(retry) => (End::Retry(retry), Outcome::Mispredicted(retry)),
+        Ran::Corrupted(corrupted, wrong) => (End::Corrupted(corrupted, wrong), Outcome::Abandoned),
+        Ran::Panicked | Ran::Sealed => (End::Panicked, Outcome::Abandoned),
     }
 }
 

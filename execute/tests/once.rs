@@ -1,11 +1,13 @@
 //! One handler from its scope to its seal: what each end leaves behind, and what each protection is for.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use execute::{Between, End, Protection, once};
+use execute::{Between, End, Protection, Reproduced, once, reproduced};
 use object::{Injection, ObjectId, Region, critical, genesis};
-use schedule::{Access, Config, Cx, DetMutex, Entry, Footprint, Lock, Lot, Mode, Retry, Work, Worker};
+use schedule::{
+    Access, Config, Cx, DetMutex, Entry, Footprint, Lock, Lot, Mode, Outcome, Retry, Turn, Work, Worker,
+};
 
 #[critical]
 struct Account {
@@ -64,21 +66,47 @@ impl Bank {
     }
 
     fn run(&mut self, request: Request, protection: Protection, between: &impl Between) -> Ran {
+        self.with_turn(request, |turn, locks, accounts| {
+            let mut reply = Vec::new();
+            let (end, outcome) = once(turn, locks, protection, &mut reply, between, |cx, request, reply| {
+                handle(accounts, cx, *request, reply)
+            });
+            (Ran { end, reply: String::from_utf8(reply).unwrap() }, outcome)
+        })
+    }
+
+    /// Runs it until two runs agree; also tells how often the handler ran, and how often it was counted.
+    fn reproduce(&mut self, request: Request, between: &impl Between) -> (Ran, Reproduced, u32, u32) {
+        let (runs, counted) = (Cell::new(0), Cell::new(0));
+        let (ran, how) = self.with_turn(request, |turn, locks, accounts| {
+            let mut reply = Vec::new();
+            let handler = |cx: &Cx<'_>, request: &Request, reply: &mut Vec<u8>| {
+                runs.set(runs.get() + 1);
+                counted.set(counted.get() + u32::from(!cx.is_rehearsal()));
+                handle(accounts, cx, *request, reply)
+            };
+            let (end, outcome, how) = reproduced(turn, locks, FULL, &mut reply, between, handler);
+            ((Ran { end, reply: String::from_utf8(reply).unwrap() }, how), outcome)
+        });
+        (ran, how, runs.get(), counted.get())
+    }
+
+    fn with_turn<T>(
+        &mut self,
+        request: Request,
+        perform: impl FnOnce(&mut Turn<'_, Request>, &[&dyn Lock], &[DetMutex<Account>; 2]) -> (T, Outcome),
+    ) -> T {
         let work = Work { request, footprint: Footprint::one(0), stream: None };
         let entry =
             Entry { index: self.next, time_us: self.next, seed: 0, drain: true, requests: vec![work] };
         self.next += 1;
         self.lot.append(Arc::new(entry));
         let locks: [&dyn Lock; 2] = [&self.accounts[0], &self.accounts[1]];
-        let mut reply = Vec::new();
         let mut worker = self.worker.borrow_mut();
         let mut turn = worker.next_blocking().expect("the entry runs");
-        let (end, outcome) =
-            once(&mut turn, &locks, protection, &mut reply, between, |cx, request, reply| {
-                handle(&self.accounts, cx, *request, reply)
-            });
+        let (told, outcome) = perform(&mut turn, &locks, &self.accounts);
         turn.finish(outcome);
-        Ran { end, reply: String::from_utf8(reply).unwrap() }
+        told
     }
 
     fn damage(&mut self) {
@@ -187,4 +215,66 @@ fn a_lock_outside_the_footprint_is_undone_and_asked_for() {
     let ran = bank.run(Request::PayInThenOther(7), FULL, &());
     assert!(matches!(ran.end, End::Retry(retry) if retry.lock() == 1), "{:?}", ran.end);
     assert_eq!(bank.accounts[0].get_mut().balance(), 100);
+}
+
+/// Strikes in those runs of a request whose numbers it has, each time another bit.
+struct StrikeIn(&'static [u32], Cell<u32>);
+
+impl Between for StrikeIn {
+    fn before_seal(&self, _lock: u32, access: &mut Access<'_>) {
+        let run = self.1.get();
+        self.1.set(run + 1);
+        if let (true, Access::Exclusive(region)) = (self.0.contains(&run), access) {
+            let flip = Injection::Flip { member: Some(0), bit: Some(u64::from(run) + 1), seed: 0 };
+            region.inject(region.root(), &flip).expect("the flip fits");
+        }
+    }
+}
+
+#[test]
+fn a_request_that_is_run_twice_takes_effect_once() {
+    let (mut once, mut twice) = (Bank::new(), Bank::new());
+    let right = once.run(Request::PayIn(5), FULL, &());
+    let (ran, how, runs, counted) = twice.reproduce(Request::PayIn(5), &());
+    assert_eq!((how, runs, counted), (Reproduced::Same, 2, 1));
+    assert_eq!((ran.reply.as_str(), sum_of(&ran)), ("105", sum_of(&right)));
+    assert_eq!(twice.run(Request::Read, FULL, &()).reply, "105");
+}
+
+#[test]
+fn a_fault_in_any_single_run_is_masked() {
+    for struck in [&[0][..], &[1], &[2]] {
+        let (mut healthy, mut bank) = (Bank::new(), Bank::new());
+        let right = healthy.run(Request::PayIn(5), FULL, &());
+        let (ran, how, ..) = bank.reproduce(Request::PayIn(5), &StrikeIn(struck, Cell::new(0)));
+        let expected = if struck == [2] { Reproduced::Same } else { Reproduced::Masked };
+        assert_eq!(how, expected, "struck in run {struck:?}");
+        assert_eq!((ran.reply.as_str(), sum_of(&ran)), ("105", sum_of(&right)));
+        assert_eq!(bank.run(Request::Read, FULL, &()).reply, "105");
+    }
+}
+
+#[test]
+fn without_two_runs_that_agree_nothing_is_kept() {
+    let mut bank = Bank::new();
+    let before = sum_of(&bank.run(Request::Read, FULL, &()));
+    let (ran, how, ..) = bank.reproduce(Request::PayIn(5), &StrikeIn(&[0, 1], Cell::new(0)));
+    assert_eq!((how, ran.reply.as_str()), (Reproduced::Never, ""));
+    let after = bank.run(Request::Read, FULL, &());
+    assert_eq!((after.reply.as_str(), sum_of(&after)), ("100", before));
+}
+
+#[test]
+fn panics_and_misses_are_reproduced_too() {
+    let mut bank = Bank::new();
+    let (ran, how, runs, _) = bank.reproduce(Request::PayInThenPanic(7), &());
+    assert!(matches!(ran.end, End::Panicked), "{:?}", ran.end);
+    assert_eq!((how, runs), (Reproduced::Same, 2));
+    let (ran, how, ..) = bank.reproduce(Request::PayInThenOther(7), &());
+    assert!(matches!(ran.end, End::Retry(retry) if retry.lock() == 1), "{:?}", ran.end);
+    assert_eq!(how, Reproduced::Same);
+    bank.damage();
+    let (ran, how, runs, _) = bank.reproduce(Request::Read, &());
+    assert!(matches!(ran.end, End::Corrupted(..) | End::Retry(_)), "{:?}", ran.end);
+    assert_eq!((how, runs), (Reproduced::Stopped, 1));
 }

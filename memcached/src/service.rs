@@ -9,7 +9,7 @@ use crosscheck::{Malformed, Service};
 use crate::command::{Command, Key, decode};
 use crate::config::{Config, ConfigError};
 use crate::handlers::{self, Storage};
-use crate::stats::Stats;
+use crate::stats::{Counters, Stats};
 use crate::store::expiry::{PAST, deadline};
 use crate::store::{Misshapen, Shard, Turn};
 
@@ -69,8 +69,13 @@ impl Memcached {
         Ok(result)
     }
 
+    /// Where a request counts what it does; a rehearsal counts nothing that anybody sees.
+    fn counters(&self, cx: &Cx<'_>) -> &Counters {
+        if cx.is_rehearsal() { &self.stats.rehearsed } else { &self.stats.counters }
+    }
+
     fn turn(&self, cx: &Cx<'_>) -> Turn<'_> {
-        Turn { now_us: cx.now_us(), unique: cx.position(), counters: &self.stats.counters }
+        Turn { now_us: cx.now_us(), unique: cx.position(), counters: self.counters(cx) }
     }
 
     fn retrieve(
@@ -98,7 +103,7 @@ impl Memcached {
     }
 
     fn flush_all(&self, cx: &Cx<'_>, delay: i64, reply: &mut Vec<u8>) -> Result<(), Retry> {
-        Stats::count(&self.stats.counters.cmd_flush);
+        Stats::count(&self.counters(cx).cmd_flush);
         let begin_us = if delay <= 0 { PAST } else { deadline(delay, cx.now_us()) };
         for shard in &self.shards {
             cx.lock(shard)?.flush(begin_us, cx.now_us());

@@ -94,8 +94,16 @@ pub fn begin(terms: Terms) {
 ///
 /// Without an open scope the delta is empty.
 pub fn finish() -> Touched {
+    let touched = so_far();
+    abandon();
+    touched
+}
+
+/// The state delta as [`finish`] would hand it out now, while the scope stays open: a request that was sealed can still
+/// be undone.
+pub fn so_far() -> Touched {
     LEDGER.with(|ledger| {
-        let mut ledger = ledger.borrow_mut();
+        let ledger = ledger.borrow();
         let checks = HOT.with(|hot| hot.flags.get() & CHECK != 0);
         let mut unclaimed = 0;
         let pairs = ledger
@@ -109,8 +117,6 @@ pub fn finish() -> Touched {
                 }
             })
             .collect();
-        ledger.clear();
-        close();
         Touched::new(pairs, unclaimed)
     })
 }

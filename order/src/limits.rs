@@ -24,6 +24,8 @@ pub const COLLECTED_REQUESTS: usize = 64 << 10;
 pub const COLLECTED_BYTES: usize = 64 << 20;
 /// Batches that wait at the leader to be proposed, from all origins together.
 pub const LEADER_QUEUE: usize = 256;
+/// Ticks after which a replica that takes nothing is not waited for: its pipeline is stuck, and the group goes on.
+pub const STUCK_TICKS: u64 = 20;
 /// Entries the leader may be ahead of what the slowest live replica has delivered.
 pub const WINDOW_ENTRIES: u64 = 4096;
 /// Log entries one call of `compact_to` drops at most: dropping much at once costs milliseconds.

@@ -97,13 +97,15 @@ pub enum Event {
     Tick,
 }
 
-/// What came of running a request again on the before-images of what it touched.
+/// What came of running a request again on the before-images of what it touched. A pipeline may do so ahead of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reexecution {
     /// It ran; this is its digest now.
     Digest(u128),
-    /// No before-images were kept, or the request cannot be run twice.
-    Unsupported,
+    /// It was run twice when its turn came, and did the same.
+    Reproduced,
+    /// No before-images were kept: nobody was missing when the request ran.
+    NotKept,
 }
 
 /// What one request did at this replica.

@@ -1,6 +1,7 @@
 //! The workers of a replica and the log that feeds them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use schedule::{DispatcherState, Footprint, Lot};
 
@@ -23,6 +24,7 @@ pub(super) struct Execution<S: Service> {
     pub(super) executed: u64,
     locks: u32,
     watched: Vec<Watched>,
+    alone: Arc<AtomicBool>,
     #[cfg(feature = "inject")]
     pub(super) armory: Arc<crate::inject::Armory>,
 }
@@ -55,6 +57,7 @@ impl<S: Service> Execution<S> {
                 Work::Control(_) | Work::Unsound | Work::Cut(_) => footprint.make_all(),
             }
         };
+        let alone = Arc::new(AtomicBool::new(false));
         let (lot, workers) = schedule::resume(shape(settings, locks), footprint_of, state);
         #[cfg(feature = "inject")]
         let armory = Arc::new(crate::inject::Armory::default());
@@ -64,6 +67,7 @@ impl<S: Service> Execution<S> {
                 service: service.clone(),
                 me: settings.me,
                 mode: settings.mode,
+                alone: alone.clone(),
                 report: Box::new(move |report: Report| mailbox.send(Input::Report(report))),
                 #[cfg(feature = "inject")]
                 armory: armory.clone(),
@@ -80,6 +84,7 @@ impl<S: Service> Execution<S> {
             executed: first_batch,
             locks,
             watched,
+            alone,
             #[cfg(feature = "inject")]
             armory,
         })
@@ -102,6 +107,11 @@ impl<S: Service> Execution<S> {
     /// One ordered request as a job, with the locks it will take.
     pub(super) fn decode(&self, request: &order::Request) -> (Work<S::Request>, Footprint) {
         super::deliver::decode(&*self.service, self.locks, request)
+    }
+
+    /// Whether the workers run every request twice from now on.
+    pub(super) fn set_alone(&self, alone: bool) {
+        self.alone.store(alone, Ordering::Relaxed);
     }
 
     /// Looks at every worker; says which position has been running for longer than `limit_us`.

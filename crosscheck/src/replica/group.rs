@@ -288,6 +288,21 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         for peer in 0..self.group.others.len() as u8 {
             self.count_peer(peer);
         }
+        self.mind_absences();
+    }
+
+    /// With f+1 replicas a vote shows that one is wrong and not which one: then each has to see to itself.
+    fn mind_absences(&mut self) {
+        let now_us = self.clock.now_us();
+        let quiet_us = limits::QUIET.as_micros() as u64;
+        let me = usize::from(self.settings.me);
+        let there = |(peer, other): (usize, &Other)| {
+            peer == me || (other.voting.is_some() && now_us.saturating_sub(other.heard_us) <= quiet_us)
+        };
+        let present = self.group.others.iter().enumerate().filter(|other| there(*other)).count();
+        if let (Some(execution), true) = (&self.execution, self.voter.is_some()) {
+            execution.set_alone(present <= self.settings.peers.len() / 2 + 1);
+        }
     }
 
     pub(super) fn greet_one(&mut self, peer: u8) {

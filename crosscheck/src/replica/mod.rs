@@ -20,6 +20,7 @@ use vote::{Place, Voter};
 use crate::admin::{EvidenceRecord, Phase};
 use crate::admin_server::Call;
 use crate::clients::{Answer, ReplyTo, Submission};
+use crate::job::Ran;
 use crate::mailbox::Mailbox;
 use crate::peers::{PeerEvent, Peers};
 use crate::service::{ClientCounters, Service};
@@ -103,8 +104,8 @@ pub(crate) struct Replica<S: Service, E> {
     donor: Donor,
     receiver: Option<Receiver>,
     calls: calls::Calls,
-    /// Of the last batches: on which core each request ran.
-    cores: BTreeMap<u64, Vec<u32>>,
+    /// Of the last batches: how each request was run.
+    runs: BTreeMap<u64, Vec<Ran>>,
     evidence: VecDeque<EvidenceRecord>,
     evidence_total: u64,
     tally: Tally,
@@ -209,7 +210,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             donor: Donor::default(),
             receiver: None,
             calls: calls::Calls::default(),
-            cores: BTreeMap::new(),
+            runs: BTreeMap::new(),
             evidence: VecDeque::new(),
             evidence_total: 0,
             tally: Tally::default(),

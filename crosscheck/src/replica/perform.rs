@@ -2,11 +2,11 @@
 
 use object::Finding;
 use order::OrderEngine;
-use vote::{Command, Event, Message, Place, To};
+use vote::{Command, Event, Message, Place, Reexecution, To};
 
 use super::group::Awaited;
 use super::{Owner, Replica};
-use crate::job::Executed;
+use crate::job::{Executed, Ran};
 use crate::ordered::Control;
 use crate::peers;
 use crate::service::Service;
@@ -35,14 +35,23 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             Report::Nudged { ticket, injected } => self.calls.on_nudged(ticket, injected),
             Report::Rechecked { place, corrupt } => self.vote(Event::Rechecked { place, corrupt }),
             Report::Scrubbed { place, home, findings } => self.on_scrubbed(place, home, &findings),
+            // Workers end when the replica stops; one that ends before was struck where nothing could catch it.
+            Report::Ended if self.outcome.is_none() && self.execution.is_some() => {
+                self.stop_with(Ok(Stop::Replace("a worker has ended".into())));
+            }
+            Report::Ended => {}
+            Report::Masked { place, core } => {
+                self.tally.failed_checks += 1;
+                self.keep_evidence(evidence::masked(self.settings.me, place, core));
+            }
         }
     }
 
-    fn on_executed(&mut self, Executed { batch, results, cores }: Executed) {
-        if self.cores.len() == limits::CORES_KEPT {
-            self.cores.pop_first();
+    fn on_executed(&mut self, Executed { batch, results, runs }: Executed) {
+        if self.runs.len() == limits::RUNS_KEPT {
+            self.runs.pop_first();
         }
-        self.cores.insert(batch, cores);
+        self.runs.insert(batch, runs);
         self.tally.requests += results.len() as u64;
         self.tally.executed = self.tally.executed.max(batch);
         self.tally.failed_checks += results.iter().filter(|result| result.failure.is_some()).count() as u64;
@@ -162,7 +171,10 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
                 self.submit_control(&Control::Recheck { by: self.settings.me, place, objects });
             }
             Command::Reexecute { place } => {
-                self.vote(Event::Reexecuted { place, outcome: vote::Reexecution::Unsupported });
+                // While a replica is away every request is run again when its turn comes (`execute::reproduced`).
+                let reproduced = self.ran(place).is_some_and(|ran| ran.reproduced);
+                let outcome = if reproduced { Reexecution::Reproduced } else { Reexecution::NotKept };
+                self.vote(Event::Reexecuted { place, outcome });
             }
             Command::Evidence(record) => self.on_evidence(&record),
             Command::Held { place, why } => {
@@ -234,9 +246,14 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         }
         let mut told = evidence::record(record);
         if let (true, Some((batch, request))) = (record.replica == self.settings.me, told.request) {
-            told.core = self.cores.get(&batch).and_then(|cores| cores.get(request as usize)).copied();
+            told.core = self.ran(Place::new(batch, request as u16)).map(|ran| ran.core);
         }
         self.keep_evidence(told);
+    }
+
+    /// How a request of one of the last batches was run here.
+    fn ran(&self, place: Place) -> Option<Ran> {
+        self.runs.get(&place.batch)?.get(usize::from(place.request)).copied()
     }
 
     fn note_repaired(&mut self, turn: Place, notes: Vec<String>) {

@@ -9,6 +9,7 @@ use crate::frame::Kind;
 use crate::log::LogStore;
 use crate::raft::boot::Control;
 use crate::raft::codec::Envelope;
+use crate::limits;
 use crate::raft::members::{Change, engine_id, slot_of};
 use crate::raft::node::Node;
 
@@ -98,13 +99,15 @@ impl<L: LogStore> Node<L> {
         });
     }
 
-    /// Entries that the slowest live voter, once close to us, has not delivered.
+    /// Entries that the slowest live voter, once close to us, has not delivered. One that takes nothing at all while there
+    /// is something to take is not slow, it is stuck: nobody waits for it.
     pub fn backlog(&self) -> u64 {
         let last = self.last_index();
         let members = self.configuration.members();
         let slowest = (0..self.config.replicas)
             .filter(|&slot| slot != self.config.slot && members.is_voter(slot))
             .filter(|&slot| self.is_live(slot) && self.peers[usize::from(slot)].in_sync)
+            .filter(|&slot| self.ticks - self.peers[usize::from(slot)].moved <= limits::STUCK_TICKS)
             .map(|slot| self.peers[usize::from(slot)].delivered)
             .chain([self.delivered()])
             .min();
@@ -128,6 +131,9 @@ impl<L: LogStore> Node<L> {
         let last = self.last_index();
         let peer = &mut self.peers[usize::from(slot)];
         peer.heard = self.ticks;
+        if envelope.delivered > peer.delivered || envelope.delivered >= last {
+            peer.moved = self.ticks;
+        }
         peer.delivered = peer.delivered.max(envelope.delivered.min(last));
         peer.in_sync |= last - peer.delivered <= self.config.window / 2;
     }

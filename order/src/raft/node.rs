@@ -29,6 +29,8 @@ pub(crate) struct Peer {
     pub heard: u64,
     /// What its pipeline took delivery of.
     pub delivered: u64,
+    /// Tick at which it took something for the last time, or had taken everything.
+    pub moved: u64,
     /// It was close to the leader once and bounds the proposals since.
     pub in_sync: bool,
     /// Ticks since it was offered a snapshot without an answer.

@@ -79,7 +79,7 @@ impl Voter {
         let Some(own) = record.requests().get(place.request as usize) else { return };
         let same = match outcome {
             Reexecution::Digest(digest) => own.digest == digest || own.recomputed() == digest,
-            Reexecution::Unsupported => true,
+            Reexecution::Reproduced | Reexecution::NotKept => true,
         };
         let Some(dispute) = find_mut(record, place.request) else { return };
         if dispute.examination != Examination::Reexecuting {

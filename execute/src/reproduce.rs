@@ -1,0 +1,76 @@
+//! Runs a handler again on before-images until two runs agree: what one replica can do when too few others are there.
+//!
+//! A vote needs f+1 replicas that agree. While one is away and another one is hit by a fault in a computation, nobody can
+//! tell who is right (design section 6: re-execution of the request on before-images). So while a replica is away the
+//! others run every request twice, the first time as a rehearsal that is taken back. Two runs that differ are followed by
+//! a third, and what two of three agree on stays: the fault is found where it happened, and nothing wrong is ever kept.
+
+use object::Touched;
+use object::request;
+use schedule::{Cx, Lock, Outcome, Retry, Turn};
+
+use crate::{Between, End, Protection, Ran, conclude, run, undo};
+
+/// What repeating a request showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reproduced {
+    /// Two runs did the same.
+    Same,
+    /// Two of three runs did the same: a fault in the other one was masked.
+    Masked,
+    /// No two runs did the same; everything is undone.
+    Never,
+    /// A run was stopped by a failed check: there is nothing to repeat.
+    Stopped,
+}
+
+/// Everything one run came to that others could see.
+#[derive(PartialEq, Eq)]
+enum Trace {
+    Sealed(Touched, Vec<u8>),
+    Retry(Retry),
+    Panicked,
+}
+
+/// Runs `handler` in `turn` until two runs have the same state delta and reply; the last of them stays.
+///
+/// Needs [`Protection::undo`]. Otherwise as [`once`](crate::once); with [`Reproduced::Never`] the request ends as
+/// [`End::Panicked`] does.
+pub fn reproduced<R>(
+    turn: &mut Turn<'_, R>,
+    locks: &[&dyn Lock],
+    protection: Protection,
+    reply: &mut Vec<u8>,
+    between: &impl Between,
+    handler: impl Fn(&Cx<'_>, &R, &mut Vec<u8>) -> Result<(), Retry>,
+) -> (End, Outcome, Reproduced) {
+    let start = reply.len();
+    let mut earlier: Vec<Trace> = Vec::with_capacity(2);
+    // Counters for operators count one run, the second: usually the last one.
+    for counted in [false, true, false] {
+        turn.repeat(counted);
+        let ran = run(turn, locks, protection, reply, between, &handler);
+        let Some(trace) = trace(&ran, &reply[start..]) else {
+            let (end, outcome) = conclude(turn, locks, ran, reply, start);
+            return (end, outcome, Reproduced::Stopped);
+        };
+        if earlier.contains(&trace) {
+            let (end, outcome) = conclude(turn, locks, ran, reply, start);
+            let how = if earlier.len() == 1 { Reproduced::Same } else { Reproduced::Masked };
+            return (end, outcome, how);
+        }
+        earlier.push(trace);
+        reply.truncate(start);
+        undo(turn, locks);
+    }
+    (End::Panicked, Outcome::Abandoned, Reproduced::Never)
+}
+
+fn trace(ran: &Ran, reply: &[u8]) -> Option<Trace> {
+    match ran {
+        Ran::Sealed => Some(Trace::Sealed(request::so_far(), reply.to_vec())),
+        Ran::Retry(retry) => Some(Trace::Retry(*retry)),
+        Ran::Panicked => Some(Trace::Panicked),
+        Ran::Corrupted(..) => None,
+    }
+}

@@ -2,6 +2,7 @@
 
 mod support;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -83,6 +84,41 @@ fn each_kind_in_a_named_object_is_found_named_and_repaired() {
             cluster.assert_equal_state();
         }
     }
+    cluster.finish();
+}
+
+/// Two replicas that differ cannot outvote each other: while one is away, each sees to its own computations.
+#[test]
+fn a_fault_in_a_computation_while_a_replica_is_away_is_masked() {
+    let cluster = Cluster::up(&Wish::default());
+    let away = (cluster.leader() + 1) % 3;
+    let there: Vec<usize> = (0..3).filter(|replica| *replica != away).collect();
+    cluster.signal(away, Signal::STOP);
+    cluster.wait_until("the others run every request twice", |cluster| {
+        there.iter().all(|replica| cluster.status(*replica).is_some_and(|status| status["alone"] == true))
+    });
+    let clients: Vec<_> = there.iter().map(|replica| cluster.clients()[*replica]).collect();
+    let running = Load { seed: 9, ..Load::on(&clients) }.start();
+    running.must_go_on(500, "before the faults");
+    for (seed, victim) in (0..20).zip(there.iter().cycle()) {
+        let injected = cluster.ask(*victim, &json!({"cmd": "inject", "kind": "in-request", "seed": seed}));
+        assert_eq!(injected["done"], true, "{injected}");
+        running.must_go_on(200, "after a fault in a computation");
+    }
+    for victim in there {
+        let records = cluster.evidence(victim, 0);
+        let masked = records.iter().filter(|record| {
+            record["replica"] == victim + 1
+                && record["outcome"].as_str().is_some_and(|outcome| outcome.starts_with("masked"))
+        });
+        assert!(masked.count() >= 8, "{records:#?}");
+    }
+    cluster.signal(away, Signal::CONT);
+    cluster.wait_serving();
+    let report = running.stop_and_audit(&clients);
+    println!("{report}");
+    report.assert_right();
+    cluster.assert_equal_state();
     cluster.finish();
 }
 

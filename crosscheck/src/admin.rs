@@ -138,6 +138,9 @@ pub struct Status {
     pub dropped_frames: u64,
     /// Replies held back now because no f+1 replicas agree on them.
     pub held: u64,
+    /// Too few replicas are there for a vote to tell which one is wrong: every request is run until two runs agree.
+    #[serde(default)]
+    pub alone: bool,
     /// Time from verdict to installed object, of the last repair, in microseconds.
     pub last_repair_us: u64,
     /// The last evidence record, told in one line.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use order::OrderEngine;
 
 use super::Replica;
+use super::execution::Execution;
 use crate::Stop;
 use crate::admin::{Command, EvidenceList, Injected, StateDigest, Status};
 use crate::admin_server::Call;
@@ -94,6 +95,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             failed_checks: self.tally.failed_checks,
             dropped_frames: self.tally.dropped_frames,
             held: self.tally.held.len() as u64,
+            alone: self.execution.as_ref().is_some_and(Execution::is_alone),
             last_repair_us: self.tally.last_repair_us,
             last_evidence: self.evidence.back().map(crate::evidence::line),
         }

@@ -114,6 +114,10 @@ impl<S: Service> Execution<S> {
         self.alone.store(alone, Ordering::Relaxed);
     }
 
+    pub(super) fn is_alone(&self) -> bool {
+        self.alone.load(Ordering::Relaxed)
+    }
+
     /// Looks at every worker; says which position has been running for longer than `limit_us`.
     pub(super) fn hung(&mut self, now_us: u64, limit_us: u64) -> Option<u64> {
         for (worker, watched) in self.watched.iter_mut().enumerate() {

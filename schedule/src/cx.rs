@@ -78,14 +78,15 @@ impl<'a> Cx<'a> {
     }
 
     /// Passes the turn at `lock` before the request ends (shrinking phase of two-phase locking): its objects are
-    /// sealed now. From here on the request must succeed, because what it did there can no longer be undone.
+    /// sealed now. From here on the request must succeed, because what it did there can no longer be undone. (A request
+    /// that is run more than once keeps its turns to the end: see [`Turn::repeat`](crate::Turn::repeat).)
     ///
     /// # Panics
     /// If a guard on the lock is alive.
     pub fn release_early(&self, lock: &dyn Lock) {
         let run = self.run;
         let Some(slot) = run.slot(lock.id()) else { return };
-        if slot.is_passed() {
+        if slot.is_passed() || run.pass.get() != Pass::Only {
             return;
         }
         run.await_turn(slot);
@@ -129,6 +130,12 @@ impl<'a> Cx<'a> {
         self.run.attempt
     }
 
+    /// Whether what the handler does now is taken back in any case. For what is outside of protected objects and cannot
+    /// be taken back, such as counters for operators; state and reply must not depend on it.
+    pub fn is_rehearsal(&self) -> bool {
+        self.run.pass.get() == Pass::Rehearsal
+    }
+
     /// Starts a request when this one has succeeded; it runs `lag` positions later, or soon after that.
     ///
     /// # Panics
@@ -146,6 +153,17 @@ impl<'a> Cx<'a> {
         self.run.check_type(TypeId::of::<R>());
         self.run.timers.borrow_mut().push((time_us, Box::new(request)));
     }
+}
+
+/// Which run of the handler this is, within one turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// The only one.
+    Only,
+    /// One that is taken back.
+    Rehearsal,
+    /// The last of several.
+    Last,
 }
 
 /// How the running request came to its locks.
@@ -175,6 +193,7 @@ pub(crate) struct Run {
     pub slots: Vec<Slot>,
     pub released: Cell<bool>,
     pub rng_calls: Cell<u64>,
+    pub pass: Cell<Pass>,
     pub spawned: RefCell<Vec<Box<dyn Any + Send + Sync>>>,
     pub timers: RefCell<Vec<(u64, Box<dyn Any + Send + Sync>)>>,
 }

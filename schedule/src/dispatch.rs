@@ -8,7 +8,7 @@ use crate::MAX_ATTEMPTS;
 use crate::board::{Board, Tickets, Want};
 use crate::cell::Slot;
 use crate::chain::{Reader, Writer};
-use crate::cx::{Kind, Run, Seed};
+use crate::cx::{Kind, Pass, Run, Seed};
 use crate::entry::{Entry, Internal, Origin, Source};
 use crate::footprint::Footprint;
 use crate::lot::{Config, Mode};
@@ -307,6 +307,7 @@ impl<R> Dispatcher<R> {
         run.position = self.position;
         run.released.set(false);
         run.rng_calls.set(0);
+        run.pass.set(Pass::Only);
         if kind == Kind::Alone {
             run.slots.clear();
             run.slots.extend((0..self.locks).map(|lock| Slot::new(lock, false, 0)));

@@ -15,7 +15,7 @@ use crate::MAX_ATTEMPTS;
 use crate::board::{Board, Want};
 use crate::cell::{PlainLock, Slot};
 use crate::chain::{Reader, Writer};
-use crate::cx::{Kind, Run, Seed};
+use crate::cx::{Kind, Pass, Run, Seed};
 use crate::dispatch::TimerKey;
 use crate::entry::{Entry, Internal, Origin, Source};
 use crate::footprint::Footprint;
@@ -206,6 +206,7 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
         let (run, locks) = (&mut self.run, &self.shared.locks);
         run.released.set(false);
         run.rng_calls.set(0);
+        run.pass.set(Pass::Only);
         run.slots.clear();
         if run.attempt >= MAX_ATTEMPTS || !footprint.fits(locks.len() as u32) {
             run.kind = Kind::Alone;

@@ -1,6 +1,6 @@
 //! A request that may run now, and the trait behind which the schedulers stand.
 
-use crate::cx::{Cx, Kind, Retry, Run};
+use crate::cx::{Cx, Kind, Pass, Retry, Run};
 use crate::entry::Origin;
 use crate::footprint::{Footprint, LockId};
 use crate::lock::{Access, Lock};
@@ -129,6 +129,15 @@ impl<'w, R> Turn<'w, R> {
     pub fn take_all(&mut self) {
         let run = self.driver.run();
         run.slots.iter().filter(|slot| !slot.is_passed()).for_each(|slot| run.await_turn(slot));
+    }
+
+    /// The handler is about to run, and not for the only time: what it started before is forgotten, its random numbers
+    /// begin anew, and no turn is passed early. What it changed must have been undone. `last` if this run's effects stay.
+    pub fn repeat(&mut self, last: bool) {
+        let run = self.driver.run();
+        run.pass.set(if last { Pass::Last } else { Pass::Rehearsal });
+        run.rng_calls.set(0);
+        run.forget_started();
     }
 
     /// The dispatcher's state after this position, of an exclusive request in ordered turns: what another replica

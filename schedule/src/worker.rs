@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::board::{Board, Want};
 use crate::chain::Writer;
-use crate::cx::{Kind, Run, Seed};
+use crate::cx::{Kind, Pass, Run, Seed};
 use crate::dispatch::{Dispatcher, Found, Part};
 use crate::entry::{Internal, Origin};
 use crate::footprint::Footprint;
@@ -218,6 +218,7 @@ impl Run {
             slots: Vec::new(),
             released: Cell::new(false),
             rng_calls: Cell::new(0),
+            pass: Cell::new(Pass::Only),
             spawned: RefCell::new(Vec::new()),
             timers: RefCell::new(Vec::new()),
         }

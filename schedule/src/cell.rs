@@ -28,8 +28,17 @@ pub struct Slot {
     /// An ordinary lock is held.
     plain: Cell<bool>,
     passed: Cell<bool>,
+    used: Cell<Use>,
     /// Guards alive: readers counted up, one writer as -1.
     borrows: Cell<i32>,
+}
+
+/// How the handler has taken a lock itself, whatever its footprint allows and the runtime does with it afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    None,
+    Read,
+    Write,
 }
 
 impl Slot {
@@ -42,6 +51,7 @@ impl Slot {
             owned: Cell::new(false),
             plain: Cell::new(false),
             passed: Cell::new(false),
+            used: Cell::new(Use::None),
             borrows: Cell::new(0),
         }
     }
@@ -77,6 +87,26 @@ impl Slot {
     pub fn set_passed(&self) {
         self.owned.set(false);
         self.passed.set(true);
+    }
+
+    /// The handler takes the lock.
+    #[inline]
+    pub fn note_use(&self, shared: bool) {
+        if !shared {
+            self.used.set(Use::Write);
+        } else if self.used.get() == Use::None {
+            self.used.set(Use::Read);
+        }
+    }
+
+    #[inline]
+    pub fn used(&self) -> Use {
+        self.used.get()
+    }
+
+    /// The handler is run once more.
+    pub fn forget_use(&self) {
+        self.used.set(Use::None);
     }
 
     #[inline]

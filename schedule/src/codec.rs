@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use crate::entry::{Internal, Origin, Source};
 use crate::footprint::Footprint;
+use crate::predict::Lesson;
 use crate::state::{Again, BadState, DispatcherState, Due, Timers};
 
 /// Layout of the bytes; another layout gets another number.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// In place of a footprint's length: every lock.
 const ALL: u8 = 0xff;
 
@@ -28,14 +29,19 @@ impl<R> DispatcherState<R> {
                 put_u32(out, again.attempt);
                 put_u64(out, again.time_us);
                 put_u64(out, again.entry_index);
-                let (origin, seed) = (again.source.origin(), again.seed);
-                put_task(out, origin, seed, &again.footprint, again.source.request(), &mut request);
+                put_footprint(out, &again.footprint);
+                let (origin, declared) = (again.source.origin(), again.source.declared());
+                put_task(out, origin, again.seed, declared, again.source.request(), &mut request);
             }
             put_internals(out, &due.spawned, &mut request);
             put_timers(out, &due.timers, &mut request);
+            out.push(u8::from(due.lesson.is_some()));
+            due.lesson.iter().for_each(|lesson| put_lesson(out, lesson));
         }
         put_internals(out, &self.internal, &mut request);
         put_timers(out, &self.timers, &mut request);
+        put_len(out, self.kinds());
+        self.predictor.lessons().for_each(|lesson| put_lesson(out, lesson));
     }
 
     /// The state that `bytes` describe, all of them; `request` decodes one request.
@@ -67,6 +73,11 @@ impl<R> DispatcherState<R> {
         }
         state.internal = input.internals()?;
         state.timers = input.timers()?;
+        for _ in 0..input.u32()? {
+            if !state.predictor.restore(&input.lesson()?) {
+                return Err(BadState("lessons out of order"));
+            }
+        }
         if input.bytes.is_empty() { Ok(state) } else { Err(BadState("bytes left over")) }
     }
 }
@@ -101,16 +112,27 @@ fn put_task<R>(
     put_u64(out, of);
     put_u32(out, number);
     put_u64(out, seed);
-    out.push(if footprint.is_all() { ALL } else { footprint.len() as u8 });
-    for (lock, shared) in footprint.iter() {
-        put_u32(out, lock);
-        out.push(u8::from(shared));
-    }
+    put_footprint(out, footprint);
     let start = out.len();
     put_u32(out, 0);
     encode(request, out);
     let len = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
     out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+}
+
+fn put_footprint(out: &mut Vec<u8>, footprint: &Footprint) {
+    out.push(if footprint.is_all() { ALL } else { footprint.len() as u8 });
+    for (lock, shared) in footprint.iter() {
+        put_u32(out, lock);
+        out.push(u8::from(shared));
+    }
+    out.push(u8::from(footprint.kind().is_some()));
+    footprint.kind().into_iter().for_each(|kind| put_u32(out, kind));
+}
+
+fn put_lesson(out: &mut Vec<u8>, lesson: &Lesson) {
+    put_u32(out, lesson.kind);
+    put_footprint(out, &lesson.locks);
 }
 
 fn put_internals<R>(out: &mut Vec<u8>, all: &[Arc<Internal<R>>], encode: &mut dyn FnMut(&R, &mut Vec<u8>)) {
@@ -145,6 +167,14 @@ impl<R> Input<'_, R> {
         self.array::<1>().map(|[byte]| byte)
     }
 
+    fn flag(&mut self) -> Result<bool, BadState> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(BadState("fields out of range")),
+        }
+    }
+
     fn u32(&mut self) -> Result<u32, BadState> {
         self.array().map(u32::from_le_bytes)
     }
@@ -155,18 +185,24 @@ impl<R> Input<'_, R> {
 
     fn due(&mut self) -> Result<Due<R>, BadState> {
         let position = self.u64()?;
-        let again = match self.u8()? {
-            0 => None,
-            1 => Some(self.again()?),
-            _ => return Err(BadState("fields out of range")),
-        };
-        Ok(Due { position, again, spawned: self.internals()?, timers: self.timers()? })
+        let again = if self.flag()? { Some(self.again()?) } else { None };
+        let (spawned, timers) = (self.internals()?, self.timers()?);
+        let lesson = if self.flag()? { Some(self.lesson()?) } else { None };
+        Ok(Due { position, again, spawned, timers, lesson })
+    }
+
+    fn lesson(&mut self) -> Result<Lesson, BadState> {
+        let (kind, locks) = (self.u32()?, self.footprint()?);
+        match locks.kind() {
+            None => Ok(Lesson { kind, locks }),
+            Some(_) => Err(BadState("fields out of range")),
+        }
     }
 
     fn again(&mut self) -> Result<Again<R>, BadState> {
         let (attempt, time_us, entry_index) = (self.u32()?, self.u64()?, self.u64()?);
-        let task = self.task()?;
-        let (footprint, seed) = (task.footprint, task.seed);
+        let (footprint, task) = (self.footprint()?, self.task()?);
+        let seed = task.seed;
         Ok(Again { source: Source::Internal(Arc::new(task)), footprint, attempt, time_us, seed, entry_index })
     }
 
@@ -211,20 +247,19 @@ impl<R> Input<'_, R> {
 
     fn footprint(&mut self) -> Result<Footprint, BadState> {
         let len = self.u8()?;
-        if len == ALL {
-            return Ok(Footprint::all());
-        }
-        let mut footprint = Footprint::new();
-        for _ in 0..len {
+        let mut footprint = if len == ALL { Footprint::all() } else { Footprint::new() };
+        for _ in 0..if len == ALL { 0 } else { len } {
             let (lock, shared) = (self.u32()?, self.u8()?);
             footprint.add(lock, shared != 0);
         }
         // One way to write a footprint only: states are compared by their bytes.
-        if footprint.len() == len as usize {
-            Ok(footprint)
-        } else {
-            Err(BadState("a footprint is out of order"))
+        if len != ALL && footprint.len() != len as usize {
+            return Err(BadState("a footprint is out of order"));
         }
+        if self.flag()? {
+            footprint.predict(self.u32()?);
+        }
+        Ok(footprint)
     }
 }
 
@@ -234,7 +269,10 @@ mod tests {
 
     fn sample() -> DispatcherState<u8> {
         let internal = |request, origin| {
-            let footprint = [3, 9].into_iter().collect();
+            let mut footprint: Footprint = [3, 9].into_iter().collect();
+            if request % 2 == 0 {
+                footprint.predict(u32::from(request));
+            }
             Arc::new(Internal { request, footprint, seed: 77, origin })
         };
         let timer = (900, internal(5, Origin::Timer { position: 4, number: 1 }));
@@ -247,13 +285,17 @@ mod tests {
             entry_index: 12,
         };
         let spawned = vec![internal(1, Origin::Spawned { position: 90, number: 0 })];
-        let due = Due { position: 120, again: Some(again), spawned, timers: vec![timer.clone()] };
+        let lesson = |kind| Lesson { kind, locks: [kind, 4].into_iter().collect() };
+        let (timers, lessons) = (vec![timer.clone()], [5, 6, 7].map(lesson));
+        let due = Due { position: 120, again: Some(again), spawned, timers, lesson: Some(lesson(5)) };
         let mut state = DispatcherState::genesis();
         (state.position, state.entry_index, state.request_index, state.opened) = (101, 13, 2, true);
         (state.draining, state.time_us) = (true, 555);
         state.due = vec![Arc::new(due)];
         state.internal = vec![internal(2, Origin::Spawned { position: 91, number: 7 })];
         state.timers = vec![timer];
+        lessons.iter().for_each(|lesson| state.predictor.learn(lesson));
+        state.predictor.learn(&Lesson { kind: 8, locks: Footprint::all() });
         state
     }
 
@@ -273,6 +315,7 @@ mod tests {
         let state = decoded(&bytes).unwrap();
         assert_eq!(encoded(&state), bytes);
         assert_eq!((state.position(), state.entry_index(), state.request_index()), (101, 13, 2));
+        assert_eq!(state.kinds(), 4);
         for len in 0..bytes.len() {
             assert!(decoded(&bytes[..len]).is_err(), "{len} bytes are enough");
         }

@@ -231,6 +231,7 @@ impl Run {
         if !slot.is_owned() {
             self.await_turn(slot);
         }
+        slot.note_use(shared);
         Ok(slot)
     }
 

@@ -12,6 +12,7 @@ use crate::cx::{Kind, Pass, Run, Seed};
 use crate::entry::{Entry, Internal, Origin, Source};
 use crate::footprint::Footprint;
 use crate::lot::{Config, Mode};
+use crate::predict::Predictor;
 use crate::state::{Again, DispatcherState, Due};
 
 /// Deadline, position and number of the request that set it: the order in which timers fire.
@@ -54,6 +55,11 @@ pub(crate) struct Dispatcher<R> {
     /// What runs, unless it is the request `current_open` of the open entry.
     current: Option<Box<Again<R>>>,
     current_open: usize,
+    /// What kinds of requests took, by the outcomes up to position - lag.
+    predictor: Predictor,
+    /// The footprint of what runs, if `is_predicted`; otherwise it stands with the request.
+    forecast: Footprint,
+    is_predicted: bool,
     heat: Vec<Heat>,
 }
 
@@ -124,6 +130,9 @@ impl<R> Dispatcher<R> {
             staged: None,
             current: None,
             current_open: 0,
+            predictor: state.predictor.clone(),
+            forecast: Footprint::new(),
+            is_predicted: false,
             heat: vec![Heat::default(); if workers > 1 { config.locks as usize } else { 0 }],
         };
         let dispatchers: Vec<_> = (0..workers).map(make).collect();
@@ -184,7 +193,18 @@ impl<R> Dispatcher<R> {
     /// The locks forecast for the running attempt.
     pub fn footprint(&self) -> &Footprint {
         match (&self.current, &self.feed.entry) {
+            _ if self.is_predicted => &self.forecast,
             (Some(again), _) => &again.footprint,
+            (None, Some(entry)) => &entry.requests[self.current_open].footprint,
+            (None, None) => unreachable!("a request runs"),
+        }
+    }
+
+    /// What was declared for the running request.
+    #[inline]
+    pub fn declared(&self) -> &Footprint {
+        match (&self.current, &self.feed.entry) {
+            (Some(again), _) => again.source.declared(),
             (None, Some(entry)) => &entry.requests[self.current_open].footprint,
             (None, None) => unreachable!("a request runs"),
         }
@@ -205,6 +225,7 @@ impl<R> Dispatcher<R> {
         let mut state = DispatcherState::genesis();
         state.position = self.position + 1;
         state.due = self.due.values().cloned().collect();
+        state.predictor = self.predictor.clone();
         self.feed.save(&mut state);
         state
     }
@@ -234,7 +255,8 @@ impl<R> Dispatcher<R> {
         self.resolved = self.resolved.max(resolved);
     }
 
-    /// The outcome of position p-lag takes effect at p: spawned requests queue up, a missed forecast runs again now.
+    /// The outcome of position p-lag takes effect at p: what it teaches is known, spawned requests queue up, a missed
+    /// forecast runs again now.
     #[inline]
     fn absorb(&mut self) -> Option<Again<R>> {
         match self.due.first_key_value() {
@@ -252,6 +274,7 @@ impl<R> Dispatcher<R> {
     #[cold]
     fn absorb_due(&mut self) -> Option<Again<R>> {
         let (_, due) = self.due.pop_first()?;
+        due.lesson.iter().for_each(|lesson| self.predictor.learn(lesson));
         self.feed.internal.extend(due.spawned.iter().cloned());
         self.feed.set_timers(&due.timers);
         due.again.clone()
@@ -265,6 +288,12 @@ impl<R> Dispatcher<R> {
             (Picked::Stored(again), _) => (&again.footprint, again.attempt),
             (Picked::Open(_), None) => unreachable!("the entry is open"),
         };
+        // A retry keeps what it was given, and what it missed.
+        self.is_predicted = footprint.kind().is_some() && attempt == 0;
+        if self.is_predicted {
+            self.forecast = self.predictor.forecast(footprint);
+        }
+        let footprint = if self.is_predicted { &self.forecast } else { footprint };
         if attempt >= MAX_ATTEMPTS || !footprint.fits(self.locks) {
             if self.position as usize % self.workers == self.me {
                 self.staged = Some(picked);

@@ -24,7 +24,7 @@ pub struct Entry<R> {
 pub struct Work<R> {
     /// The decoded request.
     pub request: R,
-    /// Computed once, when the entry is decoded.
+    /// Computed once, when the entry is decoded: declared, or partly left to [`Footprint::predict`].
     pub footprint: Footprint,
     /// Requests of one stream (a client's connection) run in log order even with ordinary locks, which promise nothing
     /// about others. Turns order everything that conflicts and need no stream.
@@ -76,6 +76,14 @@ impl<R> Source<R> {
         match self {
             Source::Entry(entry, at) => &entry.requests[*at as usize].request,
             Source::Internal(internal) => &internal.request,
+        }
+    }
+
+    /// What was declared for the request, without what was predicted or missed later.
+    pub fn declared(&self) -> &Footprint {
+        match self {
+            Source::Entry(entry, at) => &entry.requests[*at as usize].footprint,
+            Source::Internal(internal) => &internal.footprint,
         }
     }
 

@@ -6,10 +6,12 @@ pub type LockId = object::Home;
 /// Set of locks a request may take, each for reading or for writing.
 ///
 /// Sorted and without duplicates. More than [`Footprint::INLINE`] locks become [`Footprint::all`]: the request then
-/// runs alone.
+/// runs alone. What cannot be told from the request is left to [`Footprint::predict`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
     ids: [LockId; Footprint::INLINE],
+    /// Added to by what the latest request of this kind took.
+    kind: Option<u32>,
     /// Bit i: `ids[i]` is taken for reading only.
     shared: u16,
     len: u8,
@@ -22,12 +24,12 @@ impl Footprint {
 
     /// No lock at all.
     pub const fn new() -> Self {
-        Footprint { ids: [0; Self::INLINE], shared: 0, len: 0, all: false }
+        Footprint { ids: [0; Self::INLINE], kind: None, shared: 0, len: 0, all: false }
     }
 
     /// Every lock: the request runs alone.
     pub const fn all() -> Self {
-        Footprint { ids: [0; Self::INLINE], shared: 0, len: 0, all: true }
+        Footprint { ids: [0; Self::INLINE], kind: None, shared: 0, len: 0, all: true }
     }
 
     /// One lock, taken for writing (the usual case).
@@ -47,12 +49,26 @@ impl Footprint {
         self.add(lock, true);
     }
 
-    /// Makes the request run alone.
-    pub fn make_all(&mut self) {
-        *self = Self::all();
+    /// Forecasts the rest: besides what is declared, the request may take what the latest request of the same kind took
+    /// beyond its own declared part, among those that were done at least `lag` positions earlier. At first that is
+    /// nothing; each miss is a [retry](crate::Retry), and teaches. What a kind is, the service decides, as a function of
+    /// the request: requests that take the same locks have one kind, and [`PREDICTED_KINDS`](crate::PREDICTED_KINDS)
+    /// bounds how many are remembered.
+    pub fn predict(&mut self, kind: u32) {
+        self.kind = Some(kind);
     }
 
-    /// Forgets every lock, so that the value can be filled again.
+    /// The kind by which the rest is forecast, if it is.
+    pub const fn kind(&self) -> Option<u32> {
+        self.kind
+    }
+
+    /// Makes the request run alone.
+    pub fn make_all(&mut self) {
+        *self = Footprint { kind: self.kind, ..Self::all() };
+    }
+
+    /// Forgets every lock and the kind, so that the value can be filled again.
     pub fn clear(&mut self) {
         *self = Self::new();
     }
@@ -111,7 +127,7 @@ impl Footprint {
         };
         let len = self.len as usize;
         if len == Self::INLINE {
-            *self = Self::all();
+            self.make_all();
             return;
         }
         self.ids.copy_within(at..len, at + 1);
@@ -170,6 +186,20 @@ mod tests {
         assert!(footprint.is_all() && footprint.allows(1_000, false));
         assert!(!footprint.is_empty(), "every lock is not no lock");
         assert_eq!(footprint.iter().count(), 0);
+    }
+
+    #[test]
+    fn a_kind_stays_until_everything_is_forgotten() {
+        let mut footprint = Footprint::one(3);
+        footprint.predict(77);
+        footprint.write(4);
+        assert_eq!((footprint.kind(), footprint.len()), (Some(77), 2));
+        (0..17).for_each(|lock| footprint.write(lock));
+        assert!(footprint.is_all() && footprint.kind() == Some(77));
+        footprint.clear();
+        assert_eq!(footprint, Footprint::new());
+        footprint.predict(1);
+        assert!(footprint.is_empty(), "a kind is no lock");
     }
 
     #[test]

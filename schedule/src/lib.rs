@@ -5,6 +5,9 @@
 //! runs again exactly [`Config::lag`] positions later with the larger footprint, and alone after [`MAX_ATTEMPTS`]
 //! misses. What runs at a position is a function of the log alone, so that replicas need no message about it.
 //!
+//! Locks that cannot be told from the request are forecast by its kind ([`Footprint::predict`]): what the latest
+//! request of the kind took, among those that were done `lag` positions before.
+//!
 //! ```text
 //! let (lot, workers) = schedule::open(config, footprint);
 //! lot.append(Arc::new(entry));                       // one producer thread
@@ -30,6 +33,7 @@ mod lot;
 #[cfg(all(test, loom))]
 mod model;
 mod ordinary;
+mod predict;
 mod rng;
 mod state;
 mod sync;
@@ -44,6 +48,7 @@ pub use entry::{Entry, Origin, Work};
 pub use footprint::{Footprint, LockId};
 pub use lock::{Access, DetMutex, DetRwLock, Lock};
 pub use lot::{Config, Lot, Mode, Worker, open, resume};
+pub use predict::PREDICTED_KINDS;
 pub use rng::DetRng;
 pub use state::{BadState, DispatcherState};
 pub use turn::{Outcome, Scheduler, Step, Turn};

@@ -20,6 +20,7 @@ use crate::dispatch::TimerKey;
 use crate::entry::{Entry, Internal, Origin, Source};
 use crate::footprint::Footprint;
 use crate::lot::{Config, FootprintOf, Worker};
+use crate::predict::{Predictor, lesson};
 use crate::state::{Again, DispatcherState};
 use crate::turn::{Drive, Outcome, Scheduler, Step, Turn};
 
@@ -59,6 +60,10 @@ struct PlainWorker<R> {
     again: Option<Again<R>>,
     current: Option<Again<R>>,
     current_open: usize,
+    /// What the requests that this worker has run took; without positions a lesson counts at once.
+    predictor: Predictor,
+    /// Declared, predicted and missed before, of the running request.
+    forecast: Footprint,
     ended: bool,
 }
 
@@ -96,6 +101,8 @@ pub(crate) fn workers<R: Any + Send + Sync>(
             again: None,
             current: None,
             current_open: 0,
+            predictor: state.predictor.clone(),
+            forecast: Footprint::new(),
             ended: false,
         }) as Worker<R>
     };
@@ -202,7 +209,12 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
 
     /// Waits for the locks of the footprint, in ascending order.
     fn acquire(&mut self) {
-        let footprint = *self.footprint();
+        self.forecast = match &self.current {
+            Some(again) if again.attempt > 0 => again.footprint,
+            _ if self.declared().kind().is_some() => self.predictor.forecast(self.declared()),
+            _ => *self.declared(),
+        };
+        let footprint = &self.forecast;
         let (run, locks) = (&mut self.run, &self.shared.locks);
         run.released.set(false);
         run.rng_calls.set(0);
@@ -224,7 +236,20 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
         })
     }
 
+    fn declared(&self) -> &Footprint {
+        match (&self.current, &self.entry) {
+            (Some(again), _) => again.source.declared(),
+            (None, Some(entry)) => &entry.requests[self.current_open].footprint,
+            (None, None) => unreachable!("a request runs"),
+        }
+    }
+
     fn keep(&mut self, outcome: Outcome) {
+        if outcome == Outcome::Done
+            && let Some(lesson) = lesson(self.declared(), &self.run.slots)
+        {
+            self.predictor.learn(&lesson);
+        }
         match outcome {
             Outcome::Done if self.run.has_started_nothing() => {}
             Outcome::Done => {
@@ -235,7 +260,7 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
                 self.shared.publish(&started);
             }
             Outcome::Mispredicted(retry) if self.run.kind != Kind::Alone => {
-                let mut footprint = *self.footprint();
+                let mut footprint = self.forecast;
                 footprint.add(retry.lock, retry.shared);
                 self.again = self.source().map(|source| Again {
                     source,
@@ -291,11 +316,7 @@ impl<R: Any + Send + Sync> Drive<R> for PlainWorker<R> {
     }
 
     fn footprint(&self) -> &Footprint {
-        match (&self.current, &self.entry) {
-            (Some(again), _) => &again.footprint,
-            (None, Some(entry)) => &entry.requests[self.current_open].footprint,
-            (None, None) => unreachable!("a request runs"),
-        }
+        &self.forecast
     }
 
     fn resolve(&mut self, outcome: Outcome) {

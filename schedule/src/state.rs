@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::entry::{Internal, Source};
 use crate::footprint::Footprint;
+use crate::predict::{Lesson, Predictor};
 
 /// Timers with their deadlines in microseconds.
 pub(crate) type Timers<R> = Vec<(u64, Arc<Internal<R>>)>;
@@ -21,6 +22,8 @@ pub struct DispatcherState<R> {
     pub(crate) due: Vec<Arc<Due<R>>>,
     pub(crate) internal: Vec<Arc<Internal<R>>>,
     pub(crate) timers: Timers<R>,
+    /// With the outcomes up to `position` - 1 - lag; lessons of later ones are in `due`.
+    pub(crate) predictor: Predictor,
 }
 
 /// The outcome of an earlier position that takes effect when `position` is dispatched.
@@ -29,11 +32,14 @@ pub(crate) struct Due<R> {
     pub again: Option<Again<R>>,
     pub spawned: Vec<Arc<Internal<R>>>,
     pub timers: Timers<R>,
+    /// What the request teaches about its kind.
+    pub lesson: Option<Lesson>,
 }
 
 /// A request that missed its forecast.
 pub(crate) struct Again<R> {
     pub source: Source<R>,
+    /// Declared, predicted and missed before.
     pub footprint: Footprint,
     pub attempt: u32,
     pub time_us: u64,
@@ -66,12 +72,18 @@ impl<R> DispatcherState<R> {
             due: Vec::new(),
             internal: Vec::new(),
             timers: Vec::new(),
+            predictor: Predictor::new(),
         }
     }
 
     /// The position that is dispatched next.
     pub fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Number of kinds of requests whose locks are [forecast](Footprint::predict) from earlier ones.
+    pub fn kinds(&self) -> usize {
+        self.predictor.lessons().count()
     }
 
     /// Entries with a smaller index are skipped after a resume.

@@ -1,5 +1,6 @@
 //! A request that may run now, and the trait behind which the schedulers stand.
 
+use crate::cell::Slot;
 use crate::cx::{Cx, Kind, Pass, Retry, Run};
 use crate::entry::Origin;
 use crate::footprint::{Footprint, LockId};
@@ -99,7 +100,7 @@ impl<'w, R> Turn<'w, R> {
         self.driver.run().attempt
     }
 
-    /// The locks forecast for this attempt.
+    /// The locks forecast for this attempt: declared, predicted, and missed by the attempts before.
     pub fn footprint(&self) -> &Footprint {
         self.driver.footprint()
     }
@@ -137,6 +138,7 @@ impl<'w, R> Turn<'w, R> {
         let run = self.driver.run();
         run.pass.set(if last { Pass::Last } else { Pass::Rehearsal });
         run.rng_calls.set(0);
+        run.slots.iter().for_each(Slot::forget_use);
         run.forget_started();
     }
 

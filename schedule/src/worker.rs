@@ -11,6 +11,7 @@ use crate::dispatch::{Dispatcher, Found, Part};
 use crate::entry::{Internal, Origin};
 use crate::footprint::Footprint;
 use crate::lot::{FootprintOf, Worker};
+use crate::predict::lesson;
 use crate::rng::derive;
 use crate::state::{Again, DispatcherState, Due, Timers};
 use crate::turn::{Drive, Outcome, Scheduler, Step, Turn};
@@ -100,15 +101,13 @@ impl<R: Any + Send + Sync> TurnWorker<R> {
     fn outcome(&self, outcome: Outcome) -> Option<Due<R>> {
         let position = self.dispatcher.due_position();
         match outcome {
-            Outcome::Done if self.run.has_started_nothing() => None,
             Outcome::Done => {
+                let lesson = lesson(self.dispatcher.declared(), &self.run.slots);
+                if lesson.is_none() && self.run.has_started_nothing() {
+                    return None;
+                }
                 let (spawned, timers) = self.run.take_started(&*self.footprint);
-                (!spawned.is_empty() || !timers.is_empty()).then_some(Due {
-                    position,
-                    again: None,
-                    spawned,
-                    timers,
-                })
+                Some(Due { position, again: None, spawned, timers, lesson })
             }
             Outcome::Mispredicted(retry) if self.run.kind != Kind::Alone => {
                 let mut footprint = *self.dispatcher.footprint();
@@ -121,7 +120,8 @@ impl<R: Any + Send + Sync> TurnWorker<R> {
                     seed: self.run.seed.get(),
                     entry_index: self.run.entry_index,
                 };
-                Some(Due { position, again: Some(again), spawned: Vec::new(), timers: Vec::new() })
+                let (spawned, timers) = (Vec::new(), Vec::new());
+                Some(Due { position, again: Some(again), spawned, timers, lesson: None })
             }
             // A run that had every lock cannot have missed one; a handler that says so is not run for ever.
             Outcome::Mispredicted(_) | Outcome::Abandoned => None,

@@ -20,6 +20,7 @@ fn every_scheduler_reproduces_the_oracle() {
     let wanted = from_environment("CROSSCHECK_FUZZ_PROGRAMS", PROGRAMS);
     let first = from_environment("CROSSCHECK_FUZZ_SEED", 1);
     let (mut ran, mut seed, mut missed, mut alone, mut panicked) = (0, first, 0, 0, 0);
+    let mut predicted = Forecasts::default();
     while ran < wanted {
         let mut rng = DetRng::new(seed);
         let locks = [3, 6, 16, 64][rng.below(4) as usize];
@@ -42,6 +43,7 @@ fn every_scheduler_reproduces_the_oracle() {
         missed += records.clone().filter(|record| matches!(record.end, End::Missed(_))).count();
         alone += records.clone().filter(|record| record.alone).count();
         panicked += records.filter(|record| record.end == End::Panicked).count();
+        predicted.count(&expected, &oracle::run_learning_after(NEVER, &log, locks, lag));
         seed += 1;
     }
     println!(
@@ -50,7 +52,33 @@ fn every_scheduler_reproduces_the_oracle() {
         seed - first,
         100.0 * missed as f64 / ran as f64
     );
+    println!("{predicted:?}");
     assert!(missed > 0 && alone > 0 && panicked > 0, "the fuzz does not reach what it is for");
+    assert!(predicted.missed > 0, "no forecast by kind was wrong");
+    assert!(10 * predicted.missed < 9 * predicted.missed_without, "the forecasts by kind are of no use");
+}
+
+/// Later than any log ends.
+const NEVER: u64 = 1 << 40;
+
+/// First attempts of requests of a kind, how many of them missed, and how many had done so if nothing were learned.
+#[derive(Debug, Default)]
+struct Forecasts {
+    by_kind: u64,
+    missed: u64,
+    missed_without: u64,
+}
+
+impl Forecasts {
+    fn count(&mut self, learned: &Summary, not_learned: &Summary) {
+        let first = |summary: &Summary, counts: fn(&End) -> bool| {
+            let first = summary.records.values().filter(|record| record.predicted && record.attempt == 0);
+            first.filter(|record| counts(&record.end)).count() as u64
+        };
+        self.by_kind += first(learned, |_| true);
+        self.missed += first(learned, |end| matches!(end, End::Missed(_)));
+        self.missed_without += first(not_learned, |end| matches!(end, End::Missed(_)));
+    }
 }
 
 fn compare(expected: &Summary, found: &Summary, seed: u64, config: Config) {
@@ -76,4 +104,17 @@ fn negative_control_ordinary_locks_diverge() {
     }
     println!("{diverged} of {logs} logs differ between replicas with ordinary locks");
     assert!(diverged >= logs / 2, "only {diverged} of {logs}: the fuzz would not notice a wrong order");
+}
+
+/// A scheduler that used a lesson before its time would be noticed: the forecasts, retries and positions are others.
+#[test]
+fn negative_control_lessons_before_their_time_diverge() {
+    let (mut diverged, logs, lag) = (0, 40, 16);
+    for seed in 0..logs {
+        let log = random_log(&mut DetRng::new(2_000 + seed), PROGRAMS_PER_LOG, 16);
+        let early = oracle::run_learning_after(lag - 1, &log, 16, lag);
+        diverged += u64::from(oracle::run(&log, 16, lag) != early);
+    }
+    println!("{diverged} of {logs} logs differ if lessons count one position too early");
+    assert!(diverged >= logs / 4, "only {diverged} of {logs}: the fuzz would not notice");
 }

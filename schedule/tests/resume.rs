@@ -7,7 +7,7 @@ use support::{Names, oracle, random_log, run_from};
 
 #[test]
 fn resuming_from_any_cut_gives_the_same_future() {
-    let mut resumed = 0;
+    let (mut resumed, mut kinds) = (0, 0);
     for seed in 0..60 {
         let mut rng = DetRng::new(5_000 + seed);
         let locks = [3, 16][rng.below(2) as usize];
@@ -42,7 +42,9 @@ fn resuming_from_any_cut_gives_the_same_future() {
                 "{place}"
             );
             resumed += 1;
+            kinds += usize::from(cut.kinds > 1);
         }
     }
     assert!(resumed > 50, "only {resumed} cuts");
+    assert!(kinds > 50, "only {kinds} cuts have kinds of requests in their state");
 }

@@ -37,7 +37,16 @@ pub struct Record {
     pub alone: bool,
     pub entry: u64,
     pub now: u64,
+    pub predicted: bool,
+    /// The footprint it ran with, folded.
+    pub forecast: u64,
     pub end: End,
+}
+
+/// A footprint in one number.
+pub fn fold(footprint: &Footprint) -> u64 {
+    let start = mix(u64::from(footprint.is_all()), footprint.kind().map_or(0, |kind| 1 + u64::from(kind)));
+    footprint.iter().fold(start, |fold, (lock, shared)| mix(mix(fold, u64::from(lock)), u64::from(shared)))
 }
 
 /// Everything about one run that must be equal everywhere.
@@ -236,6 +245,8 @@ impl Machine for CxMachine<'_> {
 pub struct Cut {
     pub position: u64,
     pub state: Vec<u8>,
+    /// Kinds of requests known to the state.
+    pub kinds: usize,
     pub cells: Vec<(u64, u64, u64)>,
 }
 
@@ -294,6 +305,8 @@ fn work(mut worker: Worker<Request>, site: &Site<'_>, chance: &mut DetRng) {
             alone: turn.is_exclusive(),
             entry: turn.entry_index(),
             now,
+            predicted: turn.footprint().kind().is_some(),
+            forecast: fold(turn.footprint()),
             end,
         };
         records.push((turn.position(), record, mix(random, delta)));
@@ -322,10 +335,11 @@ fn settle(turn: &mut Turn<'_, Request>, outcome: Outcome, table: &[&dyn Lock]) -
 /// The state at a request that runs alone and does nothing else.
 fn cut(turn: &Turn<'_, Request>, machine: &mut CxMachine<'_>, names: &Names) -> Option<Cut> {
     let mut state = Vec::new();
-    turn.dispatcher_state()?.encode(&mut state, |request, out| names.name(request, out));
+    let dispatcher = turn.dispatcher_state()?;
+    dispatcher.encode(&mut state, |request, out| names.name(request, out));
     let all = 0..machine.locks();
     let cells = all.map(|lock| machine.change(lock, |cell| cell.told()).ok().unwrap());
-    Some(Cut { position: turn.position(), state, cells: cells.collect() })
+    Some(Cut { position: turn.position(), state, kinds: dispatcher.kinds(), cells: cells.collect() })
 }
 
 /// What a run gives: everything that must be equal, the random numbers seen by position, and the cuts.
@@ -400,7 +414,9 @@ pub fn random_log(rng: &mut DetRng, programs: u64, locks: u32) -> Log {
         let requests: Vec<_> = (0..rng.below(9))
             .map(|_| {
                 let cut = rng.below(40) == 0;
-                let program = if cut { Program::cut() } else { Program::random(rng, locks, 3) };
+                // The locks of a kind change twice per log: learned forecasts become wrong.
+                let fashion = 3 * made / programs;
+                let program = if cut { Program::cut() } else { Program::random(rng, locks, 3, fashion) };
                 Work { footprint: program.footprint, request: Arc::new(program), stream: None }
             })
             .collect();

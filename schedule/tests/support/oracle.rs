@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use schedule::{Entry, Footprint, LockId, Origin};
 
-use super::program::{Machine, Missed, Program, mix};
-use super::{End, Record, Summary};
+use super::program::{Machine, Missed, Program, mix, place};
+use super::{End, Record, Summary, fold};
 
 struct Task {
     program: Arc<Program>,
+    /// Forecast of the first attempt: declared and predicted; of a retry, that of the attempt before and what it missed.
     footprint: Footprint,
     attempt: u32,
     now: u64,
@@ -21,8 +22,21 @@ struct Task {
 
 /// Runs `log` in lag `lag` over `locks` locks.
 pub fn run(log: &[Arc<Entry<Arc<Program>>>], locks: u32, lag: u64) -> Summary {
+    run_learning_after(lag, log, locks, lag)
+}
+
+/// As [`run`], but what a request teaches is known `learned_after` positions later, which is wrong if it is not `lag`.
+pub fn run_learning_after(
+    learned_after: u64,
+    log: &[Arc<Entry<Arc<Program>>>],
+    locks: u32,
+    lag: u64,
+) -> Summary {
     Oracle {
         lag,
+        learned_after,
+        known: BTreeMap::new(),
+        lessons: BTreeMap::new(),
         values: vec![0; locks as usize],
         histories: vec![0; locks as usize],
         reads: vec![0; locks as usize],
@@ -40,6 +54,11 @@ pub fn run(log: &[Arc<Entry<Arc<Program>>>], locks: u32, lag: u64) -> Summary {
 
 struct Oracle {
     lag: u64,
+    learned_after: u64,
+    /// By place: the kind that has it, and what its latest request took beyond its declared part.
+    known: BTreeMap<u32, (u32, Uses)>,
+    /// By the position at which it is known: kind, and what its request took.
+    lessons: BTreeMap<u64, (u32, Uses)>,
     values: Vec<u64>,
     histories: Vec<u64>,
     reads: Vec<u64>,
@@ -52,6 +71,9 @@ struct Oracle {
     timers: Vec<(u64, u64, u32, Arc<Program>)>,
     due: BTreeMap<u64, Effects>,
 }
+
+/// Locks taken, each with whether it was for reading only.
+type Uses = BTreeMap<LockId, bool>;
 
 #[derive(Default)]
 struct Effects {
@@ -127,13 +149,52 @@ impl Oracle {
         Some(Task { program, footprint, attempt: 0, now: self.now, origin, entry: self.entry })
     }
 
-    fn execute(&mut self, task: Task) {
+    /// The footprint of a first attempt: what is declared, and what is known of the kind.
+    fn forecast(&mut self, declared: &Footprint) -> Footprint {
+        while self.lessons.first_key_value().is_some_and(|(&at, _)| at <= self.position) {
+            let Some((_, (kind, uses))) = self.lessons.pop_first() else { break };
+            let at = place(kind);
+            if !uses.is_empty() {
+                self.known.insert(at, (kind, uses));
+            } else if self.known.get(&at).is_some_and(|known| known.0 == kind) {
+                self.known.remove(&at);
+            }
+        }
+        let mut footprint = *declared;
+        if let Some(kind) = declared.kind()
+            && let Some((_, uses)) = self.known.get(&place(kind)).filter(|known| known.0 == kind)
+        {
+            for (&lock, &shared) in uses {
+                if shared { footprint.read(lock) } else { footprint.write(lock) }
+            }
+        }
+        footprint
+    }
+
+    /// What a request that is done teaches. No program takes more locks than fit.
+    fn teach(&mut self, declared: &Footprint, mut uses: Uses) {
+        if let Some(kind) = declared.kind() {
+            uses.retain(|&lock, &mut shared| declared.is_all() || !declared.allows(lock, shared));
+            self.lessons.insert(self.position + self.learned_after, (kind, uses));
+        }
+    }
+
+    fn execute(&mut self, mut task: Task) {
+        if task.attempt == 0 {
+            task.footprint = self.forecast(&task.program.footprint);
+        }
         let alone = task.attempt >= 3 || task.footprint.is_all();
         let before = self.values.clone();
-        let mut machine =
-            OracleMachine { oracle: self, task: &task, alone, missed: None, effects: Effects::default() };
+        let mut machine = OracleMachine {
+            oracle: self,
+            task: &task,
+            alone,
+            missed: None,
+            effects: Effects::default(),
+            uses: Uses::new(),
+        };
         let result = catch_unwind(AssertUnwindSafe(|| task.program.interpret(&mut machine)));
-        let (missed, effects) = (machine.missed, machine.effects);
+        let (missed, effects, uses) = (machine.missed, machine.effects, machine.uses);
         let end = match result {
             Ok(Ok(value)) => End::Done(value),
             Ok(Err(Missed)) => End::Missed(missed.map_or(0, |(lock, _)| lock)),
@@ -150,12 +211,15 @@ impl Oracle {
                 alone,
                 entry: task.entry,
                 now: task.now,
+                predicted: task.footprint.kind().is_some(),
+                forecast: fold(&task.footprint),
                 end,
             },
         );
         match (end, missed) {
             (End::Done(_), _) => {
                 self.due.insert(self.position + self.lag, effects);
+                self.teach(&task.program.footprint, uses);
             }
             (End::Missed(_), Some((lock, shared))) => {
                 let mut footprint = task.footprint;
@@ -180,6 +244,7 @@ struct OracleMachine<'o> {
     alone: bool,
     missed: Option<(LockId, bool)>,
     effects: Effects,
+    uses: Uses,
 }
 
 impl OracleMachine<'_> {
@@ -189,6 +254,7 @@ impl OracleMachine<'_> {
             return Err(Missed);
         }
         let (position, at) = (self.oracle.position, lock as usize);
+        *self.uses.entry(lock).or_insert(true) &= shared;
         if shared {
             let reading = mix(position, self.oracle.histories[at]);
             self.oracle.reads[at] = self.oracle.reads[at].wrapping_add(reading);

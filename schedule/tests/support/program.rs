@@ -15,6 +15,17 @@ pub struct Program {
     pub footprint: Footprint,
 }
 
+/// Kinds that predicted programs have. The last two have one place in the predictor and take it from each other.
+pub fn kinds() -> [u32; 4] {
+    let rival = (4..).find(|&kind| place(kind) == place(3)).unwrap();
+    [1, 2, 3, rival]
+}
+
+/// Place of a kind in the predictor, of ten bits; written down a second time.
+pub fn place(kind: u32) -> u32 {
+    kind.wrapping_mul(0x9e37_79b9) >> 22
+}
+
 #[derive(Debug)]
 pub enum Op {
     /// Change the value behind a lock.
@@ -147,12 +158,34 @@ impl Program {
         Program { locks: vec![0], ops: Vec::new(), release: Vec::new(), footprint: Footprint::all() }
     }
 
-    /// A random program over locks 0..locks that spawns at most `depth` generations.
-    pub fn random(rng: &mut DetRng, locks: u32, depth: u32) -> Program {
+    /// A random program over locks 0..locks that spawns at most `depth` generations. Programs of a kind mostly name
+    /// the same locks, and half of them do the same with them, as long as `fashion` is the same.
+    pub fn random(rng: &mut DetRng, locks: u32, depth: u32, fashion: u64) -> Program {
+        let kind = (rng.below(3) == 0).then(|| kinds()[rng.below(4) as usize]);
+        let mut habit = DetRng::new(mix(kind.map_or(rng.next_u64(), u64::from), fashion));
+        let chosen = if rng.below(8) == 0 { &mut *rng } else { &mut habit };
         let named: Vec<LockId> =
-            (0..1 + rng.below(5)).map(|_| rng.below(u64::from(locks)) as LockId).collect();
+            (0..1 + chosen.below(5)).map(|_| chosen.below(u64::from(locks)) as LockId).collect();
         let pick = |rng: &mut DetRng| rng.below(named.len() as u64) as usize;
-        let ops = (0..2 + rng.below(9))
+        let ops = Self::operations(
+            if rng.below(2) == 0 { rng } else { &mut habit },
+            locks,
+            named.len(),
+            depth,
+            fashion,
+        );
+        let release = (0..rng.below(3)).map(|_| pick(rng)).collect();
+        let mut footprint = Self::forecast(rng, &named, locks);
+        if let Some(kind) = kind {
+            footprint = Self::declared_part(rng, &footprint);
+            footprint.predict(kind);
+        }
+        Program { locks: named, ops, release, footprint }
+    }
+
+    fn operations(rng: &mut DetRng, locks: u32, named: usize, depth: u32, fashion: u64) -> Vec<Op> {
+        let pick = |rng: &mut DetRng| rng.below(named as u64) as usize;
+        (0..2 + rng.below(9))
             .map(|_| match rng.below(100) {
                 0..25 => Op::Bump(pick(rng), rng.next_u64()),
                 25..45 => Op::Peek(pick(rng)),
@@ -163,17 +196,30 @@ impl Program {
                 70..76 => Op::ChoosePeek(true),
                 76..82 => Op::Look,
                 82..88 => Op::Branch,
-                88..91 if depth > 0 => Op::Spawn(Arc::new(Self::random(rng, locks, depth - 1))),
+                88..91 if depth > 0 => Op::Spawn(Arc::new(Self::random(rng, locks, depth - 1, fashion))),
                 91..93 if depth > 0 => {
-                    Op::Timer(rng.below(60), Arc::new(Self::random(rng, locks, depth - 1)))
+                    Op::Timer(rng.below(60), Arc::new(Self::random(rng, locks, depth - 1, fashion)))
                 }
                 93..95 => Op::Panic(1 + rng.below(8)),
                 _ => Op::Dawdle,
             })
-            .collect();
-        let release = (0..rng.below(3)).map(|_| pick(rng)).collect();
-        let footprint = Self::forecast(rng, &named, locks);
-        Program { locks: named, ops, release, footprint }
+            .collect()
+    }
+
+    /// Mostly nothing; otherwise one lock, everything that a declared forecast would have, or every lock there is.
+    fn declared_part(rng: &mut DetRng, whole: &Footprint) -> Footprint {
+        let mut part = Footprint::new();
+        match rng.below(40) {
+            0 => part.make_all(),
+            1..5 => part = *whole,
+            5..15 => whole.iter().take(1).for_each(
+                |(lock, shared)| {
+                    if shared { part.read(lock) } else { part.write(lock) }
+                },
+            ),
+            _ => {}
+        }
+        part
     }
 
     /// Exact, one too small, or up to twelve too large.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use object::Home;
+use object::{Home, ObjectId};
 use parking_lot::Mutex;
 
 use crate::admin::Kind;
@@ -36,6 +36,8 @@ pub(crate) struct Target {
     pub home: Home,
     /// The service's name of the object; none = any object of the region, chosen by `seed`.
     pub name: Option<String>,
+    /// That object, once an ordered turn has looked it up.
+    pub id: Option<ObjectId>,
     /// Which bit; none = chosen by `seed`.
     pub bit: Option<u64>,
     /// Which tracked member; none = chosen by `seed`.

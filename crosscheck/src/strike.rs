@@ -57,14 +57,14 @@ mod striking {
             let Access::Exclusive(region) = access else { return };
             let here = |armed: &Armed| armed.kind == Kind::InRequest && strikes(armed, |home| home == lock);
             if let Some(armed) = self.0.take(here) {
-                // Objects the request has opened: only they are sealed again.
-                let mut open = Vec::new();
-                region.objects(&mut |listed| {
-                    if region.check(listed.id) == object::Health::Unsealed {
-                        open.push(listed.id);
-                    }
-                });
-                match choose(&open, armed.target.seed) {
+                // Objects the request has changed: only they are sealed again.
+                let mut open = object::request::changed();
+                open.retain(|id| region.check(*id) != object::Health::Absent);
+                let struck = match armed.target.id {
+                    Some(named) => open.contains(&named).then_some(named),
+                    None => choose(&open, armed.target.seed),
+                };
+                match struck {
                     Some(id) => _ = region.inject(id, &armed.target.injection(armed.kind)),
                     None => self.0.arm(armed),
                 }
@@ -117,6 +117,13 @@ mod striking {
                 },
                 None => None,
             };
+            if let (Kind::InRequest, Some(id)) = (armed.kind, named) {
+                let home = armed.target.home;
+                let target = Target { id: Some(id), ..armed.target };
+                self.armory.arm(Armed { kind: armed.kind, occasion: Occasion::RequestOnHome, target });
+                let what = "armed; it strikes when a request changes the object".to_owned();
+                return self.nudged(ticket, Some((home, id)), what);
+            }
             let mut struck = None;
             turn.visit_regions(locks, |home, access| {
                 if let Access::Exclusive(region) = access

@@ -179,9 +179,8 @@ impl<S: Service> Context<S> {
         };
         match end {
             End::Retry(_) => outcome,
-            _ if reproduced == Some(Reproduced::Never) => {
-                self.leave_ran(slot, ran, |mine| RequestResult::abandoned(Failure::Unreproducible, mine, kind))
-            }
+            _ if reproduced == Some(Reproduced::Never) => self
+                .leave_ran(slot, ran, |mine| RequestResult::abandoned(Failure::Unreproducible, mine, kind)),
             End::Done(touched) => {
                 self.garble_reply(turn, reply);
                 let pairs = Pairs::from_slice(touched.pairs());
@@ -216,17 +215,16 @@ impl<S: Service> Context<S> {
         reply: &mut Vec<u8>,
     ) -> (End, Outcome, Option<Reproduced>) {
         let protection = Protection { guard: self.mode.guarded, undo: true };
-        let between = self.between();
         let handler = |cx: &Cx<'_>, job: &Job<S::Request>, reply: &mut Vec<u8>| match &job.work {
             Work::Service(request) => self.service.execute(cx, request, reply),
             Work::Control(_) | Work::Unsound | Work::Cut(_) => Ok(()),
         };
         if self.alone.load(Ordering::Relaxed) {
             let (end, outcome, how) =
-                execute::reproduced(turn, locks, protection, reply, &between, handler);
+                execute::reproduced(turn, locks, protection, reply, &self.between(), handler);
             return (end, outcome, Some(how));
         }
-        let (end, outcome) = execute::once(turn, locks, protection, reply, &between, handler);
+        let (end, outcome) = execute::once(turn, locks, protection, reply, &self.between(), handler);
         (end, outcome, None)
     }
 

@@ -27,7 +27,7 @@ pub enum Reproduced {
 /// Everything one run came to that others could see.
 #[derive(PartialEq, Eq)]
 enum Trace {
-    Sealed(Touched, Vec<u8>),
+    Sealed(Box<Touched>, Vec<u8>),
     Retry(Retry),
     Panicked,
 }
@@ -68,7 +68,7 @@ pub fn reproduced<R>(
 
 fn trace(ran: &Ran, reply: &[u8]) -> Option<Trace> {
     match ran {
-        Ran::Sealed => Some(Trace::Sealed(request::so_far(), reply.to_vec())),
+        Ran::Sealed => Some(Trace::Sealed(Box::new(request::so_far()), reply.to_vec())),
         Ran::Retry(retry) => Some(Trace::Retry(*retry)),
         Ran::Panicked => Some(Trace::Panicked),
         Ran::Corrupted(..) => None,

@@ -127,6 +127,13 @@ pub fn abandon() {
     close();
 }
 
+/// Objects that the open request has changed and that are not sealed yet: what a fault injector can strike before the seal.
+#[cfg(feature = "inject")]
+pub fn changed() -> Vec<ObjectId> {
+    let open = |entry: &&Entry| entry.state == State::Open;
+    LEDGER.with(|ledger| ledger.borrow().entries.iter().filter(open).map(|entry| entry.id).collect())
+}
+
 /// Whether a scope is open on this thread.
 pub fn active() -> bool {
     HOT.with(|hot| hot.flags.get() & ACTIVE != 0)

@@ -124,7 +124,8 @@ mod injecting {
                 None => (inject.seed % u64::from(locks)) as u32,
             };
             let name = inject.object.clone();
-            let target = Target { home, name, bit: inject.bit, member: inject.member, seed: inject.seed };
+            let (bit, member, seed) = (inject.bit, inject.member, inject.seed);
+            let target = Target { home, name, id: None, bit, member, seed };
             let armory = execution.armory.clone();
             match inject.kind {
                 Kind::Message => {
@@ -141,16 +142,23 @@ mod injecting {
                 | Kind::Id
                 | Kind::Length
                 | Kind::Lost
-                | Kind::Doubled => {
-                    let ticket = self.calls.wait(self.settings.me, call);
-                    armory.arm(Armed { kind: inject.kind, occasion: Occasion::Nudge(ticket), target });
-                    self.submit_control(&Control::Nudge { home, ticket });
-                }
+                | Kind::Doubled => self.nudge(call, &inject, target),
+                // Which object a name means is known at an ordered turn only.
+                Kind::InRequest if inject.object.is_some() => self.nudge(call, &inject, target),
                 Kind::InRequest | Kind::Digest | Kind::Reply | Kind::Request => {
                     armory.arm(Armed { kind: inject.kind, occasion: occasion(&inject), target });
                     call.reply(&armed("armed; it strikes at the next occasion"));
                 }
             }
+        }
+
+        /// Asks for an ordered turn on the target's lock.
+        fn nudge(&mut self, call: Call, inject: &Inject, target: Target) {
+            let Some(execution) = &self.execution else { return };
+            let (armory, home) = (execution.armory.clone(), target.home);
+            let ticket = self.calls.wait(self.settings.me, call);
+            armory.arm(Armed { kind: inject.kind, occasion: Occasion::Nudge(ticket), target });
+            self.submit_control(&Control::Nudge { home, ticket });
         }
     }
 

@@ -12,7 +12,7 @@ use crate::cx::{Kind, Pass, Run, Seed};
 use crate::entry::{Entry, Internal, Origin, Source};
 use crate::footprint::Footprint;
 use crate::lot::{Config, Mode};
-use crate::predict::Predictor;
+use crate::predict::{Lesson, Predictor, lesson};
 use crate::state::{Again, DispatcherState, Due};
 
 /// Deadline, position and number of the request that set it: the order in which timers fire.
@@ -60,6 +60,8 @@ pub(crate) struct Dispatcher<R> {
     /// The footprint of what runs, if `is_predicted`; otherwise it stands with the request.
     forecast: Footprint,
     is_predicted: bool,
+    /// What runs has a kind.
+    teaches: bool,
     heat: Vec<Heat>,
 }
 
@@ -133,6 +135,7 @@ impl<R> Dispatcher<R> {
             predictor: state.predictor.clone(),
             forecast: Footprint::new(),
             is_predicted: false,
+            teaches: false,
             heat: vec![Heat::default(); if workers > 1 { config.locks as usize } else { 0 }],
         };
         let dispatchers: Vec<_> = (0..workers).map(make).collect();
@@ -200,14 +203,10 @@ impl<R> Dispatcher<R> {
         }
     }
 
-    /// What was declared for the running request.
+    /// What the running request teaches, if it has a kind and is done.
     #[inline]
-    pub fn declared(&self) -> &Footprint {
-        match (&self.current, &self.feed.entry) {
-            (Some(again), _) => again.source.declared(),
-            (None, Some(entry)) => &entry.requests[self.current_open].footprint,
-            (None, None) => unreachable!("a request runs"),
-        }
+    pub fn lesson(&self, slots: &[Slot]) -> Option<Lesson> {
+        if self.teaches { lesson(self.source().declared(), slots) } else { None }
     }
 
     /// Position at which an outcome of the running request takes effect.
@@ -289,7 +288,8 @@ impl<R> Dispatcher<R> {
             (Picked::Open(_), None) => unreachable!("the entry is open"),
         };
         // A retry keeps what it was given, and what it missed.
-        self.is_predicted = footprint.kind().is_some() && attempt == 0;
+        self.teaches = footprint.kind().is_some();
+        self.is_predicted = self.teaches && attempt == 0;
         if self.is_predicted {
             self.forecast = self.predictor.forecast(footprint);
         }

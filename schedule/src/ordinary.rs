@@ -246,6 +246,7 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
 
     fn keep(&mut self, outcome: Outcome) {
         if outcome == Outcome::Done
+            && self.forecast.kind().is_some()
             && let Some(lesson) = lesson(self.declared(), &self.run.slots)
         {
             self.predictor.learn(&lesson);

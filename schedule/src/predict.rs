@@ -100,13 +100,9 @@ fn place(kind: u32) -> usize {
 }
 
 /// What a request that is done teaches, if its footprint names a kind.
-#[inline]
-pub(crate) fn lesson(declared: &Footprint, slots: &[Slot]) -> Option<Lesson> {
-    declared.kind().map(|kind| taught(kind, declared, slots))
-}
-
 #[cold]
-fn taught(kind: u32, declared: &Footprint, slots: &[Slot]) -> Lesson {
+pub(crate) fn lesson(declared: &Footprint, slots: &[Slot]) -> Option<Lesson> {
+    let kind = declared.kind()?;
     let mut locks = Footprint::new();
     for slot in slots {
         let shared = match slot.used() {
@@ -119,7 +115,7 @@ fn taught(kind: u32, declared: &Footprint, slots: &[Slot]) -> Lesson {
             locks.add(slot.lock, shared);
         }
     }
-    Lesson { kind, locks }
+    Some(Lesson { kind, locks })
 }
 
 #[cfg(all(test, not(loom)))]

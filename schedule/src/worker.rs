@@ -11,7 +11,6 @@ use crate::dispatch::{Dispatcher, Found, Part};
 use crate::entry::{Internal, Origin};
 use crate::footprint::Footprint;
 use crate::lot::{FootprintOf, Worker};
-use crate::predict::lesson;
 use crate::rng::derive;
 use crate::state::{Again, DispatcherState, Due, Timers};
 use crate::turn::{Drive, Outcome, Scheduler, Step, Turn};
@@ -102,7 +101,7 @@ impl<R: Any + Send + Sync> TurnWorker<R> {
         let position = self.dispatcher.due_position();
         match outcome {
             Outcome::Done => {
-                let lesson = lesson(self.dispatcher.declared(), &self.run.slots);
+                let lesson = self.dispatcher.lesson(&self.run.slots);
                 if lesson.is_none() && self.run.has_started_nothing() {
                     return None;
                 }

@@ -29,7 +29,8 @@ pub fn block(rows: &[Row]) -> Vec<Line> {
     let mut lines = vec![headline(rows)];
     lines.extend(table(rows));
     if rows.iter().filter_map(|row| row.seen.as_ref().ok()).any(|status| status.alone) {
-        let told = "too few replicas for a vote to find a wrong one: every request is run until two runs agree";
+        let told =
+            "too few replicas for a vote to find a wrong one: every request is run until two runs agree";
         lines.push(Line::of(Tone::Notable, told));
     }
     for row in rows {

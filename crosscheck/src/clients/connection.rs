@@ -34,6 +34,16 @@ enum Place {
     Broken,
 }
 
+/// What all connections of a client thread share when they read.
+pub(super) struct Reading<'a> {
+    /// Longest request.
+    pub max_request: usize,
+    /// Bytes in and out.
+    pub counters: &'a ClientCounters,
+    /// What a socket is read into.
+    pub scratch: &'a mut [u8],
+}
+
 pub(super) struct Connection<P> {
     stream: TcpStream,
     protocol: P,
@@ -44,7 +54,9 @@ pub(super) struct Connection<P> {
     wanted: usize,
     /// The socket may have more input than was read.
     readable: bool,
-    /// The client has sent its last byte (it may still read).
+    /// The client has sent its last byte, which may not have been read yet.
+    ending: bool,
+    /// The client's last byte has been read (it may still read).
     half_closed: bool,
     /// The protocol said that what follows is not to be read.
     closing: bool,
@@ -65,6 +77,7 @@ impl<P: Protocol> Connection<P> {
             consumed: 0,
             wanted: 1,
             readable: true,
+            ending: false,
             half_closed: false,
             closing: false,
             places: VecDeque::new(),
@@ -80,23 +93,26 @@ impl<P: Protocol> Connection<P> {
         let _ = registry.deregister(&mut self.stream);
     }
 
-    /// Reads what has come and hands on at most `room` requests.
+    /// Reads what has come and hands on at most `room` requests. `ending` says that the client has sent its last byte.
     pub(super) fn read(
         &mut self,
+        ending: bool,
         room: usize,
-        max_request: usize,
-        counters: &ClientCounters,
+        reading: &mut Reading<'_>,
         mut submit: impl FnMut(u64, order::Request),
     ) -> Fate {
+        let Reading { max_request, counters, .. } = *reading;
         self.readable = true;
+        self.ending |= ending;
         let mut left = room;
         let mut taken = 0;
         loop {
             self.decode(&mut left, max_request, &mut submit);
-            if self.closing || self.is_full() || left == 0 || taken >= limits::READ_PER_TURN {
+            let stop = self.closing || self.is_full() || left == 0 || !self.readable;
+            if stop || taken >= limits::READ_PER_TURN {
                 break;
             }
-            match self.fill() {
+            match self.fill(reading.scratch) {
                 Ok(0) => {
                     self.half_closed = true;
                     self.readable = false;
@@ -105,6 +121,9 @@ impl<P: Protocol> Connection<P> {
                 Ok(read) => {
                     taken += read;
                     counters.bytes_in.fetch_add(read as u64, Relaxed);
+                    // A short read has emptied the socket, and what comes from now on is announced by a new event. (An end
+                    // that came with this event is not.)
+                    self.readable = self.ending || read == reading.scratch.len();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.readable = false;
@@ -129,20 +148,17 @@ impl<P: Protocol> Connection<P> {
             || self.unsent_bytes >= limits::UNSENT_PER_CONNECTION
     }
 
-    fn fill(&mut self) -> io::Result<usize> {
+    fn fill(&mut self, scratch: &mut [u8]) -> io::Result<usize> {
         if self.consumed > 0 {
             self.input.drain(..self.consumed);
             self.consumed = 0;
         }
-        let start = self.input.len();
-        let more = limits::READ_CHUNK.max(self.wanted.saturating_sub(start).min(limits::READ_PER_TURN));
-        self.input.resize(start + more, 0);
-        let result = self.stream.read(&mut self.input[start..]);
-        self.input.truncate(start + *result.as_ref().unwrap_or(&0));
         if self.input.is_empty() && self.input.capacity() > limits::READ_PER_TURN {
             self.input = Vec::new();
         }
-        result
+        let read = self.stream.read(scratch)?;
+        self.input.extend_from_slice(&scratch[..read]);
+        Ok(read)
     }
 
     /// The first stage: bytes become requests, each with a checksum from here on.

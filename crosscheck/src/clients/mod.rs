@@ -18,7 +18,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use crate::limits;
 use crate::mailbox::Mailbox;
 use crate::service::{ClientCounters, MakeProtocol, Protocol};
-use connection::{Connection, Fate};
+use connection::{Connection, Fate, Reading};
 
 /// Where a reply goes: one place in the reply sequence of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,8 @@ pub struct Clients<P> {
     /// Connections with input left unread, because of a limit or their turn's end.
     unread: Vec<u32>,
     outstanding: usize,
+    /// What one socket is read into; its connection keeps only what was read.
+    scratch: Vec<u8>,
 }
 
 struct Entry<P> {
@@ -106,6 +108,7 @@ impl<P: Protocol> Clients<P> {
             free: Vec::new(),
             unread: Vec::new(),
             outstanding: 0,
+            scratch: vec![0; limits::READ_CHUNK],
         })
     }
 
@@ -138,14 +141,19 @@ impl<P: Protocol> Clients<P> {
                     LISTENER => self.accept(),
                     MAILBOX => {}
                     Token(slot) => {
-                        let (readable, writable) =
-                            (event.is_readable() || event.is_read_closed(), event.is_writable());
-                        self.on_socket(slot as u32, readable, writable, &mut submissions);
+                        let ending = event.is_read_closed() || event.is_error();
+                        let readable = event.is_readable() || ending;
+                        if event.is_writable() {
+                            self.on_writable(slot as u32);
+                        }
+                        if readable {
+                            self.on_readable(slot as u32, ending, &mut submissions);
+                        }
                     }
                 }
             }
             for slot in std::mem::take(&mut self.unread) {
-                self.on_socket(slot, true, false, &mut submissions);
+                self.on_readable(slot, false, &mut submissions);
             }
             if !submissions.is_empty() {
                 submit(&mut submissions);
@@ -186,22 +194,25 @@ impl<P: Protocol> Clients<P> {
         if entry.generation == to.generation { entry.connection.as_mut() } else { None }
     }
 
-    fn on_socket(&mut self, slot: u32, readable: bool, writable: bool, submissions: &mut Vec<Submission>) {
+    fn on_writable(&mut self, slot: u32) {
+        let entry = self.connections.get_mut(slot as usize);
+        let Some(connection) = entry.and_then(|entry| entry.connection.as_mut()) else { return };
+        let fate = connection.write(&self.counters);
+        self.settle(slot, fate);
+    }
+
+    fn on_readable(&mut self, slot: u32, ending: bool, submissions: &mut Vec<Submission>) {
         let Some(entry) = self.connections.get_mut(slot as usize) else { return };
         let generation = entry.generation;
         let Some(connection) = entry.connection.as_mut() else { return };
-        let mut fate = Fate::Open;
-        if writable {
-            fate = connection.write(&self.counters);
-        }
-        if readable && fate == Fate::Open {
-            let room = limits::OUTSTANDING_PER_CLIENT_THREAD.saturating_sub(self.outstanding);
-            let before = submissions.len();
-            fate = connection.read(room, self.max_request, &self.counters, |sequence, request| {
-                submissions.push(Submission { to: ReplyTo { slot, generation, sequence }, request });
-            });
-            self.outstanding += submissions.len() - before;
-        }
+        let room = limits::OUTSTANDING_PER_CLIENT_THREAD.saturating_sub(self.outstanding);
+        let before = submissions.len();
+        let mut reading =
+            Reading { max_request: self.max_request, counters: &self.counters, scratch: &mut self.scratch };
+        let fate = connection.read(ending, room, &mut reading, |sequence, request| {
+            submissions.push(Submission { to: ReplyTo { slot, generation, sequence }, request });
+        });
+        self.outstanding += submissions.len() - before;
         self.settle(slot, fate);
     }
 

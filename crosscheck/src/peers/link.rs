@@ -113,8 +113,8 @@ impl Link {
         let _ = registry.deregister(&mut self.stream);
     }
 
-    /// Reads all there is; returns whether the connection is still good.
-    pub(super) fn read(&mut self, events: &mut Vec<PeerEvent>) -> bool {
+    /// Reads all there is, through `scratch`; returns whether the connection is still good.
+    pub(super) fn read(&mut self, scratch: &mut [u8], events: &mut Vec<PeerEvent>) -> bool {
         if let Some(expected) = &mut self.expected {
             match expected.read(&mut self.stream) {
                 Ok(None) => return true,
@@ -127,19 +127,14 @@ impl Link {
             }
         }
         loop {
-            let buffer = self.decoder.buffer();
-            let start = buffer.len();
-            buffer.resize(start + limits::READ_CHUNK, 0);
-            let result = self.stream.read(&mut buffer[start..]);
-            let read = *result.as_ref().unwrap_or(&0);
-            buffer.truncate(start + read);
-            match result {
+            match self.stream.read(scratch) {
                 Ok(0) => return false,
-                Ok(_) => {
+                Ok(read) => {
+                    self.decoder.feed(&scratch[..read]);
                     if !self.take_frames(events) {
                         return false;
                     }
-                    if read < limits::READ_CHUNK {
+                    if read < scratch.len() {
                         return true;
                     }
                 }

@@ -51,6 +51,8 @@ pub struct Peers {
     links: Vec<Option<Link>>,
     guests: Vec<Option<Guest>>,
     dial_again_us: Vec<u64>,
+    /// What one socket is read into.
+    scratch: Vec<u8>,
     /// Flips one bit of the next frame on its way out: an injected fault.
     #[cfg(feature = "inject")]
     pub garble_next: Option<u64>,
@@ -80,6 +82,7 @@ impl Peers {
             links: (0..count).map(|_| None).collect(),
             guests: Vec::new(),
             dial_again_us: vec![0; count],
+            scratch: vec![0; limits::READ_CHUNK],
             #[cfg(feature = "inject")]
             garble_next: None,
         })
@@ -132,7 +135,7 @@ impl Peers {
                 };
                 let mut alive = true;
                 if readable {
-                    alive = link.read(events);
+                    alive = link.read(&mut self.scratch, events);
                 }
                 if writable && alive {
                     alive = link.write();
@@ -218,7 +221,7 @@ impl Peers {
         if let Ok(mut link) = Link::accepted(self.me, peer, stream, token, registry) {
             events.push(PeerEvent::Up(peer));
             // The peer may have sent frames right behind its preamble, before the socket changed its token.
-            let alive = link.read(events) && link.write();
+            let alive = link.read(&mut self.scratch, events) && link.write();
             self.links[usize::from(peer)] = Some(link);
             if !alive {
                 self.hang_up(peer, registry, events);

@@ -6,10 +6,10 @@ use ::raft::{ProgressState, SnapshotStatus};
 
 use crate::engine::Output;
 use crate::frame::Kind;
+use crate::limits;
 use crate::log::LogStore;
 use crate::raft::boot::Control;
 use crate::raft::codec::Envelope;
-use crate::limits;
 use crate::raft::members::{Change, engine_id, slot_of};
 use crate::raft::node::Node;
 

@@ -49,6 +49,9 @@ pub enum Command {
     /// Put a load on a cluster, measure it, and check every byte of every reply
     #[command(long_about = crate::load::ABOUT)]
     Load(crate::load::Args),
+    /// Measure modes and other programs side by side, and report the figures
+    #[command(long_about = crate::bench::ABOUT)]
+    Bench(crate::bench::Args),
     /// Explain the modes and their letters
     Modes,
 }

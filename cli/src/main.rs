@@ -1,6 +1,7 @@
 //! The `crosscheck` command: reads the command line, hands over to one file per command, turns the outcome into an exit code.
 
 mod args;
+mod bench;
 mod client;
 mod cluster;
 mod config;
@@ -39,6 +40,7 @@ fn run(command: Command) -> outcome::Outcome {
         Command::Inject(args) => inject::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Load(args) => load::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Modes => modes::run(),
     }
 }

@@ -1,0 +1,280 @@
+//! Runs one definition: every side in turn, again and again, so that what drifts on the machine meets all of them alike.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+
+use super::definition::{Definition, Side, Workload};
+use super::generator::{Generator, Pattern, Random, Seen, Setup};
+use super::measure::{Cpu, Wire, cpu_of, peak_memory_of};
+use super::memaslap;
+use super::progress::Progress;
+use super::results::{Errors, Figures, Independent, Latency, Measurement, Process, Run, Skipped};
+use super::servers::{self, Running};
+use crate::signals::Ending;
+
+/// Share of a core above which the generator may be what limits the throughput.
+pub const BUSY_GENERATOR: f64 = 0.9;
+
+/// One cell of the plan.
+#[derive(Clone, Copy, Debug)]
+struct Cell<'d> {
+    repetition: usize,
+    workload: &'d Workload,
+    clients: usize,
+    side: &'d Side,
+}
+
+/// A definition that is being measured.
+#[derive(Debug)]
+pub struct Campaign<'e> {
+    run: Run,
+    results: PathBuf,
+    data: PathBuf,
+    pattern: Arc<Pattern>,
+    ending: &'e Ending,
+}
+
+impl<'e> Campaign<'e> {
+    /// Results go to `results`, what sides store below `data`.
+    pub fn new(
+        definition: Definition,
+        changed: Vec<String>,
+        results: &Path,
+        data: &Path,
+        ending: &'e Ending,
+    ) -> Self {
+        let mut versions = BTreeMap::new();
+        let mut skipped = Vec::new();
+        for side in &definition.sides {
+            if let Some(why) = servers::missing(side) {
+                skipped.push(Skipped { side: side.clone(), workload: None, why });
+                continue;
+            }
+            versions.insert(side.clone(), servers::version(side));
+            for workload in &definition.workloads {
+                let lacks = workload.mix.iter().find(|(op, share)| **share > 0.0 && !side.offers(**op));
+                if let Some((op, _)) = lacks {
+                    let why = format!("it has no `{}`", op.name());
+                    skipped.push(Skipped { side: side.clone(), workload: Some(workload.name.clone()), why });
+                }
+            }
+        }
+        if definition.memaslap && memaslap::program().is_none() {
+            note(&format!("skipped: {}", memaslap::INSTALL));
+        }
+        let mut run = Run::begin(definition, changed, versions);
+        run.skipped = skipped;
+        Campaign {
+            run,
+            results: results.to_owned(),
+            data: data.to_owned(),
+            pattern: Arc::new(Pattern::default()),
+            ending,
+        }
+    }
+
+    /// Measures everything; returns the file and the run. A side that fails once is told and tried again in the next
+    /// repetition.
+    ///
+    /// # Errors
+    /// Results cannot be written, or the operator ended the command; what was measured until then is kept.
+    pub fn run(mut self, progress: &mut Progress) -> anyhow::Result<(PathBuf, Run)> {
+        let definition = self.run.definition.clone();
+        let plan = plan(&definition, &self.run.skipped);
+        progress.begin(&definition, &self.run.skipped, plan.len());
+        let mut path = self.run.path(&self.results);
+        for (index, cell) in plan.iter().enumerate() {
+            progress.start(index, cell.repetition, &cell.workload.name, cell.clients, cell.side);
+            let outcome = self.measure(&definition, *cell);
+            if self.ending.asked() {
+                let kept = if self.run.measurements.is_empty() {
+                    "nothing was measured".to_owned()
+                } else {
+                    format!("what was measured is in {}", path.display())
+                };
+                bail!("ended by the operator; {kept}");
+            }
+            let (figures, failed) = match outcome {
+                Ok(figures) => (Some(figures), None),
+                Err(error) => (None, Some(format!("{error:#}"))),
+            };
+            let measurement = Measurement {
+                repetition: cell.repetition,
+                workload: cell.workload.name.clone(),
+                clients: cell.clients,
+                side: cell.side.clone(),
+                figures,
+                failed,
+            };
+            progress.end(&measurement)?;
+            self.run.measurements.push(measurement);
+            path = self.run.write(&self.results)?;
+        }
+        Ok((path, self.run))
+    }
+
+    fn measure(&self, definition: &Definition, cell: Cell<'_>) -> anyhow::Result<Figures> {
+        // What an earlier cell stored must neither fill the disk nor be found by the next one.
+        let data = tempfile::Builder::new().prefix("crosscheck-bench-").tempdir_in(&self.data)?;
+        let begin = Instant::now();
+        let mut running = Running::start(cell.side, definition, data.path(), self.ending)?;
+        let start_seconds = begin.elapsed().as_secs_f64();
+        let measured = self.load(definition, cell, &mut running, start_seconds);
+        let trouble = running.trouble();
+        let killed = running.stop();
+        if let Some(trouble) = trouble {
+            bail!("{trouble}");
+        }
+        if !killed.is_empty() {
+            note(&format!("{}: {} had to be killed", cell.side, killed.join(", ")));
+        }
+        measured
+    }
+
+    fn load(
+        &self,
+        definition: &Definition,
+        cell: Cell<'_>,
+        running: &mut Running,
+        start_seconds: f64,
+    ) -> anyhow::Result<Figures> {
+        let setup = Setup {
+            dialect: running.dialect,
+            addresses: running.addresses.clone(),
+            workload: cell.workload.clone(),
+            connections: cell.clients,
+            pipeline: definition.pipeline,
+            rate: definition.rate,
+            verify: definition.verify,
+            // The same requests for every side, other ones in every repetition.
+            seed: Random::new(cell.repetition as u64 ^ ((cell.clients as u64) << 32)).next(),
+        };
+        let mut generator = Generator::prepare(setup, &self.pattern)?;
+        generator.warm_up(Duration::from_secs_f64(definition.warmup_seconds))?;
+        let before = Usage::now(&running.processes);
+        let (span, own) = generator.measure(Duration::from_secs_f64(definition.seconds))?;
+        let after = Usage::now(&running.processes);
+        let seen = generator.finish()?;
+        let memory = running.processes.iter().map(|(_, pid)| peak_memory_of(*pid)).collect::<Vec<_>>();
+        let mut figures = figures(&seen, span, own, &before, &after);
+        figures.start_seconds = start_seconds;
+        for (((name, _), peak_memory), cpu) in
+            running.processes.iter().zip(memory).zip(after.cpu_since(&before))
+        {
+            figures.processes.push(Process { name: name.clone(), cpu, peak_memory });
+        }
+        if definition.memaslap && cell.side.speaks_memcached() {
+            figures.memaslap = self.independent(definition, cell, running)?;
+        }
+        Ok(figures)
+    }
+
+    fn independent(
+        &self,
+        definition: &Definition,
+        cell: Cell<'_>,
+        running: &Running,
+    ) -> anyhow::Result<Option<Independent>> {
+        if memaslap::program().is_none() {
+            return Ok(None);
+        }
+        memaslap::run(definition, cell.workload, cell.clients, &running.addresses, &self.data, self.ending)
+    }
+}
+
+/// Every cell in its order: sides turn fastest, repetitions slowest, so that a run that is ended early has whole repetitions.
+fn plan<'d>(definition: &'d Definition, skipped: &[Skipped]) -> Vec<Cell<'d>> {
+    let mut plan = Vec::new();
+    for repetition in 1..=definition.repetitions {
+        for workload in &definition.workloads {
+            for &clients in &definition.clients {
+                for side in &definition.sides {
+                    let left_out = |one: &Skipped| {
+                        one.side == *side && one.workload.as_ref().is_none_or(|name| *name == workload.name)
+                    };
+                    if !skipped.iter().any(left_out) {
+                        plan.push(Cell { repetition, workload, clients, side });
+                    }
+                }
+            }
+        }
+    }
+    plan
+}
+
+/// Tells something that is no measurement.
+fn note(text: &str) {
+    use std::io::Write as _;
+    // Whoever closed stderr does not want to know.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// What processes and the wire have used so far.
+#[derive(Debug)]
+struct Usage {
+    cpu: Vec<Cpu>,
+    wire: Option<Wire>,
+}
+
+impl Usage {
+    fn now(processes: &[(String, u32)]) -> Self {
+        let cpu = processes.iter().map(|(_, pid)| cpu_of(*pid).unwrap_or_default()).collect();
+        Usage { cpu, wire: Wire::now() }
+    }
+
+    fn cpu_since(&self, before: &Usage) -> Vec<Cpu> {
+        self.cpu.iter().zip(&before.cpu).map(|(after, before)| after.since(*before)).collect()
+    }
+}
+
+fn figures(seen: &Seen, span: Duration, own: Duration, before: &Usage, after: &Usage) -> Figures {
+    let seconds = span.as_secs_f64();
+    let reads = seen.hits + seen.misses;
+    Figures {
+        seconds,
+        requests: seen.completed,
+        throughput: seen.completed as f64 / seconds,
+        latency: Latency::of(seen),
+        miss_ratio: (reads > 0).then(|| seen.misses as f64 / reads as f64),
+        errors: Errors {
+            refused: seen.refused,
+            wrong: seen.wrong,
+            lost: seen.lost,
+            broken: seen.broken,
+            unanswered: seen.unanswered,
+            words: seen.words.clone(),
+        },
+        processes: Vec::new(),
+        generator_cpu_share: own.as_secs_f64() / seconds,
+        wire: after.wire.zip(before.wire).map(|(after, before)| after.since(before)),
+        client_bytes: seen.bytes_sent + seen.bytes_received,
+        start_seconds: 0.0,
+        memaslap: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::definition::parse;
+
+    #[test]
+    fn sides_turn_fastest_and_repetitions_slowest() {
+        let text = "title = 't'\nabout = 'a'\nmodes = ['RD00', 'RDGX']\npeers = ['etcd']\nclients = [1, 2]\nseconds = 1.0\n\
+                    repetitions = 2\n[[workload]]\nname = 'w'\nkey_bytes = 10\nvalue_bytes = 1\nmix = { incr = 1 }\nkeys = 5\n";
+        let definition = parse("x", "x.toml", text).expect("right");
+        let etcd = Skipped { side: Side::Etcd, workload: Some("w".into()), why: "no incr".into() };
+        let told: Vec<String> = plan(&definition, &[etcd])
+            .iter()
+            .map(|cell| format!("{}/{}/{}", cell.repetition, cell.clients, cell.side))
+            .collect();
+        assert_eq!(
+            told,
+            ["1/1/RD00", "1/1/RDGX", "1/2/RD00", "1/2/RDGX", "2/1/RD00", "2/1/RDGX", "2/2/RD00", "2/2/RDGX"]
+        );
+    }
+}

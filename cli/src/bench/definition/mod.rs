@@ -1,0 +1,356 @@
+//! What a benchmark is: a named file of workloads, sides and repetitions, so that a figure can be measured again by anybody.
+
+mod parse;
+mod raw;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+pub use parse::parse;
+
+use crate::config::meant;
+use crate::outcome::misuse;
+
+/// Where definitions are kept, seen from the workspace.
+pub const FOLDER: &str = "bench/definitions";
+
+/// One benchmark, checked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Definition {
+    /// The file's name without its ending.
+    pub name: String,
+    /// XXH3 (128 bits) of the file's bytes, in hexadecimal: two results with the same hash measured the same thing.
+    pub hash: String,
+    /// One line.
+    pub title: String,
+    /// What it shows, in a few sentences.
+    pub about: String,
+    /// Where the workload comes from.
+    pub source: Option<String>,
+    /// What is compared, in the order in which it is measured within each repetition.
+    pub sides: Vec<Side>,
+    /// Replicas of the replicated sides.
+    pub replicas: u8,
+    /// Threads that execute requests, per replica; memcached's `-t`.
+    pub workers: usize,
+    /// Where acknowledged writes are.
+    pub durability: Storage,
+    /// Memory for items per server, in MiB.
+    pub memory_mb: u64,
+    /// Which replicas clients connect to.
+    pub connect: Connect,
+    /// Connections at the same time; each number is measured on its own.
+    pub clients: Vec<usize>,
+    /// Requests that one connection has on their way at most.
+    pub pipeline: usize,
+    /// Seconds measured per repetition.
+    pub seconds: f64,
+    /// Seconds of load before measuring begins.
+    pub warmup_seconds: f64,
+    /// How often every side is measured.
+    pub repetitions: usize,
+    /// Open loop: requests per second that are intended, all connections together. None: closed loop.
+    pub rate: Option<f64>,
+    /// Whether every reply is compared with a model.
+    pub verify: bool,
+    /// Whether memaslap drives the memcached sides too, as a check of our own generator.
+    pub memaslap: bool,
+    /// What clients ask for; each is measured on its own.
+    pub workloads: Vec<Workload>,
+    /// Which sides are divided by which in the report.
+    pub ratios: Vec<Ratio>,
+    /// Figures of the paper and our targets, to stand beside the measured ones.
+    pub figures: Vec<Figure>,
+}
+
+/// What the clients of one measurement ask for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Workload {
+    /// Short, for tables and plots.
+    pub name: String,
+    /// Bytes of a key.
+    pub key_bytes: usize,
+    /// Bytes of a value.
+    pub value_bytes: Amount,
+    /// Relative share of each operation; at least one is above zero.
+    pub mix: BTreeMap<Op, f64>,
+    /// Number of keys.
+    pub keys: usize,
+    /// Exponent of the popularity of keys; 0 is uniform.
+    pub zipf: f64,
+    /// Lifetime that is stored with a value, in seconds; 0 is for ever.
+    pub ttl_seconds: Amount,
+    /// Percent of the keys that are stored before the load.
+    pub prefill_percent: f64,
+}
+
+/// A number that is fixed or drawn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Amount {
+    /// Always the same.
+    Fixed(u64),
+    /// Any from `from` to `to`, equally likely.
+    Between {
+        /// Lowest.
+        from: u64,
+        /// Highest.
+        to: u64,
+    },
+    /// Pairs of a number and its relative share.
+    Weighted(Vec<(u64, f64)>),
+}
+
+impl Amount {
+    /// The highest number that can be drawn.
+    pub fn highest(&self) -> u64 {
+        match self {
+            Amount::Fixed(number) | Amount::Between { to: number, .. } => *number,
+            Amount::Weighted(pairs) => pairs.iter().map(|pair| pair.0).max().unwrap_or(0),
+        }
+    }
+}
+
+/// One side against another, with the same workload and the same number of clients.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// The one that is divided.
+    pub of: Side,
+    /// The one it is divided by.
+    pub to: Side,
+}
+
+/// A published figure, a target, or both, about two sides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// The workload's name.
+    pub workload: String,
+    /// Connections.
+    pub clients: usize,
+    /// What is compared.
+    pub measure: Measure,
+    /// The side it is about.
+    pub of: Side,
+    /// The side it is compared with.
+    pub to: Side,
+    /// Lowest and highest value that the paper gives.
+    pub paper: Option<(f64, f64)>,
+    /// Our target: at least this for throughput, at most this for added latency.
+    pub target: Option<f64>,
+    /// Where the figure comes from.
+    pub says: String,
+}
+
+/// What a [`Figure`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Requests per second of one side divided by the other's.
+    ThroughputRatio,
+    /// Microseconds by which one side's median latency is above the other's.
+    P50AddedUs,
+}
+
+/// Something that serves: one of our modes, or a program that people would otherwise pick.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Side {
+    /// CrossCheck in this mode, in the paper's letters.
+    Ours(String),
+    /// Stock memcached, one process.
+    Memcached,
+    /// Redis with two replicas; each write is followed by `WAIT 1`.
+    Redis,
+    /// etcd with three members, through its JSON gateway.
+    Etcd,
+}
+
+impl Side {
+    /// Names of the programs that can be measured beside ours.
+    pub const PEERS: [&str; 3] = ["memcached", "redis", "etcd"];
+
+    /// Whether it has an operation of this kind.
+    pub fn offers(&self, op: Op) -> bool {
+        match self {
+            Side::Ours(_) | Side::Memcached => true,
+            Side::Redis => !matches!(op, Op::Gets | Op::Cas),
+            Side::Etcd => matches!(op, Op::Get | Op::Set | Op::Delete),
+        }
+    }
+
+    /// Whether it speaks memcached's protocol.
+    pub fn speaks_memcached(&self) -> bool {
+        matches!(self, Side::Ours(_) | Side::Memcached)
+    }
+
+    /// How its promises differ from ours, for whoever reads the figures; none for our own modes.
+    pub fn semantics(&self) -> Option<&'static str> {
+        match self {
+            Side::Ours(_) => None,
+            Side::Memcached => Some(
+                "memcached is one process without replication: a crash loses everything, and a flipped bit is served as it is.",
+            ),
+            Side::Redis => Some(
+                "redis acknowledges a write when one of its two replicas has received it (`WAIT 1`), without consensus: a \
+                 failover may lose acknowledged writes, reads are those of the primary, which is not fenced, and nothing is \
+                 compared. All clients use the primary, which executes on one thread. One request is `SET` and `WAIT 1` sent \
+                 together; `add` is `SET NX`.",
+            ),
+            Side::Etcd => Some(
+                "etcd orders writes by Raft and answers linearizable reads, as our replicated modes do, but keeps every version of a \
+                 key and compares no replies. It is asked through its JSON gateway over kept-open HTTP/1.1 connections: keys \
+                 and values travel in base64, and the gateway's share of its CPU time is part of the figures. Values have \
+                 no lifetime (no leases).",
+            ),
+        }
+    }
+}
+
+impl FromStr for Side {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "memcached" => Ok(Side::Memcached),
+            "redis" => Ok(Side::Redis),
+            "etcd" => Ok(Side::Etcd),
+            other => match other.parse::<crosscheck::Mode>() {
+                Ok(mode) => Ok(Side::Ours(mode.to_string())),
+                Err(error) => Err(format!("{error}, or one of {}", Side::PEERS.join(", "))),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // `pad` and not `write_str`, so that tables can give a width.
+        f.pad(match self {
+            Side::Ours(mode) => mode,
+            Side::Memcached => "memcached",
+            Side::Redis => "redis",
+            Side::Etcd => "etcd",
+        })
+    }
+}
+
+impl TryFrom<String> for Side {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Side> for String {
+    fn from(side: Side) -> String {
+        side.to_string()
+    }
+}
+
+/// Where a side keeps what it acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Storage {
+    /// In memory; for etcd, on a file system in memory.
+    Memory,
+    /// Synced to disk before it is acknowledged.
+    Disk,
+}
+
+/// Which replicas clients connect to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Connect {
+    /// All of them in turn.
+    All,
+    /// The one that leads when the load begins.
+    Leader,
+}
+
+/// An operation of memcached; other servers offer some of them under other names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Op {
+    /// Reads a value.
+    Get,
+    /// Reads a value and the number that `cas` needs.
+    Gets,
+    /// Stores a value.
+    Set,
+    /// Stores a value where there is none.
+    Add,
+    /// Stores a value if it has not changed since a `gets`.
+    Cas,
+    /// Removes a value.
+    Delete,
+    /// Adds one to a counter; counters are keys of their own.
+    Incr,
+}
+
+impl Op {
+    /// Every operation with its name in definitions.
+    pub const ALL: [(&str, Op); 7] = [
+        ("get", Op::Get),
+        ("gets", Op::Gets),
+        ("set", Op::Set),
+        ("add", Op::Add),
+        ("cas", Op::Cas),
+        ("delete", Op::Delete),
+        ("incr", Op::Incr),
+    ];
+
+    /// The name.
+    pub fn name(self) -> &'static str {
+        Op::ALL.iter().find(|(_, op)| *op == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// Reads a definition: a name in `folder`, or a path that ends in `.toml`.
+///
+/// # Errors
+/// There is no such file, or it says something that cannot be.
+pub fn read(folder: &Path, name: &str) -> anyhow::Result<Definition> {
+    let path =
+        if name.ends_with(".toml") { PathBuf::from(name) } else { folder.join(format!("{name}.toml")) };
+    if !path.is_file() {
+        let known = names(folder).unwrap_or_default();
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        let hint = match meant(name, &known) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None if known.is_empty() => {
+                format!(
+                    "{} holds none; run this in the workspace, or name the folder with --definitions",
+                    folder.display()
+                )
+            }
+            None => format!("known here: {}", known.join(", ")),
+        };
+        return Err(misuse(format!("there is no benchmark `{name}`; {hint}")));
+    }
+    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    parse(&stem, &path.display().to_string(), &text).map_err(misuse)
+}
+
+/// The names of all definitions in `folder`, in order.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn names(folder: &Path) -> std::io::Result<Vec<String>> {
+    let mut names: Vec<String> = std::fs::read_dir(folder)?
+        .filter_map(|entry| {
+            let name = entry.ok()?.file_name().into_string().ok()?;
+            name.strip_suffix(".toml").map(str::to_owned)
+        })
+        .collect();
+    names.sort();
+    Ok(names)
+}

@@ -1,0 +1,365 @@
+//! Checks a definition file and tells every mistake as `FILE:LINE: field: what. Remedy: do this`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::ops::{Range, RangeInclusive};
+
+use toml::Spanned;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::raw::{RawFigure, RawFile, RawWorkload};
+use super::{Amount, Connect, Definition, Figure, Measure, Op, Ratio, Side, Storage, Workload};
+use crate::config::{DEFAULT_MEMORY_MB, DEFAULT_WORKERS, check_group, meant};
+
+/// Every field of the file and its tables, for guesses at what was meant.
+const FIELDS: [&str; 36] = [
+    "title",
+    "about",
+    "source",
+    "modes",
+    "peers",
+    "replicas",
+    "workers",
+    "durability",
+    "memory_mb",
+    "connect",
+    "clients",
+    "pipeline",
+    "seconds",
+    "warmup_seconds",
+    "repetitions",
+    "rate",
+    "verify",
+    "memaslap",
+    "ratios",
+    "workload",
+    "figure",
+    "name",
+    "key_bytes",
+    "value_bytes",
+    "mix",
+    "keys",
+    "zipf",
+    "ttl_seconds",
+    "prefill_percent",
+    "measure",
+    "of",
+    "to",
+    "paper",
+    "target",
+    "says",
+    "from",
+];
+/// Longest key of memcached's protocol.
+const LONGEST_KEY: usize = 250;
+/// Longest value that the generator keeps a pattern for: memcached's longest item.
+pub const LONGEST_VALUE: u64 = 1 << 20;
+/// memcached takes a longer lifetime for a date.
+const LONGEST_TTL: u64 = 30 * 86_400;
+/// Most keys: versions are kept per key when replies are verified.
+const MOST_KEYS: usize = 50_000_000;
+/// Most connections: a stock server's and ours allow about a thousand.
+const MOST_CLIENTS: usize = 1000;
+
+/// Checks `text`; `file` is its name in messages, `name` the benchmark's.
+///
+/// # Errors
+/// Every mistake, one per line.
+pub fn parse(name: &str, file: &str, text: &str) -> Result<Definition, String> {
+    let raw: RawFile = toml::from_str(text).map_err(|error| syntax(file, text, &error))?;
+    let mut check = Check { file, text, told: String::new() };
+    let definition = check.definition(name, raw);
+    if check.told.is_empty() { Ok(definition) } else { Err(check.told.trim_end().to_owned()) }
+}
+
+/// What the TOML reader found, with a remedy where its words allow one.
+fn syntax(file: &str, text: &str, error: &toml::de::Error) -> String {
+    let line = error.span().map_or(String::new(), |span| format!(":{}", line_of(text, span.start)));
+    let message = error.message().replace('\n', " ");
+    let word = message.split('`').nth(1).unwrap_or("");
+    let remedy = if message.starts_with("unknown field") {
+        match meant(word, &FIELDS) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => "remove it".to_owned(),
+        }
+    } else if message.starts_with("missing field") {
+        format!("add `{word} = ...`")
+    } else {
+        "write it as bench/definitions/README.md shows, which documents every field".to_owned()
+    };
+    format!("{file}{line}: {message}. Remedy: {remedy}")
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
+}
+
+/// The file under examination and what is wrong with it so far.
+struct Check<'t> {
+    file: &'t str,
+    text: &'t str,
+    told: String,
+}
+
+impl Check<'_> {
+    fn tell(&mut self, at: Range<usize>, field: &str, what: &str, remedy: &str) {
+        let line = line_of(self.text, at.start);
+        // Writing into a string cannot fail.
+        let _ = writeln!(self.told, "{}:{line}: {field}: {what}. Remedy: {remedy}", self.file);
+    }
+
+    fn within<T: Copy + PartialOrd + std::fmt::Display>(
+        &mut self,
+        field: &str,
+        value: &Spanned<T>,
+        range: RangeInclusive<T>,
+    ) -> T {
+        let number = *value.get_ref();
+        if !range.contains(&number) {
+            let remedy = format!("write a number from {} to {}", range.start(), range.end());
+            self.tell(value.span(), field, &format!("{number} is out of range"), &remedy);
+        }
+        number
+    }
+
+    fn optional<T: Copy + PartialOrd + std::fmt::Display>(
+        &mut self,
+        field: &str,
+        value: Option<&Spanned<T>>,
+        range: RangeInclusive<T>,
+        default: T,
+    ) -> T {
+        value.map_or(default, |value| self.within(field, value, range))
+    }
+
+    fn definition(&mut self, name: &str, raw: RawFile) -> Definition {
+        let sides = self.sides(&raw);
+        let replicas = self.replicas(&raw, &sides);
+        let clients = self.clients(&raw.clients);
+        if raw.workload.get_ref().is_empty() {
+            self.tell(raw.workload.span(), "workload", "there is none", "add a `[[workload]]` section");
+        }
+        let workloads: Vec<Workload> =
+            raw.workload.get_ref().iter().map(|workload| self.workload(workload.get_ref())).collect();
+        let ratios = raw.ratios.iter().map(|pair| self.ratio(pair, &sides)).collect::<Vec<_>>();
+        let figures = raw.figure.iter().map(|figure| self.figure(figure, &sides, &workloads, &clients));
+        let figures: Vec<Option<Figure>> = figures.collect();
+        Definition {
+            name: name.to_owned(),
+            hash: format!("{:032x}", xxh3_128(self.text.as_bytes())),
+            title: raw.title.get_ref().clone(),
+            about: raw.about.trim().to_owned(),
+            source: raw.source.map(|source| source.trim().to_owned()),
+            replicas,
+            workers: self.optional("workers", raw.workers.as_ref(), 1..=64, DEFAULT_WORKERS),
+            durability: raw.durability.unwrap_or(Storage::Memory),
+            memory_mb: self.optional("memory_mb", raw.memory_mb.as_ref(), 8..=1 << 16, DEFAULT_MEMORY_MB),
+            connect: raw.connect.unwrap_or(Connect::All),
+            pipeline: self.optional("pipeline", raw.pipeline.as_ref(), 1..=1000, 1),
+            seconds: self.within("seconds", &raw.seconds, 0.1..=3600.0),
+            warmup_seconds: self.optional("warmup_seconds", raw.warmup_seconds.as_ref(), 0.0..=600.0, 1.0),
+            repetitions: self.within("repetitions", &raw.repetitions, 1..=1000),
+            rate: raw.rate.as_ref().map(|rate| self.within("rate", rate, 1.0..=10_000_000.0)),
+            verify: raw.verify,
+            memaslap: raw.memaslap,
+            sides,
+            clients,
+            workloads,
+            ratios: ratios.into_iter().flatten().collect(),
+            figures: figures.into_iter().flatten().collect(),
+        }
+    }
+
+    fn sides(&mut self, raw: &RawFile) -> Vec<Side> {
+        let mut sides = Vec::new();
+        for (field, words) in [("modes", &raw.modes), ("peers", &raw.peers)] {
+            for word in words.iter().flatten() {
+                match word.get_ref().parse::<Side>() {
+                    Ok(side) if matches!(side, Side::Ours(_)) != (field == "modes") => {
+                        let remedy = "name our modes under `modes` and other programs under `peers`";
+                        self.tell(word.span(), field, &format!("`{side}` does not belong here"), remedy);
+                    }
+                    Ok(side) if sides.contains(&side) => {
+                        self.tell(word.span(), field, &format!("`{side}` is named twice"), "name it once");
+                    }
+                    Ok(side) => sides.push(side),
+                    Err(what) => {
+                        let known = [&crosscheck::Mode::ALL[..], &Side::PEERS].concat();
+                        let guess = meant(word.get_ref(), &known);
+                        let remedy = guess
+                            .map_or("use one of them".to_owned(), |guess| format!("did you mean `{guess}`?"));
+                        self.tell(word.span(), field, &what, &remedy);
+                    }
+                }
+            }
+        }
+        if sides.is_empty() && self.told.is_empty() {
+            let remedy = "add `modes = [\"RD00\", \"RDGX\"]`, `peers = [\"memcached\"]` or both";
+            self.tell(raw.title.span(), "modes", "nothing is measured", remedy);
+        }
+        sides
+    }
+
+    fn replicas(&mut self, raw: &RawFile, sides: &[Side]) -> u8 {
+        let Some(replicas) = &raw.replicas else { return 3 };
+        let modes = sides.iter().filter_map(|side| match side {
+            Side::Ours(mode) => mode.parse::<crosscheck::Mode>().ok(),
+            _ => None,
+        });
+        for mode in modes.filter(|mode| mode.replicated) {
+            if let Err((what, remedy)) = check_group(mode, usize::from(*replicas.get_ref())) {
+                self.tell(replicas.span(), "replicas", &what, &remedy);
+            }
+        }
+        *replicas.get_ref()
+    }
+
+    fn clients(&mut self, clients: &Spanned<Vec<usize>>) -> Vec<usize> {
+        let list = clients.get_ref().clone();
+        if list.is_empty() || list.iter().any(|count| !(1..=MOST_CLIENTS).contains(count)) {
+            let remedy =
+                format!("write a list of numbers from 1 to {MOST_CLIENTS}, for example [1, 10, 100]");
+            self.tell(
+                clients.span(),
+                "clients",
+                "a number of connections is missing or out of range",
+                &remedy,
+            );
+        }
+        list
+    }
+
+    fn workload(&mut self, raw: &RawWorkload) -> Workload {
+        let keys = self.within("keys", &raw.keys, 1..=MOST_KEYS);
+        let shortest = shortest_key(keys);
+        let forever = Amount::Fixed(0);
+        let ttl_seconds = match &raw.ttl_seconds {
+            Some(ttl) => self.amount("ttl_seconds", ttl, LONGEST_TTL),
+            None => forever,
+        };
+        Workload {
+            name: raw.name.clone(),
+            key_bytes: self.within("key_bytes", &raw.key_bytes, shortest..=LONGEST_KEY),
+            value_bytes: self.amount("value_bytes", &raw.value_bytes, LONGEST_VALUE),
+            mix: self.mix(&raw.mix),
+            keys,
+            zipf: self.optional("zipf", raw.zipf.as_ref(), 0.0..=5.0, 0.0),
+            ttl_seconds,
+            prefill_percent: self.optional(
+                "prefill_percent",
+                raw.prefill_percent.as_ref(),
+                0.0..=100.0,
+                100.0,
+            ),
+        }
+    }
+
+    fn mix(&mut self, mix: &Spanned<BTreeMap<Spanned<String>, f64>>) -> BTreeMap<Op, f64> {
+        let names = Op::ALL.map(|(name, _)| name);
+        let mut found = BTreeMap::new();
+        for (name, share) in mix.get_ref() {
+            match Op::ALL.iter().find(|(known, _)| known == name.get_ref()) {
+                Some((_, op)) if share.is_finite() && *share >= 0.0 => drop(found.insert(*op, *share)),
+                Some(_) => {
+                    self.tell(mix.span(), "mix", &format!("{share} is no share"), "write a number from 0 up")
+                }
+                None => {
+                    let what = format!("there is no operation `{}`", name.get_ref());
+                    self.tell(mix.span(), "mix", &what, &format!("use {}", names.join(", ")));
+                }
+            }
+        }
+        if found.values().sum::<f64>() <= 0.0 {
+            self.tell(
+                mix.span(),
+                "mix",
+                "nothing is asked for",
+                "write for example `mix = { get = 75, set = 25 }`",
+            );
+        }
+        found
+    }
+
+    fn amount(&mut self, field: &str, amount: &Spanned<Amount>, highest: u64) -> Amount {
+        let found = amount.get_ref();
+        let possible = match found {
+            Amount::Fixed(_) => true,
+            Amount::Between { from, to } => from <= to,
+            Amount::Weighted(pairs) => {
+                pairs.iter().all(|pair| pair.1.is_finite() && pair.1 >= 0.0)
+                    && pairs.iter().map(|pair| pair.1).sum::<f64>() > 0.0
+            }
+        };
+        if !possible || found.highest() > highest {
+            let remedy = format!(
+                "write a number up to {highest}, `{{ from = LOW, to = HIGH }}`, or pairs `[[NUMBER, SHARE], ...]`"
+            );
+            self.tell(amount.span(), field, "this cannot be drawn from", &remedy);
+        }
+        found.clone()
+    }
+
+    fn side(&mut self, field: &str, at: Range<usize>, word: &str, sides: &[Side]) -> Option<Side> {
+        let found = sides.iter().find(|side| side.to_string() == word);
+        if found.is_none() {
+            let what = format!("`{word}` is not measured here");
+            self.tell(at, field, &what, "add it to `modes` or `peers`, or name one that is there");
+        }
+        found.cloned()
+    }
+
+    fn ratio(&mut self, pair: &Spanned<(String, String)>, sides: &[Side]) -> Option<Ratio> {
+        let (of, to) = pair.get_ref();
+        let of = self.side("ratios", pair.span(), of, sides);
+        let to = self.side("ratios", pair.span(), to, sides);
+        Some(Ratio { of: of?, to: to? })
+    }
+
+    fn figure(
+        &mut self,
+        figure: &Spanned<RawFigure>,
+        sides: &[Side],
+        workloads: &[Workload],
+        clients: &[usize],
+    ) -> Option<Figure> {
+        let raw = figure.get_ref();
+        if !workloads.iter().any(|workload| workload.name == *raw.workload.get_ref()) {
+            let what = format!("there is no workload `{}`", raw.workload.get_ref());
+            self.tell(
+                raw.workload.span(),
+                "workload",
+                &what,
+                "use the name of a `[[workload]]` of this file",
+            );
+        }
+        if !clients.contains(raw.clients.get_ref()) {
+            let what = format!("{} is not measured", raw.clients.get_ref());
+            self.tell(raw.clients.span(), "clients", &what, "add it to the file's `clients`");
+        }
+        let of = self.side("of", raw.of.span(), raw.of.get_ref(), sides);
+        let to = self.side("to", raw.to.span(), raw.to.get_ref(), sides);
+        if raw.paper.is_none() && raw.target.is_none() {
+            self.tell(
+                figure.span(),
+                "figure",
+                "it says nothing",
+                "give `paper = [LOW, HIGH]`, `target`, or both",
+            );
+        }
+        Some(Figure {
+            workload: raw.workload.get_ref().clone(),
+            clients: *raw.clients.get_ref(),
+            measure: raw.measure.unwrap_or(Measure::ThroughputRatio),
+            of: of?,
+            to: to?,
+            paper: raw.paper,
+            target: raw.target,
+            says: raw.says.clone(),
+        })
+    }
+}
+
+/// A letter and enough digits for the last key.
+fn shortest_key(keys: usize) -> usize {
+    1 + keys.saturating_sub(1).checked_ilog10().unwrap_or(0) as usize + 1
+}

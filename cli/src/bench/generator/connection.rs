@@ -1,0 +1,165 @@
+//! One connection of the generator: bytes out, bytes in, and the requests in between that have no reply yet.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+
+use crate::bench::definition::Op;
+
+/// How long a server may take to accept.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Input buffer at first; it grows for longer values.
+const INPUT: usize = 16 << 10;
+
+/// A request without a reply.
+#[derive(Clone, Copy, Debug)]
+pub struct Pending {
+    /// When it was sent, or in an open loop should have been sent, in nanoseconds of the generator's clock.
+    pub intended: u64,
+    /// What was asked.
+    pub op: Op,
+    /// About which key.
+    pub key: u32,
+    /// The version of the value that was sent.
+    pub version: u32,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    address: SocketAddr,
+    /// Bytes to send; [`Connection::flush`] sends them.
+    pub out: Vec<u8>,
+    sent: usize,
+    input: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Requests on their way, in the order in which their replies must come.
+    pub pending: VecDeque<Pending>,
+    /// Open loop: intended times of requests that had to wait because too many were on their way.
+    pub backlog: VecDeque<u64>,
+    /// The key of the last `gets` and the number it told.
+    pub last_gets: Option<(u32, u64)>,
+}
+
+impl Connection {
+    /// Connects and asks `registry` for events under `token`.
+    ///
+    /// # Errors
+    /// Nobody accepts.
+    pub fn open(address: SocketAddr, registry: &Registry, token: Token) -> io::Result<Self> {
+        Ok(Connection {
+            stream: connect(address, registry, token)?,
+            address,
+            out: Vec::with_capacity(INPUT),
+            sent: 0,
+            input: vec![0; INPUT],
+            start: 0,
+            end: 0,
+            pending: VecDeque::new(),
+            backlog: VecDeque::new(),
+            last_gets: None,
+        })
+    }
+
+    /// Connects anew, after the connection broke; returns the requests whose replies will never come.
+    ///
+    /// # Errors
+    /// Nobody accepts any more.
+    pub fn reopen(&mut self, registry: &Registry, token: Token) -> io::Result<Vec<Pending>> {
+        // Deregistration fails only for a socket the kernel has forgotten already.
+        let _ = registry.deregister(&mut self.stream);
+        self.stream = connect(self.address, registry, token)?;
+        self.out.clear();
+        (self.sent, self.start, self.end) = (0, 0, 0);
+        self.last_gets = None;
+        Ok(self.pending.drain(..).collect())
+    }
+
+    /// Sends as much as the socket takes; the rest goes when it becomes writable. Returns the bytes that went.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn flush(&mut self) -> io::Result<usize> {
+        let before = self.sent;
+        while self.sent < self.out.len() {
+            match self.stream.write(&self.out[self.sent..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(self.sent - before),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let went = self.sent - before;
+        self.out.clear();
+        self.sent = 0;
+        Ok(went)
+    }
+
+    /// Reads until the socket is empty. Returns the bytes that came.
+    ///
+    /// # Errors
+    /// The connection broke or was closed.
+    pub fn fill(&mut self) -> io::Result<usize> {
+        let mut came = 0;
+        loop {
+            self.make_room();
+            let space = self.input.len() - self.end;
+            match self.stream.read(&mut self.input[self.end..]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => {
+                    self.end += count;
+                    came += count;
+                    // A short read has emptied the socket: the next bytes bring their own event.
+                    if count < space {
+                        return Ok(came);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(came),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The bytes that came and were not taken yet.
+    pub fn received(&self) -> &[u8] {
+        &self.input[self.start..self.end]
+    }
+
+    /// Takes `count` bytes from the front of [`Connection::received`].
+    pub fn take(&mut self, count: usize) {
+        self.start += count;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    fn make_room(&mut self) {
+        if self.end < self.input.len() {
+            return;
+        }
+        if self.start > 0 {
+            self.input.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        } else {
+            let longer = self.input.len() * 2;
+            self.input.resize(longer, 0);
+        }
+    }
+}
+
+fn connect(address: SocketAddr, registry: &Registry, token: Token) -> io::Result<TcpStream> {
+    let stream = std::net::TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)?;
+    let mut stream = TcpStream::from_std(stream);
+    registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+    Ok(stream)
+}

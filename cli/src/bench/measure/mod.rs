@@ -1,0 +1,9 @@
+//! What the kernel tells about processes, the loopback device and the machine.
+
+mod machine;
+mod process;
+mod wire;
+
+pub use machine::{Commit, Machine};
+pub use process::{Cpu, cpu_of, peak_memory_of};
+pub use wire::Wire;

@@ -1,0 +1,65 @@
+//! Processor time and memory of a process, from /proc.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+/// Processor time, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// In the program.
+    pub user_s: f64,
+    /// In the kernel, on the program's behalf.
+    pub system_s: f64,
+}
+
+impl Cpu {
+    /// The time used since `before`.
+    pub fn since(self, before: Cpu) -> Cpu {
+        Cpu {
+            user_s: (self.user_s - before.user_s).max(0.0),
+            system_s: (self.system_s - before.system_s).max(0.0),
+        }
+    }
+}
+
+/// Processor time of a process with all its threads; none when there is no such process.
+pub fn cpu_of(pid: u32) -> Option<Cpu> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    parse_stat(&stat, rustix::param::clock_ticks_per_second() as f64)
+}
+
+fn parse_stat(stat: &str, ticks_per_s: f64) -> Option<Cpu> {
+    // The name stands in brackets and may contain anything, brackets too.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace().skip(11);
+    let mut seconds = || Some(fields.next()?.parse::<f64>().ok()? / ticks_per_s);
+    Some(Cpu { user_s: seconds()?, system_s: seconds()? })
+}
+
+/// Most memory that a process has had resident, in bytes.
+pub fn peak_memory_of(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_brackets_do_not_shift_the_fields() {
+        let stat = "42 (a) b) (c) S 1 2 3 4 5 6 7 8 9 10 250 75 0 0 20 0";
+        assert_eq!(parse_stat(stat, 100.0), Some(Cpu { user_s: 2.5, system_s: 0.75 }));
+    }
+
+    #[test]
+    fn this_process_uses_time_and_memory() {
+        let own = std::process::id();
+        assert!(cpu_of(own).is_some());
+        assert!(peak_memory_of(own).is_some_and(|bytes| bytes > 100_000));
+        assert_eq!(cpu_of(u32::MAX), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! `crosscheck bench`: measures definitions side by side and writes reports that an outsider can check.
+
+mod campaign;
+mod definition;
+mod generator;
+mod measure;
+mod memaslap;
+mod overrides;
+mod progress;
+mod report;
+mod results;
+mod servers;
+mod stats;
+mod summary;
+mod wire;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde_json::json;
+
+use crate::outcome::{Outcome, Verdict, misuse, say, say_json};
+use crate::signals::Ending;
+use campaign::Campaign;
+use overrides::Overrides;
+use progress::Progress;
+
+/// What `bench --help` begins with.
+pub const ABOUT: &str = "Measures what is written in definition files (bench/definitions/*.toml): our modes and the \
+programs people would otherwise use, each as processes of their own, in turn and again and again, so that ratios are \
+taken between measurements that lie seconds apart. Results are JSON files with every repetition; reports are made from \
+them. The README beside the definitions documents every field and what is measured how.";
+
+/// Options of `bench`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  crosscheck bench list                          what can be measured
+  crosscheck bench run quick                     all modes, within 5 minutes
+  crosscheck bench run paper-fig9 paper-fig10    the paper's figures, about an hour and a half
+  crosscheck bench run quick --only RDGX,RD00 --clients 100 --seconds 2
+  crosscheck bench report                        Markdown and HTML of the newest results
+
+Measure with a release build on a machine that does nothing else. Exit code: 0 when everything was measured without
+errors, 1 when something failed or a reply was wrong, 2 when a definition is wrong.")]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Command {
+    /// Measure one definition or several
+    Run(RunArgs),
+    /// Show what can be measured
+    List(ListArgs),
+    /// Write Markdown and HTML from results
+    Report(report::Args),
+}
+
+/// Options of `bench run`.
+#[derive(Clone, Debug, clap::Args)]
+struct RunArgs {
+    /// Definitions: names from the folder, or paths that end in .toml
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    /// Folder of the definitions
+    #[arg(long, value_name = "DIR", default_value = definition::FOLDER)]
+    definitions: PathBuf,
+    /// Folder for the results
+    #[arg(long, value_name = "DIR", default_value = results::FOLDER)]
+    out: PathBuf,
+    /// Where sides store what they must; decides the disk of `durability = "disk"` [default: the temporary directory]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Measure although this binary was built without optimisation
+    #[arg(long)]
+    unoptimised: bool,
+    /// Print every measurement as one line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of `bench list`.
+#[derive(Clone, Debug, clap::Args)]
+struct ListArgs {
+    /// Folder of the definitions
+    #[arg(long, value_name = "DIR", default_value = definition::FOLDER)]
+    definitions: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Hands over to the subcommand.
+pub fn run(args: &Args) -> Outcome {
+    match &args.command {
+        Command::Run(args) => measure(args),
+        Command::List(args) => list(args),
+        Command::Report(args) => report::run(args),
+    }
+}
+
+fn measure(args: &RunArgs) -> Outcome {
+    if cfg!(debug_assertions) && !args.unoptimised {
+        return Err(misuse(
+            "this binary was built without optimisation, and its figures mean nothing; build with `cargo build \
+             --release -p cli`, or add --unoptimised to try the harness",
+        ));
+    }
+    // All are read first: a mistake in the last one should not show after an hour.
+    let read = |name: &String| args.overrides.apply(definition::read(&args.definitions, name)?);
+    let definitions: Vec<_> = args.names.iter().map(read).collect::<anyhow::Result<_>>()?;
+    let ending = Ending::catch()?;
+    let data = args.data.clone().unwrap_or_else(std::env::temp_dir);
+    std::fs::create_dir_all(&data).with_context(|| format!("making {}", data.display()))?;
+    let mut clean = true;
+    for (definition, changed) in definitions {
+        let mut progress = Progress::new(args.json);
+        let (path, run) = Campaign::new(definition, changed, &args.out, &data, &ending).run(&mut progress)?;
+        if !args.json {
+            for line in summary::lines(&run) {
+                say(&line)?;
+            }
+            say(&format!("results: {}", path.display()))?;
+        }
+        clean &= summary::is_clean(&run);
+    }
+    Ok(Verdict::of(clean))
+}
+
+fn list(args: &ListArgs) -> Outcome {
+    let names = names(&args.definitions)?;
+    let mut verdict = Verdict::Holds;
+    let width = names.iter().map(String::len).max().unwrap_or(0);
+    for name in names {
+        match definition::read(&args.definitions, &name) {
+            Ok(definition) if args.json => say_json(&json!({ "name": name, "definition": definition }))?,
+            Ok(definition) => say(&format!("{name:<width$}  {}", definition.title))?,
+            // One that is wrong must not hide the others.
+            Err(error) => {
+                verdict = Verdict::Fails;
+                say(&format!("{name:<width$}  WRONG: {error:#}"))?;
+            }
+        }
+    }
+    Ok(verdict)
+}
+
+fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
+    definition::names(folder).map_err(|error| {
+        misuse(format!(
+            "{}: {error}; run this in the workspace, or name the folder with --definitions",
+            folder.display()
+        ))
+    })
+}

@@ -1,0 +1,124 @@
+//! Tells the operator how far a run is: one line per measurement, with what it found and how long the rest will take.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use super::campaign::BUSY_GENERATOR;
+use super::definition::{Definition, Side};
+use super::results::{Measurement, Skipped};
+use crate::outcome::say_json;
+use crate::view::{grouped, micros};
+
+/// Writes to stderr, so that stdout holds results only.
+#[derive(Debug)]
+pub struct Progress {
+    json: bool,
+    terminal: bool,
+    total: usize,
+    done: usize,
+    begin: Instant,
+    repetitions: usize,
+}
+
+impl Progress {
+    /// With `json`, every measurement also goes to stdout as one line of JSON.
+    pub fn new(json: bool) -> Self {
+        let terminal = io::stderr().is_terminal();
+        Progress { json, terminal, total: 0, done: 0, begin: Instant::now(), repetitions: 0 }
+    }
+
+    /// Tells what is coming.
+    pub fn begin(&mut self, definition: &Definition, skipped: &[Skipped], total: usize) {
+        (self.total, self.done, self.begin, self.repetitions) =
+            (total, 0, Instant::now(), definition.repetitions);
+        // Starting and stopping a side takes about two seconds, storing the keys one.
+        let each = definition.seconds + definition.warmup_seconds + 3.0;
+        self.tell(&format!(
+            "{}: {}. {total} measurements, roughly {}",
+            definition.name,
+            definition.title,
+            minutes(Duration::from_secs_f64(each * total as f64))
+        ));
+        for one in skipped {
+            let of = one.workload.as_ref().map(|name| format!(" for {name}")).unwrap_or_default();
+            self.tell(&format!("skipped{of}: {}: {}", one.side, one.why));
+        }
+    }
+
+    /// Tells what is being measured, where that line can be overwritten later.
+    pub fn start(&mut self, index: usize, repetition: usize, workload: &str, clients: usize, side: &Side) {
+        if self.terminal {
+            let head = self.head(index, repetition, workload, clients, side);
+            let _ = write!(io::stderr(), "\r{head} ...\x1b[K");
+        }
+    }
+
+    /// Tells what was found.
+    ///
+    /// # Errors
+    /// The reader of the JSON went away.
+    pub fn end(&mut self, one: &Measurement) -> anyhow::Result<()> {
+        let head = self.head(self.done, one.repetition, &one.workload, one.clients, &one.side);
+        self.done += 1;
+        let rest = self.begin.elapsed().mul_f64((self.total - self.done) as f64 / self.done as f64);
+        let found = match (&one.figures, &one.failed) {
+            (Some(figures), _) => {
+                let mut found = format!(
+                    "{:>9}/s  p50 {}  p99 {}  generator {:.0}%",
+                    grouped(figures.throughput.round() as u64),
+                    micros(figures.latency.p50_us as u64),
+                    micros(figures.latency.p99_us as u64),
+                    figures.generator_cpu_share * 100.0
+                );
+                if figures.generator_cpu_share > BUSY_GENERATOR {
+                    found += " (it may be the bottleneck)";
+                }
+                if let Some(other) = &figures.memaslap {
+                    found += &format!("  memaslap {}/s", grouped(other.throughput.round() as u64));
+                }
+                if figures.error_count() > 0 {
+                    found +=
+                        &format!("  ERRORS {}: {}", figures.error_count(), figures.errors.words.join("; "));
+                }
+                found
+            }
+            (None, why) => format!("FAILED: {}", why.as_deref().unwrap_or("unknown")),
+        };
+        let clear = if self.terminal { "\r\x1b[K" } else { "" };
+        self.tell(&format!("{clear}{head} {found}  ({} left)", minutes(rest)));
+        if self.json { say_json(one) } else { Ok(()) }
+    }
+
+    fn head(&self, index: usize, repetition: usize, workload: &str, clients: usize, side: &Side) -> String {
+        let width = self.total.to_string().len();
+        let of = self.repetitions;
+        let total = self.total;
+        let number = index + 1;
+        format!("[{number:>width$}/{total}] {repetition}/{of} {workload:<8} {clients:>4} clients {side:<9}")
+    }
+
+    fn tell(&self, line: &str) {
+        // Whoever closed stderr does not want to know.
+        let _ = writeln!(io::stderr(), "{line}");
+    }
+}
+
+/// A time to wait, coarsely.
+fn minutes(time: Duration) -> String {
+    match time.as_secs() {
+        0..60 => format!("{} s", time.as_secs()),
+        60..5400 => format!("{} min", time.as_secs().div_ceil(60)),
+        _ => format!("{:.1} h", time.as_secs_f64() / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_told_coarsely() {
+        let told = [59, 60, 61, 5399, 5400].map(|seconds| minutes(Duration::from_secs(seconds)));
+        assert_eq!(told, ["59 s", "1 min", "2 min", "90 min", "1.5 h"]);
+    }
+}

@@ -1,0 +1,291 @@
+//! What a report says about each run, and in which order: first what to doubt, then paper and targets, then everything.
+
+use super::plot::{Mark, Plot, Point, Scale, Series};
+use super::{Block, tables};
+use crate::bench::campaign::BUSY_GENERATOR;
+use crate::bench::definition::{Measure, Ratio, Side, Storage, Workload};
+use crate::bench::results::{Figures, Run, date};
+use crate::bench::stats::Spread;
+use crate::bench::summary::{spread, throughput_ratio};
+
+/// Runnable tasks above which a machine was busy with something else.
+const BUSY_MACHINE: f64 = 0.5;
+/// Fewest repetitions from which a ratio may be quoted.
+const FEWEST: usize = 5;
+
+/// The whole report.
+pub fn of(runs: &[Run]) -> Vec<Block> {
+    let mut blocks = vec![
+        Block::Heading(1, "CrossCheck: benchmark report".into()),
+        Block::Text(
+            "Every figure is the median of the repetitions; behind it stands the interval in which the true median lies, between two \
+             order statistics, with at least 95 % confidence from six repetitions on and 94 % with five (fewer: the tables \
+             say from lowest to highest, which is less sure). Ratios are taken between measurements of the same repetition, \
+             which lie seconds apart. Replicas, peers and the load generator share one machine: an absolute figure means \
+             little, a ratio means much."
+                .into(),
+        ),
+    ];
+    for run in runs {
+        blocks.extend(one(run));
+    }
+    blocks
+}
+
+fn one(run: &Run) -> Vec<Block> {
+    let definition = &run.definition;
+    let mut blocks = vec![
+        Block::Heading(2, format!("{} ({})", definition.title, definition.name)),
+        Block::Text(definition.about.replace('\n', " ")),
+    ];
+    blocks.extend(doubts(run).into_iter().map(Block::Warning));
+    blocks.push(Block::List(circumstances(run)));
+    blocks.extend(tables::figures(run));
+    for workload in &definition.workloads {
+        let asked = run.measurements.iter().any(|one| one.workload == workload.name && one.figures.is_some());
+        if !asked {
+            continue;
+        }
+        blocks.push(Block::Heading(3, format!("{}: {}", definition.name, workload.name)));
+        blocks.push(Block::Text(in_words(workload)));
+        blocks.push(Block::Plots(plots(run, workload)));
+        blocks.push(tables::sides(run, workload));
+        blocks.extend(tables::ratios(run, workload));
+        blocks.extend(tables::costs(run, workload));
+        blocks.extend(tables::independent(run, workload));
+    }
+    let semantics: Vec<String> =
+        definition.sides.iter().filter_map(Side::semantics).map(str::to_owned).collect();
+    if !semantics.is_empty() {
+        blocks.push(Block::Text("Differences in what the others promise:".into()));
+        blocks.push(Block::List(semantics));
+    }
+    blocks
+}
+
+/// Reasons not to believe the figures of a run.
+fn doubts(run: &Run) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if !run.optimised {
+        doubts.push("The binary was built without optimisation: no figure here means anything.".to_owned());
+    }
+    if !run.changed.is_empty() {
+        doubts.push(format!("The command line changed the definition: {}.", run.changed.join("; ")));
+    }
+    if run.definition.repetitions < FEWEST {
+        doubts.push(format!("Fewer than {FEWEST} repetitions: a first look, not figures to quote."));
+    }
+    if run.machine.load_before > BUSY_MACHINE {
+        let load = run.machine.load_before;
+        doubts.push(format!("The machine was busy with something else before the run (load {load:.1})."));
+    }
+    if run.commit.changed {
+        doubts.push(format!("The source differed from commit {}.", run.commit.id));
+    }
+    let failed: Vec<_> =
+        run.measurements.iter().filter_map(|one| Some((one, one.failed.as_ref()?))).collect();
+    if let Some((one, why)) = failed.first() {
+        let count = failed.len();
+        doubts.push(format!("{count} measurements failed; the first, of {}: {why}", one.side));
+    }
+    doubts.extend(per_side(run, "requests that failed or were answered wrongly", |figures| {
+        (figures.error_count() > 0).then(|| figures.error_count())
+    }));
+    doubts.extend(per_side(
+        run,
+        "measurements in which the generator itself may have been the limit",
+        |figures| (figures.generator_cpu_share > BUSY_GENERATOR).then_some(1),
+    ));
+    for one in &run.skipped {
+        let of = one.workload.as_ref().map(|name| format!(" under {name}")).unwrap_or_default();
+        doubts.push(format!("{} was not measured{of}: {}.", one.side, one.why));
+    }
+    doubts
+}
+
+fn per_side(run: &Run, what: &str, count: impl Fn(&Figures) -> Option<u64>) -> Option<String> {
+    let of = |side: &Side| -> u64 {
+        let figures = run.measurements.iter().filter(|one| one.side == *side);
+        figures.filter_map(|one| count(one.figures.as_ref()?)).sum()
+    };
+    let told: Vec<String> = run
+        .definition
+        .sides
+        .iter()
+        .map(|side| (side, of(side)))
+        .filter(|(_, count)| *count > 0)
+        .map(|(side, count)| format!("{side} {count}"))
+        .collect();
+    (!told.is_empty()).then(|| format!("There were {what}: {}.", told.join(", ")))
+}
+
+fn circumstances(run: &Run) -> Vec<String> {
+    let definition = &run.definition;
+    let (year, month, day) = date(run.started_s);
+    let loops = match definition.rate {
+        Some(rate) => format!("open loop, {rate} requests per second, latency from the intended time"),
+        None => format!("closed loop, {} on their way per connection", definition.pipeline),
+    };
+    let durability = match definition.durability {
+        Storage::Memory => "in memory",
+        Storage::Disk => "synced to disk",
+    };
+    let checked =
+        if definition.verify { "compared byte by byte with a model" } else { "checked for their form" };
+    let versions: Vec<String> =
+        run.versions.values().cloned().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+    let mut list = vec![
+        format!(
+            "Machine: {} cores, {}, {} MiB of memory, Linux {}",
+            run.machine.cores, run.machine.model, run.machine.memory_mb, run.machine.kernel
+        ),
+        format!(
+            "Source: commit {}, {year}-{month:02}-{day:02}; definition {}",
+            run.commit.id, definition.hash
+        ),
+        format!(
+            "Load: {loops}; {} repetitions of {} s after {} s of warming up; replies {checked}",
+            definition.repetitions, definition.seconds, definition.warmup_seconds
+        ),
+        format!(
+            "Servers: {} replicas, {} workers each, {} MiB for items, acknowledged writes {durability}; started anew for \
+             every measurement; {}",
+            definition.replicas,
+            definition.workers,
+            definition.memory_mb,
+            versions.join(", ")
+        ),
+    ];
+    list.extend(
+        definition.source.as_ref().map(|source| format!("Workload from: {}", source.replace('\n', " "))),
+    );
+    list
+}
+
+fn in_words(workload: &Workload) -> String {
+    use crate::bench::definition::Amount;
+    let amount = |amount: &Amount, unit: &str| match amount {
+        Amount::Fixed(number) => format!("{number}{unit}"),
+        Amount::Between { from, to } => format!("{from} to {to}{unit}"),
+        Amount::Weighted(pairs) => {
+            let total: f64 = pairs.iter().map(|pair| pair.1).sum();
+            let told = pairs
+                .iter()
+                .map(|(number, share)| format!("{number}{unit} ({:.0} %)", share / total * 100.0));
+            told.collect::<Vec<_>>().join(", ")
+        }
+    };
+    let total: f64 = workload.mix.values().sum();
+    let mix: Vec<String> = workload
+        .mix
+        .iter()
+        .filter(|(_, share)| **share > 0.0)
+        .map(|(op, share)| format!("{:.1} % {}", share / total * 100.0, op.name()))
+        .collect();
+    let popularity = if workload.zipf == 0.0 {
+        "equally popular".to_owned()
+    } else {
+        format!("popularity by Zipf's law with exponent {}", workload.zipf)
+    };
+    let lifetime = match &workload.ttl_seconds {
+        Amount::Fixed(0) => "no lifetime".to_owned(),
+        other => format!("lifetimes {}", amount(other, " s")),
+    };
+    format!(
+        "{}; keys of {} B, values of {}; {} keys, {popularity}, {} % of them stored before; {lifetime}.",
+        mix.join(", "),
+        workload.key_bytes,
+        amount(&workload.value_bytes, " B"),
+        workload.keys,
+        workload.prefill_percent
+    )
+}
+
+fn plots(run: &Run, workload: &Workload) -> Vec<Plot> {
+    let mut plots = vec![
+        over_clients(run, workload, "Throughput", "requests per second", Scale::FromZero, |one| {
+            one.throughput
+        }),
+        over_clients(run, workload, "Median latency", "µs", Scale::Log, |one| one.latency.p50_us),
+        over_clients(run, workload, "99th percentile of latency", "µs", Scale::Log, |one| {
+            one.latency.p99_us
+        }),
+    ];
+    plots.extend(ratio_plot(run, workload));
+    plots.push(over_clients(
+        run,
+        workload,
+        "Processor time of all servers",
+        "s per million requests",
+        Scale::FromZero,
+        |one| {
+            let cpu = one.cpu_per_million();
+            cpu.user_s + cpu.system_s
+        },
+    ));
+    plots.retain(|plot| !plot.series.is_empty());
+    plots
+}
+
+fn over_clients(
+    run: &Run,
+    workload: &Workload,
+    title: &str,
+    unit: &str,
+    scale: Scale,
+    figure: fn(&Figures) -> f64,
+) -> Plot {
+    let series = run.definition.sides.iter().enumerate().filter_map(|(number, side)| {
+        let point = |&clients: &usize| {
+            Some(point(clients, spread(run, &workload.name, clients, side, |one| Some(figure(one)))?))
+        };
+        let points: Vec<Point> = run.definition.clients.iter().filter_map(point).collect();
+        (!points.is_empty()).then(|| Series { name: side.to_string(), look: number, points })
+    });
+    Plot {
+        title: format!("{title}, {}", workload.name),
+        unit: unit.to_owned(),
+        scale,
+        series: series.collect(),
+        marks: Vec::new(),
+    }
+}
+
+/// Our ratios over clients, with the paper's figures and our targets beside them.
+fn ratio_plot(run: &Run, workload: &Workload) -> Option<Plot> {
+    let definition = &run.definition;
+    let ratio = |pair: &Ratio| -> Vec<Point> {
+        let point =
+            |&clients: &usize| Some(point(clients, throughput_ratio(run, &workload.name, clients, pair)?));
+        definition.clients.iter().filter_map(point).collect()
+    };
+    let mut series = Vec::new();
+    let mut marks = Vec::new();
+    for (number, pair) in definition.ratios.iter().enumerate() {
+        let points = ratio(pair);
+        // A peer that is many times faster or slower would flatten everything else; the table has it.
+        if points.is_empty() || points.iter().any(|point| !(0.2..=2.0).contains(&point.y)) {
+            continue;
+        }
+        series.push(Series { name: format!("{} / {}", pair.of, pair.to), look: number, points });
+        let about = definition.figures.iter().filter(|figure| {
+            figure.workload == workload.name
+                && figure.measure == Measure::ThroughputRatio
+                && (&figure.of, &figure.to) == (&pair.of, &pair.to)
+        });
+        for figure in about {
+            marks.push(Mark {
+                look: number,
+                x: figure.clients as f64,
+                paper: figure.paper,
+                target: figure.target,
+            });
+        }
+    }
+    let title = format!("Ratios of throughput, {}", workload.name);
+    (!series.is_empty()).then(|| Plot { title, unit: "ratio".into(), scale: Scale::Ratio, series, marks })
+}
+
+fn point(clients: usize, spread: Spread) -> Point {
+    Point { x: clients as f64, y: spread.median, low: spread.low, high: spread.high }
+}

@@ -1,0 +1,253 @@
+//! The tables of a report: paper and targets, every side, ratios, what requests cost, and the independent generator.
+
+use super::Block;
+use crate::bench::definition::{Figure, Measure, Ratio, Side, Workload};
+use crate::bench::results::{Figures, Run};
+use crate::bench::stats::Spread;
+use crate::bench::summary::{paired, spread, throughput_ratio};
+use crate::view::grouped;
+
+/// The paper's figures, ours, and the targets.
+pub fn figures(run: &Run) -> Option<Block> {
+    let rows: Vec<Vec<String>> =
+        run.definition.figures.iter().map(|figure| figure_row(run, figure)).collect();
+    (!rows.is_empty()).then(|| Block::Table {
+        caption: "The paper's figures, ours, and the targets".into(),
+        head: words(&["What", "Clients", "Paper", "Ours", "Interval", "Target", "Met", "Paper's place"]),
+        rows,
+    })
+}
+
+fn figure_row(run: &Run, figure: &Figure) -> Vec<String> {
+    let pair = Ratio { of: figure.of.clone(), to: figure.to.clone() };
+    let (found, digits, unit) = match figure.measure {
+        Measure::ThroughputRatio => (throughput_ratio(run, &figure.workload, figure.clients, &pair), 3, ""),
+        Measure::P50AddedUs => {
+            let p50 = |one: &Figures| one.latency.p50_us;
+            (paired(run, &figure.workload, figure.clients, &pair, p50, |of, to| of - to), 0, " µs")
+        }
+    };
+    let number = |value: f64| format!("{value:.digits$}{unit}");
+    let what = match figure.measure {
+        Measure::ThroughputRatio => format!("{}: throughput {} / {}", figure.workload, pair.of, pair.to),
+        Measure::P50AddedUs => format!("{}: median latency {} − {}", figure.workload, pair.of, pair.to),
+    };
+    let met = figure.target.zip(found).map(|(target, found)| match figure.measure {
+        Measure::ThroughputRatio => found.median >= target,
+        Measure::P50AddedUs => found.median <= target,
+    });
+    let sign = if figure.measure == Measure::ThroughputRatio { "≥ " } else { "≤ " };
+    vec![
+        what,
+        figure.clients.to_string(),
+        figure.paper.map_or(String::new(), |(low, high)| {
+            if low == high { number(low) } else { format!("{}..{}", number(low), number(high)) }
+        }),
+        found.map_or("not measured".into(), |found| number(found.median)),
+        found.map_or(String::new(), |found| interval(found, number)),
+        figure.target.map_or(String::new(), |target| format!("{sign}{}", number(target))),
+        met.map_or("", |met| if met { "yes" } else { "no" }).to_owned(),
+        figure.says.clone(),
+    ]
+}
+
+/// Throughput and latency of every side.
+pub fn sides(run: &Run, workload: &Workload) -> Block {
+    let rows = cells(run, |clients, side| {
+        let of =
+            |figure: fn(&Figures) -> f64| spread(run, &workload.name, clients, side, |one| Some(figure(one)));
+        let throughput = of(|one| one.throughput)?;
+        let whole = |value: f64| grouped(value.max(0.0).round() as u64);
+        let misses = spread(run, &workload.name, clients, side, |one| one.miss_ratio);
+        Some(vec![
+            side.to_string(),
+            clients.to_string(),
+            whole(throughput.median),
+            interval(throughput, whole),
+            middle(of(|one| one.latency.mean_us), whole),
+            middle(of(|one| one.latency.p50_us), whole),
+            middle(of(|one| one.latency.p99_us), whole),
+            middle(of(|one| one.latency.p999_us), whole),
+            middle(of(|one| one.latency.max_us), whole),
+            middle(misses, |share| format!("{:.1} %", share * 100.0)),
+            of(|one| one.error_count() as f64).map_or(String::new(), |errors| whole(errors.max)),
+        ])
+    });
+    Block::Table {
+        caption: format!("{}: throughput and latency", workload.name),
+        head: words(&[
+            "Side",
+            "Clients",
+            "Requests/s",
+            "Interval",
+            "Mean µs",
+            "p50 µs",
+            "p99 µs",
+            "p99.9 µs",
+            "Max µs",
+            "Misses",
+            "Errors, worst",
+        ]),
+        rows,
+    }
+}
+
+/// Ratios of throughput with their spread.
+pub fn ratios(run: &Run, workload: &Workload) -> Option<Block> {
+    let mut rows = Vec::new();
+    for pair in &run.definition.ratios {
+        for &clients in &run.definition.clients {
+            let Some(found) = throughput_ratio(run, &workload.name, clients, pair) else { continue };
+            let number = |value: f64| format!("{value:.3}");
+            rows.push(vec![
+                format!("{} / {}", pair.of, pair.to),
+                clients.to_string(),
+                number(found.median),
+                interval(found, number),
+                format!("{:.1} %", found.coverage * 100.0),
+                format!("{}..{}", number(found.min), number(found.max)),
+                found.count.to_string(),
+            ]);
+        }
+    }
+    (!rows.is_empty()).then(|| Block::Table {
+        caption: format!("{}: ratios of throughput, within each repetition", workload.name),
+        head: words(&[
+            "Ratio",
+            "Clients",
+            "Median",
+            "Interval",
+            "Coverage",
+            "Lowest..highest",
+            "Repetitions",
+        ]),
+        rows,
+    })
+}
+
+/// Processor time, wire and memory.
+pub fn costs(run: &Run, workload: &Workload) -> Option<Block> {
+    let rows = cells(run, |clients, side| {
+        let of =
+            |figure: &dyn Fn(&Figures) -> Option<f64>| spread(run, &workload.name, clients, side, figure);
+        let one_digit = |value: f64| format!("{value:.1}");
+        let whole = |value: f64| grouped(value.max(0.0).round() as u64);
+        let per_request = |one: &Figures, count: u64| count as f64 / one.requests.max(1) as f64;
+        Some(vec![
+            side.to_string(),
+            clients.to_string(),
+            middle(Some(of(&|one| Some(one.cpu_per_million().user_s))?), one_digit),
+            middle(of(&|one| Some(one.cpu_per_million().system_s)), one_digit),
+            by_process(run, workload, clients, side),
+            middle(of(&|one| Some(per_request(one, one.client_bytes))), whole),
+            middle(of(&|one| Some(per_request(one, one.wire?.bytes))), whole),
+            middle(of(&|one| Some(per_request(one, one.wire?.packets))), |value| format!("{value:.2}")),
+            middle(of(&|one| Some(one.peak_memory()? as f64 / f64::from(1 << 20))), whole),
+            middle(of(&|one| Some(one.generator_cpu_share * 100.0)), whole),
+        ])
+    });
+    (!rows.is_empty()).then(|| Block::Table {
+        caption: format!("{}: what requests cost", workload.name),
+        head: words(&[
+            "Side",
+            "Clients",
+            "User s/M",
+            "System s/M",
+            "User+system s/M by process",
+            "Client B/request",
+            "Loopback B/request",
+            "Loopback packets/request",
+            "Peak MiB, largest process",
+            "Generator % of a core",
+        ]),
+        rows,
+    })
+}
+
+/// User and system seconds per million requests of each process, by the median of the repetitions.
+fn by_process(run: &Run, workload: &Workload, clients: usize, side: &Side) -> String {
+    let names: Vec<String> = run
+        .figures(&workload.name, clients, side)
+        .next()
+        .map(|(_, figures)| figures.processes.iter().map(|process| process.name.clone()).collect())
+        .unwrap_or_default();
+    if names.len() < 2 {
+        return String::new();
+    }
+    // Another replica may lead in another repetition: processes are told apart by their part, not by their number.
+    let mut parts: Vec<&str> = names.iter().map(|name| part_of(name)).collect();
+    parts.sort_unstable();
+    parts.dedup();
+    let told = parts.iter().filter_map(|part| {
+        let of = |pick: fn(&crate::bench::measure::Cpu) -> f64| {
+            spread(run, &workload.name, clients, side, |one| {
+                let same = one.processes.iter().filter(|process| part_of(&process.name) == *part);
+                let each: Vec<f64> = same.map(|process| pick(&process.cpu)).collect();
+                Some(each.iter().sum::<f64>() / each.len().max(1) as f64 / one.requests.max(1) as f64 * 1e6)
+            })
+        };
+        Some(format!("{part} {:.1}+{:.1}", of(|cpu| cpu.user_s)?.median, of(|cpu| cpu.system_s)?.median))
+    });
+    told.collect::<Vec<_>>().join(", ")
+}
+
+/// `replica 2 (leader)` and `m1 (leader)` are the leader; `primary` and `replica 1` are what they are called.
+fn part_of(name: &str) -> &str {
+    match name.split_once('(') {
+        Some((_, part)) => part.trim_end_matches(')'),
+        None => name.split(' ').next().unwrap_or(name),
+    }
+}
+
+/// Our generator against memaslap.
+pub fn independent(run: &Run, workload: &Workload) -> Option<Block> {
+    let rows = cells(run, |clients, side| {
+        let other =
+            spread(run, &workload.name, clients, side, |one| Some(one.memaslap.as_ref()?.throughput))?;
+        let own = spread(run, &workload.name, clients, side, |one| Some(one.throughput))?;
+        let ratio = spread(run, &workload.name, clients, side, |one| {
+            Some(one.throughput / one.memaslap.as_ref()?.throughput)
+        })?;
+        let whole = |value: f64| grouped(value.max(0.0).round() as u64);
+        let number = |value: f64| format!("{value:.3}");
+        Some(vec![
+            side.to_string(),
+            clients.to_string(),
+            whole(own.median),
+            whole(other.median),
+            number(ratio.median),
+            interval(ratio, number),
+        ])
+    });
+    (!rows.is_empty()).then(|| Block::Table {
+        caption: format!("{}: the same servers driven by memaslap, just after", workload.name),
+        head: words(&["Side", "Clients", "Our generator /s", "memaslap /s", "Ours / memaslap", "Interval"]),
+        rows,
+    })
+}
+
+/// One row per number of clients and side, where there is something to tell.
+fn cells(run: &Run, row: impl Fn(usize, &Side) -> Option<Vec<String>>) -> Vec<Vec<String>> {
+    let definition = &run.definition;
+    let each = definition
+        .clients
+        .iter()
+        .flat_map(|clients| definition.sides.iter().map(move |side| (*clients, side)));
+    each.filter_map(|(clients, side)| row(clients, side)).collect()
+}
+
+fn interval(spread: Spread, number: impl Fn(f64) -> String) -> String {
+    if spread.count == 1 {
+        "one only".to_owned()
+    } else {
+        format!("{}..{}", number(spread.low), number(spread.high))
+    }
+}
+
+fn middle(spread: Option<Spread>, number: impl Fn(f64) -> String) -> String {
+    spread.map_or(String::new(), |spread| number(spread.median))
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}

@@ -1,0 +1,288 @@
+//! What a run leaves behind: every repetition of every side, with the machine, the commit and the definition it belongs to.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use super::definition::{Definition, Side};
+use super::generator::Seen;
+use super::measure::{Commit, Cpu, Machine, Wire};
+
+/// Where results are kept, seen from the workspace.
+pub const FOLDER: &str = "bench/results";
+/// Grows when old files can no longer be read.
+const FORMAT: u32 = 1;
+
+/// One run of one definition.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Form of this file.
+    pub format: u32,
+    /// When it began, in seconds since 1970.
+    pub started_s: u64,
+    /// Where it ran.
+    pub machine: Machine,
+    /// What was measured.
+    pub commit: Commit,
+    /// Whether the binary was built with optimisation.
+    pub optimised: bool,
+    /// What was asked for, with what the command line changed.
+    pub definition: Definition,
+    /// What the command line changed; a definition's hash stands for its figures only where this is empty.
+    pub changed: Vec<String>,
+    /// What each side calls its version.
+    pub versions: BTreeMap<Side, String>,
+    /// What was not measured, and why.
+    pub skipped: Vec<Skipped>,
+    /// Everything that was measured, in its order.
+    pub measurements: Vec<Measurement>,
+}
+
+/// A side that was left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Which.
+    pub side: Side,
+    /// For one workload only.
+    pub workload: Option<String>,
+    /// Why.
+    pub why: String,
+}
+
+/// One side under one workload with one number of clients, once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// From 1.
+    pub repetition: usize,
+    /// The workload's name.
+    pub workload: String,
+    /// Connections.
+    pub clients: usize,
+    /// Which side.
+    pub side: Side,
+    /// What was found; none when it failed.
+    pub figures: Option<Figures>,
+    /// Why it failed.
+    pub failed: Option<String>,
+}
+
+/// What one measurement found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Seconds measured.
+    pub seconds: f64,
+    /// Requests answered meanwhile.
+    pub requests: u64,
+    /// Requests answered per second.
+    pub throughput: f64,
+    /// Latencies.
+    pub latency: Latency,
+    /// Reads that found nothing, of all reads; none without reads.
+    pub miss_ratio: Option<f64>,
+    /// What went wrong.
+    pub errors: Errors,
+    /// Processor time per process.
+    pub processes: Vec<Process>,
+    /// Processor time of the generator's thread, as a share of one core.
+    pub generator_cpu_share: f64,
+    /// Everything on the loopback device meanwhile.
+    pub wire: Option<Wire>,
+    /// Payload of requests and replies between the generator and the servers.
+    pub client_bytes: u64,
+    /// Seconds from starting the side to its being ready.
+    pub start_seconds: f64,
+    /// What memaslap found on the same servers just after, where it was asked.
+    pub memaslap: Option<Independent>,
+}
+
+/// Latencies in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Arithmetic mean.
+    pub mean_us: f64,
+    /// Half are at most this.
+    pub p50_us: f64,
+    /// 90 of 100.
+    pub p90_us: f64,
+    /// 99 of 100.
+    pub p99_us: f64,
+    /// 999 of 1000.
+    pub p999_us: f64,
+    /// The longest.
+    pub max_us: f64,
+}
+
+/// Things that should not happen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Errors {
+    /// Requests that a server said it could not do.
+    pub refused: u64,
+    /// Replies that no correct server gives; values are compared only where the definition says `verify`.
+    pub wrong: u64,
+    /// Values without a lifetime that had gone; only seen with `verify`.
+    pub lost: u64,
+    /// Broken connections.
+    pub broken: u64,
+    /// Requests that never got a reply.
+    pub unanswered: u64,
+    /// The first complaints.
+    pub words: Vec<String>,
+}
+
+/// One process of a side.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    /// What it is.
+    pub name: String,
+    /// Processor time while it was measured.
+    pub cpu: Cpu,
+    /// Most memory it has had resident since its start, in bytes.
+    pub peak_memory: Option<u64>,
+}
+
+/// What an independent generator found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Independent {
+    /// Requests per second.
+    pub throughput: f64,
+    /// Reads that found nothing.
+    pub misses: u64,
+}
+
+impl Run {
+    /// An empty run of `definition`, beginning now.
+    pub fn begin(definition: Definition, changed: Vec<String>, versions: BTreeMap<Side, String>) -> Self {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Run {
+            format: FORMAT,
+            started_s: now.map_or(0, |since| since.as_secs()),
+            machine: Machine::this(),
+            commit: Commit::here(),
+            optimised: !cfg!(debug_assertions),
+            definition,
+            changed,
+            versions,
+            skipped: Vec::new(),
+            measurements: Vec::new(),
+        }
+    }
+
+    /// The file of this run: the definition's name and the time it began.
+    pub fn path(&self, folder: &Path) -> PathBuf {
+        folder.join(format!("{}-{}.json", self.definition.name, stamp(self.started_s)))
+    }
+
+    /// Writes the file anew.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn write(&self, folder: &Path) -> anyhow::Result<PathBuf> {
+        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        let path = self.path(folder);
+        let draft = path.with_extension("new");
+        // Written aside and renamed, so that a run that is killed leaves a whole file.
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        fs::write(&draft, text)
+            .and_then(|()| fs::rename(&draft, &path))
+            .with_context(|| format!("writing {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not the result of a run.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+        let run: Run = serde_json::from_slice(&text)
+            .with_context(|| format!("{} is not a result of `crosscheck bench run`", path.display()))?;
+        anyhow::ensure!(run.format == FORMAT, "{} has format {}, not {FORMAT}", path.display(), run.format);
+        Ok(run)
+    }
+
+    /// Repetitions of one cell that worked, with their number.
+    pub fn figures<'r>(
+        &'r self,
+        workload: &'r str,
+        clients: usize,
+        side: &'r Side,
+    ) -> impl Iterator<Item = (usize, &'r Figures)> {
+        self.measurements
+            .iter()
+            .filter(move |one| one.workload == workload && one.clients == clients && one.side == *side)
+            .filter_map(|one| Some((one.repetition, one.figures.as_ref()?)))
+    }
+}
+
+impl Figures {
+    /// Processor seconds of all processes per million requests, in the programs and in the kernel.
+    pub fn cpu_per_million(&self) -> Cpu {
+        let millions = (self.requests as f64 / 1e6).max(f64::MIN_POSITIVE);
+        let sum =
+            |part: fn(&Cpu) -> f64| self.processes.iter().map(|process| part(&process.cpu)).sum::<f64>();
+        Cpu { user_s: sum(|cpu| cpu.user_s) / millions, system_s: sum(|cpu| cpu.system_s) / millions }
+    }
+
+    /// The largest process, in bytes.
+    pub fn peak_memory(&self) -> Option<u64> {
+        self.processes.iter().filter_map(|process| process.peak_memory).max()
+    }
+
+    /// Everything that should not have happened.
+    pub fn error_count(&self) -> u64 {
+        let Errors { refused, wrong, lost: _, broken, unanswered, words: _ } = &self.errors;
+        refused + wrong + broken + unanswered
+    }
+}
+
+impl Latency {
+    /// What the generator saw.
+    pub fn of(seen: &Seen) -> Self {
+        let at = |share: f64| seen.latencies.value_at_quantile(share) as f64 / 1000.0;
+        Latency {
+            mean_us: seen.latencies.mean() / 1000.0,
+            p50_us: at(0.5),
+            p90_us: at(0.9),
+            p99_us: at(0.99),
+            p999_us: at(0.999),
+            max_us: seen.latencies.max() as f64 / 1000.0,
+        }
+    }
+}
+
+/// Seconds since 1970 as `YYYYMMDD-HHMMSS`, in UTC.
+pub fn stamp(seconds: u64) -> String {
+    let (year, month, day) = date(seconds);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
+}
+
+/// The day of a time in UTC, by the proleptic Gregorian calendar: years are counted from March, so that leap days end them.
+pub fn date(seconds: u64) -> (u64, u64, u64) {
+    let days = seconds / 86_400 + 719_468;
+    let era = days / 146_097;
+    let of_era = days % 146_097;
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(stamp(0), "19700101-000000");
+        assert_eq!(stamp(951_782_399), "20000228-235959");
+        assert_eq!(stamp(951_782_400), "20000229-000000");
+        assert_eq!(date(4_107_542_400), (2100, 3, 1));
+    }
+}

@@ -1,0 +1,125 @@
+//! The sides of a benchmark as running processes: started on free loopback ports, found ready, and stopped cleanly.
+
+mod etcd;
+mod ours;
+mod peer;
+mod redis;
+mod stock;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::definition::{Definition, Side};
+use super::wire::Dialect;
+use crate::cluster::Keeper;
+use crate::signals::Ending;
+use peer::Peer;
+
+/// How long a side may take to come up.
+const START: Duration = Duration::from_secs(30);
+
+/// A side that serves.
+#[derive(Debug)]
+pub struct Running {
+    /// Where clients connect.
+    pub addresses: Vec<SocketAddr>,
+    /// How to speak to it.
+    pub dialect: Dialect,
+    /// Its processes with a name each.
+    pub processes: Vec<(String, u32)>,
+    keep: Keep,
+}
+
+/// What keeps a side running.
+#[derive(Debug)]
+enum Keep {
+    Ours(Keeper),
+    Peers(Vec<Peer>),
+    /// With a directory that goes when they have gone.
+    Stored(Vec<Peer>, tempfile::TempDir),
+}
+
+impl Running {
+    /// Starts `side` as the definition says; what it stores goes below `data`.
+    ///
+    /// # Errors
+    /// It does not come up; the message has its last words.
+    pub fn start(side: &Side, definition: &Definition, data: &Path, ending: &Ending) -> anyhow::Result<Self> {
+        match side {
+            Side::Ours(mode) => ours::start(mode, definition, data, ending),
+            Side::Memcached => stock::start(definition, data, ending),
+            Side::Redis => redis::start(definition, data, ending),
+            Side::Etcd => etcd::start(definition, data, ending),
+        }
+    }
+
+    /// Whether a process ended or was replaced since the start: then nothing that was measured counts.
+    pub fn trouble(&mut self) -> Option<String> {
+        match &mut self.keep {
+            Keep::Ours(keeper) => {
+                let died = |event| match event {
+                    crate::cluster::Event::Died { replica, how, .. } => {
+                        Some(format!("replica {replica} ended: {how}"))
+                    }
+                    crate::cluster::Event::Hopeless { replica, why } => {
+                        Some(format!("replica {replica}: {why}"))
+                    }
+                    _ => None,
+                };
+                keeper.events().into_iter().find_map(died)
+            }
+            Keep::Peers(peers) | Keep::Stored(peers, _) => peers.iter_mut().find_map(Peer::trouble),
+        }
+    }
+
+    /// Stops it; returns what did not stop by itself and had to be killed.
+    pub fn stop(self) -> Vec<String> {
+        match self.keep {
+            Keep::Ours(keeper) => keeper.stop().iter().map(|number| format!("replica {number}")).collect(),
+            Keep::Peers(peers) => peers.into_iter().filter_map(Peer::stop).collect(),
+            Keep::Stored(peers, folder) => {
+                let killed = peers.into_iter().filter_map(Peer::stop).collect();
+                drop(folder);
+                killed
+            }
+        }
+    }
+}
+
+/// A program that a side needs, and what installs it.
+fn program_of(side: &Side) -> Option<(&'static str, &'static str)> {
+    match side {
+        Side::Ours(_) => None,
+        Side::Memcached => Some(("memcached", "apt-get install memcached")),
+        Side::Redis => Some(("redis-server", "apt-get install redis-server")),
+        Side::Etcd => Some(("etcd", "apt-get install etcd-server")),
+    }
+}
+
+/// Why a side cannot be measured here, if so: its program is not installed.
+pub fn missing(side: &Side) -> Option<String> {
+    let (program, install) = program_of(side)?;
+    find(program).is_none().then(|| format!("{program} is not installed; install it with: {install}"))
+}
+
+/// What a side's program calls its version.
+pub fn version(side: &Side) -> String {
+    let Some((program, _)) = program_of(side) else {
+        return format!("crosscheck {}", env!("CARGO_PKG_VERSION"));
+    };
+    let output =
+        find(program).and_then(|path| std::process::Command::new(path).arg("--version").output().ok());
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let first = text.lines().next().unwrap_or_default();
+    // What follows the number differs between builds of the same version.
+    let words: Vec<&str> = first.split_whitespace().take(3).collect();
+    if words.is_empty() { "unknown".to_owned() } else { words.join(" ") }
+}
+
+/// The file of a program, searched as a shell does, and where Debian keeps servers.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain([PathBuf::from("/usr/bin"), PathBuf::from("/usr/sbin")]);
+    places.map(|folder| folder.join(program)).find(|file| file.is_file())
+}

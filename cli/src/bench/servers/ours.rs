@@ -1,0 +1,40 @@
+//! CrossCheck as a side: the same cluster of processes that `crosscheck up` runs.
+
+use std::path::Path;
+
+use anyhow::Context;
+
+use super::{Keep, Running, START};
+use crate::bench::definition::{Connect, Definition, Storage};
+use crate::bench::wire::Dialect;
+use crate::cluster::{Keeper, Plan, Wish};
+use crate::signals::Ending;
+
+/// Starts a cluster in `mode`.
+pub fn start(mode: &str, definition: &Definition, data: &Path, ending: &Ending) -> anyhow::Result<Running> {
+    let mode: crosscheck::Mode = mode.parse().map_err(anyhow::Error::msg)?;
+    let on_disk = definition.durability == Storage::Disk && mode.replicated;
+    let wish = Wish {
+        replicas: mode.replicated.then_some(definition.replicas),
+        port: Some(0),
+        mode,
+        workers: definition.workers,
+        on_disk,
+        data: on_disk.then(|| data.to_path_buf()),
+        memory_mb: definition.memory_mb,
+    };
+    let keeper = Keeper::start(Plan::new(&wish)?, crate::up::STOP_PATIENCE)?;
+    let rows = keeper.until_ready(START, ending)?;
+    // From here on, nothing should happen to a process.
+    keeper.events();
+    let leader = rows.iter().find_map(|row| row.serving()?.leader).context("no replica knows a leader")?;
+    let wanted = |number: u8| definition.connect == Connect::All || number == leader;
+    let meant = keeper.replicas.iter().filter(|replica| wanted(replica.number));
+    let addresses = meant.filter_map(|replica| replica.clients).collect();
+    let process = |row: &crate::cluster::Row| {
+        let role = if row.replica.number == leader { "leader" } else { "follower" };
+        row.serving().map(|status| (format!("replica {} ({role})", row.replica.number), status.pid))
+    };
+    let processes = rows.iter().filter_map(process).collect();
+    Ok(Running { addresses, dialect: Dialect::Memcached, processes, keep: Keep::Ours(keeper) })
+}

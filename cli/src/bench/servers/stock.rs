@@ -1,0 +1,36 @@
+//! Stock memcached as a side: one process with as many threads as one of our replicas has workers.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context;
+
+use super::peer::{self, Peer};
+use super::{Keep, Running, find};
+use crate::bench::definition::Definition;
+use crate::bench::wire::Dialect;
+use crate::signals::Ending;
+
+/// Connections it accepts: more than a definition may ask for.
+const CONNECTIONS: &str = "2048";
+
+/// Starts one.
+pub fn start(definition: &Definition, data: &Path, ending: &Ending) -> anyhow::Result<Running> {
+    let [address] = peer::ports()?;
+    let mut command = Command::new(find("memcached").context("memcached is not installed")?);
+    command.args(["-l", "127.0.0.1", "-U", "0", "-c", CONNECTIONS, "-p"]).arg(address.port().to_string());
+    command.arg("-m").arg(definition.memory_mb.to_string());
+    command.arg("-t").arg(definition.workers.to_string());
+    if rustix::process::geteuid().is_root() {
+        // It refuses to run as root without being told to become somebody else.
+        command.args(["-u", "nobody"]);
+    }
+    let mut peer = Peer::start("memcached", command, data.join("memcached.log"))?;
+    peer.until(ending, || peer::accepts(address))?;
+    Ok(Running {
+        addresses: vec![address],
+        dialect: Dialect::Memcached,
+        processes: vec![peer.process()],
+        keep: Keep::Peers(vec![peer]),
+    })
+}

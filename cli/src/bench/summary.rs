@@ -1,0 +1,97 @@
+//! A run in a few lines for the terminal: medians per cell, ratios with their spread, and what went wrong.
+
+use super::definition::{Ratio, Side};
+use super::results::{Figures, Run};
+use super::stats::Spread;
+use crate::view::{grouped, micros};
+
+/// Whether everything was measured without errors.
+pub fn is_clean(run: &Run) -> bool {
+    run.measurements.iter().all(|one| one.figures.as_ref().is_some_and(|figures| figures.error_count() == 0))
+}
+
+/// The spread of one figure over the repetitions of a cell.
+pub fn spread(
+    run: &Run,
+    workload: &str,
+    clients: usize,
+    side: &Side,
+    figure: impl Fn(&Figures) -> Option<f64>,
+) -> Option<Spread> {
+    let values: Vec<f64> =
+        run.figures(workload, clients, side).filter_map(|(_, figures)| figure(figures)).collect();
+    Spread::of(&values)
+}
+
+/// One side's figure divided by the other's (or less the other's), repetition by repetition.
+pub fn paired(
+    run: &Run,
+    workload: &str,
+    clients: usize,
+    pair: &Ratio,
+    figure: impl Fn(&Figures) -> f64,
+    combine: impl Fn(f64, f64) -> f64,
+) -> Option<Spread> {
+    let below: Vec<(usize, f64)> = run
+        .figures(workload, clients, &pair.to)
+        .map(|(repetition, figures)| (repetition, figure(figures)))
+        .collect();
+    let of = run.figures(workload, clients, &pair.of);
+    let values: Vec<f64> = of
+        .filter_map(|(repetition, figures)| {
+            let (_, other) = below.iter().find(|(number, _)| *number == repetition)?;
+            Some(combine(figure(figures), *other))
+        })
+        .collect();
+    Spread::of(&values)
+}
+
+/// Throughput of one side divided by the other's.
+pub fn throughput_ratio(run: &Run, workload: &str, clients: usize, pair: &Ratio) -> Option<Spread> {
+    paired(run, workload, clients, pair, |figures| figures.throughput, |of, to| of / to)
+}
+
+/// The lines.
+pub fn lines(run: &Run) -> Vec<String> {
+    let definition = &run.definition;
+    let mut lines = vec![format!("{}: {}", definition.name, definition.title)];
+    for workload in &definition.workloads {
+        for &clients in &definition.clients {
+            for side in &definition.sides {
+                lines.extend(cell(run, &workload.name, clients, side));
+            }
+            for pair in &definition.ratios {
+                let Some(ratio) = throughput_ratio(run, &workload.name, clients, pair) else { continue };
+                lines.push(format!(
+                    "{:<8} {clients:>4}  {} / {} = {:.3}  ({:.3}..{:.3} over {})",
+                    workload.name, pair.of, pair.to, ratio.median, ratio.min, ratio.max, ratio.count
+                ));
+            }
+        }
+    }
+    let failed: Vec<_> = run.measurements.iter().filter_map(|one| one.failed.as_ref()).collect();
+    if let Some(first) = failed.first() {
+        lines.push(format!("{} measurements failed; the first: {first}", failed.len()));
+    }
+    lines
+}
+
+fn cell(run: &Run, workload: &str, clients: usize, side: &Side) -> Option<String> {
+    let spread = |figure: fn(&Figures) -> f64| spread(run, workload, clients, side, |one| Some(figure(one)));
+    let throughput = spread(|figures| figures.throughput)?;
+    let p50 = spread(|figures| figures.latency.p50_us)?;
+    let p99 = spread(|figures| figures.latency.p99_us)?;
+    let cpu = spread(|figures| {
+        let cpu = figures.cpu_per_million();
+        cpu.user_s + cpu.system_s
+    })?;
+    Some(format!(
+        "{workload:<8} {clients:>4}  {side:<9} {:>9}/s ({}..{})  p50 {}  p99 {}  CPU {:.1} s per million",
+        grouped(throughput.median.round() as u64),
+        grouped(throughput.min.round() as u64),
+        grouped(throughput.max.round() as u64),
+        micros(p50.median as u64),
+        micros(p99.median as u64),
+        cpu.median
+    ))
+}

@@ -1,0 +1,130 @@
+//! What the generator says to servers and hears from them: one request form, one reply form, three dialects.
+
+mod etcd;
+mod memcached;
+mod redis;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use super::definition::Op;
+
+/// One request, ready to be written in any dialect.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// What is asked.
+    pub op: Op,
+    /// The key.
+    pub key: &'a [u8],
+    /// What is stored; empty for operations that store nothing.
+    pub value: &'a [u8],
+    /// Lifetime in seconds, 0 for ever.
+    pub ttl: u32,
+    /// For `cas`: the number that `gets` told.
+    pub unique: u64,
+}
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply<'b> {
+    /// Stored.
+    Stored,
+    /// Not stored: it was there (`add`), or had changed (`cas`).
+    NotStored,
+    /// A value, with its key where the dialect repeats it, and its number for `cas` (0 where there is none).
+    Value {
+        /// The key as the server repeats it.
+        key: Option<&'b [u8]>,
+        /// The bytes.
+        bytes: Cow<'b, [u8]>,
+        /// The number for `cas`.
+        unique: u64,
+    },
+    /// There is nothing under this key.
+    Missing,
+    /// Removed.
+    Deleted,
+    /// The counter's new value.
+    Number(u64),
+    /// The server says that it cannot, in its words.
+    Refused(Cow<'b, [u8]>),
+}
+
+/// What the bytes received so far amount to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken<'b> {
+    /// Not a whole reply yet.
+    Incomplete,
+    /// A reply of this many bytes.
+    Whole(usize, Reply<'b>),
+    /// Bytes that are no reply to what was asked.
+    Nonsense(&'static str),
+}
+
+/// The language of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// memcached's text protocol.
+    Memcached,
+    /// RESP; a write is followed by `WAIT` for this many replicas.
+    Redis {
+        /// Replicas that must have a write before it counts as answered.
+        wait: u8,
+    },
+    /// etcd's JSON gateway.
+    Etcd,
+}
+
+impl Dialect {
+    /// Appends a request.
+    pub fn write(self, request: &Request<'_>, out: &mut Vec<u8>) {
+        match self {
+            Dialect::Memcached => memcached::write(request, out),
+            Dialect::Redis { wait } => redis::write(request, wait, out),
+            Dialect::Etcd => etcd::write(request, out),
+        }
+    }
+
+    /// Takes the reply to an operation from the front of `bytes`.
+    pub fn take(self, op: Op, bytes: &[u8]) -> Taken<'_> {
+        match self {
+            Dialect::Memcached => memcached::take(op, bytes),
+            Dialect::Redis { wait } => redis::take(op, wait, bytes),
+            Dialect::Etcd => etcd::take(op, bytes),
+        }
+    }
+}
+
+/// The first line of `bytes` without its end, and the length with it.
+fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
+    let end = memchr::memchr(b'\n', bytes)?;
+    let content = &bytes[..end];
+    Some((content.strip_suffix(b"\r").unwrap_or(content), end + 1))
+}
+
+/// A decimal number and nothing else.
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 20 {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |number, digit| match digit {
+        b'0'..=b'9' => number.checked_mul(10)?.checked_add(u64::from(digit - b'0')),
+        _ => None,
+    })
+}
+
+/// Appends a decimal number; `write!` costs several times as much, and this runs per request.
+fn put_number(mut number: u64, out: &mut Vec<u8>) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}

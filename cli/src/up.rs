@@ -8,7 +8,7 @@ use crosscheck::Mode;
 use serde_json::json;
 
 use crate::cluster::{Event, Observer, Plan, Replica, Row, Supervisor, Wish};
-use crate::config::{DEFAULT_MEMORY_MB, DEFAULT_WORKERS};
+use crate::config::DEFAULT_MEMORY_MB;
 use crate::outcome::{Outcome, Verdict, say};
 use crate::signals::Ending;
 use crate::view::{Live, Paint, Tone, block, millis, one_line, row_json};
@@ -49,9 +49,9 @@ pub struct Args {
     /// Protections that are on; see `crosscheck modes`
     #[arg(long, short, default_value = "RDGX", value_parser = mode)]
     pub mode: Mode,
-    /// Threads per replica that execute requests
-    #[arg(long, short, value_name = "W", default_value_t = DEFAULT_WORKERS as u64, value_parser = clap::value_parser!(u64).range(1..=64))]
-    pub workers: u64,
+    /// Threads per replica that execute requests [default: each replica's share of the cores, 1 to 4]
+    #[arg(long, short, value_name = "W", value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub workers: Option<u64>,
     /// Where the ordered log lives
     #[arg(long, value_enum, default_value_t = Durable::Memory)]
     pub durability: Durable,
@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> Outcome {
         replicas: args.replicas,
         port: args.port,
         mode: args.mode,
-        workers: usize::try_from(args.workers)?,
+        workers: usize::try_from(args.workers.unwrap_or(0))?,
         on_disk: args.durability == Durable::Disk,
         data: args.data.clone(),
         memory_mb: args.memory,

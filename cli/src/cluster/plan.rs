@@ -25,7 +25,7 @@ pub struct Wish {
     pub port: Option<u16>,
     /// Which protections.
     pub mode: Mode,
-    /// Threads per replica that execute requests.
+    /// Threads per replica that execute requests. 0 = each replica's share of the cores, at most [`config::DEFAULT_WORKERS`].
     pub workers: usize,
     /// Whether the log is on disk, below `data`.
     pub on_disk: bool,
@@ -41,12 +41,18 @@ impl Default for Wish {
             replicas: None,
             port: None,
             mode: Mode::default(),
-            workers: config::DEFAULT_WORKERS,
+            workers: 0,
             on_disk: false,
             data: None,
             memory_mb: config::DEFAULT_MEMORY_MB,
         }
     }
+}
+
+/// Workers beyond the cores only take turns with each other: each batch wakes all of them.
+fn share_of_cores(replicas: u8) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (cores / usize::from(replicas)).clamp(1, config::DEFAULT_WORKERS)
 }
 
 /// A cluster that can be started.
@@ -77,7 +83,7 @@ impl Plan {
         let node = |place: &Place| {
             let mut node = NodeConfig::new(place.number, peers.clone(), place.clients, place.admin);
             node.mode = wish.mode;
-            node.workers = wish.workers;
+            node.workers = if wish.workers == 0 { share_of_cores(count) } else { wish.workers };
             node.memory_limit_mb = wish.memory_mb;
             node.durability = match &durability {
                 Durability::Memory => Durability::Memory,

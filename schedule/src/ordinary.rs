@@ -62,8 +62,9 @@ struct PlainWorker<R> {
     current_open: usize,
     /// What the requests that this worker has run took; without positions a lesson counts at once.
     predictor: Predictor,
-    /// Declared, predicted and missed before, of the running request.
+    /// The footprint of what runs, if `is_predicted`; otherwise it stands with the request.
     forecast: Footprint,
+    is_predicted: bool,
     ended: bool,
 }
 
@@ -103,6 +104,7 @@ pub(crate) fn workers<R: Any + Send + Sync>(
             current_open: 0,
             predictor: state.predictor.clone(),
             forecast: Footprint::new(),
+            is_predicted: false,
             ended: false,
         }) as Worker<R>
     };
@@ -209,12 +211,11 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
 
     /// Waits for the locks of the footprint, in ascending order.
     fn acquire(&mut self) {
-        self.forecast = match &self.current {
-            Some(again) if again.attempt > 0 => again.footprint,
-            _ if self.declared().kind().is_some() => self.predictor.forecast(self.declared()),
-            _ => *self.declared(),
-        };
-        let footprint = &self.forecast;
+        self.is_predicted = self.run.attempt == 0 && self.declared().kind().is_some();
+        if self.is_predicted {
+            self.forecast = self.predictor.forecast(self.declared());
+        }
+        let footprint = *self.footprint();
         let (run, locks) = (&mut self.run, &self.shared.locks);
         run.released.set(false);
         run.rng_calls.set(0);
@@ -246,7 +247,6 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
 
     fn keep(&mut self, outcome: Outcome) {
         if outcome == Outcome::Done
-            && self.forecast.kind().is_some()
             && let Some(lesson) = lesson(self.declared(), &self.run.slots)
         {
             self.predictor.learn(&lesson);
@@ -261,7 +261,7 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
                 self.shared.publish(&started);
             }
             Outcome::Mispredicted(retry) if self.run.kind != Kind::Alone => {
-                let mut footprint = self.forecast;
+                let mut footprint = *self.footprint();
                 footprint.add(retry.lock, retry.shared);
                 self.again = self.source().map(|source| Again {
                     source,
@@ -317,7 +317,12 @@ impl<R: Any + Send + Sync> Drive<R> for PlainWorker<R> {
     }
 
     fn footprint(&self) -> &Footprint {
-        &self.forecast
+        match (&self.current, &self.entry) {
+            _ if self.is_predicted => &self.forecast,
+            (Some(again), _) => &again.footprint,
+            (None, Some(entry)) => &entry.requests[self.current_open].footprint,
+            (None, None) => unreachable!("a request runs"),
+        }
     }
 
     fn resolve(&mut self, outcome: Outcome) {

@@ -154,6 +154,7 @@ impl<'e> Campaign<'e> {
             seed: Random::new(cell.repetition as u64 ^ ((cell.clients as u64) << 32)).next(),
         };
         let mut generator = Generator::prepare(setup, &self.pattern)?;
+        generator.heed(self.ending);
         generator.warm_up(Duration::from_secs_f64(definition.warmup_seconds))?;
         let before = Usage::now(&running.processes);
         let (span, own) = generator.measure(Duration::from_secs_f64(definition.seconds))?;

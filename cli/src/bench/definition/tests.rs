@@ -49,8 +49,8 @@ fn mistakes_name_file_line_and_remedy() {
     let cases = [
         (
             "\"RDGX\"]\npeers",
-            "\"RDGY\"]\npeers",
-            "x.toml:4: modes: unknown mode `RDGY`",
+            "\"RDGXX\"]\npeers",
+            "x.toml:4: modes: unknown mode `RDGXX`",
             "did you mean `RDGX`?",
         ),
         ("seconds = 1.0", "seconds = 0.0", "x.toml:7: seconds: 0 is out of range", "from 0.1 to 3600"),

@@ -25,6 +25,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::definition::{Op, Workload};
 use super::wire::{Dialect, Reply, Taken};
+use crate::signals::Ending;
 use connection::Connection;
 use maker::Maker;
 use model::Opinion;
@@ -103,6 +104,7 @@ pub struct Generator {
     on_their_way: u64,
     heard: u64,
     seen: Seen,
+    ending: Option<Ending>,
 }
 
 impl Generator {
@@ -161,6 +163,7 @@ impl Generator {
             on_their_way: 0,
             heard: 0,
             seen: Seen::default(),
+            ending: None,
         })
     }
 
@@ -182,6 +185,11 @@ impl Generator {
             bail!("{refused} were refused: {}", self.seen.words.join("; "));
         }
         Ok(())
+    }
+
+    /// Stops with an error as soon as the operator asks for the end.
+    pub fn heed(&mut self, ending: &Ending) {
+        self.ending = Some(ending.clone());
     }
 
     /// Begins the load and lets it run for `warmup` without measuring.
@@ -257,6 +265,9 @@ impl Generator {
 
     /// Sends what is due, waits for events until `end` at most, and handles them.
     fn step(&mut self, end: u64) -> anyhow::Result<()> {
+        if self.ending.as_ref().is_some_and(Ending::asked) {
+            bail!("ended by the operator");
+        }
         let now = self.send_due()?;
         if now.saturating_sub(self.heard) > nanoseconds(SILENCE) && self.on_their_way > 0 {
             bail!("no reply for {} s with {} requests on their way", SILENCE.as_secs(), self.on_their_way);

@@ -40,6 +40,7 @@ fn one(run: &Run) -> Vec<Block> {
     ];
     blocks.extend(doubts(run).into_iter().map(Block::Warning));
     blocks.push(Block::List(circumstances(run)));
+    blocks.extend(tables::beside(run));
     blocks.extend(tables::figures(run));
     for workload in &definition.workloads {
         let asked = run.measurements.iter().any(|one| one.workload == workload.name && one.figures.is_some());
@@ -217,7 +218,7 @@ fn plots(run: &Run, workload: &Workload) -> Vec<Plot> {
         workload,
         "Processor time of all servers",
         "s per million requests",
-        Scale::FromZero,
+        Scale::Log,
         |one| {
             let cpu = one.cpu_per_million();
             cpu.user_s + cpu.system_s

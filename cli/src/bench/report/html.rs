@@ -1,7 +1,6 @@
 //! A report as one HTML page that loads nothing: style and plots are inside.
 
-use super::Block;
-use super::plot;
+use super::{Block, beside, plot};
 
 /// The page's style. Tables scroll by themselves, so that the page fits a narrow window.
 const STYLE: &str = "
@@ -60,6 +59,9 @@ fn one(number: usize, block: &Block) -> String {
             format!("<ul>{}</ul>", items.concat())
         }
         Block::Table { caption, head, rows } => table(caption, head, rows),
+        Block::Beside { title, unit, rows } => {
+            format!("<figure>{}</figure>", beside::svg(title, unit, rows))
+        }
         Block::Plots(plots) => {
             let figures: Vec<String> =
                 plots.iter().map(|plot| format!("<figure>{}</figure>", plot::svg(plot))).collect();
@@ -69,16 +71,19 @@ fn one(number: usize, block: &Block) -> String {
 }
 
 fn table(caption: &str, head: &[String], rows: &[Vec<String>]) -> String {
-    let head: Vec<String> = head.iter().map(|cell| format!("<th>{}</th>", escaped(cell))).collect();
+    // Columns with sentences may break; columns of figures may not.
+    let wordy: Vec<bool> = (0..head.len())
+        .map(|column| column > 0 && rows.iter().any(|cells| cells[column].len() > 40))
+        .collect();
     let row = |cells: &Vec<String>| {
-        let cell = |cell: &String| {
-            // Sentences may break; figures may not.
-            let class = if cell.len() > 40 { " class=\"words\"" } else { "" };
+        let cell = |(cell, wordy): (&String, &bool)| {
+            let class = if *wordy { " class=\"words\"" } else { "" };
             format!("<td{class}>{}</td>", escaped(cell))
         };
-        format!("<tr>{}</tr>", cells.iter().map(cell).collect::<String>())
+        format!("<tr>{}</tr>", cells.iter().zip(&wordy).map(cell).collect::<String>())
     };
     let rows: Vec<String> = rows.iter().map(row).collect();
+    let head: Vec<String> = head.iter().map(|cell| format!("<th>{}</th>", escaped(cell))).collect();
     format!(
         "<div class=\"wide\"><table><caption>{}</caption><thead><tr>{}</tr></thead><tbody>\n{}\n</tbody></table></div>",
         escaped(caption),

@@ -23,7 +23,7 @@ fn block(block: &Block) -> Option<String> {
             lines.extend(rows.iter().map(|cells| row(cells)));
             lines.join("\n")
         }
-        Block::Plots(_) => return None,
+        Block::Plots(_) | Block::Beside { .. } => return None,
     })
 }
 

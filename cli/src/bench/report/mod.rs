@@ -1,5 +1,6 @@
 //! `crosscheck bench report`: turns results into Markdown and into one HTML page that needs nothing else.
 
+mod beside;
 mod content;
 mod html;
 mod markdown;
@@ -85,6 +86,15 @@ pub enum Block {
         head: Vec<String>,
         /// Its cells.
         rows: Vec<Vec<String>>,
+    },
+    /// Figures of the paper beside ours; the HTML form only, since a table has them too.
+    Beside {
+        /// What it shows.
+        title: String,
+        /// Unit of the axis.
+        unit: String,
+        /// Its rows.
+        rows: Vec<beside::Row>,
     },
     /// Plots that belong beside each other; the HTML form only.
     Plots(Vec<plot::Plot>),

@@ -173,7 +173,7 @@ fn decade(value: f64) -> f64 {
 }
 
 /// The nearest of 1, 2, 5, 10, ... from `wanted` up.
-fn round_step(wanted: f64) -> f64 {
+pub fn round_step(wanted: f64) -> f64 {
     let power = 10f64.powf(wanted.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * power >= wanted * 0.999);
     step.unwrap_or(10.0) * power
@@ -286,16 +286,15 @@ fn mark_svg(plot: &Plot, mark: &Mark, frame: &Frame) -> String {
     let mut out = String::new();
     if let Some((low, high)) = mark.paper {
         let (top, bottom) = (frame.y(high), frame.y(low));
-        let told = if low == high { short(low) } else { format!("{}..{}", short(low), short(high)) };
         let _ = write!(
             out,
-            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"12\" height=\"{:.1}\" fill=\"{colour}\" fill-opacity=\".3\" stroke=\"{colour}\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" font-size=\"11\" fill=\"{colour}\">paper {told}</text>",
+            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"12\" height=\"{:.1}\" fill=\"{colour}\" fill-opacity=\".3\" stroke=\"{colour}\">\
+             <title>paper {}..{}</title></rect>",
             x - 6.0,
             top - 1.0,
             bottom - top + 2.0,
-            x - 10.0,
-            (top + bottom) / 2.0 + 4.0
+            exact(low),
+            exact(high)
         );
     }
     if let Some(target) = mark.target {
@@ -324,6 +323,9 @@ fn legend(plot: &Plot) -> Legend {
         plot.series.iter().map(|series| (Some(series.look), series.name.as_str())).collect();
     if plot.marks.iter().any(|mark| mark.target.is_some()) {
         names.push((None, "dashed: target"));
+    }
+    if plot.marks.iter().any(|mark| mark.paper.is_some()) {
+        names.push((None, "box: paper"));
     }
     for (look, name) in names {
         let width = name.chars().count() as f64 * LETTER + 26.0;

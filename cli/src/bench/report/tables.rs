@@ -1,6 +1,7 @@
 //! The tables of a report: paper and targets, every side, ratios, what requests cost, and the independent generator.
 
 use super::Block;
+use super::beside::Row;
 use crate::bench::definition::{Figure, Measure, Ratio, Side, Workload};
 use crate::bench::results::{Figures, Run};
 use crate::bench::stats::Spread;
@@ -18,27 +19,56 @@ pub fn figures(run: &Run) -> Option<Block> {
     })
 }
 
-fn figure_row(run: &Run, figure: &Figure) -> Vec<String> {
+/// The same as plots, one for each kind of figure.
+pub fn beside(run: &Run) -> Vec<Block> {
+    let kinds = [
+        (Measure::ThroughputRatio, "Ratios of throughput: the paper's figures beside ours", "ratio"),
+        (Measure::P50AddedUs, "Added median latency: the paper's figures beside ours", "µs"),
+    ];
+    let block = |(measure, title, unit): (Measure, &str, &str)| {
+        let about = run.definition.figures.iter().filter(|figure| figure.measure == measure);
+        let row = |figure: &Figure| Row {
+            name: format!("{}, {} clients", what(figure), figure.clients),
+            paper: figure.paper,
+            ours: found(run, figure).map(|found| (found.median, found.low, found.high)),
+            target: figure.target,
+        };
+        let rows: Vec<Row> = about.map(row).collect();
+        (!rows.is_empty()).then(|| Block::Beside { title: title.into(), unit: unit.into(), rows })
+    };
+    kinds.into_iter().filter_map(block).collect()
+}
+
+/// Our figure that stands beside the paper's.
+fn found(run: &Run, figure: &Figure) -> Option<Spread> {
     let pair = Ratio { of: figure.of.clone(), to: figure.to.clone() };
-    let (found, digits, unit) = match figure.measure {
-        Measure::ThroughputRatio => (throughput_ratio(run, &figure.workload, figure.clients, &pair), 3, ""),
+    match figure.measure {
+        Measure::ThroughputRatio => throughput_ratio(run, &figure.workload, figure.clients, &pair),
         Measure::P50AddedUs => {
             let p50 = |one: &Figures| one.latency.p50_us;
-            (paired(run, &figure.workload, figure.clients, &pair, p50, |of, to| of - to), 0, " µs")
+            paired(run, &figure.workload, figure.clients, &pair, p50, |of, to| of - to)
         }
-    };
+    }
+}
+
+fn what(figure: &Figure) -> String {
+    match figure.measure {
+        Measure::ThroughputRatio => format!("{}: throughput {} / {}", figure.workload, figure.of, figure.to),
+        Measure::P50AddedUs => format!("{}: median latency {} − {}", figure.workload, figure.of, figure.to),
+    }
+}
+
+fn figure_row(run: &Run, figure: &Figure) -> Vec<String> {
+    let found = found(run, figure);
+    let (digits, unit) = if figure.measure == Measure::ThroughputRatio { (3, "") } else { (0, " µs") };
     let number = |value: f64| format!("{value:.digits$}{unit}");
-    let what = match figure.measure {
-        Measure::ThroughputRatio => format!("{}: throughput {} / {}", figure.workload, pair.of, pair.to),
-        Measure::P50AddedUs => format!("{}: median latency {} − {}", figure.workload, pair.of, pair.to),
-    };
     let met = figure.target.zip(found).map(|(target, found)| match figure.measure {
         Measure::ThroughputRatio => found.median >= target,
         Measure::P50AddedUs => found.median <= target,
     });
     let sign = if figure.measure == Measure::ThroughputRatio { "≥ " } else { "≤ " };
     vec![
-        what,
+        what(figure),
         figure.clients.to_string(),
         figure.paper.map_or(String::new(), |(low, high)| {
             if low == high { number(low) } else { format!("{}..{}", number(low), number(high)) }

@@ -25,6 +25,10 @@ use std::process::ExitCode;
 use args::{Cli, Command};
 use clap::Parser;
 
+/// Requests are allocated on one thread and freed on another, which this allocator does without a lock.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     outcome::report(run(Cli::parse().command))
 }

@@ -24,7 +24,7 @@ use crate::job::Ran;
 use crate::mailbox::Mailbox;
 use crate::peers::{PeerEvent, Peers};
 use crate::service::{ClientCounters, Service};
-use crate::settings::Settings;
+use crate::settings::{Durability, Settings};
 use crate::state::Base;
 use crate::transfer::{Donor, Receiver};
 use crate::worker::Report;
@@ -266,17 +266,28 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         self.submit_waiting();
         self.orderer.pump(Clock::wall_us());
         self.perform_outputs();
+        if matches!(self.settings.durability, Durability::Memory) {
+            // Nothing to wait for: what follows leaves in the same write.
+            self.persist();
+        }
         self.serve_when_led();
         self.take_deliveries();
         self.flush_votes();
         self.peers.flush(self.poll.registry(), heard);
         if self.orderer.needs_persist() {
-            self.orderer.persist();
-            self.perform_outputs();
+            // The peers have the entries while they are synced here.
+            self.persist();
             self.take_deliveries();
             self.peers.flush(self.poll.registry(), heard);
         }
         self.on_peer_events(heard);
+    }
+
+    fn persist(&mut self) {
+        if self.orderer.needs_persist() {
+            self.orderer.persist();
+            self.perform_outputs();
+        }
     }
 
     fn hear(&mut self, events: &Events, heard: &mut Vec<PeerEvent>) {

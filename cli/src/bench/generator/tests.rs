@@ -37,7 +37,9 @@ fn server(vice: Vice) -> SocketAddr {
 fn serve(stream: TcpStream, vice: Vice, begin: Instant, stalled: &AtomicBool) {
     // Verified connections share no key, so each may have its own store once the filling is over; reads of unknown keys
     // find the filler's values through this store.
-    static STORE: std::sync::Mutex<Option<HashMap<(u16, String), Vec<u8>>>> = std::sync::Mutex::new(None);
+    /// Values by port of the server and key.
+    type Kept = HashMap<(u16, String), Vec<u8>>;
+    static STORE: std::sync::Mutex<Option<Kept>> = std::sync::Mutex::new(None);
     let port = stream.local_addr().expect("an address").port();
     let mut out = stream.try_clone().expect("a second handle");
     let mut input = BufReader::new(stream);

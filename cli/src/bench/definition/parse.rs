@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::raw::{RawFigure, RawFile, RawWorkload};
 use super::{Amount, Connect, Definition, Figure, Measure, Op, Ratio, Side, Storage, Workload};
-use crate::config::{DEFAULT_MEMORY_MB, DEFAULT_WORKERS, check_group, meant};
+use crate::config::{DEFAULT_MEMORY_MB, check_group, meant};
 
 /// Every field of the file and its tables, for guesses at what was meant.
 const FIELDS: [&str; 36] = [
@@ -151,7 +151,7 @@ impl Check<'_> {
             about: raw.about.trim().to_owned(),
             source: raw.source.map(|source| source.trim().to_owned()),
             replicas,
-            workers: self.optional("workers", raw.workers.as_ref(), 1..=64, DEFAULT_WORKERS),
+            workers: self.optional("workers", raw.workers.as_ref(), 1..=64, 1),
             durability: raw.durability.unwrap_or(Storage::Memory),
             memory_mb: self.optional("memory_mb", raw.memory_mb.as_ref(), 8..=1 << 16, DEFAULT_MEMORY_MB),
             connect: raw.connect.unwrap_or(Connect::All),

@@ -48,6 +48,9 @@ fn campaign(victims: &[usize], faults: u64, seed: u64, by_kind: &mut BTreeMap<St
     }
     let report = running.stop_and_audit(cluster.clients());
     println!("{placed} faults in replicas {victims:?} from 0, seed {seed}: {report}");
+    for why in cluster.replaced() {
+        println!("  replaced: {why}");
+    }
     report.assert_right();
     cluster.assert_equal_state();
     cluster.finish();

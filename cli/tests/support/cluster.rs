@@ -87,6 +87,13 @@ impl Cluster {
         self.told.lock().expect("the reader does not panic").clone()
     }
 
+    /// What replicas said that gave up their state for their peers'.
+    pub fn replaced(&self) -> Vec<String> {
+        let line = |event: Value| event["line"].as_str().map(|line| format!("{}: {line}", event["replica"]));
+        let said = self.events("said").into_iter().filter_map(line);
+        said.filter(|line| line.contains("has to be replaced") || line.contains("did not arrive")).collect()
+    }
+
     fn events(&self, kind: &str) -> Vec<Value> {
         self.told().into_iter().filter(|event| event["event"] == kind).collect()
     }
@@ -101,10 +108,21 @@ impl Cluster {
         serde_json::from_str(&line).ok()
     }
 
-    /// Asks a replica that must answer.
+    /// Asks a replica until it answers: one that was hit too badly replaces itself, and is back in a moment.
     pub fn ask(&self, replica: usize, command: &Value) -> Value {
-        let answer = self.try_ask(replica, command);
-        answer.unwrap_or_else(|| panic!("replica {} does not answer {command}", replica + 1))
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(answer) = self.try_ask(replica, command) {
+                return answer;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "replica {} does not answer {command}\n{}",
+                replica + 1,
+                self.seen()
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// A replica's status; `None` while it is down or stopped.

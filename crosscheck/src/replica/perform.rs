@@ -195,9 +195,9 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     /// A repair did not arrive: the waiting worker passes its turn. What is still wrong shows again and is repaired
     /// again, since donors may have had to be repaired themselves; but not for ever.
     pub(super) fn give_up_repair(&mut self, turn: Place) {
-        if self.group.installs.remove(&turn).is_none() {
-            return;
-        }
+        let Some(awaited) = self.group.installs.remove(&turn) else { return };
+        let waited_ms = (self.clock.now_us() - awaited.since_us) / 1000;
+        eprintln!("crosscheck: the repair at {turn} did not arrive in {waited_ms} ms; what is wrong will show again");
         self.group.repairs_given_up += 1;
         if self.group.repairs_given_up >= limits::REPAIRS_GIVEN_UP && self.has_donors() {
             self.stop_with(Ok(Stop::Replace("repairs do not arrive".into())));

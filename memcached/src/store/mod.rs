@@ -266,10 +266,19 @@ impl Shard {
     /// Evicts until `needed` more bytes fit, sparing `spared`.
     fn make_room(&mut self, needed: u64, turn: Turn<'_>, spared: Option<ItemRef>) {
         let mut passed_over = 0;
+        let mut met_spared = false;
         while self.bytes.saturating_add(needed + ADMINISTRATION) > self.limit {
-            let main = self.main.items() > 0
+            let mut main = self.main.items() > 0
                 && (self.probation.items() == 0 || self.probation.bytes() <= self.limit / PROBATION_SHARE);
-            let Some(candidate) = self.queue(main).oldest(&self.queue_pages) else { return };
+            let Some(mut candidate) = self.queue(main).oldest(&self.queue_pages) else { return };
+            if met_spared && spared == Some(candidate) {
+                // Nothing else is left in its queue to give way, so the other one has to; every round makes some progress.
+                main = !main;
+                match self.queue(main).oldest(&self.queue_pages) {
+                    Some(other) if spared != Some(other) => candidate = other,
+                    _ => return,
+                }
+            }
             let item = self.items.expect(candidate);
             let dead = item.is_expired(turn.now_us) || item.is_flushed(self.epoch);
             let hit = item.marks().hits() > 0;
@@ -279,9 +288,11 @@ impl Shard {
             }
             if spare || (!dead && hit && passed_over < PASSED_OVER) {
                 passed_over += 1;
+                met_spared |= spare;
                 self.pass_over(candidate, main);
                 continue;
             }
+            met_spared = false;
             let counters = turn.counters;
             Stats::count(if dead { &counters.reclaimed } else { &counters.evictions });
             if !dead && !item.marks().has(Marks::FETCHED) {

@@ -195,3 +195,18 @@ fn names_that_mean_nothing_are_refused() {
     }
     assert!(replica.find("slot:no-such-key").is_some(), "the bucket where it would be");
 }
+
+/// What a fault in a computation leaves behind fits its checksum, so no check stops the next request. It must end: a
+/// handler that does not is only ended by the watchdog, seconds later.
+#[test]
+fn a_wrong_count_of_bytes_that_nobody_notices_does_not_keep_eviction_busy_for_ever() {
+    const BYTES: usize = 1;
+    for bit in [32, 40, 62] {
+        let mut replica = full();
+        replica.protect = false;
+        let place = replica.find("shard:0").expect("it exists");
+        assert!(inject(&mut replica, place, Injection::Flip { member: Some(BYTES), bit: Some(bit), seed: 0 }));
+        let _ = replica.run(&set("key-1497", 30_000));
+        let _ = replica.run(&set("key-1497", 60_000));
+    }
+}

@@ -205,7 +205,11 @@ fn a_wrong_count_of_bytes_that_nobody_notices_does_not_keep_eviction_busy_for_ev
         let mut replica = full();
         replica.protect = false;
         let place = replica.find("shard:0").expect("it exists");
-        assert!(inject(&mut replica, place, Injection::Flip { member: Some(BYTES), bit: Some(bit), seed: 0 }));
+        assert!(inject(
+            &mut replica,
+            place,
+            Injection::Flip { member: Some(BYTES), bit: Some(bit), seed: 0 }
+        ));
         let _ = replica.run(&set("key-1497", 30_000));
         let _ = replica.run(&set("key-1497", 60_000));
     }

@@ -197,7 +197,9 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     pub(super) fn give_up_repair(&mut self, turn: Place) {
         let Some(awaited) = self.group.installs.remove(&turn) else { return };
         let waited_ms = (self.clock.now_us() - awaited.since_us) / 1000;
-        eprintln!("crosscheck: the repair at {turn} did not arrive in {waited_ms} ms; what is wrong will show again");
+        eprintln!(
+            "crosscheck: the repair at {turn} did not arrive in {waited_ms} ms; what is wrong will show again"
+        );
         self.group.repairs_given_up += 1;
         if self.group.repairs_given_up >= limits::REPAIRS_GIVEN_UP && self.has_donors() {
             self.stop_with(Ok(Stop::Replace("repairs do not arrive".into())));

@@ -10,6 +10,7 @@ use crate::cluster::{Replica, Target};
 use crate::control::{NoAnswer, ask};
 use crate::outcome::{Outcome, Verdict, misuse, say, say_json};
 use crate::signals::Ending;
+use crate::splitmix::draw;
 
 /// A fault takes a turn in the schedule like a request: it waits behind what runs.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -204,23 +205,15 @@ fn victims(replicas: &[Replica], chosen: Option<u8>) -> anyhow::Result<Vec<Repli
 /// Replica and kind by the seed alone, so that a series is repeated by its seed; object and bit are the server's choice,
 /// by the same seed.
 fn random(victims: &[Replica], seed: u64) -> (Replica, Inject) {
-    let draw = mixed(seed);
-    let victim = victims[(draw % victims.len() as u64) as usize];
-    let fault = Fault::ALL[(mixed(draw) % Fault::ALL.len() as u64) as usize];
+    let first = draw(seed);
+    let victim = victims[(first % victims.len() as u64) as usize];
+    let fault = Fault::ALL[(draw(first) % Fault::ALL.len() as u64) as usize];
     (victim, Inject { kind: fault.kind(), object: None, bit: None, member: None, seed })
-}
-
-/// SplitMix64: neighbouring seeds give unrelated draws.
-pub fn mixed(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 fn another_seed() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    mixed(now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(32))
+    draw(now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(32))
 }
 
 fn tell(json: bool, victim: Replica, fault: &Inject, injected: &Injected) -> anyhow::Result<()> {

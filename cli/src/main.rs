@@ -15,6 +15,7 @@ mod modes;
 mod outcome;
 mod serve;
 mod signals;
+mod splitmix;
 mod status;
 mod top;
 mod up;

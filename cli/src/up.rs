@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> Outcome {
         replicas: args.replicas,
         port: args.port,
         mode: args.mode,
-        workers: usize::try_from(args.workers.unwrap_or(0))?,
+        workers: args.workers.map(usize::try_from).transpose()?,
         on_disk: args.durability == Durable::Disk,
         data: args.data.clone(),
         memory_mb: args.memory,

@@ -6,7 +6,7 @@ mod find;
 mod keeper;
 mod observer;
 mod plan;
-mod ports;
+pub mod ports;
 mod runfile;
 mod supervisor;
 

@@ -25,8 +25,8 @@ pub struct Wish {
     pub port: Option<u16>,
     /// Which protections.
     pub mode: Mode,
-    /// Threads per replica that execute requests. 0 = each replica's share of the cores, at most [`config::DEFAULT_WORKERS`].
-    pub workers: usize,
+    /// Threads per replica that execute requests; none = its share of the cores, at most [`config::DEFAULT_WORKERS`].
+    pub workers: Option<usize>,
     /// Whether the log is on disk, below `data`.
     pub on_disk: bool,
     /// Directory for the logs.
@@ -41,7 +41,7 @@ impl Default for Wish {
             replicas: None,
             port: None,
             mode: Mode::default(),
-            workers: 0,
+            workers: None,
             on_disk: false,
             data: None,
             memory_mb: config::DEFAULT_MEMORY_MB,
@@ -83,7 +83,7 @@ impl Plan {
         let node = |place: &Place| {
             let mut node = NodeConfig::new(place.number, peers.clone(), place.clients, place.admin);
             node.mode = wish.mode;
-            node.workers = if wish.workers == 0 { share_of_cores(count) } else { wish.workers };
+            node.workers = wish.workers.unwrap_or_else(|| share_of_cores(count));
             node.memory_limit_mb = wish.memory_mb;
             node.durability = match &durability {
                 Durability::Memory => Durability::Memory,

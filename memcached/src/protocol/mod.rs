@@ -2,7 +2,7 @@
 
 mod line;
 mod meta;
-pub(crate) mod numbers;
+pub mod numbers;
 mod stats;
 mod text;
 

@@ -1,6 +1,6 @@
 //! Numbers as memcached's clients write and read them: the C library's rules, without its silent truncation.
 
-/// Appends `number` in decimal.
+/// Appends `number` in decimal; `write!` costs several times as much, and this runs per request.
 pub fn push_decimal(out: &mut Vec<u8>, number: u64) {
     let mut digits = [0u8; 20];
     let mut at = digits.len();

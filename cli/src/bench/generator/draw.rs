@@ -1,21 +1,23 @@
 //! Draws requests: which operation, which key, how long a value; the same seed gives the same requests.
 
 use crate::bench::definition::{Amount, Op, Workload};
+use crate::splitmix::{self, spread};
 
-/// A small generator of well-mixed numbers (splitmix64); a benchmark needs speed and repeatability, not secrecy.
+/// A sequence of draws, one per seed.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// One sequence per seed.
+    /// The sequence of this seed.
     pub fn new(seed: u64) -> Self {
         Random(seed)
     }
 
     /// The next 64 bits.
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mixed(self.0)
+        let drawn = splitmix::draw(self.0);
+        self.0 = self.0.wrapping_add(splitmix::STEP);
+        drawn
     }
 
     /// A number below `bound`.
@@ -27,14 +29,6 @@ impl Random {
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
-}
-
-/// Spreads the bits of a number over all of them.
-pub fn mixed(number: u64) -> u64 {
-    let mut z = number;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 /// Ranks from 0 with probability proportional to `1 / (rank + 1)^exponent`.
@@ -153,13 +147,13 @@ impl Draw {
 
     /// The length of this version of this key's value: always the same, so that a reader can tell what it must be.
     pub fn length_of(&self, key: u32, version: u32) -> usize {
-        self.lengths.at(mixed((u64::from(key) << 32) | u64::from(version))) as usize
+        self.lengths.at(spread((u64::from(key) << 32) | u64::from(version))) as usize
     }
 
     /// Whether this key is stored before the load.
     pub fn is_prefilled(&self, key: u32) -> bool {
         self.prefill >= 1.0
-            || (mixed(u64::from(key) ^ 0xF111) >> 11) as f64 / (1u64 << 53) as f64 <= self.prefill
+            || (spread(u64::from(key) ^ 0xF111) >> 11) as f64 / (1u64 << 53) as f64 <= self.prefill
     }
 }
 

@@ -21,7 +21,7 @@ const QUOTA: &str = "8589934592";
 
 /// Starts all three.
 pub fn start(definition: &Definition, data: &Path, ending: &Ending) -> anyhow::Result<Running> {
-    let addresses: [SocketAddr; 6] = peer::ports()?;
+    let addresses: [SocketAddr; 6] = peer::addresses()?;
     let (clients, members) = addresses.split_at(3);
     let in_memory = definition.durability == Storage::Memory && Path::new(MEMORY).is_dir();
     let folder = if in_memory { tempfile::tempdir_in(MEMORY)? } else { tempfile::tempdir_in(data)? };

@@ -18,7 +18,7 @@ pub fn start(mode: &str, definition: &Definition, data: &Path, ending: &Ending) 
         replicas: mode.replicated.then_some(definition.replicas),
         port: Some(0),
         mode,
-        workers: definition.workers,
+        workers: Some(definition.workers),
         on_disk,
         data: on_disk.then(|| data.to_path_buf()),
         memory_mb: definition.memory_mb,

@@ -1,15 +1,16 @@
 //! One process of somebody else's server: its words kept in a file, asked to stop before it is killed.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 
 use super::START;
+use crate::cluster::ports;
 use crate::signals::Ending;
 
 /// Between two attempts to find a server ready.
@@ -109,21 +110,13 @@ impl Drop for Peer {
     }
 }
 
-/// Loopback ports that nobody listens on, below the range from which the kernel serves outgoing connections.
+/// Loopback addresses where nobody listens.
 ///
 /// # Errors
 /// There are none left.
-pub fn ports<const N: usize>() -> anyhow::Result<[SocketAddr; N]> {
-    const LOWEST: u32 = 14_000;
-    const WIDTH: u32 = 6_000;
-    let offset = std::process::id().wrapping_mul(61);
-    let tried = (0..WIDTH).map(|step| LOWEST + (offset.wrapping_add(step)) % WIDTH);
-    let free = tried.filter_map(|port| {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(port).ok()?));
-        TcpListener::bind(address).is_ok().then_some(address)
-    });
-    let found: Vec<SocketAddr> = free.take(N).collect();
-    found.try_into().map_err(|_| anyhow!("no free loopback ports are left"))
+pub fn addresses<const N: usize>() -> anyhow::Result<[SocketAddr; N]> {
+    let picked = ports::pick(N, &[])?;
+    Ok(std::array::from_fn(|index| ports::loopback(picked[index])))
 }
 
 /// Whether somebody accepts there.

@@ -19,7 +19,7 @@ const WAIT: u8 = 1;
 
 /// Starts all three.
 pub fn start(definition: &Definition, data: &Path, ending: &Ending) -> anyhow::Result<Running> {
-    let addresses: [SocketAddr; 3] = peer::ports()?;
+    let addresses: [SocketAddr; 3] = peer::addresses()?;
     let mut peers = Vec::new();
     for (number, address) in addresses.iter().enumerate() {
         let name = if number == 0 { "primary".to_owned() } else { format!("replica {number}") };

@@ -16,7 +16,7 @@ const CONNECTIONS: &str = "2048";
 
 /// Starts one.
 pub fn start(definition: &Definition, data: &Path, ending: &Ending) -> anyhow::Result<Running> {
-    let [address] = peer::ports()?;
+    let [address] = peer::addresses()?;
     let mut command = Command::new(find("memcached").context("memcached is not installed")?);
     command.args(["-l", "127.0.0.1", "-U", "0", "-c", CONNECTIONS, "-p"]).arg(address.port().to_string());
     command.arg("-m").arg(definition.memory_mb.to_string());

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use memcached::protocol::numbers::push_decimal;
 
-use super::{Reply, Request, Taken, line, number, put_number};
+use super::{Reply, Request, Taken, line, number};
 use crate::bench::definition::Op;
 
 /// Longest head of an answer that is believed.
@@ -29,7 +30,7 @@ pub fn write(request: &Request<'_>, out: &mut Vec<u8>) {
     for piece in ["POST ", path, " HTTP/1.1\r\nHost: localhost\r\nContent-Length: "] {
         out.extend_from_slice(piece.as_bytes());
     }
-    put_number(body.len() as u64, out);
+    push_decimal(out, body.len() as u64);
     out.extend_from_slice(b"\r\n\r\n");
     out.extend_from_slice(body.as_bytes());
 }

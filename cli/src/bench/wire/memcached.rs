@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::{Reply, Request, Taken, line, number, put_number};
+use memcached::protocol::numbers::push_decimal;
+
+use super::{Reply, Request, Taken, line, number};
 use crate::bench::definition::Op;
 
 /// Appends a request.
@@ -32,12 +34,12 @@ fn store(name: &[u8], request: &Request<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(name);
     out.extend_from_slice(request.key);
     out.extend_from_slice(b" 0 ");
-    put_number(u64::from(request.ttl), out);
+    push_decimal(out, u64::from(request.ttl));
     out.push(b' ');
-    put_number(request.value.len() as u64, out);
+    push_decimal(out, request.value.len() as u64);
     if request.op == Op::Cas {
         out.push(b' ');
-        put_number(request.unique, out);
+        push_decimal(out, request.unique);
     }
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(request.value);

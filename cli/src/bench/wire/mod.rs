@@ -113,18 +113,3 @@ fn number(digits: &[u8]) -> Option<u64> {
         _ => None,
     })
 }
-
-/// Appends a decimal number; `write!` costs several times as much, and this runs per request.
-fn put_number(mut number: u64, out: &mut Vec<u8>) {
-    let mut digits = [0u8; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
-}

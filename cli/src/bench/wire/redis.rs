@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::{Reply, Request, Taken, line, number, put_number};
+use memcached::protocol::numbers::push_decimal;
+
+use super::{Reply, Request, Taken, line, number};
 use crate::bench::definition::Op;
 
 /// Milliseconds that `WAIT` waits: longer than anything a benchmark should see, so that a lost replica shows as an error.
@@ -18,7 +20,7 @@ pub fn write(request: &Request<'_>, wait: u8, out: &mut Vec<u8>) {
     }
     if waits(request.op, wait) {
         let mut milliseconds = Vec::new();
-        put_number(WAIT_MS, &mut milliseconds);
+        push_decimal(&mut milliseconds, WAIT_MS);
         array(&[b"WAIT", &[b'0' + wait], &milliseconds], out);
     }
 }
@@ -34,7 +36,7 @@ fn store(request: &Request<'_>, out: &mut Vec<u8>) {
     }
     let mut ttl = Vec::new();
     if request.ttl > 0 {
-        put_number(u64::from(request.ttl), &mut ttl);
+        push_decimal(&mut ttl, u64::from(request.ttl));
         words.push(b"EX");
         words.push(&ttl);
     }
@@ -43,11 +45,11 @@ fn store(request: &Request<'_>, out: &mut Vec<u8>) {
 
 fn array(words: &[&[u8]], out: &mut Vec<u8>) {
     out.push(b'*');
-    put_number(words.len() as u64, out);
+    push_decimal(out, words.len() as u64);
     out.extend_from_slice(b"\r\n");
     for word in words {
         out.push(b'$');
-        put_number(word.len() as u64, out);
+        push_decimal(out, word.len() as u64);
         out.extend_from_slice(b"\r\n");
         out.extend_from_slice(word);
         out.extend_from_slice(b"\r\n");

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
 use bytes::Bytes;
-use execute::{End, Protection, Reproduced};
+use execute::{End, Protection, Reproduced, Runner};
 use object::{Home, ObjectId};
 use schedule::{Access, Cx, Lock, Outcome, Turn, Worker};
 use vote::{Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
@@ -215,16 +215,16 @@ impl<S: Service> Context<S> {
         reply: &mut Vec<u8>,
     ) -> (End, Outcome, Option<Reproduced>) {
         let protection = Protection { guard: self.mode.guarded, undo: true };
+        let runner = Runner { locks, protection, between: &self.between() };
         let handler = |cx: &Cx<'_>, job: &Job<S::Request>, reply: &mut Vec<u8>| match &job.work {
             Work::Service(request) => self.service.execute(cx, request, reply),
             Work::Control(_) | Work::Unsound | Work::Cut(_) => Ok(()),
         };
         if self.alone.load(Ordering::Relaxed) {
-            let (end, outcome, how) =
-                execute::reproduced(turn, locks, protection, reply, &self.between(), handler);
+            let (end, outcome, how) = runner.reproduced(turn, reply, handler);
             return (end, outcome, Some(how));
         }
-        let (end, outcome) = execute::once(turn, locks, protection, reply, &self.between(), handler);
+        let (end, outcome) = runner.once(turn, reply, handler);
         (end, outcome, None)
     }
 

@@ -1,7 +1,7 @@
 //! Runs a handler on protected objects and returns its reply and its state delta.
 //!
 //! Everything a request did is known only after its objects are sealed, and they are sealed before the request gives up
-//! its turn (design section 3): so the scope of the request, the seal and the end of the turn are in one place, [`once`].
+//! its turn (design section 3): so the scope of the request, the seal and the end of the turn are in one place, [`Runner`].
 
 mod reproduce;
 
@@ -11,7 +11,7 @@ use object::request::{self, Terms};
 use object::{Corrupted, Home, ObjectId, Touched};
 use schedule::{Access, Cx, Lock, LockId, Outcome, Retry, Turn};
 
-pub use reproduce::{Reproduced, reproduced};
+pub use reproduce::Reproduced;
 
 /// What the letters of the configuration ask of an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,20 +49,117 @@ pub trait Between {
 /// Nothing happens.
 impl Between for () {}
 
-/// Runs `handler` once in `turn`, seals what it touched, and says how the turn has to be finished.
-///
-/// `reply` holds the handler's reply after [`End::Done`]; otherwise it is as it was.
-pub fn once<R>(
-    turn: &mut Turn<'_, R>,
-    locks: &[&dyn Lock],
-    protection: Protection,
-    reply: &mut Vec<u8>,
-    between: &impl Between,
-    handler: impl FnOnce(&Cx<'_>, &R, &mut Vec<u8>) -> Result<(), Retry>,
-) -> (End, Outcome) {
-    let start = reply.len();
-    let ran = run(turn, locks, protection, reply, between, handler);
-    conclude(turn, locks, ran, reply, start)
+/// What every run of a handler needs besides its turn.
+#[derive(Clone, Copy)]
+pub struct Runner<'a, B> {
+    /// The service's locks; `locks[i]` has the number i.
+    pub locks: &'a [&'a dyn Lock],
+    /// What is on.
+    pub protection: Protection,
+    /// What may strike between a handler and its seal.
+    pub between: &'a B,
+}
+
+impl<B: Between> Runner<'_, B> {
+    /// Runs `handler` once in `turn`, seals what it touched, and says how the turn has to be finished.
+    ///
+    /// `reply` holds the handler's reply after [`End::Done`]; otherwise it is as it was.
+    pub fn once<R>(
+        &self,
+        turn: &mut Turn<'_, R>,
+        reply: &mut Vec<u8>,
+        handler: impl FnOnce(&Cx<'_>, &R, &mut Vec<u8>) -> Result<(), Retry>,
+    ) -> (End, Outcome) {
+        let start = reply.len();
+        let ran = self.run(turn, reply, handler);
+        self.conclude(turn, ran, reply, start)
+    }
+
+    /// Opens the scope of the request, runs the handler and seals what it touched. The scope stays open.
+    fn run<R>(
+        &self,
+        turn: &mut Turn<'_, R>,
+        reply: &mut Vec<u8>,
+        handler: impl FnOnce(&Cx<'_>, &R, &mut Vec<u8>) -> Result<(), Retry>,
+    ) -> Ran {
+        request::begin(Terms {
+            position: turn.position(),
+            protect: self.protection.guard,
+            keep_before_images: self.protection.undo,
+        });
+        let handled = catch_unwind(AssertUnwindSafe(|| handler(&turn.cx(), turn.request(), reply)));
+        let ended = match handled {
+            Ok(Ok(())) => catch_unwind(AssertUnwindSafe(|| self.seal(turn))),
+            Ok(Err(retry)) => return Ran::Retry(retry),
+            Err(payload) => Err(payload),
+        };
+        match ended {
+            Ok(()) => Ran::Sealed,
+            Err(payload) => match object::corrupted(&*payload) {
+                Some(corrupted) => Ran::Corrupted(*corrupted, self.blame(turn, corrupted)),
+                None => Ran::Panicked,
+            },
+        }
+    }
+
+    /// Closes the scope: what the request did stays, or is undone with its reply, and the turn is to be finished so.
+    fn conclude<R>(
+        &self,
+        turn: &mut Turn<'_, R>,
+        ran: Ran,
+        reply: &mut Vec<u8>,
+        start: usize,
+    ) -> (End, Outcome) {
+        if let Ran::Sealed = ran {
+            return (End::Done(request::finish()), Outcome::Done);
+        }
+        reply.truncate(start);
+        self.undo(turn);
+        match ran {
+            Ran::Retry(retry) => (End::Retry(retry), Outcome::Mispredicted(retry)),
+            Ran::Corrupted(corrupted, wrong) => (End::Corrupted(corrupted, wrong), Outcome::Abandoned),
+            Ran::Panicked | Ran::Sealed => (End::Panicked, Outcome::Abandoned),
+        }
+    }
+
+    /// The seal: every object the request opened gets its new checksum, before the turn is passed.
+    fn seal<R>(&self, turn: &mut Turn<'_, R>) {
+        turn.visit_regions(self.locks, |lock, mut access| {
+            self.between.before_seal(lock, &mut access);
+            match access {
+                Access::Exclusive(region) => region.seal(lock),
+                Access::Shared(region) => region.note(lock),
+            }
+        });
+    }
+
+    /// Which objects of the request are not what they should be.
+    fn blame<R>(&self, turn: &mut Turn<'_, R>, corrupted: &Corrupted) -> Vec<(Home, ObjectId)> {
+        let mut wrong = Vec::new();
+        turn.visit_regions(self.locks, |lock, access| {
+            let region: &dyn object::Region = match &access {
+                Access::Exclusive(region) => &**region,
+                Access::Shared(region) => *region,
+            };
+            let found = region.blame();
+            // What is missing cannot be found; its region is the one that would hold it, which is all we know.
+            if found.is_empty() && !corrupted.object.is_none() && wrong.is_empty() {
+                wrong.push((lock, corrupted.object));
+            }
+            wrong.extend(found.into_iter().map(|id| (lock, id)));
+        });
+        wrong
+    }
+
+    /// Takes back what the request did, as far as before-images were kept, and ends its scope.
+    fn undo<R>(&self, turn: &mut Turn<'_, R>) {
+        turn.visit_regions(self.locks, |_, access| {
+            if let Access::Exclusive(region) = access {
+                region.undo();
+            }
+        });
+        request::abandon();
+    }
 }
 
 /// How the handler ran, while everything it did can still be undone.
@@ -71,92 +168,4 @@ enum Ran {
     Retry(Retry),
     Panicked,
     Corrupted(Corrupted, Vec<(Home, ObjectId)>),
-}
-
-/// Opens the scope of the request, runs the handler and seals what it touched. The scope stays open.
-fn run<R>(
-    turn: &mut Turn<'_, R>,
-    locks: &[&dyn Lock],
-    protection: Protection,
-    reply: &mut Vec<u8>,
-    between: &impl Between,
-    handler: impl FnOnce(&Cx<'_>, &R, &mut Vec<u8>) -> Result<(), Retry>,
-) -> Ran {
-    request::begin(Terms {
-        position: turn.position(),
-        protect: protection.guard,
-        keep_before_images: protection.undo,
-    });
-    let handled = catch_unwind(AssertUnwindSafe(|| handler(&turn.cx(), turn.request(), reply)));
-    let ended = match handled {
-        Ok(Ok(())) => catch_unwind(AssertUnwindSafe(|| seal(turn, locks, between))),
-        Ok(Err(retry)) => return Ran::Retry(retry),
-        Err(payload) => Err(payload),
-    };
-    match ended {
-        Ok(()) => Ran::Sealed,
-        Err(payload) => match object::corrupted(&*payload) {
-            Some(corrupted) => Ran::Corrupted(*corrupted, blame(turn, locks, corrupted)),
-            None => Ran::Panicked,
-        },
-    }
-}
-
-/// Closes the scope: what the request did stays, or is undone with its reply, and the turn is to be finished so.
-fn conclude<R>(
-    turn: &mut Turn<'_, R>,
-    locks: &[&dyn Lock],
-    ran: Ran,
-    reply: &mut Vec<u8>,
-    start: usize,
-) -> (End, Outcome) {
-    if let Ran::Sealed = ran {
-        return (End::Done(request::finish()), Outcome::Done);
-    }
-    reply.truncate(start);
-    undo(turn, locks);
-    match ran {
-        Ran::Retry(retry) => (End::Retry(retry), Outcome::Mispredicted(retry)),
-        Ran::Corrupted(corrupted, wrong) => (End::Corrupted(corrupted, wrong), Outcome::Abandoned),
-        Ran::Panicked | Ran::Sealed => (End::Panicked, Outcome::Abandoned),
-    }
-}
-
-/// The seal: every object the request opened gets its new checksum, before the turn is passed.
-fn seal<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], between: &impl Between) {
-    turn.visit_regions(locks, |lock, mut access| {
-        between.before_seal(lock, &mut access);
-        match access {
-            Access::Exclusive(region) => region.seal(lock),
-            Access::Shared(region) => region.note(lock),
-        }
-    });
-}
-
-/// Which objects of the request are not what they should be.
-fn blame<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], corrupted: &Corrupted) -> Vec<(Home, ObjectId)> {
-    let mut wrong = Vec::new();
-    turn.visit_regions(locks, |lock, access| {
-        let region: &dyn object::Region = match &access {
-            Access::Exclusive(region) => &**region,
-            Access::Shared(region) => *region,
-        };
-        let found = region.blame();
-        // What is missing cannot be found; its region is the one that would hold it, which is all we know.
-        if found.is_empty() && !corrupted.object.is_none() && wrong.is_empty() {
-            wrong.push((lock, corrupted.object));
-        }
-        wrong.extend(found.into_iter().map(|id| (lock, id)));
-    });
-    wrong
-}
-
-/// Takes back what the request did, as far as before-images were kept, and ends its scope.
-fn undo<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock]) {
-    turn.visit_regions(locks, |_, access| {
-        if let Access::Exclusive(region) = access {
-            region.undo();
-        }
-    });
-    request::abandon();
 }

@@ -7,9 +7,9 @@
 
 use object::Touched;
 use object::request;
-use schedule::{Cx, Lock, Outcome, Retry, Turn};
+use schedule::{Cx, Outcome, Retry, Turn};
 
-use crate::{Between, End, Protection, Ran, conclude, run, undo};
+use crate::{Between, End, Ran, Runner};
 
 /// What repeating a request showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,38 +32,38 @@ enum Trace {
     Panicked,
 }
 
-/// Runs `handler` in `turn` until two runs have the same state delta and reply; the last of them stays.
-///
-/// Needs [`Protection::undo`]. Otherwise as [`once`](crate::once); with [`Reproduced::Never`] the request ends as
-/// [`End::Panicked`] does.
-pub fn reproduced<R>(
-    turn: &mut Turn<'_, R>,
-    locks: &[&dyn Lock],
-    protection: Protection,
-    reply: &mut Vec<u8>,
-    between: &impl Between,
-    handler: impl Fn(&Cx<'_>, &R, &mut Vec<u8>) -> Result<(), Retry>,
-) -> (End, Outcome, Reproduced) {
-    let start = reply.len();
-    let mut earlier: Vec<Trace> = Vec::with_capacity(2);
-    // Counters for operators count one run, the second: usually the last one.
-    for counted in [false, true, false] {
-        turn.repeat(counted);
-        let ran = run(turn, locks, protection, reply, between, &handler);
-        let Some(trace) = trace(&ran, &reply[start..]) else {
-            let (end, outcome) = conclude(turn, locks, ran, reply, start);
-            return (end, outcome, Reproduced::Stopped);
-        };
-        if earlier.contains(&trace) {
-            let (end, outcome) = conclude(turn, locks, ran, reply, start);
-            let how = if earlier.len() == 1 { Reproduced::Same } else { Reproduced::Masked };
-            return (end, outcome, how);
+impl<B: Between> Runner<'_, B> {
+    /// Runs `handler` in `turn` until two runs have the same state delta and reply; the last of them stays.
+    ///
+    /// Needs [`Protection::undo`](crate::Protection::undo). Otherwise as [`Runner::once`]; with [`Reproduced::Never`] the
+    /// request ends as [`End::Panicked`] does.
+    pub fn reproduced<R>(
+        &self,
+        turn: &mut Turn<'_, R>,
+        reply: &mut Vec<u8>,
+        handler: impl Fn(&Cx<'_>, &R, &mut Vec<u8>) -> Result<(), Retry>,
+    ) -> (End, Outcome, Reproduced) {
+        let start = reply.len();
+        let mut earlier: Vec<Trace> = Vec::with_capacity(2);
+        // Counters for operators count one run, the second: usually the last one.
+        for counted in [false, true, false] {
+            turn.repeat(counted);
+            let ran = self.run(turn, reply, &handler);
+            let Some(trace) = trace(&ran, &reply[start..]) else {
+                let (end, outcome) = self.conclude(turn, ran, reply, start);
+                return (end, outcome, Reproduced::Stopped);
+            };
+            if earlier.contains(&trace) {
+                let (end, outcome) = self.conclude(turn, ran, reply, start);
+                let how = if earlier.len() == 1 { Reproduced::Same } else { Reproduced::Masked };
+                return (end, outcome, how);
+            }
+            earlier.push(trace);
+            reply.truncate(start);
+            self.undo(turn);
         }
-        earlier.push(trace);
-        reply.truncate(start);
-        undo(turn, locks);
+        (End::Panicked, Outcome::Abandoned, Reproduced::Never)
     }
-    (End::Panicked, Outcome::Abandoned, Reproduced::Never)
 }
 
 fn trace(ran: &Ran, reply: &[u8]) -> Option<Trace> {

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use execute::{Between, End, Protection, Reproduced, once, reproduced};
+use execute::{Between, End, Protection, Reproduced, Runner};
 use object::{Injection, ObjectId, Region, critical, genesis};
 use schedule::{
     Access, Config, Cx, DetMutex, Entry, Footprint, Lock, Lot, Mode, Outcome, Retry, Turn, Work, Worker,
@@ -68,9 +68,9 @@ impl Bank {
     fn run(&mut self, request: Request, protection: Protection, between: &impl Between) -> Ran {
         self.with_turn(request, |turn, locks, accounts| {
             let mut reply = Vec::new();
-            let (end, outcome) = once(turn, locks, protection, &mut reply, between, |cx, request, reply| {
-                handle(accounts, cx, *request, reply)
-            });
+            let runner = Runner { locks, protection, between };
+            let (end, outcome) =
+                runner.once(turn, &mut reply, |cx, request, reply| handle(accounts, cx, *request, reply));
             (Ran { end, reply: String::from_utf8(reply).unwrap() }, outcome)
         })
     }
@@ -85,7 +85,8 @@ impl Bank {
                 counted.set(counted.get() + u32::from(!cx.is_rehearsal()));
                 handle(accounts, cx, *request, reply)
             };
-            let (end, outcome, how) = reproduced(turn, locks, FULL, &mut reply, between, handler);
+            let runner = Runner { locks, protection: FULL, between };
+            let (end, outcome, how) = runner.reproduced(turn, &mut reply, handler);
             ((Ran { end, reply: String::from_utf8(reply).unwrap() }, how), outcome)
         });
         (ran, how, runs.get(), counted.get())

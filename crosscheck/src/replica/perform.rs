@@ -171,7 +171,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
                 self.submit_control(&Control::Recheck { by: self.settings.me, place, objects });
             }
             Command::Reexecute { place } => {
-                // While a replica is away every request is run again when its turn comes (`execute::reproduced`).
+                // While a replica is away every request is run again when its turn comes (`Runner::reproduced`).
                 let reproduced = self.ran(place).is_some_and(|ran| ran.reproduced);
                 let outcome = if reproduced { Reexecution::Reproduced } else { Reexecution::NotKept };
                 self.vote(Event::Reexecuted { place, outcome });

@@ -2,8 +2,8 @@
 //!
 //! A vote needs f+1 replicas that agree. While one is away and another one is hit by a fault in a computation, nobody can
 //! tell who is right (design section 6: re-execution of the request on before-images). So while a replica is away the
-//! others run every request twice, the first time as a rehearsal that is taken back. Two runs that differ are followed by
-//! a third, and what two of three agree on stays: the fault is found where it happened, and nothing wrong is ever kept.
+//! others run every request twice and take the first run back. Two runs that differ are followed by a third, and what two of
+//! three agree on stays: the fault is found where it happened, and nothing wrong is ever kept.
 
 use object::Touched;
 use object::request;
@@ -45,7 +45,7 @@ impl<B: Between> Runner<'_, B> {
     ) -> (End, Outcome, Reproduced) {
         let start = reply.len();
         let mut earlier: Vec<Trace> = Vec::with_capacity(2);
-        // Counters for operators count one run, the second: usually the last one.
+        // The second run counts: there is one unless a check stops the first. Of three, another one's effects may stay.
         for counted in [false, true, false] {
             turn.repeat(counted);
             let ran = self.run(turn, reply, &handler);

@@ -82,7 +82,7 @@ impl Bank {
             let mut reply = Vec::new();
             let handler = |cx: &Cx<'_>, request: &Request, reply: &mut Vec<u8>| {
                 runs.set(runs.get() + 1);
-                counted.set(counted.get() + u32::from(!cx.is_rehearsal()));
+                counted.set(counted.get() + u32::from(cx.is_counted()));
                 handle(accounts, cx, *request, reply)
             };
             let runner = Runner { locks, protection: FULL, between };

@@ -69,9 +69,9 @@ impl Memcached {
         Ok(result)
     }
 
-    /// Where a request counts what it does; a rehearsal counts nothing that anybody sees.
+    /// Where a request counts what it does, so that a request that is run several times is counted once.
     fn counters(&self, cx: &Cx<'_>) -> &Counters {
-        if cx.is_rehearsal() { &self.stats.rehearsed } else { &self.stats.counters }
+        if cx.is_counted() { &self.stats.counters } else { &self.stats.uncounted }
     }
 
     fn turn(&self, cx: &Cx<'_>) -> Turn<'_> {

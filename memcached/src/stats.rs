@@ -79,8 +79,8 @@ counters! {
 pub struct Stats {
     /// Counters.
     pub counters: Counters,
-    /// What rehearsals count: runs of a request that were taken back.
-    pub rehearsed: Counters,
+    /// What nobody sees: of a request that is run several times, all runs but one count here.
+    pub uncounted: Counters,
     /// Ordered time of the last executed request, in microseconds since 1970.
     pub now_us: AtomicU64,
     /// Ordered time of the first executed request, in microseconds since 1970; 0 before it.
@@ -99,7 +99,7 @@ impl Stats {
     pub fn new(shards: u32) -> Self {
         Stats {
             counters: Counters::default(),
-            rehearsed: Counters::default(),
+            uncounted: Counters::default(),
             now_us: AtomicU64::new(0),
             first_us: AtomicU64::new(0),
             gauges: (0..shards).map(|_| Gauge::default()).collect(),

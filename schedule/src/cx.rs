@@ -130,10 +130,11 @@ impl<'a> Cx<'a> {
         self.run.attempt
     }
 
-    /// Whether what the handler does now is taken back in any case. For what is outside of protected objects and cannot
-    /// be taken back, such as counters for operators; state and reply must not depend on it.
-    pub fn is_rehearsal(&self) -> bool {
-        self.run.pass.get() == Pass::Rehearsal
+    /// Whether this run counts. A request may be run several times in its turn, and one of these runs counts, not
+    /// necessarily the one whose effects stay ([`Turn::repeat`](crate::Turn::repeat)). For what is outside of protected
+    /// objects and cannot be taken back, such as counters for operators; state and reply must not depend on it.
+    pub fn is_counted(&self) -> bool {
+        self.run.pass.get() != Pass::Uncounted
     }
 
     /// Starts a request when this one has succeeded; it runs `lag` positions later, or soon after that.
@@ -160,10 +161,10 @@ impl<'a> Cx<'a> {
 pub(crate) enum Pass {
     /// The only one.
     Only,
-    /// One that is taken back.
-    Rehearsal,
-    /// The last of several.
-    Last,
+    /// One of several, and the one that counts.
+    Counted,
+    /// Another one of several; its effects may stay or be taken back.
+    Uncounted,
 }
 
 /// How the running request came to its locks.

@@ -133,10 +133,12 @@ impl<'w, R> Turn<'w, R> {
     }
 
     /// The handler is about to run, and not for the only time: what it started before is forgotten, its random numbers
-    /// begin anew, and no turn is passed early. What it changed must have been undone. `last` if this run's effects stay.
-    pub fn repeat(&mut self, last: bool) {
+    /// begin anew, and no turn is passed early. What it changed must have been undone. `counted` in one of the runs, whether
+    /// or not it is the one whose effects stay: there the handler counts what is counted outside of the state
+    /// ([`Cx::is_counted`]).
+    pub fn repeat(&mut self, counted: bool) {
         let run = self.driver.run();
-        run.pass.set(if last { Pass::Last } else { Pass::Rehearsal });
+        run.pass.set(if counted { Pass::Counted } else { Pass::Uncounted });
         run.rng_calls.set(0);
         run.slots.iter().for_each(Slot::forget_use);
         run.forget_started();

@@ -15,6 +15,10 @@ impl LogStore for MemoryLog {
         false
     }
 
+    fn is_volatile(&self) -> bool {
+        true
+    }
+
     fn sync(&mut self) -> Result<(), LogError> {
         Ok(())
     }

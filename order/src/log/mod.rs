@@ -55,6 +55,11 @@ pub trait LogStore: Send {
     /// Whether a sync would do anything. Always false where nothing survives the process anyway.
     fn needs_sync(&self) -> bool;
 
+    /// Whether nothing survives the process, so that an appended entry is as safe as it will ever be.
+    fn is_volatile(&self) -> bool {
+        false
+    }
+
     /// Returns when everything appended is durable.
     ///
     /// # Errors
@@ -80,6 +85,9 @@ impl<L: LogStore + ?Sized> LogStore for Box<L> {
     }
     fn needs_sync(&self) -> bool {
         (**self).needs_sync()
+    }
+    fn is_volatile(&self) -> bool {
+        (**self).is_volatile()
     }
     fn sync(&mut self) -> Result<(), LogError> {
         (**self).sync()

@@ -170,17 +170,15 @@ impl<S: Service> Context<S> {
     ) -> Outcome {
         let (end, outcome, reproduced) = self.run(turn, locks, reply);
         let kind = self.kind(turn);
-        if let (Some(slot), Some(Reproduced::Masked | Reproduced::Never)) = (&slot, reproduced) {
-            (self.report)(Report::Masked { place: slot.place(), core: core() });
-        }
         let ran = Ran {
             core: core(),
             reproduced: matches!(reproduced, Some(Reproduced::Same | Reproduced::Masked)),
         };
+        if let (Some(slot), Some(Reproduced::Masked)) = (&slot, reproduced) {
+            (self.report)(Report::Masked { place: slot.place(), core: ran.core });
+        }
         match end {
             End::Retry(_) => outcome,
-            _ if reproduced == Some(Reproduced::Never) => self
-                .leave_ran(slot, ran, |mine| RequestResult::abandoned(Failure::Unreproducible, mine, kind)),
             End::Done(touched) => {
                 self.garble_reply(turn, reply);
                 let pairs = Pairs::from_slice(touched.pairs());
@@ -201,9 +199,12 @@ impl<S: Service> Context<S> {
             }
             End::Corrupted(_, wrong) => {
                 let (home, id) = wrong.first().copied().unwrap_or((0, ObjectId::NONE));
-                self.leave(slot, |mine| RequestResult::abandoned(Failure::Check { home, id }, mine, kind));
+                let failure = Failure::Check { home, id };
+                self.leave_ran(slot, ran, |mine| RequestResult::abandoned(failure, mine, kind));
                 outcome
             }
+            End::Unreproducible => self
+                .leave_ran(slot, ran, |mine| RequestResult::abandoned(Failure::Unreproducible, mine, kind)),
         }
     }
 

@@ -38,6 +38,8 @@ pub enum End {
     /// An object failed its check: this replica abandons the request, which was undone. The objects of the request that
     /// do not fit their checksums (or are missing), at least the one that stopped it.
     Corrupted(Corrupted, Vec<(Home, ObjectId)>),
+    /// No two of its runs did the same, and all were undone: this replica abandons the request.
+    Unreproducible,
 }
 
 /// What may happen to a request between its handler and its seal: where the fault injector strikes.

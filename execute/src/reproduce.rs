@@ -35,8 +35,7 @@ enum Trace {
 impl<B: Between> Runner<'_, B> {
     /// Runs `handler` in `turn` until two runs have the same state delta and reply; the last of them stays.
     ///
-    /// Needs [`Protection::undo`](crate::Protection::undo). Otherwise as [`Runner::once`]; with [`Reproduced::Never`] the
-    /// request ends as [`End::Panicked`] does.
+    /// Needs [`Protection::undo`](crate::Protection::undo). Otherwise as [`Runner::once`].
     pub fn reproduced<R>(
         &self,
         turn: &mut Turn<'_, R>,
@@ -62,7 +61,7 @@ impl<B: Between> Runner<'_, B> {
             reply.truncate(start);
             self.undo(turn);
         }
-        (End::Panicked, Outcome::Abandoned, Reproduced::Never)
+        (End::Unreproducible, Outcome::Abandoned, Reproduced::Never)
     }
 }
 

@@ -261,6 +261,7 @@ fn without_two_runs_that_agree_nothing_is_kept() {
     let before = sum_of(&bank.run(Request::Read, FULL, &()));
     let (ran, how, ..) = bank.reproduce(Request::PayIn(5), &StrikeIn(&[0, 1], Cell::new(0)));
     assert_eq!((how, ran.reply.as_str()), (Reproduced::Never, ""));
+    assert!(matches!(ran.end, End::Unreproducible), "{:?}", ran.end);
     let after = bank.run(Request::Read, FULL, &());
     assert_eq!((after.reply.as_str(), sum_of(&after)), ("100", before));
 }

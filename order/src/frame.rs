@@ -148,9 +148,8 @@ pub fn encode_parts(kind: Kind, from: u8, parts: &[&[u8]], out: &mut Vec<u8>) {
 
 /// Turns the byte stream of one connection back into frames, however the bytes are cut.
 ///
-/// Feed it with [`Decoder::feed`] (or read straight into [`Decoder::buffer`]) and take frames with [`Decoder::next`] until
-/// it says `None`. It holds at most one unfinished frame and grows only by bytes that arrived. After an error it
-/// is spent: drop it with its connection.
+/// Feed it with [`Decoder::feed`] and take frames with [`Decoder::next`] until it says `None`. It holds at most one
+/// unfinished frame and grows only by bytes that arrived. After an error it is spent: drop it with its connection.
 #[derive(Debug)]
 pub struct Decoder {
     peer: u8,
@@ -169,9 +168,9 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The receive buffer itself, for a socket that can read into it without another copy.
-    pub fn buffer(&mut self) -> &mut BytesMut {
-        &mut self.buffer
+    /// Bytes of memory it holds: what a peer that announces much and sends little costs.
+    pub fn capacity(&self) -> usize {
+        self.buffer.capacity()
     }
 
     /// The next whole frame, `None` when more bytes are needed.

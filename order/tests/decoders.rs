@@ -20,7 +20,7 @@ fn decode_all(bytes: &[u8], piece: usize) -> (Vec<Bytes>, bool) {
                 }
             }
         }
-        assert!(decoder.buffer().capacity() <= 2 * bytes.len() + 4096, "grows only by what arrived");
+        assert!(decoder.capacity() <= 2 * bytes.len() + 4096, "grows only by what arrived");
     }
     (bodies, true)
 }

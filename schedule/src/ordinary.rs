@@ -317,11 +317,10 @@ impl<R: Any + Send + Sync> Drive<R> for PlainWorker<R> {
     }
 
     fn footprint(&self) -> &Footprint {
-        match (&self.current, &self.entry) {
+        match &self.current {
             _ if self.is_predicted => &self.forecast,
-            (Some(again), _) => &again.footprint,
-            (None, Some(entry)) => &entry.requests[self.current_open].footprint,
-            (None, None) => unreachable!("a request runs"),
+            Some(again) => &again.footprint,
+            None => self.declared(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use order::{Kind, OrderEngine, Output};
@@ -78,6 +79,18 @@ impl Group {
     pub(super) fn on_up(&mut self, peer: u8, now_us: u64) {
         let other = &mut self.others[usize::from(peer)];
         other.heard_us = now_us;
+    }
+
+    /// f, of 2f+1 replicas.
+    fn faults(&self) -> usize {
+        self.others.len() / 2
+    }
+}
+
+impl Other {
+    /// Whether nothing was heard of it for longer than `limit`.
+    fn is_silent(&self, now_us: u64, limit: Duration) -> bool {
+        now_us.saturating_sub(self.heard_us) > limit.as_micros() as u64
     }
 }
 
@@ -294,14 +307,13 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     /// With f+1 replicas a vote shows that one is wrong and not which one: then each has to see to itself.
     fn mind_absences(&mut self) {
         let now_us = self.clock.now_us();
-        let quiet_us = limits::QUIET.as_micros() as u64;
         let me = usize::from(self.settings.me);
         let there = |(peer, other): (usize, &Other)| {
-            peer == me || (other.voting.is_some() && now_us.saturating_sub(other.heard_us) <= quiet_us)
+            peer == me || (other.voting.is_some() && !other.is_silent(now_us, limits::QUIET))
         };
         let present = self.group.others.iter().enumerate().filter(|other| there(*other)).count();
         if let (Some(execution), true) = (&self.execution, self.voter.is_some()) {
-            execution.set_alone(present <= self.settings.peers.len() / 2 + 1);
+            execution.set_alone(present <= self.group.faults() + 1);
         }
     }
 
@@ -321,7 +333,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     /// Whether f+1 others could give this replica a state or a repair.
     pub(super) fn has_donors(&self) -> bool {
         let others = self.group.others.iter().filter(|other| other.counted).count();
-        others > self.settings.peers.len() / 2
+        others > self.group.faults()
     }
 
     /// Tells the voter whom to wait for: whoever executes and was heard not long ago.
@@ -331,8 +343,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     fn count_peer(&mut self, peer: u8) {
         let now_us = self.clock.now_us();
         let other = &mut self.group.others[usize::from(peer)];
-        let quiet = now_us.saturating_sub(other.heard_us) > limits::SILENCE.as_micros() as u64;
-        let counts = !quiet && other.voting.is_some();
+        let counts = other.voting.is_some() && !other.is_silent(now_us, limits::SILENCE);
         if self.voter.is_none() || peer == self.settings.me {
             return;
         }

@@ -13,50 +13,26 @@ pub fn record(evidence: &Evidence) -> EvidenceRecord {
     if evidence.wrong_total as usize > evidence.wrong.len() && !evidence.wrong.is_empty() {
         objects.push(format!("and {} more", evidence.wrong_total as usize - evidence.wrong.len()));
     }
+    let outcome = evidence
+        .failure
+        .as_ref()
+        .map_or("decided".into(), |failure| format!("self-reported: {}", told(failure)));
+    let place = evidence.request.map(|request| Place::new(evidence.batch, request));
     EvidenceRecord {
-        number: 0,
-        time_us: 0,
-        replica: Some(evidence.replica + 1),
-        request: evidence.request.map(|request| (evidence.batch, u32::from(request))),
-        objects,
         class: class(evidence.class).into(),
-        stage: stage(evidence.stage).into(),
-        outcome: evidence
-            .failure
-            .as_ref()
-            .map_or("decided".into(), |failure| format!("self-reported: {}", told(failure))),
-        core: None,
+        ..hardware_like(evidence.replica, place, objects, stage(evidence.stage), &outcome)
     }
 }
 
 /// A peer's bytes did not match their checksum.
 pub fn message(peer: u8) -> EvidenceRecord {
-    EvidenceRecord {
-        number: 0,
-        time_us: 0,
-        replica: Some(peer + 1),
-        request: None,
-        objects: vec!["message".into()],
-        class: class(Class::HardwareLike).into(),
-        stage: stage(FaultStage::Message).into(),
-        outcome: "dropped; the connection is reset".into(),
-        core: None,
-    }
+    let outcome = "dropped; the connection is reset";
+    hardware_like(peer, None, vec!["message".into()], stage(FaultStage::Message), outcome)
 }
 
 /// A request that failed at this replica in a mode without a vote.
 pub fn unchecked(me: u8, place: Place, failure: &Failure) -> EvidenceRecord {
-    EvidenceRecord {
-        number: 0,
-        time_us: 0,
-        replica: Some(me + 1),
-        request: Some((place.batch, u32::from(place.request))),
-        objects: vec![told(failure)],
-        class: class(Class::HardwareLike).into(),
-        stage: stage(FaultStage::Passive).into(),
-        outcome: "reply withheld".into(),
-        core: None,
-    }
+    hardware_like(me, Some(place), vec![told(failure)], stage(FaultStage::Passive), "reply withheld")
 }
 
 /// What a scrub found in objects at rest.
@@ -68,47 +44,22 @@ pub fn scrubbed(me: u8, place: Place, home: object::Home, findings: &[object::Fi
         Finding::Extra(id) => format!("object {home}:{id} is there and should not be, or twice"),
         Finding::Population(id) => format!("the objects of {home}:{id} are not those it should have"),
     };
-    EvidenceRecord {
-        number: 0,
-        time_us: 0,
-        replica: Some(me + 1),
-        request: Some((place.batch, u32::from(place.request))),
-        objects: findings.iter().map(told).collect(),
-        class: class(Class::HardwareLike).into(),
-        stage: "scrub".into(),
-        outcome: "repair ordered".into(),
-        core: None,
-    }
+    hardware_like(me, Some(place), findings.iter().map(told).collect(), "scrub", "repair ordered")
 }
 
 /// A request that did one thing in one run and another in two others, at this replica.
 pub fn masked(me: u8, place: Place, core: u32) -> EvidenceRecord {
+    let objects = vec!["a run of the request".into()];
+    let outcome = "masked: two other runs of it agree";
     EvidenceRecord {
-        number: 0,
-        time_us: 0,
-        replica: Some(me + 1),
-        request: Some((place.batch, u32::from(place.request))),
-        objects: vec!["a run of the request".into()],
-        class: class(Class::HardwareLike).into(),
-        stage: stage(FaultStage::InRequest).into(),
-        outcome: "masked: two other runs of it agree".into(),
         core: Some(core),
+        ..hardware_like(me, Some(place), objects, stage(FaultStage::InRequest), outcome)
     }
 }
 
 /// Objects that were overwritten by what f+1 replicas agree on; `notes` tell class, member and bits of each.
 pub fn repaired(me: u8, turn: Place, notes: Vec<String>) -> EvidenceRecord {
-    EvidenceRecord {
-        number: 0,
-        time_us: 0,
-        replica: Some(me + 1),
-        request: Some((turn.batch, u32::from(turn.request))),
-        objects: notes,
-        class: class(Class::HardwareLike).into(),
-        stage: "repair".into(),
-        outcome: "repaired".into(),
-        core: None,
-    }
+    hardware_like(me, Some(turn), notes, "repair", "repaired")
 }
 
 /// A record in one line.
@@ -134,6 +85,27 @@ pub fn difference(member: &object::MemberDifference) -> String {
     }
     let first = member.first_bit.map_or(String::new(), |bit| format!(" from bit {bit}"));
     format!(".{}: {} bits wrong{first}, pattern {:x}", member.member, member.bits, member.pattern)
+}
+
+/// A record of what looks like a fault of the hardware of `replica`. Its number and time come when it is kept.
+fn hardware_like(
+    replica: u8,
+    place: Option<Place>,
+    objects: Vec<String>,
+    stage: &str,
+    outcome: &str,
+) -> EvidenceRecord {
+    EvidenceRecord {
+        number: 0,
+        time_us: 0,
+        replica: Some(replica + 1),
+        request: place.map(|place| (place.batch, u32::from(place.request))),
+        objects,
+        class: class(Class::HardwareLike).into(),
+        stage: stage.into(),
+        outcome: outcome.into(),
+        core: None,
+    }
 }
 
 fn describe(wrong: &WrongObject) -> String {

@@ -171,6 +171,7 @@ mod tests {
             stage: "entry-check".into(),
             outcome: "repaired".into(),
             core: None,
+            took_us: None,
         };
         assert_eq!(
             told(&record).text(),

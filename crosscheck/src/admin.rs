@@ -145,6 +145,31 @@ pub struct Status {
     pub last_repair_us: u64,
     /// The last evidence record, told in one line.
     pub last_evidence: Option<String>,
+    /// What this replica has sent to its peers since it started.
+    #[serde(default)]
+    pub sent: Sent,
+}
+
+/// Frames to peers, by what they are for; bytes with the frames' headers, to each peer counted on its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sent {
+    /// Agreement on the order, and requests on their way to the leader.
+    pub order: Traffic,
+    /// Digests and pairs that are compared.
+    pub check: Traffic,
+    /// Objects for a replica whose own are wrong.
+    pub repair: Traffic,
+    /// The rest: joining, state transfer, housekeeping.
+    pub other: Traffic,
+}
+
+/// Frames and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// How many.
+    pub messages: u64,
+    /// How long all of them are.
+    pub bytes: u64,
 }
 
 /// A digest of the whole state at one position.
@@ -179,6 +204,9 @@ pub struct EvidenceRecord {
     pub outcome: String,
     /// CPU core the request ran on at the blamed replica, where known.
     pub core: Option<u32>,
+    /// Of a repair: microseconds from the verdict to the installed objects, as the repaired replica saw it.
+    #[serde(default)]
+    pub took_us: Option<u64>,
 }
 
 /// Answer to [`Command::Evidence`].

@@ -42,7 +42,9 @@ pub fn scrubbed(me: u8, place: Place, home: object::Home, findings: &[object::Fi
         Finding::Damaged(id) => format!("object {home}:{id} does not fit its checksum"),
         Finding::Lost(id) => format!("object {home}:{id} is missing"),
         Finding::Extra(id) => format!("object {home}:{id} is there and should not be, or twice"),
-        Finding::Population(id) => format!("the objects of {home}:{id} are not those it should have"),
+        Finding::Population(id) => {
+            format!("the objects of {home}:{id} are not those it should have")
+        }
     };
     hardware_like(me, Some(place), findings.iter().map(told).collect(), "scrub", "repair ordered")
 }
@@ -58,8 +60,9 @@ pub fn masked(me: u8, place: Place, core: u32) -> EvidenceRecord {
 }
 
 /// Objects that were overwritten by what f+1 replicas agree on; `notes` tell class, member and bits of each.
-pub fn repaired(me: u8, turn: Place, notes: Vec<String>) -> EvidenceRecord {
-    hardware_like(me, Some(turn), notes, "repair", "repaired")
+/// It took `took_us` from the verdict.
+pub fn repaired(me: u8, turn: Place, notes: Vec<String>, took_us: Option<u64>) -> EvidenceRecord {
+    EvidenceRecord { took_us, ..hardware_like(me, Some(turn), notes, "repair", "repaired") }
 }
 
 /// A record in one line.
@@ -105,6 +108,7 @@ fn hardware_like(
         stage: stage.into(),
         outcome: outcome.into(),
         core: None,
+        took_us: None,
     }
 }
 

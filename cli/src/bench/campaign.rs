@@ -5,19 +5,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
+use crosscheck::admin::{Command, EvidenceList, Sent, Status, Traffic};
 
-use super::definition::{Definition, Side, Workload};
+use super::definition::{Definition, Faults, Side, Victim, Workload};
+use super::faults::Injector;
 use super::generator::{Generator, Pattern, Random, Seen, Setup};
 use super::measure::{Cpu, Wire, cpu_of, peak_memory_of};
 use super::memaslap;
 use super::progress::Progress;
+use super::repairs::{self, Repairs};
 use super::results::{Errors, Figures, Independent, Latency, Measurement, Process, Run, Skipped};
 use super::servers::{self, Running};
+use crate::cluster::{Replica, once};
+use crate::control::Link;
 use crate::signals::Ending;
 
 /// Share of a core above which the generator may be what limits the throughput.
 pub const BUSY_GENERATOR: f64 = 0.9;
+
+/// A replica with thousands of evidence records answers within this.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// One cell of the plan.
 #[derive(Clone, Copy, Debug)]
@@ -150,18 +158,22 @@ impl<'e> Campaign<'e> {
             pipeline: definition.pipeline,
             rate: definition.rate,
             verify: definition.verify,
-            // The same requests for every side, other ones in every repetition.
-            seed: Random::new(cell.repetition as u64 ^ ((cell.clients as u64) << 32)).next(),
+            seed: cell.seed(),
+            timeline: cell.workload.faults.is_some(),
         };
         let mut generator = Generator::prepare(setup, &self.pattern)?;
         generator.heed(self.ending);
         generator.warm_up(Duration::from_secs_f64(definition.warmup_seconds))?;
-        let before = Usage::now(&running.processes);
+        let damage = Damage::begin(cell, running)?;
+        let before = Usage::now(running);
         let (span, own) = generator.measure(Duration::from_secs_f64(definition.seconds))?;
-        let after = Usage::now(&running.processes);
+        let after = Usage::now(running);
         let seen = generator.finish()?;
         let memory = running.processes.iter().map(|(_, pid)| peak_memory_of(*pid)).collect::<Vec<_>>();
         let mut figures = figures(&seen, span, own, &before, &after);
+        if let Some(damage) = damage {
+            figures.repairs = Some(damage.end(&seen, span, &before, &after)?);
+        }
         figures.start_seconds = start_seconds;
         for (((name, _), peak_memory), cpu) in
             running.processes.iter().zip(memory).zip(after.cpu_since(&before))
@@ -185,6 +197,57 @@ impl<'e> Campaign<'e> {
         }
         memaslap::run(definition, cell.workload, cell.clients, &running.addresses, &self.data, self.ending)
     }
+}
+
+impl Cell<'_> {
+    /// Decides what is drawn: the same requests for every side, other ones in every repetition.
+    fn seed(&self) -> u64 {
+        Random::new(self.repetition as u64 ^ ((self.clients as u64) << 32)).next()
+    }
+}
+
+/// Faults on their way into one replica.
+struct Damage {
+    injector: Injector,
+    faults: Faults,
+    victim: Replica,
+    link: Link,
+    /// Number of the victim's last evidence record before.
+    known: u64,
+}
+
+impl Damage {
+    /// Begins to place the faults of a cell, if it has any.
+    fn begin(cell: Cell<'_>, running: &Running) -> anyhow::Result<Option<Self>> {
+        let Some(faults) = cell.workload.faults.filter(|faults| faults.per_second > 0.0) else {
+            return Ok(None);
+        };
+        let (replicas, leader) = running.replicas();
+        let wanted = |replica: &&Replica| match faults.victim {
+            Victim::Leader => Some(replica.number) == leader,
+            Victim::Follower => Some(replica.number) != leader,
+        };
+        let victim = *replicas.iter().find(wanted).context("there is no replica to be damaged")?;
+        let mut link = Link::new(victim.admin);
+        let known = evidence(&mut link, 0)?.records.last().map_or(0, |record| record.number);
+        let injector = Injector::start(victim, faults, cell.workload, cell.seed())?;
+        Ok(Some(Damage { injector, faults, victim, link, known }))
+    }
+
+    /// Ends it, and tells what it did.
+    fn end(mut self, seen: &Seen, span: Duration, before: &Usage, after: &Usage) -> anyhow::Result<Repairs> {
+        let placed = self.injector.finish();
+        let records = evidence(&mut self.link, self.known)?.records;
+        let number = self.victim.number;
+        let repaired = after.repaired(number).saturating_sub(before.repaired(number));
+        let seconds = span.as_secs_f64();
+        Ok(repairs::of(self.faults, placed, repaired, seconds, &records, number, seen.timeline.as_ref()))
+    }
+}
+
+/// What a replica knows of disagreements after record number `after`.
+fn evidence(link: &mut Link, after: u64) -> anyhow::Result<EvidenceList> {
+    link.ask(&Command::Evidence { after }, ANSWER).context("asking for evidence")
 }
 
 /// Every cell in its order: sides turn fastest, repetitions slowest, so that a run that is ended early has whole repetitions.
@@ -219,12 +282,44 @@ fn note(text: &str) {
 struct Usage {
     cpu: Vec<Cpu>,
     wire: Option<Wire>,
+    /// What our replicas say of themselves.
+    statuses: Vec<Status>,
 }
 
 impl Usage {
-    fn now(processes: &[(String, u32)]) -> Self {
-        let cpu = processes.iter().map(|(_, pid)| cpu_of(*pid).unwrap_or_default()).collect();
-        Usage { cpu, wire: Wire::now() }
+    fn now(running: &Running) -> Self {
+        let cpu = running.processes.iter().map(|(_, pid)| cpu_of(*pid).unwrap_or_default()).collect();
+        let wire = Wire::now();
+        let rows = once(running.replicas().0);
+        Usage { cpu, wire, statuses: rows.into_iter().filter_map(|row| row.seen.ok()).collect() }
+    }
+
+    /// What our replicas sent to each other since `before`; none where there is nobody to send to.
+    fn sent_since(&self, before: &Usage) -> Option<Sent> {
+        if self.statuses.len() < 2 || self.statuses.len() != before.statuses.len() {
+            return None;
+        }
+        let sum = |part: fn(&Sent) -> Traffic| {
+            let pairs = self.statuses.iter().zip(&before.statuses);
+            pairs.fold(Traffic::default(), |sum, (after, before)| {
+                let (after, before) = (part(&after.sent), part(&before.sent));
+                Traffic {
+                    messages: sum.messages + after.messages.saturating_sub(before.messages),
+                    bytes: sum.bytes + after.bytes.saturating_sub(before.bytes),
+                }
+            })
+        };
+        Some(Sent {
+            order: sum(|sent| sent.order),
+            check: sum(|sent| sent.check),
+            repair: sum(|sent| sent.repair),
+            other: sum(|sent| sent.other),
+        })
+    }
+
+    /// Objects that `replica` had repaired so far.
+    fn repaired(&self, replica: u8) -> u64 {
+        self.statuses.iter().find(|status| status.replica == replica).map_or(0, |status| status.repairs)
     }
 
     fn cpu_since(&self, before: &Usage) -> Vec<Cpu> {
@@ -255,6 +350,8 @@ fn figures(seen: &Seen, span: Duration, own: Duration, before: &Usage, after: &U
         client_bytes: seen.bytes_sent + seen.bytes_received,
         start_seconds: 0.0,
         memaslap: None,
+        sent: after.sent_since(before),
+        repairs: None,
     }
 }
 

@@ -2,11 +2,13 @@
 
 mod campaign;
 mod definition;
+mod faults;
 mod generator;
 mod measure;
 mod memaslap;
 mod overrides;
 mod progress;
+mod repairs;
 mod report;
 mod results;
 mod servers;

@@ -76,7 +76,11 @@ impl Overrides {
             note(format!("sides = {}", join(&definition.sides)));
         }
         if !self.workload.is_empty() {
-            definition.workloads.retain(|workload| self.workload.contains(&workload.name));
+            definition.workloads.retain(|workload| {
+                let family = workload.sweep.as_ref().map(|sweep| &sweep.family);
+                self.workload.contains(&workload.name)
+                    || family.is_some_and(|family| self.workload.contains(family))
+            });
             note(format!("workloads = {}", self.workload.join(", ")));
         }
         if definition.sides.is_empty() || definition.workloads.is_empty() {
@@ -87,7 +91,10 @@ impl Overrides {
         }
         let measured = |side: &Side| definition.sides.contains(side);
         definition.ratios.retain(|ratio| measured(&ratio.of) && measured(&ratio.to));
-        definition.figures.retain(|figure| measured(&figure.of) && measured(&figure.to));
+        let asked = |name: &String| definition.workloads.iter().any(|workload| workload.name == *name);
+        definition.figures.retain(|figure| {
+            measured(&figure.of) && figure.to.as_ref().is_none_or(measured) && asked(&figure.workload)
+        });
         Ok((definition, changed))
     }
 }

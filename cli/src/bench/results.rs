@@ -5,11 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use crosscheck::admin::Sent;
 use serde::{Deserialize, Serialize};
 
 use super::definition::{Definition, Side};
 use super::generator::Seen;
 use super::measure::{Commit, Cpu, Machine, Wire};
+use super::repairs::Repairs;
 
 /// Where results are kept, seen from the workspace.
 pub const FOLDER: &str = "bench/results";
@@ -96,6 +98,12 @@ pub struct Figures {
     pub start_seconds: f64,
     /// What memaslap found on the same servers just after, where it was asked.
     pub memaslap: Option<Independent>,
+    /// What replicas sent to each other, all of them together; ours only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<Sent>,
+    /// What faults did, where some were placed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repairs: Option<Repairs>,
 }
 
 /// Latencies in microseconds.

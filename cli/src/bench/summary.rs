@@ -1,6 +1,7 @@
 //! A run in a few lines for the terminal: medians per cell, ratios with their spread, and what went wrong.
 
-use super::definition::{Ratio, Side};
+use super::definition::{Ratio, Side, Workload};
+use super::repairs::Repairs;
 use super::results::{Figures, Run};
 use super::stats::Spread;
 use crate::view::{grouped, micros};
@@ -49,6 +50,47 @@ pub fn paired(
 /// Throughput of one side divided by the other's.
 pub fn throughput_ratio(run: &Run, workload: &str, clients: usize, pair: &Ratio) -> Option<Spread> {
     paired(run, workload, clients, pair, |figures| figures.throughput, |of, to| of / to)
+}
+
+/// Throughput of a side divided by its own under the first workload of the same sweep, repetition by repetition.
+pub fn kept(run: &Run, workload: &str, clients: usize, side: &Side) -> Option<Spread> {
+    let workloads = &run.definition.workloads;
+    let family = workloads.iter().find(|one| one.name == workload)?.sweep.as_ref()?.family.as_str();
+    let same = |one: &&Workload| one.sweep.as_ref().is_some_and(|sweep| sweep.family == family);
+    let base = &workloads.iter().find(same)?.name;
+    let below: Vec<(usize, f64)> = run
+        .figures(base, clients, side)
+        .map(|(repetition, figures)| (repetition, figures.throughput))
+        .collect();
+    let values: Vec<f64> = run
+        .figures(workload, clients, side)
+        .filter_map(|(repetition, figures)| {
+            let (_, base) = below.iter().find(|(number, _)| *number == repetition)?;
+            Some(figures.throughput / base)
+        })
+        .collect();
+    Spread::of(&values)
+}
+
+/// The time that this share of the repairs of all repetitions does not exceed. Its interval is that of the repetitions, each
+/// taken by itself.
+pub fn pooled(
+    run: &Run,
+    workload: &str,
+    clients: usize,
+    side: &Side,
+    times: impl Fn(&Repairs) -> &[u64],
+    share: f64,
+) -> Option<Spread> {
+    let of = |times: &[u64]| {
+        let last = times.len().checked_sub(1)?;
+        Some(times[(share * last as f64).round() as usize] as f64)
+    };
+    let each = spread(run, workload, clients, side, |one| of(times(one.repairs.as_ref()?)))?;
+    let repairs = run.figures(workload, clients, side).filter_map(|(_, one)| one.repairs.as_ref());
+    let mut all: Vec<u64> = repairs.flat_map(|one| times(one).iter().copied()).collect();
+    all.sort_unstable();
+    Some(Spread { median: of(&all)?, ..each })
 }
 
 /// The lines.

@@ -174,6 +174,7 @@ pub mod tests {
             alone: false,
             last_repair_us: 0,
             last_evidence: None,
+            sent: crosscheck::admin::Sent::default(),
         }
     }
 

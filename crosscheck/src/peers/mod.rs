@@ -12,6 +12,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use order::Kind;
 
+use crate::admin::{Sent, Traffic};
 use crate::limits;
 use link::{Link, Preamble};
 
@@ -53,6 +54,8 @@ pub struct Peers {
     dial_again_us: Vec<u64>,
     /// What one socket is read into.
     scratch: Vec<u8>,
+    /// What went out so far.
+    pub sent: Sent,
     /// Flips one bit of the next frame on its way out: an injected fault.
     #[cfg(feature = "inject")]
     pub garble_next: Option<u64>,
@@ -83,6 +86,7 @@ impl Peers {
             guests: Vec::new(),
             dial_again_us: vec![0; count],
             scratch: vec![0; limits::READ_CHUNK],
+            sent: Sent::default(),
             #[cfg(feature = "inject")]
             garble_next: None,
         })
@@ -155,13 +159,15 @@ impl Peers {
         {
             let start = link.output.len();
             order::frame::encode_parts(kind, me, parts, &mut link.output);
+            let traffic = traffic_of(&mut self.sent, kind);
+            traffic.messages += 1;
+            traffic.bytes += (link.output.len() - start) as u64;
             #[cfg(feature = "inject")]
             if let Some(seed) = self.garble_next.take() {
                 let bits = (link.output.len() - start) as u64 * 8;
                 let bit = seed % bits;
                 link.output[start + (bit / 8) as usize] ^= 1 << (bit % 8);
             }
-            let _ = start;
         }
     }
 
@@ -230,6 +236,15 @@ impl Peers {
     }
 }
 
+fn traffic_of(sent: &mut Sent, kind: Kind) -> &mut Traffic {
+    match kind {
+        Kind::Order | Kind::Forward => &mut sent.order,
+        Kind::Check => &mut sent.check,
+        Kind::Repair => &mut sent.repair,
+        Kind::Control | Kind::Transfer | Kind::Admin => &mut sent.other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,6 +306,9 @@ mod tests {
         let hello = PeerEvent::Frame { from: 0, kind: Kind::Check, body: Bytes::from_static(b"hello") };
         assert_eq!(nodes[1].seen[1], hello);
         assert_eq!(nodes[0].seen[1], PeerEvent::Frame { from: 1, kind: Kind::Transfer, body: large.into() });
+        let (check, other) = (nodes[0].peers.sent.check, nodes[1].peers.sent.other);
+        assert_eq!((check.messages, other.messages), (1, 1));
+        assert!(check.bytes > 5 && other.bytes > 3 << 20, "bodies and headers: {check:?} {other:?}");
         // The same replica after a crash: its sockets are closed, then opened anew.
         drop(nodes.pop());
         nodes.push(Node::new(1, &addresses));

@@ -98,6 +98,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             alone: self.execution.as_ref().is_some_and(Execution::is_alone),
             last_repair_us: self.tally.last_repair_us,
             last_evidence: self.evidence.back().map(crate::evidence::line),
+            sent: self.peers.sent,
         }
     }
 }

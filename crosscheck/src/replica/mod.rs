@@ -130,9 +130,11 @@ struct Tally {
     failed_checks: u64,
     dropped_frames: u64,
     held: BTreeSet<Place>,
-    /// When this replica first heard that it is wrong, until it is repaired.
-    blamed_us: Option<u64>,
     last_repair_us: u64,
+    /// When this replica heard that it was wrong at a place.
+    verdicts_us: BTreeMap<Place, u64>,
+    /// The same, by the place at which the repair has its turn.
+    repairing_us: BTreeMap<Place, u64>,
 }
 
 /// The clocks of the pipeline: only the leader's stamp carries one of them into the order.

@@ -21,6 +21,9 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             Report::RecoverTurn { turn, time_us, recover, packed, install } => {
                 if let Some(install) = install {
                     let since_us = self.clock.now_us();
+                    // A replica that is behind reaches the turn before it knows why; then the turn is what it knows.
+                    let verdict_us = self.tally.verdicts_us.get(&recover.cause).copied();
+                    keep_time(&mut self.tally.repairing_us, turn, verdict_us.unwrap_or(since_us));
                     self.group.installs.insert(turn, Awaited { install, since_us });
                 }
                 self.vote(Event::RecoverTurn { turn, time_us, recover, packed });
@@ -88,7 +91,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     /// This replica found errors in objects at rest: it blames itself, and has them repaired.
     fn on_scrubbed(&mut self, place: Place, home: object::Home, findings: &[object::Finding]) {
         self.tally.failed_checks += findings.len() as u64;
-        self.tally.blamed_us.get_or_insert(self.clock.now_us());
+        self.note_verdict(place);
         self.keep_evidence(evidence::scrubbed(self.settings.me, place, home, findings));
         let mut objects: Vec<(object::Home, object::ObjectId)> = Vec::new();
         let mut whole = findings.len() > vote::limits::MAX_OBJECTS_PER_RECOVER;
@@ -243,8 +246,8 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
 
     fn on_evidence(&mut self, record: &vote::Evidence) {
         self.tally.mismatches += 1;
-        if record.replica == self.settings.me && self.tally.blamed_us.is_none() {
-            self.tally.blamed_us = Some(self.clock.now_us());
+        if record.replica == self.settings.me {
+            self.note_verdict(Place::new(record.batch, record.request.unwrap_or_default()));
         }
         let mut told = evidence::record(record);
         if let (true, Some((batch, request))) = (record.replica == self.settings.me, told.request) {
@@ -259,16 +262,21 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     }
 
     fn note_repaired(&mut self, turn: Place, notes: Vec<String>) {
+        let verdict_us = self.tally.repairing_us.remove(&turn);
         if notes.is_empty() {
             // Only suspected: all of it was as it should be.
             return;
         }
         self.group.repairs_given_up = 0;
         self.tally.repairs += notes.len() as u64;
-        if let Some(blamed_us) = self.tally.blamed_us.take() {
-            self.tally.last_repair_us = self.clock.now_us() - blamed_us;
-        }
-        self.keep_evidence(evidence::repaired(self.settings.me, turn, notes));
+        let took_us = verdict_us.map(|verdict_us| self.clock.now_us() - verdict_us);
+        self.tally.last_repair_us = took_us.unwrap_or(self.tally.last_repair_us);
+        self.keep_evidence(evidence::repaired(self.settings.me, turn, notes, took_us));
+    }
+
+    /// This replica was wrong at `place`: the time of its repair begins.
+    fn note_verdict(&mut self, place: Place) {
+        keep_time(&mut self.tally.verdicts_us, place, self.clock.now_us());
     }
 
     /// Numbers a record, stamps it with the wall clock (for people; it reaches no state), and keeps it.
@@ -300,5 +308,13 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
                 peers::PeerEvent::Frame { from, kind, body } => self.on_frame(from, kind, body),
             }
         }
+    }
+}
+
+/// Keeps the first time of a place; the oldest are forgotten.
+fn keep_time(times: &mut std::collections::BTreeMap<Place, u64>, place: Place, us: u64) {
+    times.entry(place).or_insert(us);
+    if times.len() > limits::REPAIRS_TIMED {
+        times.pop_first();
     }
 }

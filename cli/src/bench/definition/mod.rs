@@ -1,7 +1,9 @@
 //! What a benchmark is: a named file of workloads, sides and repetitions, so that a figure can be measured again by anybody.
 
+mod figure;
 mod parse;
 mod raw;
+mod sweep;
 #[cfg(test)]
 mod tests;
 
@@ -13,7 +15,9 @@ use std::str::FromStr;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
+pub use figure::{Figure, Measure};
 pub use parse::parse;
+pub use sweep::{Axis, Fault, Faults, Sweep, Victim};
 
 use crate::config::meant;
 use crate::outcome::misuse;
@@ -89,6 +93,15 @@ pub struct Workload {
     pub ttl_seconds: Amount,
     /// Percent of the keys that are stored before the load.
     pub prefill_percent: f64,
+    /// Processor time that our handler burns per request beyond what it needs, in microseconds.
+    #[serde(default)]
+    pub work_us: u32,
+    /// Faults that are placed in one replica while it is measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub faults: Option<Faults>,
+    /// Which value of which setting this is, where the file gives several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<Sweep>,
 }
 
 /// A number that is fixed or drawn.
@@ -125,37 +138,6 @@ pub struct Ratio {
     pub of: Side,
     /// The one it is divided by.
     pub to: Side,
-}
-
-/// A published figure, a target, or both, about two sides.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Figure {
-    /// The workload's name.
-    pub workload: String,
-    /// Connections.
-    pub clients: usize,
-    /// What is compared.
-    pub measure: Measure,
-    /// The side it is about.
-    pub of: Side,
-    /// The side it is compared with.
-    pub to: Side,
-    /// Lowest and highest value that the paper gives.
-    pub paper: Option<(f64, f64)>,
-    /// Our target: at least this for throughput, at most this for added latency.
-    pub target: Option<f64>,
-    /// Where the figure comes from.
-    pub says: String,
-}
-
-/// What a [`Figure`] is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Measure {
-    /// Requests per second of one side divided by the other's.
-    ThroughputRatio,
-    /// Microseconds by which one side's median latency is above the other's.
-    P50AddedUs,
 }
 
 /// Something that serves: one of our modes, or a program that people would otherwise pick.

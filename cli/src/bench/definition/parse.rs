@@ -8,11 +8,12 @@ use toml::Spanned;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::raw::{RawFigure, RawFile, RawWorkload};
+use super::sweep::{Axis, Faults, Numbers, Sweep};
 use super::{Amount, Connect, Definition, Figure, Measure, Op, Ratio, Side, Storage, Workload};
 use crate::config::{DEFAULT_MEMORY_MB, check_group, meant};
 
 /// Every field of the file and its tables, for guesses at what was meant.
-const FIELDS: [&str; 36] = [
+const FIELDS: [&str; 40] = [
     "title",
     "about",
     "source",
@@ -42,6 +43,10 @@ const FIELDS: [&str; 36] = [
     "zipf",
     "ttl_seconds",
     "prefill_percent",
+    "work_us",
+    "faults_per_second",
+    "fault",
+    "victim",
     "measure",
     "of",
     "to",
@@ -60,6 +65,10 @@ const LONGEST_TTL: u64 = 30 * 86_400;
 const MOST_KEYS: usize = 50_000_000;
 /// Most connections: a stock server's and ours allow about a thousand.
 const MOST_CLIENTS: usize = 1000;
+/// Longest additional execution time, in microseconds: a tenth of what the watchdog takes for a hung handler.
+const LONGEST_WORK_US: f64 = 100_000.0;
+/// Most faults per second: each takes an ordered position of its own.
+const MOST_FAULTS: f64 = 10_000.0;
 
 /// Checks `text`; `file` is its name in messages, `name` the benchmark's.
 ///
@@ -140,7 +149,7 @@ impl Check<'_> {
             self.tell(raw.workload.span(), "workload", "there is none", "add a `[[workload]]` section");
         }
         let workloads: Vec<Workload> =
-            raw.workload.get_ref().iter().map(|workload| self.workload(workload.get_ref())).collect();
+            raw.workload.get_ref().iter().flat_map(|one| self.workloads(one.get_ref(), &sides)).collect();
         let ratios = raw.ratios.iter().map(|pair| self.ratio(pair, &sides)).collect::<Vec<_>>();
         let figures = raw.figure.iter().map(|figure| self.figure(figure, &sides, &workloads, &clients));
         let figures: Vec<Option<Figure>> = figures.collect();
@@ -229,6 +238,70 @@ impl Check<'_> {
         list
     }
 
+    /// One workload, or one for each value of the setting that has several.
+    fn workloads(&mut self, raw: &RawWorkload, sides: &[Side]) -> Vec<Workload> {
+        let plain = self.workload(raw);
+        let fields = [
+            (Axis::WorkUs, "work_us", &raw.work_us, LONGEST_WORK_US),
+            (Axis::FaultsPerSecond, "faults_per_second", &raw.faults_per_second, MOST_FAULTS),
+        ];
+        let mut made = vec![plain];
+        let mut swept = false;
+        for (axis, field, values, highest) in fields {
+            let Some(values) = values else { continue };
+            self.numbers(field, values, highest);
+            self.offered(axis, field, values, sides);
+            let several = values.get_ref().list().len() > 1;
+            if several && std::mem::replace(&mut swept, true) {
+                let what = "only one setting can have several values";
+                self.tell(values.span(), field, what, "split the workload, one for each value of the other");
+            }
+            let each = |one: &Workload| {
+                let x_of = |&x: &f64| with(one, raw, axis, x, several);
+                values.get_ref().list().iter().map(x_of).collect::<Vec<_>>()
+            };
+            made = made.iter().flat_map(each).collect();
+        }
+        if raw.faults_per_second.is_none() && (raw.fault.is_some() || raw.victim.is_some()) {
+            let remedy = "add `faults_per_second = 4`, or remove `fault` and `victim`";
+            self.tell(raw.keys.span(), "fault", "no fault is placed", remedy);
+        }
+        made
+    }
+
+    fn numbers(&mut self, field: &str, values: &Spanned<Numbers>, highest: f64) {
+        let list = values.get_ref().list();
+        let increases = list.windows(2).all(|pair| pair[0] < pair[1]);
+        if list.is_empty() || !increases || list.iter().any(|number| !(0.0..=highest).contains(number)) {
+            let remedy = format!("write a number from 0 to {highest}, or a list of such that increase");
+            self.tell(values.span(), field, "a number is missing, out of range or out of order", &remedy);
+        }
+    }
+
+    /// Whether every side has what the setting asks for.
+    fn offered(&mut self, axis: Axis, field: &str, values: &Spanned<Numbers>, sides: &[Side]) {
+        if values.get_ref().list().iter().all(|value| *value == 0.0) {
+            return;
+        }
+        let repairs = |mode: &str| mode.parse::<crosscheck::Mode>().is_ok_and(|mode| mode.crosschecked);
+        let lacks = |side: &&Side| match (side, axis) {
+            (Side::Ours(mode), Axis::FaultsPerSecond) => !repairs(mode),
+            (Side::Ours(_), Axis::WorkUs) => false,
+            _ => true,
+        };
+        if let Some(side) = sides.iter().find(lacks) {
+            let (what, remedy) = match axis {
+                Axis::WorkUs => {
+                    ("does not do it", "leave it out of this file; only our modes have the setting")
+                }
+                Axis::FaultsPerSecond => {
+                    ("does not repair what is damaged", "leave it out of this file; only RDGX repairs")
+                }
+            };
+            self.tell(values.span(), field, &format!("`{side}` {what}"), remedy);
+        }
+    }
+
     fn workload(&mut self, raw: &RawWorkload) -> Workload {
         let keys = self.within("keys", &raw.keys, 1..=MOST_KEYS);
         let shortest = shortest_key(keys);
@@ -251,6 +324,9 @@ impl Check<'_> {
                 0.0..=100.0,
                 100.0,
             ),
+            work_us: 0,
+            faults: None,
+            sweep: None,
         }
     }
 
@@ -336,27 +412,65 @@ impl Check<'_> {
             let what = format!("{} is not measured", raw.clients.get_ref());
             self.tell(raw.clients.span(), "clients", &what, "add it to the file's `clients`");
         }
+        let measure = raw.measure.unwrap_or(Measure::ThroughputRatio);
         let of = self.side("of", raw.of.span(), raw.of.get_ref(), sides);
-        let to = self.side("to", raw.to.span(), raw.to.get_ref(), sides);
-        if raw.paper.is_none() && raw.target.is_none() {
-            self.tell(
-                figure.span(),
-                "figure",
-                "it says nothing",
-                "give `paper = [LOW, HIGH]`, `target`, or both",
-            );
+        let to = raw.to.as_ref().map(|to| self.side("to", to.span(), to.get_ref(), sides));
+        if to.is_some() != measure.compares() {
+            let (what, remedy) = if measure.compares() {
+                ("two sides are compared, and only one is named", "add `to = \"SIDE\"`")
+            } else {
+                ("this measure is about one side", "remove `to`")
+            };
+            self.tell(figure.span(), "to", what, remedy);
         }
+        if raw.paper.is_none() && raw.target.is_none() {
+            let remedy = "give `paper = [LOW, HIGH]`, `target`, or both";
+            self.tell(figure.span(), "figure", "it says nothing", remedy);
+        }
+        self.measurable(measure, figure, workloads);
         Some(Figure {
             workload: raw.workload.get_ref().clone(),
             clients: *raw.clients.get_ref(),
-            measure: raw.measure.unwrap_or(Measure::ThroughputRatio),
+            measure,
             of: of?,
-            to: to?,
+            to: to.flatten(),
             paper: raw.paper,
             target: raw.target,
             says: raw.says.clone(),
         })
     }
+
+    /// Whether the workload brings what the figure is about.
+    fn measurable(&mut self, measure: Measure, figure: &Spanned<RawFigure>, workloads: &[Workload]) {
+        let raw = figure.get_ref();
+        let Some(workload) = workloads.iter().find(|one| one.name == *raw.workload.get_ref()) else { return };
+        if measure.is_of_repairs() && workload.faults.is_none_or(|faults| faults.per_second == 0.0) {
+            let what = format!("nothing is repaired under `{}`", workload.name);
+            self.tell(figure.span(), "measure", &what, "name a workload with faults");
+        }
+        if measure == Measure::ThroughputKept && workload.sweep.is_none() {
+            let what = format!("`{}` has nothing to be compared with", workload.name);
+            let remedy = "name one of a workload with several values of `work_us` or `faults_per_second`";
+            self.tell(figure.span(), "measure", &what, remedy);
+        }
+    }
+}
+
+/// The workload with one value of a setting.
+fn with(one: &Workload, raw: &RawWorkload, axis: Axis, x: f64, several: bool) -> Workload {
+    let mut made = one.clone();
+    match axis {
+        Axis::WorkUs => made.work_us = x as u32,
+        Axis::FaultsPerSecond => {
+            let (fault, victim) = (raw.fault.unwrap_or_default(), raw.victim.unwrap_or_default());
+            made.faults = Some(Faults { per_second: x, fault, victim });
+        }
+    }
+    if several {
+        made.name = axis.name(&one.name, x);
+        made.sweep = Some(Sweep { family: one.name.clone(), axis, x });
+    }
+    made
 }
 
 /// A letter and enough digits for the last key.

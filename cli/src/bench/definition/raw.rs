@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::sweep::{Fault, Numbers, Victim};
 use super::{Amount, Connect, Measure, Storage};
 
 /// The whole file.
@@ -50,6 +51,10 @@ pub struct RawWorkload {
     pub zipf: Option<Spanned<f64>>,
     pub ttl_seconds: Option<Spanned<Amount>>,
     pub prefill_percent: Option<Spanned<f64>>,
+    pub work_us: Option<Spanned<Numbers>>,
+    pub faults_per_second: Option<Spanned<Numbers>>,
+    pub fault: Option<Fault>,
+    pub victim: Option<Victim>,
 }
 
 /// One `[[figure]]`.
@@ -60,7 +65,7 @@ pub struct RawFigure {
     pub clients: Spanned<usize>,
     pub measure: Option<Measure>,
     pub of: Spanned<String>,
-    pub to: Spanned<String>,
+    pub to: Option<Spanned<String>>,
     pub paper: Option<(f64, f64)>,
     pub target: Option<f64>,
     pub says: String,

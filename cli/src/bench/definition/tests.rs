@@ -104,3 +104,57 @@ fn a_misspelt_name_is_guessed() {
     let told = read(&folder, "qiuck").expect_err("there is none").to_string();
     assert!(told.contains("did you mean `quick`?"), "{told}");
 }
+
+/// The workload of [`GOOD`] with these fields, measured with RDGX only.
+fn with_fields(fields: &str) -> Result<Definition, String> {
+    let text = GOOD
+        .replace("modes = [\"RD00\", \"RDGX\"]\npeers = [\"memcached\"]", "modes = [\"RDGX\"]")
+        .replace("ratios = [[\"RDGX\", \"RD00\"]]\n", "")
+        .replace("keys = 1000\n", &format!("keys = 1000\n{fields}\n"));
+    parse("x", "x.toml", &text[..text.find("[[figure]]").expect("a figure")])
+}
+
+#[test]
+fn several_values_of_a_setting_make_several_workloads() {
+    let found = with_fields("faults_per_second = [0, 4]\nfault = \"in-request\"").expect("right");
+    let names: Vec<&str> = found.workloads.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["SET, 0 faults/s", "SET, 4 faults/s"]);
+    let last = &found.workloads[1];
+    assert_eq!(
+        last.faults,
+        Some(Faults { per_second: 4.0, fault: Fault::InRequest, victim: Victim::Follower })
+    );
+    assert_eq!(last.sweep.as_ref().map(|sweep| (sweep.family.as_str(), sweep.x)), Some(("SET", 4.0)));
+    let one = with_fields("work_us = 30").expect("right");
+    assert_eq!((one.workloads[0].name.as_str(), one.workloads[0].work_us), ("SET", 30));
+    assert_eq!(one.workloads[0].sweep, None);
+}
+
+#[test]
+fn mistakes_about_faults_and_work_are_told() {
+    for (fields, what) in [
+        (
+            "faults_per_second = [4, 0]",
+            "faults_per_second: a number is missing, out of range or out of order",
+        ),
+        ("faults_per_second = []", "x.toml:15: faults_per_second"),
+        ("work_us = [0, 1e9]", "write a number from 0 to 100000"),
+        ("work_us = [0, 10]\nfaults_per_second = [0, 4]", "only one setting can have several values"),
+        ("victim = \"leader\"", "no fault is placed"),
+    ] {
+        let told = with_fields(fields).expect_err(fields);
+        assert!(told.contains(what), "{fields}\n{told}");
+    }
+    let told = told("keys = 1000", "keys = 1000\nfaults_per_second = 4");
+    assert!(told.contains("`RD00` does not repair") && told.contains("only RDGX repairs"), "{told}");
+}
+
+#[test]
+fn a_figure_names_as_many_sides_as_its_measure_compares() {
+    let one = told("to = \"RD00\"", "");
+    assert!(one.contains("two sides are compared, and only one is named"), "{one}");
+    let two = told("says =", "measure = \"check_bytes\"\nsays =");
+    assert!(two.contains("this measure is about one side") && two.contains("remove `to`"), "{two}");
+    let nothing = told("to = \"RD00\"", "measure = \"repair_p50_us\"");
+    assert!(nothing.contains("nothing is repaired under `SET`"), "{nothing}");
+}

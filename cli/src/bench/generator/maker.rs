@@ -146,16 +146,18 @@ impl Maker {
 
 /// Writes keys: a letter, padding, and the number's digits at the end.
 #[derive(Debug)]
-struct KeyName {
+pub struct KeyName {
     text: Vec<u8>,
 }
 
 impl KeyName {
-    fn new(length: usize) -> Self {
+    /// For keys of this many bytes.
+    pub fn new(length: usize) -> Self {
         KeyName { text: vec![b'0'; length] }
     }
 
-    fn of(&mut self, key: u32) -> &[u8] {
+    /// The key with this number.
+    pub fn of(&mut self, key: u32) -> &[u8] {
         self.text[0] = if key & COUNTER == 0 { b'k' } else { b'c' };
         let mut rest = key & !COUNTER;
         for place in self.text[1..].iter_mut().rev() {
@@ -197,6 +199,9 @@ mod tests {
             zipf: 0.9,
             ttl_seconds: Amount::Fixed(0),
             prefill_percent: 100.0,
+            work_us: 0,
+            faults: None,
+            sweep: None,
         }
     }
 

@@ -13,6 +13,7 @@ mod pace;
 mod seen;
 #[cfg(test)]
 mod tests;
+mod timeline;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,9 +32,11 @@ use maker::Maker;
 use model::Opinion;
 use pace::{Pace, Timer};
 
-pub use draw::Random;
+pub use draw::{Draw, Random};
+pub use maker::KeyName;
 pub use model::Pattern;
 pub use seen::Seen;
+pub use timeline::{STEP_NS, Step, Timeline};
 
 /// A server that answers nothing for this long has failed.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -67,6 +70,8 @@ pub struct Setup {
     pub verify: bool,
     /// Decides what is drawn.
     pub seed: u64,
+    /// Whether replies are also counted step by step.
+    pub timeline: bool,
 }
 
 /// What decides when the next request is made.
@@ -218,6 +223,7 @@ impl Generator {
         // What went wrong while warming up went wrong.
         let before = std::mem::take(&mut self.seen);
         self.seen = before.only_troubles();
+        self.seen.timeline = self.setup.timeline.then(Timeline::begin);
         let begin = self.now();
         let cpu = own_cpu();
         self.window = (begin, begin + nanoseconds(span));
@@ -360,6 +366,9 @@ impl Generator {
                 }
             }
             let gets = note(seen, &pending.op, &reply, measured);
+            if let Some(timeline) = seen.timeline.as_mut().filter(|_| measured) {
+                timeline.note(now - self.window.0, now.saturating_sub(pending.intended));
+            }
             if (self.window.0..self.window.1).contains(&pending.intended) {
                 seen.latency(now.saturating_sub(pending.intended));
             }

@@ -2,6 +2,8 @@
 
 use hdrhistogram::Histogram;
 
+use super::timeline::Timeline;
+
 /// Longest latency that is told apart, in nanoseconds: a minute.
 const LONGEST: u64 = 60_000_000_000;
 /// Different complaints of servers that are kept.
@@ -34,6 +36,8 @@ pub struct Seen {
     pub latencies: Histogram<u64>,
     /// The first complaints, in the servers' words.
     pub words: Vec<String>,
+    /// Replies step by step, where that was asked for.
+    pub timeline: Option<Timeline>,
 }
 
 impl Default for Seen {
@@ -51,6 +55,7 @@ impl Default for Seen {
             bytes_received: 0,
             latencies: Histogram::new_with_bounds(1, LONGEST, 3).expect("the bounds are in order"),
             words: Vec::new(),
+            timeline: None,
         }
     }
 }

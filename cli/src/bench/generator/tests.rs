@@ -101,12 +101,16 @@ fn setup(address: SocketAddr) -> Setup {
             zipf: 0.9,
             ttl_seconds: Amount::Fixed(0),
             prefill_percent: 100.0,
+            work_us: 0,
+            faults: None,
+            sweep: None,
         },
         connections: 4,
         pipeline: 1,
         rate: None,
         verify: true,
         seed: 5,
+        timeline: false,
     }
 }
 

@@ -1,9 +1,9 @@
 //! What a report says about each run, and in which order: first what to doubt, then paper and targets, then everything.
 
-use super::plot::{Mark, Plot, Point, Scale, Series};
-use super::{Block, tables};
+use super::plot::{Across, Mark, Plot, Point, Scale, Series};
+use super::{Block, sweeps, tables};
 use crate::bench::campaign::BUSY_GENERATOR;
-use crate::bench::definition::{Measure, Ratio, Side, Storage, Workload};
+use crate::bench::definition::{Fault, Measure, Ratio, Side, Storage, Victim, Workload};
 use crate::bench::results::{Figures, Run, date};
 use crate::bench::stats::Spread;
 use crate::bench::summary::{spread, throughput_ratio};
@@ -42,18 +42,26 @@ fn one(run: &Run) -> Vec<Block> {
     blocks.push(Block::List(circumstances(run)));
     blocks.extend(tables::beside(run));
     blocks.extend(tables::figures(run));
-    for workload in &definition.workloads {
-        let asked = run.measurements.iter().any(|one| one.workload == workload.name && one.figures.is_some());
-        if !asked {
+    for group in groups(&definition.workloads) {
+        let found = |workload: &&Workload| {
+            run.measurements.iter().any(|one| one.workload == workload.name && one.figures.is_some())
+        };
+        if !group.iter().any(found) {
             continue;
         }
-        blocks.push(Block::Heading(3, format!("{}: {}", definition.name, workload.name)));
-        blocks.push(Block::Text(in_words(workload)));
-        blocks.push(Block::Plots(plots(run, workload)));
-        blocks.push(tables::sides(run, workload));
-        blocks.extend(tables::ratios(run, workload));
-        blocks.extend(tables::costs(run, workload));
-        blocks.extend(tables::independent(run, workload));
+        blocks.push(Block::Heading(3, format!("{}: {}", definition.name, tables::name_of(&group))));
+        blocks.push(Block::Text(in_words(group[0])));
+        let mut plots = match &group[..] {
+            [alone] if alone.faults.is_none() => over_connections(run, alone),
+            _ => sweeps::plots(run, &group),
+        };
+        plots.extend(sweeps::around(run, &group));
+        blocks.push(Block::Plots(plots));
+        blocks.extend(sweeps::repairs(run, &group));
+        blocks.push(tables::sides(run, &group));
+        blocks.extend(tables::ratios(run, &group));
+        blocks.extend(tables::costs(run, &group));
+        blocks.extend(tables::independent(run, &group));
     }
     let semantics: Vec<String> =
         definition.sides.iter().filter_map(Side::semantics).map(str::to_owned).collect();
@@ -62,6 +70,21 @@ fn one(run: &Run) -> Vec<Block> {
         blocks.push(Block::List(semantics));
     }
     blocks
+}
+
+/// Workloads that differ in one setting only belong together.
+fn groups(workloads: &[Workload]) -> Vec<Vec<&Workload>> {
+    let family = |one: &Workload| one.sweep.as_ref().map(|sweep| sweep.family.clone());
+    let mut groups: Vec<Vec<&Workload>> = Vec::new();
+    for workload in workloads {
+        match groups.last_mut() {
+            Some(last) if family(workload).is_some() && family(last[0]) == family(workload) => {
+                last.push(workload);
+            }
+            _ => groups.push(vec![workload]),
+        }
+    }
+    groups
 }
 
 /// Reasons not to believe the figures of a run.
@@ -192,8 +215,23 @@ fn in_words(workload: &Workload) -> String {
         Amount::Fixed(0) => "no lifetime".to_owned(),
         other => format!("lifetimes {}", amount(other, " s")),
     };
+    let work = match workload.work_us {
+        0 => String::new(),
+        us => format!("; {us} µs of additional processor time per request"),
+    };
+    let faults = workload.faults.map_or(String::new(), |faults| {
+        let what = match faults.fault {
+            Fault::Flip => "bits of items at rest",
+            Fault::InRequest => "bits of items in use",
+        };
+        let victim = match faults.victim {
+            Victim::Follower => "a follower",
+            Victim::Leader => "the leader",
+        };
+        format!("; faults in {what} of {victim}")
+    });
     format!(
-        "{}; keys of {} B, values of {}; {} keys, {popularity}, {} % of them stored before; {lifetime}.",
+        "{}; keys of {} B, values of {}; {} keys, {popularity}, {} % of them stored before; {lifetime}{work}{faults}.",
         mix.join(", "),
         workload.key_bytes,
         amount(&workload.value_bytes, " B"),
@@ -202,7 +240,7 @@ fn in_words(workload: &Workload) -> String {
     )
 }
 
-fn plots(run: &Run, workload: &Workload) -> Vec<Plot> {
+fn over_connections(run: &Run, workload: &Workload) -> Vec<Plot> {
     let mut plots = vec![
         over_clients(run, workload, "Throughput", "requests per second", Scale::FromZero, |one| {
             one.throughput
@@ -247,8 +285,10 @@ fn over_clients(
         title: format!("{title}, {}", workload.name),
         unit: unit.to_owned(),
         scale,
+        across: Across::Connections,
         series: series.collect(),
         marks: Vec::new(),
+        moments: Vec::new(),
     }
 }
 
@@ -272,7 +312,8 @@ fn ratio_plot(run: &Run, workload: &Workload) -> Option<Plot> {
         let about = definition.figures.iter().filter(|figure| {
             figure.workload == workload.name
                 && figure.measure == Measure::ThroughputRatio
-                && (&figure.of, &figure.to) == (&pair.of, &pair.to)
+                && figure.of == pair.of
+                && figure.to.as_ref() == Some(&pair.to)
         });
         for figure in about {
             marks.push(Mark {
@@ -284,7 +325,15 @@ fn ratio_plot(run: &Run, workload: &Workload) -> Option<Plot> {
         }
     }
     let title = format!("Ratios of throughput, {}", workload.name);
-    (!series.is_empty()).then(|| Plot { title, unit: "ratio".into(), scale: Scale::Ratio, series, marks })
+    (!series.is_empty()).then(|| Plot {
+        title,
+        unit: "ratio".into(),
+        scale: Scale::Ratio,
+        across: Across::Connections,
+        series,
+        marks,
+        moments: Vec::new(),
+    })
 }
 
 fn point(clients: usize, spread: Spread) -> Point {

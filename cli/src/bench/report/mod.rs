@@ -5,6 +5,7 @@ mod content;
 mod html;
 mod markdown;
 mod plot;
+mod sweeps;
 mod tables;
 
 use std::collections::BTreeMap;

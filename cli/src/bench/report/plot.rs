@@ -1,4 +1,5 @@
-//! Plots as SVG: medians over the number of connections, with their intervals, and the paper's figures beside them.
+//! Plots as SVG: medians over the number of connections, or over another setting, with their intervals, and the paper's
+//! figures beside them.
 
 use std::fmt::Write as _;
 
@@ -13,10 +14,42 @@ pub struct Plot {
     pub unit: String,
     /// How the vertical axis is divided.
     pub scale: Scale,
+    /// The horizontal axis.
+    pub across: Across,
     /// Its lines.
     pub series: Vec<Series>,
     /// Published figures and targets.
     pub marks: Vec<Mark>,
+    /// Moments: a place on the horizontal axis with what happened there.
+    pub moments: Vec<(f64, String)>,
+}
+
+/// The horizontal axis.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Across {
+    /// Numbers of connections, logarithmic, so that 1, 10 and 100 are equally far apart.
+    Connections,
+    /// Anything else, evenly divided; its name and unit.
+    Even(String),
+    /// Things in a row: the axis' name, and theirs for 0, 1, 2 and so on.
+    Listed(String, Vec<String>),
+}
+
+impl Across {
+    fn label(&self) -> &str {
+        match self {
+            Across::Connections => "connections (logarithmic)",
+            Across::Even(label) | Across::Listed(label, _) => label,
+        }
+    }
+
+    /// What stands below `x`, or before it in a sentence.
+    fn told(&self, x: f64) -> String {
+        match self {
+            Across::Connections | Across::Even(_) => short(x),
+            Across::Listed(_, names) => names.get(x as usize).cloned().unwrap_or_default(),
+        }
+    }
 }
 
 /// How the vertical axis is divided.
@@ -44,7 +77,7 @@ pub struct Series {
 /// A median with its interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Connections.
+    /// Connections, or the other setting's value.
     pub x: f64,
     /// The median.
     pub y: f64,
@@ -79,6 +112,8 @@ const BOTTOM: f64 = 46.0;
 const LETTER: f64 = 7.0;
 /// Neighbouring lines are moved apart by this, so that their intervals do not hide each other.
 const APART: f64 = 2.5;
+/// A line of more points is drawn without them, and its axis is divided in round steps.
+const MANY: usize = 24;
 
 /// The plot as an `svg` element.
 pub fn svg(plot: &Plot) -> String {
@@ -99,8 +134,11 @@ pub fn svg(plot: &Plot) -> String {
     for mark in &plot.marks {
         out += &mark_svg(plot, mark, &frame);
     }
+    for (x, what) in &plot.moments {
+        out += &moment_svg(frame.x(*x), what, &frame);
+    }
     for (number, series) in plot.series.iter().enumerate() {
-        out += &line(series, frame.shift(number, plot.series.len()), &frame);
+        out += &line(plot, series, frame.shift(number, plot.series.len()), &frame);
     }
     out + "</svg>"
 }
@@ -112,6 +150,7 @@ struct Frame {
     low: f64,
     high: f64,
     log: bool,
+    across_log: bool,
 }
 
 impl Frame {
@@ -132,14 +171,18 @@ impl Frame {
             Scale::Ratio => ((min - 0.05).min(0.9), (max + 0.05).max(1.05)),
             Scale::Log => (decade(min.max(1e-3)).floor(), decade(max.max(1e-2)).ceil()),
         };
-        Frame { top: 32.0 + legend, xs, low, high, log: plot.scale == Scale::Log }
+        let across_log = plot.across == Across::Connections;
+        Frame { top: 32.0 + legend, xs, low, high, log: plot.scale == Scale::Log, across_log }
     }
 
-    /// Logarithmic, so that 1, 10 and 100 connections are equally far apart.
     fn x(&self, value: f64) -> f64 {
         let (first, last) = (self.xs.first().copied().unwrap_or(1.0), self.xs.last().copied().unwrap_or(1.0));
         let width = WIDTH - LEFT - RIGHT - 40.0;
-        let share = if last > first { (value / first).ln() / (last / first).ln() } else { 0.5 };
+        let share = match (last > first, self.across_log) {
+            (false, _) => 0.5,
+            (true, true) => (value / first).ln() / (last / first).ln(),
+            (true, false) => (value - first) / (last - first),
+        };
         LEFT + 20.0 + share * width
     }
 
@@ -154,6 +197,17 @@ impl Frame {
     fn shift(&self, number: usize, count: usize) -> f64 {
         let apart = if self.xs.len() > 1 { APART } else { 36.0 };
         (number as f64 - (count as f64 - 1.0) / 2.0) * apart
+    }
+
+    /// Places on the horizontal axis that get a tick.
+    fn across_ticks(&self) -> Vec<f64> {
+        let (Some(first), Some(last)) = (self.xs.first(), self.xs.last()) else { return Vec::new() };
+        if self.xs.len() <= MANY {
+            return self.xs.clone();
+        }
+        let step = round_step((last - first) / 10.0);
+        let (begin, end) = ((first / step).ceil() as i64, (last / step).floor() as i64);
+        (begin..=end).map(|number| number as f64 * step).collect()
     }
 
     fn ticks(&self) -> Vec<f64> {
@@ -200,7 +254,7 @@ fn axes(plot: &Plot, frame: &Frame) -> String {
     }
     let _ = write!(out, "<line x1=\"{LEFT}\" x2=\"{right}\" y1=\"{floor}\" y2=\"{floor}\" stroke=\"#444\"/>");
     let mut last = f64::MIN;
-    for &value in &frame.xs {
+    for value in frame.across_ticks() {
         let x = frame.x(value);
         let _ = write!(
             out,
@@ -208,13 +262,16 @@ fn axes(plot: &Plot, frame: &Frame) -> String {
             floor + 4.0
         );
         // Labels that would run into each other are left out; their tick stays.
-        if x - last > 22.0 {
+        let told = plot.across.told(value);
+        let half = told.chars().count() as f64 * LETTER / 2.0;
+        if x - half - last > 4.0 {
             let _ = write!(
                 out,
-                "<text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\" fill=\"#444\">{value}</text>",
-                floor + 18.0
+                "<text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\" fill=\"#444\">{}</text>",
+                floor + 18.0,
+                escaped(&told)
             );
-            last = x;
+            last = x + half;
         }
     }
     let centre = LEFT + (right - LEFT) / 2.0;
@@ -222,15 +279,16 @@ fn axes(plot: &Plot, frame: &Frame) -> String {
     let unit = if frame.log { format!("{} (logarithmic)", plot.unit) } else { plot.unit.clone() };
     let _ = write!(
         out,
-        "<text x=\"{centre}\" y=\"{}\" text-anchor=\"middle\" fill=\"#444\">connections (logarithmic)</text>\
+        "<text x=\"{centre}\" y=\"{}\" text-anchor=\"middle\" fill=\"#444\">{}</text>\
          <text transform=\"translate(13 {middle:.1}) rotate(-90)\" text-anchor=\"middle\" fill=\"#444\">{}</text>",
         HEIGHT - 8.0,
+        escaped(plot.across.label()),
         escaped(&unit)
     );
     out
 }
 
-fn line(series: &Series, shift: f64, frame: &Frame) -> String {
+fn line(plot: &Plot, series: &Series, shift: f64, frame: &Frame) -> String {
     let colour = COLOURS[series.look % COLOURS.len()];
     let mut out = String::from("<g>");
     let place = |point: &Point| (frame.x(point.x) + shift, frame.y(point.y));
@@ -240,6 +298,10 @@ fn line(series: &Series, shift: f64, frame: &Frame) -> String {
         "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\"/>",
         path.join(" ")
     );
+    if series.points.len() > MANY {
+        return out + "</g>";
+    }
+    let of = if plot.across == Across::Connections { " connections" } else { "" };
     for point in &series.points {
         let (x, y) = place(point);
         let (low, high) = (frame.y(point.low), frame.y(point.high));
@@ -250,9 +312,9 @@ fn line(series: &Series, shift: f64, frame: &Frame) -> String {
             x - 3.0
         );
         let told = format!(
-            "{}, {} connections: {} ({}..{})",
+            "{}, {}{of}: {} ({}..{})",
             series.name,
-            point.x,
+            plot.across.told(point.x),
             exact(point.y),
             exact(point.low),
             exact(point.high)
@@ -309,6 +371,19 @@ fn mark_svg(plot: &Plot, mark: &Mark, frame: &Frame) -> String {
         );
     }
     out
+}
+
+/// A moment as a vertical stroke with its name beside it.
+fn moment_svg(x: f64, what: &str, frame: &Frame) -> String {
+    format!(
+        "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{}\" stroke=\"#d55e00\" stroke-dasharray=\"4 3\"/>\
+         <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#d55e00\">{}</text>",
+        frame.top,
+        HEIGHT - BOTTOM,
+        x + 4.0,
+        frame.top + 10.0,
+        escaped(what)
+    )
 }
 
 struct Legend {
@@ -368,7 +443,8 @@ mod tests {
         let points = values.iter().map(point).collect();
         let series = vec![Series { name: "a<b".into(), look: 0, points }];
         let marks = vec![Mark { look: 0, x: values[0].0, paper: Some((0.81, 0.86)), target: Some(0.97) }];
-        Plot { title: "t".into(), unit: "u".into(), scale, series, marks }
+        let across = Across::Connections;
+        Plot { title: "t".into(), unit: "u".into(), scale, across, series, marks, moments: Vec::new() }
     }
 
     #[test]
@@ -389,6 +465,26 @@ mod tests {
         let text = svg(&plot(Scale::FromZero, &[(50.0, 3.0)]));
         assert!(text.contains("a&lt;b") && !text.contains("a<b"));
         assert!(!text.contains("NaN"));
+    }
+
+    #[test]
+    fn other_settings_are_divided_evenly_and_things_stand_in_a_row() {
+        let mut even = plot(Scale::FromZero, &[(0.0, 1.0), (10.0, 2.0), (40.0, 3.0)]);
+        even.across = Across::Even("µs".into());
+        even.moments = vec![(10.0, "a<b".into())];
+        let frame = Frame::of(&even, 20.0);
+        assert_eq!(3.0 * (frame.x(10.0) - frame.x(0.0)), frame.x(40.0) - frame.x(10.0));
+        assert!(svg(&even).contains(">µs</text>") && !svg(&even).contains("a<b"));
+        let mut listed = plot(Scale::FromZero, &[(0.0, 1.0), (1.0, 2.0)]);
+        listed.across = Across::Listed("class".into(), vec!["Item".into(), "all".into()]);
+        assert!(svg(&listed).contains(">Item</text>") && svg(&listed).contains(">all</text>"));
+        let many: Vec<(f64, f64)> = (-20..80).map(|x| (f64::from(x), 1.0)).collect();
+        let mut timeline = plot(Scale::FromZero, &many);
+        timeline.across = Across::Even("ms".into());
+        assert_eq!(
+            Frame::of(&timeline, 20.0).across_ticks(),
+            [-20.0, -10.0, 0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0]
+        );
     }
 
     #[test]

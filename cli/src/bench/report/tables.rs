@@ -3,9 +3,10 @@
 use super::Block;
 use super::beside::Row;
 use crate::bench::definition::{Figure, Measure, Ratio, Side, Workload};
+use crate::bench::repairs::Repairs;
 use crate::bench::results::{Figures, Run};
 use crate::bench::stats::Spread;
-use crate::bench::summary::{paired, spread, throughput_ratio};
+use crate::bench::summary::{kept, paired, pooled, spread, throughput_ratio};
 use crate::view::grouped;
 
 /// The paper's figures, ours, and the targets.
@@ -21,11 +22,7 @@ pub fn figures(run: &Run) -> Option<Block> {
 
 /// The same as plots, one for each kind of figure.
 pub fn beside(run: &Run) -> Vec<Block> {
-    let kinds = [
-        (Measure::ThroughputRatio, "Ratios of throughput: the paper's figures beside ours", "ratio"),
-        (Measure::P50AddedUs, "Added median latency: the paper's figures beside ours", "µs"),
-    ];
-    let block = |(measure, title, unit): (Measure, &str, &str)| {
+    let block = |measure: Measure| {
         let about = run.definition.figures.iter().filter(|figure| figure.measure == measure);
         let row = |figure: &Figure| Row {
             name: format!("{}, {} clients", what(figure), figure.clients),
@@ -34,39 +31,64 @@ pub fn beside(run: &Run) -> Vec<Block> {
             target: figure.target,
         };
         let rows: Vec<Row> = about.map(row).collect();
-        (!rows.is_empty()).then(|| Block::Beside { title: title.into(), unit: unit.into(), rows })
+        let title = format!("{}: the paper's figures beside ours", measure.title());
+        (!rows.is_empty()).then(|| Block::Beside { title, unit: measure.unit().into(), rows })
     };
-    kinds.into_iter().filter_map(block).collect()
+    Measure::ALL.into_iter().filter_map(block).collect()
 }
 
 /// Our figure that stands beside the paper's.
 fn found(run: &Run, figure: &Figure) -> Option<Spread> {
-    let pair = Ratio { of: figure.of.clone(), to: figure.to.clone() };
+    let (workload, clients, of) = (&figure.workload, figure.clients, &figure.of);
+    let pair = || Some(Ratio { of: of.clone(), to: figure.to.clone()? });
+    let of_times = |times: fn(&Repairs) -> &[u64], share: f64| {
+        pooled(run, workload, clients, of, |one| times(one), share)
+    };
     match figure.measure {
-        Measure::ThroughputRatio => throughput_ratio(run, &figure.workload, figure.clients, &pair),
+        Measure::ThroughputRatio => throughput_ratio(run, workload, clients, &pair()?),
+        Measure::ThroughputKept => kept(run, workload, clients, of),
         Measure::P50AddedUs => {
             let p50 = |one: &Figures| one.latency.p50_us;
-            paired(run, &figure.workload, figure.clients, &pair, p50, |of, to| of - to)
+            paired(run, workload, clients, &pair()?, p50, |of, to| of - to)
         }
+        Measure::RepairP50Us => of_times(|one| &one.times_us, 0.5),
+        Measure::RepairP99Us => of_times(|one| &one.times_us, 0.99),
+        Measure::RepairMeanUs => spread(run, workload, clients, of, |one| {
+            let times = &one.repairs.as_ref()?.times_us;
+            (!times.is_empty()).then(|| times.iter().sum::<u64>() as f64 / times.len() as f64)
+        }),
+        Measure::WaitP50Us => of_times(|one| &one.waits_us, 0.5),
+        Measure::WaitMaxUs => of_times(|one| &one.waits_us, 1.0),
+        Measure::CheckBytes => spread(run, workload, clients, of, |one| {
+            Some(one.sent?.check.bytes as f64 / one.requests.max(1) as f64)
+        }),
     }
 }
 
 fn what(figure: &Figure) -> String {
-    match figure.measure {
-        Measure::ThroughputRatio => format!("{}: throughput {} / {}", figure.workload, figure.of, figure.to),
-        Measure::P50AddedUs => format!("{}: median latency {} − {}", figure.workload, figure.of, figure.to),
+    let Figure { workload, of, measure, .. } = figure;
+    let to = figure.to.as_ref().map_or(String::new(), Side::to_string);
+    match measure {
+        Measure::ThroughputRatio => format!("{workload}: throughput {of} / {to}"),
+        Measure::P50AddedUs => format!("{workload}: median latency {of} − {to}"),
+        other => format!("{workload}: {}, {of}", other.title().to_lowercase()),
     }
 }
 
 fn figure_row(run: &Run, figure: &Figure) -> Vec<String> {
     let found = found(run, figure);
-    let (digits, unit) = if figure.measure == Measure::ThroughputRatio { (3, "") } else { (0, " µs") };
+    let more = figure.measure.wants_more();
+    let (digits, unit) = match figure.measure.unit() {
+        "ratio" => (3, ""),
+        "B" => (1, " B"),
+        _ => (0, " µs"),
+    };
     let number = |value: f64| format!("{value:.digits$}{unit}");
-    let met = figure.target.zip(found).map(|(target, found)| match figure.measure {
-        Measure::ThroughputRatio => found.median >= target,
-        Measure::P50AddedUs => found.median <= target,
-    });
-    let sign = if figure.measure == Measure::ThroughputRatio { "≥ " } else { "≤ " };
+    let met = figure
+        .target
+        .zip(found)
+        .map(|(target, found)| if more { found.median >= target } else { found.median <= target });
+    let sign = if more { "≥ " } else { "≤ " };
     vec![
         what(figure),
         figure.clients.to_string(),
@@ -82,15 +104,15 @@ fn figure_row(run: &Run, figure: &Figure) -> Vec<String> {
 }
 
 /// Throughput and latency of every side.
-pub fn sides(run: &Run, workload: &Workload) -> Block {
-    let rows = cells(run, |clients, side| {
+pub fn sides(run: &Run, group: &[&Workload]) -> Block {
+    let rows = cells(run, group, |workload, clients, side| {
         let of =
             |figure: fn(&Figures) -> f64| spread(run, &workload.name, clients, side, |one| Some(figure(one)));
         let throughput = of(|one| one.throughput)?;
         let whole = |value: f64| grouped(value.max(0.0).round() as u64);
         let misses = spread(run, &workload.name, clients, side, |one| one.miss_ratio);
         Some(vec![
-            side.to_string(),
+            format!("{side}{}", value_of(workload)),
             clients.to_string(),
             whole(throughput.median),
             interval(throughput, whole),
@@ -104,7 +126,7 @@ pub fn sides(run: &Run, workload: &Workload) -> Block {
         ])
     });
     Block::Table {
-        caption: format!("{}: throughput and latency", workload.name),
+        caption: format!("{}: throughput and latency", name_of(group)),
         head: words(&[
             "Side",
             "Clients",
@@ -123,14 +145,16 @@ pub fn sides(run: &Run, workload: &Workload) -> Block {
 }
 
 /// Ratios of throughput with their spread.
-pub fn ratios(run: &Run, workload: &Workload) -> Option<Block> {
+pub fn ratios(run: &Run, group: &[&Workload]) -> Option<Block> {
     let mut rows = Vec::new();
     for pair in &run.definition.ratios {
-        for &clients in &run.definition.clients {
+        for (workload, &clients) in
+            group.iter().flat_map(|one| run.definition.clients.iter().map(move |of| (one, of)))
+        {
             let Some(found) = throughput_ratio(run, &workload.name, clients, pair) else { continue };
             let number = |value: f64| format!("{value:.3}");
             rows.push(vec![
-                format!("{} / {}", pair.of, pair.to),
+                format!("{} / {}{}", pair.of, pair.to, value_of(workload)),
                 clients.to_string(),
                 number(found.median),
                 interval(found, number),
@@ -141,7 +165,7 @@ pub fn ratios(run: &Run, workload: &Workload) -> Option<Block> {
         }
     }
     (!rows.is_empty()).then(|| Block::Table {
-        caption: format!("{}: ratios of throughput, within each repetition", workload.name),
+        caption: format!("{}: ratios of throughput, within each repetition", name_of(group)),
         head: words(&[
             "Ratio",
             "Clients",
@@ -156,15 +180,15 @@ pub fn ratios(run: &Run, workload: &Workload) -> Option<Block> {
 }
 
 /// Processor time, wire and memory.
-pub fn costs(run: &Run, workload: &Workload) -> Option<Block> {
-    let rows = cells(run, |clients, side| {
+pub fn costs(run: &Run, group: &[&Workload]) -> Option<Block> {
+    let rows = cells(run, group, |workload, clients, side| {
         let of =
             |figure: &dyn Fn(&Figures) -> Option<f64>| spread(run, &workload.name, clients, side, figure);
         let one_digit = |value: f64| format!("{value:.1}");
         let whole = |value: f64| grouped(value.max(0.0).round() as u64);
         let per_request = |one: &Figures, count: u64| count as f64 / one.requests.max(1) as f64;
         Some(vec![
-            side.to_string(),
+            format!("{side}{}", value_of(workload)),
             clients.to_string(),
             middle(Some(of(&|one| Some(one.cpu_per_million().user_s))?), one_digit),
             middle(of(&|one| Some(one.cpu_per_million().system_s)), one_digit),
@@ -172,12 +196,17 @@ pub fn costs(run: &Run, workload: &Workload) -> Option<Block> {
             middle(of(&|one| Some(per_request(one, one.client_bytes))), whole),
             middle(of(&|one| Some(per_request(one, one.wire?.bytes))), whole),
             middle(of(&|one| Some(per_request(one, one.wire?.packets))), |value| format!("{value:.2}")),
+            middle(of(&|one| Some(per_request(one, one.sent?.order.bytes))), whole),
+            middle(of(&|one| Some(per_request(one, one.sent?.check.bytes))), one_digit),
+            middle(of(&|one| Some(per_request(one, one.sent?.check.messages))), |value| {
+                format!("{value:.3}")
+            }),
             middle(of(&|one| Some(one.peak_memory()? as f64 / f64::from(1 << 20))), whole),
             middle(of(&|one| Some(one.generator_cpu_share * 100.0)), whole),
         ])
     });
     (!rows.is_empty()).then(|| Block::Table {
-        caption: format!("{}: what requests cost", workload.name),
+        caption: format!("{}: what requests cost", name_of(group)),
         head: words(&[
             "Side",
             "Clients",
@@ -187,6 +216,9 @@ pub fn costs(run: &Run, workload: &Workload) -> Option<Block> {
             "Client B/request",
             "Loopback B/request",
             "Loopback packets/request",
+            "Order B/request, all replicas",
+            "CHECK B/request, all replicas",
+            "CHECK messages/request",
             "Peak MiB, largest process",
             "Generator % of a core",
         ]),
@@ -230,8 +262,8 @@ fn part_of(name: &str) -> &str {
 }
 
 /// Our generator against memaslap.
-pub fn independent(run: &Run, workload: &Workload) -> Option<Block> {
-    let rows = cells(run, |clients, side| {
+pub fn independent(run: &Run, group: &[&Workload]) -> Option<Block> {
+    let rows = cells(run, group, |workload, clients, side| {
         let other =
             spread(run, &workload.name, clients, side, |one| Some(one.memaslap.as_ref()?.throughput))?;
         let own = spread(run, &workload.name, clients, side, |one| Some(one.throughput))?;
@@ -241,7 +273,7 @@ pub fn independent(run: &Run, workload: &Workload) -> Option<Block> {
         let whole = |value: f64| grouped(value.max(0.0).round() as u64);
         let number = |value: f64| format!("{value:.3}");
         Some(vec![
-            side.to_string(),
+            format!("{side}{}", value_of(workload)),
             clients.to_string(),
             whole(own.median),
             whole(other.median),
@@ -250,23 +282,42 @@ pub fn independent(run: &Run, workload: &Workload) -> Option<Block> {
         ])
     });
     (!rows.is_empty()).then(|| Block::Table {
-        caption: format!("{}: the same servers driven by memaslap, just after", workload.name),
+        caption: format!("{}: the same servers driven by memaslap, just after", name_of(group)),
         head: words(&["Side", "Clients", "Our generator /s", "memaslap /s", "Ours / memaslap", "Interval"]),
         rows,
     })
 }
 
-/// One row per number of clients and side, where there is something to tell.
-fn cells(run: &Run, row: impl Fn(usize, &Side) -> Option<Vec<String>>) -> Vec<Vec<String>> {
+/// One row per workload, number of clients and side, where there is something to tell.
+fn cells(
+    run: &Run,
+    group: &[&Workload],
+    row: impl Fn(&Workload, usize, &Side) -> Option<Vec<String>>,
+) -> Vec<Vec<String>> {
     let definition = &run.definition;
-    let each = definition
-        .clients
-        .iter()
-        .flat_map(|clients| definition.sides.iter().map(move |side| (*clients, side)));
-    each.filter_map(|(clients, side)| row(clients, side)).collect()
+    let mut rows = Vec::new();
+    for workload in group {
+        for &clients in &definition.clients {
+            rows.extend(definition.sides.iter().filter_map(|side| row(workload, clients, side)));
+        }
+    }
+    rows
 }
 
-fn interval(spread: Spread, number: impl Fn(f64) -> String) -> String {
+/// What all workloads of a group are called: one alone by its name, those of a sweep by their family's.
+pub fn name_of(group: &[&Workload]) -> String {
+    group
+        .first()
+        .map_or(String::new(), |one| one.sweep.as_ref().map_or(&one.name, |sweep| &sweep.family).clone())
+}
+
+/// The value of a sweep's setting, to stand behind a side.
+fn value_of(workload: &Workload) -> String {
+    workload.sweep.as_ref().map_or(String::new(), |sweep| format!(" {}", sweep.axis.value(sweep.x)))
+}
+
+/// The ends of an interval.
+pub fn interval(spread: Spread, number: impl Fn(f64) -> String) -> String {
     if spread.count == 1 {
         "one only".to_owned()
     } else {
@@ -274,10 +325,12 @@ fn interval(spread: Spread, number: impl Fn(f64) -> String) -> String {
     }
 }
 
-fn middle(spread: Option<Spread>, number: impl Fn(f64) -> String) -> String {
+/// The median, where there is one.
+pub fn middle(spread: Option<Spread>, number: impl Fn(f64) -> String) -> String {
     spread.map_or(String::new(), |spread| number(spread.median))
 }
 
-fn words(words: &[&str]) -> Vec<String> {
+/// Names of columns.
+pub fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::definition::{Definition, Side};
 use super::wire::Dialect;
-use crate::cluster::Keeper;
+use crate::cluster::{Keeper, Replica};
 use crate::signals::Ending;
 use peer::Peer;
 
@@ -34,7 +34,10 @@ pub struct Running {
 /// What keeps a side running.
 #[derive(Debug)]
 enum Keep {
-    Ours(Keeper),
+    Ours {
+        keeper: Keeper,
+        leader: u8,
+    },
     Peers(Vec<Peer>),
     /// With a directory that goes when they have gone.
     Stored(Vec<Peer>, tempfile::TempDir),
@@ -57,7 +60,7 @@ impl Running {
     /// Whether a process ended or was replaced since the start: then nothing that was measured counts.
     pub fn trouble(&mut self) -> Option<String> {
         match &mut self.keep {
-            Keep::Ours(keeper) => {
+            Keep::Ours { keeper, .. } => {
                 let died = |event| match event {
                     crate::cluster::Event::Died { replica, how, .. } => {
                         Some(format!("replica {replica} ended: {how}"))
@@ -73,10 +76,20 @@ impl Running {
         }
     }
 
+    /// Its replicas, and the one that led when it was found ready; none of other people's programs.
+    pub fn replicas(&self) -> (&[Replica], Option<u8>) {
+        match &self.keep {
+            Keep::Ours { keeper, leader } => (&keeper.replicas, Some(*leader)),
+            Keep::Peers(_) | Keep::Stored(..) => (&[], None),
+        }
+    }
+
     /// Stops it; returns what did not stop by itself and had to be killed.
     pub fn stop(self) -> Vec<String> {
         match self.keep {
-            Keep::Ours(keeper) => keeper.stop().iter().map(|number| format!("replica {number}")).collect(),
+            Keep::Ours { keeper, .. } => {
+                keeper.stop().iter().map(|number| format!("replica {number}")).collect()
+            }
             Keep::Peers(peers) => peers.into_iter().filter_map(Peer::stop).collect(),
             Keep::Stored(peers, folder) => {
                 let killed = peers.into_iter().filter_map(Peer::stop).collect();

@@ -36,5 +36,5 @@ pub fn start(mode: &str, definition: &Definition, data: &Path, ending: &Ending) 
         row.serving().map(|status| (format!("replica {} ({role})", row.replica.number), status.pid))
     };
     let processes = rows.iter().filter_map(process).collect();
-    Ok(Running { addresses, dialect: Dialect::Memcached, processes, keep: Keep::Ours(keeper) })
+    Ok(Running { addresses, dialect: Dialect::Memcached, processes, keep: Keep::Ours { keeper, leader } })
 }

@@ -1,0 +1,105 @@
+//! A figure of the paper, or a target, that stands beside what is measured.
+
+use serde::{Deserialize, Serialize};
+
+use super::Side;
+
+/// A published figure, a target, or both, about one side or two.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// The workload's name.
+    pub workload: String,
+    /// Connections.
+    pub clients: usize,
+    /// What is compared.
+    pub measure: Measure,
+    /// The side it is about.
+    pub of: Side,
+    /// The side it is compared with, where the measure compares two.
+    pub to: Option<Side>,
+    /// Lowest and highest value that the paper gives.
+    pub paper: Option<(f64, f64)>,
+    /// Our target: at least this for shares of throughput, at most this for everything else.
+    pub target: Option<f64>,
+    /// Where the figure comes from.
+    pub says: String,
+}
+
+/// What a [`Figure`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Requests per second of one side divided by the other's.
+    ThroughputRatio,
+    /// Requests per second of a side divided by its own under the first workload of the same sweep.
+    ThroughputKept,
+    /// Microseconds by which one side's median latency is above the other's.
+    P50AddedUs,
+    /// Microseconds from verdict to installed object: half of the repairs take at most this.
+    RepairP50Us,
+    /// The same for 99 of 100 repairs.
+    RepairP99Us,
+    /// The same, on average.
+    RepairMeanUs,
+    /// The longest that any client waited around a repair, in microseconds; the median over the repairs.
+    WaitP50Us,
+    /// The same, over all repairs.
+    WaitMaxUs,
+    /// Bytes of the replicas' CHECK messages per request, all replicas together.
+    CheckBytes,
+}
+
+impl Measure {
+    /// Every kind, in the order of the report.
+    pub const ALL: [Measure; 9] = [
+        Measure::ThroughputRatio,
+        Measure::ThroughputKept,
+        Measure::P50AddedUs,
+        Measure::RepairP50Us,
+        Measure::RepairP99Us,
+        Measure::RepairMeanUs,
+        Measure::WaitP50Us,
+        Measure::WaitMaxUs,
+        Measure::CheckBytes,
+    ];
+
+    /// Whether two sides are compared.
+    pub fn compares(self) -> bool {
+        matches!(self, Measure::ThroughputRatio | Measure::P50AddedUs)
+    }
+
+    /// Whether more is better.
+    pub fn wants_more(self) -> bool {
+        matches!(self, Measure::ThroughputRatio | Measure::ThroughputKept)
+    }
+
+    /// Whether it is about repairs, which only faults bring.
+    pub fn is_of_repairs(self) -> bool {
+        use Measure::{RepairMeanUs, RepairP50Us, RepairP99Us, WaitMaxUs, WaitP50Us};
+        matches!(self, RepairP50Us | RepairP99Us | RepairMeanUs | WaitP50Us | WaitMaxUs)
+    }
+
+    /// What it is, in words.
+    pub fn title(self) -> &'static str {
+        match self {
+            Measure::ThroughputRatio => "Ratios of throughput",
+            Measure::ThroughputKept => "Throughput kept",
+            Measure::P50AddedUs => "Added median latency",
+            Measure::RepairP50Us => "Repair time, median",
+            Measure::RepairP99Us => "Repair time, 99th percentile",
+            Measure::RepairMeanUs => "Repair time, mean",
+            Measure::WaitP50Us => "Longest wait around a repair, median",
+            Measure::WaitMaxUs => "Longest wait around any repair",
+            Measure::CheckBytes => "CHECK bytes per request",
+        }
+    }
+
+    /// Its unit, for an axis.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Measure::ThroughputRatio | Measure::ThroughputKept => "ratio",
+            Measure::CheckBytes => "B",
+            _ => "µs",
+        }
+    }
+}

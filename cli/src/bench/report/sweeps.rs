@@ -1,0 +1,241 @@
+//! What a report shows of a setting that was swept, and of repairs: throughput over the setting, replies around a verdict, times.
+
+use super::Block;
+use super::plot::{Across, Mark, Plot, Point, Scale, Series};
+use super::tables::{interval, middle, words};
+use crate::bench::definition::{Axis, Measure, Ratio, Side, Workload};
+use crate::bench::repairs::{Around, Repairs};
+use crate::bench::results::Run;
+use crate::bench::stats::Spread;
+use crate::bench::summary::{kept, pooled, spread, throughput_ratio};
+use crate::view::grouped;
+
+/// Plots over the setting that the workloads of `group` differ in, for each number of clients.
+pub fn plots(run: &Run, group: &[&Workload]) -> Vec<Plot> {
+    let Some(axis) = group.first().and_then(|one| one.sweep.as_ref()).map(|sweep| sweep.axis) else {
+        return Vec::new();
+    };
+    let several = run.definition.clients.len() > 1;
+    let mut plots = Vec::new();
+    for &clients in &run.definition.clients {
+        let of = if several { format!(", {clients} connections") } else { String::new() };
+        let throughput =
+            |name: &str, side: &Side| spread(run, name, clients, side, |one| Some(one.throughput));
+        plots.push(by_side(run, group, axis, format!("Throughput{of}"), throughput));
+        plots.push(Plot {
+            unit: "share of the throughput without".into(),
+            scale: Scale::Ratio,
+            marks: marks_of(run, group, clients, Measure::ThroughputKept, None),
+            ..by_side(run, group, axis, format!("Throughput kept{of}"), |name, side| {
+                kept(run, name, clients, side)
+            })
+        });
+        for (look, pair) in run.definition.ratios.iter().enumerate() {
+            let ratio = |one: &Workload| throughput_ratio(run, &one.name, clients, pair);
+            let points = points(group, axis, ratio);
+            plots.push(Plot {
+                title: format!("Ratio of throughput{of}"),
+                unit: "ratio".into(),
+                scale: Scale::Ratio,
+                across: across(axis, group),
+                series: vec![Series { name: format!("{} / {}", pair.of, pair.to), look, points }],
+                marks: marks_of(run, group, clients, Measure::ThroughputRatio, Some((look, pair))),
+                moments: Vec::new(),
+            });
+        }
+    }
+    plots.retain(|plot| plot.series.iter().any(|series| !series.points.is_empty()));
+    plots
+}
+
+fn by_side(
+    run: &Run,
+    group: &[&Workload],
+    axis: Axis,
+    title: String,
+    figure: impl Fn(&str, &Side) -> Option<Spread>,
+) -> Plot {
+    let series = run.definition.sides.iter().enumerate().map(|(look, side)| Series {
+        name: side.to_string(),
+        look,
+        points: points(group, axis, |one| figure(&one.name, side)),
+    });
+    Plot {
+        title,
+        unit: "requests per second".into(),
+        scale: Scale::FromZero,
+        across: across(axis, group),
+        series: series.filter(|series| !series.points.is_empty()).collect(),
+        marks: Vec::new(),
+        moments: Vec::new(),
+    }
+}
+
+/// Execution times are divided evenly; rates of faults lie orders of magnitude apart, and stand in a row.
+fn across(axis: Axis, group: &[&Workload]) -> Across {
+    let label = axis.label().to_owned();
+    match axis {
+        Axis::WorkUs => Across::Even(label),
+        Axis::FaultsPerSecond => {
+            let values = group.iter().filter_map(|one| Some(one.sweep.as_ref()?.x.to_string()));
+            Across::Listed(label, values.collect())
+        }
+    }
+}
+
+/// Where a workload of the group stands on the axis.
+fn place(axis: Axis, number: usize, one: &Workload) -> f64 {
+    match (axis, &one.sweep) {
+        (Axis::WorkUs, Some(sweep)) => sweep.x,
+        _ => number as f64,
+    }
+}
+
+fn points(group: &[&Workload], axis: Axis, figure: impl Fn(&Workload) -> Option<Spread>) -> Vec<Point> {
+    let point = |(number, one): (usize, &&Workload)| {
+        let Spread { median, low, high, .. } = figure(one)?;
+        Some(Point { x: place(axis, number, one), y: median, low, high })
+    };
+    group.iter().enumerate().filter_map(point).collect()
+}
+
+/// The paper's figures and the targets that belong into a plot.
+fn marks_of(
+    run: &Run,
+    group: &[&Workload],
+    clients: usize,
+    measure: Measure,
+    pair: Option<(usize, &Ratio)>,
+) -> Vec<Mark> {
+    let mark = |figure: &crate::bench::definition::Figure| {
+        let (number, one) = group.iter().enumerate().find(|(_, one)| one.name == figure.workload)?;
+        let look = match pair {
+            Some((look, pair)) => {
+                (figure.of == pair.of && figure.to.as_ref() == Some(&pair.to)).then_some(look)?
+            }
+            None => run.definition.sides.iter().position(|side| *side == figure.of)?,
+        };
+        let x = place(one.sweep.as_ref()?.axis, number, one);
+        (figure.measure == measure && figure.clients == clients).then_some(Mark {
+            look,
+            x,
+            paper: figure.paper,
+            target: figure.target,
+        })
+    };
+    run.definition.figures.iter().filter_map(mark).collect()
+}
+
+/// Replies around the verdict: on average, and around one repair.
+pub fn around(run: &Run, group: &[&Workload]) -> Vec<Plot> {
+    let mut plots = Vec::new();
+    for workload in group {
+        for &clients in &run.definition.clients {
+            for side in &run.definition.sides {
+                let seen: Vec<&Around> = run
+                    .figures(&workload.name, clients, side)
+                    .filter_map(|(_, one)| one.repairs.as_ref()?.around.as_ref())
+                    .collect();
+                plots.extend(around_one(&format!("{}, {side}", workload.name), &seen));
+            }
+        }
+    }
+    plots
+}
+
+fn around_one(name: &str, seen: &[&Around]) -> Option<Plot> {
+    let first = seen.first()?;
+    let repairs: usize = seen.iter().map(|one| one.repairs).sum();
+    let x = |step: usize| (step as f64 - first.verdict as f64) * first.step_us as f64 / 1000.0;
+    let line = |replies: Vec<f64>| -> Vec<Point> {
+        let each = replies.into_iter().enumerate();
+        each.map(|(step, y)| Point { x: x(step), y, low: y, high: y }).collect()
+    };
+    let sum_of = |step: usize| seen.iter().map(|one| one.mean[step] * one.repairs as f64).sum::<f64>();
+    let mean = (0..first.mean.len()).map(|step| sum_of(step) / repairs.max(1) as f64).collect();
+    let example = first.example.iter().map(|replies| f64::from(*replies)).collect();
+    Some(Plot {
+        title: format!("Replies every {} ms around a verdict: {name}", first.step_us / 1000),
+        unit: "replies".into(),
+        scale: Scale::FromZero,
+        across: Across::Even("milliseconds from the verdict".into()),
+        series: vec![
+            Series { name: "the first repair".into(), look: 4, points: line(example) },
+            Series { name: format!("mean of {repairs} repairs"), look: 0, points: line(mean) },
+        ],
+        marks: Vec::new(),
+        moments: vec![
+            (0.0, "verdict".into()),
+            (first.example_took_us as f64 / 1000.0, "installed (the first)".into()),
+        ],
+    })
+}
+
+/// Times and counts of repairs.
+pub fn repairs(run: &Run, group: &[&Workload]) -> Option<Block> {
+    let mut rows = Vec::new();
+    for workload in group {
+        for &clients in &run.definition.clients {
+            rows.extend(run.definition.sides.iter().filter_map(|side| row(run, workload, clients, side)));
+        }
+    }
+    (!rows.is_empty()).then(|| Block::Table {
+        caption: "Repairs, of all repetitions together".into(),
+        head: words(&[
+            "Faults",
+            "Clients",
+            "Due",
+            "Placed",
+            "Objects repaired",
+            "Repaired/s",
+            "Interval",
+            "Times known",
+            "p50 µs",
+            "p90 µs",
+            "p99 µs",
+            "Max µs",
+            "Longest wait around one: p50 µs",
+            "Max µs",
+            "As long without a fault: p50 µs",
+            "Max µs",
+            "Wrong replies",
+        ]),
+        rows,
+    })
+}
+
+fn row(run: &Run, workload: &Workload, clients: usize, side: &Side) -> Option<Vec<String>> {
+    let each = || run.figures(&workload.name, clients, side).filter_map(|(_, one)| one.repairs.as_ref());
+    each().next()?;
+    let sum = |count: fn(&Repairs) -> u64| grouped(each().map(count).sum());
+    let rate =
+        spread(run, &workload.name, clients, side, |one| Some(one.repairs.as_ref()?.repaired_per_second));
+    let time = |times: fn(&Repairs) -> &[u64], share: f64| {
+        let found = pooled(run, &workload.name, clients, side, times, share);
+        found.map_or(String::new(), |found| grouped(found.median as u64))
+    };
+    let times: fn(&Repairs) -> &[u64] = |one| &one.times_us;
+    let waits: fn(&Repairs) -> &[u64] = |one| &one.waits_us;
+    let quiet: fn(&Repairs) -> &[u64] = |one| &one.quiet_waits_us;
+    let wrong: u64 = run.figures(&workload.name, clients, side).map(|(_, one)| one.errors.wrong).sum();
+    let one_digit = |value: f64| format!("{value:.1}");
+    Some(vec![
+        format!("{side}, {}", workload.name),
+        clients.to_string(),
+        sum(|one| one.due),
+        sum(|one| one.placed),
+        sum(|one| one.repaired),
+        middle(rate, one_digit),
+        rate.map_or(String::new(), |rate| interval(rate, one_digit)),
+        sum(|one| one.times_us.len() as u64),
+        time(times, 0.5),
+        time(times, 0.9),
+        time(times, 0.99),
+        time(times, 1.0),
+        time(waits, 0.5),
+        time(waits, 1.0),
+        time(quiet, 0.5),
+        time(quiet, 1.0),
+        grouped(wrong),
+    ])
+}

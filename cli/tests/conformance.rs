@@ -16,7 +16,7 @@ fn stock_memcached_is_as_the_table_says() {
 
 #[test]
 fn a_single_node_without_protection() {
-    let cluster = Cluster::up(&Wish { replicas: 1, mode: "0000", ..Wish::default() });
+    let cluster = Cluster::up(&Wish { replicas: 1, mode: "0000", workers: 1, ..Wish::default() });
     exchange(&["--ours"], cluster.clients());
     cluster.finish();
 }

@@ -38,7 +38,8 @@ fn random_corruption_under_load() {
 }
 
 fn campaign(victims: &[usize], faults: u64, seed: u64, by_kind: &mut BTreeMap<String, u64>) {
-    let cluster = Cluster::up(&Wish::default());
+    // One thread that does everything, and threads that hand over to each other, in turn.
+    let cluster = Cluster::up(&Wish { workers: 1 + seed as usize % 2, ..Wish::default() });
     let running = Load { seed, ..Load::on(cluster.clients()) }.start();
     let mut campaign =
         Campaign { cluster: &cluster, running: &running, draw: Draw::new(seed), victims, placed: by_kind };
@@ -119,7 +120,7 @@ fn a_wrong_computation_on_a_named_object_is_found_named_and_repaired() {
 /// Two replicas that differ cannot outvote each other: while one is away, each sees to its own computations.
 #[test]
 fn a_fault_in_a_computation_while_a_replica_is_away_is_masked() {
-    let cluster = Cluster::up(&Wish::default());
+    let cluster = Cluster::up(&Wish { workers: 1, ..Wish::default() });
     let away = (cluster.leader() + 1) % 3;
     let there: Vec<usize> = (0..3).filter(|replica| *replica != away).collect();
     cluster.signal(away, Signal::STOP);

@@ -50,7 +50,7 @@ fn the_leader_is_stopped_and_goes_on() {
 /// One after the other: each replica that comes back must be as good as before.
 #[test]
 fn every_replica_is_killed_in_turn() {
-    let cluster = Cluster::up(&Wish::default());
+    let cluster = Cluster::up(&Wish { workers: 1, ..Wish::default() });
     let running = load(&cluster).start();
     for victim in [0, 1, 2, 1] {
         running.must_go_on(1_000, &format!("before replica {} is killed", victim + 1));
@@ -84,7 +84,7 @@ fn all_replicas_are_killed_at_once_with_the_log_on_disk() {
 }
 
 fn strike(disk: bool, leader: bool, blow: Blow) {
-    let cluster = Cluster::up(&Wish { disk, ..Wish::default() });
+    let cluster = Cluster::up(&Wish { disk, workers: if disk == leader { 1 } else { 2 }, ..Wish::default() });
     let running = load(&cluster).start();
     running.must_go_on(2_000, "before the blow");
     let first = cluster.leader();

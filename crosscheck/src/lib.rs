@@ -33,10 +33,12 @@ pub use stage::Stage;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use clients::Clients;
 use mailbox::Mailbox;
-use replica::{Input, Replica};
+use replica::{Front, Input, Replica, Watchdog};
 
 /// Why a replica stopped in good order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +122,7 @@ pub fn serve<S: Service, P: Protocol>(
     }
 }
 
-fn run<S: Service, P: Protocol, E: order::OrderEngine>(
+fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
     settings: Settings,
     service: S,
     base: Option<state::Base<S>>,
@@ -129,7 +131,7 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine>(
     started: impl FnOnce(Stopper),
 ) -> Result<Stop, ServeError> {
     let counters = Arc::new(ClientCounters::default());
-    let admin = settings.admin;
+    let (admin, watchdog, is_solo) = (settings.admin, settings.watchdog, settings.is_solo());
     let (address, max_connections, max_request) =
         (settings.clients, settings.max_connections, settings.max_request);
     let replica = Replica::new(settings, service, base, orderer, counters.clone())?;
@@ -137,15 +139,44 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine>(
     let calls = mailbox.clone();
     admin_server::listen(admin, move |call| calls.send(Input::Call(call)))?;
     let submissions = mailbox.clone();
-    let open_clients = Box::new(move || {
-        let clients = Clients::bind(address, make_protocol, counters, max_connections, max_request)?;
-        let answers = clients.answers();
+    let open_clients = Box::new(move |registry: &mio::Registry| {
+        let bind = move |registry| {
+            Clients::bind(address, registry, make_protocol, counters, max_connections, max_request)
+        };
+        if is_solo {
+            return Ok(Front::Here(Box::new(bind(registry.try_clone()?)?)));
+        }
         let submit = move |requests: &mut Vec<clients::Submission>| {
             submissions.send(Input::Submissions(std::mem::take(requests)));
         };
-        std::thread::Builder::new().name("clients".into()).spawn(move || clients.run(submit))?;
-        Ok(answers)
+        clients::thread::start(bind, submit).map(Front::Thread)
     });
     started(Stopper(mailbox));
-    replica.run(open_clients)
+    watch(replica, open_clients, watchdog)
+}
+
+/// Runs the replica on its order thread, and watches that no handler holds that thread up for longer than `limit`.
+fn watch<S: Service, E: order::OrderEngine + 'static>(
+    replica: Replica<S, E>,
+    open_clients: replica::OpenClients,
+    limit: Duration,
+) -> Result<Stop, ServeError> {
+    let mut watchdog = Watchdog::new(replica.pulse(), limit);
+    let (ended, end) = mpsc::channel();
+    let order = std::thread::Builder::new().name("order".into());
+    let order = order.spawn(move || ended.send(replica.run(open_clients)))?;
+    loop {
+        match end.recv_timeout(limits::WATCH) {
+            Ok(outcome) => return outcome,
+            // Its thread cannot be ended from here; it ends with the process.
+            Err(RecvTimeoutError::Timeout) if watchdog.is_hung() => {
+                return Ok(Stop::Replace("a handler does not end".into()));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => match order.join() {
+                Ok(_) => unreachable!("it says how it ended"),
+                Err(payload) => std::panic::resume_unwind(payload),
+            },
+        }
+    }
 }

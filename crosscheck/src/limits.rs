@@ -25,6 +25,11 @@ pub const TICK: Duration = Duration::from_millis(25);
 /// Longest time the order thread sleeps while something may be due.
 pub const IDLE: Duration = Duration::from_millis(25);
 
+/// The order thread of a replica with one worker runs handlers for so long before it looks at its sockets again.
+pub const SOLO_RUN: Duration = Duration::from_micros(500);
+/// The order thread is looked at this often: does a handler hold it up?
+pub const WATCH: Duration = Duration::from_millis(100);
+
 /// Log entries that may be delivered and not yet executed: beyond it no further entry is taken from the log.
 pub const ENTRIES_IN_EXECUTION: usize = 4096;
 

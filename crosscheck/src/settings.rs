@@ -78,7 +78,7 @@ pub struct Settings {
     pub admin: SocketAddr,
     /// Which protections are on.
     pub mode: Mode,
-    /// Worker threads that run handlers.
+    /// Threads that run handlers. A single one also does everything else: no request waits for another thread.
     pub workers: usize,
     /// Where the ordered log lives.
     pub durability: Durability,
@@ -90,4 +90,11 @@ pub struct Settings {
     pub election: (Duration, Duration),
     /// A turn that takes longer than this means a hung handler: the replica replaces itself.
     pub watchdog: Duration,
+}
+
+impl Settings {
+    /// With one worker, one thread does everything: requests, order, handlers, votes, replies.
+    pub fn is_solo(&self) -> bool {
+        self.workers == 1
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use bytes::Bytes;
 use execute::{End, Protection, Reproduced, Runner};
 use object::{Home, ObjectId};
-use schedule::{Access, Cx, Lock, Outcome, Turn, Worker};
+use schedule::{Access, Cx, Lock, Outcome, Step, Turn, Worker};
 use vote::{Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
 
 use crate::admin::Injected;
@@ -90,9 +90,17 @@ pub(crate) enum Report {
         /// The processor core.
         core: u32,
     },
+    /// The helper has given the only worker back (`replica::solo`).
+    Returned,
     /// This worker runs nothing more.
     Ended,
 }
+
+/// Where a worker's reports go.
+pub(crate) type Tell = Box<dyn Fn(Report) + Send + Sync>;
+
+/// One worker's share of the schedule.
+pub(crate) type Share<S> = Worker<Job<<S as Service>::Request>>;
 
 /// What the vote compares about one of the pipeline's own requests, or why this replica blames itself.
 type Compared = Result<Pairs, Failure>;
@@ -104,13 +112,13 @@ pub(crate) struct Context<S: Service> {
     pub mode: Mode,
     /// Too few replicas are there for a vote to find the wrong one: run every request twice.
     pub alone: Arc<AtomicBool>,
-    pub report: Box<dyn Fn(Report) + Send + Sync>,
+    pub report: Tell,
     #[cfg(feature = "inject")]
     pub armory: Arc<crate::inject::Armory>,
 }
 
 /// Runs until the schedule is closed or aborted.
-pub(crate) fn run<S: Service>(mut worker: Worker<Job<S::Request>>, context: &Context<S>) {
+pub(crate) fn run<S: Service>(mut worker: Share<S>, context: &Context<S>) {
     let _last_words = LastWords(&*context.report);
     let locks = context.service.locks();
     let mut reply = Vec::with_capacity(4096);
@@ -119,6 +127,25 @@ pub(crate) fn run<S: Service>(mut worker: Worker<Job<S::Request>>, context: &Con
         let outcome = context.step(&mut turn, &locks, &mut reply);
         turn.finish(outcome);
     }
+}
+
+/// Runs what is there, and gives the worker back; none when the schedule was closed or aborted, or the worker unwinds.
+pub(crate) fn run_all<S: Service>(mut worker: Share<S>, context: &Context<S>) -> Option<Share<S>> {
+    let last_words = LastWords(&*context.report);
+    let locks = context.service.locks();
+    let mut reply = Vec::with_capacity(4096);
+    loop {
+        let mut turn = match worker.next() {
+            Step::Run(turn) => turn,
+            Step::Idle => break,
+            Step::Closed => return None,
+        };
+        reply.clear();
+        let outcome = context.step(&mut turn, &locks, &mut reply);
+        turn.finish(outcome);
+    }
+    std::mem::forget(last_words);
+    Some(worker)
 }
 
 /// Tells when the worker ends, however it ends: a replica without workers must not look as if it served.
@@ -132,7 +159,7 @@ impl Drop for LastWords<'_> {
 
 impl<S: Service> Context<S> {
     /// One request, up to the point where its turns can be passed.
-    fn step(
+    pub fn step(
         &self,
         turn: &mut Turn<'_, Job<S::Request>>,
         locks: &[&dyn Lock],

@@ -1,24 +1,30 @@
-//! Decode and Externalize: the thread that owns the client sockets. It makes requests of their bytes, with a checksum
-//! from that moment on, and sends each connection its replies in the order of its requests.
+//! Decode and Externalize: the client sockets. Their bytes become requests, with a checksum from that moment on, and each
+//! connection gets its replies in the order of its requests. [`Clients`] owns no thread: [`thread`] gives it one of its
+//! own, and a replica with one worker serves it between its other sockets.
 
 mod connection;
 #[cfg(test)]
 mod tests;
+pub mod thread;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use bytes::Bytes;
+use mio::event::Event;
 use mio::net::TcpListener;
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Interest, Registry, Token};
 
 use crate::limits;
-use crate::mailbox::Mailbox;
 use crate::service::{ClientCounters, MakeProtocol, Protocol};
 use connection::{Connection, Fate, Reading};
+
+/// Tokens from here on belong to the clients' sockets.
+pub const FIRST_TOKEN: usize = 1 << 32;
+const LISTENER: Token = Token(FIRST_TOKEN);
+const CONNECTIONS: usize = FIRST_TOKEN + 1;
 
 /// Where a reply goes: one place in the reply sequence of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,25 +46,29 @@ pub struct Submission {
     pub request: order::Request,
 }
 
-/// What comes back.
-#[derive(Clone, Debug)]
-pub enum Answer {
-    /// The validated reply.
-    Reply(ReplyTo, Bytes),
-    /// No correct reply can be had: the connection is closed rather than answered wrongly.
-    Drop(ReplyTo),
-    /// Stop: close the listener and every connection.
-    Stop,
+/// The client side as whoever drives it sees it.
+pub trait ClientSide: Send {
+    /// Handles what the poll said about a token of this module; what is asked for goes into `submissions`.
+    fn on_event(&mut self, event: &Event, submissions: &mut Vec<Submission>);
+
+    /// Goes on with input that no event will announce again.
+    fn read_on(&mut self, submissions: &mut Vec<Submission>);
+
+    /// Whether [`ClientSide::read_on`] would find something: do not sleep.
+    fn has_unread(&self) -> bool;
+
+    /// A validated reply takes its place; it leaves with the next [`ClientSide::flush`]. `None` means that no correct reply
+    /// can be had: the connection is closed rather than answered wrongly.
+    fn answer(&mut self, to: ReplyTo, reply: Option<Bytes>);
+
+    /// The last stage: replies leave, one system call per connection.
+    fn flush(&mut self);
 }
 
-const LISTENER: Token = Token(usize::MAX);
-const MAILBOX: Token = Token(usize::MAX - 1);
-
-/// The client side of one replica. [`Clients::run`] is the body of its thread.
+/// The client side of one replica.
 pub struct Clients<P> {
-    poll: Poll,
+    registry: Registry,
     listener: TcpListener,
-    answers: Mailbox<Answer>,
     make_protocol: MakeProtocol<P>,
     counters: Arc<ClientCounters>,
     max_connections: usize,
@@ -67,6 +77,8 @@ pub struct Clients<P> {
     free: Vec<u32>,
     /// Connections with input left unread, because of a limit or their turn's end.
     unread: Vec<u32>,
+    /// Connections whose replies leave with the next flush.
+    answered: Vec<u32>,
     outstanding: usize,
     /// What one socket is read into; its connection keeps only what was read.
     scratch: Vec<u8>,
@@ -78,28 +90,25 @@ struct Entry<P> {
 }
 
 impl<P: Protocol> Clients<P> {
-    /// Listens on `address`.
+    /// Listens on `address`; the poll behind `registry` hears of the sockets.
     ///
     /// # Errors
     /// When the address cannot be bound; the message names it.
     pub fn bind(
         address: SocketAddr,
+        registry: Registry,
         make_protocol: MakeProtocol<P>,
         counters: Arc<ClientCounters>,
         max_connections: usize,
         max_request: usize,
     ) -> io::Result<Self> {
-        let poll = Poll::new()?;
         let mut listener = TcpListener::bind(address).map_err(|error| {
             io::Error::new(error.kind(), format!("clients cannot be served on {address}: {error}"))
         })?;
-        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-        let waker = Arc::new(Waker::new(poll.registry(), MAILBOX)?);
-        let answers = Mailbox::new(&waker);
+        registry.register(&mut listener, LISTENER, Interest::READABLE)?;
         Ok(Clients {
-            poll,
+            registry,
             listener,
-            answers,
             make_protocol,
             counters,
             max_connections,
@@ -107,86 +116,10 @@ impl<P: Protocol> Clients<P> {
             connections: Vec::new(),
             free: Vec::new(),
             unread: Vec::new(),
+            answered: Vec::new(),
             outstanding: 0,
             scratch: vec![0; limits::READ_CHUNK],
         })
-    }
-
-    /// Where validated replies are left for this thread.
-    pub fn answers(&self) -> Mailbox<Answer> {
-        self.answers.clone()
-    }
-
-    /// Serves until [`Answer::Stop`]; `submit` takes the requests of one round.
-    pub fn run(mut self, mut submit: impl FnMut(&mut Vec<Submission>)) {
-        let mut events = Events::with_capacity(1024);
-        let mut answers = Vec::new();
-        let mut submissions = Vec::new();
-        loop {
-            // With too much on its way, only an answer lets unread input go on.
-            let full = self.outstanding >= limits::OUTSTANDING_PER_CLIENT_THREAD;
-            let pause = if self.unread.is_empty() || full { limits::IDLE } else { Duration::ZERO };
-            if let Err(error) = self.poll.poll(&mut events, Some(pause))
-                && error.kind() != io::ErrorKind::Interrupted
-            {
-                eprintln!("crosscheck: clients can no longer be served: {error}");
-                return;
-            }
-            self.answers.take(&mut answers);
-            if !self.externalize(&mut answers) {
-                return;
-            }
-            for event in events.iter() {
-                match event.token() {
-                    LISTENER => self.accept(),
-                    MAILBOX => {}
-                    Token(slot) => {
-                        let ending = event.is_read_closed() || event.is_error();
-                        let readable = event.is_readable() || ending;
-                        if event.is_writable() {
-                            self.on_writable(slot as u32);
-                        }
-                        if readable {
-                            self.on_readable(slot as u32, ending, &mut submissions);
-                        }
-                    }
-                }
-            }
-            for slot in std::mem::take(&mut self.unread) {
-                self.on_readable(slot, false, &mut submissions);
-            }
-            if !submissions.is_empty() {
-                submit(&mut submissions);
-                submissions.clear();
-            }
-        }
-    }
-
-    /// The last stage: validated replies take their places and leave. Returns whether to go on.
-    fn externalize(&mut self, answers: &mut Vec<Answer>) -> bool {
-        let mut touched: Vec<u32> = Vec::with_capacity(answers.len());
-        for answer in answers.drain(..) {
-            let (to, reply) = match answer {
-                Answer::Reply(to, reply) => (to, Some(reply)),
-                Answer::Drop(to) => (to, None),
-                Answer::Stop => return false,
-            };
-            self.outstanding = self.outstanding.saturating_sub(1);
-            if let Some(connection) = self.connection(to) {
-                connection.answer(to.sequence, reply);
-                if touched.last() != Some(&to.slot) {
-                    touched.push(to.slot);
-                }
-            }
-        }
-        for slot in touched {
-            let fate = match self.connections[slot as usize].connection.as_mut() {
-                Some(connection) => connection.write(&self.counters),
-                None => continue,
-            };
-            self.settle(slot, fate);
-        }
-        true
     }
 
     fn connection(&mut self, to: ReplyTo) -> Option<&mut Connection<P>> {
@@ -232,7 +165,7 @@ impl<P: Protocol> Clients<P> {
         let entry = &mut self.connections[slot as usize];
         if let Some(mut connection) = entry.connection.take() {
             // Replies still on their way find another generation; they are counted when they come.
-            connection.deregister(self.poll.registry());
+            connection.deregister(&self.registry);
             entry.generation = entry.generation.wrapping_add(1);
             self.free.push(slot);
             self.counters.open.fetch_sub(1, Relaxed);
@@ -262,7 +195,9 @@ impl<P: Protocol> Clients<P> {
                 (self.connections.len() - 1) as u32
             });
             let interest = Interest::READABLE | Interest::WRITABLE;
-            if let Err(error) = self.poll.registry().register(&mut stream, Token(slot as usize), interest) {
+            if let Err(error) =
+                self.registry.register(&mut stream, Token(CONNECTIONS + slot as usize), interest)
+            {
                 eprintln!("crosscheck: a client could not be served: {error}");
                 self.free.push(slot);
                 continue;
@@ -272,5 +207,50 @@ impl<P: Protocol> Clients<P> {
             self.counters.open.fetch_add(1, Relaxed);
             self.counters.accepted.fetch_add(1, Relaxed);
         }
+    }
+}
+
+impl<P: Protocol> ClientSide for Clients<P> {
+    fn on_event(&mut self, event: &Event, submissions: &mut Vec<Submission>) {
+        if event.token() == LISTENER {
+            return self.accept();
+        }
+        let slot = (event.token().0 - CONNECTIONS) as u32;
+        if event.is_writable() {
+            self.on_writable(slot);
+        }
+        let ending = event.is_read_closed() || event.is_error();
+        if event.is_readable() || ending {
+            self.on_readable(slot, ending, submissions);
+        }
+    }
+
+    fn read_on(&mut self, submissions: &mut Vec<Submission>) {
+        for slot in std::mem::take(&mut self.unread) {
+            self.on_readable(slot, false, submissions);
+        }
+    }
+
+    fn has_unread(&self) -> bool {
+        // With too much on its way, only an answer lets unread input go on.
+        !self.unread.is_empty() && self.outstanding < limits::OUTSTANDING_PER_CLIENT_THREAD
+    }
+
+    fn answer(&mut self, to: ReplyTo, reply: Option<Bytes>) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+        if let Some(connection) = self.connection(to) {
+            connection.answer(to.sequence, reply);
+            if self.answered.last() != Some(&to.slot) {
+                self.answered.push(to.slot);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        let mut answered = std::mem::take(&mut self.answered);
+        for slot in answered.drain(..) {
+            self.on_writable(slot);
+        }
+        self.answered = answered;
     }
 }

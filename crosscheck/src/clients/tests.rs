@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::thread::{self, Answer};
 use super::*;
+use crate::mailbox::Mailbox;
 use crate::service::{Action, Progress};
 
 /// One request a line: `now X` is answered locally, `end` closes, everything else is ordered.
@@ -47,12 +49,17 @@ fn serve(max_connections: usize) -> Server {
     let counters = Arc::new(ClientCounters::default());
     let make: MakeProtocol<Lines> = Arc::new(|_| Lines);
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let clients = Clients::bind(any, make, counters.clone(), max_connections, 1 << 20).unwrap();
-    let (address, answers) = (clients.listener.local_addr().unwrap(), clients.answers());
     let (sender, submitted) = mpsc::channel();
-    std::thread::spawn(move || {
-        clients.run(|batch| batch.drain(..).for_each(|submission| drop(sender.send(submission))));
-    });
+    let mut address = any;
+    let bind = |registry| {
+        let clients = Clients::bind(any, registry, make, counters.clone(), max_connections, 1 << 20)?;
+        address = clients.listener.local_addr()?;
+        Ok(clients)
+    };
+    let submit = move |batch: &mut Vec<Submission>| {
+        batch.drain(..).for_each(|submission| drop(sender.send(submission)));
+    };
+    let answers = thread::start(bind, submit).unwrap();
     Server { address, answers, submitted, counters }
 }
 

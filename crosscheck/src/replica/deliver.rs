@@ -6,6 +6,7 @@ use bytes::Bytes;
 use order::{Delivered, OrderEngine};
 use schedule::Footprint;
 
+use super::solo::Ran;
 use super::{Owner, Replica};
 use crate::job::{InFlight, Job, ResultSlot, Work};
 use crate::ordered::Control;
@@ -13,8 +14,20 @@ use crate::service::Service;
 use crate::{limits, state};
 
 impl<S: Service, E: OrderEngine> Replica<S, E> {
+    /// Executes what the log has, as far as the workers have room.
+    pub(super) fn execute(&mut self) {
+        self.take_deliveries();
+        let Some(execution) = &mut self.execution else { return };
+        let is_full = execution.in_flight() >= limits::ENTRIES_IN_EXECUTION;
+        let mut reports = std::mem::take(&mut self.reports);
+        let ran = execution.run_here(&mut reports);
+        self.is_busy = ran == Ran::Some || (is_full && !reports.is_empty());
+        reports.drain(..).for_each(|report| self.on_report(report));
+        self.reports = reports;
+    }
+
     /// Takes batches from the log as far as the workers have room.
-    pub(super) fn take_deliveries(&mut self) {
+    fn take_deliveries(&mut self) {
         while self
             .execution
             .as_ref()
@@ -34,10 +47,11 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         execution.next_batch += 1;
         let in_flight = InFlight::new(batch, delivered.batch.time_us, delivered.batch.len());
         let mut requests = Vec::with_capacity(delivered.batch.len());
-        let mut wants_cut = false;
+        let (mut wants_cut, mut is_long) = (false, false);
         for (number, request) in delivered.batch.requests().enumerate() {
             let (work, footprint) = execution.decode(&request);
             wants_cut |= matches!(&work, Work::Control(Control::Cut));
+            is_long |= matches!(&work, Work::Control(_));
             let result = Some(ResultSlot { batch: in_flight.clone(), request: number as u16, mine });
             let stream = owners.get(number).and_then(Owner::stream);
             let ordered = request.bytes;
@@ -52,13 +66,14 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         if mine {
             self.owed.insert(batch, owners);
         }
-        execution.append(Arc::new(schedule::Entry {
+        let entry = Arc::new(schedule::Entry {
             index: batch,
             time_us: delivered.batch.time_us,
             seed: delivered.batch.seed,
             drain: delivered.batch.drain,
             requests,
-        }));
+        });
+        execution.append(entry, is_long);
     }
 
     /// Own requests are delivered in the order of their tags.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use schedule::{DispatcherState, Footprint, Lot};
 
 use super::Input;
+use super::solo::{Pulse, Ran, Solo};
 use crate::job::{Job, Work};
 use crate::mailbox::Mailbox;
 use crate::service::Service;
@@ -25,6 +26,8 @@ pub(super) struct Execution<S: Service> {
     locks: u32,
     watched: Vec<Watched>,
     alone: Arc<AtomicBool>,
+    /// The worker, if there is only one; several have threads of their own.
+    solo: Option<Solo<S>>,
     #[cfg(feature = "inject")]
     pub(super) armory: Arc<crate::inject::Armory>,
 }
@@ -37,7 +40,8 @@ struct Watched {
 }
 
 impl<S: Service> Execution<S> {
-    /// Starts the workers on `service`, whose state is as of `state`; `first_batch` is delivered next.
+    /// Starts the workers on `service`, whose state is as of `state`; `first_batch` is delivered next. `pulse` shows when a
+    /// single worker runs on the calling thread.
     ///
     /// # Errors
     /// When the kernel gives no thread.
@@ -47,6 +51,7 @@ impl<S: Service> Execution<S> {
         state: DispatcherState<Job<S::Request>>,
         first_batch: u64,
         mailbox: &Mailbox<Input>,
+        pulse: &Arc<Pulse>,
     ) -> std::io::Result<Self> {
         let service = Arc::new(service);
         let locks = service.locks().len() as u32;
@@ -61,19 +66,28 @@ impl<S: Service> Execution<S> {
         let (lot, workers) = schedule::resume(shape(settings, locks), footprint_of, state);
         #[cfg(feature = "inject")]
         let armory = Arc::new(crate::inject::Armory::default());
-        for (number, scheduler) in workers.into_iter().enumerate() {
+        let context = |report: worker::Tell| worker::Context {
+            service: service.clone(),
+            me: settings.me,
+            mode: settings.mode,
+            alone: alone.clone(),
+            report,
+            #[cfg(feature = "inject")]
+            armory: armory.clone(),
+        };
+        let report = {
             let mailbox = mailbox.clone();
-            let context = worker::Context {
-                service: service.clone(),
-                me: settings.me,
-                mode: settings.mode,
-                alone: alone.clone(),
-                report: Box::new(move |report: Report| mailbox.send(Input::Report(report))),
-                #[cfg(feature = "inject")]
-                armory: armory.clone(),
-            };
-            let thread = std::thread::Builder::new().name(format!("worker-{number}"));
-            thread.spawn(move || worker::run(scheduler, &context))?;
+            move |report: Report| mailbox.send(Input::Report(report))
+        };
+        let mut solo = None;
+        for (number, scheduler) in workers.into_iter().enumerate() {
+            if settings.is_solo() {
+                solo = Some(Solo::start(scheduler, &context, report.clone(), pulse.clone())?);
+            } else {
+                let context = context(Box::new(report.clone()));
+                let thread = std::thread::Builder::new().name(format!("worker-{number}"));
+                thread.spawn(move || worker::run(scheduler, &context))?;
+            }
         }
         let watched = vec![Watched::default(); lot.workers()];
         Ok(Execution {
@@ -85,6 +99,7 @@ impl<S: Service> Execution<S> {
             locks,
             watched,
             alone,
+            solo,
             #[cfg(feature = "inject")]
             armory,
         })
@@ -100,8 +115,33 @@ impl<S: Service> Execution<S> {
         (self.next_batch - self.executed) as usize
     }
 
-    pub(super) fn append(&mut self, entry: Arc<schedule::Entry<Job<S::Request>>>) {
+    /// `is_long` if one of the pipeline's own requests is among them.
+    pub(super) fn append(&mut self, entry: Arc<schedule::Entry<Job<S::Request>>>, is_long: bool) {
+        let batch = entry.index;
         self.lot.append(entry);
+        if let Some(solo) = &mut self.solo {
+            solo.on_append(batch, is_long);
+        }
+    }
+
+    /// A batch has all its results.
+    pub(super) fn on_executed(&mut self, batch: u64) {
+        self.executed += 1;
+        if let Some(solo) = &mut self.solo {
+            solo.on_executed(batch);
+        }
+    }
+
+    /// The only worker is back.
+    pub(super) fn on_returned(&mut self) {
+        if let Some(solo) = &mut self.solo {
+            solo.on_returned();
+        }
+    }
+
+    /// Runs on this thread what a single worker has to run; what it has to say goes to `reports`.
+    pub(super) fn run_here(&mut self, reports: &mut Vec<Report>) -> Ran {
+        self.solo.as_mut().map_or(Ran::All, |solo| solo.run(reports))
     }
 
     /// One ordered request as a job, with the locks it will take.

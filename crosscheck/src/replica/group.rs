@@ -139,7 +139,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         first_batch: u64,
     ) {
         let Some(service) = self.service.take() else { return };
-        match Execution::start(&self.settings, service, dispatcher, first_batch, &self.mailbox) {
+        match Execution::start(&self.settings, service, dispatcher, first_batch, &self.mailbox, &self.pulse) {
             Ok(execution) => {
                 if self.settings.mode.crosschecked {
                     let replicas = self.settings.peers.len() as u8;
@@ -158,9 +158,9 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
 
     fn serve_clients(&mut self) {
         let Some(open) = self.open_clients.take() else { return };
-        match open() {
-            Ok(answers) => {
-                self.answers = Some(answers);
+        match open(self.poll.registry()) {
+            Ok(front) => {
+                self.front = Some(front);
                 self.phase = Phase::Serving;
             }
             Err(error) => self.stop_with(Err(error.into())),
@@ -374,7 +374,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
 
     /// Serves clients as soon as there is a leader to order their requests.
     pub(super) fn serve_when_led(&mut self) {
-        if self.execution.is_some() && self.answers.is_none() && self.orderer.standing().leader.is_some() {
+        if self.execution.is_some() && self.front.is_none() && self.orderer.standing().leader.is_some() {
             self.serve_clients();
         }
     }

@@ -6,6 +6,7 @@ mod deliver;
 mod execution;
 mod group;
 mod perform;
+mod solo;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -13,13 +14,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use mio::{Events, Poll, Token, Waker};
+use mio::{Events, Poll, Registry, Token, Waker};
 use order::{OrderEngine, Orderer};
 use vote::{Place, Voter};
 
 use crate::admin::{EvidenceRecord, Phase};
 use crate::admin_server::Call;
-use crate::clients::{Answer, ReplyTo, Submission};
+use crate::clients::thread::Answer;
+use crate::clients::{self, ClientSide, ReplyTo, Submission};
 use crate::job::Ran;
 use crate::mailbox::Mailbox;
 use crate::peers::{PeerEvent, Peers};
@@ -31,6 +33,7 @@ use crate::worker::Report;
 use crate::{ServeError, Stop, limits};
 use execution::Execution;
 use group::Group;
+pub(crate) use solo::{Pulse, Watchdog};
 
 const MAILBOX: Token = Token(0);
 
@@ -89,7 +92,8 @@ pub(crate) struct Replica<S: Service, E> {
     execution: Option<Execution<S>>,
     voter: Option<Voter>,
     commands: Vec<vote::Command>,
-    answers: Option<Mailbox<Answer>>,
+    /// Where replies go, once this replica serves clients.
+    front: Option<Front>,
     /// Starts serving clients once this replica takes part.
     open_clients: Option<OpenClients>,
     counters: Arc<ClientCounters>,
@@ -99,6 +103,8 @@ pub(crate) struct Replica<S: Service, E> {
     first_tag: u64,
     /// Own requests that the orderer had no room for yet.
     waiting: VecDeque<Submission>,
+    /// Empty; requests of clients served on this thread pass through it.
+    submissions: Vec<Submission>,
     /// Owners of own batches that are executed or voted on.
     owed: BTreeMap<u64, Vec<Owner>>,
     donor: Donor,
@@ -110,6 +116,11 @@ pub(crate) struct Replica<S: Service, E> {
     evidence_total: u64,
     tally: Tally,
     outcome: Option<Result<Stop, ServeError>>,
+    /// Empty; what a single worker has to say passes through it.
+    reports: Vec<Report>,
+    /// There is more to execute than was executed: no time to sleep.
+    is_busy: bool,
+    pulse: Arc<Pulse>,
     /// Tells this life of the process from earlier ones.
     life: u64,
     /// Falsifies the next CHECK or REPAIR on its way out: an injected fault.
@@ -117,8 +128,27 @@ pub(crate) struct Replica<S: Service, E> {
     garble_vote: Option<(crate::admin::Kind, u64)>,
 }
 
-/// Opens the client side and gives back where answers go.
-pub(crate) type OpenClients = Box<dyn FnOnce() -> io::Result<Mailbox<Answer>> + Send>;
+/// The client side.
+pub(crate) enum Front {
+    /// On a thread of its own, which takes answers here.
+    Thread(Mailbox<Answer>),
+    /// On the order thread, in a replica with one worker.
+    Here(Box<dyn ClientSide>),
+}
+
+impl Front {
+    /// `None` if no correct reply can be had.
+    fn answer(&mut self, to: ReplyTo, reply: Option<Bytes>) {
+        match (self, reply) {
+            (Front::Here(clients), reply) => clients.answer(to, reply),
+            (Front::Thread(answers), Some(reply)) => answers.send(Answer::Reply(to, reply)),
+            (Front::Thread(answers), None) => answers.send(Answer::Drop(to)),
+        }
+    }
+}
+
+/// Opens the client side; the order thread's poll is offered.
+pub(crate) type OpenClients = Box<dyn FnOnce(&Registry) -> io::Result<Front> + Send>;
 
 /// What `status` tells of the past.
 #[derive(Debug, Default)]
@@ -202,12 +232,13 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             execution: None,
             voter: None,
             commands: Vec::new(),
-            answers: None,
+            front: None,
             open_clients: None,
             counters,
             owners: VecDeque::new(),
             first_tag: 0,
             waiting: VecDeque::new(),
+            submissions: Vec::new(),
             owed: BTreeMap::new(),
             donor: Donor::default(),
             receiver: None,
@@ -217,6 +248,9 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             evidence_total: 0,
             tally: Tally::default(),
             outcome: None,
+            reports: Vec::new(),
+            is_busy: false,
+            pulse: Arc::default(),
             life: Clock::wall_us(),
             #[cfg(feature = "inject")]
             garble_vote: None,
@@ -229,13 +263,18 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         self.mailbox.clone()
     }
 
+    /// Shows when the order thread is inside handlers.
+    pub(crate) fn pulse(&self) -> Arc<Pulse> {
+        self.pulse.clone()
+    }
+
     /// Runs until it is told to stop, or cannot go on.
     ///
     /// # Errors
     /// When going on would break a promise; nothing acknowledged is lost.
     pub(crate) fn run(mut self, open_clients: OpenClients) -> Result<Stop, ServeError> {
         self.open_clients = Some(open_clients);
-        let mut events = Events::with_capacity(256);
+        let mut events = Events::with_capacity(1024);
         let (mut inputs, mut heard) = (Vec::new(), Vec::new());
         let mut next_tick_us = 0;
         while self.outcome.is_none() {
@@ -258,6 +297,10 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     }
 
     fn pause(&self, next_tick_us: u64) -> Duration {
+        let has_unread = matches!(&self.front, Some(Front::Here(clients)) if clients.has_unread());
+        if self.is_busy || has_unread {
+            return Duration::ZERO;
+        }
         let now_us = self.clock.now_us();
         let tick = Duration::from_micros(next_tick_us.saturating_sub(now_us));
         self.peers.next_dial(now_us).map_or(tick, |dial| dial.min(tick)).min(limits::IDLE)
@@ -273,16 +316,20 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             self.persist();
         }
         self.serve_when_led();
-        self.take_deliveries();
+        self.execute();
         self.flush_votes();
         self.peers.flush(self.poll.registry(), heard);
         if self.orderer.needs_persist() {
             // The peers have the entries while they are synced here.
             self.persist();
-            self.take_deliveries();
+            self.execute();
+            self.flush_votes();
             self.peers.flush(self.poll.registry(), heard);
         }
         self.on_peer_events(heard);
+        if let Some(Front::Here(clients)) = &mut self.front {
+            clients.flush();
+        }
     }
 
     fn persist(&mut self) {
@@ -295,8 +342,18 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     fn hear(&mut self, events: &Events, heard: &mut Vec<PeerEvent>) {
         self.peers.dial(self.clock.now_us(), self.poll.registry());
         for event in events.iter().filter(|event| event.token() != MAILBOX) {
+            if event.token().0 >= clients::FIRST_TOKEN {
+                if let Some(Front::Here(clients)) = &mut self.front {
+                    clients.on_event(event, &mut self.submissions);
+                }
+                continue;
+            }
             let (readable, writable) = (event.is_readable() || event.is_read_closed(), event.is_writable());
             self.peers.on_event(event.token(), readable, writable, self.poll.registry(), heard);
+        }
+        if let Some(Front::Here(clients)) = &mut self.front {
+            clients.read_on(&mut self.submissions);
+            self.waiting.extend(self.submissions.drain(..));
         }
         self.on_peer_events(heard);
     }
@@ -349,14 +406,14 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
 
     /// The end of the path: a reply that passed the vote goes to its connection.
     fn externalize(&mut self, owner: Owner, reply: Bytes) {
-        if let (Owner::Client(to), Some(answers)) = (owner, &self.answers) {
-            answers.send(Answer::Reply(to, reply));
+        if let (Owner::Client(to), Some(front)) = (owner, &mut self.front) {
+            front.answer(to, Some(reply));
         }
     }
 
     fn drop_reply(&mut self, owner: Owner) {
-        if let (Owner::Client(to), Some(answers)) = (owner, &self.answers) {
-            answers.send(Answer::Drop(to));
+        if let (Owner::Client(to), Some(front)) = (owner, &mut self.front) {
+            front.answer(to, None);
         }
     }
 
@@ -368,7 +425,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
 
     fn close(mut self) -> Result<Stop, ServeError> {
         self.phase = Phase::Stopping;
-        if let Some(answers) = self.answers.take() {
+        if let Some(Front::Thread(answers)) = self.front.take() {
             answers.send(Answer::Stop);
         }
         if let Some(execution) = self.execution.take() {

@@ -38,6 +38,11 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             Report::Nudged { ticket, injected } => self.calls.on_nudged(ticket, injected),
             Report::Rechecked { place, corrupt } => self.vote(Event::Rechecked { place, corrupt }),
             Report::Scrubbed { place, home, findings } => self.on_scrubbed(place, home, &findings),
+            Report::Returned => {
+                if let Some(execution) = &mut self.execution {
+                    execution.on_returned();
+                }
+            }
             // Workers end when the replica stops; one that ends before was struck where nothing could catch it.
             Report::Ended if self.outcome.is_none() && self.execution.is_some() => {
                 self.stop_with(Ok(Stop::Replace("a worker has ended".into())));
@@ -59,7 +64,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         self.tally.executed = self.tally.executed.max(batch);
         self.tally.failed_checks += results.iter().filter(|result| result.failure.is_some()).count() as u64;
         if let Some(execution) = &mut self.execution {
-            execution.executed += 1;
+            execution.on_executed(batch);
         }
         if self.voter.is_some() {
             self.vote(Event::Executed { batch, requests: results });

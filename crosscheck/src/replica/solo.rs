@@ -1,0 +1,195 @@
+//! The worker of a replica that has only one: the order thread runs it between two looks at its sockets, so that a
+//! request gets from socket to socket without waiting for another thread.
+//!
+//! What may wait or take long must not hold up the sockets: while a batch with one of the pipeline's own requests is on its
+//! way (a RECOVER waits for its objects, a CUT packs the whole state), the worker is lent to a helper thread.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use schedule::Step;
+
+use crate::limits;
+use crate::service::Service;
+use crate::worker::{self, Context, Report, Share};
+
+/// The one worker, and who has it.
+pub(super) struct Solo<S: Service> {
+    context: Context<S>,
+    /// What the handlers run here have to say.
+    said: Arc<Mutex<Vec<Report>>>,
+    /// None while the helper has it.
+    worker: Option<Share<S>>,
+    helper: mpsc::Sender<Share<S>>,
+    back: mpsc::Receiver<Share<S>>,
+    /// Batches with one of the pipeline's own requests that have not all their results.
+    long: BTreeSet<u64>,
+    reply: Vec<u8>,
+    pulse: Arc<Pulse>,
+}
+
+/// What became of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ran {
+    /// Nothing is left to run here.
+    All,
+    /// Its time was over.
+    Some,
+}
+
+impl<S: Service> Solo<S> {
+    /// Takes `worker`; `contexts` make what it needs, given where its reports go. `report` brings the helper's.
+    ///
+    /// # Errors
+    /// When the kernel gives no thread.
+    pub fn start(
+        worker: Share<S>,
+        contexts: impl Fn(worker::Tell) -> Context<S>,
+        report: impl Fn(Report) + Clone + Send + Sync + 'static,
+        pulse: Arc<Pulse>,
+    ) -> std::io::Result<Self> {
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let here = said.clone();
+        let context = contexts(Box::new(move |report| here.lock().push(report)));
+        let (helper, lent) = mpsc::channel::<Share<S>>();
+        let (give_back, back) = mpsc::channel();
+        let helpers = contexts(Box::new(report));
+        let help = move || {
+            while let Ok(worker) = lent.recv() {
+                if let Some(worker) = worker::run_all(worker, &helpers)
+                    && give_back.send(worker).is_ok()
+                {
+                    (helpers.report)(Report::Returned);
+                }
+            }
+        };
+        std::thread::Builder::new().name("worker-0".into()).spawn(help)?;
+        let (long, reply) = (BTreeSet::new(), Vec::with_capacity(4096));
+        Ok(Solo { context, said, worker: Some(worker), helper, back, long, reply, pulse })
+    }
+
+    /// Batch `batch` was appended; `is_long` if it has one of the pipeline's own requests.
+    pub fn on_append(&mut self, batch: u64, is_long: bool) {
+        if is_long {
+            self.long.insert(batch);
+            self.lend();
+        }
+    }
+
+    /// Batch `batch` has all its results.
+    pub fn on_executed(&mut self, batch: u64) {
+        self.long.remove(&batch);
+    }
+
+    /// The helper has run everything there was.
+    pub fn on_returned(&mut self) {
+        self.worker = self.back.try_recv().ok();
+        if !self.long.is_empty() {
+            self.lend();
+        }
+    }
+
+    fn lend(&mut self) {
+        if let Some(worker) = self.worker.take() {
+            // A helper that is gone has said so: the replica is being replaced.
+            let _ = self.helper.send(worker);
+        }
+    }
+
+    /// Runs what is there, for a moment, and appends what the handlers had to say to `reports`.
+    pub fn run(&mut self, reports: &mut Vec<Report>) -> Ran {
+        let Some(worker) = &mut self.worker else { return Ran::All };
+        self.pulse.begin();
+        let until = Instant::now() + limits::SOLO_RUN;
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            let mut locks = None;
+            loop {
+                let Step::Run(mut turn) = worker.next() else { return Ran::All };
+                let locks = locks.get_or_insert_with(|| self.context.service.locks());
+                self.reply.clear();
+                let outcome = self.context.step(&mut turn, locks, &mut self.reply);
+                turn.finish(outcome);
+                if Instant::now() >= until {
+                    return Ran::Some;
+                }
+            }
+        }));
+        self.pulse.end();
+        reports.append(&mut self.said.lock());
+        ran.unwrap_or_else(|_| {
+            reports.push(Report::Ended);
+            Ran::All
+        })
+    }
+}
+
+/// Tells whoever watches from outside whether the order thread is inside a handler, and since which look.
+#[derive(Debug, Default)]
+pub(crate) struct Pulse(AtomicU64);
+
+impl Pulse {
+    fn begin(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Odd while handlers run; another number for every run.
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The watchdog of the order thread (EDCC'16 section IV-C): another thread looks every [`limits::WATCH`].
+///
+/// It counts looks and reads no clock: a process that was stopped for a while has not been hanging.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    pulse: Arc<Pulse>,
+    seen: u64,
+    looks: u32,
+    patience: u32,
+}
+
+impl Watchdog {
+    /// Minds runs of handlers that last longer than `limit`. A run is over after [`limits::SOLO_RUN`] and one more request.
+    pub fn new(pulse: Arc<Pulse>, limit: Duration) -> Self {
+        let patience = limit.as_micros().div_ceil(limits::WATCH.as_micros()) as u32;
+        Watchdog { pulse, seen: 0, looks: 0, patience }
+    }
+
+    /// One look: whether the order thread has been inside the same run of handlers for too long.
+    pub fn is_hung(&mut self) -> bool {
+        let now = self.pulse.count();
+        self.looks = if now % 2 == 1 && now == self.seen { self.looks + 1 } else { 0 };
+        self.seen = now;
+        self.looks > self.patience
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_watchdog_minds_only_a_run_that_does_not_end() {
+        let pulse = Arc::new(Pulse::default());
+        let mut watchdog = Watchdog::new(pulse.clone(), 3 * limits::WATCH);
+        let mut looks = |count: usize| (0..count).any(|_| watchdog.is_hung());
+        assert!(!looks(10), "outside of handlers nothing is minded");
+        pulse.begin();
+        assert!(!looks(4));
+        pulse.end();
+        pulse.begin();
+        assert!(!looks(4), "another run than the one seen before");
+        assert!(looks(1));
+        pulse.end();
+        assert!(!looks(10));
+    }
+}

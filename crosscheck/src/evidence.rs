@@ -42,9 +42,7 @@ pub fn scrubbed(me: u8, place: Place, home: object::Home, findings: &[object::Fi
         Finding::Damaged(id) => format!("object {home}:{id} does not fit its checksum"),
         Finding::Lost(id) => format!("object {home}:{id} is missing"),
         Finding::Extra(id) => format!("object {home}:{id} is there and should not be, or twice"),
-        Finding::Population(id) => {
-            format!("the objects of {home}:{id} are not those it should have")
-        }
+        Finding::Population(id) => format!("the objects of {home}:{id} are not those it should have"),
     };
     hardware_like(me, Some(place), findings.iter().map(told).collect(), "scrub", "repair ordered")
 }

@@ -77,8 +77,36 @@ fn until_stdin_closes() {
     std::process::exit(1);
 }
 
+/// Leaves out what a benchmark wants to know the price of.
+#[cfg(feature = "inject")]
+fn leave_out(config: &NodeConfig) -> anyhow::Result<()> {
+    use crosscheck::object::exempt;
+    if let Some(names) = &config.guarded_classes {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        memcached::protect_only(&names);
+        eprintln!("crosscheck: only these classes are protected: {names:?}");
+    }
+    if !config.before_images {
+        exempt::without_before_images();
+        eprintln!("crosscheck: no before-images are kept");
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "inject"))]
+fn leave_out(config: &NodeConfig) -> anyhow::Result<()> {
+    if config.guarded_classes.is_some() || !config.before_images {
+        return Err(misuse(
+            "guarded_classes and before_images are for benchmarks, and this build is not; remove them, or build with \
+             --features inject",
+        ));
+    }
+    Ok(())
+}
+
 /// The one place that knows how the service and the pipeline are put together.
 fn replica(config: &NodeConfig) -> Outcome {
+    leave_out(config)?;
     let options = config.service();
     let service = memcached::Memcached::new(options).map_err(|error| misuse(error.to_string()))?;
     let stats = service.stats().clone();

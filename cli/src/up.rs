@@ -93,6 +93,7 @@ pub fn run(args: &Args) -> Outcome {
         on_disk: args.durability == Durable::Disk,
         data: args.data.clone(),
         memory_mb: args.memory,
+        ..Wish::default()
     };
     let ending = Ending::catch()?;
     let mut supervisor = Supervisor::new(Plan::new(&wish)?)?;

@@ -14,6 +14,8 @@ pub struct Config {
     pub item_bytes: usize,
     /// Shards, each with its own lock; a power of two.
     pub shards: u32,
+    /// Processor time that every request burns in its handler, in microseconds: for benchmarks of slower services.
+    pub work_us: u32,
 }
 
 /// A combination of settings that cannot work.
@@ -41,7 +43,7 @@ pub enum ConfigError {
 
 impl Default for Config {
     fn default() -> Self {
-        Config { memory: MEMORY_DEFAULT, item_bytes: ITEM_BYTES_DEFAULT, shards: SHARDS_DEFAULT }
+        Config { memory: MEMORY_DEFAULT, item_bytes: ITEM_BYTES_DEFAULT, shards: SHARDS_DEFAULT, work_us: 0 }
     }
 }
 

@@ -12,7 +12,11 @@ pub mod protocol;
 mod service;
 pub mod stats;
 pub mod store;
+mod work;
 
 pub use config::Config;
 pub use protocol::Connection;
 pub use service::Memcached;
+pub use store::CLASSES;
+#[cfg(feature = "inject")]
+pub use store::protect_only;

@@ -12,6 +12,7 @@ use crate::handlers::{self, Storage};
 use crate::stats::{Counters, Stats};
 use crate::store::expiry::{PAST, deadline};
 use crate::store::{Misshapen, Shard, Turn};
+use crate::work;
 
 /// A memcached server's state and handlers. Make its connections with [`crate::Connection::new`] and the same
 /// [`Stats`].
@@ -178,6 +179,9 @@ impl Service for Memcached {
     fn execute(&self, cx: &Cx<'_>, command: &Command, reply: &mut Vec<u8>) -> Result<(), Retry> {
         let start = reply.len();
         self.stats.note_time(cx.now_us());
+        if self.config.work_us > 0 {
+            work::burn(self.config.work_us);
+        }
         self.run(cx, command, reply)?;
         if command.is_quiet() {
             reply.truncate(start);

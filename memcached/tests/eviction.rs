@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use memcached::Config;
 use support::{Ran, Replica};
 
-const SMALL: Config = Config { memory: 2 << 20, item_bytes: 64 << 10, shards: 2 };
+const SMALL: Config = Config { memory: 2 << 20, item_bytes: 64 << 10, shards: 2, work_us: 0 };
 
 /// A small generator of its own: the same numbers everywhere.
 struct Numbers(u64);

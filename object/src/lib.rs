@@ -49,6 +49,7 @@ mod corrupted;
 mod critical;
 mod delta;
 mod difference;
+pub mod exempt;
 mod header;
 mod id;
 #[cfg(feature = "inject")]

@@ -14,6 +14,7 @@
 
 use crate::corrupted::Corrupted;
 use crate::delta::{Pair, Touched};
+use crate::exempt;
 use crate::header::Header;
 use crate::id::{Home, ObjectId};
 use crate::ledger::{Entry, Ledger, State, Undo};
@@ -81,7 +82,7 @@ pub fn begin(terms: Terms) {
         assert!(hot.flags.get() & ACTIVE == 0, "a request begins while another is running on this thread");
         let mut flags = ACTIVE;
         flags |= if terms.protect { CHECK } else { 0 };
-        flags |= if terms.keep_before_images { IMAGES } else { 0 };
+        flags |= if terms.keep_before_images && exempt::keeps_before_images() { IMAGES } else { 0 };
         hot.flags.set(flags);
         hot.last_address.set(0);
         hot.position.set(terms.position);

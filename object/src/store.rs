@@ -4,6 +4,7 @@ use crate::any::{AnyObject, AnyStore, Class, Population};
 use crate::checksum::Summer;
 use crate::corrupted::{Corrupted, How};
 use crate::critical::{Critical, Members, blank};
+use crate::exempt;
 use crate::header::Header;
 use crate::id::ObjectId;
 use crate::member::{Child, ChildMut, Member};
@@ -61,7 +62,7 @@ impl<T: Critical> Store<T> {
         let id = header(&object).id();
         let slot = self.put(None, object);
         self.population = self.population.with(id);
-        if let Some(object) = self.at(slot) {
+        if let Some(object) = self.at(slot).filter(|_| !exempt::is_exempt(T::Members::CLASS)) {
             request::inserted(header(object), self.here(slot));
         }
         Ref::with_hint(id, slot)
@@ -125,7 +126,9 @@ impl<T: Critical> Store<T> {
         let object = self.take(slot)?;
         let id = header(&object).id();
         self.population = self.population.without(id);
-        request::removed(header(&object), place, |out| object.protected().pack_body(out));
+        if !exempt::is_exempt(T::Members::CLASS) {
+            request::removed(header(&object), place, |out| object.protected().pack_body(out));
+        }
         Some(object)
     }
 

@@ -2,6 +2,7 @@
 
 use crate::any::{AnyObject, AnyStore, Population, unmix};
 use crate::delta::Pair;
+use crate::exempt;
 use crate::id::{Home, ObjectId};
 use crate::ledger::{Entry, Ledger, State, Undo};
 use crate::member::{Child, ChildMut};
@@ -23,7 +24,7 @@ fn seal_object(object: &mut dyn AnyObject, home: Home, ledger: &mut Ledger) {
     let entry = ledger.position(id);
     let open = match entry {
         Some(entry) => ledger.entries[entry].state == State::Open,
-        None => !object.header().is_sealed(),
+        None => !object.header().is_sealed() && !exempt::is_exempt(object.class()),
     };
     if open {
         reseal(object, &mut ledger.gather);

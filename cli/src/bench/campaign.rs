@@ -129,7 +129,7 @@ impl<'e> Campaign<'e> {
         // What an earlier cell stored must neither fill the disk nor be found by the next one.
         let data = tempfile::Builder::new().prefix("crosscheck-bench-").tempdir_in(&self.data)?;
         let begin = Instant::now();
-        let mut running = Running::start(cell.side, definition, data.path(), self.ending)?;
+        let mut running = Running::start(cell.side, definition, cell.workload, data.path(), self.ending)?;
         let start_seconds = begin.elapsed().as_secs_f64();
         let measured = self.load(definition, cell, &mut running, start_seconds);
         let trouble = running.trouble();

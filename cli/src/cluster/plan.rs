@@ -33,6 +33,12 @@ pub struct Wish {
     pub data: Option<PathBuf>,
     /// Memory for items per replica, in MiB.
     pub memory_mb: u64,
+    /// Processor time that every request burns, in microseconds. For benchmarks.
+    pub work_us: u32,
+    /// Classes that the letter G protects; none = all. For benchmarks.
+    pub guarded_classes: Option<Vec<String>>,
+    /// Whether before-images are kept. For benchmarks.
+    pub before_images: bool,
 }
 
 impl Default for Wish {
@@ -45,6 +51,9 @@ impl Default for Wish {
             on_disk: false,
             data: None,
             memory_mb: config::DEFAULT_MEMORY_MB,
+            work_us: 0,
+            guarded_classes: None,
+            before_images: true,
         }
     }
 }
@@ -85,6 +94,9 @@ impl Plan {
             node.mode = wish.mode;
             node.workers = wish.workers.unwrap_or_else(|| share_of_cores(count));
             node.memory_limit_mb = wish.memory_mb;
+            node.work_us = wish.work_us;
+            node.guarded_classes.clone_from(&wish.guarded_classes);
+            node.before_images = wish.before_images;
             node.durability = match &durability {
                 Durability::Memory => Durability::Memory,
                 Durability::Disk(data) => Durability::Disk(data.join(format!("replica-{}", place.number))),

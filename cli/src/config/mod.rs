@@ -51,6 +51,12 @@ pub struct NodeConfig {
     pub election_ms: (u64, u64),
     /// Longest turn, in milliseconds.
     pub watchdog_ms: u64,
+    /// Processor time that every request burns, in microseconds. For benchmarks.
+    pub work_us: u32,
+    /// Classes that the letter G protects; none = all. For benchmarks.
+    pub guarded_classes: Option<Vec<String>>,
+    /// Whether before-images are kept. For benchmarks.
+    pub before_images: bool,
 }
 
 impl NodeConfig {
@@ -69,6 +75,9 @@ impl NodeConfig {
             max_connections: 1024,
             election_ms: (300, 600),
             watchdog_ms: 5_000,
+            work_us: 0,
+            guarded_classes: None,
+            before_images: true,
         }
     }
 
@@ -107,6 +116,7 @@ impl NodeConfig {
         let mut service = memcached::Config {
             memory: self.memory_limit_mb << 20,
             item_bytes: usize::try_from(self.item_size_max).unwrap_or(usize::MAX),
+            work_us: self.work_us,
             ..memcached::Config::default()
         };
         while service.shards > 1 && service.check().is_err() {
@@ -134,7 +144,14 @@ impl NodeConfig {
         let _ = writeln!(text, "item_size_max = {}", self.item_size_max);
         let _ = writeln!(text, "max_connections = {}", self.max_connections);
         let _ = writeln!(text, "election_ms = [{}, {}]", self.election_ms.0, self.election_ms.1);
-        let _ = writeln!(text, "watchdog_ms = {}", self.watchdog_ms);
+        let _ = writeln!(text, "watchdog_ms = {}\nwork_us = {}", self.watchdog_ms, self.work_us);
+        let classes = match &self.guarded_classes {
+            None => "all".to_owned(),
+            Some(names) if names.is_empty() => "none".to_owned(),
+            Some(names) => names.join(","),
+        };
+        let images = if self.before_images { "kept" } else { "none" };
+        let _ = writeln!(text, "guarded_classes = {}\nbefore_images = \"{images}\"", quoted(&classes));
         for (index, address) in self.replicas.iter().enumerate() {
             let _ = write!(text, "\n[[replica]]\nnumber = {}\naddress = \"{address}\"\n", index + 1);
         }

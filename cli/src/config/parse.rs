@@ -12,7 +12,7 @@ use super::problem::{Problem, Problems, line_of, meant};
 use super::read::Reader;
 
 /// Every field of the file's top level; the example documents each (a test compares).
-const FIELDS: [&str; 13] = [
+const FIELDS: [&str; 16] = [
     "this_replica",
     "listen",
     "admin",
@@ -25,6 +25,9 @@ const FIELDS: [&str; 13] = [
     "max_connections",
     "election_ms",
     "watchdog_ms",
+    "work_us",
+    "guarded_classes",
+    "before_images",
     "replica",
 ];
 const REPLICA_FIELDS: [&str; 2] = ["number", "address"];
@@ -75,6 +78,13 @@ fn read(text: &str, reader: &mut Reader<'_>) -> Option<NodeConfig> {
     let max_connections = reader.integer("max_connections", 1..=1_000_000, "");
     let election_ms = reader.span_of("election_ms", 50..=60_000, "ms");
     let watchdog_ms = reader.integer("watchdog_ms", 100..=600_000, "ms");
+    let work_us = reader.integer("work_us", 0..=100_000, "µs");
+    let guarded_classes = reader.parsed("guarded_classes", "name them as the example does", read_classes);
+    let before_images = reader.parsed("before_images", "write \"kept\" or \"none\"", |word| match word {
+        "kept" => Ok(true),
+        "none" => Ok(false),
+        other => Err(format!("`{other}` is neither")),
+    });
     let replicas = read_replicas(text, reader);
     check_count(reader, mode, replicas.len(), this_replica);
 
@@ -88,8 +98,26 @@ fn read(text: &str, reader: &mut Reader<'_>) -> Option<NodeConfig> {
     config.max_connections = max_connections.map_or(config.max_connections, small);
     config.election_ms = election_ms.unwrap_or(config.election_ms);
     config.watchdog_ms = watchdog_ms.unwrap_or(config.watchdog_ms);
+    config.work_us = work_us.map_or(config.work_us, |us| us as u32);
+    config.guarded_classes = guarded_classes.unwrap_or_default();
+    config.before_images = before_images.unwrap_or(config.before_images);
     check_memory(reader, &config);
     Some(config)
+}
+
+/// `all`, `none`, or classes of the service with commas between them.
+fn read_classes(text: &str) -> Result<Option<Vec<String>>, String> {
+    match text {
+        "all" => Ok(None),
+        "none" => Ok(Some(Vec::new())),
+        names => {
+            let names: Vec<&str> = names.split(',').map(str::trim).collect();
+            match names.iter().find(|name| !memcached::CLASSES.contains(name)) {
+                Some(unknown) => Err(format!("there is no class `{unknown}`")),
+                None => Ok(Some(names.into_iter().map(str::to_owned).collect())),
+            }
+        }
+    }
 }
 
 /// Memory must hold a few of the longest items, or they could never be stored.
@@ -281,6 +309,7 @@ mod tests {
             ("max_connections", config.max_connections.to_string()),
             ("election_ms", format!("[{}, {}]", config.election_ms.0, config.election_ms.1)),
             ("watchdog_ms", config.watchdog_ms.to_string()),
+            ("work_us", config.work_us.to_string()),
         ] {
             let head = EXAMPLE.split(&format!("\n{name} = ")).next().unwrap_or_default();
             let told = head.rsplit("default: ").next().and_then(|rest| rest.lines().next());

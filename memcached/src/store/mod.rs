@@ -355,6 +355,16 @@ impl Shard {
     }
 }
 
+/// Names of the protected classes.
+pub const CLASSES: [&str; 5] = ["Shard", "Item", "Bucket", "DirectoryPage", "QueuePage"];
+
+/// Protects objects of these classes only, in the whole process from now on: for benchmarks.
+#[cfg(feature = "inject")]
+pub fn protect_only(names: &[&str]) {
+    let known = crosscheck::object::exempt::protect_only::<Shard>(names);
+    debug_assert!(known.iter().all(|class| CLASSES.contains(class)), "{known:?}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -99,6 +99,12 @@ pub struct Workload {
     /// Faults that are placed in one replica while it is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faults: Option<Faults>,
+    /// Classes of objects that our modes with the letter G protect, with commas between them; none: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guarded_classes: Option<String>,
+    /// Whether our modes with the letter G keep before-images; those without it keep none where this is said. None: all do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_images: Option<bool>,
     /// Which value of which setting this is, where the file gives several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Sweep>,

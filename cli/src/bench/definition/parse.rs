@@ -8,12 +8,12 @@ use toml::Spanned;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::raw::{RawFigure, RawFile, RawWorkload};
-use super::sweep::{Axis, Faults, Numbers, Sweep};
+use super::sweep::{Axis, Faults, Numbers, Sweep, Words};
 use super::{Amount, Connect, Definition, Figure, Measure, Op, Ratio, Side, Storage, Workload};
 use crate::config::{DEFAULT_MEMORY_MB, check_group, meant};
 
 /// Every field of the file and its tables, for guesses at what was meant.
-const FIELDS: [&str; 40] = [
+const FIELDS: [&str; 42] = [
     "title",
     "about",
     "source",
@@ -47,6 +47,8 @@ const FIELDS: [&str; 40] = [
     "faults_per_second",
     "fault",
     "victim",
+    "guarded_classes",
+    "before_images",
     "measure",
     "of",
     "to",
@@ -262,11 +264,43 @@ impl Check<'_> {
             };
             made = made.iter().flat_map(each).collect();
         }
+        if let Some(words) = &raw.guarded_classes {
+            self.classes(words, sides, swept);
+            made = made.iter().flat_map(|one| guarding(one, words.get_ref().list())).collect();
+        }
+        if let Some(images) = &raw.before_images {
+            self.ours_only("before_images", images.span(), sides);
+        }
         if raw.faults_per_second.is_none() && (raw.fault.is_some() || raw.victim.is_some()) {
             let remedy = "add `faults_per_second = 4`, or remove `fault` and `victim`";
             self.tell(raw.keys.span(), "fault", "no fault is placed", remedy);
         }
         made
+    }
+
+    fn classes(&mut self, words: &Spanned<Words>, sides: &[Side], swept: bool) {
+        let field = "guarded_classes";
+        self.ours_only(field, words.span(), sides);
+        let list = words.get_ref().list();
+        if swept && list.len() > 1 {
+            let remedy = "split the workload, one for each value of the other";
+            self.tell(words.span(), field, "only one setting can have several values", remedy);
+        }
+        let known = |name: &str| ["all", "none"].contains(&name) || memcached::CLASSES.contains(&name);
+        let unknown = list.iter().flat_map(|word| word.split(',')).find(|name| !known(name));
+        if list.is_empty() || unknown.is_some() {
+            let what = format!("there is no class `{}`", unknown.unwrap_or_default());
+            let remedy =
+                format!("use all, none, or {} with commas between them", memcached::CLASSES.join(", "));
+            self.tell(words.span(), field, &what, &remedy);
+        }
+    }
+
+    fn ours_only(&mut self, field: &str, at: Range<usize>, sides: &[Side]) {
+        if let Some(side) = sides.iter().find(|side| !matches!(side, Side::Ours(_))) {
+            let remedy = "leave it out of this file; only our modes have the setting";
+            self.tell(at, field, &format!("`{side}` has no such setting"), remedy);
+        }
     }
 
     fn numbers(&mut self, field: &str, values: &Spanned<Numbers>, highest: f64) {
@@ -283,22 +317,14 @@ impl Check<'_> {
         if values.get_ref().list().iter().all(|value| *value == 0.0) {
             return;
         }
+        if axis != Axis::FaultsPerSecond {
+            return self.ours_only(field, values.span(), sides);
+        }
         let repairs = |mode: &str| mode.parse::<crosscheck::Mode>().is_ok_and(|mode| mode.crosschecked);
-        let lacks = |side: &&Side| match (side, axis) {
-            (Side::Ours(mode), Axis::FaultsPerSecond) => !repairs(mode),
-            (Side::Ours(_), Axis::WorkUs) => false,
-            _ => true,
-        };
+        let lacks = |side: &&Side| !matches!(side, Side::Ours(mode) if repairs(mode));
         if let Some(side) = sides.iter().find(lacks) {
-            let (what, remedy) = match axis {
-                Axis::WorkUs => {
-                    ("does not do it", "leave it out of this file; only our modes have the setting")
-                }
-                Axis::FaultsPerSecond => {
-                    ("does not repair what is damaged", "leave it out of this file; only RDGX repairs")
-                }
-            };
-            self.tell(values.span(), field, &format!("`{side}` {what}"), remedy);
+            let what = format!("`{side}` does not repair what is damaged");
+            self.tell(values.span(), field, &what, "leave it out of this file; only RDGX repairs");
         }
     }
 
@@ -326,6 +352,8 @@ impl Check<'_> {
             ),
             work_us: 0,
             faults: None,
+            guarded_classes: None,
+            before_images: raw.before_images.as_ref().map(|images| *images.get_ref()),
             sweep: None,
         }
     }
@@ -450,7 +478,7 @@ impl Check<'_> {
         }
         if measure == Measure::ThroughputKept && workload.sweep.is_none() {
             let what = format!("`{}` has nothing to be compared with", workload.name);
-            let remedy = "name one of a workload with several values of `work_us` or `faults_per_second`";
+            let remedy = "name one of a workload that gives several values for one setting";
             self.tell(figure.span(), "measure", &what, remedy);
         }
     }
@@ -459,18 +487,36 @@ impl Check<'_> {
 /// The workload with one value of a setting.
 fn with(one: &Workload, raw: &RawWorkload, axis: Axis, x: f64, several: bool) -> Workload {
     let mut made = one.clone();
-    match axis {
-        Axis::WorkUs => made.work_us = x as u32,
-        Axis::FaultsPerSecond => {
-            let (fault, victim) = (raw.fault.unwrap_or_default(), raw.victim.unwrap_or_default());
-            made.faults = Some(Faults { per_second: x, fault, victim });
-        }
+    if axis == Axis::WorkUs {
+        made.work_us = x as u32;
+    } else {
+        let (fault, victim) = (raw.fault.unwrap_or_default(), raw.victim.unwrap_or_default());
+        made.faults = Some(Faults { per_second: x, fault, victim });
     }
     if several {
-        made.name = axis.name(&one.name, x);
-        made.sweep = Some(Sweep { family: one.name.clone(), axis, x });
+        sweep(&mut made, axis, x, axis.value(x));
     }
     made
+}
+
+/// The workload once for each set of protected classes.
+fn guarding(one: &Workload, sets: &[String]) -> Vec<Workload> {
+    let with = |(number, set): (usize, &String)| {
+        let mut made = one.clone();
+        made.guarded_classes = (set != "all").then(|| set.clone());
+        if sets.len() > 1 {
+            sweep(&mut made, Axis::Classes, number as f64, set.clone());
+        }
+        made
+    };
+    sets.iter().enumerate().map(with).collect()
+}
+
+/// Makes a workload one of several that differ in one setting.
+fn sweep(made: &mut Workload, axis: Axis, x: f64, label: String) {
+    let family = made.name.clone();
+    made.name = format!("{family}: {label}");
+    made.sweep = Some(Sweep { family, axis, x, label });
 }
 
 /// A letter and enough digits for the last key.

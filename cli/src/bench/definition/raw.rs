@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::sweep::{Fault, Numbers, Victim};
+use super::sweep::{Fault, Numbers, Victim, Words};
 use super::{Amount, Connect, Measure, Storage};
 
 /// The whole file.
@@ -55,6 +55,8 @@ pub struct RawWorkload {
     pub faults_per_second: Option<Spanned<Numbers>>,
     pub fault: Option<Fault>,
     pub victim: Option<Victim>,
+    pub guarded_classes: Option<Spanned<Words>>,
+    pub before_images: Option<Spanned<bool>>,
 }
 
 /// One `[[figure]]`.

@@ -42,8 +42,10 @@ pub struct Sweep {
     pub family: String,
     /// The setting.
     pub axis: Axis,
-    /// Its value.
+    /// Its value, or the number of one that is a name.
     pub x: f64,
+    /// The value in words, with its unit.
+    pub label: String,
 }
 
 /// A setting that can be swept.
@@ -54,6 +56,8 @@ pub enum Axis {
     WorkUs,
     /// [`Faults::per_second`].
     FaultsPerSecond,
+    /// [`super::Workload::guarded_classes`].
+    Classes,
 }
 
 impl Axis {
@@ -62,6 +66,7 @@ impl Axis {
         match self {
             Axis::WorkUs => "additional execution time of a request, µs",
             Axis::FaultsPerSecond => "faults per second",
+            Axis::Classes => "protected classes",
         }
     }
 
@@ -70,12 +75,8 @@ impl Axis {
         match self {
             Axis::WorkUs => format!("+{x} µs"),
             Axis::FaultsPerSecond => format!("{x} faults/s"),
+            Axis::Classes => x.to_string(),
         }
-    }
-
-    /// Name of the workload with the value `x` of the `family`.
-    pub fn name(self, family: &str, x: f64) -> String {
-        format!("{family}, {}", self.value(x))
     }
 }
 
@@ -95,6 +96,26 @@ impl Numbers {
         match self {
             Numbers::One(number) => std::slice::from_ref(number),
             Numbers::Many(numbers) => numbers,
+        }
+    }
+}
+
+/// One word or several, as a file gives them.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Words {
+    /// One.
+    One(String),
+    /// Several, to be measured each.
+    Many(Vec<String>),
+}
+
+impl Words {
+    /// All of them.
+    pub fn list(&self) -> &[String] {
+        match self {
+            Words::One(word) => std::slice::from_ref(word),
+            Words::Many(words) => words,
         }
     }
 }

@@ -118,7 +118,7 @@ fn with_fields(fields: &str) -> Result<Definition, String> {
 fn several_values_of_a_setting_make_several_workloads() {
     let found = with_fields("faults_per_second = [0, 4]\nfault = \"in-request\"").expect("right");
     let names: Vec<&str> = found.workloads.iter().map(|one| one.name.as_str()).collect();
-    assert_eq!(names, ["SET, 0 faults/s", "SET, 4 faults/s"]);
+    assert_eq!(names, ["SET: 0 faults/s", "SET: 4 faults/s"]);
     let last = &found.workloads[1];
     assert_eq!(
         last.faults,
@@ -128,6 +128,18 @@ fn several_values_of_a_setting_make_several_workloads() {
     let one = with_fields("work_us = 30").expect("right");
     assert_eq!((one.workloads[0].name.as_str(), one.workloads[0].work_us), ("SET", 30));
     assert_eq!(one.workloads[0].sweep, None);
+}
+
+#[test]
+fn sets_of_classes_are_measured_each() {
+    let found = with_fields("guarded_classes = [\"none\", \"Item,Bucket\", \"all\"]\nbefore_images = false");
+    let found = found.expect("right").workloads;
+    let told: Vec<(&str, Option<&str>)> =
+        found.iter().map(|one| (one.name.as_str(), one.guarded_classes.as_deref())).collect();
+    let expected =
+        [("SET: none", Some("none")), ("SET: Item,Bucket", Some("Item,Bucket")), ("SET: all", None)];
+    assert_eq!(told, expected);
+    assert_eq!(found[0].before_images, Some(false));
 }
 
 #[test]
@@ -141,12 +153,16 @@ fn mistakes_about_faults_and_work_are_told() {
         ("work_us = [0, 1e9]", "write a number from 0 to 100000"),
         ("work_us = [0, 10]\nfaults_per_second = [0, 4]", "only one setting can have several values"),
         ("victim = \"leader\"", "no fault is placed"),
+        ("guarded_classes = [\"Items\"]", "there is no class `Items`"),
+        ("guarded_classes = [\"none\", \"all\"]\nwork_us = [0, 10]", "only one setting can have several"),
     ] {
         let told = with_fields(fields).expect_err(fields);
         assert!(told.contains(what), "{fields}\n{told}");
     }
     let told = told("keys = 1000", "keys = 1000\nfaults_per_second = 4");
     assert!(told.contains("`RD00` does not repair") && told.contains("only RDGX repairs"), "{told}");
+    let told = super::tests::told("keys = 1000", "keys = 1000\nbefore_images = false");
+    assert!(told.contains("`memcached` has no such setting"), "{told}");
 }
 
 #[test]

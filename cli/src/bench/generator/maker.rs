@@ -201,6 +201,8 @@ mod tests {
             prefill_percent: 100.0,
             work_us: 0,
             faults: None,
+            guarded_classes: None,
+            before_images: None,
             sweep: None,
         }
     }

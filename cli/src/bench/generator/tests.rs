@@ -103,6 +103,8 @@ fn setup(address: SocketAddr) -> Setup {
             prefill_percent: 100.0,
             work_us: 0,
             faults: None,
+            guarded_classes: None,
+            before_images: None,
             sweep: None,
         },
         connections: 4,

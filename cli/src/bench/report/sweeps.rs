@@ -3,7 +3,7 @@
 use super::Block;
 use super::plot::{Across, Mark, Plot, Point, Scale, Series};
 use super::tables::{interval, middle, words};
-use crate::bench::definition::{Axis, Measure, Ratio, Side, Workload};
+use crate::bench::definition::{Axis, Measure, Ratio, Side, Sweep, Workload};
 use crate::bench::repairs::{Around, Repairs};
 use crate::bench::results::Run;
 use crate::bench::stats::Spread;
@@ -76,9 +76,12 @@ fn across(axis: Axis, group: &[&Workload]) -> Across {
     let label = axis.label().to_owned();
     match axis {
         Axis::WorkUs => Across::Even(label),
-        Axis::FaultsPerSecond => {
-            let values = group.iter().filter_map(|one| Some(one.sweep.as_ref()?.x.to_string()));
-            Across::Listed(label, values.collect())
+        Axis::FaultsPerSecond | Axis::Classes => {
+            let name = |sweep: &Sweep| match axis {
+                Axis::Classes => sweep.label.clone(),
+                _ => sweep.x.to_string(),
+            };
+            Across::Listed(label, group.iter().filter_map(|one| Some(name(one.sweep.as_ref()?))).collect())
         }
     }
 }

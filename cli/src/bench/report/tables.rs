@@ -313,7 +313,7 @@ pub fn name_of(group: &[&Workload]) -> String {
 
 /// The value of a sweep's setting, to stand behind a side.
 fn value_of(workload: &Workload) -> String {
-    workload.sweep.as_ref().map_or(String::new(), |sweep| format!(" {}", sweep.axis.value(sweep.x)))
+    workload.sweep.as_ref().map_or(String::new(), |sweep| format!(", {}", sweep.label))
 }
 
 /// The ends of an interval.

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::definition::{Definition, Side};
+use super::definition::{Definition, Side, Workload};
 use super::wire::Dialect;
 use crate::cluster::{Keeper, Replica};
 use crate::signals::Ending;
@@ -44,13 +44,19 @@ enum Keep {
 }
 
 impl Running {
-    /// Starts `side` as the definition says; what it stores goes below `data`.
+    /// Starts `side` as the definition and the workload say; what it stores goes below `data`.
     ///
     /// # Errors
     /// It does not come up; the message has its last words.
-    pub fn start(side: &Side, definition: &Definition, data: &Path, ending: &Ending) -> anyhow::Result<Self> {
+    pub fn start(
+        side: &Side,
+        definition: &Definition,
+        workload: &Workload,
+        data: &Path,
+        ending: &Ending,
+    ) -> anyhow::Result<Self> {
         match side {
-            Side::Ours(mode) => ours::start(mode, definition, data, ending),
+            Side::Ours(mode) => ours::start(mode, definition, workload, data, ending),
             Side::Memcached => stock::start(definition, data, ending),
             Side::Redis => redis::start(definition, data, ending),
             Side::Etcd => etcd::start(definition, data, ending),

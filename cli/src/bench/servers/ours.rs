@@ -5,13 +5,19 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::{Keep, Running, START};
-use crate::bench::definition::{Connect, Definition, Storage};
+use crate::bench::definition::{Connect, Definition, Storage, Workload};
 use crate::bench::wire::Dialect;
 use crate::cluster::{Keeper, Plan, Wish};
 use crate::signals::Ending;
 
 /// Starts a cluster in `mode`.
-pub fn start(mode: &str, definition: &Definition, data: &Path, ending: &Ending) -> anyhow::Result<Running> {
+pub fn start(
+    mode: &str,
+    definition: &Definition,
+    workload: &Workload,
+    data: &Path,
+    ending: &Ending,
+) -> anyhow::Result<Running> {
     let mode: crosscheck::Mode = mode.parse().map_err(anyhow::Error::msg)?;
     let on_disk = definition.durability == Storage::Disk && mode.replicated;
     let wish = Wish {
@@ -22,6 +28,12 @@ pub fn start(mode: &str, definition: &Definition, data: &Path, ending: &Ending) 
         on_disk,
         data: on_disk.then(|| data.to_path_buf()),
         memory_mb: definition.memory_mb,
+        work_us: workload.work_us,
+        guarded_classes: workload.guarded_classes.as_ref().map(|classes| match classes.as_str() {
+            "none" => Vec::new(),
+            names => names.split(',').map(str::to_owned).collect(),
+        }),
+        before_images: workload.before_images.is_none_or(|kept| kept && mode.guarded),
     };
     let keeper = Keeper::start(Plan::new(&wish)?, crate::up::STOP_PATIENCE)?;
     let rows = keeper.until_ready(START, ending)?;

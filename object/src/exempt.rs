@@ -1,0 +1,80 @@
+//! What a benchmark leaves out of the protection, to learn what it costs (workshop paper, Fig. 5). The switches are for the
+//! whole process, are set before the first request, and exist only where faults can be injected: nothing that ships has them.
+
+use crate::any::Class;
+#[cfg(feature = "inject")]
+pub use switches::{protect_only, without_before_images};
+
+/// Whether objects of the class are neither checked nor summed.
+#[inline]
+pub(crate) fn is_exempt(class: &Class) -> bool {
+    #[cfg(feature = "inject")]
+    return switches::is_exempt(class);
+    #[cfg(not(feature = "inject"))]
+    {
+        let _ = class;
+        false
+    }
+}
+
+/// Whether before-images are kept where a request's terms ask for them.
+#[inline]
+pub(crate) fn keeps_before_images() -> bool {
+    #[cfg(feature = "inject")]
+    return switches::keeps_before_images();
+    #[cfg(not(feature = "inject"))]
+    true
+}
+
+#[cfg(feature = "inject")]
+mod switches {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    use crate::any::Class;
+    use crate::critical::{Critical, Members};
+
+    static SOME_EXEMPT: AtomicBool = AtomicBool::new(false);
+    static NO_IMAGES: AtomicBool = AtomicBool::new(false);
+    /// Tags of exempt classes; 0 is nobody's.
+    static EXEMPT: [AtomicU32; 16] = [const { AtomicU32::new(0) }; 16];
+
+    /// Of the classes that a region with the root `T` can hold, protects only those with these names, from now on and in the
+    /// whole process. Returns the names of all of them.
+    ///
+    /// # Panics
+    ///
+    /// If there are more than 16 classes.
+    pub fn protect_only<T: Critical>(names: &[&str]) -> Vec<&'static str> {
+        let mut classes: Vec<&'static Class> = Vec::new();
+        T::Members::classes(&mut |class| {
+            let is_new = classes.iter().all(|known| known.tag != class.tag);
+            if is_new {
+                classes.push(class);
+            }
+            is_new
+        });
+        assert!(classes.len() <= EXEMPT.len(), "more classes than can be told apart here");
+        for (place, class) in EXEMPT.iter().zip(&classes) {
+            let tag = if names.contains(&class.short_name()) { 0 } else { class.tag };
+            place.store(tag, Ordering::Relaxed);
+        }
+        SOME_EXEMPT.store(true, Ordering::Relaxed);
+        classes.iter().map(|class| class.short_name()).collect()
+    }
+
+    /// Keeps no before-images from now on: no request of this process can be undone any more.
+    pub fn without_before_images() {
+        NO_IMAGES.store(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub fn is_exempt(class: &Class) -> bool {
+        SOME_EXEMPT.load(Ordering::Relaxed)
+            && EXEMPT.iter().any(|tag| tag.load(Ordering::Relaxed) == class.tag)
+    }
+
+    #[inline]
+    pub fn keeps_before_images() -> bool {
+        !NO_IMAGES.load(Ordering::Relaxed)
+    }
+}

@@ -112,7 +112,7 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    use crosscheck::admin::StateDigest;
+    use crosscheck::admin::{Position, StateDigest};
 
     use super::*;
 
@@ -141,16 +141,19 @@ mod tests {
     #[test]
     fn answers_refusals_and_nonsense_are_told_apart() {
         let address = replica_that_says(&[
-            r#"{"index":7,"digest":"ab","objects":3}"#,
+            r#"{"index":7,"ticket":2,"digest":"ab","objects":3}"#,
             r#"{"error":"not now"}"#,
             r#"{"index":"seven"}"#,
         ]);
         let mut link = Link::new(address);
-        let digest: StateDigest = link.ask(&Command::Digest, PATIENCE).expect("a digest");
-        assert_eq!(digest, StateDigest { index: 7, digest: "ab".into(), objects: 3 });
-        let refused = link.ask::<StateDigest>(&Command::Digest, PATIENCE).unwrap_err();
+        let digest: StateDigest = link.ask(&Command::Digest { at: None }, PATIENCE).expect("a digest");
+        assert_eq!(
+            digest,
+            StateDigest { position: Position { index: 7, ticket: 2 }, digest: "ab".into(), objects: 3 }
+        );
+        let refused = link.ask::<StateDigest>(&Command::Digest { at: None }, PATIENCE).unwrap_err();
         assert!(matches!(&refused, NoAnswer::Refused(why) if why == "not now"), "{refused}");
-        let garbled = link.ask::<StateDigest>(&Command::Digest, PATIENCE).unwrap_err();
+        let garbled = link.ask::<StateDigest>(&Command::Digest { at: None }, PATIENCE).unwrap_err();
         assert!(matches!(garbled, NoAnswer::Garbled(_)), "{garbled}");
     }
 
@@ -158,16 +161,18 @@ mod tests {
     fn a_broken_connection_is_made_again() {
         let address = replica_that_says(&["", r#"{"index":1,"digest":"","objects":0}"#]);
         let mut link = Link::new(address);
-        let silent = link.ask::<StateDigest>(&Command::Digest, PATIENCE).unwrap_err();
+        let silent = link.ask::<StateDigest>(&Command::Digest { at: None }, PATIENCE).unwrap_err();
         assert!(matches!(silent, NoAnswer::Silent(_)), "{silent}");
-        link.ask::<StateDigest>(&Command::Digest, PATIENCE).expect("the second connection answers");
+        link.ask::<StateDigest>(&Command::Digest { at: None }, PATIENCE)
+            .expect("the second connection answers");
     }
 
     #[test]
     fn a_replica_that_hangs_costs_only_the_patience() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address");
-        let silent = ask::<StateDigest>(address, &Command::Digest, Duration::from_millis(50)).unwrap_err();
+        let silent = ask::<StateDigest>(address, &Command::Digest { at: None }, Duration::from_millis(50))
+            .unwrap_err();
         assert_eq!(silent.to_string(), "no answer in time");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-use crosscheck::admin::{Command, StateDigest};
+use crosscheck::admin::{Command, Position, StateDigest};
 use serde_json::json;
 
 use crate::cluster::{Replica, Target};
@@ -14,8 +14,7 @@ use crate::view::grouped;
 
 /// Summing all of a large state takes its time.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Each question takes a position of its own. Digests that are equal in spite of that prove what they say; those that
-/// differ do so only when the state stood still between two questions, so they are asked for again this often.
+/// A replica that was filled by its peers between two questions has no digest of the first one's position: asked again.
 const ATTEMPTS: usize = 8;
 
 /// What `digest --help` begins with.
@@ -56,7 +55,7 @@ pub fn run(args: &Args) -> Outcome {
                     replica.number,
                     digest.digest,
                     grouped(digest.objects),
-                    digest.index
+                    digest.position.index
                 ),
                 Err(why) => format!("replica {}  {why}", replica.number),
             })?;
@@ -73,45 +72,43 @@ fn row_json((replica, answer): &Answer) -> serde_json::Value {
     }
 }
 
-/// The digests of all replicas: equal ones, or ones that prove a difference, where the load allows it.
+/// The digests of all replicas, made at one position of the log.
 pub fn collect(replicas: &[Replica]) -> Vec<Answer> {
-    let mut before = Vec::new();
-    for _ in 0..ATTEMPTS {
-        let mut answers = round(replicas);
-        if stood_still(&before, &answers) {
-            // Nothing changed at any replica from the first question to the last: all of it is one position's state.
-            let last = answers.iter().flat_map(|(_, answer)| answer).map(|digest| digest.index).max();
-            for digest in answers.iter_mut().filter_map(|(_, answer)| answer.as_mut().ok()) {
-                digest.index = last.unwrap_or(digest.index);
-            }
-            return answers;
+    let mut answers = round(replicas);
+    for _ in 1..ATTEMPTS {
+        if answers.iter().all(|(_, answer)| !matches!(answer, Err(NoAnswer::Refused(_)))) {
+            break;
         }
-        if compare(&answers).is_ok() {
-            return answers;
-        }
-        before = answers;
+        answers = round(replicas);
     }
-    before
+    answers
 }
 
+/// The first replica that answers has the digest ordered; the others are asked for theirs of the same position.
 fn round(replicas: &[Replica]) -> Vec<Answer> {
-    thread::scope(|scope| {
-        let ask = |replica: Replica| (replica, ask(replica.admin, &Command::Digest, PATIENCE));
-        let asked: Vec<_> = replicas.iter().map(|replica| scope.spawn(move || ask(*replica))).collect();
-        asked
-            .into_iter()
-            .map(|answer| answer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    })
+    let mut answers: Vec<Answer> = Vec::new();
+    let mut at = None;
+    for (number, &replica) in replicas.iter().enumerate() {
+        let answer = ask::<StateDigest>(replica.admin, &Command::Digest { at: None }, PATIENCE);
+        at = answer.as_ref().ok().map(|digest| digest.position);
+        answers.push((replica, answer));
+        if at.is_some() {
+            return with_others(answers, &replicas[number + 1..], at);
+        }
+    }
+    with_others(answers, &[], at)
 }
 
-/// Whether every replica gave the same digest twice.
-fn stood_still(before: &[Answer], after: &[Answer]) -> bool {
-    let same = |(one, other): (&Answer, &Answer)| match (&one.1, &other.1) {
-        (Ok(one), Ok(other)) => one.digest == other.digest,
-        _ => false,
-    };
-    before.len() == after.len() && before.iter().zip(after).all(same)
+fn with_others(mut answers: Vec<Answer>, others: &[Replica], at: Option<Position>) -> Vec<Answer> {
+    answers.extend(thread::scope(|scope| {
+        let ask = |replica: Replica| (replica, ask(replica.admin, &Command::Digest { at }, PATIENCE));
+        let asked: Vec<_> = others.iter().map(|replica| scope.spawn(move || ask(*replica))).collect();
+        let answer = |asked: thread::ScopedJoinHandle<'_, Answer>| {
+            asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        asked.into_iter().map(answer).collect::<Vec<_>>()
+    }));
+    answers
 }
 
 /// Whether all answers are equal; otherwise the sentence that says why not.
@@ -131,11 +128,6 @@ pub fn compare(answers: &[Answer]) -> Result<(), String> {
     }
     if groups.len() <= 1 {
         return Ok(());
-    }
-    let indices: Vec<u64> =
-        answers.iter().flat_map(|(_, answer)| answer).map(|digest| digest.index).collect();
-    if indices.iter().any(|index| *index != indices[0]) {
-        return Err("unknown: the digests are of different positions; ask again under less load".to_owned());
     }
     let largest = groups.values().map(Vec::len).max().unwrap_or(0);
     let is_majority = |members: &&Vec<String>| members.len() == largest && 2 * largest > answers.len();
@@ -157,37 +149,24 @@ pub fn compare(answers: &[Answer]) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn answer(number: u8, index: u64, digest: &str) -> Answer {
+    fn answer(number: u8, digest: &str) -> Answer {
         let replica = Replica { number, admin: ([127, 0, 0, 1], 1).into(), clients: None };
-        (replica, Ok(StateDigest { index, digest: digest.into(), objects: 1 }))
+        let position = Position { index: 5, ticket: 1 };
+        (replica, Ok(StateDigest { position, digest: digest.into(), objects: 1 }))
     }
 
     #[test]
-    fn equal_digests_are_equal_even_at_different_positions() {
-        assert_eq!(compare(&[answer(1, 5, "a"), answer(2, 6, "a"), answer(3, 5, "a")]), Ok(()));
-    }
-
-    #[test]
-    fn the_minority_is_named_and_different_positions_prove_nothing() {
-        let told = compare(&[answer(1, 5, "a"), answer(2, 5, "b"), answer(3, 5, "a")]).unwrap_err();
+    fn the_minority_is_named() {
+        assert_eq!(compare(&[answer(1, "a"), answer(2, "a"), answer(3, "a")]), Ok(()));
+        let told = compare(&[answer(1, "a"), answer(2, "b"), answer(3, "a")]).unwrap_err();
         assert_eq!(told, "DIFFERENT: replica 2 differs from replicas 1, 3");
-        let told = compare(&[answer(1, 5, "a"), answer(2, 6, "b"), answer(3, 5, "a")]).unwrap_err();
-        assert!(told.starts_with("unknown: "), "{told}");
-        let told = compare(&[answer(1, 5, "a"), answer(2, 5, "b"), answer(3, 5, "c")]).unwrap_err();
+        let told = compare(&[answer(1, "a"), answer(2, "b"), answer(3, "c")]).unwrap_err();
         assert!(told.contains("no majority"), "{told}");
     }
 
     #[test]
-    fn a_state_stands_still_when_every_replica_repeats_itself() {
-        let first = [answer(1, 5, "a"), answer(2, 6, "b")];
-        assert!(stood_still(&first, &[answer(1, 8, "a"), answer(2, 7, "b")]));
-        assert!(!stood_still(&first, &[answer(1, 8, "a"), answer(2, 7, "c")]));
-        assert!(!stood_still(&[], &first));
-    }
-
-    #[test]
     fn a_silent_replica_is_not_equal() {
-        let mut answers = vec![answer(1, 5, "a"), answer(2, 5, "a")];
+        let mut answers = vec![answer(1, "a"), answer(2, "a")];
         answers[1].1 = Err(NoAnswer::Refused("busy".into()));
         assert_eq!(compare(&answers).unwrap_err(), "unknown: no digest from replica 2");
     }

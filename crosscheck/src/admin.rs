@@ -8,8 +8,12 @@ use serde::{Deserialize, Serialize};
 pub enum Command {
     /// Asks for a [`Status`].
     Status,
-    /// Orders a digest of the whole state at one position; answered by a [`StateDigest`].
-    Digest,
+    /// Asks for a digest of the whole state at one position; answered by a [`StateDigest`].
+    Digest {
+        /// At the position of a digest that another replica gave; none = at a new one.
+        #[serde(default)]
+        at: Option<Position>,
+    },
     /// Corrupts this replica on purpose; answered by an [`Injected`]. Only in builds with the `inject` feature.
     Inject(Inject),
     /// Asks for the evidence records after number `after`; answered by [`EvidenceList`].
@@ -172,11 +176,21 @@ pub struct Traffic {
     pub bytes: u64,
 }
 
+/// A position at which every replica made a digest of its state, and keeps it for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Position {
+    /// Number of the batch.
+    pub index: u64,
+    /// Which of its requests, as the replica that was asked first calls it.
+    pub ticket: u64,
+}
+
 /// A digest of the whole state at one position.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateDigest {
-    /// Log index the digest was taken at: only digests of the same index can be compared.
-    pub index: u64,
+    /// Where it was taken: only digests of the same position can be compared.
+    #[serde(flatten)]
+    pub position: Position,
     /// 128 bits over every object, in hexadecimal.
     pub digest: String,
     /// Objects it covers.

@@ -62,6 +62,8 @@ pub(crate) struct InFlight {
     pub batch: u64,
     /// Ordered time of the batch.
     pub time_us: u64,
+    /// The replica whose clients asked for it.
+    pub origin: u8,
     missing: AtomicUsize,
     results: Mutex<Vec<Option<(RequestResult, Ran)>>>,
 }
@@ -70,6 +72,8 @@ pub(crate) struct InFlight {
 pub(crate) struct Executed {
     /// Number of the batch.
     pub batch: u64,
+    /// The replica whose clients asked for it, and wait.
+    pub origin: u8,
     /// One result per request, in order.
     pub results: Vec<RequestResult>,
     /// How each request was run.
@@ -86,9 +90,9 @@ pub(crate) struct Ran {
 }
 
 impl InFlight {
-    pub fn new(batch: u64, time_us: u64, requests: usize) -> Arc<Self> {
+    pub fn new(batch: u64, time_us: u64, origin: u8, requests: usize) -> Arc<Self> {
         let results = Mutex::new((0..requests).map(|_| None).collect());
-        Arc::new(InFlight { batch, time_us, missing: AtomicUsize::new(requests), results })
+        Arc::new(InFlight { batch, time_us, origin, missing: AtomicUsize::new(requests), results })
     }
 
     /// Leaves one result; gives all of them to whoever leaves the last one.
@@ -101,7 +105,7 @@ impl InFlight {
             return None;
         }
         let (results, runs) = std::mem::take(&mut *results).into_iter().flatten().unzip();
-        Some(Executed { batch: self.batch, results, runs })
+        Some(Executed { batch: self.batch, origin: self.origin, results, runs })
     }
 }
 
@@ -112,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_last_result_brings_all_of_them_in_order() {
-        let batch = InFlight::new(4, 0, 3);
+        let batch = InFlight::new(4, 0, 2, 3);
         let result = |reply: &'static str| RequestResult::new(Pairs::new(), Bytes::from(reply), true, 0);
         let on = |core| Ran { core, reproduced: false };
         assert!(batch.leave(2, result("c"), on(7)).is_none());

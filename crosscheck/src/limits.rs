@@ -58,6 +58,8 @@ pub const SCRUB_FINDINGS: usize = 64;
 
 /// Evidence records kept for `crosscheck evidence`.
 pub const EVIDENCE_KEPT: usize = 4096;
+/// Digests of the whole state that are kept for whoever compares them.
+pub const DIGESTS_KEPT: usize = 64;
 /// Verdicts on this replica and repairs of it whose times are kept until the objects are installed.
 pub const REPAIRS_TIMED: usize = 4096;
 /// Batches of which it is known how their requests were run.

@@ -1,7 +1,7 @@
 //! Execute: the body of a worker thread. It runs what the schedule hands out, one turn after the other.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 use bytes::Bytes;
@@ -129,8 +129,13 @@ pub(crate) fn run<S: Service>(mut worker: Share<S>, context: &Context<S>) {
     }
 }
 
-/// Runs what is there, and gives the worker back; none when the schedule was closed or aborted, or the worker unwinds.
-pub(crate) fn run_all<S: Service>(mut worker: Share<S>, context: &Context<S>) -> Option<Share<S>> {
+/// Runs what is there up to some request behind batch `last`, and gives the worker back; none when the schedule was closed
+/// or aborted, or the worker unwinds.
+pub(crate) fn run_until<S: Service>(
+    mut worker: Share<S>,
+    last: &AtomicU64,
+    context: &Context<S>,
+) -> Option<Share<S>> {
     let last_words = LastWords(&*context.report);
     let locks = context.service.locks();
     let mut reply = Vec::with_capacity(4096);
@@ -141,8 +146,12 @@ pub(crate) fn run_all<S: Service>(mut worker: Share<S>, context: &Context<S>) ->
             Step::Closed => return None,
         };
         reply.clear();
+        let batch = turn.entry_index();
         let outcome = context.step(&mut turn, &locks, &mut reply);
         turn.finish(outcome);
+        if batch > last.load(Ordering::Acquire) {
+            break;
+        }
     }
     std::mem::forget(last_words);
     Some(worker)

@@ -57,6 +57,8 @@ pub(super) struct Link {
     decoder: Decoder,
     pub(super) output: Vec<u8>,
     written: usize,
+    /// Somebody waits for some of `output`.
+    pub(super) is_urgent: bool,
 }
 
 impl Link {
@@ -90,7 +92,15 @@ impl Link {
 
     fn new(me: u8, peer: u8, stream: TcpStream) -> Self {
         let decoder = Decoder::new(peer, order::limits::FRAME_BODY);
-        Link { peer, stream, expected: None, decoder, output: preamble_of(me).to_vec(), written: 0 }
+        Link {
+            peer,
+            stream,
+            expected: None,
+            decoder,
+            output: preamble_of(me).to_vec(),
+            written: 0,
+            is_urgent: true,
+        }
     }
 
     /// Small messages leave at once; Reno has shorter tails than the machine's default here (ordering study, 3.5).
@@ -175,6 +185,7 @@ impl Link {
             }
         }
         if self.written == self.output.len() {
+            self.is_urgent = false;
             self.output.clear();
             self.written = 0;
             if self.output.capacity() > 2 * limits::PEER_FRAME {

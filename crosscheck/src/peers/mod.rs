@@ -141,7 +141,7 @@ impl Peers {
                 if readable {
                     alive = link.read(&mut self.scratch, events);
                 }
-                if writable && alive {
+                if writable && alive && link.is_urgent {
                     alive = link.write();
                 }
                 if !alive {
@@ -153,6 +153,15 @@ impl Peers {
 
     /// Puts one frame on its way; it leaves with the next [`Peers::flush`]. To a peer that is away it is lost.
     pub fn send(&mut self, to: u8, kind: Kind, parts: &[&[u8]]) {
+        self.send_along(to, kind, parts);
+        if let Some(link) = self.links.get_mut(usize::from(to)).and_then(Option::as_mut) {
+            link.is_urgent = true;
+        }
+    }
+
+    /// As [`Peers::send`] for what nobody waits for: it leaves with the next frame to that peer that somebody waits for, or
+    /// with the next [`Peers::leave_now`].
+    pub fn send_along(&mut self, to: u8, kind: Kind, parts: &[&[u8]]) {
         let me = self.me;
         if let Some(link) = self.links.get_mut(usize::from(to)).and_then(Option::as_mut)
             && link.is_up()
@@ -171,11 +180,16 @@ impl Peers {
         }
     }
 
-    /// Writes what waits, one system call per peer.
+    /// What rides along has waited long enough.
+    pub fn leave_now(&mut self) {
+        self.links.iter_mut().flatten().for_each(|link| link.is_urgent |= link.has_output());
+    }
+
+    /// Writes what somebody waits for, one system call per peer.
     pub fn flush(&mut self, registry: &Registry, events: &mut Vec<PeerEvent>) {
         for peer in 0..self.links.len() as u8 {
             let alive = match self.links[usize::from(peer)].as_mut() {
-                Some(link) if link.has_output() => link.write(),
+                Some(link) if link.is_urgent => link.write(),
                 _ => true,
             };
             if !alive {
@@ -314,6 +328,26 @@ mod tests {
         nodes.push(Node::new(1, &addresses));
         run_until(&mut nodes, |nodes| nodes[0].seen.len() >= 4 && !nodes[1].seen.is_empty());
         assert_eq!(nodes[0].seen[2..], [PeerEvent::Down(1), PeerEvent::Up(1)]);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_leaves_with_what_somebody_waits_for() {
+        let addresses = addresses();
+        let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
+        run_until(&mut nodes, |nodes| nodes.iter().all(|node| !node.seen.is_empty()));
+        nodes[0].peers.send_along(1, Kind::Check, &[b"first"]);
+        (0..20).for_each(|step| nodes.iter_mut().for_each(|node| node.step(step * 2000)));
+        assert_eq!(nodes[1].seen.len(), 1, "nobody waits for it: {:?}", nodes[1].seen);
+        nodes[0].peers.send(1, Kind::Order, &[b"second"]);
+        run_until(&mut nodes, |nodes| nodes[1].seen.len() == 3);
+        let body = |event: &PeerEvent| match event {
+            PeerEvent::Frame { body, .. } => body.clone(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(nodes[1].seen[1..].iter().map(body).collect::<Vec<_>>(), ["first", "second"]);
+        nodes[0].peers.send_along(1, Kind::Check, &[b"third"]);
+        nodes[0].peers.leave_now();
+        run_until(&mut nodes, |nodes| nodes[1].seen.len() == 4);
     }
 
     #[cfg(feature = "inject")]

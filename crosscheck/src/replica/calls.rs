@@ -6,11 +6,11 @@ use order::OrderEngine;
 
 use super::Replica;
 use super::execution::Execution;
-use crate::Stop;
-use crate::admin::{Command, EvidenceList, Injected, StateDigest, Status};
+use crate::admin::{Command, EvidenceList, Injected, Position, StateDigest, Status};
 use crate::admin_server::Call;
 use crate::ordered::Control;
 use crate::service::Service;
+use crate::{Stop, limits};
 
 /// Callers that wait for an ordered position.
 #[derive(Default)]
@@ -18,6 +18,10 @@ pub(super) struct Calls {
     /// Tickets of this replica: in the order everybody sees them, so they carry its number.
     last_ticket: u64,
     waiting: BTreeMap<u64, Call>,
+    /// The last digests, also those that another replica was asked for.
+    digests: BTreeMap<Position, StateDigest>,
+    /// Callers that want the digest of a position still to come.
+    expecting: Vec<(Position, Call)>,
 }
 
 impl Calls {
@@ -28,10 +32,32 @@ impl Calls {
         ticket
     }
 
-    /// The digest of the whole state at one position; every replica makes it, the asked one answers.
-    pub(super) fn on_digest(&mut self, ticket: u64, batch: u64, digest: u128, objects: u64) {
+    /// The digest of the whole state at one position: every replica makes it, so that they can be compared.
+    pub(super) fn on_digest(&mut self, ticket: u64, index: u64, digest: u128, objects: u64) {
+        let position = Position { index, ticket };
+        let digest = StateDigest { position, digest: format!("{digest:032x}"), objects };
         if let Some(call) = self.waiting.remove(&ticket) {
-            call.reply(&StateDigest { index: batch, digest: format!("{digest:032x}"), objects });
+            call.reply(&digest);
+        }
+        for (_, call) in self.expecting.extract_if(.., |(expected, _)| *expected == position) {
+            call.reply(&digest);
+        }
+        self.digests.insert(position, digest);
+        if self.digests.len() > limits::DIGESTS_KEPT {
+            self.digests.pop_first();
+        }
+    }
+
+    /// Answers with the digest of `position`, now or when it is there; `executed` is the last batch that is.
+    fn expect_digest(&mut self, position: Position, executed: u64, call: Call) {
+        if let Some(digest) = self.digests.get(&position) {
+            call.reply(digest);
+        } else if position.index <= executed {
+            call.refuse("this replica has no digest of that position; ask for a new one");
+        } else if self.expecting.len() == limits::DIGESTS_KEPT {
+            call.refuse("too many wait for digests; try again");
+        } else {
+            self.expecting.push((position, call));
         }
     }
 
@@ -50,10 +76,13 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
                 let records = self.evidence.iter().filter(|record| record.number > *after).cloned().collect();
                 call.reply(&EvidenceList { records });
             }
-            Command::Digest if self.execution.is_none() => {
+            Command::Digest { .. } if self.execution.is_none() => {
                 call.refuse("this replica has no state yet; try again")
             }
-            Command::Digest => {
+            Command::Digest { at: Some(position) } => {
+                self.calls.expect_digest(*position, self.tally.executed, call);
+            }
+            Command::Digest { at: None } => {
                 let ticket = self.calls.wait(self.settings.me, call);
                 self.submit_control(&Control::Digest { ticket });
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use order::{Delivered, OrderEngine};
+use order::{Batch, Delivered, OrderEngine};
 use schedule::Footprint;
 
 use super::solo::Ran;
@@ -45,7 +45,8 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         let Some(execution) = &mut self.execution else { return };
         let batch = execution.next_batch;
         execution.next_batch += 1;
-        let in_flight = InFlight::new(batch, delivered.batch.time_us, delivered.batch.len());
+        let Batch { time_us, origin, .. } = delivered.batch;
+        let in_flight = InFlight::new(batch, time_us, origin, delivered.batch.len());
         let mut requests = Vec::with_capacity(delivered.batch.len());
         let (mut wants_cut, mut is_long) = (false, false);
         for (number, request) in delivered.batch.requests().enumerate() {
@@ -68,7 +69,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         }
         let entry = Arc::new(schedule::Entry {
             index: batch,
-            time_us: delivered.batch.time_us,
+            time_us,
             seed: delivered.batch.seed,
             drain: delivered.batch.drain,
             requests,

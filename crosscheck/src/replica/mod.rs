@@ -107,6 +107,8 @@ pub(crate) struct Replica<S: Service, E> {
     submissions: Vec<Submission>,
     /// Owners of own batches that are executed or voted on.
     owed: BTreeMap<u64, Vec<Owner>>,
+    /// Bit per replica whose clients wait for what was executed in this round.
+    awaited_by: u16,
     donor: Donor,
     receiver: Option<Receiver>,
     calls: calls::Calls,
@@ -240,6 +242,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             waiting: VecDeque::new(),
             submissions: Vec::new(),
             owed: BTreeMap::new(),
+            awaited_by: 0,
             donor: Donor::default(),
             receiver: None,
             calls: calls::Calls::default(),
@@ -392,6 +395,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
 
     fn on_tick(&mut self) {
         self.orderer.tick();
+        self.peers.leave_now();
         self.poll_transfer();
         self.greet();
         self.compact();

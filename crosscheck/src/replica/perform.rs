@@ -8,7 +8,7 @@ use super::group::Awaited;
 use super::{Owner, Replica};
 use crate::job::{Executed, Ran};
 use crate::ordered::Control;
-use crate::peers;
+use crate::peers::{self, Peers};
 use crate::service::Service;
 use crate::worker::Report;
 use crate::{Stop, evidence, limits};
@@ -55,7 +55,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         }
     }
 
-    fn on_executed(&mut self, Executed { batch, results, runs }: Executed) {
+    fn on_executed(&mut self, Executed { batch, origin, results, runs }: Executed) {
         if self.runs.len() == limits::RUNS_KEPT {
             self.runs.pop_first();
         }
@@ -66,6 +66,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         if let Some(execution) = &mut self.execution {
             execution.on_executed(batch);
         }
+        self.awaited_by |= 1 << origin;
         if self.voter.is_some() {
             self.vote(Event::Executed { batch, requests: results });
         } else {
@@ -134,6 +135,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             self.perform_commands();
             self.settle_owed();
         }
+        self.awaited_by = 0;
     }
 
     /// Receives a CHECK, a REPAIR, or another message between voters.
@@ -227,7 +229,10 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             To::One(peer) => self.peers.send(peer, kind, &[&body]),
             To::All => {
                 for peer in (0..self.settings.peers.len() as u8).filter(|peer| *peer != self.settings.me) {
-                    self.peers.send(peer, kind, &[&body]);
+                    // A digest is urgent where a client waits for it; elsewhere it rides with what goes there next.
+                    let rides = matches!(message, Message::Check { .. }) && self.awaited_by >> peer & 1 == 0;
+                    let send = if rides { Peers::send_along } else { Peers::send };
+                    send(&mut self.peers, peer, kind, &[&body]);
                 }
             }
         }

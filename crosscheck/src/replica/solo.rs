@@ -28,6 +28,8 @@ pub(super) struct Solo<S: Service> {
     back: mpsc::Receiver<Share<S>>,
     /// Batches with one of the pipeline's own requests that have not all their results.
     long: BTreeSet<u64>,
+    /// The last of them: the helper gives the worker back behind it.
+    last_long: Arc<AtomicU64>,
     reply: Vec<u8>,
     pulse: Arc<Pulse>,
 }
@@ -58,9 +60,11 @@ impl<S: Service> Solo<S> {
         let (helper, lent) = mpsc::channel::<Share<S>>();
         let (give_back, back) = mpsc::channel();
         let helpers = contexts(Box::new(report));
+        let last_long = Arc::new(AtomicU64::new(0));
+        let until = last_long.clone();
         let help = move || {
             while let Ok(worker) = lent.recv() {
-                if let Some(worker) = worker::run_all(worker, &helpers)
+                if let Some(worker) = worker::run_until(worker, &until, &helpers)
                     && give_back.send(worker).is_ok()
                 {
                     (helpers.report)(Report::Returned);
@@ -69,13 +73,14 @@ impl<S: Service> Solo<S> {
         };
         std::thread::Builder::new().name("worker-0".into()).spawn(help)?;
         let (long, reply) = (BTreeSet::new(), Vec::with_capacity(4096));
-        Ok(Solo { context, said, worker: Some(worker), helper, back, long, reply, pulse })
+        Ok(Solo { context, said, worker: Some(worker), helper, back, long, last_long, reply, pulse })
     }
 
     /// Batch `batch` was appended; `is_long` if it has one of the pipeline's own requests.
     pub fn on_append(&mut self, batch: u64, is_long: bool) {
         if is_long {
             self.long.insert(batch);
+            self.last_long.store(batch, Ordering::Release);
             self.lend();
         }
     }
@@ -85,7 +90,7 @@ impl<S: Service> Solo<S> {
         self.long.remove(&batch);
     }
 
-    /// The helper has run everything there was.
+    /// The helper has run what is long.
     pub fn on_returned(&mut self) {
         self.worker = self.back.try_recv().ok();
         if !self.long.is_empty() {

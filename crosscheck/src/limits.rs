@@ -49,6 +49,8 @@ pub const ENTRIES_PER_SNAPSHOT: u64 = 200_000;
 
 /// The leader has one region after the other looked at as a whole, at this pace.
 pub const SCRUB_EVERY: Duration = Duration::from_millis(50);
+/// After a look at a region, this many times as long nothing is looked at: scrubbing takes at most 1/200 of the time.
+pub const SCRUB_REST: u32 = 200;
 /// A worker that waits longer for a repair passes its turn without it.
 pub const REPAIR_PATIENCE: Duration = Duration::from_secs(6);
 /// Repairs in a row that may fail to arrive before the replica starts anew.

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use execute::{End, Protection, Reproduced, Runner};
@@ -83,6 +84,8 @@ pub(crate) enum Report {
         /// What is wrong with it.
         findings: Vec<object::Finding>,
     },
+    /// How long a SCRUB took here: for the pace of the next ones.
+    ScrubTook(Duration),
     /// One of three runs of a request did something else than the other two.
     Masked {
         /// The request.
@@ -217,11 +220,8 @@ impl<S: Service> Context<S> {
             End::Retry(_) => outcome,
             End::Done(touched) => {
                 self.garble_reply(turn, reply);
-                let pairs = Pairs::from_slice(touched.pairs());
-                let reply = Bytes::copy_from_slice(reply);
-                let result = |mine| RequestResult::new(pairs, reply, mine, kind);
                 let garble = self.digest_fault(turn);
-                self.leave_ran(slot, ran, |mine| garble(result(mine)));
+                self.leave_ran(slot, ran, |mine| garble(self.result(&touched, reply, mine, kind)));
                 outcome
             }
             End::Panicked => {
@@ -242,6 +242,16 @@ impl<S: Service> Context<S> {
             End::Unreproducible => self
                 .leave_ran(slot, ran, |mine| RequestResult::abandoned(Failure::Unreproducible, mine, kind)),
         }
+    }
+
+    /// What a request came to: digested for the vote, or as much of it as somebody waits for.
+    fn result(&self, touched: &object::Touched, reply: &[u8], mine: bool, kind: u16) -> RequestResult {
+        if self.mode.crosschecked {
+            let pairs = Pairs::from_slice(touched.pairs());
+            return RequestResult::new(pairs, Bytes::copy_from_slice(reply), mine, kind);
+        }
+        let reply = if mine { Bytes::copy_from_slice(reply) } else { Bytes::new() };
+        RequestResult::unvoted(reply, mine, kind)
     }
 
     /// Runs the handler once, or until two runs agree where no vote could tell which replica is wrong.
@@ -371,11 +381,12 @@ impl<S: Service> Context<S> {
         place: Option<Place>,
     ) -> Compared {
         let mut compared = Ok(Pairs::new());
+        let begun = Instant::now();
         turn.visit_regions(locks, |home, access| {
             let region = region_of(&access);
             let findings = region.scrub(limits::SCRUB_FINDINGS);
             if findings.is_empty() {
-                let sum = region.digest() as u64;
+                let sum = region.digest_of_sound() as u64;
                 compared = Ok(Pairs::from_slice(&[object::Pair { home, id: region.root(), sum }]));
             } else {
                 compared = Err(Failure::Check { home, id: region.root() });
@@ -384,6 +395,7 @@ impl<S: Service> Context<S> {
                 }
             }
         });
+        (self.report)(Report::ScrubTook(begun.elapsed()));
         compared
     }
 

@@ -311,11 +311,31 @@ pub(crate) fn list(root: &dyn AnyObject) -> Vec<Listed> {
 }
 
 pub(crate) fn digest(root: &dyn AnyObject) -> u128 {
-    let mut hasher = xxhash_rust::xxh3::Xxh3::with_seed(DIGEST_SEED);
     // The class is part of the checksum.
-    for listed in list(root) {
-        hasher.update(&listed.id.to_bits().to_le_bytes());
-        hasher.update(&listed.recomputed.to_le_bytes());
+    fold(list(root).iter().map(|listed| (listed.id, listed.recomputed)))
+}
+
+pub(crate) fn digest_of_sound(root: &dyn AnyObject) -> u128 {
+    let _taken = Taken::new();
+    let mut all = Vec::new();
+    every(
+        root,
+        &mut |object| {
+            let header = object.header();
+            let sum = if header.is_sealed() { header.sum() } else { object.recompute(Vec::new()).0 };
+            all.push((header.id(), sum));
+        },
+        &mut |_, _| {},
+    );
+    all.sort_unstable();
+    fold(all.into_iter())
+}
+
+fn fold(sums: impl Iterator<Item = (ObjectId, u64)>) -> u128 {
+    let mut hasher = xxhash_rust::xxh3::Xxh3::with_seed(DIGEST_SEED);
+    for (id, sum) in sums {
+        hasher.update(&id.to_bits().to_le_bytes());
+        hasher.update(&sum.to_le_bytes());
     }
     hasher.digest128()
 }

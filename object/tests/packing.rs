@@ -84,6 +84,7 @@ fn a_root_whose_own_name_is_damaged_is_repaired_by_its_place() {
     run(&mut left, at(9, PROTECTED), |tree| tree.name().len()).unwrap_err();
     repair(&mut left, &right, root);
     assert_eq!((left.digest(), left.scrub(9)), (right.digest(), vec![]));
+    assert_eq!(left.digest_of_sound(), right.digest());
 }
 
 #[test]

@@ -139,6 +139,11 @@ impl RequestResult {
         RequestResult { pairs, reply, reply_digest, digest, failure: None, mine, kind }
     }
 
+    /// The result of a request that ran where nobody votes: nothing is digested.
+    pub fn unvoted(reply: Bytes, mine: bool, kind: u16) -> Self {
+        RequestResult { pairs: Pairs::new(), reply, reply_digest: 0, digest: 0, failure: None, mine, kind }
+    }
+
     /// A request that this replica could not carry out and has undone.
     pub fn abandoned(failure: Failure, mine: bool, kind: u16) -> Self {
         let (pairs, reply) = (Pairs::new(), Bytes::new());

@@ -33,6 +33,8 @@ pub(super) struct Group {
     next_scrub_us: u64,
     /// Region that is looked at next.
     next_scrub: u32,
+    /// How long the last one took here.
+    pub(super) scrub_took: Duration,
 }
 
 /// A worker that waits for the right objects.
@@ -73,6 +75,7 @@ impl Group {
             next_greeting_us: 0,
             next_scrub_us: 0,
             next_scrub: 0,
+            scrub_took: Duration::ZERO,
         }
     }
 
@@ -359,7 +362,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         self.vote(if counts { Event::PeerUp(peer) } else { Event::PeerDown(peer) });
     }
 
-    /// The leader has every region looked at in turn, so that errors nobody touches do not add up.
+    /// The leader has every region looked at in turn, so that errors nobody touches do not add up; large regions less often.
     pub(super) fn scrub(&mut self) {
         let now_us = self.clock.now_us();
         let Some(execution) = &self.execution else { return };
@@ -368,7 +371,8 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         }
         let home = self.group.next_scrub % execution.locks();
         self.group.next_scrub = home + 1;
-        self.group.next_scrub_us = now_us + limits::SCRUB_EVERY.as_micros() as u64;
+        let pause = limits::SCRUB_EVERY.max(self.group.scrub_took * limits::SCRUB_REST);
+        self.group.next_scrub_us = now_us + pause.as_micros() as u64;
         self.submit_control(&Control::Scrub { home });
     }
 

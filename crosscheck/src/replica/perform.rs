@@ -48,6 +48,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
                 self.stop_with(Ok(Stop::Replace("a worker has ended".into())));
             }
             Report::Ended => {}
+            Report::ScrubTook(time) => self.group.scrub_took = time,
             Report::Masked { place, core } => {
                 self.tally.failed_checks += 1;
                 self.keep_evidence(evidence::masked(self.settings.me, place, core));

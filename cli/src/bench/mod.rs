@@ -1,6 +1,7 @@
 //! `crosscheck bench`: measures definitions side by side and writes reports that an outsider can check.
 
 mod campaign;
+mod cost;
 mod definition;
 mod faults;
 mod generator;
@@ -37,9 +38,11 @@ them. The README beside the definitions documents every field and what is measur
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   crosscheck bench list                          what can be measured
-  crosscheck bench run quick                     all modes, within 5 minutes
+  crosscheck bench run --quick                   all modes, repairs and execution times, in 5 minutes, with the report
+  crosscheck bench run --all                     everything, with costs and the report; hours
   crosscheck bench run paper-fig9 paper-fig10    the paper's figures, about an hour and a half
   crosscheck bench run quick --only RDGX,RD00 --clients 100 --seconds 2
+  crosscheck bench cost                          instructions, allocations and memory
   crosscheck bench report                        Markdown and HTML of the newest results
 
 Measure with a release build on a machine that does nothing else. Exit code: 0 when everything was measured without
@@ -54,6 +57,8 @@ pub struct Args {
 enum Command {
     /// Measure one definition or several
     Run(RunArgs),
+    /// Count instructions and allocations per request, and memory per object
+    Cost(cost::Args),
     /// Show what can be measured
     List(ListArgs),
     /// Write Markdown and HTML from results
@@ -64,8 +69,14 @@ enum Command {
 #[derive(Clone, Debug, clap::Args)]
 struct RunArgs {
     /// Definitions: names from the folder, or paths that end in .toml
-    #[arg(required = true, value_name = "NAME")]
+    #[arg(required_unless_present_any = ["all", "quick"], value_name = "NAME")]
     names: Vec<String>,
+    /// Everything there is, in order, then `bench cost` and the report: hours
+    #[arg(long, conflicts_with_all = ["names", "quick"])]
+    all: bool,
+    /// The five-minute version: definitions that begin with `quick`, then the report
+    #[arg(long, conflicts_with = "names")]
+    quick: bool,
     /// Folder of the definitions
     #[arg(long, value_name = "DIR", default_value = definition::FOLDER)]
     definitions: PathBuf,
@@ -100,6 +111,7 @@ struct ListArgs {
 pub fn run(args: &Args) -> Outcome {
     match &args.command {
         Command::Run(args) => measure(args),
+        Command::Cost(args) => cost::run(args),
         Command::List(args) => list(args),
         Command::Report(args) => report::run(args),
     }
@@ -114,13 +126,16 @@ fn measure(args: &RunArgs) -> Outcome {
     }
     // All are read first: a mistake in the last one should not show after an hour.
     let read = |name: &String| args.overrides.apply(definition::read(&args.definitions, name)?);
-    let definitions: Vec<_> = args.names.iter().map(read).collect::<anyhow::Result<_>>()?;
+    let names = chosen(args)?;
+    let definitions: Vec<_> = names.iter().map(read).collect::<anyhow::Result<_>>()?;
     let ending = Ending::catch()?;
     let data = args.data.clone().unwrap_or_else(std::env::temp_dir);
     std::fs::create_dir_all(&data).with_context(|| format!("making {}", data.display()))?;
     let mut clean = true;
-    for (definition, changed) in definitions {
-        let mut progress = Progress::new(args.json);
+    let estimates: Vec<f64> = definitions.iter().map(|(one, _)| progress::estimate(one)).collect();
+    for (number, (definition, changed)) in definitions.into_iter().enumerate() {
+        let later = estimates[number + 1..].iter().sum::<f64>();
+        let mut progress = Progress::new(args.json, (number + 1, estimates.len()), later);
         let (path, run) = Campaign::new(definition, changed, &args.out, &data, &ending).run(&mut progress)?;
         if !args.json {
             for line in summary::lines(&run) {
@@ -130,7 +145,27 @@ fn measure(args: &RunArgs) -> Outcome {
         }
         clean &= summary::is_clean(&run);
     }
+    if args.all {
+        clean &= cost::run(&cost::Args::into_folder(&args.out, args.unoptimised))? == Verdict::Holds;
+    }
+    if args.all || args.quick {
+        report::run(&report::Args::of_folder(&args.out))?;
+    }
     Ok(Verdict::of(clean))
+}
+
+/// What is to be measured, in order: the papers' figures before the peers, and real workloads last, so that a run that is ended
+/// early has what matters most. The short versions are parts of the long ones.
+fn chosen(args: &RunArgs) -> anyhow::Result<Vec<String>> {
+    if !args.all && !args.quick {
+        return Ok(args.names.clone());
+    }
+    const PARTS: [&str; 5] = ["paper", "peers", "latency", "verify", "twitter"];
+    let part = |name: &String| PARTS.iter().position(|part| name.starts_with(part)).unwrap_or(PARTS.len());
+    let mut names = names(&args.definitions)?;
+    names.retain(|name| name.starts_with("quick") == args.quick);
+    names.sort_by_key(part);
+    Ok(names)
 }
 
 fn list(args: &ListArgs) -> Outcome {

@@ -18,27 +18,29 @@ pub struct Progress {
     done: usize,
     begin: Instant,
     repetitions: usize,
+    /// Which definition this is, and of how many.
+    part: (usize, usize),
+    /// Seconds that the ones after it will take, roughly.
+    later: f64,
 }
 
 impl Progress {
-    /// With `json`, every measurement also goes to stdout as one line of JSON.
-    pub fn new(json: bool) -> Self {
+    /// With `json`, every measurement also goes to stdout as one line of JSON. `part` says which definition this is and of how
+    /// many, `later` how many seconds those after it will take.
+    pub fn new(json: bool, part: (usize, usize), later: f64) -> Self {
         let terminal = io::stderr().is_terminal();
-        Progress { json, terminal, total: 0, done: 0, begin: Instant::now(), repetitions: 0 }
+        Progress { json, terminal, total: 0, done: 0, begin: Instant::now(), repetitions: 0, part, later }
     }
 
     /// Tells what is coming.
     pub fn begin(&mut self, definition: &Definition, skipped: &[Skipped], total: usize) {
         (self.total, self.done, self.begin, self.repetitions) =
             (total, 0, Instant::now(), definition.repetitions);
-        // Starting and stopping a side takes about two seconds, storing the keys one.
-        let each = definition.seconds + definition.warmup_seconds + 3.0;
-        self.tell(&format!(
-            "{}: {}. {total} measurements, roughly {}",
-            definition.name,
-            definition.title,
-            minutes(Duration::from_secs_f64(each * total as f64))
-        ));
+        let (number, count) = self.part;
+        let part = if count > 1 { format!("({number} of {count}) ") } else { String::new() };
+        let time = minutes(Duration::from_secs_f64(each(definition) * total as f64));
+        let name = &definition.name;
+        self.tell(&format!("{part}{name}: {}. {total} measurements, roughly {time}", definition.title));
         for one in skipped {
             let of = one.workload.as_ref().map(|name| format!(" for {name}")).unwrap_or_default();
             self.tell(&format!("skipped{of}: {}: {}", one.side, one.why));
@@ -85,7 +87,9 @@ impl Progress {
             (None, why) => format!("FAILED: {}", why.as_deref().unwrap_or("unknown")),
         };
         let clear = if self.terminal { "\r\x1b[K" } else { "" };
-        self.tell(&format!("{clear}{head} {found}  ({} left)", minutes(rest)));
+        let all = rest + Duration::from_secs_f64(self.later);
+        let later = if self.later > 0.0 { format!(", {} in all", minutes(all)) } else { String::new() };
+        self.tell(&format!("{clear}{head} {found}  ({} left{later})", minutes(rest)));
         if self.json { say_json(one) } else { Ok(()) }
     }
 
@@ -101,6 +105,17 @@ impl Progress {
         // Whoever closed stderr does not want to know.
         let _ = writeln!(io::stderr(), "{line}");
     }
+}
+
+/// Seconds that a definition takes, roughly.
+pub fn estimate(definition: &Definition) -> f64 {
+    let cells = definition.sides.len() * definition.workloads.len() * definition.clients.len();
+    each(definition) * (cells * definition.repetitions) as f64
+}
+
+/// Seconds of one measurement: starting and stopping a side takes about two, storing the keys one.
+fn each(definition: &Definition) -> f64 {
+    definition.seconds + definition.warmup_seconds + 3.0
 }
 
 /// A time to wait, coarsely.

@@ -212,6 +212,20 @@ impl Run {
         Ok(run)
     }
 
+    /// Whether everything was measured that was to be, so that nobody ended it early.
+    pub fn is_whole(&self) -> bool {
+        let definition = &self.definition;
+        let skipped = |workload: &str, side: &Side| {
+            let about = |one: &&Skipped| one.workload.as_ref().is_none_or(|name| name == workload);
+            self.skipped.iter().filter(about).any(|one| one.side == *side)
+        };
+        let pairs = definition
+            .workloads
+            .iter()
+            .flat_map(|one| definition.sides.iter().filter(|side| !skipped(&one.name, side)));
+        self.measurements.len() == pairs.count() * definition.clients.len() * definition.repetitions
+    }
+
     /// Repetitions of one cell that worked, with their number.
     pub fn figures<'r>(
         &'r self,

@@ -5,5 +5,5 @@ mod process;
 mod wire;
 
 pub use machine::{Commit, Machine};
-pub use process::{Cpu, cpu_of, peak_memory_of};
+pub use process::{Cpu, cpu_of, peak_memory_of, resident_of};
 pub use wire::Wire;

@@ -39,8 +39,17 @@ fn parse_stat(stat: &str, ticks_per_s: f64) -> Option<Cpu> {
 
 /// Most memory that a process has had resident, in bytes.
 pub fn peak_memory_of(pid: u32) -> Option<u64> {
+    memory_of(pid, "VmHWM:")
+}
+
+/// Memory that a process has resident now, in bytes.
+pub fn resident_of(pid: u32) -> Option<u64> {
+    memory_of(pid, "VmRSS:")
+}
+
+fn memory_of(pid: u32, line: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status.lines().find_map(|other| other.strip_prefix(line))?;
     let kib: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
     Some(kib * 1024)
 }
@@ -60,6 +69,7 @@ mod tests {
         let own = std::process::id();
         assert!(cpu_of(own).is_some());
         assert!(peak_memory_of(own).is_some_and(|bytes| bytes > 100_000));
+        assert!(resident_of(own).is_some_and(|bytes| bytes > 100_000));
         assert_eq!(cpu_of(u32::MAX), None);
     }
 }

@@ -18,7 +18,7 @@ pub struct Row {
 }
 
 const WIDTH: f64 = 1130.0;
-const NAMES: f64 = 360.0;
+const NAMES: f64 = 400.0;
 const ROW: f64 = 24.0;
 const TOP: f64 = 46.0;
 const PAPER: &str = "#e69f00";
@@ -50,7 +50,9 @@ pub fn svg(title: &str, unit: &str, rows: &[Row]) -> String {
     );
     for tick in axis.ticks() {
         let x = axis.x(tick);
-        let told = if axis.step < 1.0 { format!("{tick:.1}") } else { format!("{tick:.0}") };
+        // As many digits as tell two ticks apart.
+        let digits = (-axis.step.log10()).ceil().clamp(0.0, 6.0) as usize;
+        let told = format!("{tick:.digits$}");
         let _ = write!(
             out,
             "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{floor}\" stroke=\"#e2e2e2\"/>\

@@ -3,8 +3,9 @@
 use super::plot::{Across, Mark, Plot, Point, Scale, Series};
 use super::{Block, sweeps, tables};
 use crate::bench::campaign::BUSY_GENERATOR;
+use crate::bench::cost::Cost;
 use crate::bench::definition::{Fault, Measure, Ratio, Side, Storage, Victim, Workload};
-use crate::bench::results::{Figures, Run, date};
+use crate::bench::results::{Figures, Run, date, stamp};
 use crate::bench::stats::Spread;
 use crate::bench::summary::{spread, throughput_ratio};
 
@@ -14,7 +15,7 @@ const BUSY_MACHINE: f64 = 0.5;
 const FEWEST: usize = 5;
 
 /// The whole report.
-pub fn of(runs: &[Run]) -> Vec<Block> {
+pub fn of(runs: &[Run], costs: &[Cost]) -> Vec<Block> {
     let mut blocks = vec![
         Block::Heading(1, "CrossCheck: benchmark report".into()),
         Block::Text(
@@ -26,9 +27,40 @@ pub fn of(runs: &[Run]) -> Vec<Block> {
                 .into(),
         ),
     ];
+    blocks.extend(tables::at_a_glance(runs));
+    blocks.push(tables::runs(runs));
     for run in runs {
         blocks.extend(one(run));
     }
+    for cost in costs {
+        blocks.extend(what_it_costs(cost));
+    }
+    blocks
+}
+
+/// What does not depend on how busy the machine is.
+fn what_it_costs(cost: &Cost) -> Vec<Block> {
+    let mut blocks = vec![
+        Block::Heading(2, "Instructions, allocations and memory (cost)".into()),
+        Block::Text(format!(
+            "GET and SET of keys of {} B and values of 400 B, 16 on their way over one connection. Of RDGX one follower is counted, with all \
+             clients. Instructions are those of the program; what the kernel does for it is not in them. Memory is \
+             what a process grows by while more objects are stored.",
+            cost.definition.workloads.first().map_or(0, |workload| workload.key_bytes)
+        )),
+    ];
+    if !cost.optimised {
+        let what = "The binary was built without optimisation: no figure here means anything.";
+        blocks.push(Block::Warning(what.into()));
+    }
+    blocks.extend(cost.failed.iter().map(|why| Block::Warning(format!("Not measured: {why}"))));
+    let changed = if cost.commit.changed { " and changes" } else { "" };
+    blocks.push(Block::List(vec![format!(
+        "Source: commit {}{changed}, {}",
+        cost.commit.id,
+        stamp(cost.started_s)
+    )]));
+    blocks.extend(tables::cost(cost));
     blocks
 }
 

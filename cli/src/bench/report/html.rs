@@ -15,10 +15,11 @@ table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabula
 caption { text-align: left; font-weight: 600; padding: .3rem 0; }
 th, td { padding: .2rem .6rem; text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
+td.name, th.name { text-align: left; }
 td.words { text-align: left; white-space: normal; min-width: 22ch; }
 thead th { border-bottom: 2px solid #999; vertical-align: bottom; white-space: normal; }
 tbody tr:nth-child(even) { background: #f5f5f5; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 540px), 1fr)); gap: 1rem; }
+.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 540px), 1fr)); gap: 1rem; }
 figure { margin: 0; } svg { width: 100%; height: auto; }
 nav li { list-style: none; } nav ul { padding: 0; }
 ";
@@ -75,15 +76,27 @@ fn table(caption: &str, head: &[String], rows: &[Vec<String>]) -> String {
     let wordy: Vec<bool> = (0..head.len())
         .map(|column| column > 0 && rows.iter().any(|cells| cells[column].len() > 40))
         .collect();
+    // Names stand at the left, figures at the right.
+    let letters = |cell: &String| cell.chars().filter(|letter| letter.is_alphabetic()).count();
+    let named: Vec<bool> =
+        (0..head.len()).map(|column| rows.iter().any(|cells| letters(&cells[column]) >= 10)).collect();
     let row = |cells: &Vec<String>| {
-        let cell = |(cell, wordy): (&String, &bool)| {
-            let class = if *wordy { " class=\"words\"" } else { "" };
+        let cell = |(cell, (wordy, named)): (&String, (&bool, &bool))| {
+            let class = match (wordy, named) {
+                (true, _) => " class=\"words\"",
+                (false, true) => " class=\"name\"",
+                (false, false) => "",
+            };
             format!("<td{class}>{}</td>", escaped(cell))
         };
-        format!("<tr>{}</tr>", cells.iter().zip(&wordy).map(cell).collect::<String>())
+        format!("<tr>{}</tr>", cells.iter().zip(wordy.iter().zip(&named)).map(cell).collect::<String>())
     };
     let rows: Vec<String> = rows.iter().map(row).collect();
-    let head: Vec<String> = head.iter().map(|cell| format!("<th>{}</th>", escaped(cell))).collect();
+    let title = |(cell, named): (&String, &bool)| {
+        let class = if *named { " class=\"name\"" } else { "" };
+        format!("<th{class}>{}</th>", escaped(cell))
+    };
+    let head: Vec<String> = head.iter().zip(&named).map(title).collect();
     format!(
         "<div class=\"wide\"><table><caption>{}</caption><thead><tr>{}</tr></thead><tbody>\n{}\n</tbody></table></div>",
         escaped(caption),

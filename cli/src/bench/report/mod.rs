@@ -14,28 +14,49 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+use super::cost::Cost;
 use super::results::{self, Run};
 use crate::outcome::{Outcome, Verdict, misuse, say};
 
 /// Options of `bench report`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Result files [default: the newest of every definition in the results' folder]
+    /// Result files [default: of every definition in the results' folder the newest whole run]
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Folder of the results
     #[arg(long, value_name = "DIR", default_value = results::FOLDER)]
     results: PathBuf,
+    /// Every run in the folder, also older ones of the same definition
+    #[arg(long, conflicts_with = "files")]
+    every: bool,
     /// Where report.md and report.html go [default: the results' folder]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
+impl Args {
+    /// Of what is in this folder.
+    pub fn of_folder(folder: &Path) -> Self {
+        Args { files: Vec::new(), results: folder.to_owned(), every: false, out: None }
+    }
+}
+
 /// Writes both reports.
 pub fn run(args: &Args) -> Outcome {
-    let files = if args.files.is_empty() { newest(&args.results)? } else { args.files.clone() };
-    let runs = files.iter().map(|file| Run::read(file)).collect::<anyhow::Result<Vec<_>>>()?;
-    let blocks = content::of(&runs);
+    let files = if args.files.is_empty() { files(&args.results)? } else { args.files.clone() };
+    let (mut runs, mut costs) = (Vec::new(), Vec::new());
+    for file in &files {
+        match Cost::read(file)? {
+            Some(cost) => costs.push(cost),
+            None => runs.push(Run::read(file)?),
+        }
+    }
+    if args.files.is_empty() && !args.every {
+        runs = best(runs);
+        costs.drain(..costs.len().saturating_sub(1));
+    }
+    let blocks = content::of(&runs, &costs);
     let out = args.out.as_ref().unwrap_or(&args.results);
     fs::create_dir_all(out).with_context(|| format!("making {}", out.display()))?;
     for (name, text) in [("report.md", markdown::render(&blocks)), ("report.html", html::render(&blocks))] {
@@ -46,26 +67,33 @@ pub fn run(args: &Args) -> Outcome {
     Ok(Verdict::Holds)
 }
 
-/// The newest file of each definition: names end with the time, so that the order of names is the order of time.
-fn newest(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let none =
-        || misuse(format!("{} holds no results; `crosscheck bench run quick` makes some", folder.display()));
-    let mut found = BTreeMap::new();
+/// Every result in the folder, by name: names end with the time, so that of each definition the last is the newest.
+fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let none = || {
+        misuse(format!("{} holds no results; `crosscheck bench run --quick` makes some", folder.display()))
+    };
+    let mut found = Vec::new();
     for entry in fs::read_dir(folder).map_err(|_| none())? {
         let path = entry?.path();
-        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-        // NAME-YYYYMMDD-HHMMSS
-        let name: Vec<&str> = stem.rsplitn(3, '-').collect();
-        if path.extension().is_some_and(|ending| ending == "json")
-            && let [time, day, name] = name[..]
-        {
-            let key = (name.to_owned(), format!("{day}-{time}"));
-            found.insert(key, path);
+        if path.extension().is_some_and(|ending| ending == "json") {
+            found.push(path);
         }
     }
-    // Of each name the last is the newest.
-    let newest: BTreeMap<String, PathBuf> = found.into_iter().map(|((name, _), path)| (name, path)).collect();
-    if newest.is_empty() { Err(none()) } else { Ok(newest.into_values().collect()) }
+    found.sort();
+    if found.is_empty() { Err(none()) } else { Ok(found) }
+}
+
+/// One run of each definition: the newest one that measured what the definition says, or the newest where none did.
+fn best(runs: Vec<Run>) -> Vec<Run> {
+    let rank = |run: &Run| (run.optimised && run.changed.is_empty() && run.is_whole(), run.started_s);
+    let mut found: BTreeMap<String, Run> = BTreeMap::new();
+    for run in runs {
+        match found.get(&run.definition.name) {
+            Some(other) if rank(other) > rank(&run) => {}
+            _ => drop(found.insert(run.definition.name.clone(), run)),
+        }
+    }
+    found.into_values().collect()
 }
 
 /// A piece of a report, the same for both forms.
@@ -99,4 +127,45 @@ pub enum Block {
     },
     /// Plots that belong beside each other; the HTML form only.
     Plots(Vec<plot::Plot>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::definition::parse;
+
+    fn run(name: &str, started_s: u64, changed: &[&str]) -> Run {
+        let text = "title = 't'\nabout = 'a'\nmodes = ['RD00']\nclients = [1]\nseconds = 1.0\nrepetitions = 1\n\
+                    [[workload]]\nname = 'w'\nkey_bytes = 10\nvalue_bytes = 1\nmix = { get = 1 }\nkeys = 5\n";
+        let definition = parse(name, "x.toml", text).expect("right");
+        let changed = changed.iter().map(|what| (*what).to_owned()).collect();
+        let run = Run::begin(definition, changed, BTreeMap::new());
+        let measured = crate::bench::results::Measurement {
+            repetition: 1,
+            workload: "w".into(),
+            clients: 1,
+            side: "RD00".parse().expect("a side"),
+            figures: None,
+            failed: None,
+        };
+        Run { started_s, optimised: true, measurements: vec![measured], ..run }
+    }
+
+    #[test]
+    fn of_each_definition_the_newest_run_without_changes_is_shown() {
+        let mut ended_early = run("b", 9, &[]);
+        ended_early.measurements.clear();
+        let runs = vec![
+            run("a", 1, &[]),
+            run("a", 2, &[]),
+            run("a", 3, &["seconds = 1"]),
+            run("b", 5, &["seconds = 1"]),
+            run("b", 4, &[]),
+            ended_early,
+            run("c", 7, &["seconds = 1"]),
+        ];
+        let told: Vec<(String, u64)> =
+            best(runs).into_iter().map(|run| (run.definition.name, run.started_s)).collect();
+        assert_eq!(told, [("a".to_owned(), 2), ("b".to_owned(), 4), ("c".to_owned(), 7)]);
+    }
 }

@@ -134,8 +134,8 @@ pub fn svg(plot: &Plot) -> String {
     for mark in &plot.marks {
         out += &mark_svg(plot, mark, &frame);
     }
-    for (x, what) in &plot.moments {
-        out += &moment_svg(frame.x(*x), what, &frame);
+    for (number, (x, what)) in plot.moments.iter().enumerate() {
+        out += &moment_svg(frame.x(*x), number, what, &frame);
     }
     for (number, series) in plot.series.iter().enumerate() {
         out += &line(plot, series, frame.shift(number, plot.series.len()), &frame);
@@ -374,14 +374,15 @@ fn mark_svg(plot: &Plot, mark: &Mark, frame: &Frame) -> String {
 }
 
 /// A moment as a vertical stroke with its name beside it.
-fn moment_svg(x: f64, what: &str, frame: &Frame) -> String {
+fn moment_svg(x: f64, number: usize, what: &str, frame: &Frame) -> String {
     format!(
         "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{}\" stroke=\"#d55e00\" stroke-dasharray=\"4 3\"/>\
          <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#d55e00\">{}</text>",
         frame.top,
         HEIGHT - BOTTOM,
         x + 4.0,
-        frame.top + 10.0,
+        // One below the other: moments may lie close together.
+        frame.top + 10.0 + 14.0 * number as f64,
         escaped(what)
     )
 }

@@ -22,14 +22,16 @@ pub fn plots(run: &Run, group: &[&Workload]) -> Vec<Plot> {
         let throughput =
             |name: &str, side: &Side| spread(run, name, clients, side, |one| Some(one.throughput));
         plots.push(by_side(run, group, axis, format!("Throughput{of}"), throughput));
-        plots.push(Plot {
+        let share = Plot {
             unit: "share of the throughput without".into(),
             scale: Scale::Ratio,
             marks: marks_of(run, group, clients, Measure::ThroughputKept, None),
             ..by_side(run, group, axis, format!("Throughput kept{of}"), |name, side| {
                 kept(run, name, clients, side)
             })
-        });
+        };
+        // That more work leaves less throughput needs no plot.
+        plots.extend((axis != Axis::WorkUs).then_some(share));
         for (look, pair) in run.definition.ratios.iter().enumerate() {
             let ratio = |one: &Workload| throughput_ratio(run, &one.name, clients, pair);
             let points = points(group, axis, ratio);
@@ -198,9 +200,9 @@ pub fn repairs(run: &Run, group: &[&Workload]) -> Option<Block> {
             "p99 µs",
             "Max µs",
             "Longest wait around one: p50 µs",
-            "Max µs",
+            "Longest wait: max µs",
             "As long without a fault: p50 µs",
-            "Max µs",
+            "Without: max µs",
             "Wrong replies",
         ]),
         rows,

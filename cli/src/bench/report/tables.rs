@@ -2,12 +2,102 @@
 
 use super::Block;
 use super::beside::Row;
+use crate::bench::cost::Cost;
 use crate::bench::definition::{Figure, Measure, Ratio, Side, Workload};
 use crate::bench::repairs::Repairs;
-use crate::bench::results::{Figures, Run};
+use crate::bench::results::{Figures, Run, stamp};
 use crate::bench::stats::Spread;
 use crate::bench::summary::{kept, paired, pooled, spread, throughput_ratio};
 use crate::view::grouped;
+
+/// Every figure of all runs, in short.
+pub fn at_a_glance(runs: &[Run]) -> Option<Block> {
+    let row = |run: &Run, figure: &Figure| {
+        let mut row = figure_row(run, figure);
+        row.truncate(7);
+        row.insert(0, run.definition.name.clone());
+        row
+    };
+    let rows: Vec<Vec<String>> = runs
+        .iter()
+        .flat_map(|run| run.definition.figures.iter().map(move |figure| row(run, figure)))
+        .collect();
+    (!rows.is_empty()).then(|| Block::Table {
+        caption: "At a glance: the papers' figures, ours, and the targets".into(),
+        head: words(&["Benchmark", "What", "Clients", "Paper", "Ours", "Interval", "Target", "Met"]),
+        rows,
+    })
+}
+
+/// What belongs to which source.
+pub fn runs(runs: &[Run]) -> Block {
+    let row = |run: &Run| {
+        let whole = run.changed.is_empty() && run.is_whole() && run.optimised;
+        vec![
+            run.definition.name.clone(),
+            stamp(run.started_s),
+            run.commit.id.clone() + if run.commit.changed { " and changes" } else { "" },
+            run.definition.hash.chars().take(12).collect(),
+            run.definition.repetitions.to_string(),
+            if whole { "yes" } else { "no" }.to_owned(),
+        ]
+    };
+    Block::Table {
+        caption: "Runs in this report".into(),
+        head: words(&[
+            "Benchmark",
+            "Begun (UTC)",
+            "Commit",
+            "Definition",
+            "Repetitions",
+            "Whole, as defined",
+        ]),
+        rows: runs.iter().map(row).collect(),
+    }
+}
+
+/// Instructions, allocations and memory.
+pub fn cost(cost: &Cost) -> Vec<Block> {
+    let requests = cost.requests.iter().map(|one| {
+        vec![
+            one.side.to_string(),
+            one.op.name().to_owned(),
+            grouped(one.instructions.round() as u64),
+            one.allocations.map_or(String::new(), |count| format!("{count:.2}")),
+            grouped(u64::from(one.requests)),
+        ]
+    });
+    let objects = cost.objects.iter().map(|one| {
+        let beyond = one.resident - one.payload as f64;
+        vec![
+            one.side.to_string(),
+            one.payload.to_string(),
+            format!("{:.0}", one.resident),
+            format!("{beyond:.0}"),
+            format!("{:.1} %", beyond / one.payload as f64 * 100.0),
+            grouped(u64::from(one.objects)),
+        ]
+    });
+    vec![
+        Block::Table {
+            caption: "Per request, in the program: callgrind, difference of two runs".into(),
+            head: words(&["Side", "Operation", "Instructions", "Allocations", "Requests"]),
+            rows: requests.collect(),
+        },
+        Block::Table {
+            caption: "Per object: resident memory, difference of two fillings".into(),
+            head: words(&[
+                "Side",
+                "Key and value, B",
+                "Resident B",
+                "Beyond key and value, B",
+                "Share",
+                "Objects",
+            ]),
+            rows: objects.collect(),
+        },
+    ]
+}
 
 /// The paper's figures, ours, and the targets.
 pub fn figures(run: &Run) -> Option<Block> {
@@ -25,7 +115,7 @@ pub fn beside(run: &Run) -> Vec<Block> {
     let block = |measure: Measure| {
         let about = run.definition.figures.iter().filter(|figure| figure.measure == measure);
         let row = |figure: &Figure| Row {
-            name: format!("{}, {} clients", what(figure), figure.clients),
+            name: in_short(figure),
             paper: figure.paper,
             ours: found(run, figure).map(|found| (found.median, found.low, found.high)),
             target: figure.target,
@@ -63,6 +153,15 @@ fn found(run: &Run, figure: &Figure) -> Option<Spread> {
             Some(one.sent?.check.bytes as f64 / one.requests.max(1) as f64)
         }),
     }
+}
+
+/// What a figure is about, below a title that tells the measure.
+fn in_short(figure: &Figure) -> String {
+    let to = figure.to.as_ref().map_or(String::new(), |to| match figure.measure {
+        Measure::P50AddedUs => format!(" − {to}"),
+        _ => format!(" / {to}"),
+    });
+    format!("{}: {}{to}, {} clients", figure.workload, figure.of, figure.clients)
 }
 
 fn what(figure: &Figure) -> String {

@@ -14,7 +14,7 @@ use super::definition::{Definition, Side, Workload};
 use super::wire::Dialect;
 use crate::cluster::{Keeper, Replica};
 use crate::signals::Ending;
-use peer::Peer;
+pub use peer::Peer;
 
 /// How long a side may take to come up.
 const START: Duration = Duration::from_secs(30);

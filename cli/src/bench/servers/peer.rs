@@ -78,12 +78,17 @@ impl Peer {
     }
 
     /// Asks it to stop, and kills it when it does not; returns its name then.
-    pub fn stop(mut self) -> Option<String> {
+    pub fn stop(self) -> Option<String> {
+        self.stop_within(STOP)
+    }
+
+    /// The same for one that may take this long.
+    pub fn stop_within(mut self, patience: Duration) -> Option<String> {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
             // It may have ended by itself: then there is nobody to ask.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
-        let deadline = Instant::now() + STOP;
+        let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
             if self.child.try_wait().ok().flatten().is_some() {
                 return None;

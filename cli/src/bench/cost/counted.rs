@@ -1,0 +1,130 @@
+//! Runs one of our processes under valgrind with a fixed number of requests, twice: what both runs do, starting above all, cancels.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use super::PerRequest;
+use super::callgrind::{self, Totals};
+use super::client::Client;
+use crate::bench::definition::{Definition, Op, Side};
+use crate::bench::servers::{Peer, find};
+use crate::cluster::{Plan, Row, Wish, once};
+use crate::signals::Ending;
+
+/// Keys in use; all are stored first, in both runs.
+const KEYS: u32 = 1000;
+/// Requests on their way.
+const TOGETHER: usize = 16;
+/// Requests of the shorter run.
+const FEW: u32 = 1000;
+/// Under valgrind starting and stopping takes its time.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Counts what one request costs one replica in `mode`; the others of its group run without valgrind.
+///
+/// # Errors
+/// valgrind is missing, or a process does not do what it should.
+pub fn count(
+    mode: &str,
+    op: Op,
+    requests: u32,
+    definition: &Definition,
+    ending: &Ending,
+) -> anyhow::Result<PerRequest> {
+    let few = totals(mode, op, FEW, definition, ending)?;
+    let many = totals(mode, op, FEW + requests, definition, ending)?;
+    let each = |many: u64, few: u64| many.saturating_sub(few) as f64 / f64::from(requests);
+    let allocations = each(many.allocations, few.allocations);
+    Ok(PerRequest {
+        side: Side::Ours(mode.to_owned()),
+        op,
+        requests,
+        instructions: each(many.instructions, few.instructions),
+        // Starting allocates in any case: no calls at all means that nobody knows their names.
+        allocations: (many.allocations > 0).then_some(allocations),
+    })
+}
+
+fn totals(
+    mode: &str,
+    op: Op,
+    requests: u32,
+    definition: &Definition,
+    ending: &Ending,
+) -> anyhow::Result<Totals> {
+    let folder = tempfile::Builder::new().prefix("crosscheck-cost-").tempdir()?;
+    let mode: crosscheck::Mode = mode.parse().map_err(anyhow::Error::msg)?;
+    let wish = Wish {
+        mode,
+        port: Some(0),
+        workers: Some(definition.workers),
+        memory_mb: definition.memory_mb,
+        ..Wish::default()
+    };
+    let plan = Plan::new(&wish)?;
+    let configs = plan.write()?;
+    let output = folder.path().join("callgrind");
+    let mut peers = Vec::new();
+    // The last replica is the slow one, so that another one leads.
+    for (number, config) in (1..).zip(&configs) {
+        let slow = number == configs.len();
+        let command = if slow { under_valgrind(&output)? } else { Command::new(std::env::current_exe()?) };
+        peers.push(serve(command, number, config, folder.path())?);
+    }
+    let asked = ask(&plan, op, requests, definition, &mut peers, ending);
+    let killed: Vec<String> = peers.into_iter().filter_map(|peer| peer.stop_within(PATIENCE)).collect();
+    plan.clean();
+    asked?;
+    if !killed.is_empty() {
+        bail!("{} had to be killed", killed.join(", "));
+    }
+    let text = std::fs::read_to_string(&output).context("reading what callgrind wrote")?;
+    callgrind::parse(&text).context("callgrind wrote no totals")
+}
+
+fn under_valgrind(output: &Path) -> anyhow::Result<Command> {
+    let valgrind =
+        find("valgrind").context("valgrind is not installed; install it with: apt-get install valgrind")?;
+    let mut command = Command::new(valgrind);
+    let mut file = std::ffi::OsString::from("--callgrind-out-file=");
+    file.push(output);
+    command.args(["--tool=callgrind", "--fair-sched=try", "--quiet"]).arg(file);
+    command.arg(std::env::current_exe()?);
+    Ok(command)
+}
+
+fn serve(mut command: Command, number: usize, config: &Path, folder: &Path) -> anyhow::Result<Peer> {
+    command.arg("serve").arg("--config").arg(config);
+    Peer::start(&format!("replica {number}"), command, folder.join(format!("log-{number}")))
+}
+
+/// Waits until all serve, stores the keys, and asks through the replica that is counted.
+fn ask(
+    plan: &Plan,
+    op: Op,
+    requests: u32,
+    definition: &Definition,
+    peers: &mut [Peer],
+    ending: &Ending,
+) -> anyhow::Result<()> {
+    let replicas = plan.replicas();
+    let deadline = Instant::now() + PATIENCE;
+    while !once(&replicas).iter().all(Row::is_ready) {
+        if let Some(trouble) = peers.iter_mut().find_map(Peer::trouble) {
+            bail!(trouble);
+        }
+        if ending.sleep(Duration::from_millis(200)) {
+            bail!("ended by the operator");
+        }
+        if Instant::now() > deadline {
+            bail!("not ready after {} s", PATIENCE.as_secs());
+        }
+    }
+    let address = replicas.last().and_then(|replica| replica.clients).context("no replica has clients")?;
+    let mut client = Client::connect(address, &definition.workloads[0])?;
+    client.ask(Op::Set, 0..KEYS, TOGETHER)?;
+    client.ask(op, (0..requests).map(|number| number.wrapping_mul(7919) % KEYS), TOGETHER)
+}

@@ -1,0 +1,65 @@
+//! How much memory an object takes: resident memory before and after storing many more of them in the same processes.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use super::PerObject;
+use super::client::Client;
+use crate::bench::definition::{Definition, Op, Side};
+use crate::bench::measure::resident_of;
+use crate::bench::servers::Running;
+use crate::signals::Ending;
+
+/// Objects that are stored before: tables, buffers, and the log of the last requests have their sizes then. One request at a time
+/// makes one log entry each, and a replica keeps 16,384 of them.
+const FIRST: u32 = 30_000;
+/// What was freed goes back to the system meanwhile.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// Stores `objects` and divides what they took.
+///
+/// # Errors
+/// The side does not come up, or refuses.
+pub fn measure(
+    side: &Side,
+    objects: u32,
+    definition: &Definition,
+    ending: &Ending,
+) -> anyhow::Result<PerObject> {
+    let workload = &definition.workloads[0];
+    let data = tempfile::Builder::new().prefix("crosscheck-cost-").tempdir()?;
+    let mut running = Running::start(side, definition, workload, data.path(), ending)?;
+    let taken = store(&running, objects, definition, ending);
+    let trouble = running.trouble();
+    running.stop();
+    if let Some(trouble) = trouble {
+        bail!(trouble);
+    }
+    Ok(PerObject {
+        side: side.clone(),
+        objects,
+        payload: workload.key_bytes as u64 + workload.value_bytes.highest(),
+        resident: taken? / f64::from(objects),
+    })
+}
+
+/// Bytes by which the processes grow, on average.
+fn store(running: &Running, objects: u32, definition: &Definition, ending: &Ending) -> anyhow::Result<f64> {
+    let mut client = Client::connect(running.addresses[0], &definition.workloads[0])?;
+    let resident = || -> anyhow::Result<f64> {
+        if ending.sleep(SETTLE) {
+            bail!("ended by the operator");
+        }
+        let each = running
+            .processes
+            .iter()
+            .map(|(name, pid)| resident_of(*pid).with_context(|| format!("{name} has gone")));
+        let each: Vec<u64> = each.collect::<anyhow::Result<_>>()?;
+        Ok(each.iter().sum::<u64>() as f64 / each.len().max(1) as f64)
+    };
+    client.ask(Op::Set, 0..FIRST, 1)?;
+    let before = resident()?;
+    client.ask(Op::Set, FIRST..FIRST + objects, 1)?;
+    Ok(resident()? - before)
+}

@@ -49,7 +49,8 @@ pub struct Args {
     /// Protections that are on; see `crosscheck modes`
     #[arg(long, short, default_value = "RDGX", value_parser = mode)]
     pub mode: Mode,
-    /// Threads per replica that execute requests [default: each replica's share of the cores, 1 to 4]
+    /// Threads per replica that execute requests; a single one does everything else too, which is fastest for short
+    /// requests on few cores [default: each replica's share of the cores, 1 to 4]
     #[arg(long, short, value_name = "W", value_parser = clap::value_parser!(u64).range(1..=64))]
     pub workers: Option<u64>,
     /// Where the ordered log lives

@@ -20,6 +20,9 @@ pub const UNSENT_PER_PEER: usize = 256 << 20;
 /// Pause between two attempts to reach a peer.
 pub const RECONNECT: Duration = Duration::from_millis(50);
 
+/// Frames to a peer that may wait for one that is urgent: the leader allows 64 appends without an acknowledgement.
+pub const RIDING: usize = 16;
+
 /// Length of one tick of the ordering engine.
 pub const TICK: Duration = Duration::from_millis(25);
 /// Longest time the order thread sleeps while something may be due.
@@ -81,3 +84,4 @@ const _: () = assert!(PEER_FRAME < UNSENT_PER_PEER);
 const _: () =
     assert!(2 * GREETING.as_millis() < QUIET.as_millis() && QUIET.as_millis() < SILENCE.as_millis());
 const _: () = assert!(TRANSFER_PIECE < TRANSFER_MESSAGE);
+const _: () = assert!(2 * RIDING <= order::limits::APPENDS_IN_FLIGHT);

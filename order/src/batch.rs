@@ -210,6 +210,11 @@ pub struct Encoded {
 }
 
 impl Encoded {
+    /// The replica whose requests they are, as far as anybody can tell before the checksum was verified.
+    pub(crate) fn claimed_origin(head: &[u8]) -> Option<u8> {
+        head.get(5).copied()
+    }
+
     /// Splits a contiguous encoding (the body of a FORWARD frame).
     ///
     /// # Errors

@@ -40,6 +40,8 @@ pub enum Output {
         kind: Kind,
         /// Body of the frame.
         body: Bytes,
+        /// Nobody waits for it: it may go with the next frame to that replica, or after some 25 ms.
+        rides: bool,
     },
     /// Another replica leads now, or none does.
     LeaderChanged {
@@ -145,7 +147,11 @@ pub struct EngineOut {
 
 impl EngineOut {
     pub(crate) fn send(&mut self, to: u8, kind: Kind, body: Bytes) {
-        self.outputs.push_back(Output::Send { to, kind, body });
+        self.outputs.push_back(Output::Send { to, kind, body, rides: false });
+    }
+
+    pub(crate) fn send_along(&mut self, to: u8, kind: Kind, body: Bytes) {
+        self.outputs.push_back(Output::Send { to, kind, body, rides: true });
     }
 }
 

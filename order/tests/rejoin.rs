@@ -218,7 +218,7 @@ fn frames_that_no_healthy_peer_sends_are_blamed_and_stop_nobody() {
     orderer.pump(1);
     let mut body = None;
     while let Some(output) = orderer.poll_output() {
-        if let Output::Send { to, kind: Kind::Order, body: sent } = output
+        if let Output::Send { to, kind: Kind::Order, body: sent, .. } = output
             && to == follower
         {
             body = Some(sent);

@@ -59,6 +59,8 @@ pub(super) struct Link {
     written: usize,
     /// Somebody waits for some of `output`.
     pub(super) is_urgent: bool,
+    /// Frames in `output`.
+    pub(super) riding: usize,
 }
 
 impl Link {
@@ -100,6 +102,7 @@ impl Link {
             output: preamble_of(me).to_vec(),
             written: 0,
             is_urgent: true,
+            riding: 0,
         }
     }
 
@@ -185,7 +188,7 @@ impl Link {
             }
         }
         if self.written == self.output.len() {
-            self.is_urgent = false;
+            (self.is_urgent, self.riding) = (false, 0);
             self.output.clear();
             self.written = 0;
             if self.output.capacity() > 2 * limits::PEER_FRAME {

@@ -160,12 +160,14 @@ impl Peers {
     }
 
     /// As [`Peers::send`] for what nobody waits for: it leaves with the next frame to that peer that somebody waits for, or
-    /// with the next [`Peers::leave_now`].
+    /// with the next [`Peers::leave_now`], and not later than [`limits::RIDING`] frames after it.
     pub fn send_along(&mut self, to: u8, kind: Kind, parts: &[&[u8]]) {
         let me = self.me;
         if let Some(link) = self.links.get_mut(usize::from(to)).and_then(Option::as_mut)
             && link.is_up()
         {
+            link.riding += 1;
+            link.is_urgent |= link.riding >= limits::RIDING;
             let start = link.output.len();
             order::frame::encode_parts(kind, me, parts, &mut link.output);
             let traffic = traffic_of(&mut self.sent, kind);

@@ -12,6 +12,7 @@ use super::execution::Execution;
 use super::{Input, Replica};
 use crate::admin::Phase;
 use crate::ordered::Control;
+use crate::peers::Peers;
 use crate::service::Service;
 use crate::settings::Durability;
 use crate::transfer::{self, Receiver};
@@ -102,7 +103,10 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     pub(super) fn perform_outputs(&mut self) {
         while let Some(output) = self.orderer.poll_output() {
             match output {
-                Output::Send { to, kind, body } => self.peers.send(to, kind, &[&body]),
+                Output::Send { to, kind, body, rides } => {
+                    let send = if rides { Peers::send_along } else { Peers::send };
+                    send(&mut self.peers, to, kind, &[&body]);
+                }
                 Output::LeaderChanged { .. } | Output::Membership { .. } => self.group.cut_wanted = false,
                 Output::Established { joined, .. } => self.on_established(joined),
                 Output::CutWanted => self.want_cut(),

@@ -51,6 +51,8 @@ pub(crate) struct Node<L: LogStore> {
     proposals: Vec<Entry>,
     /// A `Ready` whose entries were written and wait for the sync, with the messages that wait with it.
     pending: Option<(Ready, Vec<Message>)>,
+    /// Clients of the leader wait for what was written last.
+    leader_waits: bool,
     /// Index of the last batch handed to the pipeline, and of the last it took.
     handed: u64,
     taken: u64,
@@ -102,6 +104,7 @@ impl<L: LogStore> Node<L> {
             removed: false,
             proposals: Vec::new(),
             pending: None,
+            leader_waits: true,
             handed: applied,
             taken: applied,
             applied,
@@ -408,6 +411,12 @@ impl<L: LogStore> Node<L> {
             self.applied = self.applied.max(index);
             self.configure(index, configuration);
         }
+        let leader = self.leader_slot();
+        let leaders = |entry: &Entry| {
+            let origin = Encoded::claimed_origin(&entry.context);
+            entry.get_entry_type() != EntryType::EntryNormal || origin.is_none() || origin == leader
+        };
+        self.leader_waits = ready.entries().is_empty() || ready.entries().iter().any(leaders);
         self.raw.mut_store().append(ready.entries())?;
         let Some(hard) = ready.hs() else { return Ok(()) };
         if ready.must_sync() {
@@ -520,10 +529,21 @@ impl<L: LogStore> Node<L> {
         let envelope = Envelope { group: self.group(), delivered: self.delivered(), floor };
         for message in messages {
             let Some(to) = slot_of(message.to).filter(|&to| self.peers[usize::from(to)].up) else { continue };
-            if let Some(body) = codec::encode(&envelope, &message) {
-                self.out.send(to, Kind::Order, body);
+            let rides = self.may_ride(&message);
+            let Some(body) = codec::encode(&envelope, &message) else { continue };
+            if rides {
+                self.out.send_along(to, Kind::Order, body)
+            } else {
+                self.out.send(to, Kind::Order, body)
             }
         }
+    }
+
+    /// Where followers know by themselves what is final, an acknowledgement is urgent only for clients of the leader.
+    fn may_ride(&self, message: &Message) -> bool {
+        let acknowledges = message.get_msg_type() == MessageType::MsgAppendResponse && !message.reject;
+        let all_vote = self.configuration.learners.is_empty() && self.raw.raft.promotable();
+        acknowledges && !self.leader_waits && all_vote && knows_finality(&self.config, self.mirror())
     }
 
     fn announce_leader(&mut self) {

@@ -333,7 +333,7 @@ impl Cluster {
     fn perform(&mut self, slot: u8) {
         while let Some(output) = self.replica(slot).orderer.poll_output() {
             match output {
-                Output::Send { to, kind, body } => {
+                Output::Send { to, kind, body, .. } => {
                     let mut bytes = Vec::new();
                     frame::encode(kind, slot, &body, &mut bytes);
                     self.transmit(slot, to, bytes);

@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_broken_connection_is_made_again() {
-        let address = replica_that_says(&["", r#"{"index":1,"digest":"","objects":0}"#]);
+        let address = replica_that_says(&["", r#"{"index":1,"ticket":1,"digest":"","objects":0}"#]);
         let mut link = Link::new(address);
         let silent = link.ask::<StateDigest>(&Command::Digest { at: None }, PATIENCE).unwrap_err();
         assert!(matches!(silent, NoAnswer::Silent(_)), "{silent}");

@@ -44,6 +44,8 @@ pub const SILENCE: Duration = Duration::from_secs(3);
 pub const QUIET: Duration = Duration::from_millis(300);
 /// Log entries kept behind what every live replica has, for one that was away for a moment.
 pub const LOG_KEPT: u64 = 16 * 1024;
+/// Bytes that those may hold.
+pub const LOG_KEPT_BYTES: u64 = 64 << 20;
 /// Steps in which the log is shortened, per tick: dropping much at once costs milliseconds (ordering study, 3.6).
 pub const COMPACTIONS_PER_TICK: usize = 8;
 

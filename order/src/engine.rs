@@ -174,6 +174,8 @@ pub struct Standing {
     pub commit_index: u64,
     /// First entry still in the own log.
     pub first_index: u64,
+    /// What the entries in memory take, in bytes.
+    pub log_bytes: u64,
 }
 
 /// A consensus engine without I/O: it is told what arrived and when a tick passed, and pumped for what to do about it.
@@ -243,8 +245,8 @@ pub trait OrderEngine: Send {
         let _ = cut;
     }
 
-    /// Drops at most [`crate::limits::COMPACT_STEP`] entries up to `index`, never past the latest cut or the
-    /// [`OrderEngine::compaction_floor`]. Returns whether more could be dropped now.
+    /// Drops at most [`crate::limits::COMPACT_STEP`] entries up to `index`, never past the [`OrderEngine::compaction_floor`]
+    /// and, where the log survives the process, never past the latest cut. Returns whether more could be dropped now.
     fn compact_to(&mut self, index: u64) -> bool {
         let _ = index;
         false

@@ -83,6 +83,7 @@ impl OrderEngine for FanoutEngine {
             last_index: self.index,
             commit_index: self.index,
             first_index: self.index + 1,
+            log_bytes: 0,
         }
     }
 }

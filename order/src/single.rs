@@ -57,6 +57,7 @@ impl OrderEngine for SingleEngine {
             last_index: self.index,
             commit_index: self.index,
             first_index: self.index + 1,
+            log_bytes: 0,
         }
     }
 }

@@ -119,6 +119,29 @@ fn a_follower_behind_the_compacted_log_gets_the_state_instead() {
 }
 
 #[test]
+fn a_log_in_memory_is_shortened_without_a_cut_and_one_is_made_for_who_lacks_it() {
+    let mut cluster = established(3, 55);
+    load(&mut cluster, 200);
+    let slot = (cluster.leader().unwrap() + 1) % 3;
+    let others: Vec<u8> = (0..3).filter(|&other| other != slot).collect();
+    for &other in &others {
+        cluster.cut_links.extend([(slot, other), (other, slot)]);
+    }
+    load(&mut cluster, 2_000);
+    for &other in &others {
+        let orderer = &mut cluster.replica(other).orderer;
+        let before = orderer.standing().log_bytes;
+        while orderer.compact_to(u64::MAX) {}
+        let after = orderer.standing();
+        assert!(after.first_index > 100 && after.log_bytes < before / 4, "{before} bytes, then {after:?}");
+    }
+    let last = cluster.replica(slot).orderer.standing().last_index;
+    assert!(cluster.replica(others[0]).orderer.standing().first_index > last + 1);
+    cluster.cut_links.clear();
+    cluster.settle();
+}
+
+#[test]
 fn a_lone_survivor_of_two_lost_memories_founds_nothing_and_loses_nothing() {
     let mut cluster = established(3, 60);
     load(&mut cluster, 300);

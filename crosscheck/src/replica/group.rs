@@ -392,6 +392,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         self.cut_now_and_then();
         let floor = self.orderer.compaction_floor();
         let keep_from = match self.settings.durability {
+            Durability::Memory if self.orderer.standing().log_bytes > limits::LOG_KEPT_BYTES => floor,
             Durability::Memory => floor.saturating_sub(limits::LOG_KEPT),
             Durability::Disk(_) => floor.min(self.group.kept_index),
         };

@@ -288,6 +288,7 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
             last_index: node.last_index(),
             commit_index: node.raw.raft.raft_log.committed,
             first_index: node.mirror().start() + 1,
+            log_bytes: node.mirror().bytes(),
         }
     }
 

@@ -42,6 +42,8 @@ pub(crate) struct Mirror<L> {
     pub identity: Identity,
     start: (u64, u64),
     entries: VecDeque<Stored>,
+    /// What the entries hold.
+    bytes: u64,
     hard: Hard,
     /// Memberships by the index from which they hold; the first holds at `start`.
     history: BTreeMap<u64, Configuration>,
@@ -130,6 +132,7 @@ impl<L: LogStore> Mirror<L> {
             identity,
             start: (0, 0),
             entries: VecDeque::new(),
+            bytes: 0,
             hard: Hard::default(),
             history: BTreeMap::new(),
             cut: None,
@@ -201,7 +204,11 @@ impl<L: LogStore> Mirror<L> {
 
     /// Drops a step of entries up to `index`; says whether there is more to drop.
     pub fn compact(&mut self, index: u64) -> Result<bool, LogError> {
-        let allowed = index.min(self.cut.as_ref().map_or(0, |cut| cut.index));
+        // Where nothing survives the process, the entries behind a cut are of no use to this replica, and whoever else lacks
+        // them has a new cut made.
+        let kept =
+            if self.store.is_volatile() { u64::MAX } else { self.cut.as_ref().map_or(0, |cut| cut.index) };
+        let allowed = index.min(kept);
         let offered = self.offers.values().map(|cut| cut.index).min().unwrap_or(u64::MAX);
         let allowed = allowed.min(offered).min(self.last());
         let to = allowed.min(self.start.0 + limits::COMPACT_STEP);
@@ -209,6 +216,7 @@ impl<L: LogStore> Mirror<L> {
         let configuration = self.configuration_at(to);
         self.write(Kind::Start { index: to, term, keep: true, configuration: configuration.clone() })?;
         self.move_start(to, term, true, configuration);
+        self.cut.take_if(|cut| cut.index < to);
         self.store.release(to)?;
         Ok(allowed > to)
     }
@@ -246,22 +254,27 @@ impl<L: LogStore> Mirror<L> {
     fn put(&mut self, entry: Entry) {
         let keep = entry.index.saturating_sub(self.start.0 + 1);
         if entry.index > self.start.0 && keep <= self.entries.len() as u64 {
-            self.entries.truncate(keep as usize);
+            self.bytes -= self.entries.drain(keep as usize..).map(|stored| size(&stored.entry)).sum::<u64>();
+            self.bytes += size(&entry);
             self.entries.push_back(Stored { sum: sum(&entry), entry });
         }
     }
 
     fn move_start(&mut self, index: u64, term: u64, keep: bool, configuration: Configuration) {
         let dropped = index.saturating_sub(self.start.0).min(self.entries.len() as u64);
-        if keep {
-            self.entries.drain(..dropped as usize);
-        } else {
-            self.entries.clear();
+        let dropped = if keep { dropped as usize } else { self.entries.len() };
+        self.bytes -= self.entries.drain(..dropped).map(|stored| size(&stored.entry)).sum::<u64>();
+        if !keep {
             self.history.clear();
         }
         self.start = (index, term);
         self.history = self.history.split_off(&index);
         self.history.insert(index, configuration);
+    }
+
+    /// What the entries in memory hold.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     fn stored(&self, index: u64) -> Option<&Stored> {
@@ -274,6 +287,11 @@ impl<L: LogStore> Mirror<L> {
         }
         self.stored(index).map(|stored| stored.entry.term)
     }
+}
+
+/// What an entry takes in memory, roughly.
+fn size(entry: &Entry) -> u64 {
+    (size_of::<Stored>() + entry.context.len() + entry.data.len()) as u64
 }
 
 /// What an entry's place in the log is worth: its bytes have their own checksum, whose head this one covers.

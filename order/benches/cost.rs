@@ -72,7 +72,7 @@ impl<E: OrderEngine> Group<E> {
             let replica = &mut self.replicas[slot];
             replica.pump(self.now_us);
             while let Some(output) = replica.poll_output() {
-                if let Output::Send { to, kind, body } = output {
+                if let Output::Send { to, kind, body, .. } = output {
                     frame::encode(kind, slot as u8, &body, &mut self.streams[slot][usize::from(to)].0);
                 }
             }

@@ -82,7 +82,7 @@ impl<S: Service> Execution<S> {
         let mut solo = None;
         for (number, scheduler) in workers.into_iter().enumerate() {
             if settings.is_solo() {
-                solo = Some(Solo::start(scheduler, &context, report.clone(), pulse.clone())?);
+                solo = Some(Solo::start(scheduler, context, report.clone(), pulse.clone())?);
             } else {
                 let context = context(Box::new(report.clone()));
                 let thread = std::thread::Builder::new().name(format!("worker-{number}"));

@@ -16,6 +16,8 @@ use crate::view::grouped;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A replica that was filled by its peers between two questions has no digest of the first one's position: asked again.
 const ATTEMPTS: usize = 8;
+/// Each time a little later.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// What `digest --help` begins with.
 pub const ABOUT: &str = "Orders a digest over every object of the state: each replica takes it at the same position of the \
@@ -76,9 +78,11 @@ fn row_json((replica, answer): &Answer) -> serde_json::Value {
 pub fn collect(replicas: &[Replica]) -> Vec<Answer> {
     let mut answers = round(replicas);
     for _ in 1..ATTEMPTS {
-        if answers.iter().all(|(_, answer)| !matches!(answer, Err(NoAnswer::Refused(_)))) {
+        let refused = answers.iter().any(|(_, answer)| matches!(answer, Err(NoAnswer::Refused(_))));
+        if !refused || answers.iter().all(|(_, answer)| answer.is_err()) {
             break;
         }
+        thread::sleep(PAUSE);
         answers = round(replicas);
     }
     answers

@@ -30,6 +30,8 @@ pub const IDLE: Duration = Duration::from_millis(25);
 
 /// The order thread of a replica with one worker runs handlers for so long before it looks at its sockets again.
 pub const SOLO_RUN: Duration = Duration::from_micros(500);
+/// A run of handlers that messages to peers may wait for.
+pub const SOLO_SHORT: Duration = Duration::from_micros(50);
 /// The order thread is looked at this often: does a handler hold it up?
 pub const WATCH: Duration = Duration::from_millis(100);
 
@@ -44,7 +46,7 @@ pub const SILENCE: Duration = Duration::from_secs(3);
 pub const QUIET: Duration = Duration::from_millis(300);
 /// Log entries kept behind what every live replica has, for one that was away for a moment.
 pub const LOG_KEPT: u64 = 16 * 1024;
-/// Bytes that those may hold.
+/// With more bytes than this in memory, what every live replica has is dropped until fewer are left.
 pub const LOG_KEPT_BYTES: u64 = 64 << 20;
 /// Steps in which the log is shortened, per tick: dropping much at once costs milliseconds (ordering study, 3.6).
 pub const COMPACTIONS_PER_TICK: usize = 8;
@@ -56,6 +58,8 @@ pub const ENTRIES_PER_SNAPSHOT: u64 = 200_000;
 pub const SCRUB_EVERY: Duration = Duration::from_millis(50);
 /// After a look at a region, this many times as long nothing is looked at: scrubbing takes at most 1/200 of the time.
 pub const SCRUB_REST: u32 = 200;
+/// A look that is not done after this long is asked for again.
+pub const SCRUB_PATIENCE: Duration = Duration::from_secs(1);
 /// A worker that waits longer for a repair passes its turn without it.
 pub const REPAIR_PATIENCE: Duration = Duration::from_secs(6);
 /// Repairs in a row that may fail to arrive before the replica starts anew.

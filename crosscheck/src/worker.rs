@@ -125,10 +125,8 @@ pub(crate) fn run<S: Service>(mut worker: Share<S>, context: &Context<S>) {
     let _last_words = LastWords(&*context.report);
     let locks = context.service.locks();
     let mut reply = Vec::with_capacity(4096);
-    while let Some(mut turn) = worker.next_blocking() {
-        reply.clear();
-        let outcome = context.step(&mut turn, &locks, &mut reply);
-        turn.finish(outcome);
+    while let Some(turn) = worker.next_blocking() {
+        context.run_turn(turn, &locks, &mut reply);
     }
 }
 
@@ -143,15 +141,13 @@ pub(crate) fn run_until<S: Service>(
     let locks = context.service.locks();
     let mut reply = Vec::with_capacity(4096);
     loop {
-        let mut turn = match worker.next() {
+        let turn = match worker.next() {
             Step::Run(turn) => turn,
             Step::Idle => break,
             Step::Closed => return None,
         };
-        reply.clear();
         let batch = turn.entry_index();
-        let outcome = context.step(&mut turn, &locks, &mut reply);
-        turn.finish(outcome);
+        context.run_turn(turn, &locks, &mut reply);
         if batch > last.load(Ordering::Acquire) {
             break;
         }
@@ -170,8 +166,15 @@ impl Drop for LastWords<'_> {
 }
 
 impl<S: Service> Context<S> {
+    /// One request, to its end.
+    pub fn run_turn(&self, mut turn: Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], reply: &mut Vec<u8>) {
+        reply.clear();
+        let outcome = self.step(&mut turn, locks, reply);
+        turn.finish(outcome);
+    }
+
     /// One request, up to the point where its turns can be passed.
-    pub fn step(
+    fn step(
         &self,
         turn: &mut Turn<'_, Job<S::Request>>,
         locks: &[&dyn Lock],
@@ -239,8 +242,11 @@ impl<S: Service> Context<S> {
                 self.leave_ran(slot, ran, |mine| RequestResult::abandoned(failure, mine, kind));
                 outcome
             }
-            End::Unreproducible => self
-                .leave_ran(slot, ran, |mine| RequestResult::abandoned(Failure::Unreproducible, mine, kind)),
+            End::Unreproducible => {
+                let failure = Failure::Unreproducible;
+                self.leave_ran(slot, ran, |mine| RequestResult::abandoned(failure, mine, kind));
+                outcome
+            }
         }
     }
 

@@ -261,7 +261,7 @@ impl<E: OrderEngine> Orderer<E> {
         self.engine.compact_to(index)
     }
 
-    /// Entries up to here are needed by no live replica; compact to the lesser of this and the latest cut.
+    /// Entries up to here are needed by no live replica.
     pub fn compaction_floor(&self) -> u64 {
         self.engine.compaction_floor()
     }

@@ -12,6 +12,8 @@ use crate::ordered::Control;
 use crate::service::Service;
 use crate::{Stop, limits};
 
+const NO_SUCH_DIGEST: &str = "this replica has no digest of that position; ask for a new one";
+
 /// Callers that wait for an ordered position.
 #[derive(Default)]
 pub(super) struct Calls {
@@ -42,18 +44,22 @@ impl Calls {
         for (_, call) in self.expecting.extract_if(.., |(expected, _)| *expected == position) {
             call.reply(&digest);
         }
+        let gone = |expected: &Position| expected.index + limits::ENTRIES_IN_EXECUTION as u64 <= index;
+        for (_, call) in self.expecting.extract_if(.., |(expected, _)| gone(expected)) {
+            call.refuse(NO_SUCH_DIGEST);
+        }
         self.digests.insert(position, digest);
         if self.digests.len() > limits::DIGESTS_KEPT {
             self.digests.pop_first();
         }
     }
 
-    /// Answers with the digest of `position`, now or when it is there; `executed` is the last batch that is.
-    fn expect_digest(&mut self, position: Position, executed: u64, call: Call) {
+    /// Answers with the digest of `position`, now or when it is there; this replica has executed nothing before `first`.
+    fn expect_digest(&mut self, position: Position, first: u64, call: Call) {
         if let Some(digest) = self.digests.get(&position) {
             call.reply(digest);
-        } else if position.index <= executed {
-            call.refuse("this replica has no digest of that position; ask for a new one");
+        } else if position.index < first {
+            call.refuse(NO_SUCH_DIGEST);
         } else if self.expecting.len() == limits::DIGESTS_KEPT {
             call.refuse("too many wait for digests; try again");
         } else {
@@ -80,7 +86,8 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
                 call.refuse("this replica has no state yet; try again")
             }
             Command::Digest { at: Some(position) } => {
-                self.calls.expect_digest(*position, self.tally.executed, call);
+                let first = self.execution.as_ref().map_or(0, |execution| execution.first_batch);
+                self.calls.expect_digest(*position, first, call);
             }
             Command::Digest { at: None } => {
                 let ticket = self.calls.wait(self.settings.me, call);

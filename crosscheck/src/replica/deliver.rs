@@ -6,7 +6,7 @@ use bytes::Bytes;
 use order::{Batch, Delivered, OrderEngine};
 use schedule::Footprint;
 
-use super::solo::Ran;
+use super::solo::Slice;
 use super::{Owner, Replica};
 use crate::job::{InFlight, Job, ResultSlot, Work};
 use crate::ordered::Control;
@@ -20,8 +20,9 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         let Some(execution) = &mut self.execution else { return };
         let is_full = execution.in_flight() >= limits::ENTRIES_IN_EXECUTION;
         let mut reports = std::mem::take(&mut self.reports);
-        let ran = execution.run_here(&mut reports);
-        self.is_busy = ran == Ran::Some || (is_full && !reports.is_empty());
+        let (slice, time) = execution.run_here(&mut reports);
+        self.is_slow = time > limits::SOLO_SHORT;
+        self.is_busy = slice == Slice::More || (is_full && !reports.is_empty());
         reports.drain(..).for_each(|report| self.on_report(report));
         self.reports = reports;
     }

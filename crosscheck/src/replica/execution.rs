@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use schedule::{DispatcherState, Footprint, Lot};
 
 use super::Input;
-use super::solo::{Pulse, Ran, Solo};
+use super::solo::{Pulse, Slice, Solo};
 use crate::job::{Job, Work};
 use crate::mailbox::Mailbox;
 use crate::service::Service;
@@ -139,9 +140,9 @@ impl<S: Service> Execution<S> {
         }
     }
 
-    /// Runs on this thread what a single worker has to run; what it has to say goes to `reports`.
-    pub(super) fn run_here(&mut self, reports: &mut Vec<Report>) -> Ran {
-        self.solo.as_mut().map_or(Ran::All, |solo| solo.run(reports))
+    /// Runs on this thread what a single worker has to run; what it has to say goes to `reports`. Tells how long it took.
+    pub(super) fn run_here(&mut self, reports: &mut Vec<Report>) -> (Slice, Duration) {
+        self.solo.as_mut().map_or((Slice::Idle, Duration::ZERO), |solo| solo.run(reports))
     }
 
     /// One ordered request as a job, with the locks it will take.

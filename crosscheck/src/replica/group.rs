@@ -12,7 +12,6 @@ use super::execution::Execution;
 use super::{Input, Replica};
 use crate::admin::Phase;
 use crate::ordered::Control;
-use crate::peers::Peers;
 use crate::service::Service;
 use crate::settings::Durability;
 use crate::transfer::{self, Receiver};
@@ -34,8 +33,10 @@ pub(super) struct Group {
     next_scrub_us: u64,
     /// Region that is looked at next.
     next_scrub: u32,
+    /// When the last one was asked for, until it is done here.
+    scrub_asked_us: Option<u64>,
     /// How long the last one took here.
-    pub(super) scrub_took: Duration,
+    scrub_took: Duration,
 }
 
 /// A worker that waits for the right objects.
@@ -76,8 +77,15 @@ impl Group {
             next_greeting_us: 0,
             next_scrub_us: 0,
             next_scrub: 0,
+            scrub_asked_us: None,
             scrub_took: Duration::ZERO,
         }
+    }
+
+    /// A SCRUB is done here. A process that was stopped meanwhile did not scrub for all of that time.
+    pub(super) fn on_scrub_took(&mut self, time: Duration) {
+        self.scrub_asked_us = None;
+        self.scrub_took = time.min(limits::SCRUB_PATIENCE);
     }
 
     pub(super) fn on_up(&mut self, peer: u8, now_us: u64) {
@@ -103,10 +111,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     pub(super) fn perform_outputs(&mut self) {
         while let Some(output) = self.orderer.poll_output() {
             match output {
-                Output::Send { to, kind, body, rides } => {
-                    let send = if rides { Peers::send_along } else { Peers::send };
-                    send(&mut self.peers, to, kind, &[&body]);
-                }
+                Output::Send { to, kind, body, rides } => self.send(to, kind, &body, rides),
                 Output::LeaderChanged { .. } | Output::Membership { .. } => self.group.cut_wanted = false,
                 Output::Established { joined, .. } => self.on_established(joined),
                 Output::CutWanted => self.want_cut(),
@@ -373,6 +378,11 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         if self.voter.is_none() || !self.orderer.standing().is_leader || now_us < self.group.next_scrub_us {
             return;
         }
+        let patience_us = limits::SCRUB_PATIENCE.as_micros() as u64;
+        if self.group.scrub_asked_us.is_some_and(|asked_us| now_us < asked_us + patience_us) {
+            return;
+        }
+        self.group.scrub_asked_us = Some(now_us);
         let home = self.group.next_scrub % execution.locks();
         self.group.next_scrub = home + 1;
         let pause = limits::SCRUB_EVERY.max(self.group.scrub_took * limits::SCRUB_REST);
@@ -391,12 +401,15 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     pub(super) fn compact(&mut self) {
         self.cut_now_and_then();
         let floor = self.orderer.compaction_floor();
-        let keep_from = match self.settings.durability {
-            Durability::Memory if self.orderer.standing().log_bytes > limits::LOG_KEPT_BYTES => floor,
-            Durability::Memory => floor.saturating_sub(limits::LOG_KEPT),
-            Durability::Disk(_) => floor.min(self.group.kept_index),
-        };
         for _ in 0..limits::COMPACTIONS_PER_TICK {
+            let is_large = self.orderer.standing().log_bytes > limits::LOG_KEPT_BYTES;
+            let keep_from = match self.settings.durability {
+                // A state is being cut for somebody, who will need what follows it.
+                Durability::Memory if self.group.cut_wanted => return,
+                Durability::Memory if is_large => floor,
+                Durability::Memory => floor.saturating_sub(limits::LOG_KEPT),
+                Durability::Disk(_) => floor.min(self.group.kept_index),
+            };
             if !self.orderer.compact_to(keep_from) {
                 return;
             }

@@ -122,6 +122,8 @@ pub(crate) struct Replica<S: Service, E> {
     reports: Vec<Report>,
     /// There is more to execute than was executed: no time to sleep.
     is_busy: bool,
+    /// What was executed last took so long that a message should not have waited for it.
+    is_slow: bool,
     pulse: Arc<Pulse>,
     /// Tells this life of the process from earlier ones.
     life: u64,
@@ -253,6 +255,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             outcome: None,
             reports: Vec::new(),
             is_busy: false,
+            is_slow: false,
             pulse: Arc::default(),
             life: Clock::wall_us(),
             #[cfg(feature = "inject")]
@@ -319,6 +322,10 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             self.persist();
         }
         self.serve_when_led();
+        if self.is_slow {
+            // The others need not wait until the handlers have run.
+            self.peers.flush(self.poll.registry(), heard);
+        }
         self.execute();
         self.flush_votes();
         self.peers.flush(self.poll.registry(), heard);
@@ -333,6 +340,9 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         if let Some(Front::Here(clients)) = &mut self.front {
             clients.flush();
         }
+        // Batches that were executed in this round make room for those that wait.
+        let (collected, in_flight, _) = self.orderer.waiting();
+        self.is_busy |= collected > 0 && in_flight < order::limits::OWN_EAGER;
     }
 
     fn persist(&mut self) {
@@ -385,6 +395,16 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         match self.orderer.submit(request.bytes, request.checksum, tag) {
             Ok(()) => self.owners.push_back(owner),
             Err(_) => self.drop_reply(owner),
+        }
+    }
+
+    /// Puts a frame on its way with the next flush. What `rides` waits for company, unless so few replicas are there that
+    /// somebody may wait for this one after all.
+    fn send(&mut self, to: u8, kind: order::Kind, body: &[u8], rides: bool) {
+        if rides && !self.execution.as_ref().is_some_and(Execution::is_alone) {
+            self.peers.send_along(to, kind, &[body]);
+        } else {
+            self.peers.send(to, kind, &[body]);
         }
     }
 

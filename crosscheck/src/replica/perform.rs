@@ -8,7 +8,7 @@ use super::group::Awaited;
 use super::{Owner, Replica};
 use crate::job::{Executed, Ran};
 use crate::ordered::Control;
-use crate::peers::{self, Peers};
+use crate::peers;
 use crate::service::Service;
 use crate::worker::Report;
 use crate::{Stop, evidence, limits};
@@ -48,7 +48,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
                 self.stop_with(Ok(Stop::Replace("a worker has ended".into())));
             }
             Report::Ended => {}
-            Report::ScrubTook(time) => self.group.scrub_took = time,
+            Report::ScrubTook(time) => self.group.on_scrub_took(time),
             Report::Masked { place, core } => {
                 self.tally.failed_checks += 1;
                 self.keep_evidence(evidence::masked(self.settings.me, place, core));
@@ -227,13 +227,13 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             _ => order::Kind::Check,
         };
         match to {
-            To::One(peer) => self.peers.send(peer, kind, &[&body]),
+            To::One(peer) => self.send(peer, kind, &body, false),
             To::All => {
-                for peer in (0..self.settings.peers.len() as u8).filter(|peer| *peer != self.settings.me) {
+                let me = self.settings.me;
+                for peer in (0..self.settings.peers.len() as u8).filter(|peer| *peer != me) {
                     // A digest is urgent where a client waits for it; elsewhere it rides with what goes there next.
                     let rides = matches!(message, Message::Check { .. }) && self.awaited_by >> peer & 1 == 0;
-                    let send = if rides { Peers::send_along } else { Peers::send };
-                    send(&mut self.peers, peer, kind, &[&body]);
+                    self.send(peer, kind, &body, rides);
                 }
             }
         }

@@ -34,13 +34,13 @@ pub(super) struct Solo<S: Service> {
     pulse: Arc<Pulse>,
 }
 
-/// What became of a run.
+/// What a slice of the thread's time leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ran {
-    /// Nothing is left to run here.
-    All,
-    /// Its time was over.
-    Some,
+pub(super) enum Slice {
+    /// Nothing to run here.
+    Idle,
+    /// Its time was over before everything had run.
+    More,
 }
 
 impl<S: Service> Solo<S> {
@@ -71,7 +71,7 @@ impl<S: Service> Solo<S> {
                 }
             }
         };
-        std::thread::Builder::new().name("worker-0".into()).spawn(help)?;
+        std::thread::Builder::new().name("helper".into()).spawn(help)?;
         let (long, reply) = (BTreeSet::new(), Vec::with_capacity(4096));
         Ok(Solo { context, said, worker: Some(worker), helper, back, long, last_long, reply, pulse })
     }
@@ -105,30 +105,31 @@ impl<S: Service> Solo<S> {
         }
     }
 
-    /// Runs what is there, for a moment, and appends what the handlers had to say to `reports`.
-    pub fn run(&mut self, reports: &mut Vec<Report>) -> Ran {
-        let Some(worker) = &mut self.worker else { return Ran::All };
-        self.pulse.begin();
-        let until = Instant::now() + limits::SOLO_RUN;
+    /// Runs what is there, for a moment, and appends what the handlers had to say to `reports`. Tells how long it took.
+    pub fn run(&mut self, reports: &mut Vec<Report>) -> (Slice, Duration) {
+        let Some(worker) = &mut self.worker else { return (Slice::Idle, Duration::ZERO) };
+        self.pulse.beat();
+        let begun = Instant::now();
+        let mut time = Duration::ZERO;
         let ran = catch_unwind(AssertUnwindSafe(|| {
             let mut locks = None;
             loop {
-                let Step::Run(mut turn) = worker.next() else { return Ran::All };
+                let Step::Run(turn) = worker.next() else { return Slice::Idle };
                 let locks = locks.get_or_insert_with(|| self.context.service.locks());
-                self.reply.clear();
-                let outcome = self.context.step(&mut turn, locks, &mut self.reply);
-                turn.finish(outcome);
-                if Instant::now() >= until {
-                    return Ran::Some;
+                self.context.run_turn(turn, locks, &mut self.reply);
+                time = begun.elapsed();
+                if time >= limits::SOLO_RUN {
+                    return Slice::More;
                 }
             }
         }));
-        self.pulse.end();
+        self.pulse.beat();
         reports.append(&mut self.said.lock());
-        ran.unwrap_or_else(|_| {
+        let slice = ran.unwrap_or_else(|_| {
             reports.push(Report::Ended);
-            Ran::All
-        })
+            Slice::Idle
+        });
+        (slice, time)
     }
 }
 
@@ -137,11 +138,8 @@ impl<S: Service> Solo<S> {
 pub(crate) struct Pulse(AtomicU64);
 
 impl Pulse {
-    fn begin(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn end(&self) {
+    /// A run of handlers begins, or ends.
+    fn beat(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -188,13 +186,13 @@ mod tests {
         let mut watchdog = Watchdog::new(pulse.clone(), 3 * limits::WATCH);
         let mut looks = |count: usize| (0..count).any(|_| watchdog.is_hung());
         assert!(!looks(10), "outside of handlers nothing is minded");
-        pulse.begin();
+        pulse.beat();
         assert!(!looks(4));
-        pulse.end();
-        pulse.begin();
+        pulse.beat();
+        pulse.beat();
         assert!(!looks(4), "another run than the one seen before");
         assert!(looks(1));
-        pulse.end();
+        pulse.beat();
         assert!(!looks(10));
     }
 }

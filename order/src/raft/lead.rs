@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ::raft::{ProgressState, SnapshotStatus};
+use ::raft::{Progress, ProgressState, SnapshotStatus};
 
 use crate::engine::Output;
 use crate::frame::Kind;
@@ -91,11 +91,15 @@ impl<L: LogStore> Node<L> {
         }
         let ticks = self.ticks;
         let peers = self.peers;
-        let matched: BTreeMap<u64, u64> =
-            self.raw.raft.prs().iter().map(|(&id, pr)| (id, pr.matched)).collect();
+        // Until the log flows again: what follows the cut is sent a moment after the cut is acknowledged.
+        let flows = |pr: &Progress| pr.state == ProgressState::Replicate;
+        let matched: BTreeMap<u64, (u64, bool)> =
+            self.raw.raft.prs().iter().map(|(&id, pr)| (id, (pr.matched, flows(pr)))).collect();
         self.raw.mut_store().offers.retain(|&id, cut| {
-            let heard = slot_of(id).map_or(0, |slot| peers[usize::from(slot)].heard);
-            matched.get(&id).is_some_and(|&matched| matched < cut.index) && heard + OFFER_TICKS > ticks
+            let peer = slot_of(id).map(|slot| peers[usize::from(slot)]).unwrap_or_default();
+            let waits = matched.get(&id).is_some_and(|&(matched, flows)| matched < cut.index || !flows);
+            // Who loads a large state says nothing meanwhile.
+            waits && (peer.up || peer.heard + OFFER_TICKS > ticks)
         });
     }
 

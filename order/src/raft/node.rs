@@ -513,8 +513,12 @@ impl<L: LogStore> Node<L> {
 
     /// Learners have to be told what is final; followers that know it by themselves need no message for it.
     fn mind_finality(&mut self) {
-        let told = !self.configuration.learners.is_empty() || !knows_finality(&self.config, self.mirror());
-        self.raw.skip_bcast_commit(!told);
+        let all_know = self.everybody_knows_finality();
+        self.raw.skip_bcast_commit(all_know);
+    }
+
+    fn everybody_knows_finality(&self) -> bool {
+        self.configuration.learners.is_empty() && knows_finality(&self.config, self.mirror())
     }
 
     fn remove(&mut self) {
@@ -542,8 +546,7 @@ impl<L: LogStore> Node<L> {
     /// Where followers know by themselves what is final, an acknowledgement is urgent only for clients of the leader.
     fn may_ride(&self, message: &Message) -> bool {
         let acknowledges = message.get_msg_type() == MessageType::MsgAppendResponse && !message.reject;
-        let all_vote = self.configuration.learners.is_empty() && self.raw.raft.promotable();
-        acknowledges && !self.leader_waits && all_vote && knows_finality(&self.config, self.mirror())
+        acknowledges && !self.leader_waits && self.raw.raft.promotable() && self.everybody_knows_finality()
     }
 
     fn announce_leader(&mut self) {

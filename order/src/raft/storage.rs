@@ -1,5 +1,5 @@
-//! The engine's view of its log: everything since the last cut in memory, each entry watched by a checksum, and every change
-//! written through to the store.
+//! The engine's view of its log: its entries in memory, each watched by a checksum, and every change written through to the
+//! store.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};

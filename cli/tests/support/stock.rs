@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The file of `program`; without it the calling test is skipped with a note, and in CI fails and says what to install.
@@ -43,8 +44,15 @@ fn missing(what: &str, install: &str) {
 
 /// A port on loopback that was free a moment ago.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    listener.local_addr().expect("it is bound").port()
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id().wrapping_mul(131) + TAKEN.fetch_add(1, Ordering::Relaxed);
+        // Below the ports that the kernel gives to outgoing connections and to listeners that ask for any.
+        let port = 20_000 + (number % 12_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A stock memcached on loopback that ends with this value.

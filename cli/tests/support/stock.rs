@@ -1,5 +1,6 @@
 //! Programs of others that tests run: found, or named with the step that installs them.
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -66,22 +67,37 @@ impl Stock {
     /// Starts one; `None` where none is installed.
     pub fn start() -> Option<Stock> {
         let program = find("memcached", "apt-get install memcached")?;
-        let server = SocketAddr::from(([127, 0, 0, 1], free_port()));
-        // It refuses to run as root without being told so, and drops to that user.
-        let child = Command::new(program)
-            .args(["-u", "nobody", "-l", "127.0.0.1", "-U", "0", "-m", "256", "-c", "2048", "-p"])
-            .arg(server.port().to_string())
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("memcached starts");
-        let stock = Stock { child, server };
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(server).is_err() {
-            assert!(Instant::now() < deadline, "memcached does not listen on {server}");
-            std::thread::sleep(Duration::from_millis(10));
+        loop {
+            let server = SocketAddr::from(([127, 0, 0, 1], free_port()));
+            // It refuses to run as root without being told so, and drops to that user.
+            let child = Command::new(&program)
+                .args(["-u", "nobody", "-l", "127.0.0.1", "-U", "0", "-m", "256", "-c", "2048", "-p"])
+                .arg(server.port().to_string())
+                .stdin(Stdio::null())
+                .spawn()
+                .expect("memcached starts");
+            let mut stock = Stock { child, server };
+            let deadline = Instant::now() + Duration::from_secs(10);
+            // Who looked whether the port is free may hold it still, through a process that was just forked.
+            while stock.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+                if is_memcached(server) {
+                    return Some(stock);
+                }
+                assert!(Instant::now() < deadline, "memcached does not answer on {server}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
         }
-        Some(stock)
     }
+}
+
+/// Whether a memcached answers there: that a connection opens does not say so.
+fn is_memcached(server: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect(server) else { return false };
+    let mut answer = [0; 8];
+    stream.set_read_timeout(Some(Duration::from_secs(1))).is_ok()
+        && stream.write_all(b"version\r\n").is_ok()
+        && stream.read_exact(&mut answer).is_ok()
+        && answer == *b"VERSION "
 }
 
 impl Drop for Stock {

@@ -91,28 +91,28 @@ pub fn collect(replicas: &[Replica]) -> Vec<Answer> {
 /// The first replica that answers has the digest ordered; the others are asked for theirs of the same position.
 fn round(replicas: &[Replica]) -> Vec<Answer> {
     let mut answers: Vec<Answer> = Vec::new();
+    let mut others = replicas.iter();
     let mut at = None;
-    for (number, &replica) in replicas.iter().enumerate() {
-        let answer = ask::<StateDigest>(replica.admin, &Command::Digest { at: None }, PATIENCE);
-        at = answer.as_ref().ok().map(|digest| digest.position);
-        answers.push((replica, answer));
-        if at.is_some() {
-            return with_others(answers, &replicas[number + 1..], at);
-        }
+    while at.is_none()
+        && let Some(&first) = others.next()
+    {
+        let answer = digest(first, None);
+        at = answer.1.as_ref().ok().map(|digest| digest.position);
+        answers.push(answer);
     }
-    with_others(answers, &[], at)
-}
-
-fn with_others(mut answers: Vec<Answer>, others: &[Replica], at: Option<Position>) -> Vec<Answer> {
     answers.extend(thread::scope(|scope| {
-        let ask = |replica: Replica| (replica, ask(replica.admin, &Command::Digest { at }, PATIENCE));
-        let asked: Vec<_> = others.iter().map(|replica| scope.spawn(move || ask(*replica))).collect();
+        let asked: Vec<_> = others.map(|&other| scope.spawn(move || digest(other, at))).collect();
         let answer = |asked: thread::ScopedJoinHandle<'_, Answer>| {
             asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
         asked.into_iter().map(answer).collect::<Vec<_>>()
     }));
     answers
+}
+
+/// One replica's digest, of a position or of a new one.
+fn digest(replica: Replica, at: Option<Position>) -> Answer {
+    (replica, ask(replica.admin, &Command::Digest { at }, PATIENCE))
 }
 
 /// Whether all answers are equal; otherwise the sentence that says why not.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use execute::{End, Protection, Reproduced, Runner};
-use object::{Home, ObjectId};
+use object::{Home, ObjectId, Pair};
 use schedule::{Access, Cx, Lock, Outcome, Step, Turn, Worker};
 use vote::{Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
 
@@ -224,7 +224,7 @@ impl<S: Service> Context<S> {
             End::Done(touched) => {
                 self.garble_reply(turn, reply);
                 let garble = self.digest_fault(turn);
-                self.leave_ran(slot, ran, |mine| garble(self.result(&touched, reply, mine, kind)));
+                self.leave_ran(slot, ran, |mine| garble(self.result(touched.pairs(), reply, mine, kind)));
                 outcome
             }
             End::Panicked => {
@@ -232,8 +232,7 @@ impl<S: Service> Context<S> {
                 if let Work::Service(request) = &turn.request().work {
                     self.service.panicked(request, reply);
                 }
-                let reply = Bytes::copy_from_slice(reply);
-                self.leave_ran(slot, ran, |mine| RequestResult::new(Pairs::new(), reply, mine, kind));
+                self.leave_ran(slot, ran, |mine| self.result(&[], reply, mine, kind));
                 outcome
             }
             End::Corrupted(_, wrong) => {
@@ -251,10 +250,9 @@ impl<S: Service> Context<S> {
     }
 
     /// What a request came to: digested for the vote, or as much of it as somebody waits for.
-    fn result(&self, touched: &object::Touched, reply: &[u8], mine: bool, kind: u16) -> RequestResult {
+    fn result(&self, touched: &[Pair], reply: &[u8], mine: bool, kind: u16) -> RequestResult {
         if self.mode.crosschecked {
-            let pairs = Pairs::from_slice(touched.pairs());
-            return RequestResult::new(pairs, Bytes::copy_from_slice(reply), mine, kind);
+            return RequestResult::new(Pairs::from_slice(touched), Bytes::copy_from_slice(reply), mine, kind);
         }
         let reply = if mine { Bytes::copy_from_slice(reply) } else { Bytes::new() };
         RequestResult::unvoted(reply, mine, kind)

@@ -19,6 +19,8 @@ use crate::wire::{Malformed, Put};
 pub const HEAD: usize = 56;
 const VERSION: u8 = 1;
 const FLAG_DRAIN: u8 = 1;
+/// Where the head names the origin.
+const ORIGIN: usize = 5;
 /// Bytes a request takes in the table before the bytes of the requests.
 const ROW: usize = 8;
 
@@ -158,7 +160,7 @@ impl Batch {
             return Err(Malformed("batch head of another version"));
         }
         let batch = Batch {
-            origin: head[5],
+            origin: head[ORIGIN],
             incarnation: u64_at(8),
             number: u64_at(16),
             time_us: u64_at(24),
@@ -212,7 +214,7 @@ pub struct Encoded {
 impl Encoded {
     /// The replica whose requests they are, as far as anybody can tell before the checksum was verified.
     pub(crate) fn claimed_origin(head: &[u8]) -> Option<u8> {
-        head.get(5).copied()
+        head.get(ORIGIN).copied()
     }
 
     /// Splits a contiguous encoding (the body of a FORWARD frame).

@@ -146,8 +146,7 @@ impl RequestResult {
 
     /// A request that this replica could not carry out and has undone.
     pub fn abandoned(failure: Failure, mine: bool, kind: u16) -> Self {
-        let (pairs, reply) = (Pairs::new(), Bytes::new());
-        RequestResult { pairs, reply, reply_digest: 0, digest: 0, failure: Some(failure), mine, kind }
+        RequestResult { failure: Some(failure), ..Self::unvoted(Bytes::new(), mine, kind) }
     }
 
     /// The digest as its stored parts give it, to find out whether the stored digest is the corrupted one.

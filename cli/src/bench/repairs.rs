@@ -49,7 +49,7 @@ pub struct Around {
     pub mean: Vec<f64>,
     /// Replies of each step around the first repair.
     pub example: Vec<u32>,
-    /// Milliseconds from the verdict to the installed objects of that repair.
+    /// Microseconds from the verdict to the installed objects of that repair.
     pub example_took_us: u64,
     /// Repairs that the average is over.
     pub repairs: usize,

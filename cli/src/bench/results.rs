@@ -212,6 +212,11 @@ impl Run {
         Ok(run)
     }
 
+    /// Whether its figures are those that the definition asks for, of an optimised program.
+    pub fn is_as_defined(&self) -> bool {
+        self.optimised && self.changed.is_empty() && self.is_whole()
+    }
+
     /// Whether everything was measured that was to be, so that nobody ended it early.
     pub fn is_whole(&self) -> bool {
         let definition = &self.definition;

@@ -141,6 +141,14 @@ pub(crate) enum Front {
 }
 
 impl Front {
+    /// The clients, if this thread serves them.
+    fn here(&mut self) -> Option<&mut dyn ClientSide> {
+        match self {
+            Front::Here(clients) => Some(&mut **clients),
+            Front::Thread(_) => None,
+        }
+    }
+
     /// `None` if no correct reply can be had.
     fn answer(&mut self, to: ReplyTo, reply: Option<Bytes>) {
         match (self, reply) {
@@ -326,23 +334,26 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             // The others need not wait until the handlers have run.
             self.peers.flush(self.poll.registry(), heard);
         }
-        self.execute();
-        self.flush_votes();
-        self.peers.flush(self.poll.registry(), heard);
+        self.execute_and_vote(heard);
         if self.orderer.needs_persist() {
             // The peers have the entries while they are synced here.
             self.persist();
-            self.execute();
-            self.flush_votes();
-            self.peers.flush(self.poll.registry(), heard);
+            self.execute_and_vote(heard);
         }
         self.on_peer_events(heard);
-        if let Some(Front::Here(clients)) = &mut self.front {
+        if let Some(clients) = self.front.as_mut().and_then(Front::here) {
             clients.flush();
         }
         // Batches that were executed in this round make room for those that wait.
         let (collected, in_flight, _) = self.orderer.waiting();
         self.is_busy |= collected > 0 && in_flight < order::limits::OWN_EAGER;
+    }
+
+    /// What is in order runs, and what came of it is on its way to the peers.
+    fn execute_and_vote(&mut self, heard: &mut Vec<PeerEvent>) {
+        self.execute();
+        self.flush_votes();
+        self.peers.flush(self.poll.registry(), heard);
     }
 
     fn persist(&mut self) {
@@ -356,7 +367,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         self.peers.dial(self.clock.now_us(), self.poll.registry());
         for event in events.iter().filter(|event| event.token() != MAILBOX) {
             if event.token().0 >= clients::FIRST_TOKEN {
-                if let Some(Front::Here(clients)) = &mut self.front {
+                if let Some(clients) = self.front.as_mut().and_then(Front::here) {
                     clients.on_event(event, &mut self.submissions);
                 }
                 continue;
@@ -364,7 +375,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             let (readable, writable) = (event.is_readable() || event.is_read_closed(), event.is_writable());
             self.peers.on_event(event.token(), readable, writable, self.poll.registry(), heard);
         }
-        if let Some(Front::Here(clients)) = &mut self.front {
+        if let Some(clients) = self.front.as_mut().and_then(Front::here) {
             clients.read_on(&mut self.submissions);
             self.waiting.extend(self.submissions.drain(..));
         }
@@ -430,14 +441,17 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
 
     /// The end of the path: a reply that passed the vote goes to its connection.
     fn externalize(&mut self, owner: Owner, reply: Bytes) {
-        if let (Owner::Client(to), Some(front)) = (owner, &mut self.front) {
-            front.answer(to, Some(reply));
-        }
+        self.answer(owner, Some(reply));
     }
 
+    /// No correct reply can be had: the client's connection is closed.
     fn drop_reply(&mut self, owner: Owner) {
+        self.answer(owner, None);
+    }
+
+    fn answer(&mut self, owner: Owner, reply: Option<Bytes>) {
         if let (Owner::Client(to), Some(front)) = (owner, &mut self.front) {
-            front.answer(to, None);
+            front.answer(to, reply);
         }
     }
 

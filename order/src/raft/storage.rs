@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeBounds;
 
 use ::raft::eraftpb::{Entry, Snapshot};
 use ::raft::{GetEntriesContext, RaftState, Storage, StorageError};
@@ -254,16 +255,20 @@ impl<L: LogStore> Mirror<L> {
     fn put(&mut self, entry: Entry) {
         let keep = entry.index.saturating_sub(self.start.0 + 1);
         if entry.index > self.start.0 && keep <= self.entries.len() as u64 {
-            self.bytes -= self.entries.drain(keep as usize..).map(|stored| size(&stored.entry)).sum::<u64>();
+            self.forget(keep as usize..);
             self.bytes += size(&entry);
             self.entries.push_back(Stored { sum: sum(&entry), entry });
         }
     }
 
+    fn forget(&mut self, which: impl RangeBounds<usize>) {
+        self.bytes -= self.entries.drain(which).map(|stored| size(&stored.entry)).sum::<u64>();
+    }
+
     fn move_start(&mut self, index: u64, term: u64, keep: bool, configuration: Configuration) {
         let dropped = index.saturating_sub(self.start.0).min(self.entries.len() as u64);
         let dropped = if keep { dropped as usize } else { self.entries.len() };
-        self.bytes -= self.entries.drain(..dropped).map(|stored| size(&stored.entry)).sum::<u64>();
+        self.forget(..dropped);
         if !keep {
             self.history.clear();
         }

@@ -85,7 +85,7 @@ fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 /// One run of each definition: the newest one that measured what the definition says, or the newest where none did.
 fn best(runs: Vec<Run>) -> Vec<Run> {
-    let rank = |run: &Run| (run.optimised && run.changed.is_empty() && run.is_whole(), run.started_s);
+    let rank = |run: &Run| (run.is_as_defined(), run.started_s);
     let mut found: BTreeMap<String, Run> = BTreeMap::new();
     for run in runs {
         match found.get(&run.definition.name) {

@@ -32,14 +32,13 @@ pub fn at_a_glance(runs: &[Run]) -> Option<Block> {
 /// What belongs to which source.
 pub fn runs(runs: &[Run]) -> Block {
     let row = |run: &Run| {
-        let whole = run.changed.is_empty() && run.is_whole() && run.optimised;
         vec![
             run.definition.name.clone(),
             stamp(run.started_s),
             run.commit.id.clone() + if run.commit.changed { " and changes" } else { "" },
             run.definition.hash.chars().take(12).collect(),
             run.definition.repetitions.to_string(),
-            if whole { "yes" } else { "no" }.to_owned(),
+            if run.is_as_defined() { "yes" } else { "no" }.to_owned(),
         ]
     };
     Block::Table {

@@ -15,6 +15,7 @@ mod mailbox;
 mod ordered;
 mod peers;
 mod replica;
+mod reply;
 mod service;
 mod settings;
 pub mod snapshot;

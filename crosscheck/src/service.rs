@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use bytes::Bytes;
 use object::{Home, ObjectId};
 use schedule::{Cx, Footprint, Lock, Retry};
 
@@ -21,8 +22,8 @@ pub trait Service: Send + Sync + 'static {
     /// One decoded request.
     type Request: Clone + Send + Sync + 'static;
 
-    /// Decodes the ordered bytes of one request. Pure and total.
-    fn decode(&self, ordered: &[u8]) -> Result<Self::Request, Malformed>;
+    /// Decodes the ordered bytes of one request. Pure and total. What it returns may share the bytes.
+    fn decode(&self, ordered: &Bytes) -> Result<Self::Request, Malformed>;
 
     /// Declares the locks `request` will take: a superset is correct, a miss costs a [`Retry`].
     fn footprint(&self, request: &Self::Request, footprint: &mut Footprint);

@@ -58,8 +58,8 @@ pub fn load<S: Service>(service: &mut S, packed: &[u8]) -> Result<Base<S>, Strin
     let mut rest = packed;
     let head = take_head(&mut rest)?;
     let waiting = |ordered: &[u8]| {
-        let request = service.decode(ordered).ok()?;
         let ordered = Bytes::copy_from_slice(ordered);
+        let request = service.decode(&ordered).ok()?;
         Some(Job { work: Work::Service(request), ordered, result: None })
     };
     let dispatcher =

@@ -14,6 +14,7 @@ use vote::{Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
 use crate::admin::Injected;
 use crate::job::{Executed, Job, Ran, ResultSlot, Work};
 use crate::ordered::Control;
+use crate::reply::Replies;
 use crate::service::Service;
 use crate::settings::Mode;
 use crate::state;
@@ -124,9 +125,9 @@ pub(crate) struct Context<S: Service> {
 pub(crate) fn run<S: Service>(mut worker: Share<S>, context: &Context<S>) {
     let _last_words = LastWords(&*context.report);
     let locks = context.service.locks();
-    let mut reply = Vec::with_capacity(4096);
+    let mut replies = Replies::default();
     while let Some(turn) = worker.next_blocking() {
-        context.run_turn(turn, &locks, &mut reply);
+        context.run_turn(turn, &locks, &mut replies);
     }
 }
 
@@ -139,7 +140,7 @@ pub(crate) fn run_until<S: Service>(
 ) -> Option<Share<S>> {
     let last_words = LastWords(&*context.report);
     let locks = context.service.locks();
-    let mut reply = Vec::with_capacity(4096);
+    let mut replies = Replies::default();
     loop {
         let turn = match worker.next() {
             Step::Run(turn) => turn,
@@ -147,7 +148,7 @@ pub(crate) fn run_until<S: Service>(
             Step::Closed => return None,
         };
         let batch = turn.entry_index();
-        context.run_turn(turn, &locks, &mut reply);
+        context.run_turn(turn, &locks, &mut replies);
         if batch > last.load(Ordering::Acquire) {
             break;
         }
@@ -167,9 +168,9 @@ impl Drop for LastWords<'_> {
 
 impl<S: Service> Context<S> {
     /// One request, to its end.
-    pub fn run_turn(&self, mut turn: Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], reply: &mut Vec<u8>) {
-        reply.clear();
-        let outcome = self.step(&mut turn, locks, reply);
+    pub fn run_turn(&self, mut turn: Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], replies: &mut Replies) {
+        replies.current.clear();
+        let outcome = self.step(&mut turn, locks, replies);
         turn.finish(outcome);
     }
 
@@ -178,14 +179,14 @@ impl<S: Service> Context<S> {
         &self,
         turn: &mut Turn<'_, Job<S::Request>>,
         locks: &[&dyn Lock],
-        reply: &mut Vec<u8>,
+        replies: &mut Replies,
     ) -> Outcome {
         let slot = turn.request().result.clone();
         match &turn.request().work {
             Work::Service(_) if self.request_fault(turn) => {
                 self.leave(slot, |mine| RequestResult::abandoned(Failure::Request, mine, 0))
             }
-            Work::Service(_) => self.handle(turn, locks, slot, reply),
+            Work::Service(_) => self.handle(turn, locks, slot, replies),
             Work::Control(control) => {
                 let control = control.clone();
                 self.control(turn, locks, &control, slot)
@@ -208,9 +209,9 @@ impl<S: Service> Context<S> {
         turn: &mut Turn<'_, Job<S::Request>>,
         locks: &[&dyn Lock],
         slot: Option<ResultSlot>,
-        reply: &mut Vec<u8>,
+        replies: &mut Replies,
     ) -> Outcome {
-        let (end, outcome, reproduced) = self.run(turn, locks, reply);
+        let (end, outcome, reproduced) = self.run(turn, locks, &mut replies.current);
         let kind = self.kind(turn);
         let ran = Ran {
             core: core(),
@@ -222,17 +223,17 @@ impl<S: Service> Context<S> {
         match end {
             End::Retry(_) => outcome,
             End::Done(touched) => {
-                self.garble_reply(turn, reply);
+                self.garble_reply(turn, &mut replies.current);
                 let garble = self.digest_fault(turn);
-                self.leave_ran(slot, ran, |mine| garble(self.result(touched.pairs(), reply, mine, kind)));
+                self.leave_ran(slot, ran, |mine| garble(self.result(touched.pairs(), replies, mine, kind)));
                 outcome
             }
             End::Panicked => {
                 // A panic is a function of the ordered log, so every healthy replica gives this same answer.
                 if let Work::Service(request) = &turn.request().work {
-                    self.service.panicked(request, reply);
+                    self.service.panicked(request, &mut replies.current);
                 }
-                self.leave_ran(slot, ran, |mine| self.result(&[], reply, mine, kind));
+                self.leave_ran(slot, ran, |mine| self.result(&[], replies, mine, kind));
                 outcome
             }
             End::Corrupted(_, wrong) => {
@@ -250,11 +251,11 @@ impl<S: Service> Context<S> {
     }
 
     /// What a request came to: digested for the vote, or as much of it as somebody waits for.
-    fn result(&self, touched: &[Pair], reply: &[u8], mine: bool, kind: u16) -> RequestResult {
+    fn result(&self, touched: &[Pair], replies: &mut Replies, mine: bool, kind: u16) -> RequestResult {
         if self.mode.crosschecked {
-            return RequestResult::new(Pairs::from_slice(touched), Bytes::copy_from_slice(reply), mine, kind);
+            return RequestResult::new(Pairs::from_slice(touched), replies.keep(), mine, kind);
         }
-        let reply = if mine { Bytes::copy_from_slice(reply) } else { Bytes::new() };
+        let reply = if mine { replies.keep() } else { Bytes::new() };
         RequestResult::unvoted(reply, mine, kind)
     }
 

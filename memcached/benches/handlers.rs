@@ -24,13 +24,13 @@ fn set(number: usize) -> Vec<u8> {
         flags: 0,
         expiry: 0,
         unique: 0,
-        value: vec![b'v'; 400],
+        value: vec![b'v'; 400].into(),
         quiet: false,
     })
 }
 
 fn get(number: usize) -> Vec<u8> {
-    encode(&Command::Get { keys: vec![key(number)], with_unique: false, touch: None })
+    encode(&Command::Get { keys: [key(number)].into(), with_unique: false, touch: None })
 }
 
 fn measure(criterion: &mut Criterion, name: &str, request: impl Fn(usize) -> Vec<u8>) {

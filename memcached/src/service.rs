@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use crosscheck::object::{Home, ObjectId, Region, genesis};
 use crosscheck::schedule::{Cx, DetMutex, Footprint, Lock, Retry};
 use crosscheck::{Malformed, Service};
@@ -165,7 +166,7 @@ impl Memcached {
 impl Service for Memcached {
     type Request = Command;
 
-    fn decode(&self, ordered: &[u8]) -> Result<Command, Malformed> {
+    fn decode(&self, ordered: &Bytes) -> Result<Command, Malformed> {
         decode(ordered)
     }
 

@@ -23,7 +23,7 @@ fn set(key: &str, length: usize) -> Vec<u8> {
 }
 
 fn get(key: &str) -> Vec<u8> {
-    let keys = vec![Key::new(key.as_bytes()).expect("a valid key")];
+    let keys = [Key::new(key.as_bytes()).expect("a valid key")].into();
     encode(&Command::Get { keys, with_unique: true, touch: None })
 }
 

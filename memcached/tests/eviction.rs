@@ -164,7 +164,7 @@ fn a_state_loaded_elsewhere_goes_on_alike() {
     assert_eq!(one.digests(), other.digests());
     // Positions name new objects: let the second replica's log be as long.
     let looks = memcached::command::encode(&memcached::command::Command::Get {
-        keys: Vec::new(),
+        keys: memcached::command::Keys::new(),
         with_unique: false,
         touch: None,
     });

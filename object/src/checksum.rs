@@ -45,6 +45,15 @@ impl Summer {
         }
     }
 
+    /// Adds many words of 64 bits, as [`Summer::bytes`] would one after the other, in one go.
+    #[inline]
+    pub(crate) fn words(&mut self, words: impl ExactSizeIterator<Item = u64>) {
+        let start = self.gathered.len();
+        self.gathered.resize(start + words.len() * size_of::<u64>(), 0);
+        let (slots, _) = self.gathered[start..].as_chunks_mut();
+        slots.iter_mut().zip(words).for_each(|(slot, word)| *slot = word.to_le_bytes());
+    }
+
     /// Adds the length or count of what follows, so that two neighbours cannot trade bytes.
     #[inline]
     pub fn length(&mut self, length: usize) {

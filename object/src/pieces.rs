@@ -77,9 +77,17 @@ impl Pieces {
         self.renew(range);
     }
 
-    /// Replaces the whole value. Nothing of the old one is read.
+    /// Replaces the whole value. Nothing of the old one is read; one of the same length takes its place in memory.
     pub fn replace(&mut self, bytes: &[u8]) {
-        *self = Pieces::from(bytes);
+        if bytes.len() != self.len() {
+            if bytes.len() <= Self::PIECE {
+                self.bytes = bytes.into();
+                return;
+            }
+            *self = Self::zeroed(bytes.len());
+        }
+        self.bytes[..bytes.len()].copy_from_slice(bytes);
+        self.renew(0..bytes.len());
     }
 
     /// Adds bytes behind the value. The last piece is checked if it grows; full ones keep their sums.
@@ -171,9 +179,8 @@ impl Pieces {
 
 impl From<&[u8]> for Pieces {
     fn from(bytes: &[u8]) -> Self {
-        let mut pieces = Self::zeroed(bytes.len());
-        pieces.bytes[..bytes.len()].copy_from_slice(bytes);
-        pieces.renew(0..bytes.len());
+        let mut pieces = Self::new();
+        pieces.replace(bytes);
         pieces
     }
 }

@@ -113,6 +113,10 @@ impl<T: 'static> Summed for Ref<T> {
     fn sum(&self, summer: &mut Summer) {
         self.id().sum(summer);
     }
+    #[inline]
+    fn sum_all(all: &[Self], summer: &mut Summer) {
+        summer.words(all.iter().map(|one| one.id().to_bits()));
+    }
     fn pack(&self, out: &mut Vec<u8>) {
         self.id().pack(out);
         if request::is_local() {

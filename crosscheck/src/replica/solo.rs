@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use schedule::Step;
 
 use crate::limits;
+use crate::reply::Replies;
 use crate::service::Service;
 use crate::worker::{self, Context, Report, Share};
 
@@ -30,7 +31,7 @@ pub(super) struct Solo<S: Service> {
     long: BTreeSet<u64>,
     /// The last of them: the helper gives the worker back behind it.
     last_long: Arc<AtomicU64>,
-    reply: Vec<u8>,
+    replies: Replies,
     pulse: Arc<Pulse>,
 }
 
@@ -72,8 +73,8 @@ impl<S: Service> Solo<S> {
             }
         };
         std::thread::Builder::new().name("helper".into()).spawn(help)?;
-        let (long, reply) = (BTreeSet::new(), Vec::with_capacity(4096));
-        Ok(Solo { context, said, worker: Some(worker), helper, back, long, last_long, reply, pulse })
+        let (long, replies) = (BTreeSet::new(), Replies::default());
+        Ok(Solo { context, said, worker: Some(worker), helper, back, long, last_long, replies, pulse })
     }
 
     /// Batch `batch` was appended; `is_long` if it has one of the pipeline's own requests.
@@ -116,7 +117,7 @@ impl<S: Service> Solo<S> {
             loop {
                 let Step::Run(turn) = worker.next() else { return Slice::Idle };
                 let locks = locks.get_or_insert_with(|| self.context.service.locks());
-                self.context.run_turn(turn, locks, &mut self.reply);
+                self.context.run_turn(turn, locks, &mut self.replies);
                 time = begun.elapsed();
                 if time >= limits::SOLO_RUN {
                     return Slice::More;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use crosscheck::{Action, ClientCounters, Progress, Protocol};
 use libfuzzer_sys::fuzz_target;
 use memcached::command::{decode, encode};
@@ -25,7 +26,7 @@ fn actions(connection: &mut Connection, pending: &mut Vec<u8>, out: &mut Vec<Act
                 assert!(used > 0 && used <= pending.len());
                 pending.drain(..used);
                 if let Action::Order(ordered) = &action {
-                    let command = decode(ordered).expect("what a protocol orders can be decoded");
+                    let command = decode(&Bytes::copy_from_slice(ordered)).expect("what a protocol orders can be decoded");
                     assert_eq!(&encode(&command), ordered, "the encoding is canonical");
                     assert!(ordered[0] < 0xf0);
                 }

@@ -1,8 +1,9 @@
 //! The ordered encoding of a request: compact, canonical, and decoded without trusting a single byte of it.
 
+use bytes::Bytes;
 use crosscheck::Malformed;
 
-use crate::command::{Command, Key, Meta, StoreMode};
+use crate::command::{Command, Key, Keys, Meta, StoreMode};
 use crate::limits::{ITEM_BYTES_MAX, META_FLAG_BYTES};
 
 const GET: u8 = 1;
@@ -40,12 +41,25 @@ impl Command {
 
 /// Encodes `command`; [`decode`] gives it back.
 pub fn encode(command: &Command) -> Vec<u8> {
-    let mut out = Vec::with_capacity(room_for(command));
+    encode_with_value(command, &[])
+}
+
+/// Encodes `command`, whose own value is empty, with `value` in its place: spares a copy of what may be a megabyte.
+pub fn encode_with_value(command: &Command, value: &[u8]) -> Vec<u8> {
+    let length = encoded_len(command) + value.len();
+    let mut out = Vec::with_capacity(length);
+    put(&mut out, command);
+    out.extend_from_slice(value);
+    debug_assert_eq!(out.len(), length, "{command:?}");
+    out
+}
+
+fn put(out: &mut Vec<u8>, command: &Command) {
     match command {
         Command::Get { keys, with_unique, touch } => {
             out.extend([GET, flags([*with_unique, touch.is_some()])]);
             out.extend(touch.iter().flat_map(|expiry| expiry.to_le_bytes()));
-            keys.iter().for_each(|key| put_key(&mut out, key));
+            keys.iter().for_each(|key| put_key(out, key));
         }
         Command::Store { mode, key, flags: client_flags, expiry, unique, value, quiet } => {
             out.extend([STORE, flags([*quiet]), *mode as u8]);
@@ -54,49 +68,40 @@ pub fn encode(command: &Command) -> Vec<u8> {
             if *mode == StoreMode::Cas {
                 out.extend(unique.to_le_bytes());
             }
-            put_key(&mut out, key);
+            put_key(out, key);
             out.extend_from_slice(value);
         }
-        Command::TooLarge { key, quiet } => put_simple(&mut out, TOO_LARGE, flags([*quiet]), key),
-        Command::Delete { key, quiet } => put_simple(&mut out, DELETE, flags([*quiet]), key),
+        Command::TooLarge { key, quiet } => put_simple(out, TOO_LARGE, flags([*quiet]), key),
+        Command::Delete { key, quiet } => put_simple(out, DELETE, flags([*quiet]), key),
         Command::Arithmetic { key, up, delta, quiet } => {
-            put_simple(&mut out, ARITHMETIC, flags([*quiet, *up]), key);
+            put_simple(out, ARITHMETIC, flags([*quiet, *up]), key);
             out.extend(delta.to_le_bytes());
         }
         Command::Touch { key, expiry, quiet } => {
-            put_simple(&mut out, TOUCH, flags([*quiet]), key);
+            put_simple(out, TOUCH, flags([*quiet]), key);
             out.extend(expiry.to_le_bytes());
         }
         Command::FlushAll { delay, quiet } => {
             out.extend([FLUSH_ALL, flags([*quiet])]);
             out.extend(delay.to_le_bytes());
         }
-        Command::MetaGet { key, meta } => put_meta(&mut out, META_GET, key, meta),
+        Command::MetaGet { key, meta } => put_meta(out, META_GET, key, meta),
         Command::MetaSet { key, meta, value } => {
-            put_meta(&mut out, META_SET, key, meta);
+            put_meta(out, META_SET, key, meta);
             out.extend_from_slice(value);
         }
-        Command::MetaDelete { key, meta } => put_meta(&mut out, META_DELETE, key, meta),
-        Command::MetaArithmetic { key, meta } => put_meta(&mut out, META_ARITHMETIC, key, meta),
-        Command::MetaDebug { key } => put_simple(&mut out, META_DEBUG, 0, key),
+        Command::MetaDelete { key, meta } => put_meta(out, META_DELETE, key, meta),
+        Command::MetaArithmetic { key, meta } => put_meta(out, META_ARITHMETIC, key, meta),
+        Command::MetaDebug { key } => put_simple(out, META_DEBUG, 0, key),
     }
-    out
 }
 
-/// Encodes `command`, whose own value is empty, with `value` in its place: spares a copy of what may be a megabyte.
-pub fn encode_with_value(command: &Command, value: &[u8]) -> Vec<u8> {
-    let mut out = encode(command);
-    out.reserve_exact(value.len());
-    out.extend_from_slice(value);
-    out
-}
-
-/// Decodes an ordered request.
+/// Decodes an ordered request. Keys and values share its bytes.
 ///
 /// # Errors
 /// [`Malformed`] for anything that [`encode`] does not produce; what is accepted is safe to execute.
-pub fn decode(ordered: &[u8]) -> Result<Command, Malformed> {
-    let mut input = Reader(ordered);
+pub fn decode(ordered: &Bytes) -> Result<Command, Malformed> {
+    let mut input = Reader { whole: ordered, rest: ordered };
     let command = match input.byte()? {
         GET => decode_get(&mut input)?,
         STORE => decode_store(&mut input)?,
@@ -144,14 +149,14 @@ pub fn decode(ordered: &[u8]) -> Result<Command, Malformed> {
         }
         _ => return Err(Malformed("unknown command")),
     };
-    if input.0.is_empty() { Ok(command) } else { Err(Malformed("bytes after the command")) }
+    if input.rest.is_empty() { Ok(command) } else { Err(Malformed("bytes after the command")) }
 }
 
 fn decode_get(input: &mut Reader<'_>) -> Result<Command, Malformed> {
     let [with_unique, touches] = input.flags()?;
     let touch = if touches { Some(input.i64()?) } else { None };
-    let mut keys = Vec::new();
-    while !input.0.is_empty() {
+    let mut keys = Keys::new();
+    while !input.rest.is_empty() {
         keys.push(input.key()?);
     }
     Ok(Command::Get { keys, with_unique, touch })
@@ -188,26 +193,33 @@ fn put_meta(out: &mut Vec<u8>, code: u8, key: &Key, meta: &Meta) {
     out.extend_from_slice(&meta.tokens);
 }
 
-fn room_for(command: &Command) -> usize {
+/// Exactly as many bytes as the encoding takes: a vector with no more room becomes shared bytes as it is.
+fn encoded_len(command: &Command) -> usize {
     let keys: usize = command.keys().iter().map(|key| key.bytes().len() + 1).sum();
+    let word = |there: bool| if there { size_of::<u64>() } else { 0 };
     let rest = match command {
-        Command::Store { value, .. } => value.len(),
-        Command::MetaSet { value, meta, .. } => value.len() + meta.tokens.len(),
+        Command::Get { touch, .. } => 2 + word(touch.is_some()),
+        Command::Store { mode, value, .. } => 15 + word(*mode == StoreMode::Cas) + value.len(),
+        Command::TooLarge { .. } | Command::Delete { .. } | Command::MetaDebug { .. } => 2,
+        Command::Arithmetic { .. } | Command::Touch { .. } | Command::FlushAll { .. } => 10,
         Command::MetaGet { meta, .. }
         | Command::MetaDelete { meta, .. }
-        | Command::MetaArithmetic { meta, .. } => meta.tokens.len(),
-        _ => 0,
+        | Command::MetaArithmetic { meta, .. } => 3 + meta.tokens.len(),
+        Command::MetaSet { value, meta, .. } => 3 + meta.tokens.len() + value.len(),
     };
-    keys + rest + 24
+    keys + rest
 }
 
-/// The rest of the input.
-struct Reader<'a>(&'a [u8]);
+/// The ordered bytes, and what is left of them.
+struct Reader<'a> {
+    whole: &'a Bytes,
+    rest: &'a [u8],
+}
 
 impl<'a> Reader<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or(Malformed("ends inside a field"))?;
-        self.0 = rest;
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or(Malformed("ends inside a field"))?;
+        self.rest = rest;
         Ok(taken)
     }
 
@@ -238,23 +250,24 @@ impl<'a> Reader<'a> {
 
     fn key(&mut self) -> Result<Key, Malformed> {
         let length = self.byte()?;
-        Key::new(self.take(usize::from(length))?).ok_or(Malformed("key length"))
+        let bytes = self.take(usize::from(length))?;
+        Key::within(self.whole, bytes).ok_or(Malformed("key length"))
     }
 
-    fn meta(&mut self) -> Result<(Key, Meta), Malformed> {
+    fn meta(&mut self) -> Result<(Key, Box<Meta>), Malformed> {
         let key = self.key()?;
         let length = usize::from(u16::from_le_bytes(self.array()?));
         if length > META_FLAG_BYTES {
             return Err(Malformed("meta flags too long"));
         }
         let meta = Meta::from_tokens(self.take(length)?).map_err(|_| Malformed("meta flags"))?;
-        Ok((key, meta))
+        Ok((key, Box::new(meta)))
     }
 
-    fn value(&mut self) -> Result<Vec<u8>, Malformed> {
-        if self.0.len() > ITEM_BYTES_MAX {
+    fn value(&mut self) -> Result<Bytes, Malformed> {
+        if self.rest.len() > ITEM_BYTES_MAX {
             return Err(Malformed("value beyond the largest item"));
         }
-        Ok(std::mem::take(&mut self.0).to_vec())
+        Ok(self.whole.slice_ref(std::mem::take(&mut self.rest)))
     }
 }

@@ -1,5 +1,6 @@
 //! A client's key and its hash: computed once, the same on every replica, and the only thing placement depends on.
 
+use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::limits::KEY_BYTES;
@@ -11,7 +12,7 @@ const SEED: u64 = 0x6d65_6d63_6163_6865;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Key {
     hash: KeyHash,
-    bytes: Box<[u8]>,
+    bytes: Bytes,
 }
 
 /// Where a key belongs.
@@ -21,10 +22,19 @@ pub struct KeyHash(u64);
 impl Key {
     /// A key of any bytes, as a decoded binary key has them; `None` when it is empty or too long.
     pub fn new(bytes: &[u8]) -> Option<Self> {
+        Self::of(bytes, Bytes::copy_from_slice)
+    }
+
+    /// The key that `bytes`, a part of `whole`, are; shares them.
+    pub fn within(whole: &Bytes, bytes: &[u8]) -> Option<Self> {
+        Self::of(bytes, |bytes| whole.slice_ref(bytes))
+    }
+
+    fn of(bytes: &[u8], keep: impl FnOnce(&[u8]) -> Bytes) -> Option<Self> {
         if bytes.is_empty() || bytes.len() > KEY_BYTES {
             return None;
         }
-        Some(Key { hash: KeyHash::of(bytes), bytes: bytes.into() })
+        Some(Key { hash: KeyHash::of(bytes), bytes: keep(bytes) })
     }
 
     /// A key as a command line has it: without control characters and white space.

@@ -4,9 +4,15 @@ mod codec;
 mod key;
 mod meta;
 
+use bytes::Bytes;
+use smallvec::SmallVec;
+
 pub use codec::{decode, encode, encode_with_value};
 pub use key::{Key, KeyHash};
 pub use meta::{Echo, Meta, MetaError};
+
+/// The keys of a retrieval: mostly one.
+pub type Keys = SmallVec<[Key; 1]>;
 
 /// One ordered request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,7 +20,7 @@ pub enum Command {
     /// `get`, `gets`, `gat`, `gats`: one atomic look at all keys.
     Get {
         /// The keys in the client's order, repetitions included.
-        keys: Vec<Key>,
+        keys: Keys,
         /// Whether the reply carries each item's unique (`gets`, `gats`).
         with_unique: bool,
         /// The new expiry time (`gat`, `gats`), as the client wrote it.
@@ -33,7 +39,7 @@ pub enum Command {
         /// The unique that the item must have (`cas` only, 0 otherwise).
         unique: u64,
         /// The value.
-        value: Vec<u8>,
+        value: Bytes,
         /// `noreply`.
         quiet: bool,
     },
@@ -83,30 +89,30 @@ pub enum Command {
         /// The key, decoded.
         key: Key,
         /// The flags.
-        meta: Meta,
+        meta: Box<Meta>,
     },
     /// `ms`.
     MetaSet {
         /// The key, decoded.
         key: Key,
         /// The flags.
-        meta: Meta,
+        meta: Box<Meta>,
         /// The value.
-        value: Vec<u8>,
+        value: Bytes,
     },
     /// `md`.
     MetaDelete {
         /// The key, decoded.
         key: Key,
         /// The flags.
-        meta: Meta,
+        meta: Box<Meta>,
     },
     /// `ma`.
     MetaArithmetic {
         /// The key, decoded.
         key: Key,
         /// The flags.
-        meta: Meta,
+        meta: Box<Meta>,
     },
     /// `me`.
     MetaDebug {

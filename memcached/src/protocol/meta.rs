@@ -1,5 +1,7 @@
 //! The meta commands: which tokens they take, and what memcached answers when those are wrong.
 
+use bytes::Bytes;
+
 use crate::command::{Command, Key, Meta, MetaError};
 use crate::config::Config;
 use crate::limits::{KEY_BYTES, META_TOKENS};
@@ -59,7 +61,7 @@ fn set(line: &Line<'_>, config: &Config) -> Step {
             skip(Step::Order(Command::TooLarge { key, quiet: false }))
         }
         Ok((key, meta)) => {
-            let command = Command::MetaSet { key, meta, value: Vec::new() };
+            let command = Command::MetaSet { key, meta, value: Bytes::new() };
             Step::Value { command, length, loud: true }
         }
     }
@@ -74,10 +76,10 @@ fn terse(why: MetaError) -> &'static str {
     }
 }
 
-fn parse(line: &Line<'_>, first_flag: usize) -> Result<(Key, Meta), MetaError> {
+fn parse(line: &Line<'_>, first_flag: usize) -> Result<(Key, Box<Meta>), MetaError> {
     let meta = Meta::parse(line.tokens_from(first_flag))?;
     let key = meta.key(line.token(1))?;
-    Ok((key, meta))
+    Ok((key, Box::new(meta)))
 }
 
 fn debug(line: &Line<'_>) -> Step {

@@ -1,5 +1,7 @@
 //! The classic commands: which tokens they take, and what memcached answers when those are wrong.
 
+use bytes::Bytes;
+
 use crate::command::{Command, Key, StoreMode};
 use crate::config::Config;
 use crate::limits::stock_overhead;
@@ -78,7 +80,7 @@ fn store(mode: StoreMode, line: &Line<'_>, config: &Config) -> Step {
         };
         return Step::Skip { now: Box::new(now), bytes: length as u64 + 2 };
     }
-    let command = Command::Store { mode, key, flags, expiry, unique, value: Vec::new(), quiet };
+    let command = Command::Store { mode, key, flags, expiry, unique, value: Bytes::new(), quiet };
     Step::Value { command, length, loud: !quiet }
 }
 

@@ -110,7 +110,7 @@ impl Item {
     /// Puts another value in its place; key and place in the queue remain.
     pub fn replace(&mut self, new: &NewItem<'_>, epoch: u32, now_us: u64) {
         let hits = self.marks.one_more_hit().hits();
-        self.value = Pieces::from(new.value);
+        self.value.replace(new.value);
         self.unique = new.unique;
         self.expires_us = new.expires_us;
         self.flags = new.flags;
@@ -121,7 +121,7 @@ impl Item {
 
     /// Overwrites the value with one of the same length: marks and expiry remain.
     pub fn overwrite(&mut self, value: &[u8], unique: u64, now_us: u64) {
-        self.value = Pieces::from(value);
+        self.value.replace(value);
         self.unique = unique;
         self.accessed_s = seconds(now_us);
     }

@@ -4,11 +4,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use crosscheck::object::request::{self, Terms};
 use crosscheck::object::{Home, ObjectId, Region, Touched, corrupted};
 use crosscheck::schedule::{self, Access, Entry, Footprint, Lot, Mode, Outcome, Step, Turn, Work, Worker};
 use crosscheck::{Action, ClientCounters, Progress, Protocol, Service};
-use memcached::command::{Command, decode};
+use memcached::command::{Command, Keys, decode};
 use memcached::{Config, Connection, Memcached};
 
 /// Ordered time at which every replica here starts: some second in 2023, in microseconds.
@@ -58,7 +59,7 @@ impl Replica {
 
     /// Executes an encoded request as the next one in the log.
     pub fn run(&mut self, ordered: &[u8]) -> Ran {
-        let command = decode(ordered).expect("a protocol's requests decode");
+        let command = decode(&Bytes::copy_from_slice(ordered)).expect("a protocol's requests decode");
         let mut footprint = Footprint::new();
         self.service.footprint(&command, &mut footprint);
         self.index += 1;
@@ -153,7 +154,7 @@ impl Replica {
     /// A turn on one lock, for a request that does nothing.
     fn turn(&mut self, home: Home) -> Turn<'_, Command> {
         self.index += 1;
-        let request = Command::Get { keys: Vec::new(), with_unique: false, touch: None };
+        let request = Command::Get { keys: Keys::new(), with_unique: false, touch: None };
         let requests = vec![Work { request, footprint: Footprint::one(home), stream: None }];
         let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, requests };
         self.now_us += 1;

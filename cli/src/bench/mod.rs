@@ -8,6 +8,7 @@ mod generator;
 mod measure;
 mod memaslap;
 mod overrides;
+mod profile;
 mod progress;
 mod repairs;
 mod report;
@@ -43,6 +44,7 @@ them. The README beside the definitions documents every field and what is measur
   crosscheck bench run paper-fig9 paper-fig10    the paper's figures, about an hour and a half
   crosscheck bench run quick --only RDGX,RD00 --clients 100 --seconds 2
   crosscheck bench cost                          instructions, allocations and memory
+  crosscheck bench profile                       flame graphs
   crosscheck bench report                        Markdown and HTML of the newest results
 
 Measure with a release build on a machine that does nothing else. Exit code: 0 when everything was measured without
@@ -59,6 +61,8 @@ enum Command {
     Run(RunArgs),
     /// Count instructions and allocations per request, and memory per object
     Cost(cost::Args),
+    /// Sample where the processor time goes: per stage, and as flame graphs
+    Profile(profile::Args),
     /// Show what can be measured
     List(ListArgs),
     /// Write Markdown and HTML from results
@@ -112,6 +116,7 @@ pub fn run(args: &Args) -> Outcome {
     match &args.command {
         Command::Run(args) => measure(args),
         Command::Cost(args) => cost::run(args),
+        Command::Profile(args) => profile::run(args),
         Command::List(args) => list(args),
         Command::Report(args) => report::run(args),
     }

@@ -17,6 +17,7 @@ use anyhow::Context;
 use super::cost::Cost;
 use super::results::{self, Run};
 use crate::outcome::{Outcome, Verdict, misuse, say};
+pub use html::escaped;
 
 /// Options of `bench report`.
 #[derive(Clone, Debug, clap::Args)]

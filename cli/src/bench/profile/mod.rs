@@ -80,6 +80,14 @@ pub struct Args {
     json: bool,
 }
 
+impl Args {
+    /// One process without replicas, and three of them without and with all protections, into `out`.
+    pub fn into_folder(out: &Path, unoptimised: bool) -> Self {
+        let only = ["0000", "RD00", "RDGX"].map(|mode| Side::Ours(mode.to_owned())).to_vec();
+        Args { only, clients: 100, seconds: 5, out: out.to_owned(), unoptimised, json: false }
+    }
+}
+
 /// Processor time of one side.
 #[derive(Clone, Debug, Serialize)]
 struct Profile {

@@ -109,7 +109,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         );
     }
 
-    fn status(&self) -> Status {
+    pub(super) fn status(&self) -> Status {
         let standing = self.orderer.standing();
         Status {
             replica: self.settings.me + 1,

@@ -8,7 +8,7 @@ use mio::Token;
 use order::{LogStore, Orderer, RaftConfig, RaftEngine, Record};
 
 use super::{Front, Input, Replica, Ties};
-use crate::admin::Command;
+use crate::admin::{Command, Status};
 use crate::admin_server::Call;
 pub use crate::clients::ReplyTo;
 use crate::clients::thread::Answer;
@@ -136,6 +136,20 @@ impl<S: Service, W: World> Stepped<S, W> {
         let (answer, answered) = mpsc::channel();
         self.mailbox.send(Input::Call(Call { command, answer }));
         answered
+    }
+
+    /// What it would tell `crosscheck status`.
+    pub fn status(&self) -> Status {
+        self.replica.status()
+    }
+
+    /// Faults that were armed and have not struck yet.
+    #[cfg(feature = "inject")]
+    pub fn pending_faults(&self) -> usize {
+        let replica = &self.replica;
+        let armed = replica.execution.as_ref().map_or(0, |execution| execution.armory.count());
+        let next = usize::from(replica.garble_vote.is_some()) + usize::from(replica.peers.garble_next.is_some());
+        armed + next
     }
 
     /// The world that was given to [`Stepped::new`].

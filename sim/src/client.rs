@@ -44,6 +44,10 @@ pub struct Client {
     pub deadline_us: u64,
     /// Commands it has still to send.
     pub left: u64,
+    /// Goes on when it has sent them all: faults still strike.
+    pub goes_on: bool,
+    /// Longest time it thinks, in microseconds.
+    thinks_us: u64,
     /// Makes written values differ.
     written: u64,
     number: usize,
@@ -60,8 +64,11 @@ pub fn keys() -> Vec<String> {
 
 impl Client {
     /// A client that will send `left` commands.
-    pub fn new(number: usize, replica: u8, left: u64, rng: Rng) -> Self {
+    pub fn new(number: usize, replica: u8, left: u64, mut rng: Rng) -> Self {
+        let thinks_us = *rng.pick(&[5_000, 20_000, 100_000, 400_000]);
         Client {
+            thinks_us,
+            goes_on: true,
             rng,
             replica,
             session: None,
@@ -78,18 +85,22 @@ impl Client {
 
     /// How many commands it sends now, and how long it then thinks when it is answered, in microseconds.
     pub fn burst(&mut self) -> (u64, u64) {
-        (self.rng.within(1, PIPELINE), self.rng.within(100, 30_000))
+        (self.rng.within(1, PIPELINE), self.rng.within(100, self.thinks_us))
     }
 
     /// Whether it has nothing more to do.
     pub fn is_done(&self) -> bool {
-        self.left == 0 && self.reading.is_empty() && self.waiting.is_empty()
+        !self.sends() && self.reading.is_empty() && self.waiting.is_empty()
+    }
+
+    fn sends(&self) -> bool {
+        self.left > 0 || self.goes_on
     }
 
     /// Its next command; none when it is done.
     pub fn command(&mut self) -> Option<Command> {
-        if self.left > 0 {
-            self.left -= 1;
+        if self.sends() {
+            self.left = self.left.saturating_sub(1);
             return Some(self.draw());
         }
         let key = self.reading.last()?.clone();

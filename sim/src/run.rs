@@ -164,6 +164,8 @@ struct Run {
     numbered: u64,
     phase: Phase,
     next_episode: u64,
+    /// Replicas that may be as they should not.
+    victims: BTreeSet<u8>,
     /// Weather and blocks that hold, per stroke.
     lasting: u64,
     /// What armed faults said.
@@ -217,6 +219,7 @@ impl Run {
             numbered: 0,
             phase: Phase::Founding,
             next_episode: 0,
+            victims: BTreeSet::new(),
             lasting: 0,
             placed: Vec::new(),
             digests: BTreeMap::new(),
@@ -313,11 +316,12 @@ impl Run {
         if let Some(why) = ended {
             self.trace.note(self.now_us, format_args!("replica {replica} ended: {why}"));
             *self.summary.replaced.entry(kind_of(&why)).or_default() += 1;
-            if !self.facts.disturbed {
-                self.broken(
-                    promises::PROGRESS,
-                    format!("replica {} ended without a fault: {why}", replica + 1),
+            if !self.victims.contains(&replica) {
+                let how = format!(
+                    "replica {} ended, and nothing had struck it since all was equal: {why}",
+                    replica + 1
                 );
+                self.broken(promises::PROGRESS, how);
             }
             self.stop(replica, 300_000);
         }

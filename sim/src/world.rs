@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use crosscheck::admin::{EvidenceRecord, Position};
 use crosscheck::stepped::{ReplyTo, Seen, World};
-use vote::{Packed, Place};
+use vote::{Packed, Place, digest};
 
 use crate::net::{Fabric, Port};
 use crate::rng::Rng;
@@ -150,7 +150,8 @@ impl World for Surroundings {
             Seen::Delivered { batch, requests } => What::Delivered { batch, ordered: requests.clone() },
             Seen::Executed { batch, results } => {
                 let outcome = |result: &vote::RequestResult| Outcome {
-                    digest: result.digest,
+                    // As its parts give it: the stored digest may be what a fault has hit.
+                    digest: digest::request(&result.pairs, result.reply.len() as u64, result.reply_digest),
                     reply_digest: result.reply_digest,
                     failed: result.failure.is_some(),
                 };

@@ -159,8 +159,7 @@ impl<N: Net> Link<N> {
                 }
                 Ok(None) => return true,
                 Err(error) => {
-                    eprintln!("crosscheck: {error}; the connection is reset");
-                    events.push(PeerEvent::Corrupt(self.peer));
+                    events.push(PeerEvent::Corrupt(error));
                     return false;
                 }
             }

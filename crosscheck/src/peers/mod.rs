@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mio::{Interest, Registry, Token};
-use order::Kind;
+use order::{FrameError, Kind};
 
 use crate::admin::{Sent, Traffic};
 use crate::limits;
@@ -42,7 +42,7 @@ pub enum PeerEvent {
         body: Bytes,
     },
     /// Bytes whose checksum does not hold: nothing of them was used, the connection is reset.
-    Corrupt(u8),
+    Corrupt(FrameError),
 }
 
 /// All connections of one replica to its peers.
@@ -356,6 +356,11 @@ mod tests {
         nodes[0].peers.garble_next = Some(123);
         nodes[0].peers.send(1, Kind::Check, &[b"these bytes are not what they were"]);
         run_until(&mut nodes, |nodes| nodes[1].seen.len() >= 4);
-        assert_eq!(nodes[1].seen[1..], [PeerEvent::Corrupt(0), PeerEvent::Down(0), PeerEvent::Up(0)]);
+        let blamed = match &nodes[1].seen[1] {
+            PeerEvent::Corrupt(error) => error.peer(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(blamed, 0);
+        assert_eq!(nodes[1].seen[2..], [PeerEvent::Down(0), PeerEvent::Up(0)]);
     }
 }

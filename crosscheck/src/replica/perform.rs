@@ -324,7 +324,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     self.greet_one(peer);
                 }
                 peers::PeerEvent::Down(peer) => self.orderer.peer_down(peer),
-                peers::PeerEvent::Corrupt(peer) => {
+                peers::PeerEvent::Corrupt(error) => {
+                    let peer = error.peer();
+                    self.world.say(format_args!("{error}; the connection is reset"));
                     self.tally.dropped_frames += 1;
                     self.keep_evidence(evidence::message(peer));
                     self.vote(Event::Garbled { from: peer });

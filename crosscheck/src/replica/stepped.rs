@@ -143,12 +143,18 @@ impl<S: Service, W: World> Stepped<S, W> {
         self.replica.status()
     }
 
+    /// Whether nothing is open about the batches before `batch`: no vote, no reply to fetch, and no repair at all.
+    pub fn is_settled_below(&self, batch: u64) -> bool {
+        self.replica.voter.as_ref().is_some_and(|voter| voter.is_settled_below(batch))
+    }
+
     /// Faults that were armed and have not struck yet.
     #[cfg(feature = "inject")]
     pub fn pending_faults(&self) -> usize {
         let replica = &self.replica;
         let armed = replica.execution.as_ref().map_or(0, |execution| execution.armory.count());
-        let next = usize::from(replica.garble_vote.is_some()) + usize::from(replica.peers.garble_next.is_some());
+        let next =
+            usize::from(replica.garble_vote.is_some()) + usize::from(replica.peers.garble_next.is_some());
         armed + next
     }
 

@@ -74,9 +74,11 @@ impl Run {
         }
         let Some(episode) = next else {
             self.phase = Phase::Finishing { since_us: self.now_us };
+            self.clients.iter_mut().for_each(|client| client.goes_on = false);
             return;
         };
         self.summary.episodes += 1;
+        self.victims = episode.strokes.iter().map(|stroke| stroke.victim).collect();
         for stroke in &episode.strokes {
             self.at(episode.after_us + stroke.at_us, Event::Stroke(stroke.clone()));
         }
@@ -84,12 +86,18 @@ impl Run {
         self.phase = Phase::Episode { ends_us };
     }
 
-    /// Whether all replicas serve, no armed fault is left, and all states are equal since `since_us`.
+    /// Whether all replicas serve, no armed fault is left, and since `since_us` all states were equal at a position up to which
+    /// all votes are closed.
     fn is_healed(&mut self, since_us: u64) -> bool {
         if !self.ailing().is_empty() {
             return false;
         }
-        if let Some((_, digests)) = self.digests.last_key_value()
+        let settled = |batch: u64| {
+            let settled = |process: &crate::node::Process| process.replica.is_settled_below(batch);
+            self.slots.iter().filter_map(|slot| slot.process.as_ref()).all(settled)
+        };
+        if let Some(((position, _), digests)) = self.digests.last_key_value()
+            && settled(*position)
             && self.asked_digest_us >= since_us
             && digests.len() == self.slots.len()
         {

@@ -179,7 +179,7 @@ impl Run {
         {
             client.unique = Some((keys[0].clone(), unique));
         }
-        if client.left == 0 && client.reading.last() == keys.first() {
+        if client.reading.last() == keys.first() {
             client.reading.pop();
         }
     }

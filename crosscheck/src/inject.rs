@@ -76,6 +76,11 @@ impl Armory {
         self.count.fetch_add(1, Ordering::Release);
     }
 
+    /// Faults that wait for their occasion.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
     /// Takes the first fault whose occasion this is.
     pub fn take(&self, is_now: impl Fn(&Armed) -> bool) -> Option<Armed> {
         if self.count.load(Ordering::Acquire) == 0 {

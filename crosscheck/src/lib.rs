@@ -24,9 +24,11 @@ mod state;
 mod strike;
 mod transfer;
 mod worker;
+mod world;
 
 pub use job::Job;
 pub use object;
+pub use replica::stepped;
 pub use schedule;
 pub use service::{Action, ClientCounters, MakeProtocol, Malformed, Progress, Protocol, Service};
 pub use settings::{Durability, Mode, Settings};
@@ -140,7 +142,8 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
     let calls = mailbox.clone();
     admin_server::listen(admin, move |call| calls.send(Input::Call(call)))?;
     let submissions = mailbox.clone();
-    let open_clients = Box::new(move |registry: &mio::Registry| {
+    let open_clients = Box::new(move |world: &world::Os| {
+        let registry = world.poll.registry();
         let bind = move |registry| {
             Clients::bind(address, registry, make_protocol, counters, max_connections, max_request)
         };
@@ -159,7 +162,7 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
 /// Runs the replica on its order thread, and watches that no handler holds that thread up for longer than `limit`.
 fn watch<S: Service, E: order::OrderEngine + 'static>(
     replica: Replica<S, E>,
-    open_clients: replica::OpenClients,
+    open_clients: replica::OpenClients<world::Os>,
     limit: Duration,
 ) -> Result<Stop, ServeError> {
     let mut watchdog = Watchdog::new(replica.pulse(), limit);

@@ -14,7 +14,8 @@ pub struct Mailbox<T> {
 
 struct Shared<T> {
     queue: Mutex<Vec<T>>,
-    waker: Arc<Waker>,
+    /// None where the receiver is stepped and sleeps in no poll.
+    waker: Option<Arc<Waker>>,
 }
 
 impl<T> Clone for Mailbox<T> {
@@ -26,7 +27,16 @@ impl<T> Clone for Mailbox<T> {
 impl<T> Mailbox<T> {
     /// A mailbox into the thread whose poll `waker` wakes. A poll has one waker, which its mailboxes share.
     pub fn new(waker: &Arc<Waker>) -> Self {
-        Mailbox { shared: Arc::new(Shared { queue: Mutex::new(Vec::new()), waker: waker.clone() }) }
+        Self::waking(Some(waker.clone()))
+    }
+
+    /// A mailbox whose receiver looks when it is stepped.
+    pub fn silent() -> Self {
+        Self::waking(None)
+    }
+
+    fn waking(waker: Option<Arc<Waker>>) -> Self {
+        Mailbox { shared: Arc::new(Shared { queue: Mutex::new(Vec::new()), waker }) }
     }
 
     /// Leaves one item.
@@ -42,10 +52,18 @@ impl<T> Mailbox<T> {
             queue.extend(items);
             (was_empty, queue.is_empty())
         };
-        if was_empty && !is_empty {
+        if was_empty
+            && !is_empty
+            && let Some(waker) = &self.shared.waker
+        {
             // A failed wake-up only delays: the receiver looks again after `limits::IDLE`.
-            let _ = self.shared.waker.wake();
+            let _ = waker.wake();
         }
+    }
+
+    /// Whether nothing is left to take.
+    pub fn is_empty(&self) -> bool {
+        self.shared.queue.lock().is_empty()
     }
 
     /// Swaps everything left so far into `into`, which must be empty.

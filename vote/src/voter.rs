@@ -131,9 +131,15 @@ impl Voter {
     /// Whether nothing is open: every batch executed here is classified by everybody who is up, every owed reply is out,
     /// and no repair is due or waited for.
     pub fn is_settled(&self) -> bool {
+        self.is_settled_below(u64::MAX)
+    }
+
+    /// As [`Voter::is_settled`], for the batches before `batch`: under load the last ones are always open.
+    pub fn is_settled_below(&self, batch: u64) -> bool {
         let batches = self.open_batches().chain(self.window.parked.keys().copied());
         let open = |batch| self.window.get(batch).is_some_and(|record| !record.finished);
-        !batches.into_iter().any(open) && self.fetches.is_empty() && self.repairs.is_settled(self.live)
+        let fetches = self.fetches.range(..Place::new(batch, 0)).next().is_some();
+        !batches.filter(|one| *one < batch).any(open) && !fetches && self.repairs.is_settled(self.live)
     }
 
     /// What is stored about a batch, for tests that corrupt it there.

@@ -2,11 +2,11 @@
 
 use std::io::{self, Read, Write};
 
-use mio::net::TcpStream;
-use mio::{Interest, Registry, Token};
+use mio::{Interest, Token};
 use order::frame::Decoder;
 
 use super::PeerEvent;
+use super::net::Net;
 use crate::limits;
 
 /// The first 8 bytes in either direction: magic, version, sender, CRC-32C (low half) of the six before.
@@ -34,7 +34,7 @@ impl Preamble {
     ///
     /// # Errors
     /// When the connection ended or what it sent is no preamble of this version.
-    pub(super) fn read(&mut self, stream: &mut TcpStream) -> io::Result<Option<u8>> {
+    pub(super) fn read(&mut self, stream: &mut impl Read) -> io::Result<Option<u8>> {
         while self.filled < PREAMBLE {
             match stream.read(&mut self.bytes[self.filled..]) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -49,9 +49,9 @@ impl Preamble {
     }
 }
 
-pub(super) struct Link {
+pub(super) struct Link<N: Net> {
     peer: u8,
-    stream: TcpStream,
+    stream: N::Stream,
     /// The other end's preamble, while it is still expected.
     expected: Option<Preamble>,
     decoder: Decoder,
@@ -63,18 +63,18 @@ pub(super) struct Link {
     pub(super) riding: usize,
 }
 
-impl Link {
+impl<N: Net> Link<N> {
     /// A connection that this replica opened: it speaks first and waits for the answer.
     pub(super) fn dialled(
         me: u8,
         peer: u8,
-        stream: TcpStream,
+        stream: N::Stream,
         token: Token,
-        registry: &Registry,
+        net: &mut N,
     ) -> io::Result<Self> {
         let mut link = Link::new(me, peer, stream);
         link.expected = Some(Preamble::default());
-        registry.register(&mut link.stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        net.register(&mut link.stream, token, Interest::READABLE | Interest::WRITABLE)?;
         Ok(link)
     }
 
@@ -82,17 +82,17 @@ impl Link {
     pub(super) fn accepted(
         me: u8,
         peer: u8,
-        stream: TcpStream,
+        stream: N::Stream,
         token: Token,
-        registry: &Registry,
+        net: &mut N,
     ) -> io::Result<Self> {
         let mut link = Link::new(me, peer, stream);
-        link.tune();
-        registry.reregister(&mut link.stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        net.tune(&link.stream);
+        net.reregister(&mut link.stream, token, Interest::READABLE | Interest::WRITABLE)?;
         Ok(link)
     }
 
-    fn new(me: u8, peer: u8, stream: TcpStream) -> Self {
+    fn new(me: u8, peer: u8, stream: N::Stream) -> Self {
         let decoder = Decoder::new(peer, order::limits::FRAME_BODY);
         Link {
             peer,
@@ -106,12 +106,6 @@ impl Link {
         }
     }
 
-    /// Small messages leave at once; Reno has shorter tails than the machine's default here (ordering study, 3.5).
-    fn tune(&self) {
-        let _ = self.stream.set_nodelay(true);
-        let _ = socket2::SockRef::from(&self.stream).set_tcp_congestion(b"reno");
-    }
-
     /// Whether frames may be sent: both ends know each other.
     pub(super) fn is_up(&self) -> bool {
         self.expected.is_none()
@@ -121,19 +115,18 @@ impl Link {
         self.written < self.output.len()
     }
 
-    pub(super) fn close(mut self, registry: &Registry) {
-        // Closing the descriptor would do it as well; an error changes nothing.
-        let _ = registry.deregister(&mut self.stream);
+    pub(super) fn close(mut self, net: &mut N) {
+        net.deregister(&mut self.stream);
     }
 
     /// Reads all there is, through `scratch`; returns whether the connection is still good.
-    pub(super) fn read(&mut self, scratch: &mut [u8], events: &mut Vec<PeerEvent>) -> bool {
+    pub(super) fn read(&mut self, net: &mut N, scratch: &mut [u8], events: &mut Vec<PeerEvent>) -> bool {
         if let Some(expected) = &mut self.expected {
             match expected.read(&mut self.stream) {
                 Ok(None) => return true,
                 Ok(Some(peer)) if peer == self.peer => {
                     self.expected = None;
-                    self.tune();
+                    net.tune(&self.stream);
                     events.push(PeerEvent::Up(peer));
                 }
                 Ok(Some(_)) | Err(_) => return false,
@@ -166,8 +159,7 @@ impl Link {
                 }
                 Ok(None) => return true,
                 Err(error) => {
-                    eprintln!("crosscheck: {error}; the connection is reset");
-                    events.push(PeerEvent::Corrupt(self.peer));
+                    events.push(PeerEvent::Corrupt(error));
                     return false;
                 }
             }

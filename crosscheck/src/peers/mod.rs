@@ -2,19 +2,20 @@
 //! order thread. Every frame carries a checksum; a connection that delivers a wrong one is closed and opened again.
 
 mod link;
+mod net;
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
-use order::Kind;
+use order::{FrameError, Kind};
 
 use crate::admin::{Sent, Traffic};
 use crate::limits;
 use link::{Link, Preamble};
+pub use net::{Net, Tcp};
 
 /// Tokens from here on belong to the peers' sockets.
 pub const FIRST_TOKEN: usize = 1 << 16;
@@ -41,16 +42,15 @@ pub enum PeerEvent {
         body: Bytes,
     },
     /// Bytes whose checksum does not hold: nothing of them was used, the connection is reset.
-    Corrupt(u8),
+    Corrupt(FrameError),
 }
 
 /// All connections of one replica to its peers.
-pub struct Peers {
+pub struct Peers<N: Net = Tcp> {
     me: u8,
-    addresses: Vec<SocketAddr>,
-    listener: TcpListener,
-    links: Vec<Option<Link>>,
-    guests: Vec<Option<Guest>>,
+    net: N,
+    links: Vec<Option<Link<N>>>,
+    guests: Vec<Option<Guest<N>>>,
     dial_again_us: Vec<u64>,
     /// What one socket is read into.
     scratch: Vec<u8>,
@@ -61,27 +61,28 @@ pub struct Peers {
     pub garble_next: Option<u64>,
 }
 
-struct Guest {
-    stream: TcpStream,
+struct Guest<N: Net> {
+    stream: N::Stream,
     preamble: Preamble,
 }
 
-impl Peers {
+impl Peers<Tcp> {
     /// Listens for peers.
     ///
     /// # Errors
     /// When the address cannot be bound; the message names it.
     pub fn bind(me: u8, addresses: Vec<SocketAddr>, registry: &Registry) -> io::Result<Self> {
-        let address = addresses[usize::from(me)];
-        let mut listener = TcpListener::bind(address).map_err(|error| {
-            io::Error::new(error.kind(), format!("peers cannot be heard on {address}: {error}"))
-        })?;
-        registry.register(&mut listener, Token(LISTENER), Interest::READABLE)?;
         let count = addresses.len();
-        Ok(Peers {
+        Ok(Peers::over(me, count, Tcp::bind(me, addresses, registry, Token(LISTENER))?))
+    }
+}
+
+impl<N: Net> Peers<N> {
+    /// The connections of replica `me` of `count` over `net`.
+    pub fn over(me: u8, count: usize, net: N) -> Self {
+        Peers {
             me,
-            addresses,
-            listener,
+            net,
             links: (0..count).map(|_| None).collect(),
             guests: Vec::new(),
             dial_again_us: vec![0; count],
@@ -89,7 +90,7 @@ impl Peers {
             sent: Sent::default(),
             #[cfg(feature = "inject")]
             garble_next: None,
-        })
+        }
     }
 
     /// Peers that can be talked to now.
@@ -99,15 +100,16 @@ impl Peers {
     }
 
     /// Dials whoever is missing: the higher number dials the lower.
-    pub fn dial(&mut self, now_us: u64, registry: &Registry) {
+    pub fn dial(&mut self, now_us: u64) {
         for peer in 0..self.me {
             let index = usize::from(peer);
             if self.links[index].is_some() || now_us < self.dial_again_us[index] {
                 continue;
             }
             self.dial_again_us[index] = now_us + limits::RECONNECT.as_micros() as u64;
-            if let Ok(stream) = TcpStream::connect(self.addresses[index]) {
-                self.links[index] = Link::dialled(self.me, peer, stream, Token(LINKS + index), registry).ok();
+            if let Ok(stream) = self.net.connect(peer) {
+                let token = Token(LINKS + index);
+                self.links[index] = Link::dialled(self.me, peer, stream, token, &mut self.net).ok();
             }
         }
     }
@@ -121,17 +123,10 @@ impl Peers {
     }
 
     /// Handles what the poll said about a token of this module.
-    pub fn on_event(
-        &mut self,
-        token: Token,
-        readable: bool,
-        writable: bool,
-        registry: &Registry,
-        events: &mut Vec<PeerEvent>,
-    ) {
+    pub fn on_event(&mut self, token: Token, readable: bool, writable: bool, events: &mut Vec<PeerEvent>) {
         match token.0 {
-            LISTENER => self.accept(registry),
-            guest if guest >= GUESTS => self.on_guest(guest - GUESTS, registry, events),
+            LISTENER => self.accept(),
+            guest if guest >= GUESTS => self.on_guest(guest - GUESTS, events),
             link => {
                 let peer = (link - LINKS) as u8;
                 let Some(link) = self.links.get_mut(usize::from(peer)).and_then(Option::as_mut) else {
@@ -139,13 +134,13 @@ impl Peers {
                 };
                 let mut alive = true;
                 if readable {
-                    alive = link.read(&mut self.scratch, events);
+                    alive = link.read(&mut self.net, &mut self.scratch, events);
                 }
                 if writable && alive && link.is_urgent {
                     alive = link.write();
                 }
                 if !alive {
-                    self.hang_up(peer, registry, events);
+                    self.hang_up(peer, events);
                 }
             }
         }
@@ -188,33 +183,33 @@ impl Peers {
     }
 
     /// Writes what somebody waits for, one system call per peer.
-    pub fn flush(&mut self, registry: &Registry, events: &mut Vec<PeerEvent>) {
+    pub fn flush(&mut self, events: &mut Vec<PeerEvent>) {
         for peer in 0..self.links.len() as u8 {
             let alive = match self.links[usize::from(peer)].as_mut() {
                 Some(link) if link.is_urgent => link.write(),
                 _ => true,
             };
             if !alive {
-                self.hang_up(peer, registry, events);
+                self.hang_up(peer, events);
             }
         }
     }
 
-    fn hang_up(&mut self, peer: u8, registry: &Registry, events: &mut Vec<PeerEvent>) {
+    fn hang_up(&mut self, peer: u8, events: &mut Vec<PeerEvent>) {
         if let Some(link) = self.links[usize::from(peer)].take() {
             let was_up = link.is_up();
-            link.close(registry);
+            link.close(&mut self.net);
             if was_up {
                 events.push(PeerEvent::Down(peer));
             }
         }
     }
 
-    fn accept(&mut self, registry: &Registry) {
-        while let Ok((mut stream, _)) = self.listener.accept() {
+    fn accept(&mut self) {
+        while let Ok(mut stream) = self.net.accept() {
             let place = self.guests.iter().position(Option::is_none).unwrap_or(self.guests.len());
             if place >= MAX_GUESTS
-                || registry.register(&mut stream, Token(GUESTS + place), Interest::READABLE).is_err()
+                || self.net.register(&mut stream, Token(GUESTS + place), Interest::READABLE).is_err()
             {
                 continue;
             }
@@ -225,7 +220,7 @@ impl Peers {
         }
     }
 
-    fn on_guest(&mut self, place: usize, registry: &Registry, events: &mut Vec<PeerEvent>) {
+    fn on_guest(&mut self, place: usize, events: &mut Vec<PeerEvent>) {
         let Some(guest) = self.guests.get_mut(place).and_then(Option::as_mut) else { return };
         let peer = match guest.preamble.read(&mut guest.stream) {
             Ok(None) => return,
@@ -238,15 +233,15 @@ impl Peers {
         };
         let Some(Guest { stream, .. }) = self.guests[place].take() else { return };
         // A peer that dials again has lost its old connection.
-        self.hang_up(peer, registry, events);
+        self.hang_up(peer, events);
         let token = Token(LINKS + usize::from(peer));
-        if let Ok(mut link) = Link::accepted(self.me, peer, stream, token, registry) {
+        if let Ok(mut link) = Link::accepted(self.me, peer, stream, token, &mut self.net) {
             events.push(PeerEvent::Up(peer));
             // The peer may have sent frames right behind its preamble, before the socket changed its token.
-            let alive = link.read(&mut self.scratch, events) && link.write();
+            let alive = link.read(&mut self.net, &mut self.scratch, events) && link.write();
             self.links[usize::from(peer)] = Some(link);
             if !alive {
-                self.hang_up(peer, registry, events);
+                self.hang_up(peer, events);
             }
         }
     }
@@ -280,14 +275,14 @@ mod tests {
         }
 
         fn step(&mut self, now_us: u64) {
-            self.peers.dial(now_us, self.poll.registry());
-            self.peers.flush(self.poll.registry(), &mut self.seen);
+            self.peers.dial(now_us);
+            self.peers.flush(&mut self.seen);
             let mut events = Events::with_capacity(16);
             self.poll.poll(&mut events, Some(Duration::from_millis(2))).unwrap();
             for event in events.iter() {
                 let (readable, writable) =
                     (event.is_readable() || event.is_read_closed(), event.is_writable());
-                self.peers.on_event(event.token(), readable, writable, self.poll.registry(), &mut self.seen);
+                self.peers.on_event(event.token(), readable, writable, &mut self.seen);
             }
         }
     }
@@ -361,6 +356,11 @@ mod tests {
         nodes[0].peers.garble_next = Some(123);
         nodes[0].peers.send(1, Kind::Check, &[b"these bytes are not what they were"]);
         run_until(&mut nodes, |nodes| nodes[1].seen.len() >= 4);
-        assert_eq!(nodes[1].seen[1..], [PeerEvent::Corrupt(0), PeerEvent::Down(0), PeerEvent::Up(0)]);
+        let blamed = match &nodes[1].seen[1] {
+            PeerEvent::Corrupt(error) => error.peer(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(blamed, 0);
+        assert_eq!(nodes[1].seen[2..], [PeerEvent::Down(0), PeerEvent::Up(0)]);
     }
 }

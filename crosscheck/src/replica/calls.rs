@@ -10,6 +10,7 @@ use crate::admin::{Command, EvidenceList, Injected, Position, StateDigest, Statu
 use crate::admin_server::Call;
 use crate::ordered::Control;
 use crate::service::Service;
+use crate::world::World;
 use crate::{Stop, limits};
 
 const NO_SUCH_DIGEST: &str = "this replica has no digest of that position; ask for a new one";
@@ -74,7 +75,7 @@ impl Calls {
     }
 }
 
-impl<S: Service, E: OrderEngine> Replica<S, E> {
+impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     pub(super) fn on_call(&mut self, call: Call) {
         match &call.command {
             Command::Status => call.reply(&self.status()),
@@ -108,7 +109,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         );
     }
 
-    fn status(&self) -> Status {
+    pub(super) fn status(&self) -> Status {
         let standing = self.orderer.standing();
         Status {
             replica: self.settings.me + 1,
@@ -145,7 +146,7 @@ mod injecting {
     use crate::admin::{Inject, Kind};
     use crate::inject::{Armed, Occasion, Target};
 
-    impl<S: Service, E: OrderEngine> Replica<S, E> {
+    impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         /// Arms a fault; a fault in a resting object strikes at an ordered turn on its lock, which is asked for here.
         pub(super) fn on_inject(&mut self, call: Call) {
             let Command::Inject(inject) = call.command.clone() else { return };

@@ -11,16 +11,17 @@ use super::{Owner, Replica};
 use crate::job::{InFlight, Job, ResultSlot, Work};
 use crate::ordered::Control;
 use crate::service::Service;
+use crate::world::{Seen, World};
 use crate::{limits, state};
 
-impl<S: Service, E: OrderEngine> Replica<S, E> {
+impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// Executes what the log has, as far as the workers have room.
     pub(super) fn execute(&mut self) {
         self.take_deliveries();
         let Some(execution) = &mut self.execution else { return };
         let is_full = execution.in_flight() >= limits::ENTRIES_IN_EXECUTION;
         let mut reports = std::mem::take(&mut self.reports);
-        let (slice, time) = execution.run_here(&mut reports);
+        let (slice, time) = execution.run_here(&mut reports, || self.world.stopwatch());
         self.is_slow = time > limits::SOLO_SHORT;
         self.is_busy = slice == Slice::More || (is_full && !reports.is_empty());
         reports.drain(..).for_each(|report| self.on_report(report));
@@ -45,6 +46,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         let order_state = self.orderer.export_state();
         let Some(execution) = &mut self.execution else { return };
         let batch = execution.next_batch;
+        self.world.see(Seen::Delivered { batch, requests: &delivered.batch });
         execution.next_batch += 1;
         let Batch { time_us, origin, .. } = delivered.batch;
         let in_flight = InFlight::new(batch, time_us, origin, delivered.batch.len());

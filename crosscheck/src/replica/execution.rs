@@ -13,6 +13,7 @@ use crate::mailbox::Mailbox;
 use crate::service::Service;
 use crate::settings::{Mode, Settings};
 use crate::worker::{self, Report};
+use crate::world::Lockstep;
 
 /// Handlers running on a service, and what they run next.
 pub(super) struct Execution<S: Service> {
@@ -33,6 +34,16 @@ pub(super) struct Execution<S: Service> {
     pub(super) armory: Arc<crate::inject::Armory>,
 }
 
+/// What ties the workers to the order thread.
+pub(super) struct Ties<'a> {
+    /// Where their reports go.
+    pub mailbox: &'a Mailbox<Input>,
+    /// Shows when a single worker runs on the order thread.
+    pub pulse: &'a Arc<Pulse>,
+    /// Whether the helper of a single worker runs beside the order thread, or in its place.
+    pub lockstep: &'a Lockstep,
+}
+
 /// What the watchdog saw of a worker when it last looked.
 #[derive(Clone, Copy, Debug, Default)]
 struct Watched {
@@ -41,8 +52,7 @@ struct Watched {
 }
 
 impl<S: Service> Execution<S> {
-    /// Starts the workers on `service`, whose state is as of `state`; `first_batch` is delivered next. `pulse` shows when a
-    /// single worker runs on the calling thread.
+    /// Starts the workers on `service`, whose state is as of `state`; `first_batch` is delivered next.
     ///
     /// # Errors
     /// When the kernel gives no thread.
@@ -51,8 +61,7 @@ impl<S: Service> Execution<S> {
         service: S,
         state: DispatcherState<Job<S::Request>>,
         first_batch: u64,
-        mailbox: &Mailbox<Input>,
-        pulse: &Arc<Pulse>,
+        ties: &Ties<'_>,
     ) -> std::io::Result<Self> {
         let service = Arc::new(service);
         let locks = service.locks().len() as u32;
@@ -77,13 +86,13 @@ impl<S: Service> Execution<S> {
             armory: armory.clone(),
         };
         let report = {
-            let mailbox = mailbox.clone();
+            let mailbox = ties.mailbox.clone();
             move |report: Report| mailbox.send(Input::Report(report))
         };
         let mut solo = None;
         for (number, scheduler) in workers.into_iter().enumerate() {
             if settings.is_solo() {
-                solo = Some(Solo::start(scheduler, context, report.clone(), pulse.clone())?);
+                solo = Some(Solo::start(scheduler, context, report.clone(), ties)?);
             } else {
                 let context = context(Box::new(report.clone()));
                 let thread = std::thread::Builder::new().name(format!("worker-{number}"));
@@ -141,8 +150,12 @@ impl<S: Service> Execution<S> {
     }
 
     /// Runs on this thread what a single worker has to run; what it has to say goes to `reports`. Tells how long it took.
-    pub(super) fn run_here(&mut self, reports: &mut Vec<Report>) -> (Slice, Duration) {
-        self.solo.as_mut().map_or((Slice::Idle, Duration::ZERO), |solo| solo.run(reports))
+    pub(super) fn run_here<T: Fn() -> Duration>(
+        &mut self,
+        reports: &mut Vec<Report>,
+        stopwatch: impl FnOnce() -> T,
+    ) -> (Slice, Duration) {
+        self.solo.as_mut().map_or((Slice::Idle, Duration::ZERO), |solo| solo.run(reports, stopwatch))
     }
 
     /// One ordered request as a job, with the locks it will take.

@@ -8,13 +8,14 @@ use bytes::{Buf, Bytes};
 use order::{Kind, OrderEngine, Output};
 use vote::{Event, Packed, Place};
 
-use super::execution::Execution;
+use super::execution::{Execution, Ties};
 use super::{Input, Replica};
 use crate::admin::Phase;
 use crate::ordered::Control;
 use crate::service::Service;
 use crate::settings::Durability;
 use crate::transfer::{self, Receiver};
+use crate::world::World;
 use crate::{ServeError, Stop, limits, snapshot, state};
 
 /// What is known of the other replicas.
@@ -106,7 +107,7 @@ impl Other {
     }
 }
 
-impl<S: Service, E: OrderEngine> Replica<S, E> {
+impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// Performs what the ordering engine wants.
     pub(super) fn perform_outputs(&mut self) {
         while let Some(output) = self.orderer.poll_output() {
@@ -151,7 +152,8 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         first_batch: u64,
     ) {
         let Some(service) = self.service.take() else { return };
-        match Execution::start(&self.settings, service, dispatcher, first_batch, &self.mailbox, &self.pulse) {
+        let ties = Ties { mailbox: &self.mailbox, pulse: &self.pulse, lockstep: &self.lockstep };
+        match Execution::start(&self.settings, service, dispatcher, first_batch, &ties) {
             Ok(execution) => {
                 if self.settings.mode.crosschecked {
                     let replicas = self.settings.peers.len() as u8;
@@ -170,7 +172,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
 
     fn serve_clients(&mut self) {
         let Some(open) = self.open_clients.take() else { return };
-        match open(self.poll.registry()) {
+        match open(&self.world) {
             Ok(front) => {
                 self.front = Some(front);
                 self.phase = Phase::Serving;
@@ -238,7 +240,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     }
 
     pub(super) fn poll_transfer(&mut self) {
-        let now_us = self.clock.now_us();
+        let now_us = self.world.now_us();
         if let Some(receiver) = &mut self.receiver {
             for (to, message) in receiver.poll(now_us) {
                 self.peers.send(to, Kind::Transfer, &[&message.encode()]);
@@ -287,12 +289,12 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
 
     /// A whole frame whose checksum holds.
     pub(super) fn on_frame(&mut self, from: u8, kind: Kind, body: Bytes) {
-        self.group.others[usize::from(from)].heard_us = self.clock.now_us();
+        self.group.others[usize::from(from)].heard_us = self.world.now_us();
         match kind {
             Kind::Order | Kind::Forward | Kind::Control => {
                 if let Err(blame) = self.orderer.on_frame(from, kind, body) {
                     self.tally.dropped_frames += 1;
-                    eprintln!("crosscheck: {blame}; the message is dropped");
+                    self.world.say(format_args!("{blame}; the message is dropped"));
                 }
             }
             Kind::Check | Kind::Repair => self.on_vote_message(from, &body),
@@ -303,7 +305,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
 
     /// Says now and then that this replica is there, and since which batch it votes.
     pub(super) fn greet(&mut self) {
-        let now_us = self.clock.now_us();
+        let now_us = self.world.now_us();
         if now_us >= self.group.next_greeting_us {
             self.group.next_greeting_us = now_us + limits::GREETING.as_micros() as u64;
             for peer in 0..self.settings.peers.len() as u8 {
@@ -318,7 +320,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
 
     /// With f+1 replicas a vote shows that one is wrong and not which one: then each has to see to itself.
     fn mind_absences(&mut self) {
-        let now_us = self.clock.now_us();
+        let now_us = self.world.now_us();
         let me = usize::from(self.settings.me);
         let there = |(peer, other): (usize, &Other)| {
             peer == me || (other.voting.is_some() && !other.is_silent(now_us, limits::QUIET))
@@ -353,7 +355,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     /// A lost connection alone does not count: it is back in a moment, and a voter that thinks a peer gone finds no
     /// majority where there is one. Nobody's reply waits for this: f+1 are enough.
     fn count_peer(&mut self, peer: u8) {
-        let now_us = self.clock.now_us();
+        let now_us = self.world.now_us();
         let other = &mut self.group.others[usize::from(peer)];
         let counts = other.voting.is_some() && !other.is_silent(now_us, limits::SILENCE);
         if self.voter.is_none() || peer == self.settings.me {
@@ -373,7 +375,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
 
     /// The leader has every region looked at in turn, so that errors nobody touches do not add up; large regions less often.
     pub(super) fn scrub(&mut self) {
-        let now_us = self.clock.now_us();
+        let now_us = self.world.now_us();
         let Some(execution) = &self.execution else { return };
         if self.voter.is_none() || !self.orderer.standing().is_leader || now_us < self.group.next_scrub_us {
             return;
@@ -419,7 +421,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     /// The watchdog of the turns (EDCC'16 section IV-C): a handler that never ends. A worker that waits for a repair is
     /// only watched for longer: the voter gives up on a repair that does not arrive, and if it does not, this does.
     pub(super) fn watch(&mut self) {
-        let now_us = self.clock.now_us();
+        let now_us = self.world.now_us();
         let patience_us = limits::REPAIR_PATIENCE.as_micros() as u64;
         let overdue = |awaited: &Awaited| now_us > awaited.since_us + patience_us;
         let late = self.group.installs.iter().find(|(_, awaited)| overdue(awaited)).map(|(turn, _)| *turn);

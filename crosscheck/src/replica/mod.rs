@@ -7,14 +7,15 @@ mod execution;
 mod group;
 mod perform;
 mod solo;
+pub mod stepped;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
-use mio::{Events, Poll, Registry, Token, Waker};
+use mio::{Events, Token};
 use order::{OrderEngine, Orderer};
 use vote::{Place, Voter};
 
@@ -30,12 +31,14 @@ use crate::settings::{Durability, Settings};
 use crate::state::Base;
 use crate::transfer::{Donor, Receiver};
 use crate::worker::Report;
+use crate::world::{Lockstep, Os, World};
 use crate::{ServeError, Stop, limits};
 use execution::Execution;
 use group::Group;
 pub(crate) use solo::{Pulse, Watchdog};
 
-const MAILBOX: Token = Token(0);
+/// The one token of the order thread's poll that is no socket's.
+pub(crate) const MAILBOX: Token = Token(0);
 
 /// What other threads leave for the order thread.
 pub(crate) enum Input {
@@ -66,23 +69,28 @@ enum Owner {
 }
 
 impl Owner {
-    /// What a client sends over one connection is answered as if it ran in that order, in every mode.
-    fn stream(&self) -> Option<u64> {
+    /// The client connection, if it is one.
+    fn client(&self) -> Option<ReplyTo> {
         match self {
-            Owner::Client(to) => Some(u64::from(to.slot)),
+            Owner::Client(to) => Some(*to),
             Owner::Nobody => None,
         }
+    }
+
+    /// What a client sends over one connection is answered as if it ran in that order, in every mode.
+    fn stream(&self) -> Option<u64> {
+        self.client().map(|to| u64::from(to.slot))
     }
 }
 
 /// One replica, as its order thread sees it.
-pub(crate) struct Replica<S: Service, E> {
+pub(crate) struct Replica<S: Service, E, W: World = Os> {
     settings: Settings,
-    poll: Poll,
+    world: W,
     mailbox: Mailbox<Input>,
-    clock: Clock,
+    lockstep: Lockstep,
     orderer: Orderer<E>,
-    peers: Peers,
+    peers: Peers<W::Net>,
     group: Group,
     phase: Phase,
     /// The service until its workers start.
@@ -95,7 +103,7 @@ pub(crate) struct Replica<S: Service, E> {
     /// Where replies go, once this replica serves clients.
     front: Option<Front>,
     /// Starts serving clients once this replica takes part.
-    open_clients: Option<OpenClients>,
+    open_clients: Option<OpenClients<W>>,
     counters: Arc<ClientCounters>,
     /// Own requests in the order in which they were submitted, which is the order of their delivery.
     owners: VecDeque<Owner>,
@@ -105,6 +113,9 @@ pub(crate) struct Replica<S: Service, E> {
     waiting: VecDeque<Submission>,
     /// Empty; requests of clients served on this thread pass through it.
     submissions: Vec<Submission>,
+    /// Empty; what other threads leave passes through it.
+    inputs: Vec<Input>,
+    next_tick_us: u64,
     /// Owners of own batches that are executed or voted on.
     owed: BTreeMap<u64, Vec<Owner>>,
     /// Bit per replica whose clients wait for what was executed in this round.
@@ -159,8 +170,16 @@ impl Front {
     }
 }
 
-/// Opens the client side; the order thread's poll is offered.
-pub(crate) type OpenClients = Box<dyn FnOnce(&Registry) -> io::Result<Front> + Send>;
+/// Opens the client side; the order thread's world, with its poll, is offered.
+pub(crate) type OpenClients<W> = Box<dyn FnOnce(&W) -> io::Result<Front> + Send>;
+
+/// What joins a replica to everything else.
+struct Ties<W: World> {
+    world: W,
+    mailbox: Mailbox<Input>,
+    lockstep: Lockstep,
+    peers: Peers<W::Net>,
+}
 
 /// What `status` tells of the past.
 #[derive(Debug, Default)]
@@ -179,26 +198,9 @@ struct Tally {
     repairing_us: BTreeMap<Place, u64>,
 }
 
-/// The clocks of the pipeline: only the leader's stamp carries one of them into the order.
-struct Clock {
-    started: Instant,
-}
-
-impl Clock {
-    /// Microseconds since the start; monotonic.
-    fn now_us(&self) -> u64 {
-        self.started.elapsed().as_micros() as u64
-    }
-
-    /// Microseconds since 1970, for the leader's stamp and for people.
-    fn wall_us() -> u64 {
-        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64
-    }
-}
-
 /// Randomness for the stamps of the batches that this replica leads: an input of the order, never a decision.
 pub(crate) fn seed() -> u64 {
-    Clock::wall_us().rotate_left(20) ^ u64::from(std::process::id())
+    crate::world::wall_us().rotate_left(20) ^ u64::from(std::process::id())
 }
 
 /// The consensus engine over its log, whose state the pipeline has up to `applied`.
@@ -228,14 +230,70 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         orderer: Orderer<E>,
         counters: Arc<ClientCounters>,
     ) -> Result<Self, ServeError> {
-        let poll = Poll::new()?;
-        let waker = Arc::new(Waker::new(poll.registry(), MAILBOX)?);
-        let peers = Peers::bind(settings.me, settings.peers.clone(), poll.registry())?;
-        Ok(Replica {
+        let world = Os::new()?;
+        let peers = Peers::bind(settings.me, settings.peers.clone(), world.poll.registry())?;
+        let mailbox = world.mailbox();
+        let ties = Ties { world, mailbox, lockstep: Lockstep::default(), peers };
+        Ok(Replica::over(ties, settings, service, base, orderer, counters))
+    }
+
+    /// Runs until it is told to stop, or cannot go on.
+    ///
+    /// # Errors
+    /// When going on would break a promise; nothing acknowledged is lost.
+    pub(crate) fn run(mut self, open_clients: OpenClients<Os>) -> Result<Stop, ServeError> {
+        self.open_clients = Some(open_clients);
+        let mut events = Events::with_capacity(1024);
+        let mut heard = Vec::new();
+        while self.outcome.is_none() {
+            let pause = self.pause();
+            if let Err(error) = self.world.poll.poll(&mut events, Some(pause))
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                return Err(error.into());
+            }
+            self.hear(&events, &mut heard);
+            self.round(&mut heard);
+        }
+        self.close()
+    }
+
+    fn hear(&mut self, events: &Events, heard: &mut Vec<PeerEvent>) {
+        self.peers.dial(self.world.now_us());
+        for event in events.iter().filter(|event| event.token() != MAILBOX) {
+            if event.token().0 >= clients::FIRST_TOKEN {
+                if let Some(clients) = self.front.as_mut().and_then(Front::here) {
+                    clients.on_event(event, &mut self.submissions);
+                }
+                continue;
+            }
+            let (readable, writable) = (event.is_readable() || event.is_read_closed(), event.is_writable());
+            self.peers.on_event(event.token(), readable, writable, heard);
+        }
+        if let Some(clients) = self.front.as_mut().and_then(Front::here) {
+            clients.read_on(&mut self.submissions);
+            self.waiting.extend(self.submissions.drain(..));
+        }
+        self.on_peer_events(heard);
+    }
+}
+
+impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
+    fn over(
+        ties: Ties<W>,
+        settings: Settings,
+        service: S,
+        base: Option<Base<S>>,
+        orderer: Orderer<E>,
+        counters: Arc<ClientCounters>,
+    ) -> Self {
+        let Ties { world, mailbox, lockstep, peers } = ties;
+        let life = world.wall_us();
+        Replica {
             group: Group::new(settings.peers.len()),
-            mailbox: Mailbox::new(&waker),
-            poll,
-            clock: Clock { started: Instant::now() },
+            mailbox,
+            lockstep,
+            world,
             orderer,
             peers,
             phase: Phase::Starting,
@@ -251,6 +309,8 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             first_tag: 0,
             waiting: VecDeque::new(),
             submissions: Vec::new(),
+            inputs: Vec::new(),
+            next_tick_us: 0,
             owed: BTreeMap::new(),
             awaited_by: 0,
             donor: Donor::default(),
@@ -265,11 +325,11 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             is_busy: false,
             is_slow: false,
             pulse: Arc::default(),
-            life: Clock::wall_us(),
+            life,
             #[cfg(feature = "inject")]
             garble_vote: None,
             settings,
-        })
+        }
     }
 
     /// Where other threads leave their input.
@@ -282,48 +342,33 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         self.pulse.clone()
     }
 
-    /// Runs until it is told to stop, or cannot go on.
-    ///
-    /// # Errors
-    /// When going on would break a promise; nothing acknowledged is lost.
-    pub(crate) fn run(mut self, open_clients: OpenClients) -> Result<Stop, ServeError> {
-        self.open_clients = Some(open_clients);
-        let mut events = Events::with_capacity(1024);
-        let (mut inputs, mut heard) = (Vec::new(), Vec::new());
-        let mut next_tick_us = 0;
-        while self.outcome.is_none() {
-            let pause = self.pause(next_tick_us);
-            if let Err(error) = self.poll.poll(&mut events, Some(pause))
-                && error.kind() != io::ErrorKind::Interrupted
-            {
-                return Err(error.into());
-            }
-            self.hear(&events, &mut heard);
-            self.mailbox.take(&mut inputs);
-            inputs.drain(..).for_each(|input| self.on_input(input));
-            if self.clock.now_us() >= next_tick_us {
-                next_tick_us = self.clock.now_us() + limits::TICK.as_micros() as u64;
-                self.on_tick();
-            }
-            self.advance(&mut heard);
+    /// One look at everything that was left for this thread since the last, after which all that can move has moved.
+    fn round(&mut self, heard: &mut Vec<PeerEvent>) {
+        let mut inputs = std::mem::take(&mut self.inputs);
+        self.mailbox.take(&mut inputs);
+        inputs.drain(..).for_each(|input| self.on_input(input));
+        self.inputs = inputs;
+        if self.world.now_us() >= self.next_tick_us {
+            self.next_tick_us = self.world.now_us() + limits::TICK.as_micros() as u64;
+            self.on_tick();
         }
-        self.close()
+        self.advance(heard);
     }
 
-    fn pause(&self, next_tick_us: u64) -> Duration {
+    fn pause(&self) -> Duration {
         let has_unread = matches!(&self.front, Some(Front::Here(clients)) if clients.has_unread());
         if self.is_busy || has_unread {
             return Duration::ZERO;
         }
-        let now_us = self.clock.now_us();
-        let tick = Duration::from_micros(next_tick_us.saturating_sub(now_us));
+        let now_us = self.world.now_us();
+        let tick = Duration::from_micros(self.next_tick_us.saturating_sub(now_us));
         self.peers.next_dial(now_us).map_or(tick, |dial| dial.min(tick)).min(limits::IDLE)
     }
 
     /// One round: everything that can move moves, and every socket is written once.
     fn advance(&mut self, heard: &mut Vec<PeerEvent>) {
         self.submit_waiting();
-        self.orderer.pump(Clock::wall_us());
+        self.orderer.pump(self.world.wall_us());
         self.perform_outputs();
         if matches!(self.settings.durability, Durability::Memory) {
             // Nothing to wait for: what follows leaves in the same write.
@@ -332,7 +377,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         self.serve_when_led();
         if self.is_slow {
             // The others need not wait until the handlers have run.
-            self.peers.flush(self.poll.registry(), heard);
+            self.peers.flush(heard);
         }
         self.execute_and_vote(heard);
         if self.orderer.needs_persist() {
@@ -353,7 +398,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     fn execute_and_vote(&mut self, heard: &mut Vec<PeerEvent>) {
         self.execute();
         self.flush_votes();
-        self.peers.flush(self.poll.registry(), heard);
+        self.peers.flush(heard);
     }
 
     fn persist(&mut self) {
@@ -361,25 +406,6 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             self.orderer.persist();
             self.perform_outputs();
         }
-    }
-
-    fn hear(&mut self, events: &Events, heard: &mut Vec<PeerEvent>) {
-        self.peers.dial(self.clock.now_us(), self.poll.registry());
-        for event in events.iter().filter(|event| event.token() != MAILBOX) {
-            if event.token().0 >= clients::FIRST_TOKEN {
-                if let Some(clients) = self.front.as_mut().and_then(Front::here) {
-                    clients.on_event(event, &mut self.submissions);
-                }
-                continue;
-            }
-            let (readable, writable) = (event.is_readable() || event.is_read_closed(), event.is_writable());
-            self.peers.on_event(event.token(), readable, writable, self.poll.registry(), heard);
-        }
-        if let Some(clients) = self.front.as_mut().and_then(Front::here) {
-            clients.read_on(&mut self.submissions);
-            self.waiting.extend(self.submissions.drain(..));
-        }
-        self.on_peer_events(heard);
     }
 
     fn on_input(&mut self, input: Input) {
@@ -432,7 +458,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         self.compact();
         self.scrub();
         self.watch();
-        let now_us = self.clock.now_us();
+        let now_us = self.world.now_us();
         if let Some(voter) = &mut self.voter {
             voter.handle(vote::Event::Tick, now_us, &mut self.commands);
             self.perform_commands();

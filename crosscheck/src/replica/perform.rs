@@ -11,21 +11,23 @@ use crate::ordered::Control;
 use crate::peers;
 use crate::service::Service;
 use crate::worker::Report;
+use crate::world::{Seen, World};
 use crate::{Stop, evidence, limits};
 
-impl<S: Service, E: OrderEngine> Replica<S, E> {
+impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// What a worker has to say.
     pub(super) fn on_report(&mut self, report: Report) {
         match report {
             Report::Executed(executed) => self.on_executed(executed),
             Report::RecoverTurn { turn, time_us, recover, packed, install } => {
                 if let Some(install) = install {
-                    let since_us = self.clock.now_us();
+                    let since_us = self.world.now_us();
                     // A replica that is behind reaches the turn before it knows why; then the turn is what it knows.
                     let verdict_us = self.tally.verdicts_us.get(&recover.cause).copied();
                     keep_time(&mut self.tally.repairing_us, turn, verdict_us.unwrap_or(since_us));
                     self.group.installs.insert(turn, Awaited { install, since_us });
                 }
+                self.world.see(Seen::Packed { turn, objects: &packed });
                 self.vote(Event::RecoverTurn { turn, time_us, recover, packed });
             }
             Report::Installed { turn, notes } => {
@@ -33,6 +35,8 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             }
             Report::Cut { head, state } => self.on_cut(&head, state),
             Report::Digest { ticket, batch, digest, objects } => {
+                let position = crate::admin::Position { index: batch, ticket };
+                self.world.see(Seen::Digest { position, digest });
                 self.calls.on_digest(ticket, batch, digest, objects)
             }
             Report::Nudged { ticket, injected } => self.calls.on_nudged(ticket, injected),
@@ -48,7 +52,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
                 self.stop_with(Ok(Stop::Replace("a worker has ended".into())));
             }
             Report::Ended => {}
-            Report::ScrubTook(time) => self.group.on_scrub_took(time),
+            Report::ScrubTook(time) => self.group.on_scrub_took(self.world.scrub_took(time)),
             Report::Masked { place, core } => {
                 self.tally.failed_checks += 1;
                 self.keep_evidence(evidence::masked(self.settings.me, place, core));
@@ -57,6 +61,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     }
 
     fn on_executed(&mut self, Executed { batch, origin, results, runs }: Executed) {
+        self.world.see(Seen::Executed { batch, results: &results });
         if self.runs.len() == limits::RUNS_KEPT {
             self.runs.pop_first();
         }
@@ -121,7 +126,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
 
     /// Gives the voter one event and performs what it decides.
     pub(super) fn vote(&mut self, event: Event) {
-        let now_us = self.clock.now_us();
+        let now_us = self.world.now_us();
         if let Some(voter) = &mut self.voter {
             voter.handle(event, now_us, &mut self.commands);
             self.perform_commands();
@@ -130,7 +135,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
 
     /// The end of a round: CHECKs of all batches of the round share a message.
     pub(super) fn flush_votes(&mut self) {
-        let now_us = self.clock.now_us();
+        let now_us = self.world.now_us();
         if let Some(voter) = &mut self.voter {
             voter.flush(now_us, &mut self.commands);
             self.perform_commands();
@@ -164,6 +169,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             Command::Release { place, reply } | Command::ReplyRepaired { place, reply } => {
                 self.tally.held.remove(&place);
                 let owner = self.owner_of(place);
+                self.world.see(Seen::Released { place, to: owner.client(), reply: &reply });
                 self.externalize(owner, reply);
             }
             Command::DropReply { place, .. } => {
@@ -174,8 +180,9 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             Command::ProposeRecover(recover) => self.submit_control(&Control::Recover(recover)),
             Command::Install { turn, objects } => {
                 if let Some(awaited) = self.group.installs.remove(&turn) {
+                    self.world.see(Seen::Installing { turn, objects: &objects });
                     // A worker that is gone took the process's service with it.
-                    let _ = awaited.install.send(objects);
+                    self.lockstep.hand_over(|| awaited.install.send(objects).is_ok());
                 }
             }
             Command::RecheckObjects { place, objects } => {
@@ -190,7 +197,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             Command::Evidence(record) => self.on_evidence(&record),
             Command::Held { place, why } => {
                 self.tally.held.insert(place);
-                eprintln!("crosscheck: request {place} is held: {why:?}; no f+1 replicas agree on it");
+                self.world.say(format_args!("request {place} is held: {why:?}; no f+1 replicas agree on it"));
             }
             Command::Resumed { place } => {
                 self.tally.held.remove(&place);
@@ -198,7 +205,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             Command::GiveUpRepair { turn } => self.give_up_repair(turn),
             Command::ReplaceSelf(why) => self.stop_with(Ok(Stop::Replace(format!("{why:?}")))),
             Command::PeerBeyondRepair { replica, why } => {
-                eprintln!("crosscheck: replica {} is beyond repair: {why:?}", replica + 1);
+                self.world.say(format_args!("replica {} is beyond repair: {why:?}", replica + 1));
             }
         }
     }
@@ -207,10 +214,15 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     /// again, since donors may have had to be repaired themselves; but not for ever.
     pub(super) fn give_up_repair(&mut self, turn: Place) {
         let Some(awaited) = self.group.installs.remove(&turn) else { return };
-        let waited_ms = (self.clock.now_us() - awaited.since_us) / 1000;
-        eprintln!(
-            "crosscheck: the repair at {turn} did not arrive in {waited_ms} ms; what is wrong will show again"
-        );
+        let waited_ms = (self.world.now_us() - awaited.since_us) / 1000;
+        self.world.say(format_args!(
+            "the repair at {turn} did not arrive in {waited_ms} ms; what is wrong will show again"
+        ));
+        // Without its sender the worker stops waiting.
+        self.lockstep.hand_over(|| {
+            drop(awaited);
+            true
+        });
         self.group.repairs_given_up += 1;
         if self.group.repairs_given_up >= limits::REPAIRS_GIVEN_UP && self.has_donors() {
             self.stop_with(Ok(Stop::Replace("repairs do not arrive".into())));
@@ -280,21 +292,22 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         }
         self.group.repairs_given_up = 0;
         self.tally.repairs += notes.len() as u64;
-        let took_us = verdict_us.map(|verdict_us| self.clock.now_us() - verdict_us);
+        let took_us = verdict_us.map(|verdict_us| self.world.now_us() - verdict_us);
         self.tally.last_repair_us = took_us.unwrap_or(self.tally.last_repair_us);
         self.keep_evidence(evidence::repaired(self.settings.me, turn, notes, took_us));
     }
 
     /// This replica was wrong at `place`: the time of its repair begins.
     fn note_verdict(&mut self, place: Place) {
-        keep_time(&mut self.tally.verdicts_us, place, self.clock.now_us());
+        keep_time(&mut self.tally.verdicts_us, place, self.world.now_us());
     }
 
     /// Numbers a record, stamps it with the wall clock (for people; it reaches no state), and keeps it.
     pub(super) fn keep_evidence(&mut self, mut record: crate::admin::EvidenceRecord) {
         self.evidence_total += 1;
         record.number = self.evidence_total;
-        record.time_us = super::Clock::wall_us();
+        record.time_us = self.world.wall_us();
+        self.world.see(Seen::Evidence(&record));
         if self.evidence.len() == limits::EVIDENCE_KEPT {
             self.evidence.pop_front();
         }
@@ -307,11 +320,13 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             match event {
                 peers::PeerEvent::Up(peer) => {
                     self.orderer.peer_up(peer);
-                    self.group.on_up(peer, self.clock.now_us());
+                    self.group.on_up(peer, self.world.now_us());
                     self.greet_one(peer);
                 }
                 peers::PeerEvent::Down(peer) => self.orderer.peer_down(peer),
-                peers::PeerEvent::Corrupt(peer) => {
+                peers::PeerEvent::Corrupt(error) => {
+                    let peer = error.peer();
+                    self.world.say(format_args!("{error}; the connection is reset"));
                     self.tally.dropped_frames += 1;
                     self.keep_evidence(evidence::message(peer));
                     self.vote(Event::Garbled { from: peer });

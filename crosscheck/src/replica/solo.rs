@@ -8,15 +8,17 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use schedule::Step;
 
+use super::execution::Ties;
 use crate::limits;
 use crate::reply::Replies;
 use crate::service::Service;
 use crate::worker::{self, Context, Report, Share};
+use crate::world::Lockstep;
 
 /// The one worker, and who has it.
 pub(super) struct Solo<S: Service> {
@@ -33,6 +35,7 @@ pub(super) struct Solo<S: Service> {
     last_long: Arc<AtomicU64>,
     replies: Replies,
     pulse: Arc<Pulse>,
+    lockstep: Lockstep,
 }
 
 /// What a slice of the thread's time leaves.
@@ -53,14 +56,26 @@ impl<S: Service> Solo<S> {
         worker: Share<S>,
         contexts: impl Fn(worker::Tell) -> Context<S>,
         report: impl Fn(Report) + Clone + Send + Sync + 'static,
-        pulse: Arc<Pulse>,
+        ties: &Ties<'_>,
     ) -> std::io::Result<Self> {
+        let (pulse, lockstep) = (ties.pulse.clone(), ties.lockstep.clone());
         let said = Arc::new(Mutex::new(Vec::new()));
         let here = said.clone();
         let context = contexts(Box::new(move |report| here.lock().push(report)));
         let (helper, lent) = mpsc::channel::<Share<S>>();
         let (give_back, back) = mpsc::channel();
-        let helpers = contexts(Box::new(report));
+        let pace = lockstep.clone();
+        let helpers = contexts(Box::new(move |said| {
+            // After these reports the helper can only wait: for a repair, or for the worker.
+            let rests = matches!(
+                &said,
+                Report::RecoverTurn { install: Some(_), .. } | Report::Returned | Report::Ended
+            );
+            report(said);
+            if rests {
+                pace.rest();
+            }
+        }));
         let last_long = Arc::new(AtomicU64::new(0));
         let until = last_long.clone();
         let help = move || {
@@ -74,7 +89,8 @@ impl<S: Service> Solo<S> {
         };
         std::thread::Builder::new().name("helper".into()).spawn(help)?;
         let (long, replies) = (BTreeSet::new(), Replies::default());
-        Ok(Solo { context, said, worker: Some(worker), helper, back, long, last_long, replies, pulse })
+        let worker = Some(worker);
+        Ok(Solo { context, said, worker, helper, back, long, last_long, replies, pulse, lockstep })
     }
 
     /// Batch `batch` was appended; `is_long` if it has one of the pipeline's own requests.
@@ -102,15 +118,19 @@ impl<S: Service> Solo<S> {
     fn lend(&mut self) {
         if let Some(worker) = self.worker.take() {
             // A helper that is gone has said so: the replica is being replaced.
-            let _ = self.helper.send(worker);
+            self.lockstep.hand_over(|| self.helper.send(worker).is_ok());
         }
     }
 
     /// Runs what is there, for a moment, and appends what the handlers had to say to `reports`. Tells how long it took.
-    pub fn run(&mut self, reports: &mut Vec<Report>) -> (Slice, Duration) {
+    pub fn run<T: Fn() -> Duration>(
+        &mut self,
+        reports: &mut Vec<Report>,
+        stopwatch: impl FnOnce() -> T,
+    ) -> (Slice, Duration) {
         let Some(worker) = &mut self.worker else { return (Slice::Idle, Duration::ZERO) };
         self.pulse.beat();
-        let begun = Instant::now();
+        let elapsed = stopwatch();
         let mut time = Duration::ZERO;
         let ran = catch_unwind(AssertUnwindSafe(|| {
             let mut locks = None;
@@ -118,7 +138,7 @@ impl<S: Service> Solo<S> {
                 let Step::Run(turn) = worker.next() else { return Slice::Idle };
                 let locks = locks.get_or_insert_with(|| self.context.service.locks());
                 self.context.run_turn(turn, locks, &mut self.replies);
-                time = begun.elapsed();
+                time = elapsed();
                 if time >= limits::SOLO_RUN {
                     return Slice::More;
                 }

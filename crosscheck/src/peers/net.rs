@@ -1,0 +1,96 @@
+//! What the peers' connections stand on: TCP sockets in a process of its own; pipes, where somebody steps a whole cluster.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry, Token};
+
+/// Streams between replicas, and who is told when they can be read or written.
+pub trait Net: Send + 'static {
+    /// One end of a connection; non-blocking.
+    type Stream: Read + Write + Send;
+
+    /// Begins to connect to `peer`.
+    ///
+    /// # Errors
+    /// When it is known at once that nobody is there.
+    fn connect(&mut self, peer: u8) -> io::Result<Self::Stream>;
+
+    /// A connection that somebody opened to this replica.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is none.
+    fn accept(&mut self) -> io::Result<Self::Stream>;
+
+    /// Events of `stream` come under `token` from now on.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn register(&mut self, stream: &mut Self::Stream, token: Token, interest: Interest) -> io::Result<()>;
+
+    /// As [`Net::register`], for a stream that had another token.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn reregister(&mut self, stream: &mut Self::Stream, token: Token, interest: Interest) -> io::Result<()>;
+
+    /// No more events of `stream`.
+    fn deregister(&mut self, stream: &mut Self::Stream);
+
+    /// Both ends know each other: small messages leave at once.
+    fn tune(&mut self, stream: &Self::Stream);
+}
+
+/// TCP, watched by the poll of the order thread.
+pub struct Tcp {
+    addresses: Vec<SocketAddr>,
+    listener: TcpListener,
+    registry: Registry,
+}
+
+impl Tcp {
+    /// Listens on this replica's address of `addresses` (index = replica); connections come under `token`.
+    ///
+    /// # Errors
+    /// When the address cannot be bound; the message names it.
+    pub fn bind(me: u8, addresses: Vec<SocketAddr>, registry: &Registry, token: Token) -> io::Result<Self> {
+        let address = addresses[usize::from(me)];
+        let mut listener = TcpListener::bind(address).map_err(|error| {
+            io::Error::new(error.kind(), format!("peers cannot be heard on {address}: {error}"))
+        })?;
+        registry.register(&mut listener, token, Interest::READABLE)?;
+        Ok(Tcp { addresses, listener, registry: registry.try_clone()? })
+    }
+}
+
+impl Net for Tcp {
+    type Stream = TcpStream;
+
+    fn connect(&mut self, peer: u8) -> io::Result<TcpStream> {
+        TcpStream::connect(self.addresses[usize::from(peer)])
+    }
+
+    fn accept(&mut self) -> io::Result<TcpStream> {
+        self.listener.accept().map(|(stream, _)| stream)
+    }
+
+    fn register(&mut self, stream: &mut TcpStream, token: Token, interest: Interest) -> io::Result<()> {
+        self.registry.register(stream, token, interest)
+    }
+
+    fn reregister(&mut self, stream: &mut TcpStream, token: Token, interest: Interest) -> io::Result<()> {
+        self.registry.reregister(stream, token, interest)
+    }
+
+    fn deregister(&mut self, stream: &mut TcpStream) {
+        // Closing the descriptor would do it as well; an error changes nothing.
+        let _ = self.registry.deregister(stream);
+    }
+
+    /// Reno has shorter tails than the machine's default here (ordering study, 3.5).
+    fn tune(&mut self, stream: &TcpStream) {
+        let _ = stream.set_nodelay(true);
+        let _ = socket2::SockRef::from(stream).set_tcp_congestion(b"reno");
+    }
+}

@@ -1,0 +1,165 @@
+//! A replica that somebody steps: the shipped pipeline without a thread, a socket or a clock of its own, for a simulation
+//! that decides with one seed when anything happens.
+
+use std::sync::{Arc, mpsc};
+
+use bytes::Bytes;
+use mio::Token;
+use order::{LogStore, Orderer, RaftConfig, RaftEngine, Record};
+
+use super::{Front, Input, Replica, Ties};
+use crate::admin::{Command, Status};
+use crate::admin_server::Call;
+pub use crate::clients::ReplyTo;
+use crate::clients::thread::Answer;
+use crate::mailbox::Mailbox;
+pub use crate::peers::Net;
+use crate::peers::{PeerEvent, Peers};
+pub use crate::world::{Seen, World};
+use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients};
+
+type Engine = RaftEngine<Box<dyn LogStore>>;
+
+/// What a life of a replica begins with.
+pub struct Birth {
+    /// How its ordering engine behaves; the seed and the nonce are the simulation's.
+    pub engine: RaftConfig,
+    /// Where its log rests.
+    pub log: Box<dyn LogStore>,
+    /// What the log held when it was opened.
+    pub records: Vec<Record>,
+}
+
+/// What a stream of this replica is ready for.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready {
+    /// The token that the stream was registered under.
+    pub token: Token,
+    /// There is something to read, or its end.
+    pub readable: bool,
+    /// It takes bytes.
+    pub writable: bool,
+}
+
+/// The token of connections that others open ([`Net::accept`]).
+pub const LISTENER: Token = Token(crate::peers::FIRST_TOKEN);
+
+/// One replica in mode RDGX with a single worker, stepped from outside. Dropping it is a crash.
+pub struct Stepped<S: Service, W: World> {
+    replica: Replica<S, Engine, W>,
+    /// What other threads would leave.
+    mailbox: Mailbox<Input>,
+    answers: Mailbox<Answer>,
+    heard: Vec<PeerEvent>,
+}
+
+impl<S: Service, W: World> Stepped<S, W> {
+    /// A replica that has yet to find its group. `settings` name their addresses in vain.
+    ///
+    /// # Errors
+    /// When the log cannot be used.
+    pub fn new(
+        settings: Settings,
+        service: S,
+        world: W,
+        net: W::Net,
+        birth: Birth,
+    ) -> Result<Self, ServeError> {
+        assert!(settings.is_solo(), "several workers have threads of their own");
+        let (me, replicas) = (settings.me, settings.peers.len());
+        let config = order::Config::new(me, replicas as u8, birth.engine.seed);
+        let engine = RaftEngine::new(birth.engine, birth.log, birth.records, 0)?;
+        let orderer = Orderer::new(config, engine, order::State::default());
+        let ties = Ties {
+            world,
+            mailbox: Mailbox::silent(),
+            lockstep: crate::world::Lockstep::strict(),
+            peers: Peers::over(me, replicas, net),
+        };
+        let counters = Arc::new(ClientCounters::default());
+        let mut replica = Replica::over(ties, settings, service, None, orderer, counters);
+        let answers = Mailbox::silent();
+        let front = answers.clone();
+        replica.open_clients = Some(Box::new(move |_| Ok(Front::Thread(front))));
+        Ok(Stepped { mailbox: replica.mailbox(), replica, answers, heard: Vec::new() })
+    }
+
+    /// One round of the order thread, which first hears what its streams are `ready` for. Call it when [`Stepped::is_busy`],
+    /// when a stream is ready, after [`Stepped::submit`] and [`Stepped::call`], and else every `limits::IDLE`.
+    pub fn step(&mut self, ready: &[Ready]) {
+        if self.replica.outcome.is_some() {
+            return;
+        }
+        self.replica.peers.dial(self.replica.world.now_us());
+        for Ready { token, readable, writable } in ready.iter().copied() {
+            self.replica.peers.on_event(token, readable, writable, &mut self.heard);
+        }
+        self.replica.on_peer_events(&mut self.heard);
+        self.replica.round(&mut self.heard);
+    }
+
+    /// Whether there is something to do at once.
+    pub fn is_busy(&self) -> bool {
+        self.replica.is_busy || !self.mailbox.is_empty()
+    }
+
+    /// Why it has stopped, once it has.
+    pub fn outcome(&self) -> Option<&Result<Stop, ServeError>> {
+        self.replica.outcome.as_ref()
+    }
+
+    /// Whether clients are served.
+    pub fn serves(&self) -> bool {
+        self.replica.front.is_some()
+    }
+
+    /// A client's request, in the service's encoding, as [`crate::Action::Order`] gives it.
+    pub fn submit(&mut self, to: ReplyTo, request: Vec<u8>) {
+        let request = crate::ordered::summed(request.into());
+        self.mailbox.send(Input::Submissions(vec![clients::Submission { to, request }]));
+    }
+
+    /// Takes the answers that left since the last call; `None` if no correct reply can be had.
+    pub fn take_answers(&mut self) -> Vec<(ReplyTo, Option<Bytes>)> {
+        let mut answers = Vec::new();
+        self.answers.take(&mut answers);
+        let answer = |answer| match answer {
+            Answer::Reply(to, reply) => Some((to, Some(reply))),
+            Answer::Drop(to) => Some((to, None)),
+            Answer::Stop => None,
+        };
+        answers.into_iter().filter_map(answer).collect()
+    }
+
+    /// An admin command; its answer comes once it is known.
+    pub fn call(&mut self, command: Command) -> mpsc::Receiver<serde_json::Value> {
+        let (answer, answered) = mpsc::channel();
+        self.mailbox.send(Input::Call(Call { command, answer }));
+        answered
+    }
+
+    /// What it would tell `crosscheck status`.
+    pub fn status(&self) -> Status {
+        self.replica.status()
+    }
+
+    /// Whether nothing is open about the batches before `batch`: no vote, no reply to fetch, and no repair at all.
+    pub fn is_settled_below(&self, batch: u64) -> bool {
+        self.replica.voter.as_ref().is_some_and(|voter| voter.is_settled_below(batch))
+    }
+
+    /// Faults that were armed and have not struck yet.
+    #[cfg(feature = "inject")]
+    pub fn pending_faults(&self) -> usize {
+        let replica = &self.replica;
+        let armed = replica.execution.as_ref().map_or(0, |execution| execution.armory.count());
+        let next =
+            usize::from(replica.garble_vote.is_some()) + usize::from(replica.peers.garble_next.is_some());
+        armed + next
+    }
+
+    /// The world that was given to [`Stepped::new`].
+    pub fn world(&mut self) -> &mut W {
+        &mut self.replica.world
+    }
+}

@@ -1,0 +1,182 @@
+//! The few ties of a replica's order thread to the world outside: its clocks, what it says to people, and how long its
+//! helper may take. A process of its own has [`Os`]; a simulation brings its own, so that one seed decides everything.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use mio::{Poll, Waker};
+use parking_lot::{Condvar, Mutex};
+use vote::{Packed, Place, RequestResult};
+
+use crate::admin::{EvidenceRecord, Position};
+use crate::clients::ReplyTo;
+use crate::peers::Net;
+use crate::replica::MAILBOX;
+use crate::{ServeError, mailbox::Mailbox};
+
+/// Something a replica did that a checker from outside wants to see. [`Os`] looks at none of it, which costs nothing.
+#[derive(Debug)]
+pub enum Seen<'a> {
+    /// A batch was taken from the order.
+    Delivered {
+        /// Its number, counted alike at every replica.
+        batch: u64,
+        /// Its requests as ordered.
+        requests: &'a order::Batch,
+    },
+    /// A batch has all its results at this replica.
+    Executed {
+        /// Its number.
+        batch: u64,
+        /// One result per request.
+        results: &'a [RequestResult],
+    },
+    /// A reply passed the gate.
+    Released {
+        /// The request.
+        place: Place,
+        /// Who gets it, if a client of this replica does.
+        to: Option<ReplyTo>,
+        /// The very bytes.
+        reply: &'a Bytes,
+    },
+    /// At the turn of a RECOVER: the objects as this replica has them, none at the one that is repaired.
+    Packed {
+        /// Turn of the RECOVER.
+        turn: Place,
+        /// Them.
+        objects: &'a [Packed],
+    },
+    /// Objects that f+1 replicas agree on are about to overwrite this replica's.
+    Installing {
+        /// Turn of the RECOVER.
+        turn: Place,
+        /// Them.
+        objects: &'a [Packed],
+    },
+    /// The whole state was digested at an ordered position.
+    Digest {
+        /// Which batch, and who asked.
+        position: Position,
+        /// 128 bits over every object of every region.
+        digest: u128,
+    },
+    /// Evidence was kept.
+    Evidence(&'a EvidenceRecord),
+}
+
+/// The world as the order thread of a replica sees it.
+pub trait World: Send + 'static {
+    /// What the peers' connections stand on.
+    type Net: Net;
+
+    /// Microseconds since the start; monotonic.
+    fn now_us(&self) -> u64;
+
+    /// Microseconds since 1970, for the leader's stamp and for people.
+    fn wall_us(&self) -> u64;
+
+    /// Begins to measure how long handlers run.
+    fn stopwatch(&self) -> impl Fn() -> Duration;
+
+    /// How long a SCRUB took that was measured to take `time`.
+    fn scrub_took(&self, time: Duration) -> Duration;
+
+    /// Tells the operator.
+    fn say(&self, what: fmt::Arguments<'_>);
+
+    /// Something happened that a checker may want to see.
+    fn see(&mut self, seen: Seen<'_>);
+}
+
+/// The operating system: real clocks, and the order thread's poll.
+pub(crate) struct Os {
+    pub poll: Poll,
+    waker: Arc<Waker>,
+    started: Instant,
+}
+
+impl Os {
+    /// # Errors
+    /// When the kernel gives no poll.
+    pub fn new() -> Result<Self, ServeError> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), MAILBOX)?);
+        Ok(Os { poll, waker, started: Instant::now() })
+    }
+
+    /// A mailbox into the thread that sleeps in the poll.
+    pub fn mailbox<T>(&self) -> Mailbox<T> {
+        Mailbox::new(&self.waker)
+    }
+}
+
+/// Microseconds since 1970.
+pub(crate) fn wall_us() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64
+}
+
+impl World for Os {
+    type Net = crate::peers::Tcp;
+
+    fn now_us(&self) -> u64 {
+        self.started.elapsed().as_micros() as u64
+    }
+
+    fn wall_us(&self) -> u64 {
+        wall_us()
+    }
+
+    fn stopwatch(&self) -> impl Fn() -> Duration {
+        let begun = Instant::now();
+        move || begun.elapsed()
+    }
+
+    fn scrub_took(&self, time: Duration) -> Duration {
+        time
+    }
+
+    fn say(&self, what: fmt::Arguments<'_>) {
+        eprintln!("crosscheck: {what}");
+    }
+
+    fn see(&mut self, _seen: Seen<'_>) {}
+}
+
+/// Makes the helper thread and the order thread of a stepped replica take turns: while one runs, the other waits. So it makes
+/// no difference that they are two.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lockstep(Option<Arc<(Mutex<bool>, Condvar)>>);
+
+impl Lockstep {
+    /// For a replica that is stepped; [`Lockstep::default`] lets both run as they can.
+    pub fn strict() -> Self {
+        Lockstep(Some(Arc::default()))
+    }
+
+    /// The order thread does what sets the helper going (and says whether it did), then waits until the helper can do nothing
+    /// more by itself.
+    pub fn hand_over(&self, set_going: impl FnOnce() -> bool) {
+        let Some((goes, rests)) = self.0.as_deref() else {
+            set_going();
+            return;
+        };
+        *goes.lock() = true;
+        let went = set_going();
+        let mut goes = goes.lock();
+        *goes &= went;
+        while *goes {
+            rests.wait(&mut goes);
+        }
+    }
+
+    /// The helper can do nothing more by itself: it says so as the last thing before it waits.
+    pub fn rest(&self) {
+        if let Some((goes, rests)) = self.0.as_deref() {
+            *goes.lock() = false;
+            rests.notify_all();
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What the run knows and no replica does: every command with what it must answer, the order as it came to be, and who was
+//! corrupted. The checkers judge by it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vote::Place;
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::client::Asked;
+use crate::model::{Command, Expected, Model};
+use crate::world::{Observed, Outcome, What};
+
+/// Batches of which results are kept for the checkers.
+const KEPT: u64 = 4096;
+
+/// A request as the service encodes it: what it means, how often it was sent, and how often it was delivered.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// What it means.
+    pub command: Command,
+    /// How often clients sent it.
+    pub sent: u64,
+    /// How often it has a position.
+    pub ordered: u64,
+}
+
+/// All of it.
+#[derive(Debug)]
+pub struct Facts {
+    /// Replicas in the group, 2f+1.
+    pub replicas: u8,
+    /// The run's clock.
+    pub now_us: u64,
+    /// Every command.
+    pub asked: Vec<Asked>,
+    /// By encoding.
+    pub sent: BTreeMap<Vec<u8>, Sent>,
+    /// What has been executed, in the order of the log.
+    pub model: Model,
+    /// By place: what must be answered there.
+    pub expected: BTreeMap<Place, Expected>,
+    /// By batch: the digest of its stamp and requests as first delivered.
+    pub order: BTreeMap<u64, u128>,
+    /// The last batch that anybody took from the order.
+    pub last_batch: u64,
+    /// By batch: its results, per replica.
+    pub results: BTreeMap<u64, Vec<Option<Vec<Outcome>>>>,
+    /// By replica: the last batch it took from the order in any life.
+    pub delivered: Vec<u64>,
+    /// Replicas whose memory, computation or messages were corrupted at some time.
+    pub corrupted: BTreeSet<u8>,
+    /// Whether anything at all went wrong.
+    pub disturbed: bool,
+    /// Highest place of a command whose answer reached its client.
+    pub answered: Option<Place>,
+}
+
+impl Facts {
+    /// Of a group before its first request.
+    pub fn new(replicas: u8) -> Self {
+        Facts {
+            replicas,
+            now_us: 0,
+            asked: Vec::new(),
+            sent: BTreeMap::new(),
+            model: Model::default(),
+            expected: BTreeMap::new(),
+            order: BTreeMap::new(),
+            last_batch: 0,
+            results: BTreeMap::new(),
+            delivered: vec![0; usize::from(replicas)],
+            corrupted: BTreeSet::new(),
+            disturbed: false,
+            answered: None,
+        }
+    }
+
+    /// f, of 2f+1 replicas.
+    pub fn faults(&self) -> usize {
+        usize::from(self.replicas) / 2
+    }
+
+    /// Takes note of what a replica did.
+    pub fn note(&mut self, observed: &Observed) {
+        let replica = usize::from(observed.replica);
+        match &observed.what {
+            What::Delivered { batch, ordered } => {
+                self.delivered[replica] = self.delivered[replica].max(*batch);
+                if *batch == self.last_batch + 1 {
+                    self.last_batch = *batch;
+                    self.order.insert(*batch, digest_of(ordered));
+                    self.execute(*batch, ordered);
+                }
+                self.forget();
+            }
+            What::Executed { batch, outcomes } => {
+                let replicas = usize::from(self.replicas);
+                let row = self.results.entry(*batch).or_insert_with(|| vec![None; replicas]);
+                row[replica] = Some(outcomes.clone());
+            }
+            _ => {}
+        }
+    }
+
+    fn execute(&mut self, batch: u64, ordered: &order::Batch) {
+        for (number, request) in ordered.requests().enumerate() {
+            if let Some(sent) = self.sent.get_mut(&request.bytes[..]) {
+                sent.ordered += 1;
+                let expected = self.model.apply(&sent.command);
+                self.expected.insert(Place::new(batch, number as u16), expected);
+            }
+        }
+    }
+
+    fn forget(&mut self) {
+        while self.results.len() as u64 > KEPT {
+            let Some((batch, _)) = self.results.pop_first() else { return };
+            self.expected = self.expected.split_off(&Place::new(batch, u16::MAX));
+            self.order = self.order.split_off(&batch);
+        }
+    }
+}
+
+/// A digest of a batch: its stamp and its requests.
+pub fn digest_of(batch: &order::Batch) -> u128 {
+    let mut bytes = Vec::new();
+    for number in [u64::from(batch.origin), batch.incarnation, batch.number, batch.time_us, batch.seed] {
+        bytes.extend_from_slice(&number.to_le_bytes());
+    }
+    for request in batch.requests() {
+        bytes.extend_from_slice(&(request.bytes.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(&request.bytes);
+    }
+    xxh3_128(&bytes)
+}
+
+/// Whether a request is one of the pipeline's own (`crosscheck::Action::Order` has the rule).
+pub fn is_own(bytes: &[u8]) -> bool {
+    bytes.first().is_some_and(|first| *first >= 0xf0)
+}

@@ -1,0 +1,304 @@
+//! The catalogue of faults: what can go wrong in a run, who notices it, and who repairs it.
+
+use crosscheck::admin::Kind;
+
+/// One kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// The process ends, its memory is lost, and it starts again.
+    Crash,
+    /// The process stands still for a while.
+    Pause,
+    /// Nothing comes or goes.
+    Partition,
+    /// Nothing it sends arrives.
+    Mute,
+    /// Nothing arrives at it.
+    Deaf,
+    /// All its connections break.
+    Reset,
+    /// Some of its messages are lost.
+    Loss,
+    /// Some of its messages arrive twice.
+    Duplication,
+    /// Some of its messages are overtaken.
+    Reordering,
+    /// Its messages take long.
+    Delay,
+    /// Bits of its messages flip on the way.
+    Noise,
+    /// Its wall clock jumps, forwards or backwards.
+    ClockJump,
+    /// Its memory or its computation is corrupted.
+    Corruption(Corrupts),
+}
+
+/// What a corruption hits: the kinds of `crosscheck inject`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the words of `crosscheck::admin::Kind`, which documents them")]
+pub enum Corrupts {
+    Flip,
+    MultiFlip,
+    InRequest,
+    Checksum,
+    Id,
+    Length,
+    Lost,
+    Doubled,
+    Digest,
+    Check,
+    Reply,
+    Message,
+    Request,
+}
+
+/// A row of the catalogue.
+pub struct Entry {
+    /// The fault.
+    pub fault: Fault,
+    /// Its name on the command line and in reports.
+    pub name: &'static str,
+    /// What happens.
+    pub what: &'static str,
+    /// Who notices it.
+    pub notices: &'static str,
+    /// Who repairs it.
+    pub repairs: &'static str,
+}
+
+const fn entry(
+    fault: Fault,
+    name: &'static str,
+    what: &'static str,
+    notices: &'static str,
+    repairs: &'static str,
+) -> Entry {
+    Entry { fault, name, what, notices, repairs }
+}
+
+use Corrupts as C;
+use Fault::Corruption;
+
+/// Every fault there is.
+pub const CATALOGUE: [Entry; 25] = [
+    entry(
+        Fault::Crash,
+        "crash",
+        "the process ends; it starts again with empty memory",
+        "peers: its connections end",
+        "state transfer, each piece on f+1 equal digests",
+    ),
+    entry(
+        Fault::Pause,
+        "pause",
+        "the process stands still for up to 2 s",
+        "peers: silence",
+        "catches up from the log",
+    ),
+    entry(
+        Fault::Partition,
+        "partition",
+        "nothing comes or goes",
+        "peers: silence; a leader steps down",
+        "what was on its way arrives later",
+    ),
+    entry(
+        Fault::Mute,
+        "mute",
+        "nothing it sends arrives",
+        "peers: silence; it: no acknowledgements",
+        "what was on its way arrives later",
+    ),
+    entry(
+        Fault::Deaf,
+        "deaf",
+        "nothing arrives at it",
+        "it: silence; peers: no acknowledgements",
+        "what was on its way arrives later",
+    ),
+    entry(
+        Fault::Reset,
+        "reset",
+        "its connections break, and what was on its way is lost",
+        "both ends",
+        "the higher number dials again; both ends say again what is owed",
+    ),
+    entry(
+        Fault::Loss,
+        "loss",
+        "messages vanish although the connection holds",
+        "gaps in the log; votes that stay open",
+        "the leader probes; voters ask again",
+    ),
+    entry(
+        Fault::Duplication,
+        "duplication",
+        "messages arrive twice",
+        "nobody: they say nothing new",
+        "not needed",
+    ),
+    entry(
+        Fault::Reordering,
+        "reordering",
+        "messages are overtaken by later ones",
+        "gaps in the log",
+        "the leader probes",
+    ),
+    entry(Fault::Delay, "delay", "messages take up to 40 ms longer", "nobody, or an election", "not needed"),
+    entry(
+        Fault::Noise,
+        "noise",
+        "bits flip between two replicas",
+        "the frame's checksum",
+        "the connection is reset",
+    ),
+    entry(
+        Fault::ClockJump,
+        "clock-jump",
+        "the wall clock jumps by up to an hour",
+        "nobody: a leader's stamps never go back",
+        "not needed",
+    ),
+    entry(
+        Corruption(C::Flip),
+        "flip",
+        "a bit of a resting object",
+        "the entry check, or a scrub",
+        "RECOVER of the object",
+    ),
+    entry(
+        Corruption(C::MultiFlip),
+        "multi-flip",
+        "several bits of a resting object",
+        "the entry check, or a scrub",
+        "RECOVER of the object",
+    ),
+    entry(
+        Corruption(C::InRequest),
+        "in-request",
+        "a bit of an object in use, before it is sealed",
+        "the vote: digests differ",
+        "RECOVER of the object",
+    ),
+    entry(
+        Corruption(C::Checksum),
+        "checksum",
+        "an object's stored checksum",
+        "the entry check, or a scrub",
+        "RECOVER of the object",
+    ),
+    entry(
+        Corruption(C::Id),
+        "id",
+        "an object's own id",
+        "the entry check, or a scrub",
+        "RECOVER of the object",
+    ),
+    entry(
+        Corruption(C::Length),
+        "length",
+        "a sequence in an object gains or loses an element",
+        "the entry check, or a scrub",
+        "RECOVER of the object",
+    ),
+    entry(
+        Corruption(C::Lost),
+        "lost",
+        "an object vanishes from its store",
+        "the request that misses it, or a scrub",
+        "RECOVER of the object or its region",
+    ),
+    entry(
+        Corruption(C::Doubled),
+        "doubled",
+        "an object stands in its store twice",
+        "a scrub",
+        "RECOVER of the object or its region",
+    ),
+    entry(
+        Corruption(C::Digest),
+        "digest",
+        "the digest of a request's result",
+        "the vote",
+        "the reply of the others stands",
+    ),
+    entry(
+        Corruption(C::Check),
+        "check",
+        "the digest that a CHECK carries",
+        "the vote",
+        "voters compare request by request",
+    ),
+    entry(
+        Corruption(C::Reply),
+        "reply",
+        "the bytes of a reply before they are digested",
+        "the vote",
+        "the reply that f+1 others agree on",
+    ),
+    entry(
+        Corruption(C::Message),
+        "message",
+        "a frame on its way out",
+        "the frame's checksum",
+        "the connection is reset",
+    ),
+    entry(
+        Corruption(C::Request),
+        "request",
+        "an ordered request before it is executed",
+        "its checksum",
+        "RECOVER of what it should have changed",
+    ),
+];
+
+impl Corrupts {
+    /// The injector's word for it.
+    pub fn kind(self) -> Kind {
+        match self {
+            Corrupts::Flip => Kind::Flip,
+            Corrupts::MultiFlip => Kind::MultiFlip,
+            Corrupts::InRequest => Kind::InRequest,
+            Corrupts::Checksum => Kind::Checksum,
+            Corrupts::Id => Kind::Id,
+            Corrupts::Length => Kind::Length,
+            Corrupts::Lost => Kind::Lost,
+            Corrupts::Doubled => Kind::Doubled,
+            Corrupts::Digest => Kind::Digest,
+            Corrupts::Check => Kind::Check,
+            Corrupts::Reply => Kind::Reply,
+            Corrupts::Message => Kind::Message,
+            Corrupts::Request => Kind::Request,
+        }
+    }
+
+    /// Whether a resting object of a given name can be hit.
+    pub fn rests(self) -> bool {
+        matches!(self, C::Flip | C::MultiFlip | C::Checksum | C::Id | C::Length | C::Lost | C::Doubled)
+    }
+}
+
+impl Fault {
+    /// Its row of the catalogue.
+    pub fn entry(self) -> &'static Entry {
+        CATALOGUE.iter().find(|entry| entry.fault == self).unwrap_or(&CATALOGUE[0])
+    }
+
+    /// Whether evidence about the replica is expected, and no false alarm.
+    pub fn is_corruption(self) -> bool {
+        matches!(self, Fault::Corruption(_) | Fault::Noise)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_has_one_row_and_one_name() {
+        for (row, entry) in CATALOGUE.iter().enumerate() {
+            assert_eq!(entry.fault.entry().name, entry.name);
+            assert!(CATALOGUE[..row].iter().all(|other| other.name != entry.name), "{}", entry.name);
+        }
+    }
+}

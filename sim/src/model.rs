@@ -1,0 +1,272 @@
+//! What a memcached is, without any cleverness: the independent model that says what every ordered command must answer.
+//!
+//! It shares no code with the service: it is given what a client meant, not what the service decoded.
+
+use std::collections::BTreeMap;
+
+/// One command as a client means it. Items never expire and are never evicted here: both depend on more than the commands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// `get`, or `gets` with uniques.
+    Get {
+        /// Which.
+        keys: Vec<String>,
+        /// Whether uniques are asked for.
+        unique: bool,
+    },
+    /// `set`, `add`, `replace`, `append`, `prepend`.
+    Store {
+        /// Which of them.
+        mode: Mode,
+        /// Under which key.
+        key: String,
+        /// The client's flags.
+        flags: u32,
+        /// The bytes.
+        value: Vec<u8>,
+    },
+    /// `cas`.
+    Cas {
+        /// Under which key.
+        key: String,
+        /// The client's flags.
+        flags: u32,
+        /// The unique a `gets` answered.
+        unique: u64,
+        /// The bytes.
+        value: Vec<u8>,
+    },
+    /// `delete`.
+    Delete(String),
+    /// `incr` or `decr`.
+    Step {
+        /// Which counter.
+        key: String,
+        /// Up or down.
+        up: bool,
+        /// How far.
+        delta: u64,
+    },
+    /// `touch` with no expiry.
+    Touch(String),
+    /// `flush_all`.
+    Flush,
+}
+
+/// The modes of storing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// In any case.
+    Set,
+    /// If there is none.
+    Add,
+    /// If there is one.
+    Replace,
+    /// Behind what is there.
+    Append,
+    /// Before what is there.
+    Prepend,
+}
+
+impl Command {
+    /// The bytes a client sends.
+    pub fn text(&self) -> Vec<u8> {
+        let with = |head: String, value: &[u8]| [head.as_bytes(), b"\r\n", value, b"\r\n"].concat();
+        match self {
+            Command::Get { keys, unique } => {
+                format!("{} {}\r\n", if *unique { "gets" } else { "get" }, keys.join(" ")).into_bytes()
+            }
+            Command::Store { mode, key, flags, value } => {
+                let name = match mode {
+                    Mode::Set => "set",
+                    Mode::Add => "add",
+                    Mode::Replace => "replace",
+                    Mode::Append => "append",
+                    Mode::Prepend => "prepend",
+                };
+                with(format!("{name} {key} {flags} 0 {}", value.len()), value)
+            }
+            Command::Cas { key, flags, unique, value } => {
+                with(format!("cas {key} {flags} 0 {} {unique}", value.len()), value)
+            }
+            Command::Delete(key) => format!("delete {key}\r\n").into_bytes(),
+            Command::Step { key, up, delta } => {
+                format!("{} {key} {delta}\r\n", if *up { "incr" } else { "decr" }).into_bytes()
+            }
+            Command::Touch(key) => format!("touch {key} 0\r\n").into_bytes(),
+            Command::Flush => b"flush_all\r\n".to_vec(),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Item {
+    flags: u32,
+    value: Vec<u8>,
+    /// Counts the changes of all items: what a unique stands for.
+    version: u64,
+}
+
+/// What a command must answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// One item per pair, with a unique that stands for the version.
+    Uniques(Vec<(String, u32, Vec<u8>, u64)>),
+}
+
+/// The items, and which unique each version turned out to have.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    items: BTreeMap<String, Item>,
+    versions: u64,
+    /// Version of every unique that a client was told.
+    uniques: BTreeMap<u64, u64>,
+}
+
+impl Model {
+    /// Does the command, and says what the service must answer.
+    pub fn apply(&mut self, command: &Command) -> Expected {
+        let text = |text: &str| Expected::Bytes(text.as_bytes().to_vec());
+        match command {
+            Command::Get { keys, unique: true } => Expected::Uniques(self.uniques_of(keys)),
+            Command::Get { keys, unique: false } => Expected::Bytes(self.get(keys)),
+            Command::Store { mode, key, flags, value } => text(self.store(*mode, key, *flags, value)),
+            Command::Cas { key, flags, unique, value } => match self.items.get(key) {
+                None => text("NOT_FOUND\r\n"),
+                Some(item) if self.uniques.get(unique) != Some(&item.version) => text("EXISTS\r\n"),
+                Some(_) => text(self.store(Mode::Set, key, *flags, value)),
+            },
+            Command::Delete(key) => text(self.items.remove(key).map_or("NOT_FOUND\r\n", |_| "DELETED\r\n")),
+            Command::Step { key, up, delta } => Expected::Bytes(self.step(key, *up, *delta).into_bytes()),
+            Command::Touch(key) => text(self.items.get(key).map_or("NOT_FOUND\r\n", |_| "TOUCHED\r\n")),
+            Command::Flush => {
+                self.items.clear();
+                text("OK\r\n")
+            }
+        }
+    }
+
+    /// Compares a reply with what was expected; learns the uniques in it.
+    ///
+    /// # Errors
+    /// The difference, in words.
+    pub fn compare(&mut self, expected: &Expected, reply: &[u8]) -> Result<(), String> {
+        let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match expected {
+            Expected::Bytes(bytes) if bytes == reply => Ok(()),
+            Expected::Bytes(bytes) => Err(format!("{:?} instead of {:?}", shown(reply), shown(bytes))),
+            Expected::Uniques(items) => {
+                let mut rest = reply;
+                for (key, flags, value, version) in items {
+                    let head = format!("VALUE {key} {flags} {} ", value.len()).into_bytes();
+                    let wrong = || format!("{:?} where {key} was expected", shown(rest));
+                    let tail = rest.strip_prefix(&head[..]).ok_or_else(wrong)?;
+                    let digits = tail.iter().take_while(|byte| byte.is_ascii_digit()).count();
+                    let unique: u64 = shown(&tail[..digits]).parse().map_err(|_| wrong())?;
+                    let body = [b"\r\n", &value[..], b"\r\n"].concat();
+                    rest = tail[digits..].strip_prefix(&body[..]).ok_or_else(wrong)?;
+                    if *self.uniques.entry(unique).or_insert(*version) != *version {
+                        return Err(format!("the unique {unique} stands for two versions of {key}"));
+                    }
+                }
+                if rest == b"END\r\n" { Ok(()) } else { Err(format!("{:?} after the items", shown(rest))) }
+            }
+        }
+    }
+
+    fn put(&mut self, key: &str, flags: u32, value: Vec<u8>) {
+        self.versions += 1;
+        self.items.insert(key.to_owned(), Item { flags, value, version: self.versions });
+    }
+
+    fn get(&self, keys: &[String]) -> Vec<u8> {
+        let mut reply = Vec::new();
+        for (key, item) in keys.iter().filter_map(|key| Some((key, self.items.get(key)?))) {
+            reply
+                .extend_from_slice(format!("VALUE {key} {} {}\r\n", item.flags, item.value.len()).as_bytes());
+            reply.extend_from_slice(&item.value);
+            reply.extend_from_slice(b"\r\n");
+        }
+        reply.extend_from_slice(b"END\r\n");
+        reply
+    }
+
+    fn uniques_of(&self, keys: &[String]) -> Vec<(String, u32, Vec<u8>, u64)> {
+        let item = |key: &String| {
+            let item = self.items.get(key)?;
+            Some((key.clone(), item.flags, item.value.clone(), item.version))
+        };
+        keys.iter().filter_map(item).collect()
+    }
+
+    fn store(&mut self, mode: Mode, key: &str, flags: u32, value: &[u8]) -> &'static str {
+        let old = self.items.get(key).cloned();
+        match (mode, old) {
+            (Mode::Set, _) | (Mode::Add, None) | (Mode::Replace, Some(_)) => {
+                self.put(key, flags, value.to_vec())
+            }
+            (Mode::Append, Some(old)) => self.put(key, old.flags, [&old.value, value].concat()),
+            (Mode::Prepend, Some(old)) => self.put(key, old.flags, [value, &old.value].concat()),
+            _ => return "NOT_STORED\r\n",
+        }
+        "STORED\r\n"
+    }
+
+    /// A number keeps the width it had: memcached pads a shorter one with spaces.
+    fn step(&mut self, key: &str, up: bool, delta: u64) -> String {
+        let Some(old) = self.items.get(key).cloned() else { return "NOT_FOUND\r\n".into() };
+        let text = String::from_utf8_lossy(&old.value).into_owned();
+        let number = text.split_whitespace().next().and_then(|digits| digits.parse::<u64>().ok());
+        let Some(number) = number else {
+            return "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n".into();
+        };
+        let number = if up { number.wrapping_add(delta) } else { number.saturating_sub(delta) };
+        self.put(key, old.flags, format!("{number:<width$}", width = old.value.len()).into_bytes());
+        format!("{number}\r\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(model: &mut Model, command: Command) -> String {
+        match model.apply(&command) {
+            Expected::Bytes(bytes) => String::from_utf8(bytes).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn set(key: &str, value: &str) -> Command {
+        Command::Store { mode: Mode::Set, key: key.into(), flags: 3, value: value.into() }
+    }
+
+    #[test]
+    fn answers_are_memcacheds() {
+        let mut model = Model::default();
+        let get = || Command::Get { keys: vec!["a".into(), "b".into()], unique: false };
+        assert_eq!(bytes(&mut model, get()), "END\r\n");
+        assert_eq!(bytes(&mut model, set("a", "100")), "STORED\r\n");
+        assert_eq!(bytes(&mut model, Command::Step { key: "a".into(), up: false, delta: 1 }), "99\r\n");
+        assert_eq!(bytes(&mut model, get()), "VALUE a 3 3\r\n99 \r\nEND\r\n");
+        assert_eq!(bytes(&mut model, Command::Delete("a".into())), "DELETED\r\n");
+        assert_eq!(bytes(&mut model, Command::Touch("a".into())), "NOT_FOUND\r\n");
+    }
+
+    #[test]
+    fn a_unique_stands_for_one_version() {
+        let mut model = Model::default();
+        model.apply(&set("a", "x"));
+        let gets = Command::Get { keys: vec!["a".into()], unique: true };
+        let first = model.apply(&gets);
+        model.compare(&first, b"VALUE a 3 1 7\r\nx\r\nEND\r\n").unwrap();
+        let cas = Command::Cas { key: "a".into(), flags: 0, unique: 7, value: b"y".to_vec() };
+        assert_eq!(bytes(&mut model, cas.clone()), "STORED\r\n");
+        assert_eq!(bytes(&mut model, cas), "EXISTS\r\n");
+        let second = model.apply(&gets);
+        assert!(model.compare(&second, b"VALUE a 0 1 7\r\ny\r\nEND\r\n").is_err(), "of an older version");
+        model.compare(&second, b"VALUE a 0 1 8\r\ny\r\nEND\r\n").unwrap();
+    }
+}

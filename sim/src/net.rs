@@ -1,0 +1,379 @@
+//! The network of a simulated cluster: every byte between two replicas passes here, and takes as long as the seed says.
+//!
+//! A connection is two pipes of chunks. A chunk is what one `write` gave, in practice whole frames, so that loss, duplication
+//! and reordering of chunks are those of messages. The replicas' own code dials, shakes hands, decodes and hangs up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read, Write};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crosscheck::stepped::{LISTENER, Net, Ready};
+use mio::{Interest, Token};
+
+use crate::rng::Rng;
+
+/// How the network treats what one replica sends and receives; chances in a thousand chunks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weather {
+    /// The chunk is lost.
+    pub loss: u64,
+    /// The chunk arrives twice.
+    pub duplication: u64,
+    /// The chunk may be overtaken.
+    pub reordering: u64,
+    /// One bit of the chunk is flipped.
+    pub corruption: u64,
+    /// Microseconds that every chunk takes longer.
+    pub delay_us: u64,
+}
+
+/// One direction of a connection.
+#[derive(Debug, Default)]
+struct Pipe {
+    /// By arrival and number.
+    chunks: BTreeMap<(u64, u64), Vec<u8>>,
+    /// Bytes of the first chunk that were read already.
+    read: usize,
+    last_us: u64,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Connection {
+    /// Who dialled, and whom.
+    ends: [u8; 2],
+    /// What each end wrote.
+    pipes: [Pipe; 2],
+    tokens: [Option<Token>; 2],
+    /// When the other end hears of it.
+    opened_us: u64,
+    accepted: bool,
+}
+
+struct State {
+    now_us: u64,
+    rng: Rng,
+    weather: Vec<Weather>,
+    /// From whom to whom nothing comes through.
+    blocked: BTreeSet<(u8, u8)>,
+    alive: Vec<bool>,
+    connections: BTreeMap<u64, Connection>,
+    opened: u64,
+    chunks: u64,
+    /// Chunks that met a fault of the weather.
+    pub struck: u64,
+}
+
+/// The network, shared by the simulation and the replicas' streams; no two of them run at the same time.
+#[derive(Clone)]
+pub struct Fabric(Arc<Mutex<State>>);
+
+impl Fabric {
+    /// A network of `replicas` in fair weather.
+    pub fn new(replicas: u8, rng: Rng) -> Self {
+        let count = usize::from(replicas);
+        Fabric(Arc::new(Mutex::new(State {
+            now_us: 0,
+            rng,
+            weather: vec![Weather::default(); count],
+            blocked: BTreeSet::new(),
+            alive: vec![false; count],
+            connections: BTreeMap::new(),
+            opened: 0,
+            chunks: 0,
+            struck: 0,
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The one clock of the run.
+    pub fn now_us(&self) -> u64 {
+        self.state().now_us
+    }
+
+    /// Time goes on.
+    pub fn set_now(&self, now_us: u64) {
+        self.state().now_us = now_us;
+    }
+
+    /// Chunks that met a fault.
+    pub fn struck(&self) -> u64 {
+        self.state().struck
+    }
+
+    /// Changes the weather around one replica.
+    pub fn set_weather(&self, replica: u8, weather: Weather) {
+        self.state().weather[usize::from(replica)] = weather;
+    }
+
+    /// Nothing comes from `from` to `to` any more, or again. What was on its way waits.
+    pub fn set_blocked(&self, from: u8, to: u8, blocked: bool) {
+        let mut state = self.state();
+        if blocked {
+            state.blocked.insert((from, to));
+        } else {
+            state.blocked.remove(&(from, to));
+        }
+    }
+
+    /// A replica's process is there, or gone with all its connections.
+    pub fn set_alive(&self, replica: u8, alive: bool) {
+        let mut state = self.state();
+        state.alive[usize::from(replica)] = alive;
+        for connection in state.connections.values_mut().filter(|one| one.ends.contains(&replica)) {
+            connection.pipes.iter_mut().for_each(|pipe| pipe.closed = true);
+        }
+    }
+
+    /// Resets every connection of one replica.
+    pub fn reset(&self, replica: u8) {
+        let alive = self.state().alive[usize::from(replica)];
+        self.set_alive(replica, alive);
+    }
+
+    /// What the streams of `me` are ready for.
+    pub fn ready(&self, me: u8) -> Vec<Ready> {
+        let state = self.state();
+        let mut ready = Vec::new();
+        if state.connections.values().any(|one| state.waits(one, me)) {
+            ready.push(Ready { token: LISTENER, readable: true, writable: false });
+        }
+        for connection in state.connections.values() {
+            for side in (0..2).filter(|side| connection.ends[*side] == me) {
+                if let Some(token) = connection.tokens[side]
+                    && state.arrival(connection, side).is_some_and(|at| at <= state.now_us)
+                {
+                    ready.push(Ready { token, readable: true, writable: true });
+                }
+            }
+        }
+        ready
+    }
+
+    /// When something is next there for `me` to read.
+    pub fn next_arrival(&self, me: u8) -> Option<u64> {
+        let state = self.state();
+        let reads = state.connections.values().flat_map(|one| {
+            (0..2)
+                .filter(move |side| one.ends[*side] == me && one.tokens[*side].is_some())
+                .filter_map(|side| state.arrival(one, side))
+        });
+        let opens = state
+            .connections
+            .values()
+            .filter(|one| one.ends[1] == me && !one.accepted && !state.is_blocked(one.ends[0], me))
+            .map(|one| one.opened_us);
+        reads.chain(opens).min()
+    }
+}
+
+impl State {
+    fn is_blocked(&self, from: u8, to: u8) -> bool {
+        self.blocked.contains(&(from, to))
+    }
+
+    /// Whether a connection waits to be accepted by `me`.
+    fn waits(&self, one: &Connection, me: u8) -> bool {
+        one.ends[1] == me
+            && !one.accepted
+            && one.opened_us <= self.now_us
+            && !self.is_blocked(one.ends[0], me)
+    }
+
+    /// When the end `side` of a connection has something to read, or hears its end.
+    fn arrival(&self, one: &Connection, side: usize) -> Option<u64> {
+        let (from, to) = (one.ends[1 - side], one.ends[side]);
+        let pipe = &one.pipes[1 - side];
+        if self.is_blocked(from, to) {
+            return None;
+        }
+        pipe.chunks.keys().next().map(|(at, _)| *at).or(pipe.closed.then_some(0))
+    }
+
+    fn write(&mut self, id: u64, side: usize, bytes: &[u8]) -> io::Result<usize> {
+        let Some(one) = self.connections.get(&id) else { return Err(io::ErrorKind::BrokenPipe.into()) };
+        if one.pipes[side].closed {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let [weather, other] = [side, 1 - side].map(|end| self.weather[usize::from(one.ends[end])]);
+        let rng = &mut self.rng;
+        let base = rng.within(10, 60);
+        let delay = weather.delay_us.max(other.delay_us);
+        let delay = base + if delay > 0 { rng.below(delay) } else { 0 };
+        let strikes = |rng: &mut Rng, chance: fn(&Weather) -> u64| {
+            let chance = chance(&weather).max(chance(&other));
+            chance > 0 && rng.chance(chance)
+        };
+        let lost = strikes(rng, |weather| weather.loss);
+        let twice = strikes(rng, |weather| weather.duplication);
+        let overtaken = strikes(rng, |weather| weather.reordering);
+        let corrupt = strikes(rng, |weather| weather.corruption);
+        let mut chunk = bytes.to_vec();
+        if corrupt {
+            let bit = rng.below(chunk.len() as u64 * 8) as usize;
+            chunk[bit / 8] ^= 1 << (bit % 8);
+        }
+        let late = if overtaken { rng.within(100, 5000) } else { 0 };
+        self.struck += u64::from(lost) + u64::from(twice) + u64::from(overtaken) + u64::from(corrupt);
+        let Some(one) = self.connections.get_mut(&id) else { return Ok(bytes.len()) };
+        let pipe = &mut one.pipes[side];
+        let at = (self.now_us + delay).max(pipe.last_us);
+        pipe.last_us = at;
+        if !lost {
+            let copies = if twice { 2 } else { 1 };
+            for _ in 0..copies {
+                self.chunks += 1;
+                pipe.chunks.insert((at + late, self.chunks), chunk.clone());
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    /// Takes what has arrived, as far as there is room; now and then less, so that a frame comes in two reads.
+    fn read(&mut self, id: u64, side: usize, into: &mut [u8]) -> io::Result<usize> {
+        let limit = if self.rng.chance(20) { self.rng.within(1, 200) as usize } else { into.len() };
+        let end = limit.min(into.len());
+        let into = &mut into[..end];
+        let mut count = self.read_chunk(id, side, into)?;
+        while count > 0
+            && count < into.len()
+            && let Ok(more @ 1..) = self.read_chunk(id, side, &mut into[count..])
+        {
+            count += more;
+        }
+        Ok(count)
+    }
+
+    fn read_chunk(&mut self, id: u64, side: usize, into: &mut [u8]) -> io::Result<usize> {
+        let now_us = self.now_us;
+        let Some(one) = self.connections.get(&id) else { return Ok(0) };
+        if !self.arrival(one, side).is_some_and(|at| at <= now_us) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let Some(one) = self.connections.get_mut(&id) else { return Ok(0) };
+        let pipe = &mut one.pipes[1 - side];
+        let Some(mut first) = pipe.chunks.first_entry() else { return Ok(0) };
+        let rest = &first.get_mut()[pipe.read..];
+        let count = rest.len().min(into.len());
+        into[..count].copy_from_slice(&rest[..count]);
+        pipe.read += count;
+        if pipe.read == first.get().len() {
+            first.remove();
+            pipe.read = 0;
+        }
+        Ok(count)
+    }
+}
+
+/// The network as one life of a replica sees it.
+pub struct Port {
+    /// Whose.
+    pub me: u8,
+    /// All of it.
+    pub fabric: Fabric,
+}
+
+/// One end of a connection.
+pub struct Stream {
+    fabric: Fabric,
+    id: u64,
+    side: usize,
+}
+
+impl Port {
+    fn stream(&self, id: u64, side: usize) -> Stream {
+        Stream { fabric: self.fabric.clone(), id, side }
+    }
+
+    fn set_token(&self, stream: &Stream, token: Option<Token>) {
+        if let Some(one) = self.fabric.state().connections.get_mut(&stream.id) {
+            one.tokens[stream.side] = token;
+        }
+    }
+}
+
+impl Net for Port {
+    type Stream = Stream;
+
+    fn connect(&mut self, peer: u8) -> io::Result<Stream> {
+        let mut state = self.fabric.state();
+        if !state.alive[usize::from(peer)] {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        state.opened += 1;
+        let id = state.opened;
+        let opened_us = state.now_us + state.rng.within(20, 100);
+        let one = Connection {
+            ends: [self.me, peer],
+            pipes: Default::default(),
+            tokens: [None; 2],
+            opened_us,
+            accepted: false,
+        };
+        state.connections.insert(id, one);
+        drop(state);
+        Ok(self.stream(id, 0))
+    }
+
+    fn accept(&mut self) -> io::Result<Stream> {
+        let mut state = self.fabric.state();
+        let waits = |(id, one): (&u64, &Connection)| state.waits(one, self.me).then_some(*id);
+        let Some(id) = state.connections.iter().find_map(waits) else {
+            return Err(io::ErrorKind::WouldBlock.into());
+        };
+        if let Some(one) = state.connections.get_mut(&id) {
+            one.accepted = true;
+        }
+        drop(state);
+        Ok(self.stream(id, 1))
+    }
+
+    fn register(&mut self, stream: &mut Stream, token: Token, _interest: Interest) -> io::Result<()> {
+        self.set_token(stream, Some(token));
+        Ok(())
+    }
+
+    fn reregister(&mut self, stream: &mut Stream, token: Token, _interest: Interest) -> io::Result<()> {
+        self.set_token(stream, Some(token));
+        Ok(())
+    }
+
+    fn deregister(&mut self, stream: &mut Stream) {
+        self.set_token(stream, None);
+    }
+
+    fn tune(&mut self, _stream: &Stream) {}
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.fabric.state().read(self.id, self.side, into)
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.fabric.state().write(self.id, self.side, bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let mut state = self.fabric.state();
+        let Some(one) = state.connections.get_mut(&self.id) else { return };
+        one.tokens[self.side] = None;
+        one.pipes.iter_mut().for_each(|pipe| pipe.closed = true);
+        one.pipes[1 - self.side].chunks.clear();
+        // Both ends are gone: nobody asks for it again.
+        if one.accepted && one.tokens.iter().all(Option::is_none) {
+            state.connections.remove(&self.id);
+        }
+    }
+}

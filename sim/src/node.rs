@@ -1,0 +1,194 @@
+//! One replica of the simulated cluster, with its clients' connections: everything that is lost when its process ends.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use crosscheck::stepped::{Birth, ReplyTo, Stepped};
+use crosscheck::{Action, ClientCounters, Durability, Mode, Progress, Protocol, Settings};
+use memcached::Memcached;
+use order::{MemoryLog, RaftConfig};
+
+use crate::net::{Fabric, Port};
+use crate::rng::Rng;
+use crate::world::{Journal, Surroundings};
+
+/// Locks of the service: few, so that clients meet and every region is scrubbed soon.
+const SHARDS: u32 = 4;
+
+/// A client's connection at its replica.
+struct Session {
+    protocol: memcached::Connection,
+    input: Vec<u8>,
+    generation: u32,
+    /// Commands whose answers have not left, in order, and their answers.
+    places: VecDeque<(usize, Option<Bytes>)>,
+    /// Sequence number of the first of them.
+    first: u64,
+}
+
+/// A command that is handed to the pipeline.
+pub struct Submitted {
+    /// Which.
+    pub number: usize,
+    /// The service's encoding of it.
+    pub request: Vec<u8>,
+}
+
+/// What a client connection brings back.
+#[derive(Debug)]
+pub enum Answer {
+    /// To the command with this number.
+    Reply(usize, Bytes),
+    /// The connection ends: nothing more comes.
+    Closed,
+}
+
+/// A replica's process.
+pub struct Process {
+    /// The shipped pipeline.
+    pub replica: Stepped<Memcached, Surroundings>,
+    service: (memcached::Config, Arc<memcached::stats::Stats>, Arc<ClientCounters>),
+    sessions: BTreeMap<u32, Session>,
+    /// Number of the command behind every reply that is owed.
+    owed: BTreeMap<(u32, u64), usize>,
+}
+
+/// The service's settings, the same at every replica.
+fn service_config() -> memcached::Config {
+    memcached::Config { shards: SHARDS, ..memcached::Config::with_memory(64 << 20) }
+}
+
+fn settings(me: u8, replicas: u8) -> Settings {
+    let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    Settings {
+        me,
+        peers: vec![nowhere; usize::from(replicas)],
+        clients: nowhere,
+        admin: nowhere,
+        mode: Mode::default(),
+        workers: 1,
+        durability: Durability::Memory,
+        max_connections: 1024,
+        max_request: service_config().request_bytes(),
+        election: (Duration::from_millis(300), Duration::from_millis(600)),
+        watchdog: Duration::from_secs(10),
+    }
+}
+
+impl Process {
+    /// A process that starts now, with nothing.
+    ///
+    /// # Errors
+    /// When the pipeline cannot start.
+    pub fn start(
+        me: u8,
+        replicas: u8,
+        fabric: &Fabric,
+        skew_us: i64,
+        rng: &mut Rng,
+        journal: &Journal,
+    ) -> Result<Self, String> {
+        let config = service_config();
+        let service = Memcached::new(config).map_err(|error| error.to_string())?;
+        let service_parts = (config, service.stats().clone(), Arc::new(ClientCounters::default()));
+        let engine = RaftConfig::new(me, replicas, rng.next(), rng.next());
+        let world = Surroundings::new(me, fabric.clone(), skew_us, Rng::new(rng.next(), 1), journal.clone());
+        let net = Port { me, fabric: fabric.clone() };
+        let birth = Birth { engine, log: Box::new(MemoryLog), records: Vec::new() };
+        fabric.set_alive(me, true);
+        let replica = Stepped::new(settings(me, replicas), service, world, net, birth)
+            .map_err(|error| error.to_string())?;
+        Ok(Process { replica, service: service_parts, sessions: BTreeMap::new(), owed: BTreeMap::new() })
+    }
+
+    /// Opens a client's connection; gives its generation.
+    pub fn open(&mut self, slot: u32, generation: u32) {
+        let (config, stats, counters) = &self.service;
+        let protocol = memcached::Connection::new(*config, stats.clone(), counters.clone());
+        let session = Session { protocol, input: Vec::new(), generation, places: VecDeque::new(), first: 0 };
+        self.sessions.insert(slot, session);
+    }
+
+    /// Bytes of one command arrive on a connection, cut into two packets at `cut`; tells what is to be ordered.
+    ///
+    /// # Errors
+    /// When the protocol answers by itself: the simulation's commands are all to be ordered.
+    pub fn receive(
+        &mut self,
+        slot: u32,
+        number: usize,
+        text: &[u8],
+        cut: usize,
+    ) -> Result<Option<Submitted>, String> {
+        let Some(session) = self.sessions.get_mut(&slot) else { return Ok(None) };
+        let (first, second) = text.split_at(cut.min(text.len()));
+        for packet in [first, second] {
+            session.input.extend_from_slice(packet);
+            if session.input.is_empty() {
+                continue;
+            }
+            match session.protocol.next(&session.input) {
+                Progress::NeedMore(_) => {}
+                Progress::Done { used, action: Action::Order(request) } if used == text.len() => {
+                    session.input.clear();
+                    let sequence = session.first + session.places.len() as u64;
+                    session.places.push_back((number, None));
+                    self.owed.insert((slot, sequence), number);
+                    let to = ReplyTo { slot, generation: session.generation, sequence };
+                    self.replica.submit(to, request.clone());
+                    return Ok(Some(Submitted { number, request }));
+                }
+                Progress::Done { used, action } => {
+                    return Err(format!("{used} bytes of {:?}: {action:?}", String::from_utf8_lossy(text)));
+                }
+            }
+        }
+        Err(format!("the protocol waits for more than {:?}", String::from_utf8_lossy(text)))
+    }
+
+    /// Number of the command that a reply belongs to.
+    pub fn command_of(&self, to: ReplyTo) -> Option<usize> {
+        let session = self.sessions.get(&to.slot)?;
+        let number = self.owed.get(&(to.slot, to.sequence))?;
+        (session.generation == to.generation).then_some(*number)
+    }
+
+    /// Answers that leave now: per connection in the order of its commands.
+    pub fn answers(&mut self) -> Vec<(u32, u32, Answer)> {
+        let mut leaving = Vec::new();
+        for (to, reply) in self.replica.take_answers() {
+            let Some(session) = self.sessions.get_mut(&to.slot) else { continue };
+            if session.generation != to.generation {
+                continue;
+            }
+            self.owed.remove(&(to.slot, to.sequence));
+            let Some(reply) = reply else {
+                self.sessions.remove(&to.slot);
+                leaving.push((to.slot, to.generation, Answer::Closed));
+                continue;
+            };
+            if let Some(place) = session.places.get_mut((to.sequence - session.first) as usize) {
+                place.1 = Some(reply);
+            }
+            while let Some((number, Some(reply))) = session.places.front().cloned() {
+                session.places.pop_front();
+                session.first += 1;
+                leaving.push((to.slot, to.generation, Answer::Reply(number, reply)));
+            }
+        }
+        leaving
+    }
+
+    /// Whether a connection is open.
+    pub fn has(&self, slot: u32, generation: u32) -> bool {
+        self.sessions.get(&slot).is_some_and(|session| session.generation == generation)
+    }
+
+    /// The client hung up.
+    pub fn hang_up(&mut self, slot: u32) {
+        self.sessions.remove(&slot);
+        self.owed.retain(|(of, _), _| *of != slot);
+    }
+}

@@ -1,0 +1,105 @@
+//! Which faults a run meets: drawn from its seed, one episode after the other.
+//!
+//! *Why a correct copy still exists.* The victims of a plan's episodes are at most f of 2f+1 replicas at a time: an episode
+//! begins only when everything the one before did has healed, which the run establishes from outside (all replicas serve, no
+//! armed fault is left, and the digests of all states at one position are equal, with objects that do not fit their checksums
+//! counted as different). So at every moment f+1 replicas have not been touched since they were last known to be equal.
+
+use crate::fault::{CATALOGUE, Fault};
+use crate::rng::Rng;
+
+/// Which faults a run may meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Faults {
+    /// None: everything must go as if nobody looked.
+    None,
+    /// Every kind.
+    All,
+    /// These.
+    Only(Vec<Fault>),
+}
+
+impl Faults {
+    /// Reads `none`, `all`, `network`, `memory`, or names of the catalogue with commas between.
+    ///
+    /// # Errors
+    /// Which word is not known, and which are.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let only = |fits: fn(&Fault) -> bool| {
+            Faults::Only(CATALOGUE.iter().map(|entry| entry.fault).filter(fits).collect())
+        };
+        match text {
+            "none" => return Ok(Faults::None),
+            "all" => return Ok(Faults::All),
+            "network" => return Ok(only(|fault| !matches!(fault, Fault::Corruption(_)))),
+            "memory" => return Ok(only(|fault| matches!(fault, Fault::Corruption(_)))),
+            _ => {}
+        }
+        let find = |name: &str| CATALOGUE.iter().find(|entry| entry.name == name).map(|entry| entry.fault);
+        let names: Vec<&str> = CATALOGUE.iter().map(|entry| entry.name).collect();
+        let unknown = |name| {
+            format!("no fault is called `{name}`; use none, all, network, memory, or {}", names.join(", "))
+        };
+        let faults: Result<Vec<Fault>, String> =
+            text.split(',').map(|name| find(name.trim()).ok_or_else(|| unknown(name))).collect();
+        faults.map(Faults::Only)
+    }
+
+    fn kinds(&self) -> Vec<Fault> {
+        match self {
+            Faults::None => Vec::new(),
+            Faults::All => CATALOGUE.iter().map(|entry| entry.fault).collect(),
+            Faults::Only(faults) => faults.clone(),
+        }
+    }
+}
+
+/// Some faults at one set of at most f replicas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Episode {
+    /// Its number in the plan: with the seed it decides everything else.
+    pub number: u64,
+    /// Microseconds after everything has healed.
+    pub after_us: u64,
+    /// How long faults that last, last.
+    pub lasts_us: u64,
+    /// What happens to whom, and when, in microseconds from the beginning of the episode.
+    pub strokes: Vec<Stroke>,
+}
+
+/// One fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stroke {
+    /// When.
+    pub at_us: u64,
+    /// Whom.
+    pub victim: u8,
+    /// What.
+    pub fault: Fault,
+    /// Decides everything left open.
+    pub seed: u64,
+}
+
+/// The episode `number` of a seed.
+pub fn episode(seed: u64, number: u64, replicas: u8, faults: &Faults) -> Option<Episode> {
+    let kinds = faults.kinds();
+    if kinds.is_empty() {
+        return None;
+    }
+    let mut rng = Rng::new(seed, 1000 + number);
+    let mut all: Vec<u8> = (0..replicas).collect();
+    let count = rng.within(1, u64::from(replicas / 2)) as usize;
+    let victims: Vec<u8> = (0..count).map(|_| all.remove(rng.below(all.len() as u64) as usize)).collect();
+    let lasts_us = rng.within(5_000, 1_500_000);
+    let most = if rng.chance(300) { 6 } else { 2 };
+    let strokes = rng.within(1, most).max(count as u64);
+    let stroke = |index: u64| Stroke {
+        at_us: rng.below(lasts_us),
+        victim: victims[index as usize % count],
+        fault: *rng.pick(&kinds),
+        seed: rng.next(),
+    };
+    let mut strokes: Vec<Stroke> = (0..strokes).map(stroke).collect();
+    strokes.sort_by_key(|stroke| stroke.at_us);
+    Some(Episode { number, after_us: rng.within(0, 200_000), lasts_us, strokes })
+}

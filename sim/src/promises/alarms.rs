@@ -1,0 +1,36 @@
+//! No false alarm without a fault.
+
+use super::{About, Broken, End, Promise};
+use crate::facts::Facts;
+use crate::world::{Observed, What};
+
+/// Where nothing was corrupted, nothing may be found.
+pub struct Alarms;
+
+impl Promise for Alarms {
+    fn about(&self) -> About {
+        About {
+            name: "alarms",
+            section: "EDCC'16 section IV-B (determinism)",
+            promise: "Correct replicas never disagree: without a corruption there is no evidence, no repair and no failed check, also across crashes, partitions and leader changes.",
+            check: "Any evidence in a run in which nothing was corrupted so far is a false alarm; at the end the counters of every replica are 0.",
+        }
+    }
+
+    fn see(&mut self, observed: &Observed, facts: &Facts) -> Broken {
+        match &observed.what {
+            What::Evidence(record) if facts.corrupted.is_empty() => Err(format!(
+                "replica {} kept evidence and nothing was corrupted: {record:?}",
+                observed.replica + 1
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn settled(&mut self, facts: &Facts, end: &End) -> Broken {
+        if facts.corrupted.is_empty() && end.alarms.iter().any(|alarms| *alarms > 0) {
+            return Err(format!("alarms per replica without a corruption: {:?}", end.alarms));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,31 @@
+//! Healed replicas are bit-identical.
+
+use super::{About, Broken, End, Promise};
+use crate::facts::Facts;
+
+/// Compares digests of the whole state at one position.
+pub struct Equal;
+
+impl Promise for Equal {
+    fn about(&self) -> About {
+        About {
+            name: "equal",
+            section: "EDCC'16 section III-D",
+            promise: "When the faults are over and everything has healed, all replicas have the same objects, bit by bit, and hold nothing back.",
+            check: "All replicas digest their whole state at one ordered position; objects that do not fit their checksums count as different.",
+        }
+    }
+
+    fn settled(&mut self, facts: &Facts, end: &End) -> Broken {
+        if end.digests.len() != usize::from(facts.replicas) {
+            return Err(format!("{} of {} replicas have a digest", end.digests.len(), facts.replicas));
+        }
+        if end.digests.iter().any(|digest| *digest != end.digests[0]) {
+            return Err(format!("the digests differ: {:032x?}", end.digests));
+        }
+        match end.held.iter().position(|held| *held > 0) {
+            Some(replica) => Err(format!("replica {} holds {} requests", replica + 1, end.held[replica])),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Linearizability.
+
+use std::collections::BTreeMap;
+
+use vote::Place;
+
+use super::{About, Broken, Promise};
+use crate::client::Asked;
+use crate::facts::Facts;
+
+/// The order of the log is the witness: with `replies` it remains to be shown that it agrees with real time.
+#[derive(Default)]
+pub struct Linear {
+    /// Place of the last answer, per client.
+    last: BTreeMap<usize, Place>,
+}
+
+impl Promise for Linear {
+    fn about(&self) -> About {
+        About {
+            name: "linear",
+            section: "EDCC'16 section III-B (state machine replication)",
+            promise: "All commands, also those on several keys, happen one after the other, in an order that agrees with real time and with each connection.",
+            check: "The order is that of the log, in which `replies` computes the answers; a command's position must be behind that of every command answered before it was sent, and of every earlier command of its connection.",
+        }
+    }
+
+    fn answered(&mut self, asked: &Asked, _reply: &[u8], _facts: &mut Facts) -> Broken {
+        let Some(place) = asked.place else { return Ok(()) };
+        if let Some(floor) = asked.floor.filter(|floor| place <= *floor) {
+            return Err(format!(
+                "{:?} happened at {place}, before {floor}, which was answered before it was sent",
+                asked.command
+            ));
+        }
+        match self.last.insert(asked.client, place) {
+            Some(before) if before >= place => Err(format!(
+                "{:?} of client {} happened at {place}, before {before}",
+                asked.command, asked.client
+            )),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! One file per promise: what CrossCheck says will never happen, or always, as code that looks after every step.
+
+mod alarms;
+mod blame;
+mod equal;
+mod limits;
+mod linear;
+mod once;
+mod order;
+mod repairs;
+mod replies;
+mod survives;
+mod votes;
+
+use crate::client::Asked;
+use crate::facts::Facts;
+use crate::world::Observed;
+
+/// What a promise is called, and where it was made.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// The section of the paper (EDCC'16), or of ARCHITECTURE.md, that makes it.
+    pub section: &'static str,
+    /// The promise.
+    pub promise: &'static str,
+    /// How it is checked.
+    pub check: &'static str,
+}
+
+/// A promise is broken: how.
+pub type Broken = Result<(), String>;
+
+/// The checker of one promise.
+pub trait Promise {
+    /// What it is about.
+    fn about(&self) -> About;
+
+    /// A replica did something.
+    ///
+    /// # Errors
+    /// What breaks the promise.
+    fn see(&mut self, _observed: &Observed, _facts: &Facts) -> Broken {
+        Ok(())
+    }
+
+    /// A client got an answer to the command with this number.
+    ///
+    /// # Errors
+    /// What breaks the promise.
+    fn answered(&mut self, _asked: &Asked, _reply: &[u8], _facts: &mut Facts) -> Broken {
+        Ok(())
+    }
+
+    /// All faults are over, everything has healed, and every client has read every key.
+    ///
+    /// # Errors
+    /// What breaks the promise.
+    fn settled(&mut self, _facts: &Facts, _end: &End) -> Broken {
+        Ok(())
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, Default)]
+pub struct End {
+    /// Digest of the whole state, per replica, at one position.
+    pub digests: Vec<u128>,
+    /// Requests that are held, per replica.
+    pub held: Vec<u64>,
+    /// Disagreements, repairs and failed checks since its start, per replica.
+    pub alarms: Vec<u64>,
+    /// Evidence records of the whole run.
+    pub evidence: u64,
+}
+
+/// All checkers, the most important first.
+pub fn all() -> Vec<Box<dyn Promise>> {
+    vec![
+        Box::new(votes::Votes),
+        Box::new(replies::Replies),
+        Box::new(order::Order),
+        Box::new(once::Once),
+        Box::new(linear::Linear::default()),
+        Box::new(survives::Survives),
+        Box::new(equal::Equal),
+        Box::new(repairs::Repairs::default()),
+        Box::new(blame::Blame),
+        Box::new(alarms::Alarms),
+        Box::new(limits::Limits),
+    ]
+}
+
+/// The one promise that the simulation itself checks: it knows how long everything took.
+pub const PROGRESS: About = About {
+    name: "progress",
+    section: "EDCC'16 section IV-C; ARCHITECTURE.md, Recovery of one object and State transfer",
+    promise: "When the faults are over, everything heals and every command is answered.",
+    check: "After every fault, and at the end, all replicas serve, hold nothing and have equal digests within a bounded simulated time; then every client reads every key.",
+};

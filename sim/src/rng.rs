@@ -1,0 +1,44 @@
+//! SplitMix64: every choice of a run is a draw from one of these, and all of them come from one seed.
+
+/// A stream of draws.
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// The stream of `seed`; `purpose` tells several streams of one seed apart, so that a draw more in one changes nothing in
+    /// another.
+    pub fn new(seed: u64, purpose: u64) -> Self {
+        let mut rng = Rng(seed ^ purpose.wrapping_mul(0xD134_2543_DE82_EF95));
+        rng.next();
+        rng
+    }
+
+    /// 64 bits.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Below `bound`, which is above 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// From `low` to `high`, both included.
+    pub fn within(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high - low + 1)
+    }
+
+    /// True so often in a thousand.
+    pub fn chance(&mut self, per_mille: u64) -> bool {
+        self.below(1000) < per_mille
+    }
+
+    /// One of them.
+    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        &of[self.below(of.len() as u64) as usize]
+    }
+}

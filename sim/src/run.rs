@@ -1,0 +1,463 @@
+//! One run: the one thread, the one clock, and the loop that decides what happens next.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::client::Client;
+use crate::facts::Facts;
+use crate::fault::Fault;
+use crate::net::Fabric;
+use crate::node::Process;
+use crate::plan::Faults;
+use crate::promises::{self, About, Broken, End, Promise};
+use crate::rng::Rng;
+use crate::trace::Trace;
+use crate::world::{Journal, Observed, What};
+
+mod heal;
+mod strike;
+mod talk;
+
+/// What a run is made of, besides its seed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Replicas, 2f+1.
+    pub replicas: u8,
+    /// Commands that clients send before the end, in all.
+    pub requests: u64,
+    /// Clients.
+    pub clients: usize,
+    /// Which faults may strike.
+    pub faults: Faults,
+    /// Episodes of faults.
+    pub episodes: u64,
+    /// Episodes that are left out: for shrinking.
+    pub without: BTreeSet<u64>,
+    /// Prints everything that happens.
+    pub trace: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            replicas: 3,
+            requests: 300,
+            clients: 6,
+            faults: Faults::All,
+            episodes: 4,
+            without: BTreeSet::new(),
+            trace: false,
+        }
+    }
+}
+
+/// A promise that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub promise: &'static str,
+    /// When, in simulated microseconds.
+    pub at_us: u64,
+    /// How.
+    pub how: String,
+}
+
+/// What became of one kind of fault in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Times it was to strike.
+    pub tried: u64,
+    /// Times it did: a fault without a fitting object does not.
+    pub struck: u64,
+}
+
+/// How a run went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Its seed.
+    pub seed: u64,
+    /// The first broken promise, after which the run stopped.
+    pub violation: Option<Violation>,
+    /// Commands answered.
+    pub answered: u64,
+    /// Commands sent whose answer never came: their replica or its connection was gone.
+    pub unanswered: u64,
+    /// Simulated microseconds.
+    pub simulated_us: u64,
+    /// Hash of everything that happened.
+    pub hash: u64,
+    /// Things that happened.
+    pub steps: u64,
+    /// By kind.
+    pub faults: BTreeMap<Fault, Count>,
+    /// Chunks of the network that met a fault of its weather.
+    pub chunks_struck: u64,
+    /// Evidence records, by the stage where the error was noticed.
+    pub evidence: BTreeMap<String, u64>,
+    /// Replicas that replaced themselves, by reason.
+    pub replaced: BTreeMap<String, u64>,
+    /// Longest time from an episode's end until everything had healed, in simulated microseconds.
+    pub longest_heal_us: u64,
+    /// Episodes of faults that began.
+    pub episodes: u64,
+}
+
+/// Runs `seed`.
+pub fn run(seed: u64, options: &Options) -> Summary {
+    Run::new(seed, options.clone()).to_end()
+}
+
+/// A replica's place: its process, or when the next one starts.
+struct Slot {
+    process: Option<Process>,
+    /// Lives so far.
+    life: u64,
+    starts_us: u64,
+    /// Stands still until then.
+    paused_us: u64,
+    wake_us: u64,
+    /// Its order thread is busy until then.
+    free_us: u64,
+    skew_us: i64,
+}
+
+/// Something that will happen.
+enum Event {
+    /// A client does something.
+    Client(usize),
+    /// Commands arrive at a replica.
+    Asked { client: usize, session: (u64, u32), numbers: Vec<usize> },
+    /// An answer arrives at its client.
+    Answered { client: usize, session: (u64, u32), number: usize, reply: bytes::Bytes },
+    /// A client hears that its connection is gone.
+    Gone { client: usize, session: (u64, u32) },
+    /// A fault strikes.
+    Stroke(crate::plan::Stroke),
+    /// A fault that lasts ends.
+    Over(crate::plan::Stroke),
+}
+
+/// What the run is about to do.
+enum Phase {
+    /// The group has yet to be founded.
+    Founding,
+    /// Faults strike, or will.
+    Episode { ends_us: u64 },
+    /// An episode is over: everything must heal.
+    Healing { since_us: u64 },
+    /// All episodes are over; clients finish.
+    Finishing { since_us: u64 },
+    /// Every client reads every key.
+    Reading,
+}
+
+struct Run {
+    seed: u64,
+    options: Options,
+    now_us: u64,
+    rng: Rng,
+    fabric: Fabric,
+    journal: Journal,
+    slots: Vec<Slot>,
+    clients: Vec<Client>,
+    sessions: u32,
+    events: BTreeMap<(u64, u64), Event>,
+    numbered: u64,
+    phase: Phase,
+    next_episode: u64,
+    /// Replicas that may be as they should not.
+    victims: BTreeSet<u8>,
+    /// Weather and blocks that hold, per stroke.
+    lasting: u64,
+    /// What armed faults said.
+    placed: Vec<(Fault, std::sync::mpsc::Receiver<serde_json::Value>)>,
+    /// The position at which digests are compared, and those that are here.
+    digests: BTreeMap<(u64, u64), BTreeMap<u8, u128>>,
+    asked_digest_us: u64,
+    next_look_us: u64,
+    /// When the last client had read the last key.
+    reading_done_us: Option<u64>,
+    /// The checkers have seen the end.
+    reported: bool,
+    facts: Facts,
+    promises: Vec<Box<dyn Promise>>,
+    trace: Trace,
+    summary: Summary,
+}
+
+/// A run that takes longer makes no progress.
+const LONGEST_US: u64 = 600_000_000;
+/// Everything has to heal within.
+const HEALS_WITHIN_US: u64 = 90_000_000;
+
+impl Run {
+    fn new(seed: u64, options: Options) -> Self {
+        let mut rng = Rng::new(seed, 0);
+        let replicas = options.replicas;
+        let clients = (0..options.clients)
+            .map(|number| {
+                let left = options.requests / options.clients as u64;
+                let replica = number as u8 % replicas;
+                Client::new(number, replica, left, Rng::new(seed, 100 + number as u64))
+            })
+            .collect();
+        let slot = |rng: &mut Rng| Slot {
+            process: None,
+            life: 0,
+            starts_us: rng.within(1, 200_000),
+            paused_us: 0,
+            wake_us: 0,
+            free_us: 0,
+            skew_us: rng.within(0, 20_000) as i64 - 10_000,
+        };
+        Run {
+            fabric: Fabric::new(replicas, Rng::new(seed, 2)),
+            slots: (0..replicas).map(|_| slot(&mut rng)).collect(),
+            journal: Journal::default(),
+            clients,
+            sessions: 0,
+            events: BTreeMap::new(),
+            numbered: 0,
+            phase: Phase::Founding,
+            next_episode: 0,
+            victims: BTreeSet::new(),
+            lasting: 0,
+            placed: Vec::new(),
+            digests: BTreeMap::new(),
+            asked_digest_us: 0,
+            next_look_us: 0,
+            reading_done_us: None,
+            reported: false,
+            facts: Facts::new(replicas),
+            promises: promises::all(),
+            trace: Trace::new(options.trace),
+            summary: Summary { seed, ..Summary::default() },
+            now_us: 0,
+            seed,
+            options,
+            rng,
+        }
+    }
+
+    fn to_end(mut self) -> Summary {
+        for client in 0..self.clients.len() {
+            self.at(1000, Event::Client(client));
+        }
+        while self.summary.violation.is_none() && !self.is_over() {
+            self.next();
+            if self.now_us > LONGEST_US {
+                self.broken(
+                    promises::PROGRESS,
+                    format!("after {} s not all was done", LONGEST_US / 1_000_000),
+                );
+            }
+        }
+        self.summary.simulated_us = self.now_us;
+        self.summary.hash = self.trace.hash();
+        self.summary.steps = self.trace.steps;
+        self.summary.chunks_struck = self.fabric.struck();
+        self.summary.unanswered = self.facts.asked.iter().filter(|asked| !asked.answered).count() as u64;
+        self.summary
+    }
+
+    fn at(&mut self, after_us: u64, event: Event) {
+        self.numbered += 1;
+        self.events.insert((self.now_us + after_us, self.numbered), event);
+    }
+
+    /// Whatever comes next in simulated time.
+    fn next(&mut self) {
+        let event_us = self.events.first_key_value().map_or(u64::MAX, |((at, _), _)| *at);
+        let due = |slot: (usize, &Slot)| (self.due_us(slot.0 as u8, slot.1), slot.0);
+        let (slot_us, slot) = self.slots.iter().enumerate().map(due).min().unwrap_or((u64::MAX, 0));
+        self.now_us = self.now_us.max(event_us.min(slot_us));
+        self.fabric.set_now(self.now_us);
+        self.facts.now_us = self.now_us;
+        if event_us <= slot_us {
+            if let Some((_, event)) = self.events.pop_first() {
+                self.perform(event);
+            }
+        } else {
+            self.step(slot as u8);
+        }
+        self.look();
+        self.go_on();
+    }
+
+    /// When a replica's process does something next.
+    fn due_us(&self, replica: u8, slot: &Slot) -> u64 {
+        if slot.process.is_none() {
+            return slot.starts_us.max(self.now_us);
+        }
+        let arrival = self.fabric.next_arrival(replica).unwrap_or(u64::MAX);
+        slot.wake_us.min(arrival).max(slot.free_us).max(slot.paused_us)
+    }
+
+    fn step(&mut self, replica: u8) {
+        let slot = &mut self.slots[usize::from(replica)];
+        let Some(process) = &mut slot.process else { return self.start(replica) };
+        process.replica.step(&self.fabric.ready(replica));
+        let is_busy = process.replica.is_busy();
+        self.trace.note(self.now_us, format_args!("step {replica} {is_busy}"));
+        // Replies get their positions before they leave.
+        self.look();
+        let slot = &mut self.slots[usize::from(replica)];
+        slot.free_us = self.now_us + self.rng.within(2, 25);
+        slot.wake_us = self.now_us + if is_busy { 1 } else { self.rng.within(5_000, 25_000) };
+        let life = slot.life;
+        let Some(process) = &mut slot.process else { return };
+        let leaving = process.answers();
+        let ended = process.replica.outcome().map(|outcome| match outcome {
+            Ok(stop) => format!("{stop:?}"),
+            Err(error) => format!("error: {error}"),
+        });
+        for (session, generation, answer) in leaving {
+            self.leave(life, session, generation, answer);
+        }
+        if let Some(why) = ended {
+            self.trace.note(self.now_us, format_args!("replica {replica} ended: {why}"));
+            *self.summary.replaced.entry(kind_of(&why)).or_default() += 1;
+            if !self.victims.contains(&replica) {
+                let how = format!(
+                    "replica {} ended, and nothing had struck it since all was equal: {why}",
+                    replica + 1
+                );
+                self.broken(promises::PROGRESS, how);
+            }
+            self.stop(replica, 300_000);
+        }
+    }
+
+    /// Its process begins, with nothing.
+    fn start(&mut self, replica: u8) {
+        let slot = &mut self.slots[usize::from(replica)];
+        slot.life += 1;
+        let begun = Process::start(
+            replica,
+            self.options.replicas,
+            &self.fabric,
+            slot.skew_us,
+            &mut self.rng,
+            &self.journal,
+        );
+        match begun {
+            Ok(process) => {
+                slot.process = Some(process);
+                (slot.wake_us, slot.free_us, slot.paused_us) = (self.now_us, self.now_us, 0);
+                self.trace.note(self.now_us, format_args!("replica {replica} starts"));
+            }
+            Err(why) => self.broken(promises::PROGRESS, why),
+        }
+    }
+
+    /// Its process ends; the next one starts after `pause_us`.
+    fn stop(&mut self, replica: u8, pause_us: u64) {
+        let pause_us = pause_us + self.rng.below(300_000);
+        let slot = &mut self.slots[usize::from(replica)];
+        slot.process = None;
+        slot.starts_us = self.now_us + pause_us;
+        self.fabric.set_alive(replica, false);
+        self.look();
+        self.hang_up_clients(replica);
+    }
+
+    /// Shows the checkers everything that was done since they last looked.
+    fn look(&mut self) {
+        let seen = std::mem::take(&mut *self.journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        for observed in seen {
+            self.trace.note(self.now_us, format_args!("{}", Shown(&observed)));
+            self.facts.note(&observed);
+            match &observed.what {
+                What::Released { place, to: Some(to), .. } => self.place(observed.replica, *to, *place),
+                What::Digest { position, digest } => {
+                    let at = self.digests.entry((position.index, position.ticket)).or_default();
+                    at.insert(observed.replica, *digest);
+                    if self.digests.len() > 64 {
+                        self.digests.pop_first();
+                    }
+                }
+                What::Evidence(record) => {
+                    *self.summary.evidence.entry(record.stage.clone()).or_default() += 1;
+                }
+                _ => {}
+            }
+            let mut promises = std::mem::take(&mut self.promises);
+            for promise in &mut promises {
+                let broken = promise.see(&observed, &self.facts);
+                self.judge(promise.about(), broken);
+            }
+            self.promises = promises;
+        }
+    }
+
+    fn judge(&mut self, about: About, broken: Broken) {
+        if let Err(how) = broken {
+            self.broken(about, how);
+        }
+    }
+
+    fn broken(&mut self, about: About, how: String) {
+        self.trace.note(self.now_us, format_args!("BROKEN {}: {how}", about.name));
+        if self.summary.violation.is_none() {
+            self.summary.violation = Some(Violation { promise: about.name, at_us: self.now_us, how });
+        }
+    }
+
+    fn settle(&mut self, end: &End) {
+        let mut promises = std::mem::take(&mut self.promises);
+        for promise in &mut promises {
+            let broken = promise.settled(&self.facts, end);
+            self.judge(promise.about(), broken);
+        }
+        self.promises = promises;
+    }
+}
+
+/// A reason without its numbers.
+fn kind_of(why: &str) -> String {
+    why.chars().filter(|letter| !letter.is_ascii_digit()).collect()
+}
+
+/// An observation as the trace has it: what depends on more than the seed (the processor core, strings for people) left out.
+struct Shown<'a>(&'a Observed);
+
+impl std::fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let replica = self.0.replica;
+        match &self.0.what {
+            What::Delivered { batch, ordered } => {
+                write!(f, "{replica} takes {batch} ({} of {})", ordered.len(), ordered.origin)
+            }
+            What::Executed { batch, outcomes } => {
+                write!(f, "{replica} did {batch}:")?;
+                outcomes.iter().try_for_each(|one| {
+                    write!(f, " {:04x}{}", one.digest as u16, if one.failed { "!" } else { "" })
+                })
+            }
+            What::Released { place, to, reply } => {
+                let reply = String::from_utf8_lossy(reply);
+                let start: String = reply.chars().take(24).collect();
+                write!(
+                    f,
+                    "{replica} releases {place} to {:?}: {start:?}",
+                    to.map(|to| (to.slot, to.sequence))
+                )
+            }
+            What::Packed { turn, objects } => write!(f, "{replica} packs {} at {turn}", objects.len()),
+            What::Installing { turn, objects } => write!(f, "{replica} installs {} at {turn}", objects.len()),
+            What::Digest { position, digest } => {
+                write!(f, "{replica} digests {}: {digest:032x}", position.index)
+            }
+            What::Evidence(record) => write!(
+                f,
+                "{replica} blames {:?} for {:?}: {} {} {} {}",
+                record.replica,
+                record.request,
+                record.class,
+                record.stage,
+                record.outcome,
+                record.objects.join("; ")
+            ),
+            What::Said(what) => write!(f, "{replica} says {what}"),
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! From one episode to the next, and to the end: everything has to heal in between.
+
+use crosscheck::admin::{Command, Phase as Life};
+
+use super::{Event, HEALS_WITHIN_US, Phase, Run};
+use crate::plan;
+use crate::promises::{End, PROGRESS};
+
+/// Between two looks whether everything has healed.
+const LOOK_US: u64 = 100_000;
+
+impl Run {
+    /// Whether the run has nothing more to do.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Reading)
+            && self.clients.iter().all(crate::client::Client::is_done)
+            && self.reported
+    }
+
+    /// Goes on to what comes next, if it is time.
+    pub(super) fn go_on(&mut self) {
+        if !self.placed.is_empty() {
+            self.count_placed();
+        }
+        if self.now_us < self.next_look_us {
+            return;
+        }
+        self.next_look_us = self.now_us + 5_000;
+        match &self.phase {
+            Phase::Founding => {
+                if self.slots.iter().all(|slot| slot.process.as_ref().is_some_and(|one| one.replica.serves()))
+                {
+                    self.begin_episode();
+                }
+            }
+            Phase::Episode { ends_us, .. } => {
+                if self.now_us >= *ends_us && self.lasting == 0 {
+                    self.phase = Phase::Healing { since_us: self.now_us };
+                }
+            }
+            Phase::Healing { since_us } => {
+                let since_us = *since_us;
+                if self.is_healed(since_us) {
+                    self.summary.longest_heal_us = self.summary.longest_heal_us.max(self.now_us - since_us);
+                    self.trace.note(self.now_us, format_args!("all is healed"));
+                    self.begin_episode();
+                } else if self.now_us > since_us + HEALS_WITHIN_US {
+                    let how =
+                        format!("not healed after {} s: {}", HEALS_WITHIN_US / 1_000_000, self.ailing());
+                    self.broken(PROGRESS, how);
+                }
+            }
+            Phase::Finishing { since_us } => {
+                let since_us = *since_us;
+                if self.clients.iter().all(crate::client::Client::is_done) {
+                    self.phase = Phase::Reading;
+                    self.read_all();
+                } else if self.now_us > since_us + HEALS_WITHIN_US + self.options.requests * 100_000 {
+                    self.broken(PROGRESS, "clients do not come to an end without faults".into());
+                }
+            }
+            Phase::Reading => self.report(),
+        }
+    }
+
+    fn begin_episode(&mut self) {
+        let mut next = None;
+        while self.next_episode < self.options.episodes && next.is_none() {
+            let number = self.next_episode;
+            self.next_episode += 1;
+            if !self.options.without.contains(&number) {
+                next = plan::episode(self.seed, number, self.options.replicas, &self.options.faults);
+            }
+        }
+        let Some(episode) = next else {
+            self.phase = Phase::Finishing { since_us: self.now_us };
+            self.clients.iter_mut().for_each(|client| client.goes_on = false);
+            return;
+        };
+        self.summary.episodes += 1;
+        self.victims = episode.strokes.iter().map(|stroke| stroke.victim).collect();
+        for stroke in &episode.strokes {
+            self.at(episode.after_us + stroke.at_us, Event::Stroke(stroke.clone()));
+        }
+        let ends_us = self.now_us + episode.after_us + episode.lasts_us;
+        self.phase = Phase::Episode { ends_us };
+    }
+
+    /// Whether all replicas serve, no armed fault is left, and since `since_us` all states were equal at a position up to which
+    /// all votes are closed.
+    fn is_healed(&mut self, since_us: u64) -> bool {
+        if !self.ailing().is_empty() {
+            return false;
+        }
+        let settled = |batch: u64| {
+            let settled = |process: &crate::node::Process| process.replica.is_settled_below(batch);
+            self.slots.iter().filter_map(|slot| slot.process.as_ref()).all(settled)
+        };
+        if let Some(((position, _), digests)) = self.digests.last_key_value()
+            && settled(*position)
+            && self.asked_digest_us >= since_us
+            && digests.len() == self.slots.len()
+        {
+            let first = digests.values().next();
+            if digests.values().all(|digest| Some(digest) == first) && self.asked_digest_us > 0 {
+                return true;
+            }
+        }
+        if self.now_us >= self.asked_digest_us + LOOK_US {
+            self.ask_digest();
+        }
+        false
+    }
+
+    fn ask_digest(&mut self) {
+        self.digests.clear();
+        self.asked_digest_us = self.now_us;
+        let whom = (self.now_us / LOOK_US) as usize % self.slots.len();
+        let slot = &mut self.slots[whom];
+        if let Some(process) = &mut slot.process {
+            let _answer = process.replica.call(Command::Digest { at: None });
+            slot.wake_us = slot.wake_us.min(self.now_us);
+        }
+    }
+
+    /// What is not as it should be, in words; nothing when all is well.
+    fn ailing(&self) -> String {
+        let mut words = String::new();
+        let mut leaders = std::collections::BTreeSet::new();
+        for (number, slot) in self.slots.iter().enumerate() {
+            let ill = match &slot.process {
+                None => "is not there".to_owned(),
+                Some(_) if slot.paused_us > self.now_us => "stands still".to_owned(),
+                Some(process) => {
+                    let status = process.replica.status();
+                    leaders.insert(status.leader);
+                    let pending = process.replica.pending_faults();
+                    if status.phase != Life::Serving {
+                        format!("is {:?}", status.phase)
+                    } else if status.peers.len() + 1 != self.slots.len() {
+                        format!("sees {:?}", status.peers)
+                    } else if status.held > 0 || status.alone || pending > 0 {
+                        format!("holds {}, alone: {}, pending faults: {pending}", status.held, status.alone)
+                    } else {
+                        continue;
+                    }
+                }
+            };
+            words += &format!("replica {} {ill}; ", number + 1);
+        }
+        if words.is_empty() && (leaders.len() != 1 || leaders.contains(&None)) {
+            words = format!("leaders: {leaders:?}");
+        }
+        words
+    }
+
+    /// The last look: all clients have read all keys, and all replicas digest their states once more.
+    fn report(&mut self) {
+        if self.reported || !self.clients.iter().all(crate::client::Client::is_done) {
+            return;
+        }
+        let since_us = *self.reading_done_us.get_or_insert(self.now_us);
+        if self.now_us > since_us + HEALS_WITHIN_US {
+            let how = format!("at the end it does not settle: {}", self.ailing());
+            return self.broken(PROGRESS, how);
+        }
+        // States that differ here, where nothing is wrong any more, are reported and not waited for.
+        let all_here = self.digests.last_key_value().filter(|(_, digests)| digests.len() == self.slots.len());
+        let fresh = self.asked_digest_us > since_us;
+        let (true, Some((_, digests))) = (fresh && self.ailing().is_empty(), all_here) else {
+            if self.now_us >= self.asked_digest_us + LOOK_US {
+                self.ask_digest();
+            }
+            return;
+        };
+        let mut end = End { digests: digests.values().copied().collect(), ..End::default() };
+        for process in self.slots.iter().filter_map(|slot| slot.process.as_ref()) {
+            let status = process.replica.status();
+            end.held.push(status.held);
+            end.alarms
+                .push(status.mismatches + status.repairs + status.failed_checks + status.dropped_frames);
+        }
+        end.evidence = self.summary.evidence.values().sum();
+        self.reported = true;
+        self.settle(&end);
+    }
+}

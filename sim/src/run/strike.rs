@@ -1,0 +1,131 @@
+//! Faults strike, and those that last end.
+
+use crosscheck::admin::{Command, Inject};
+
+use super::{Event, Run};
+use crate::fault::{Corrupts, Fault};
+use crate::net::Weather;
+use crate::plan::Stroke;
+use crate::rng::Rng;
+
+impl Run {
+    /// A fault strikes its victim.
+    pub(super) fn strike(&mut self, stroke: &Stroke) {
+        let Stroke { victim, fault, seed, .. } = *stroke;
+        let mut draws = Rng::new(seed, 7);
+        self.trace.note(self.now_us, format_args!("FAULT {} at replica {victim}", fault.entry().name));
+        self.facts.disturbed = true;
+        let count = self.summary.faults.entry(fault).or_default();
+        count.tried += 1;
+        count.struck += u64::from(!matches!(fault, Fault::Corruption(_)));
+        if fault.is_corruption() {
+            self.facts.corrupted.insert(victim);
+        }
+        let lasts = match fault {
+            Fault::Crash => {
+                self.stop(victim, draws.below(2_000_000));
+                None
+            }
+            Fault::Pause => {
+                let slot = &mut self.slots[usize::from(victim)];
+                slot.paused_us = self.now_us + draws.within(1_000, 2_000_000);
+                None
+            }
+            Fault::Reset => {
+                self.fabric.reset(victim);
+                None
+            }
+            Fault::ClockJump => {
+                let hour = 3_600_000_000;
+                let slot = &mut self.slots[usize::from(victim)];
+                slot.skew_us = draws.within(0, 2 * hour) as i64 - hour as i64;
+                if let Some(process) = &mut slot.process {
+                    process.replica.world().skew_us = slot.skew_us;
+                }
+                None
+            }
+            Fault::Partition | Fault::Mute | Fault::Deaf => {
+                self.set_blocked(victim, fault, true);
+                Some(draws.within(10_000, 4_000_000))
+            }
+            Fault::Loss | Fault::Duplication | Fault::Reordering | Fault::Delay | Fault::Noise => {
+                let chance = draws.within(5, 150);
+                let mut weather = Weather::default();
+                match fault {
+                    Fault::Loss => weather.loss = chance,
+                    Fault::Duplication => weather.duplication = chance,
+                    Fault::Reordering => weather.reordering = chance,
+                    Fault::Noise => weather.corruption = chance / 5 + 1,
+                    _ => weather.delay_us = draws.within(100, 40_000),
+                }
+                self.fabric.set_weather(victim, weather);
+                Some(draws.within(10_000, 1_500_000))
+            }
+            Fault::Corruption(kind) => {
+                self.corrupt(victim, fault, kind, &mut draws);
+                None
+            }
+        };
+        if let Some(lasts) = lasts {
+            self.lasting += 1;
+            self.at(lasts, Event::Over(stroke.clone()));
+        }
+    }
+
+    /// A fault that lasted is over.
+    pub(super) fn end_stroke(&mut self, stroke: &Stroke) {
+        self.trace
+            .note(self.now_us, format_args!("{} at {} is over", stroke.fault.entry().name, stroke.victim));
+        self.lasting -= 1;
+        match stroke.fault {
+            Fault::Partition | Fault::Mute | Fault::Deaf => {
+                self.set_blocked(stroke.victim, stroke.fault, false);
+            }
+            _ => self.fabric.set_weather(stroke.victim, Weather::default()),
+        }
+    }
+
+    fn set_blocked(&mut self, victim: u8, fault: Fault, blocked: bool) {
+        for other in (0..self.options.replicas).filter(|other| *other != victim) {
+            if fault != Fault::Deaf {
+                self.fabric.set_blocked(victim, other, blocked);
+            }
+            if fault != Fault::Mute {
+                self.fabric.set_blocked(other, victim, blocked);
+            }
+        }
+    }
+
+    fn corrupt(&mut self, victim: u8, fault: Fault, kind: Corrupts, draws: &mut Rng) {
+        let Some(process) = &mut self.slots[usize::from(victim)].process else { return };
+        let object = match draws.below(8) {
+            0 | 1 => Some(format!("item:v{}", draws.below(10))),
+            2 => Some(format!("slot:v{}", draws.below(10))),
+            3 => Some(format!("shard:{}", draws.below(4))),
+            4 => Some(format!("queue:{}", draws.below(4))),
+            _ => None,
+        };
+        let object = object.filter(|_| kind.rests());
+        let inject = Inject { kind: kind.kind(), object, bit: None, member: None, seed: draws.next() };
+        self.placed.push((fault, process.replica.call(Command::Inject(inject))));
+        let slot = &mut self.slots[usize::from(victim)];
+        slot.wake_us = slot.wake_us.min(self.now_us);
+    }
+
+    /// Counts the armed faults that have struck, or will at the next occasion.
+    pub(super) fn count_placed(&mut self) {
+        let placed = std::mem::take(&mut self.placed);
+        for (fault, answered) in placed {
+            match answered.try_recv() {
+                Ok(answer) => {
+                    let done = answer.get("done").and_then(serde_json::Value::as_bool).unwrap_or(false);
+                    self.trace.note(self.now_us, format_args!("placed {}: {answer}", fault.entry().name));
+                    self.summary.faults.entry(fault).or_default().struck += u64::from(done);
+                }
+                Err(std::sync::mpsc::TryRecvError::Empty) => self.placed.push((fault, answered)),
+                // Its replica is gone.
+                Err(std::sync::mpsc::TryRecvError::Disconnected) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Clients and replicas talk: commands on their way in, answers on their way out.
+
+use bytes::Bytes;
+use crosscheck::stepped::ReplyTo;
+use vote::Place;
+
+use super::{Event, Run};
+use crate::client::{Asked, PATIENCE_US, keys};
+use crate::facts::Sent;
+use crate::model::Command;
+use crate::node::Answer;
+use crate::promises;
+
+impl Run {
+    /// Something happens that was on its way.
+    pub(super) fn perform(&mut self, event: Event) {
+        match event {
+            Event::Client(client) => self.on_client(client),
+            Event::Asked { client, session, numbers } => self.on_asked(client, session, &numbers),
+            Event::Answered { client, session, number, reply } => {
+                self.on_answered(client, session, number, &reply);
+            }
+            Event::Gone { client, session } => {
+                if self.clients[client].session == Some(session) {
+                    self.move_on(client);
+                }
+            }
+            Event::Stroke(stroke) => self.strike(&stroke),
+            Event::Over(stroke) => self.end_stroke(&stroke),
+        }
+    }
+
+    /// A client sends its next commands, connects first, or gives up on an answer.
+    fn on_client(&mut self, number: usize) {
+        let client = &mut self.clients[number];
+        if !client.waiting.is_empty() {
+            if self.now_us >= client.deadline_us {
+                self.trace.note(self.now_us, format_args!("client {number} gives up"));
+                self.hang_up(number);
+                self.move_on(number);
+            }
+            return;
+        }
+        if client.is_done() {
+            return;
+        }
+        if client.session.is_none() && !self.connect(number) {
+            return;
+        }
+        let client = &mut self.clients[number];
+        let Some(session) = client.session else { return };
+        let (count, _) = client.burst();
+        let commands: Vec<Command> =
+            (0..count).map_while(|_| client.command()).take(count as usize).collect();
+        let mut numbers = Vec::new();
+        for command in commands {
+            numbers.push(self.facts.asked.len());
+            let floor = self.facts.answered;
+            self.facts.asked.push(Asked { client: number, command, floor, place: None, answered: false });
+        }
+        let client = &mut self.clients[number];
+        client.waiting.extend(&numbers);
+        client.deadline_us = self.now_us + PATIENCE_US;
+        let delay = self.rng.within(20, 200);
+        self.at(delay, Event::Asked { client: number, session, numbers });
+        self.at(PATIENCE_US, Event::Client(number));
+    }
+
+    /// Connects to the client's replica; if nobody serves there, the client tries another one a moment later.
+    fn connect(&mut self, number: usize) -> bool {
+        let client = &mut self.clients[number];
+        let slot = &mut self.slots[usize::from(client.replica)];
+        if let Some(process) = slot.process.as_mut().filter(|process| process.replica.serves()) {
+            self.sessions += 1;
+            process.open(number as u32, self.sessions);
+            client.session = Some((slot.life, self.sessions));
+            return true;
+        }
+        client.move_on(self.options.replicas);
+        let after = self.rng.within(1_000, 20_000);
+        self.at(after, Event::Client(number));
+        false
+    }
+
+    fn on_asked(&mut self, number: usize, session: (u64, u32), numbers: &[usize]) {
+        let replica = self.clients[number].replica;
+        if self.clients[number].session != Some(session) {
+            return;
+        }
+        let slot = &mut self.slots[usize::from(replica)];
+        if slot.paused_us > self.now_us {
+            // The bytes wait in the kernel.
+            let after = slot.paused_us - self.now_us + 1;
+            return self.at(after, Event::Asked { client: number, session, numbers: numbers.to_vec() });
+        }
+        let there = slot.life == session.0;
+        let Some(process) =
+            slot.process.as_mut().filter(|process| there && process.has(number as u32, session.1))
+        else {
+            return self.at(50, Event::Gone { client: number, session });
+        };
+        let mut wrong = None;
+        for command in numbers {
+            let text = self.facts.asked[*command].command.text();
+            let cut =
+                if self.rng.chance(200) { self.rng.below(text.len() as u64) as usize } else { text.len() };
+            match process.receive(number as u32, *command, &text, cut) {
+                Ok(Some(submitted)) => {
+                    let meant = &self.facts.asked[submitted.number].command;
+                    let new = || Sent { command: meant.clone(), sent: 0, ordered: 0 };
+                    self.facts.sent.entry(submitted.request).or_insert_with(new).sent += 1;
+                }
+                Ok(None) => {}
+                Err(why) => wrong = Some(why),
+            }
+        }
+        slot.wake_us = slot.wake_us.min(self.now_us);
+        if let Some(why) = wrong {
+            self.broken(promises::PROGRESS, why);
+        }
+    }
+
+    /// A reply passed the gate: its command has a position.
+    pub(super) fn place(&mut self, replica: u8, to: ReplyTo, place: Place) {
+        let process = self.slots[usize::from(replica)].process.as_ref();
+        if let Some(number) = process.and_then(|process| process.command_of(to)) {
+            self.facts.asked[number].place = Some(place);
+        }
+    }
+
+    /// An answer leaves its replica.
+    pub(super) fn leave(&mut self, life: u64, client: u32, generation: u32, answer: Answer) {
+        let (client, session) = (client as usize, (life, generation));
+        let after = self.rng.within(20, 200);
+        match answer {
+            Answer::Reply(number, reply) => {
+                // Answers of one connection arrive in their order.
+                let last = self.clients[client].next_us.max(self.now_us + after);
+                self.clients[client].next_us = last + 1;
+                self.at(last - self.now_us, Event::Answered { client, session, number, reply });
+            }
+            Answer::Closed => self.at(after, Event::Gone { client, session }),
+        }
+    }
+
+    fn on_answered(&mut self, client: usize, session: (u64, u32), number: usize, reply: &Bytes) {
+        if self.clients[client].session != Some(session) {
+            return;
+        }
+        if self.clients[client].waiting.pop_front() != Some(number) {
+            let how = format!("client {client} got the answer to command {number} out of turn");
+            return self.broken(promises::PROGRESS, how);
+        }
+        self.trace.note(self.now_us, format_args!("client {client} is answered {number}"));
+        self.facts.asked[number].answered = true;
+        self.summary.answered += 1;
+        let asked = self.facts.asked[number].clone();
+        let mut promises = std::mem::take(&mut self.promises);
+        for promise in &mut promises {
+            let broken = promise.answered(&asked, reply, &mut self.facts);
+            self.judge(promise.about(), broken);
+        }
+        self.promises = promises;
+        self.facts.answered = self.facts.answered.max(asked.place);
+        self.learn(client, &asked.command, reply);
+        if self.clients[client].waiting.is_empty() {
+            let (_, thinks) = self.clients[client].burst();
+            self.at(thinks, Event::Client(client));
+        }
+    }
+
+    fn learn(&mut self, client: usize, command: &Command, reply: &Bytes) {
+        let Command::Get { keys, unique } = command else { return };
+        let client = &mut self.clients[client];
+        let line = reply.split(|byte| *byte == b'\r').next().unwrap_or_default();
+        let last = line.split(|byte| *byte == b' ').nth(4);
+        if let (true, Some(unique)) = (*unique, last.and_then(|digits| std::str::from_utf8(digits).ok()))
+            && let Ok(unique) = unique.parse()
+        {
+            client.unique = Some((keys[0].clone(), unique));
+        }
+        if client.reading.last() == keys.first() {
+            client.reading.pop();
+        }
+    }
+
+    /// Every client reads every key.
+    pub(super) fn read_all(&mut self) {
+        for client in 0..self.clients.len() {
+            self.clients[client].reading = keys();
+            self.at(1, Event::Client(client));
+        }
+    }
+
+    fn hang_up(&mut self, number: usize) {
+        let client = &self.clients[number];
+        if let (Some(session), Some(process)) =
+            (client.session, self.slots[usize::from(client.replica)].process.as_mut())
+            && process.has(number as u32, session.1)
+        {
+            process.hang_up(number as u32);
+        }
+    }
+
+    fn move_on(&mut self, number: usize) {
+        self.clients[number].move_on(self.options.replicas);
+        let after = self.rng.within(1_000, 20_000);
+        self.at(after, Event::Client(number));
+    }
+
+    /// Clients of a replica that is gone hear of it.
+    pub(super) fn hang_up_clients(&mut self, replica: u8) {
+        for client in 0..self.clients.len() {
+            if self.clients[client].replica == replica
+                && let Some(session) = self.clients[client].session
+            {
+                self.at(50, Event::Gone { client, session });
+            }
+        }
+    }
+}

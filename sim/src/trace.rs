@@ -1,0 +1,37 @@
+//! What happened, as a hash that two runs of a seed must share, and as lines for whoever looks.
+
+use std::fmt;
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// The hash of everything so far; prints as it goes if told to.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    hash: u64,
+    /// Lines hashed.
+    pub steps: u64,
+    /// Whether lines go to stdout.
+    pub prints: bool,
+}
+
+impl Trace {
+    /// An empty one; `prints` sends its lines to stdout.
+    pub fn new(prints: bool) -> Self {
+        Trace { prints, ..Trace::default() }
+    }
+
+    /// One thing happened.
+    pub fn note(&mut self, now_us: u64, what: fmt::Arguments<'_>) {
+        let line = format!("{:>10}.{:03} {what}", now_us / 1000, now_us % 1000);
+        self.hash = xxh3_64_with_seed(line.as_bytes(), self.hash);
+        self.steps += 1;
+        if self.prints {
+            println!("{line}");
+        }
+    }
+
+    /// Of everything so far.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+}

@@ -1,0 +1,167 @@
+//! What a simulated replica sees of the world: the run's one clock, drawn durations; and what the checkers see of the replica.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use crosscheck::admin::{EvidenceRecord, Position};
+use crosscheck::stepped::{ReplyTo, Seen, World};
+use vote::{Packed, Place, digest};
+
+use crate::net::{Fabric, Port};
+use crate::rng::Rng;
+
+/// 2026-01-01, when every run begins.
+pub const EPOCH_US: u64 = 1_767_225_600_000_000;
+
+/// What one request came to at one replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Digest of everything it touched, and of its reply.
+    pub digest: u128,
+    /// Digest of its reply.
+    pub reply_digest: u128,
+    /// Whether this replica could not carry it out.
+    pub failed: bool,
+}
+
+/// Something a replica did ([`Seen`], kept).
+#[derive(Clone, Debug)]
+pub enum What {
+    /// A batch was taken from the order.
+    Delivered {
+        /// Its number.
+        batch: u64,
+        /// Its stamp and requests.
+        ordered: order::Batch,
+    },
+    /// A batch has all its results.
+    Executed {
+        /// Its number.
+        batch: u64,
+        /// Per request.
+        outcomes: Vec<Outcome>,
+    },
+    /// A reply passed the gate.
+    Released {
+        /// The request.
+        place: Place,
+        /// Whose.
+        to: Option<ReplyTo>,
+        /// The bytes.
+        reply: Bytes,
+    },
+    /// Objects packed at the turn of a RECOVER.
+    Packed {
+        /// The turn.
+        turn: Place,
+        /// Them.
+        objects: Vec<Packed>,
+    },
+    /// Objects that overwrite this replica's.
+    Installing {
+        /// The turn.
+        turn: Place,
+        /// Them.
+        objects: Vec<Packed>,
+    },
+    /// The state's digest at a position.
+    Digest {
+        /// Where.
+        position: Position,
+        /// All of it.
+        digest: u128,
+    },
+    /// Evidence was kept.
+    Evidence(EvidenceRecord),
+    /// It told its operator something.
+    Said(String),
+}
+
+/// Something a replica did, and which.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The replica, from 0.
+    pub replica: u8,
+    /// What.
+    pub what: What,
+}
+
+/// Where all replicas' doings are collected until the checkers look.
+pub type Journal = Arc<Mutex<Vec<Observed>>>;
+
+/// The world of one life of one replica.
+pub struct Surroundings {
+    me: u8,
+    fabric: Fabric,
+    born_us: u64,
+    /// Microseconds that its wall clock is off.
+    pub skew_us: i64,
+    rng: RefCell<Rng>,
+    journal: Journal,
+}
+
+impl Surroundings {
+    /// Of a life that begins now.
+    pub fn new(me: u8, fabric: Fabric, skew_us: i64, rng: Rng, journal: Journal) -> Self {
+        let born_us = fabric.now_us();
+        Surroundings { me, fabric, born_us, skew_us, rng: RefCell::new(rng), journal }
+    }
+
+    fn note(&self, what: What) {
+        let mut journal = self.journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        journal.push(Observed { replica: self.me, what });
+    }
+}
+
+impl World for Surroundings {
+    type Net = Port;
+
+    fn now_us(&self) -> u64 {
+        self.fabric.now_us() - self.born_us
+    }
+
+    fn wall_us(&self) -> u64 {
+        (EPOCH_US + self.fabric.now_us()).saturating_add_signed(self.skew_us)
+    }
+
+    /// Handlers take as long as the draws say, so that slices of the order thread's time end anywhere.
+    fn stopwatch(&self) -> impl Fn() -> Duration {
+        let elapsed = RefCell::new(0);
+        move || {
+            let mut elapsed = elapsed.borrow_mut();
+            *elapsed += self.rng.borrow_mut().within(1, 120);
+            Duration::from_micros(*elapsed)
+        }
+    }
+
+    fn scrub_took(&self, _time: Duration) -> Duration {
+        Duration::from_micros(100)
+    }
+
+    fn say(&self, what: fmt::Arguments<'_>) {
+        self.note(What::Said(what.to_string()));
+    }
+
+    fn see(&mut self, seen: Seen<'_>) {
+        self.note(match seen {
+            Seen::Delivered { batch, requests } => What::Delivered { batch, ordered: requests.clone() },
+            Seen::Executed { batch, results } => {
+                let outcome = |result: &vote::RequestResult| Outcome {
+                    // As its parts give it: the stored digest may be what a fault has hit.
+                    digest: digest::request(&result.pairs, result.reply.len() as u64, result.reply_digest),
+                    reply_digest: result.reply_digest,
+                    failed: result.failure.is_some(),
+                };
+                What::Executed { batch, outcomes: results.iter().map(outcome).collect() }
+            }
+            Seen::Released { place, to, reply } => What::Released { place, to, reply: reply.clone() },
+            Seen::Packed { turn, objects } => What::Packed { turn, objects: objects.to_vec() },
+            Seen::Installing { turn, objects } => What::Installing { turn, objects: objects.to_vec() },
+            Seen::Digest { position, digest } => What::Digest { position, digest },
+            Seen::Evidence(record) => What::Evidence(record.clone()),
+        });
+    }
+}

@@ -52,6 +52,10 @@ pub enum Command {
     /// Measure modes and other programs side by side, and report the figures
     #[command(long_about = crate::bench::ABOUT)]
     Bench(crate::bench::Args),
+    /// Run whole simulated clusters from seeds, with faults, and check every promise after every step
+    #[cfg(feature = "inject")]
+    #[command(long_about = crate::sim::ABOUT)]
+    Sim(crate::sim::Args),
     /// Explain the modes and their letters
     Modes,
 }

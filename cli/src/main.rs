@@ -15,6 +15,8 @@ mod modes;
 mod outcome;
 mod serve;
 mod signals;
+#[cfg(feature = "inject")]
+mod sim;
 mod splitmix;
 mod status;
 mod top;
@@ -46,6 +48,8 @@ fn run(command: Command) -> outcome::Outcome {
         Command::Demo(args) => demo::run(&args),
         Command::Load(args) => load::run(&args),
         Command::Bench(args) => bench::run(&args),
+        #[cfg(feature = "inject")]
+        Command::Sim(args) => sim::run_command(&args),
         Command::Modes => modes::run(),
     }
 }

@@ -10,8 +10,8 @@ use crate::client::Asked;
 use crate::model::{Command, Expected, Model};
 use crate::world::{Observed, Outcome, What};
 
-/// Batches of which results are kept for the checkers.
-const KEPT: u64 = 4096;
+/// Batches of which results are kept for the checkers, behind the slowest replica.
+const KEPT: u64 = 100_000;
 
 /// A request as the service encodes it: what it means, how often it was sent, and how often it was delivered.
 #[derive(Clone, Debug)]
@@ -53,6 +53,8 @@ pub struct Facts {
     pub disturbed: bool,
     /// Highest place of a command whose answer reached its client.
     pub answered: Option<Place>,
+    /// Nothing is written any more: every client reads every key.
+    pub reading: bool,
 }
 
 impl Facts {
@@ -72,6 +74,7 @@ impl Facts {
             corrupted: BTreeSet::new(),
             disturbed: false,
             answered: None,
+            reading: false,
         }
     }
 
@@ -112,11 +115,15 @@ impl Facts {
         }
     }
 
+    /// Forgets what every replica has long behind it.
     fn forget(&mut self) {
-        while self.results.len() as u64 > KEPT {
+        let oldest = self.delivered.iter().min().copied().unwrap_or(0).saturating_sub(KEPT);
+        while self.results.first_key_value().is_some_and(|(batch, _)| *batch < oldest) {
             let Some((batch, _)) = self.results.pop_first() else { return };
-            self.expected = self.expected.split_off(&Place::new(batch, u16::MAX));
-            self.order = self.order.split_off(&batch);
+            while self.expected.first_key_value().is_some_and(|(place, _)| place.batch <= batch) {
+                self.expected.pop_first();
+            }
+            self.order.remove(&batch);
         }
     }
 }

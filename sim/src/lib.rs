@@ -13,14 +13,17 @@ pub mod client;
 pub mod facts;
 pub mod fault;
 pub mod model;
+pub mod mutation;
 pub mod net;
 pub mod node;
 pub mod plan;
 pub mod promises;
+pub mod report;
 pub mod rng;
 mod run;
+pub mod shrink;
 pub mod trace;
 pub mod world;
 
 pub use plan::Faults;
-pub use run::{Count, Options, Summary, Violation, run};
+pub use run::{Count, Options, Summary, Violation, Where, run};

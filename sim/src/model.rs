@@ -181,7 +181,8 @@ impl Model {
         self.items.insert(key.to_owned(), Item { flags, value, version: self.versions });
     }
 
-    fn get(&self, keys: &[String]) -> Vec<u8> {
+    /// The answer to a `get` now.
+    pub fn get(&self, keys: &[String]) -> Vec<u8> {
         let mut reply = Vec::new();
         for (key, item) in keys.iter().filter_map(|key| Some((key, self.items.get(key)?))) {
             reply

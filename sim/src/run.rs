@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crosscheck::stepped::Sabotage;
+
 use crate::client::Client;
 use crate::facts::Facts;
 use crate::fault::Fault;
@@ -34,6 +36,10 @@ pub struct Options {
     pub without: BTreeSet<u64>,
     /// Prints everything that happens.
     pub trace: bool,
+    /// Promises that a replica, or all of them, breaks on purpose.
+    pub sabotage: Vec<(Sabotage, Where)>,
+    /// Goes on after a broken promise until this one breaks, or it has been too long.
+    pub until: Option<&'static str>,
 }
 
 impl Default for Options {
@@ -46,8 +52,19 @@ impl Default for Options {
             episodes: 4,
             without: BTreeSet::new(),
             trace: false,
+            sabotage: Vec::new(),
+            until: None,
         }
     }
+}
+
+/// Which replicas are sabotaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// The last one.
+    One,
+    /// All of them: what no replica can notice.
+    All,
 }
 
 /// A promise that was broken.
@@ -77,6 +94,8 @@ pub struct Summary {
     pub seed: u64,
     /// The first broken promise, after which the run stopped.
     pub violation: Option<Violation>,
+    /// Every promise that broke.
+    pub broken: BTreeSet<&'static str>,
     /// Commands answered.
     pub answered: u64,
     /// Commands sent whose answer never came: their replica or its connection was gone.
@@ -242,13 +261,15 @@ impl Run {
         for client in 0..self.clients.len() {
             self.at(1000, Event::Client(client));
         }
-        while self.summary.violation.is_none() && !self.is_over() {
+        while !self.is_enough() && !self.is_over() {
             self.next();
-            if self.now_us > LONGEST_US {
+            let longest_us = if self.options.until.is_some() { LONGEST_US / 40 } else { LONGEST_US };
+            if self.now_us > longest_us {
                 self.broken(
                     promises::PROGRESS,
-                    format!("after {} s not all was done", LONGEST_US / 1_000_000),
+                    format!("after {} s not all was done", longest_us / 1_000_000),
                 );
+                break;
             }
         }
         self.summary.simulated_us = self.now_us;
@@ -257,6 +278,14 @@ impl Run {
         self.summary.chunks_struck = self.fabric.struck();
         self.summary.unanswered = self.facts.asked.iter().filter(|asked| !asked.answered).count() as u64;
         self.summary
+    }
+
+    /// Whether what was to be seen has broken.
+    fn is_enough(&self) -> bool {
+        match self.options.until {
+            Some(promise) => self.summary.broken.contains(promise),
+            None => self.summary.violation.is_some(),
+        }
     }
 
     fn at(&mut self, after_us: u64, event: Event) {
@@ -340,7 +369,13 @@ impl Run {
             &self.journal,
         );
         match begun {
-            Ok(process) => {
+            Ok(mut process) => {
+                let last = replica + 1 == self.options.replicas;
+                for (sabotage, whom) in &self.options.sabotage {
+                    if last || *whom == Where::All {
+                        process.replica.sabotage(*sabotage);
+                    }
+                }
                 slot.process = Some(process);
                 (slot.wake_us, slot.free_us, slot.paused_us) = (self.now_us, self.now_us, 0);
                 self.trace.note(self.now_us, format_args!("replica {replica} starts"));
@@ -397,6 +432,7 @@ impl Run {
 
     fn broken(&mut self, about: About, how: String) {
         self.trace.note(self.now_us, format_args!("BROKEN {}: {how}", about.name));
+        self.summary.broken.insert(about.name);
         if self.summary.violation.is_none() {
             self.summary.violation = Some(Violation { promise: about.name, at_us: self.now_us, how });
         }

@@ -36,6 +36,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             .is_some_and(|execution| execution.in_flight() < limits::ENTRIES_IN_EXECUTION)
         {
             let Some(delivered) = self.orderer.poll_delivery() else { return };
+            #[cfg(feature = "inject")]
+            if self.sabotaged.skips(&delivered, self.tally.executed) {
+                continue;
+            }
             self.deliver(&delivered);
         }
     }
@@ -53,6 +57,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let mut requests = Vec::with_capacity(delivered.batch.len());
         let (mut wants_cut, mut is_long) = (false, false);
         for (number, request) in delivered.batch.requests().enumerate() {
+            #[cfg(feature = "inject")]
+            let request = self.sabotaged.request(batch, request);
             let (work, footprint) = execution.decode(&request);
             wants_cut |= matches!(&work, Work::Control(Control::Cut));
             is_long |= matches!(&work, Work::Control(_));

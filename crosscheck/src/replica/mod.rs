@@ -6,6 +6,8 @@ mod deliver;
 mod execution;
 mod group;
 mod perform;
+#[cfg(feature = "inject")]
+pub mod sabotage;
 mod solo;
 pub mod stepped;
 
@@ -141,6 +143,8 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     /// Falsifies the next CHECK or REPAIR on its way out: an injected fault.
     #[cfg(feature = "inject")]
     garble_vote: Option<(crate::admin::Kind, u64)>,
+    #[cfg(feature = "inject")]
+    sabotaged: sabotage::Sabotaged,
 }
 
 /// The client side.
@@ -328,6 +332,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             life,
             #[cfg(feature = "inject")]
             garble_vote: None,
+            #[cfg(feature = "inject")]
+            sabotaged: sabotage::Sabotaged::default(),
             settings,
         }
     }
@@ -423,6 +429,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         while self.orderer.can_accept()
             && let Some(Submission { to, request }) = self.waiting.pop_front()
         {
+            #[cfg(feature = "inject")]
+            self.sabotage_submission(&request);
             self.submit(request, Owner::Client(to));
         }
     }

@@ -5,6 +5,8 @@ use order::OrderEngine;
 use vote::{Command, Event, Message, Place, Reexecution, To};
 
 use super::group::Awaited;
+#[cfg(feature = "inject")]
+use super::sabotage::Sabotage;
 use super::{Owner, Replica};
 use crate::job::{Executed, Ran};
 use crate::ordered::Control;
@@ -60,7 +62,12 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    fn on_executed(&mut self, Executed { batch, origin, results, runs }: Executed) {
+    fn on_executed(&mut self, executed: Executed) {
+        #[cfg(feature = "inject")]
+        let mut executed = executed;
+        #[cfg(feature = "inject")]
+        self.sabotage_results(executed.batch, &mut executed.results);
+        let Executed { batch, origin, results, runs } = executed;
         self.world.see(Seen::Executed { batch, results: &results });
         if self.runs.len() == limits::RUNS_KEPT {
             self.runs.pop_first();
@@ -146,6 +153,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// Receives a CHECK, a REPAIR, or another message between voters.
     pub(super) fn on_vote_message(&mut self, from: u8, body: &bytes::Bytes) {
+        #[cfg(feature = "inject")]
+        if self.sabotaged.has(Sabotage::MutesVotes) {
+            return;
+        }
         match Message::decode(body) {
             Ok(message) => self.vote(Event::Message { from, message }),
             Err(_) => self.vote(Event::Garbled { from }),
@@ -169,6 +180,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             Command::Release { place, reply } | Command::ReplyRepaired { place, reply } => {
                 self.tally.held.remove(&place);
                 let owner = self.owner_of(place);
+                #[cfg(feature = "inject")]
+                let (place, reply) = self.sabotaged.released(place, reply);
                 self.world.see(Seen::Released { place, to: owner.client(), reply: &reply });
                 self.externalize(owner, reply);
             }
@@ -177,8 +190,12 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 let owner = self.owner_of(place);
                 self.drop_reply(owner);
             }
+            #[cfg(feature = "inject")]
+            Command::ProposeRecover(_) if self.sabotaged.has(Sabotage::NeverRepairs) => {}
             Command::ProposeRecover(recover) => self.submit_control(&Control::Recover(recover)),
             Command::Install { turn, objects } => {
+                #[cfg(feature = "inject")]
+                let objects = self.sabotaged.installed(objects);
                 if let Some(awaited) = self.group.installs.remove(&turn) {
                     self.world.see(Seen::Installing { turn, objects: &objects });
                     // A worker that is gone took the process's service with it.
@@ -230,6 +247,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     fn send_vote(&mut self, to: To, message: &Message) {
+        #[cfg(feature = "inject")]
+        if matches!(message, Message::Check { .. }) && self.sabotaged.has(Sabotage::MutesVotes) {
+            return;
+        }
         let mut body = Vec::new();
         message.encode(&mut body);
         #[cfg(feature = "inject")]
@@ -307,6 +328,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.evidence_total += 1;
         record.number = self.evidence_total;
         record.time_us = self.world.wall_us();
+        #[cfg(feature = "inject")]
+        self.sabotaged.evidence(&mut record, self.settings.peers.len());
         self.world.see(Seen::Evidence(&record));
         if self.evidence.len() == limits::EVIDENCE_KEPT {
             self.evidence.pop_front();

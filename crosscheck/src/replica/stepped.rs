@@ -7,6 +7,8 @@ use bytes::Bytes;
 use mio::Token;
 use order::{LogStore, Orderer, RaftConfig, RaftEngine, Record};
 
+#[cfg(feature = "inject")]
+pub use super::sabotage::Sabotage;
 use super::{Front, Input, Replica, Ties};
 use crate::admin::{Command, Status};
 use crate::admin_server::Call;
@@ -136,6 +138,12 @@ impl<S: Service, W: World> Stepped<S, W> {
         let (answer, answered) = mpsc::channel();
         self.mailbox.send(Input::Call(Call { command, answer }));
         answered
+    }
+
+    /// Breaks a promise on purpose from now on.
+    #[cfg(feature = "inject")]
+    pub fn sabotage(&mut self, sabotage: Sabotage) {
+        self.replica.sabotaged.list.push(sabotage);
     }
 
     /// What it would tell `crosscheck status`.

@@ -3,7 +3,6 @@
 mod alarms;
 mod blame;
 mod equal;
-mod limits;
 mod linear;
 mod once;
 mod order;
@@ -88,7 +87,6 @@ pub fn all() -> Vec<Box<dyn Promise>> {
         Box::new(repairs::Repairs::default()),
         Box::new(blame::Blame),
         Box::new(alarms::Alarms),
-        Box::new(limits::Limits),
     ]
 }
 

@@ -1,19 +1,30 @@
 //! Every acknowledged write survives.
 
 use super::{About, Broken, End, Promise};
+use crate::client::Asked;
 use crate::facts::Facts;
+use crate::model::Command;
 
-/// Looks at the end: every replica is at least as far as everything that was answered.
+/// Looks at the end: what is read is what was last written, and every replica has all of it.
 pub struct Survives;
 
 impl Promise for Survives {
     fn about(&self) -> About {
         About {
             name: "survives",
-            section: "EDCC'16 section II; design section 5",
+            section: "EDCC'16 section III-B; design section 5",
             promise: "What was acknowledged to a client is not lost, whatever f replicas do.",
-            check: "At the end every replica has taken every position that was ever answered; then every client reads every key, and `replies` compares with the model, which has executed all of them.",
+            check: "At the end every client reads every key: each reads what the model has, which has executed every acknowledged write. And every replica has taken every position that was ever answered.",
         }
+    }
+
+    fn answered(&mut self, asked: &Asked, reply: &[u8], facts: &mut Facts) -> Broken {
+        let Command::Get { keys, unique: false } = &asked.command else { return Ok(()) };
+        if !facts.reading || facts.model.get(keys) == reply {
+            return Ok(());
+        }
+        let (was, is) = (facts.model.get(keys), String::from_utf8_lossy(reply));
+        Err(format!("{keys:?} reads {is:?}, and {:?} was written", String::from_utf8_lossy(&was)))
     }
 
     fn settled(&mut self, facts: &Facts, _end: &End) -> Broken {

@@ -54,6 +54,7 @@ impl Run {
                 let since_us = *since_us;
                 if self.clients.iter().all(crate::client::Client::is_done) {
                     self.phase = Phase::Reading;
+                    self.facts.reading = true;
                     self.read_all();
                 } else if self.now_us > since_us + HEALS_WITHIN_US + self.options.requests * 100_000 {
                     self.broken(PROGRESS, "clients do not come to an end without faults".into());

@@ -1,0 +1,272 @@
+//! `crosscheck sim`: whole clusters in one thread from one seed, with faults, and a checker for every promise.
+
+use std::panic;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+
+use sim::mutation::{MUTATIONS, caught};
+use sim::report::{self, Campaign};
+use sim::{Faults, Options, Summary, fault, run, shrink};
+
+use crate::outcome::{Outcome, Verdict, misuse, say};
+use crate::signals::Ending;
+use crate::splitmix::draw;
+
+/// What `sim --help` begins with.
+pub const ABOUT: &str = "Runs whole clusters (replicas, clients, network, clock) in one thread each, every step decided by one \
+seed, with the code that ships, while faults strike at most f replicas at a time; one checker per promise looks after every step. \
+A run first meets faults, then must heal, answer everything and become bit-identical. The same seed gives the same run, to \
+the bit.";
+
+/// Options of `sim`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  crosscheck sim                                      100 seeds nobody has tried
+  crosscheck sim --seeds 10000 --first 1 --jobs 2     these very seeds, two at a time
+  crosscheck sim --faults none --requests 100000      no fault: any alarm is a false one
+  crosscheck sim --faults flip,crash --replicas 5     two replicas at a time, these faults only
+  crosscheck sim --replay 4711 --trace                one seed again, with everything that happened
+  crosscheck sim --replay 4711 --shrink               the smallest run of it that still fails
+  crosscheck sim --mutations                          break each promise on purpose: does its checker notice?
+  crosscheck sim --promises                           what is promised, and how it is checked (docs/promises.md)
+  crosscheck sim --catalogue --seeds 20 --first 1     what each fault does, measured (docs/faults.md)
+
+Exit code: 0 when every promise was kept (with --mutations: every checker noticed), 1 when one was broken.")]
+pub struct Args {
+    /// How many seeds
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub seeds: u64,
+    /// The first seed [default: one that is drawn]
+    #[arg(long, value_name = "S")]
+    pub first: Option<u64>,
+    /// Runs at the same time
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub jobs: u64,
+    /// Commands per run, at least; clients go on while faults strike
+    #[arg(long, value_name = "N", default_value_t = 300)]
+    pub requests: u64,
+    /// Clients per run
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    pub clients: usize,
+    /// Replicas, 3 or 5: faults strike one of them at a time, or two
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub replicas: u8,
+    /// none, all, network, memory, or names with commas between, as `--catalogue` lists them
+    #[arg(long, value_name = "WHICH", default_value = "all")]
+    pub faults: String,
+    /// Episodes of faults per run; between two everything heals
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub episodes: u64,
+    /// Leave out these episodes, by number from 0 (what shrinking prints)
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    pub without: Vec<u64>,
+    /// Run this seed alone
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "first", "jobs"])]
+    pub replay: Option<u64>,
+    /// Print everything that happens
+    #[arg(long, requires = "replay")]
+    pub trace: bool,
+    /// Make a failing run smaller
+    #[arg(long, requires = "replay")]
+    pub shrink: bool,
+    /// Break each promise on purpose, and show which checkers notice
+    #[arg(long, conflicts_with_all = ["replay", "promises", "catalogue"])]
+    pub mutations: bool,
+    /// Print docs/promises.md
+    #[arg(long, conflicts_with_all = ["replay", "catalogue"])]
+    pub promises: bool,
+    /// Run --seeds seeds for each fault alone and for all, and print docs/faults.md
+    #[arg(long, conflicts_with = "replay")]
+    pub catalogue: bool,
+}
+
+/// Runs what was asked for.
+pub fn run_command(args: &Args) -> Outcome {
+    if args.promises {
+        say(report::promises().trim_end())?;
+        return Ok(Verdict::Holds);
+    }
+    // A handler that panics on corrupted objects is a fault like others: it is caught, and seen by the checkers.
+    panic::set_hook(Box::new(|_| {}));
+    if args.mutations {
+        return mutations();
+    }
+    let options = options(args)?;
+    if args.catalogue {
+        return catalogue(args, &options);
+    }
+    match args.replay {
+        Some(seed) => replay(args, seed, &options),
+        None => campaign(args, &options),
+    }
+}
+
+fn options(args: &Args) -> anyhow::Result<Options> {
+    if !matches!(args.replicas, 3 | 5) {
+        return Err(misuse(format!("--replicas {}: use 3 or 5", args.replicas)));
+    }
+    if args.clients == 0 || args.jobs == 0 {
+        return Err(misuse("--clients and --jobs need at least 1"));
+    }
+    Ok(Options {
+        replicas: args.replicas,
+        requests: args.requests,
+        clients: args.clients,
+        faults: Faults::parse(&args.faults).map_err(misuse)?,
+        episodes: args.episodes,
+        without: args.without.iter().copied().collect(),
+        trace: args.trace,
+        ..Options::default()
+    })
+}
+
+fn campaign(args: &Args, options: &Options) -> Outcome {
+    let first = args.first.unwrap_or_else(|| draw(clock()) >> 40);
+    let mut sum = Campaign::default();
+    let ending = Ending::catch()?;
+    runs(first, args.seeds, args.jobs, options, &ending, |summary| {
+        sum.add(&summary);
+        if summary.violation.is_some() {
+            say(&told(&summary))?;
+            say(&format!("  again: {}", command(summary.seed, options)))?;
+        }
+        Ok(())
+    })?;
+    say(&format!(
+        "seeds {first} to {}: {} runs, {} broken; {} replies compared, {} faults and {} messages struck, {:.0} simulated \
+         seconds, longest heal {:.2} s",
+        first + sum.runs.saturating_sub(1),
+        sum.runs,
+        sum.failed,
+        sum.answered,
+        sum.struck(),
+        sum.chunks_struck,
+        sum.simulated_us as f64 / 1e6,
+        sum.longest_heal_us as f64 / 1e6
+    ))?;
+    Ok(Verdict::of(sum.failed == 0))
+}
+
+/// A moment, as a number to draw a seed from.
+fn clock() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.unwrap_or_default().as_nanos() as u64
+}
+
+/// Runs seeds, `jobs` at a time, until they are done or the operator ends it; they arrive as they end.
+fn runs(
+    first: u64,
+    seeds: u64,
+    jobs: u64,
+    options: &Options,
+    ending: &Ending,
+    mut each: impl FnMut(Summary) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let next = AtomicU64::new(0);
+    let (done, results) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            let (next, done) = (&next, done.clone());
+            scope.spawn(move || {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= seeds || ending.asked() || done.send(run(first + number, options)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(done);
+        for summary in results {
+            each(summary)?;
+        }
+        Ok(())
+    })
+}
+
+fn replay(args: &Args, seed: u64, options: &Options) -> Outcome {
+    let summary = run(seed, options);
+    say(&told(&summary))?;
+    if args.shrink && summary.violation.is_some() {
+        let (smaller, summary) = shrink::shrink(seed, options, &summary, 60);
+        say(&told(&summary))?;
+        say(&format!("  again: {}", command(seed, &smaller)))?;
+    }
+    Ok(Verdict::of(summary.violation.is_none()))
+}
+
+/// A run in a line.
+fn told(summary: &Summary) -> String {
+    let faults: Vec<String> = summary
+        .faults
+        .iter()
+        .map(|(fault, count)| format!("{} {}", count.struck, fault.entry().name))
+        .collect();
+    let how = match &summary.violation {
+        Some(broken) => {
+            format!("BROKEN {} at {:.3} s: {}", broken.promise, broken.at_us as f64 / 1e6, broken.how)
+        }
+        None => "all promises kept".to_owned(),
+    };
+    format!(
+        "seed {}: {how}; {} replies in {:.1} simulated seconds; faults: {}; trace {:016x}",
+        summary.seed,
+        summary.answered,
+        summary.simulated_us as f64 / 1e6,
+        if faults.is_empty() { "none".to_owned() } else { faults.join(", ") },
+        summary.hash
+    )
+}
+
+/// The command that runs a seed again.
+fn command(seed: u64, options: &Options) -> String {
+    let faults = match &options.faults {
+        Faults::None => "none".to_owned(),
+        Faults::All => "all".to_owned(),
+        Faults::Only(faults) => faults.iter().map(|fault| fault.entry().name).collect::<Vec<_>>().join(","),
+    };
+    let without: Vec<String> = options.without.iter().map(u64::to_string).collect();
+    let without =
+        if without.is_empty() { String::new() } else { format!(" --without {}", without.join(",")) };
+    format!(
+        "crosscheck sim --replay {seed} --replicas {} --requests {} --clients {} --episodes {} --faults {faults}{without} --trace",
+        options.replicas, options.requests, options.clients, options.episodes
+    )
+}
+
+fn mutations() -> Outcome {
+    let mut all = true;
+    for mutation in &MUTATIONS {
+        let broken = caught(mutation, 10);
+        let noticed = broken.contains(mutation.expects);
+        all &= noticed;
+        let names: Vec<&str> = broken.into_iter().collect();
+        let verdict = if noticed { "noticed" } else { "NOT NOTICED" };
+        let by = format!("{verdict} by {} (expected: {})", names.join(", "), mutation.expects);
+        say(&format!("{:14} {:72} {by}", mutation.name, mutation.what))?;
+    }
+    Ok(Verdict::of(all))
+}
+
+fn catalogue(args: &Args, options: &Options) -> Outcome {
+    let first = args.first.unwrap_or(1);
+    let ending = Ending::catch()?;
+    let measure = |faults: Faults| -> anyhow::Result<Campaign> {
+        let mut sum = Campaign::default();
+        let options = Options { faults, ..options.clone() };
+        runs(first, args.seeds, args.jobs, &options, &ending, |summary| {
+            sum.add(&summary);
+            Ok(())
+        })?;
+        Ok(sum)
+    };
+    let mut alone = Vec::new();
+    for entry in &fault::CATALOGUE {
+        alone.push((entry.fault, measure(Faults::Only(vec![entry.fault]))?));
+    }
+    let all = measure(Faults::All)?;
+    let command = format!("crosscheck sim --catalogue --first {first} --seeds {}", args.seeds);
+    say(report::faults(&alone, &all, &command).trim_end())?;
+    let failed = alone.iter().map(|(_, campaign)| campaign.failed).sum::<u64>() + all.failed;
+    Ok(Verdict::of(failed == 0))
+}

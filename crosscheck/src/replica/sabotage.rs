@@ -1,0 +1,133 @@
+//! Promises broken on purpose: so that each checker of the simulation is seen to fail. Only in builds with the injector.
+
+use bytes::Bytes;
+use order::OrderEngine;
+use vote::{Packed, Place, RequestResult};
+
+use super::{Owner, Replica};
+use crate::admin::EvidenceRecord;
+use crate::ordered::summed;
+use crate::service::Service;
+use crate::world::{Seen, World};
+
+/// One promise that is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Own replies leave as soon as the request has run.
+    ReleasesUnvoted,
+    /// Every client request is ordered a second time.
+    SubmitsTwice,
+    /// Now and then a connection is given its last reply again, with the position that it had.
+    ReleasesStale,
+    /// One batch of another replica is left out.
+    SkipsBatch,
+    /// What f+1 replicas agree on is not what overwrites the objects.
+    FlipsInstalled,
+    /// Evidence names the next replica.
+    BlamesNeighbour,
+    /// The digest of a result differs now and then although the result does not.
+    DiffersAtTimes,
+    /// A long request is executed with another last byte now and then.
+    Misplaces,
+    /// No CHECK is sent, and none is heard.
+    MutesVotes,
+    /// No RECOVER is ever proposed.
+    NeverRepairs,
+}
+
+/// What is sabotaged at one replica.
+#[derive(Debug, Default)]
+pub(crate) struct Sabotaged {
+    pub list: Vec<Sabotage>,
+    released: Option<(Place, Bytes)>,
+    count: u64,
+}
+
+impl Sabotaged {
+    pub fn has(&self, one: Sabotage) -> bool {
+        self.list.contains(&one)
+    }
+
+    /// Every `n`-th time it is asked.
+    fn now_and_then(&mut self, one: Sabotage, n: u64) -> bool {
+        if !self.has(one) {
+            return false;
+        }
+        self.count += 1;
+        self.count.is_multiple_of(n)
+    }
+
+    pub fn skips(&mut self, delivered: &order::Delivered, batch: u64) -> bool {
+        let skips = self.has(Sabotage::SkipsBatch) && batch > 100 && delivered.tags.is_empty();
+        if skips {
+            self.list.retain(|one| *one != Sabotage::SkipsBatch);
+        }
+        skips
+    }
+
+    /// The same batches at every replica.
+    pub fn request(&self, batch: u64, request: order::Request) -> order::Request {
+        if !self.has(Sabotage::Misplaces) || !batch.is_multiple_of(8) || request.bytes.len() < 80 {
+            return request;
+        }
+        let mut bytes = request.bytes.to_vec();
+        if let Some(last) = bytes.last_mut() {
+            *last ^= 1;
+        }
+        summed(bytes.into())
+    }
+
+    pub fn installed(&self, objects: Vec<Packed>) -> Vec<Packed> {
+        let flip = |packed: Packed| match packed.content {
+            vote::Content::Present(bytes) if self.has(Sabotage::FlipsInstalled) => {
+                let mut bytes = bytes.to_vec();
+                if let Some(last) = bytes.last_mut() {
+                    *last ^= 1;
+                }
+                Packed { content: vote::Content::Present(bytes.into()), ..packed }
+            }
+            _ => packed,
+        };
+        objects.into_iter().map(flip).collect()
+    }
+
+    pub fn evidence(&self, record: &mut EvidenceRecord, replicas: usize) {
+        if self.has(Sabotage::BlamesNeighbour) {
+            record.replica = record.replica.map(|blamed| blamed % replicas as u8 + 1);
+        }
+    }
+
+    /// What is released instead of a reply.
+    pub fn released(&mut self, place: Place, reply: Bytes) -> (Place, Bytes) {
+        if self.now_and_then(Sabotage::ReleasesStale, 50)
+            && let Some(stale) = self.released.clone()
+        {
+            return stale;
+        }
+        self.released = Some((place, reply.clone()));
+        (place, reply)
+    }
+}
+
+impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
+    pub(super) fn sabotage_results(&mut self, batch: u64, results: &mut [RequestResult]) {
+        if self.sabotaged.now_and_then(Sabotage::DiffersAtTimes, 20) {
+            results.iter_mut().for_each(|result| result.digest ^= 1);
+        }
+        if !self.sabotaged.has(Sabotage::ReleasesUnvoted) {
+            return;
+        }
+        for (number, result) in results.iter().enumerate().filter(|(_, result)| result.mine) {
+            let place = Place::new(batch, number as u16);
+            let (owner, reply) = (self.owner_of(place), result.reply.clone());
+            self.world.see(Seen::Released { place, to: owner.client(), reply: &reply });
+            self.externalize(owner, reply);
+        }
+    }
+
+    pub(super) fn sabotage_submission(&mut self, request: &order::Request) {
+        if self.sabotaged.has(Sabotage::SubmitsTwice) {
+            self.submit(request.clone(), Owner::Nobody);
+        }
+    }
+}

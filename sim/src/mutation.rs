@@ -1,0 +1,128 @@
+//! Each checker is seen to fail: promises broken on purpose, as data, and which checkers notice.
+
+use std::collections::BTreeSet;
+
+use crosscheck::stepped::Sabotage;
+
+use crate::plan::Faults;
+use crate::run::{Options, Where, run};
+
+/// A promise that is broken on purpose.
+#[derive(Clone, Copy, Debug)]
+pub struct Mutation {
+    /// Its name.
+    pub name: &'static str,
+    /// What is broken.
+    pub what: &'static str,
+    /// Where, and how.
+    pub sabotage: &'static [(Sabotage, Where)],
+    /// Faults that bring it to light, as `--faults` names them.
+    pub faults: &'static str,
+    /// The checker that has to notice.
+    pub expects: &'static str,
+}
+
+use Sabotage as S;
+use Where::{All, One};
+
+/// All of them; each promise is expected at least once.
+pub const MUTATIONS: [Mutation; 11] = [
+    Mutation {
+        name: "unvoted",
+        what: "replies leave when the request has run",
+        sabotage: &[(S::ReleasesUnvoted, All)],
+        faults: "none",
+        expects: "votes",
+    },
+    Mutation {
+        name: "unvoted-wrong",
+        what: "replies leave when the request has run, and some are rendered wrong",
+        sabotage: &[(S::ReleasesUnvoted, All)],
+        faults: "reply",
+        expects: "replies",
+    },
+    Mutation {
+        name: "twice",
+        what: "a replica orders every request a second time",
+        sabotage: &[(S::SubmitsTwice, One)],
+        faults: "none",
+        expects: "once",
+    },
+    Mutation {
+        name: "stale",
+        what: "a connection is given its last reply again",
+        sabotage: &[(S::ReleasesStale, One)],
+        faults: "none",
+        expects: "linear",
+    },
+    Mutation {
+        name: "skip",
+        what: "a replica leaves a batch out",
+        sabotage: &[(S::SkipsBatch, One)],
+        faults: "none",
+        expects: "order",
+    },
+    Mutation {
+        name: "misplace",
+        what: "all replicas execute some writes with another last byte",
+        sabotage: &[(S::Misplaces, All)],
+        faults: "none",
+        expects: "survives",
+    },
+    Mutation {
+        name: "unheard",
+        what: "a replica executes some writes wrong, and neither sends nor hears a CHECK",
+        sabotage: &[(S::Misplaces, One), (S::MutesVotes, One), (S::NeverRepairs, All)],
+        faults: "none",
+        expects: "equal",
+    },
+    Mutation {
+        name: "install",
+        what: "a repair writes other bytes than f+1 replicas agreed on",
+        sabotage: &[(S::FlipsInstalled, All)],
+        faults: "flip",
+        expects: "repairs",
+    },
+    Mutation {
+        name: "blame",
+        what: "evidence names the next replica",
+        sabotage: &[(S::BlamesNeighbour, All)],
+        faults: "flip",
+        expects: "blame",
+    },
+    Mutation {
+        name: "alarm",
+        what: "a replica's digests differ although its results do not",
+        sabotage: &[(S::DiffersAtTimes, One)],
+        faults: "none",
+        expects: "alarms",
+    },
+    Mutation {
+        name: "unrepaired",
+        what: "no repair is ever proposed",
+        sabotage: &[(S::NeverRepairs, All)],
+        faults: "in-request",
+        expects: "progress",
+    },
+];
+
+/// Which promises broke over the first `seeds` seeds; it ends early when the expected one has.
+pub fn caught(mutation: &Mutation, seeds: u64) -> BTreeSet<&'static str> {
+    let mut broken = BTreeSet::new();
+    let faults = Faults::parse(mutation.faults).unwrap_or(Faults::None);
+    let options = Options {
+        requests: 400,
+        episodes: 2,
+        faults,
+        sabotage: mutation.sabotage.to_vec(),
+        until: Some(mutation.expects),
+        ..Options::default()
+    };
+    for seed in 1..=seeds {
+        broken.extend(run(seed, &options).broken);
+        if broken.contains(mutation.expects) {
+            break;
+        }
+    }
+    broken
+}

@@ -1,0 +1,79 @@
+//! A bounded set of seeds: fixed ones, fresh ones, the same twice, and each checker seen to fail.
+
+use sim::mutation::{MUTATIONS, caught};
+use sim::{Faults, Options, promises, run};
+
+fn options(faults: &str) -> Options {
+    Options { requests: 200, episodes: 3, faults: Faults::parse(faults).unwrap(), ..Options::default() }
+}
+
+fn keeps_every_promise(seed: u64, options: &Options) {
+    let summary = run(seed, options);
+    let broken = summary.violation;
+    assert!(broken.is_none(), "crosscheck sim --replay {seed} with {options:?}: {broken:?}");
+    assert!(summary.answered >= options.requests, "seed {seed}: {} answers", summary.answered);
+}
+
+#[test]
+fn without_faults_nothing_is_found() {
+    for seed in 1..=5 {
+        keeps_every_promise(seed, &options("none"));
+    }
+}
+
+#[test]
+fn fixed_seeds_keep_every_promise() {
+    for seed in 1..=8 {
+        keeps_every_promise(seed, &options("all"));
+    }
+}
+
+#[test]
+fn two_of_five_replicas_may_be_faulty() {
+    for seed in 1..=2 {
+        keeps_every_promise(seed, &Options { replicas: 5, ..options("all") });
+    }
+}
+
+/// Seeds nobody has tried: the process's number is different every time, and the message names the seed.
+#[test]
+fn fresh_seeds_keep_every_promise() {
+    let first = u64::from(std::process::id()) * 1000;
+    for seed in first..first + 3 {
+        keeps_every_promise(seed, &options("all"));
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_run_twice() {
+    for seed in 21..=23 {
+        let once = run(seed, &options("all"));
+        assert_eq!(once, run(seed, &options("all")));
+        assert_ne!(once.hash, run(seed + 100, &options("all")).hash);
+    }
+}
+
+#[test]
+fn each_checker_is_seen_to_fail() {
+    let mut missing = Vec::new();
+    for mutation in &MUTATIONS {
+        let broken = caught(mutation, 5);
+        if !broken.contains(mutation.expects) {
+            missing.push(format!("{}: {broken:?} instead of {}", mutation.name, mutation.expects));
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+    for about in promises::all().iter().map(|promise| promise.about()).chain([promises::PROGRESS]) {
+        assert!(MUTATIONS.iter().any(|mutation| mutation.expects == about.name), "{}", about.name);
+    }
+}
+
+#[test]
+fn the_page_of_promises_is_the_generated_one() {
+    let page = include_str!("../../docs/promises.md");
+    assert_eq!(
+        page.trim_end(),
+        sim::report::promises().trim_end(),
+        "crosscheck sim --promises > docs/promises.md"
+    );
+}

@@ -250,7 +250,7 @@ impl State {
     fn read_chunk(&mut self, id: u64, side: usize, into: &mut [u8]) -> io::Result<usize> {
         let now_us = self.now_us;
         let Some(one) = self.connections.get(&id) else { return Ok(0) };
-        if !self.arrival(one, side).is_some_and(|at| at <= now_us) {
+        if self.arrival(one, side).is_none_or(|at| at > now_us) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let Some(one) = self.connections.get_mut(&id) else { return Ok(0) };

@@ -93,8 +93,8 @@ impl Process {
         let config = service_config();
         let service = Memcached::new(config).map_err(|error| error.to_string())?;
         let service_parts = (config, service.stats().clone(), Arc::new(ClientCounters::default()));
-        let engine = RaftConfig::new(me, replicas, rng.next(), rng.next());
-        let world = Surroundings::new(me, fabric.clone(), skew_us, Rng::new(rng.next(), 1), journal.clone());
+        let engine = RaftConfig::new(me, replicas, rng.draw(), rng.draw());
+        let world = Surroundings::new(me, fabric.clone(), skew_us, Rng::new(rng.draw(), 1), journal.clone());
         let net = Port { me, fabric: fabric.clone() };
         let birth = Birth { engine, log: Box::new(MemoryLog), records: Vec::new() };
         fabric.set_alive(me, true);

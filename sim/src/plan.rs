@@ -97,7 +97,7 @@ pub fn episode(seed: u64, number: u64, replicas: u8, faults: &Faults) -> Option<
         at_us: rng.below(lasts_us),
         victim: victims[index as usize % count],
         fault: *rng.pick(&kinds),
-        seed: rng.next(),
+        seed: rng.draw(),
     };
     let mut strokes: Vec<Stroke> = (0..strokes).map(stroke).collect();
     strokes.sort_by_key(|stroke| stroke.at_us);

@@ -9,12 +9,12 @@ impl Rng {
     /// another.
     pub fn new(seed: u64, purpose: u64) -> Self {
         let mut rng = Rng(seed ^ purpose.wrapping_mul(0xD134_2543_DE82_EF95));
-        rng.next();
+        rng.draw();
         rng
     }
 
     /// 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -24,7 +24,7 @@ impl Rng {
 
     /// Below `bound`, which is above 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.draw() % bound
     }
 
     /// From `low` to `high`, both included.

@@ -122,7 +122,7 @@ pub struct Summary {
 
 /// Runs `seed`.
 pub fn run(seed: u64, options: &Options) -> Summary {
-    Run::new(seed, options.clone()).to_end()
+    Run::new(seed, options.clone()).finish()
 }
 
 /// A replica's place: its process, or when the next one starts.
@@ -257,7 +257,7 @@ impl Run {
         }
     }
 
-    fn to_end(mut self) -> Summary {
+    fn finish(mut self) -> Summary {
         for client in 0..self.clients.len() {
             self.at(1000, Event::Client(client));
         }

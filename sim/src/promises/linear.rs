@@ -1,4 +1,4 @@
-//! Linearizability.
+//! Linearizability: positions in the log agree with real time and with each connection.
 
 use std::collections::BTreeMap;
 

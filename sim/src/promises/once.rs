@@ -1,4 +1,4 @@
-//! Exactly once.
+//! Exactly once: no command has two positions, and none has one that nobody sent.
 
 use super::{About, Broken, Promise};
 use crate::facts::{Facts, is_own};

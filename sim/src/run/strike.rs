@@ -106,7 +106,7 @@ impl Run {
             _ => None,
         };
         let object = object.filter(|_| kind.rests());
-        let inject = Inject { kind: kind.kind(), object, bit: None, member: None, seed: draws.next() };
+        let inject = Inject { kind: kind.kind(), object, bit: None, member: None, seed: draws.draw() };
         self.placed.push((fault, process.replica.call(Command::Inject(inject))));
         let slot = &mut self.slots[usize::from(victim)];
         slot.wake_us = slot.wake_us.min(self.now_us);

@@ -23,16 +23,16 @@ const CLOCKS: [Option<ClockId>; 8] = [
 ];
 /// Bytes of a time: seconds, nanoseconds.
 const TIME: usize = 16;
-/// Bytes of the table of stopped times.
-const TABLE: usize = CLOCKS.len() * TIME;
+/// Bytes of the table: the address that tells the thread, then the stopped times.
+const TABLE: usize = 8 + CLOCKS.len() * TIME;
 /// `clock_gettime` in the kernel's table.
 const SYS_CLOCK_GETTIME: u32 = 228;
 
 /// The clock of one traced process.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// Where the stopped times stand; zero seconds mean that the clock goes.
-    times: u64,
+    /// Where the table stands; zero seconds mean that a clock goes.
+    table: u64,
 }
 
 impl Clock {
@@ -52,21 +52,22 @@ impl Clock {
             return Ok(None);
         }
         memory.write(address, &code)?;
-        Ok(Some(Clock { times: address + (code.len() - TABLE) as u64 }))
+        Ok(Some(Clock { table: address + (code.len() - TABLE) as u64 }))
     }
 
-    /// Stops it at the present time.
+    /// Stops it at the present time, for the thread whose FS register holds `thread` only: others sleep up to a moment, and
+    /// would find a stopped one already over, again and again.
     ///
     /// # Errors
     /// When the process is gone.
-    pub fn stop(&self, memory: &Memory) -> io::Result<()> {
-        let mut bytes = Vec::new();
+    pub fn stop(&self, memory: &Memory, thread: u64) -> io::Result<()> {
+        let mut bytes = thread.to_ne_bytes().to_vec();
         for clock in CLOCKS {
             let now = clock.map(clock_gettime);
             bytes.extend(now.map_or(0, |now| now.tv_sec).to_ne_bytes());
             bytes.extend(now.map_or(0, |now| now.tv_nsec).to_ne_bytes());
         }
-        memory.write(self.times, &bytes)
+        memory.write(self.table, &bytes)
     }
 
     /// Lets it go.
@@ -74,7 +75,7 @@ impl Clock {
     /// # Errors
     /// When the process is gone.
     pub fn go(&self, memory: &Memory) -> io::Result<()> {
-        memory.write(self.times, &[0; TABLE])
+        memory.write(self.table, &[0; TABLE])
     }
 }
 
@@ -91,16 +92,20 @@ fn function(image: &[u8], name: &str, base: u64) -> Option<(u64, u64)> {
 fn assemble(address: u64) -> Result<Vec<u8>, iced_x86::IcedError> {
     let mut a = CodeAssembler::new(64)?;
     let (mut kernel, mut table) = (a.create_label(), a.create_label());
+    // By the ABI of thread-local storage the thread's descriptor begins with its own address.
+    a.mov(rax, qword_ptr(0).fs())?;
+    a.lea(r8, qword_ptr(table))?;
+    a.cmp(rax, qword_ptr(r8))?;
+    a.jne(kernel)?;
     a.cmp(edi, CLOCKS.len() as i32)?;
     a.jae(kernel)?;
     a.mov(eax, edi)?;
     a.shl(eax, 4)?;
-    a.lea(r8, qword_ptr(table))?;
-    a.mov(rcx, qword_ptr(r8 + rax))?;
+    a.mov(rcx, qword_ptr(r8 + rax + 8))?;
     a.test(rcx, rcx)?;
     a.jz(kernel)?;
     a.mov(qword_ptr(rsi), rcx)?;
-    a.mov(rcx, qword_ptr(r8 + rax + 8))?;
+    a.mov(rcx, qword_ptr(r8 + rax + 16))?;
     a.mov(qword_ptr(rsi + 8), rcx)?;
     a.xor(eax, eax)?;
     a.ret()?;

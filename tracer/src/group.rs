@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::session;
+use crate::sys;
 use crate::target::{Place, Target};
 
 /// How long a cluster may take until all its replicas serve.
@@ -44,14 +45,15 @@ pub enum Digests {
 }
 
 impl Cluster {
-    /// Starts it, and waits until all replicas serve.
+    /// Starts it, and waits until all replicas serve. Addresses are not randomized, so that a replica that was started again
+    /// has its code where the sample found it.
     ///
     /// # Errors
     /// When it does not come up.
     pub fn up(target: &Target, place: &Place) -> anyhow::Result<Self> {
         let mut command = session::command(target, place)?;
         command.env("XDG_RUNTIME_DIR", &place.dir).stdout(Stdio::piped());
-        let mut supervisor = command.spawn().context("starting the cluster")?;
+        let mut supervisor = sys::spawn_fixed(&mut command).context("starting the cluster")?;
         let out = supervisor.stdout.take().context("the cluster's output")?;
         let told = Arc::new(Mutex::new(Vec::new()));
         let sink = told.clone();

@@ -212,7 +212,7 @@ impl Session {
     /// Has all requests queued while the thread is held, and lets it enter and leave its wait.
     fn begin(&mut self, hold: &mpsc::Sender<()>, queued: &mpsc::Receiver<()>) -> anyhow::Result<()> {
         if let Some(clock) = self.clock {
-            clock.stop(&self.memory)?;
+            clock.stop(&self.memory, sys::registers(self.threads.worker)?.fs_base)?;
         }
         hold.send(()).context("the client is gone")?;
         queued.recv().context("the client is gone")?;

@@ -15,12 +15,13 @@ use anyhow::{Context, bail};
 use iced_x86::InstructionInfoFactory;
 use serde::{Deserialize, Serialize};
 
+use crate::callers::{callers, names};
 use crate::code::{Code, LONGEST};
 use crate::draw::Stream;
 use crate::fault::{Bits, Fault};
 use crate::group::{Cluster, Digests};
 use crate::memory::{Memory, Module};
-use crate::model::{self, Tally};
+use crate::model::{self, Expected, Tally};
 use crate::profile::{file_name, module_of};
 use crate::record::{Class, Record};
 use crate::strike::{Flip, Missed, Victim};
@@ -68,7 +69,7 @@ const HUNG: Duration = Duration::from_secs(8);
 /// How long a victim may take to come back.
 const BACK: Duration = Duration::from_secs(30);
 /// A difference of digests may be on its way to repair for this long.
-const HEALING: Duration = Duration::from_secs(3);
+const HEALING: Duration = Duration::from_secs(10);
 /// How often a victim may die before all of its cluster is started anew.
 const LIVES: usize = 3;
 /// `PTRACE_EVENT_STOP`: the stop that an interrupt asked for.
@@ -368,9 +369,12 @@ impl Run<'_> {
             module: file_name(module).to_owned(),
             offset,
             symbol: symbols.name(module, offset),
+            callers: struck
+                .as_ref()
+                .map_or_else(|_| Vec::new(), |(_, callers)| names(callers, &self.sample.modules, symbols)),
             text: code.text(),
             hits: 1,
-            flip: struck.ok(),
+            flip: struck.ok().map(|(flip, _)| flip),
             class,
             subclass,
             message: None,
@@ -410,7 +414,7 @@ impl Run<'_> {
         self.clients.iter().map(|tally| tally.batches.load(Ordering::Relaxed)).collect()
     }
 
-    fn strike(&self, code: &Code, stream: &mut Stream) -> Result<Flip, String> {
+    fn strike(&self, code: &Code, stream: &mut Stream) -> Result<(Flip, Vec<u64>), String> {
         let told = |error: &dyn std::fmt::Display| error.to_string();
         let (process, thread) =
             victim_thread(self.plan, self.cluster, self.victim()).map_err(|error| told(&error))?;
@@ -422,13 +426,15 @@ impl Run<'_> {
         if !seized.run_to(code.address).map_err(|error| told(&error))? {
             return Err("the site was not executed in time".into());
         }
+        let callers = callers(thread, &memory, &self.sample.modules).map_err(|error| told(&error))?;
         let mut step = || seized.step();
         let victim = Victim { thread, memory: &memory, flips: self.plan.flips, step: &mut step };
-        victim.strike(self.fault, code, self.plan.bits, stream).map_err(|missed| match missed {
-            Missed::OutOfReach => "the operand is out of reach".into(),
-            Missed::Gone => "the thread was gone".into(),
-            Missed::Failed(error) => error.to_string(),
-        })
+        match victim.strike(self.fault, code, self.plan.bits, stream) {
+            Ok(flip) => Ok((flip, callers)),
+            Err(Missed::OutOfReach) => Err("the operand is out of reach".into()),
+            Err(Missed::Gone) => Err("the thread was gone".into()),
+            Err(Missed::Failed(error)) => Err(error.to_string()),
+        }
     }
 
     /// Class, subclass, words, and whether the cluster can take another injection.
@@ -539,9 +545,30 @@ impl Run<'_> {
         }
         for tally in self.clients {
             let wrong = tally.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-            words.extend(wrong.iter().map(|wrong| format!("replica {}: {}", wrong.replica, wrong.told)));
+            for wrong in wrong.iter() {
+                let now = self.healthy_answer(&wrong.expected);
+                words.push(format!(
+                    "replica {}: {} | a healthy replica now: {now}",
+                    wrong.replica, wrong.told
+                ));
+            }
         }
         words.join("; ")
+    }
+
+    /// What a healthy replica gives for the same question afterwards: the right answer means that only the reply was
+    /// wrong; the wrong one, that all replicas agree on it, and the request was wrong before it was ordered.
+    fn healthy_answer(&self, expected: &Expected) -> String {
+        if !expected.request.starts_with(b"get ") {
+            return "not asked: the request changes something".into();
+        }
+        let healthy =
+            (0..self.clients.len()).find(|number| number + 1 != usize::from(self.victim())).unwrap_or(0);
+        match model::ask_once(self.cluster.clients[healthy], &expected.request) {
+            Ok(reply) if reply == expected.reply => "right".into(),
+            Ok(reply) => String::from_utf8_lossy(&reply[..reply.len().min(200)]).escape_debug().to_string(),
+            Err(error) => error.to_string(),
+        }
     }
 
     fn wrong_words(&self, already: usize) -> String {

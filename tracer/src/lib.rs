@@ -9,6 +9,7 @@
 //! Linux on x86-64 only; elsewhere the room is empty.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+pub mod callers;
 pub mod campaign;
 pub mod client;
 mod clock;

@@ -155,6 +155,8 @@ pub struct WrongReply {
     pub wrong: Wrong,
     /// The replica that gave it.
     pub replica: u8,
+    /// The request and its right reply.
+    pub expected: Expected,
     /// What was asked, what should have come, what came.
     pub told: String,
 }
@@ -180,8 +182,8 @@ pub fn drive(replica: u8, address: SocketAddr, seed: u64, tally: &Tally, stop: &
         if let Ok(connection) = TcpStream::connect_timeout(&address, Duration::from_millis(500)) {
             match talk(connection, model, &mut stream, tally, stop) {
                 Ok(None) => {}
-                Ok(Some((wrong, told))) => {
-                    let wrong = WrongReply { wrong, replica, told };
+                Ok(Some((wrong, expected, told))) => {
+                    let wrong = WrongReply { wrong, replica, expected, told };
                     tally.wrong.lock().unwrap_or_else(PoisonError::into_inner).push(wrong);
                 }
                 Err(_) => {
@@ -200,7 +202,7 @@ fn talk(
     stream: &mut Stream,
     tally: &Tally,
     stop: &AtomicBool,
-) -> io::Result<Option<(Wrong, String)>> {
+) -> io::Result<Option<(Wrong, Expected, String)>> {
     connection.set_nodelay(true)?;
     connection.set_read_timeout(Some(PATIENCE))?;
     let mut bytes = Vec::new();
@@ -218,12 +220,23 @@ fn talk(
                 let show = |bytes: &[u8]| text(&bytes[..bytes.len().min(400)]).escape_debug().to_string();
                 let told =
                     format!("{} | right: {} | got: {}", show(&one.request), show(&one.reply), show(&got));
-                return Ok(Some((wrong, told)));
+                return Ok(Some((wrong, one.clone(), told)));
             }
         }
         tally.batches.fetch_add(1, Ordering::Relaxed);
     }
     Ok(None)
+}
+
+/// The reply to one request on a connection of its own.
+///
+/// # Errors
+/// When there is none.
+pub fn ask_once(address: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> {
+    let mut connection = TcpStream::connect_timeout(&address, Duration::from_millis(500))?;
+    connection.set_read_timeout(Some(PATIENCE))?;
+    connection.write_all(request)?;
+    Ok(read_one(&mut connection, &mut Vec::new())?.0)
 }
 
 /// One reply, and whether it is none of the protocol.

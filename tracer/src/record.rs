@@ -102,6 +102,9 @@ pub struct Record {
     pub offset: u64,
     /// The function it belongs to, where the module has symbols.
     pub symbol: String,
+    /// Functions on the stack, the nearest first.
+    #[serde(default)]
+    pub callers: Vec<String>,
     /// As an assembler would write it.
     pub text: String,
     /// Breakpoint hits on the way.

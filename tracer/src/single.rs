@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::callers::{callers, names};
 use crate::client::Seen;
 use crate::code::Code;
 use crate::draw::Stream;
@@ -43,6 +44,7 @@ pub struct Plan<'a> {
 #[derive(Debug)]
 struct Struck {
     flip: Option<Flip>,
+    callers: Vec<u64>,
     why_not: &'static str,
 }
 
@@ -114,10 +116,11 @@ impl Plan<'_> {
     ) -> std::io::Result<Struck> {
         let (threads, memory) = (&mut session.threads, &session.memory);
         let thread = threads.worker;
+        let callers = callers(thread, memory, &self.profile.head.modules)?;
         let mut step = || threads.until_trap(Resume::Step);
         let victim = Victim { thread, memory, flips: self.flips, step: &mut step };
         Ok(match victim.strike(fault, code, self.bits, stream) {
-            Ok(flip) => Struck { flip: Some(flip), why_not: "" },
+            Ok(flip) => Struck { flip: Some(flip), callers, why_not: "" },
             Err(Missed::OutOfReach) => Struck::not(OUT_OF_REACH),
             Err(Missed::Gone) => Struck::not("the thread was gone"),
             Err(Missed::Failed(error)) => return Err(error),
@@ -153,6 +156,7 @@ impl Plan<'_> {
             module: file_name(module).to_owned(),
             offset,
             symbol: symbols.name(module, offset),
+            callers: names(&ran.part.callers, &self.profile.head.modules, symbols),
             text: code.text(),
             hits: route.hits,
             flip: ran.part.flip.clone(),
@@ -174,7 +178,7 @@ impl Plan<'_> {
 
 impl Struck {
     fn not(why: &'static str) -> Self {
-        Struck { flip: None, why_not: why }
+        Struck { flip: None, callers: Vec::new(), why_not: why }
     }
 }
 

@@ -151,9 +151,10 @@ pub struct Place {
 impl Place {
     /// A place in `dir` that no other run of this process has at the same time: `number` is different for each.
     pub fn new(dir: &Path, number: u64) -> Self {
-        // 127.64.0.0/10 leaves the usual loopback addresses to others.
-        let (high, middle, low) = (64 + (std::process::id() % 32) * 4, number / 250 % 250, 1 + number % 250);
-        Place { dir: dir.to_owned(), host: format!("127.{}.{middle}.{low}", high.min(254)) }
+        // Two campaigns at the same time have different processes; 127.0 to 127.63 is left to others.
+        let process = u64::from(std::process::id());
+        let (high, middle, low) = (64 + process % 128, (process / 128 + number / 250) % 250, 1 + number % 250);
+        Place { dir: dir.to_owned(), host: format!("127.{high}.{middle}.{low}") }
     }
 
     /// `text` with the places filled in.

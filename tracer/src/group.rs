@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::profile::file_name;
 use crate::session;
 use crate::sys;
 use crate::target::{Place, Target};
@@ -107,7 +108,10 @@ impl Cluster {
         let said: Vec<Value> =
             self.events("said").into_iter().filter(|event| event["replica"] == number).collect();
         let lines = said.iter().rev().filter_map(|event| event["line"].as_str());
-        lines.take(3).collect::<Vec<_>>().join(" / ")
+        // A panic names the file it is in, with the path of the machine that built it: its last part is enough.
+        let short = |word| if str::starts_with(word, '/') { file_name(word) } else { word };
+        let words = |line: &str| line.split(' ').map(short).collect::<Vec<_>>().join(" ");
+        lines.take(3).map(words).collect::<Vec<_>>().join(" | ")
     }
 
     /// Asks a replica, from 1.

@@ -153,7 +153,8 @@ impl Place {
     pub fn new(dir: &Path, number: u64) -> Self {
         // Two campaigns at the same time have different processes; 127.0 to 127.63 is left to others.
         let process = u64::from(std::process::id());
-        let (high, middle, low) = (64 + process % 128, (process / 128 + number / 250) % 250, 1 + number % 250);
+        let (high, middle, low) =
+            (64 + process % 128, (process / 128 + number / 250) % 250, 1 + number % 250);
         Place { dir: dir.to_owned(), host: format!("127.{high}.{middle}.{low}") }
     }
 

@@ -109,7 +109,6 @@ impl Cluster {
             self.events("said").into_iter().filter(|event| event["replica"] == number).collect();
         let lines = said.iter().rev().filter_map(|event| event["line"].as_str());
         // A panic names the file it is in, with the path of the machine that built it: its last part is enough.
-        let short = |word| if str::starts_with(word, '/') { file_name(word) } else { word };
         let words = |line: &str| line.split(' ').map(short).collect::<Vec<_>>().join(" ");
         lines.take(3).map(words).collect::<Vec<_>>().join(" | ")
     }
@@ -202,4 +201,9 @@ impl Drop for Cluster {
         }
         let _ = self.supervisor.wait();
     }
+}
+
+/// A word of a message; of a path its last part.
+fn short(word: &str) -> &str {
+    if word.starts_with('/') { file_name(word) } else { word }
 }

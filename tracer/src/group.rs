@@ -60,10 +60,10 @@ impl Cluster {
         let sink = told.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
-                if let Ok(value) = serde_json::from_str::<Value>(&line) {
-                    if value["event"] != "status" {
-                        sink.lock().unwrap_or_else(PoisonError::into_inner).push(value);
-                    }
+                if let Ok(value) = serde_json::from_str::<Value>(&line)
+                    && value["event"] != "status"
+                {
+                    sink.lock().unwrap_or_else(PoisonError::into_inner).push(value);
                 }
             }
         });

@@ -87,8 +87,7 @@ impl Profile {
     /// # Errors
     /// When it does not start, or does not finish the trace.
     pub fn record(target: &Target, trace: &Trace, place: &Place) -> anyhow::Result<Self> {
-        let ran =
-            session::run(target, trace, None, place, |session, progress| Recording::of(session, progress))?;
+        let ran = session::run(target, trace, None, place, Recording::of)?;
         if ran.replies.len() != trace.measured.len() {
             bail!(
                 "the golden run gave {} of {} replies: {:?}",

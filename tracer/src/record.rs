@@ -131,9 +131,12 @@ pub struct Record {
     pub retries: u32,
 }
 
+/// Site, instruction, place and bit of the flip, class, subclass, first wrong reply.
+pub type Essence<'a> = (u64, u64, &'a str, Option<(&'a str, u32)>, Class, &'a str, Option<u64>);
+
 impl Record {
     /// What a repetition must have in common: everything but times, the count of retries, and contents that hold times.
-    pub fn essence(&self) -> (u64, u64, &str, Option<(&str, u32)>, Class, &str, Option<u64>) {
+    pub fn essence(&self) -> Essence<'_> {
         let flip = self.flip.as_ref().map(|flip| (flip.place.as_str(), flip.bit));
         (self.index, self.address, &self.text, flip, self.class, &self.subclass, self.message)
     }

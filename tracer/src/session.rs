@@ -121,7 +121,7 @@ pub fn run<T>(
         })();
         drop(hold);
         progress.enter_struck();
-        session.to_the_end();
+        session.run_out();
         let total = begun.elapsed();
         let (seen, replies) = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let Threads { ended, crashed, .. } = session.threads;
@@ -176,7 +176,7 @@ impl Session {
 
     /// Lets it start and serve the warm-up, until the traced thread is about to wait for requests and none is on its way.
     fn until_held(&mut self, progress: &Progress) -> anyhow::Result<()> {
-        while let Some((thread, signal)) = self.threads.next()? {
+        while let Some((thread, signal)) = self.threads.next_stop()? {
             if signal != SYSCALL_STOP {
                 self.threads.go_on(thread, signal);
                 continue;
@@ -219,7 +219,7 @@ impl Session {
         self.threads.to_syscall = false;
         let worker = self.threads.worker;
         sys::resume(worker, Resume::ToSyscall, 0)?;
-        while let Some((thread, signal)) = self.threads.next()? {
+        while let Some((thread, signal)) = self.threads.next_stop()? {
             if thread == worker && signal == SYSCALL_STOP {
                 return Ok(());
             }
@@ -241,9 +241,9 @@ impl Session {
         Ok(())
     }
 
-    fn to_the_end(&mut self) {
+    fn run_out(&mut self) {
         self.threads.to_syscall = false;
-        while let Ok(Some((thread, signal))) = self.threads.next() {
+        while let Ok(Some((thread, signal))) = self.threads.next_stop() {
             self.threads.go_on(thread, if signal == SYSCALL_STOP { 0 } else { signal });
         }
     }
@@ -254,7 +254,7 @@ impl Threads {
     ///
     /// # Errors
     /// When the kernel refuses to wait.
-    pub fn next(&mut self) -> io::Result<Option<(i32, i32)>> {
+    pub fn next_stop(&mut self) -> io::Result<Option<(i32, i32)>> {
         while let Some(event) = sys::wait(None, true)? {
             match event {
                 Event::Exited { thread, code } if thread == self.process => {
@@ -280,7 +280,7 @@ impl Threads {
         Ok(None)
     }
 
-    /// Lets a thread go on that [`Threads::next`] told of, with its signal.
+    /// Lets a thread go on that [`Threads::next_stop`] told of, with its signal.
     pub fn go_on(&mut self, thread: i32, signal: i32) {
         let how = if self.to_syscall { Resume::ToSyscall } else { Resume::Freely };
         let signal = if signal == SYSCALL_STOP { 0 } else { signal };
@@ -299,7 +299,7 @@ impl Threads {
         if sys::resume(self.worker, how, 0).is_err() {
             return Ok(false);
         }
-        while let Some((thread, signal)) = self.next()? {
+        while let Some((thread, signal)) = self.next_stop()? {
             match signal {
                 libc::SIGTRAP if thread == self.worker => return Ok(true),
                 signal if thread == self.worker && CRASHES.contains(&signal) => {

@@ -99,17 +99,16 @@ fn struck(
     let victim = Victim { thread, memory: &memory, flips, step: &mut step };
     let bits: Bits = bits.parse().expect("bits");
     let flip = victim.strike(fault, &code, bits, &mut Stream::of(seed, 0, 0));
-    loop {
-        sys::resume(thread, Resume::Freely, 0).expect("resumed");
-        match wait(thread) {
-            // A fault of the processor ends the program.
-            Event::Stopped { signal, .. } => {
-                sys::resume(thread, Resume::Freely, signal).expect("resumed");
-                return Some((wait(thread), flip));
-            }
-            end => return Some((end, flip)),
+    sys::resume(thread, Resume::Freely, 0).expect("resumed");
+    let end = match wait(thread) {
+        // A fault of the processor ends the program.
+        Event::Stopped { signal, .. } => {
+            sys::resume(thread, Resume::Freely, signal).expect("resumed");
+            wait(thread)
         }
-    }
+        end => end,
+    };
+    Some((end, flip))
 }
 
 fn wait(thread: i32) -> Event {

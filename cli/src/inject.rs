@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::cluster::{Replica, Target};
 use crate::control::{NoAnswer, ask};
+use crate::native::Native;
 use crate::outcome::{Outcome, Verdict, misuse, say, say_json};
 use crate::signals::Ending;
 use crate::splitmix::draw;
@@ -18,10 +19,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What `inject --help` begins with.
 pub const ABOUT: &str = "Places one fault, or a series of random ones, in the memory or the messages of a running replica. \
 The server must carry the fault injector: `up` from a default build does; a `serve` built with --no-default-features \
-does not. With 2f+1 replicas, faults in up to f of them at a time are survived; corrupt more only to see it fail.";
+does not. The commands below (golden to report) are another injector: they flip bits in single instructions of any \
+server, by a tracer, and need no cooperation of it. With 2f+1 replicas, faults in up to f of them at a time are survived; corrupt more only to see it fail.";
 
 /// Options of `inject`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "Naming an object:
   item:KEY   the item with that key          slot:KEY   its slot in the hash table
   shard:N    the root of shard N, from 0     queue:N    the page of shard N's queue that is evicted from next
@@ -40,6 +43,9 @@ Then:
 
 Exit code: 0 when every fault was placed, 1 when one could not be, 2 for a server without the injector.")]
 pub struct Args {
+    /// Faults in single machine instructions, from outside the process.
+    #[command(subcommand)]
+    pub native: Option<Native>,
     /// What is corrupted, and when
     #[arg(value_enum, required_unless_present = "random", conflicts_with = "random")]
     pub kind: Option<Fault>,
@@ -150,6 +156,9 @@ impl Fault {
 
 /// Places the faults.
 pub fn run(args: &Args) -> Outcome {
+    if let Some(native) = &args.native {
+        return crate::native::run(native);
+    }
     if !cfg!(feature = "inject") {
         return Err(misuse(format!("this command was {WITHOUT}")));
     }

@@ -12,6 +12,7 @@ mod evidence;
 mod inject;
 mod load;
 mod modes;
+mod native;
 mod outcome;
 mod serve;
 mod signals;

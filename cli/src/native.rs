@@ -1,0 +1,154 @@
+//! `crosscheck inject golden`, `profile`, `null`, `campaign`, `replay`, `report`: faults in single machine instructions of
+//! any server, from outside.
+
+use std::path::PathBuf;
+
+use crate::outcome::Outcome;
+
+/// The commands.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Native {
+    /// Runs the target fault-free several times and says whether its instructions and replies are repeatable
+    #[command(after_long_help = "Example:
+  crosscheck inject golden --target tracer/targets/memcached.toml --repeat 3")]
+    Golden(Golden),
+    /// Steps the target once through its measured part and keeps the sequence of its instructions
+    #[command(after_long_help = "Example:
+  crosscheck inject profile --target tracer/targets/memcached.toml --profile mc.profile")]
+    Profile(Golden),
+    /// Does everything but the flip: every run must be masked, or the tracer itself disturbs the target
+    #[command(after_long_help = "Example:
+  crosscheck inject null --target tracer/targets/memcached.toml --runs 400
+
+Exit code: 0 when all runs were masked.")]
+    Null(Many),
+    /// Flips one bit per run, in one dynamic instruction, and judges each run by the client's replies
+    #[command(
+        after_long_help = "Fault types (Behrens et al., NSDI 2015): cf instruction pointer; wreg, rreg a register written,
+read; wval, rval memory written, read; waddr, raddr the address written to, read from.
+
+Examples:
+  crosscheck inject campaign --target tracer/targets/memcached.toml --runs 1000 --out mc.jsonl
+  crosscheck inject campaign --target tracer/targets/single-00G0.toml --fault wreg,wval --bits 0..15 --seed 7
+  crosscheck inject campaign --target tracer/targets/cluster-RDGX.toml --runs 200 --out rdgx.jsonl
+Then:
+  crosscheck inject report mc.jsonl --html mc.html
+  crosscheck inject replay --target tracer/targets/memcached.toml --run mc.jsonl:wreg/17"
+    )]
+    Campaign(Many),
+    /// One injection of a campaign again, exactly (a cluster: the same site and bit, at its next execution)
+    #[command(after_long_help = "Example:
+  crosscheck inject replay --target tracer/targets/memcached.toml --run mc.jsonl:wreg/17
+
+Exit code: 0 when everything recorded repeats, 1 when not.")]
+    Replay(Replay),
+    /// Tables of one or more campaigns, with 95 % Wilson intervals; also as HTML
+    #[command(after_long_help = "Example:
+  crosscheck inject report bench/results/inject/*.jsonl --html coverage.html")]
+    Report(Report),
+}
+
+/// Options of `golden` and `profile`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Golden {
+    /// The target's file, TOML
+    #[arg(long, short, value_name = "FILE")]
+    pub target: PathBuf,
+    /// Program that a target's {crosscheck} stands for [default: this one]
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
+    /// How many runs (golden)
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub repeat: u32,
+    /// Where the profile is kept
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+}
+
+/// Options of `null` and `campaign`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Many {
+    /// The target's file, TOML
+    #[arg(long, short, value_name = "FILE")]
+    pub target: PathBuf,
+    /// Program that a target's {crosscheck} stands for [default: this one]
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
+    /// Fault types, with commas between them
+    #[arg(
+        long,
+        value_name = "TYPES",
+        default_value = "cf,wreg,wval,waddr,raddr,rreg,rval",
+        value_delimiter = ','
+    )]
+    pub fault: Vec<String>,
+    /// Runs of each type
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub runs: u64,
+    /// Decides every site and bit
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+    /// Runs at the same time (a cluster: always one)
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub jobs: usize,
+    /// Bits of instruction pointer, registers and addresses that are flipped: "full", or LOW..HIGH with both included
+    #[arg(long, value_name = "BITS", default_value = "full")]
+    pub bits: String,
+    /// The profile, made before if there is none or it is of another target
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+    /// Land by single steps alone: slow, to check the landing by breakpoint
+    #[arg(long)]
+    pub steps_only: bool,
+    /// Where the records go, one JSON line per run
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Stop beginning new runs after this many seconds
+    #[arg(long, value_name = "S")]
+    pub seconds: Option<u64>,
+}
+
+/// Options of `replay`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Replay {
+    /// The target's file, TOML
+    #[arg(long, short, value_name = "FILE")]
+    pub target: PathBuf,
+    /// Program that a target's {crosscheck} stands for [default: this one]
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
+    /// FILE:TYPE/NUMBER, as the report names it
+    #[arg(long, value_name = "RUN")]
+    pub run: String,
+    /// The profile, made before if there is none or it is of another target
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+}
+
+/// Options of `report`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Report {
+    /// Records of campaigns
+    #[arg(value_name = "FILE", required = true)]
+    pub records: Vec<PathBuf>,
+    /// Write a self-contained page too
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Runs one of the commands.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub fn run(native: &Native) -> Outcome {
+    linux::run(native)
+}
+
+/// Says why it cannot.
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+pub fn run(_: &Native) -> Outcome {
+    Err(crate::outcome::misuse(
+        "native fault injection needs Linux on x86-64: it is built on ptrace and its debug registers",
+    ))
+}
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod linux;

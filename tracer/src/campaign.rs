@@ -1,0 +1,100 @@
+//! Many injections, on several processors, each written down as soon as it is over.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+
+use anyhow::Context;
+
+use crate::fault::Fault;
+use crate::record::Record;
+use crate::single::Plan;
+use crate::symbols::Symbols;
+
+/// How many runs of which faults.
+#[derive(Clone, Debug)]
+pub struct Campaign<'a> {
+    /// What they have in common.
+    pub plan: Plan<'a>,
+    /// Their types.
+    pub faults: &'a [Fault],
+    /// Of each type.
+    pub runs: u64,
+    /// At the same time.
+    pub jobs: usize,
+}
+
+impl Campaign<'_> {
+    /// Runs all injections and appends each record to `out`; `tell` is told of each, and ends the campaign by `false`.
+    /// The records come back in the order of faults and numbers.
+    ///
+    /// # Errors
+    /// When the target does not run, or a record cannot be written.
+    pub fn run(
+        &self,
+        out: Option<&Path>,
+        mut tell: impl FnMut(&Record) -> bool,
+    ) -> anyhow::Result<Vec<Record>> {
+        let mut file = match out {
+            Some(path) => {
+                let file = File::create(path).with_context(|| format!("records {}", path.display()))?;
+                Some(BufWriter::new(file))
+            }
+            None => None,
+        };
+        let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        let mut records = Vec::new();
+        std::thread::scope(|scope| {
+            let (done, finished) = mpsc::channel();
+            for _ in 0..self.jobs.max(1) {
+                let (done, next, stop) = (done.clone(), &next, &stop);
+                scope.spawn(move || self.job(next, stop, &done));
+            }
+            drop(done);
+            for record in finished {
+                let record = match record {
+                    Ok(record) => record,
+                    Err(error) => {
+                        stop.store(true, Ordering::Relaxed);
+                        return Err(error);
+                    }
+                };
+                if let Some(file) = &mut file {
+                    writeln!(file, "{}", serde_json::to_string(&record)?)?;
+                }
+                if !tell(&record) {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                records.push(record);
+            }
+            anyhow::Ok(())
+        })?;
+        if let Some(file) = &mut file {
+            file.flush()?;
+        }
+        records.sort_by_key(|record| (record.fault, record.id));
+        Ok(records)
+    }
+
+    fn job(&self, next: &AtomicU64, stop: &AtomicBool, done: &mpsc::Sender<anyhow::Result<Record>>) {
+        let mut symbols = Symbols::default();
+        let all = self.runs * self.faults.len() as u64;
+        while !stop.load(Ordering::Relaxed) {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= all {
+                break;
+            }
+            // Types take turns, so that a campaign that is cut short has as many of each.
+            let fault = self.faults[(number % self.faults.len() as u64) as usize];
+            let id = number / self.faults.len() as u64;
+            let record = tempfile::tempdir()
+                .context("a directory for the run")
+                .and_then(|dir| self.plan.inject(fault, id, dir.path(), number, &mut symbols));
+            if done.send(record).is_err() {
+                break;
+            }
+        }
+    }
+}

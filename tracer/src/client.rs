@@ -1,0 +1,334 @@
+//! The client of one run of a single server: drives the trace, compares every reply, and ends the server when it has its
+//! answer.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use rustix::process::{Signal, pidfd_send_signal};
+
+use crate::protocol::{Frame, Wrong};
+use crate::target::Target;
+use crate::trace::{Request, Trace};
+
+/// Between two attempts to connect.
+const RETRY: Duration = Duration::from_micros(300);
+/// Between two looks at a server that says nothing.
+const LOOK: Duration = Duration::from_millis(10);
+/// Without being held for this long after a poke, the server gets another.
+const POKE_AGAIN: Duration = Duration::from_millis(30);
+/// What a server may do after its last reply before a crash is not counted as late any more.
+const AFTERWARDS: Duration = Duration::from_micros(800);
+/// Longest time that a run as a whole may take before its fault strikes; a stepped run takes half a minute.
+const LANDING: Duration = Duration::from_secs(600);
+
+/// How far client and tracer are, for the other to see.
+#[derive(Debug, Default)]
+pub struct Progress {
+    phase: AtomicU8,
+    replies: AtomicU64,
+}
+
+/// Phases of a run, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Phase {
+    /// The warm-up is not over.
+    Warming,
+    /// The poke is on its way.
+    Poking,
+    /// And answered: the server may be held where it waits next.
+    Poked,
+    /// It is held.
+    Held,
+    /// The fault has struck: from now on silence counts.
+    Struck,
+    /// All replies are there.
+    Complete,
+}
+
+impl Progress {
+    /// Whether this phase has come.
+    pub fn reached(&self, phase: Phase) -> bool {
+        self.phase.load(Ordering::Acquire) >= phase as u8
+    }
+
+    /// A phase begins.
+    pub fn enter(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Release);
+    }
+
+    /// How many measured replies are there.
+    pub fn replies(&self) -> u64 {
+        self.replies.load(Ordering::Acquire)
+    }
+}
+
+/// What the client saw of the measured part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// All replies, as they should be.
+    Right,
+    /// The first wrong reply.
+    Deviates {
+        /// Its number, from 0.
+        message: usize,
+        /// In what it is wrong.
+        wrong: Wrong,
+        /// Its bytes, if they are text the text.
+        got: String,
+    },
+    /// The connection ended.
+    Closed {
+        /// Before this reply was whole.
+        message: usize,
+        /// A part of it had come.
+        within: bool,
+    },
+    /// Everything fell asleep.
+    Stalled {
+        /// Before this reply.
+        message: usize,
+    },
+    /// Something went on, without replies.
+    Spun {
+        /// Before this reply.
+        message: usize,
+    },
+}
+
+/// One run's client.
+#[derive(Debug)]
+pub struct Client<'a> {
+    /// What is talked to.
+    pub target: &'a Target,
+    /// What is said.
+    pub trace: &'a Trace,
+    /// The right replies; none while they are being found out.
+    pub golden: Option<&'a [Vec<u8>]>,
+    /// Where it listens.
+    pub address: String,
+    /// To end it, whatever state it is in.
+    pub process: OwnedFd,
+    /// Its process id, to look whether it sleeps.
+    pub id: i32,
+    /// Shared with the tracer.
+    pub progress: &'a Progress,
+    /// Says that the server is held.
+    pub held: mpsc::Receiver<()>,
+    /// Says that all requests are queued.
+    pub queued: mpsc::Sender<()>,
+}
+
+impl Client<'_> {
+    /// Drives the server to its end, which is this client's doing at the latest. Gives what it saw, and all whole replies.
+    ///
+    /// # Errors
+    /// When the server did not get as far as the measured part.
+    pub fn run(self) -> anyhow::Result<(Seen, Vec<Vec<u8>>)> {
+        let outcome = self.drive();
+        // A server that is gone already has not to be ended.
+        let _ = pidfd_send_signal(&self.process, Signal::KILL);
+        outcome
+    }
+
+    fn drive(&self) -> anyhow::Result<(Seen, Vec<Vec<u8>>)> {
+        let begun = Instant::now();
+        let patience = Duration::from_millis(self.target.start_ms);
+        let mut stream = loop {
+            match Stream::connect(&self.address) {
+                Ok(stream) => break stream,
+                Err(error) if begun.elapsed() > patience => {
+                    return Err(error).with_context(|| format!("connecting to {}", self.address));
+                }
+                Err(_) => std::thread::sleep(RETRY),
+            }
+        };
+        stream.patience(patience)?;
+        self.exchange(&mut stream, &self.trace.warmup).context("warm-up")?;
+        loop {
+            self.progress.enter(Phase::Poking);
+            self.exchange(&mut stream, std::slice::from_ref(&self.trace.poke))
+                .context("between the parts")?;
+            self.progress.enter(Phase::Poked);
+            match self.held.recv_timeout(POKE_AGAIN) {
+                Ok(()) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) if begun.elapsed() < patience => {}
+                Err(_) => bail!("the thread {:?} was never seen waiting for requests", self.target.thread),
+            }
+        }
+        self.progress.enter(Phase::Held);
+        stream.write_all(&self.trace.measured_bytes()).context("queueing the requests")?;
+        let _ = self.queued.send(());
+        self.listen(&mut stream)
+    }
+
+    /// Sends requests one after the other, and waits for each reply.
+    fn exchange(&self, stream: &mut Stream, requests: &[Request]) -> anyhow::Result<()> {
+        let mut bytes = Vec::new();
+        for request in requests {
+            stream.write_all(&request.bytes)?;
+            loop {
+                match self.target.protocol.frame(&bytes) {
+                    Frame::Whole(length) => {
+                        bytes.drain(..length);
+                        break;
+                    }
+                    Frame::Malformed => bail!("not a reply: {:?}", String::from_utf8_lossy(&bytes)),
+                    Frame::Part if stream.more(&mut bytes)? == 0 => bail!("it closed the connection"),
+                    Frame::Part => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn listen(&self, stream: &mut Stream) -> anyhow::Result<(Seen, Vec<Vec<u8>>)> {
+        stream.patience(LOOK)?;
+        let (mut bytes, mut replies) = (Vec::new(), Vec::new());
+        let begun = Instant::now();
+        let mut news = None;
+        loop {
+            if let Some(seen) = self.take_apart(&mut bytes, &mut replies) {
+                return Ok((seen, replies));
+            }
+            if replies.len() == self.trace.measured.len() {
+                self.progress.enter(Phase::Complete);
+                std::thread::sleep(AFTERWARDS);
+                return Ok((Seen::Right, replies));
+            }
+            let (message, within) = (replies.len(), !bytes.is_empty());
+            match stream.more(&mut bytes) {
+                Ok(0) => return Ok((Seen::Closed { message, within }, replies)),
+                Ok(_) => news = None,
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    if !self.progress.reached(Phase::Struck) {
+                        if begun.elapsed() > LANDING {
+                            bail!("the fault never struck");
+                        }
+                        continue;
+                    }
+                    let quiet = news.get_or_insert_with(Instant::now).elapsed() + LOOK;
+                    if quiet > Duration::from_millis(self.target.stall_ms) && all_asleep(self.id) {
+                        return Ok((Seen::Stalled { message }, replies));
+                    }
+                    if quiet > Duration::from_millis(self.target.hang_ms) {
+                        return Ok((Seen::Spun { message }, replies));
+                    }
+                }
+                Err(_) => return Ok((Seen::Closed { message, within }, replies)),
+            }
+        }
+    }
+
+    /// Cuts whole replies off `bytes`; tells of the first wrong one.
+    fn take_apart(&self, bytes: &mut Vec<u8>, replies: &mut Vec<Vec<u8>>) -> Option<Seen> {
+        let mut at = 0;
+        let seen = loop {
+            let message = replies.len();
+            if message == self.trace.measured.len() {
+                break None;
+            }
+            let deviates = |wrong, got: &[u8]| {
+                let text = String::from_utf8_lossy(&got[..got.len().min(400)]).into_owned();
+                Some(Seen::Deviates { message, wrong, got: text })
+            };
+            match self.target.protocol.frame(&bytes[at..]) {
+                Frame::Part => break None,
+                Frame::Malformed => break deviates(Wrong::Malformed, &bytes[at..]),
+                Frame::Whole(length) => {
+                    let got = bytes[at..at + length].to_vec();
+                    at += length;
+                    let right = self.golden.and_then(|golden| golden.get(message));
+                    let keys = &self.trace.measured[message].keys;
+                    let wrong = right.and_then(|right| self.target.protocol.difference(keys, right, &got));
+                    if let Some(wrong) = wrong {
+                        break deviates(wrong, &got);
+                    }
+                    replies.push(got);
+                }
+            }
+        };
+        bytes.drain(..at);
+        self.progress.replies.store(replies.len() as u64, Ordering::Release);
+        seen
+    }
+}
+
+/// Whether no thread of the process is running.
+fn all_asleep(process: i32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return true };
+    let state = |stat: String| stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]);
+    !threads
+        .filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok())
+        .filter_map(state)
+        .any(|state| state == b'R')
+}
+
+/// A connection of either kind.
+#[derive(Debug)]
+pub enum Stream {
+    /// A path.
+    Unix(UnixStream),
+    /// A loopback address.
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    /// Connects to `unix:PATH` or `tcp:HOST:PORT`.
+    ///
+    /// # Errors
+    /// When nobody listens there yet.
+    pub fn connect(address: &str) -> io::Result<Self> {
+        match address.split_once(':') {
+            Some(("unix", path)) => UnixStream::connect(path).map(Stream::Unix),
+            Some(("tcp", host)) => {
+                let stream = TcpStream::connect(host)?;
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+            _ => Err(io::Error::other(format!("{address} is neither unix:PATH nor tcp:HOST:PORT"))),
+        }
+    }
+
+    /// Longest wait for bytes.
+    ///
+    /// # Errors
+    /// When the socket is gone.
+    pub fn patience(&self, patience: Duration) -> io::Result<()> {
+        match self {
+            Stream::Unix(stream) => stream.set_read_timeout(Some(patience)),
+            Stream::Tcp(stream) => stream.set_read_timeout(Some(patience)),
+        }
+    }
+
+    /// Appends what has come to `bytes`, at least one byte unless the other end has closed.
+    ///
+    /// # Errors
+    /// When nothing comes in time, or the connection broke.
+    pub fn more(&mut self, bytes: &mut Vec<u8>) -> io::Result<usize> {
+        let mut buffer = [0; 16 << 10];
+        let count = match self {
+            Stream::Unix(stream) => stream.read(&mut buffer),
+            Stream::Tcp(stream) => stream.read(&mut buffer),
+        }?;
+        bytes.extend_from_slice(&buffer[..count]);
+        Ok(count)
+    }
+
+    /// Sends all of `bytes`.
+    ///
+    /// # Errors
+    /// When the connection broke.
+    pub fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Stream::Unix(stream) => stream.write_all(bytes),
+            Stream::Tcp(stream) => stream.write_all(bytes),
+        }
+    }
+}

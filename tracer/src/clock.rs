@@ -1,0 +1,119 @@
+//! A clock that can be stopped: without it a program that looks at the time takes another path on every run.
+//!
+//! Programs read the time without a system call, by a function that the kernel maps into them (vdso(7)). That function is
+//! overwritten with one that gives the stopped time if there is one and asks the kernel otherwise.
+
+use std::io;
+
+use iced_x86::code_asm::{CodeAssembler, eax, edi, qword_ptr, r8, rax, rcx, rsi};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::memory::Memory;
+
+/// Clocks that stop, by the kernel's number, which is the index here: real time, monotonic, raw, both coarse ones, boot time.
+const CLOCKS: [Option<ClockId>; 8] = [
+    Some(ClockId::Realtime),
+    Some(ClockId::Monotonic),
+    None,
+    None,
+    Some(ClockId::MonotonicRaw),
+    Some(ClockId::RealtimeCoarse),
+    Some(ClockId::MonotonicCoarse),
+    Some(ClockId::Boottime),
+];
+/// Bytes of a time: seconds, nanoseconds.
+const TIME: usize = 16;
+/// Bytes of the table: the address that tells the thread, then the stopped times.
+const TABLE: usize = 8 + CLOCKS.len() * TIME;
+/// `clock_gettime` in the kernel's table.
+const SYS_CLOCK_GETTIME: u32 = 228;
+
+/// The clock of one traced process.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// Where the table stands; zero seconds mean that a clock goes.
+    table: u64,
+}
+
+impl Clock {
+    /// Replaces the function; the process must stand before its first instruction. None where there is no such function.
+    ///
+    /// # Errors
+    /// When the process is gone, or its mapped functions are not what vdso(7) says.
+    pub fn install(memory: &Memory) -> io::Result<Option<Self>> {
+        let modules = memory.modules()?;
+        let Some(module) = modules.iter().find(|module| module.path == "[vdso]") else { return Ok(None) };
+        let image = memory.read(module.base, (module.end - module.base) as usize)?;
+        let Some((address, room)) = function(&image, "__vdso_clock_gettime", module.base) else {
+            return Ok(None);
+        };
+        let code = assemble(address).map_err(io::Error::other)?;
+        if code.len() as u64 > room {
+            return Ok(None);
+        }
+        memory.write(address, &code)?;
+        Ok(Some(Clock { table: address + (code.len() - TABLE) as u64 }))
+    }
+
+    /// Stops it at the present time, for the thread whose FS register holds `thread` only: others sleep up to a moment, and
+    /// would find a stopped one already over, again and again.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn stop(&self, memory: &Memory, thread: u64) -> io::Result<()> {
+        let mut bytes = thread.to_ne_bytes().to_vec();
+        for clock in CLOCKS {
+            let now = clock.map(clock_gettime);
+            bytes.extend(now.map_or(0, |now| now.tv_sec).to_ne_bytes());
+            bytes.extend(now.map_or(0, |now| now.tv_nsec).to_ne_bytes());
+        }
+        memory.write(self.table, &bytes)
+    }
+
+    /// Lets it go.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn go(&self, memory: &Memory) -> io::Result<()> {
+        memory.write(self.table, &[0; TABLE])
+    }
+}
+
+/// Address of a function and the room it has.
+fn function(image: &[u8], name: &str, base: u64) -> Option<(u64, u64)> {
+    let file = elf::ElfBytes::<elf::endian::LittleEndian>::minimal_parse(image).ok()?;
+    let (symbols, names) = file.dynamic_symbol_table().ok()??;
+    let symbol =
+        symbols.iter().find(|symbol| names.get(symbol.st_name as usize).is_ok_and(|other| other == name))?;
+    Some((base + symbol.st_value, symbol.st_size))
+}
+
+/// `int clock_gettime(edi: clock, rsi: time)`, with the table of stopped times right behind it.
+fn assemble(address: u64) -> Result<Vec<u8>, iced_x86::IcedError> {
+    let mut a = CodeAssembler::new(64)?;
+    let (mut kernel, mut table) = (a.create_label(), a.create_label());
+    // By the ABI of thread-local storage the thread's descriptor begins with its own address.
+    a.mov(rax, qword_ptr(0).fs())?;
+    a.lea(r8, qword_ptr(table))?;
+    a.cmp(rax, qword_ptr(r8))?;
+    a.jne(kernel)?;
+    a.cmp(edi, CLOCKS.len() as i32)?;
+    a.jae(kernel)?;
+    a.mov(eax, edi)?;
+    a.shl(eax, 4)?;
+    a.mov(rcx, qword_ptr(r8 + rax + 8))?;
+    a.test(rcx, rcx)?;
+    a.jz(kernel)?;
+    a.mov(qword_ptr(rsi), rcx)?;
+    a.mov(rcx, qword_ptr(r8 + rax + 16))?;
+    a.mov(qword_ptr(rsi + 8), rcx)?;
+    a.xor(eax, eax)?;
+    a.ret()?;
+    a.set_label(&mut kernel)?;
+    a.mov(eax, SYS_CLOCK_GETTIME)?;
+    a.syscall()?;
+    a.ret()?;
+    a.set_label(&mut table)?;
+    a.db(&[0; TABLE])?;
+    a.assemble(address)
+}

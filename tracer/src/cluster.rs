@@ -1,0 +1,601 @@
+//! Faults in one replica of a running cluster, under clients that check every reply against a model.
+//!
+//! Timing makes every run of a cluster different, so that nothing is repeated exactly: sites are drawn from a sample of
+//! the instructions that the victim's thread executes under this load, and the fault strikes at the next execution after a
+//! random pause. One cluster takes many injections; a victim that died is started again and filled by the others.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use iced_x86::InstructionInfoFactory;
+use serde::{Deserialize, Serialize};
+
+use crate::callers::{callers, names};
+use crate::code::{Code, LONGEST};
+use crate::draw::Stream;
+use crate::fault::{Bits, Fault};
+use crate::group::{Cluster, Digests};
+use crate::memory::{Memory, Module};
+use crate::model::{self, Expected, Tally};
+use crate::profile::{file_name, module_of};
+use crate::record::{Class, Record};
+use crate::strike::{Flip, Missed, Victim};
+use crate::symbols::Symbols;
+use crate::sys::{self, Event, Resume};
+use crate::target::{Place, Target};
+
+/// A cluster, as its target file describes it: `argv` starts all of it, in the way of `crosscheck up --json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    /// How many replicas.
+    pub replicas: u8,
+    /// The one that faults strike, from 1.
+    pub victim: u8,
+    /// Stretches of instructions in the sample of the victim's thread.
+    #[serde(default = "windows")]
+    pub windows: u32,
+    /// Instructions of each, single-stepped.
+    #[serde(default = "window_steps")]
+    pub window_steps: u32,
+    /// Batches of eight requests that each healthy replica's client must see answered after a fault.
+    #[serde(default = "batches")]
+    pub batches: u64,
+}
+
+fn windows() -> u32 {
+    200
+}
+fn window_steps() -> u32 {
+    2_000
+}
+fn batches() -> u64 {
+    60
+}
+
+/// Between two looks at something that takes milliseconds.
+const LOOK: Duration = Duration::from_micros(500);
+/// How long a site may take to be executed.
+const REACHED: Duration = Duration::from_secs(2);
+/// How long healthy replicas may leave their clients without a reply: a leader may have to be elected.
+const PROGRESS: Duration = Duration::from_secs(8);
+/// How long a victim may hang before it is ended from outside: the watchdog's 5 s, and some.
+const HUNG: Duration = Duration::from_secs(8);
+/// How long a victim may take to come back.
+const BACK: Duration = Duration::from_secs(30);
+/// A difference of digests may be on its way to repair for this long.
+const HEALING: Duration = Duration::from_secs(10);
+/// How often a victim may die before all of its cluster is started anew.
+const LIVES: usize = 3;
+/// `PTRACE_EVENT_STOP`: the stop that an interrupt asked for.
+const EVENT_STOP: i32 = 128;
+
+/// The instructions that the victim executes under load.
+#[derive(Debug)]
+pub struct Sample {
+    codes: Vec<Code>,
+    steps: Vec<u32>,
+    modules: Vec<Module>,
+}
+
+/// What a campaign on a cluster is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// The target; it has a group.
+    pub target: &'a Target,
+    /// The campaign's seed.
+    pub seed: u64,
+    /// Which bits are flipped.
+    pub bits: Bits,
+    /// False for the null campaign.
+    pub flips: bool,
+}
+
+/// Runs `runs` injections of each of `faults`, or until `tell`, which is told of each, says `false`.
+///
+/// # Errors
+/// When no cluster comes up.
+pub fn campaign(
+    plan: &Plan<'_>,
+    faults: &[Fault],
+    runs: u64,
+    mut tell: impl FnMut(&Record) -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let all = runs * faults.len() as u64;
+    let mut symbols = Symbols::default();
+    let mut sample = None;
+    let mut number = 0;
+    while number < all {
+        let begun = number;
+        let dir = tempfile::tempdir().context("a directory for the cluster")?;
+        let cluster = Cluster::up(plan.target, &Place::new(dir.path(), 0))?;
+        let go_on = with_clients(plan, &cluster, number, |clients| {
+            let sample = match &sample {
+                Some(sample) => sample,
+                None => sample.insert(Sample::take(plan, &cluster)?),
+            };
+            while number < all {
+                let fault = faults[(number % faults.len() as u64) as usize];
+                let run =
+                    Run { plan, cluster: &cluster, clients, sample, fault, id: number / faults.len() as u64 };
+                let (record, healthy) = run.inject(&mut symbols)?;
+                number += 1;
+                if !tell(&record)? {
+                    return Ok(false);
+                }
+                if !healthy {
+                    return Ok(true);
+                }
+            }
+            Ok(true)
+        })?;
+        if !go_on {
+            break;
+        }
+        if number == begun {
+            bail!("the cluster takes no injection");
+        }
+    }
+    Ok(())
+}
+
+/// Lets one client per replica run while `work` does.
+fn with_clients<T>(
+    plan: &Plan<'_>,
+    cluster: &Cluster,
+    salt: u64,
+    work: impl FnOnce(&[Tally]) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let tallies: Vec<Tally> = cluster.clients.iter().map(|_| Tally::default()).collect();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (number, (address, tally)) in cluster.clients.iter().zip(&tallies).enumerate() {
+            let (stop, seed) = (&stop, plan.seed ^ (salt << 32));
+            scope.spawn(move || model::drive(number as u8 + 1, *address, seed, tally, stop));
+        }
+        let done = work(&tallies);
+        stop.store(true, Ordering::Relaxed);
+        done
+    })
+}
+
+/// A seized thread, let go when this value ends.
+struct Seized {
+    thread: i32,
+    stopped: bool,
+    signal: i32,
+}
+
+impl Seized {
+    fn new(thread: i32) -> io::Result<Self> {
+        sys::seize(thread)?;
+        Ok(Seized { thread, stopped: false, signal: 0 })
+    }
+
+    /// Stops it where it is.
+    fn interrupt(&mut self) -> io::Result<bool> {
+        sys::interrupt(self.thread)?;
+        loop {
+            match sys::wait(Some(self.thread), true)? {
+                Some(Event::Stopped { event: EVENT_STOP, .. }) => {
+                    self.stopped = true;
+                    return Ok(true);
+                }
+                Some(Event::Stopped { signal, .. }) => sys::resume(self.thread, Resume::Freely, signal)?,
+                _ => return Ok(false),
+            }
+        }
+    }
+
+    /// One instruction; false when it ended, or got a signal of a crash, which it then has on its way.
+    fn step(&mut self) -> io::Result<bool> {
+        self.stopped = false;
+        sys::resume(self.thread, Resume::Step, 0)?;
+        loop {
+            match sys::wait(Some(self.thread), true)? {
+                Some(Event::Stopped { signal: libc::SIGTRAP, .. }) => {
+                    self.stopped = true;
+                    return Ok(true);
+                }
+                Some(Event::Stopped { signal, .. }) if signal == libc::SIGSEGV || signal == libc::SIGBUS => {
+                    self.stopped = true;
+                    self.signal = signal;
+                    return Ok(false);
+                }
+                Some(Event::Stopped { signal, .. }) => sys::resume(self.thread, Resume::Step, signal)?,
+                _ => return Ok(false),
+            }
+        }
+    }
+
+    /// Runs up to the instruction at `address`; false when that does not come in time.
+    fn run_to(&mut self, address: u64) -> io::Result<bool> {
+        sys::set_breakpoint(self.thread, Some(address))?;
+        sys::resume(self.thread, Resume::Freely, 0)?;
+        self.stopped = false;
+        let begun = Instant::now();
+        while begun.elapsed() < REACHED {
+            match sys::wait(Some(self.thread), false)? {
+                None => std::thread::sleep(Duration::from_micros(100)),
+                Some(Event::Stopped { signal: libc::SIGTRAP, event: 0, .. }) => {
+                    self.stopped = true;
+                    sys::set_breakpoint(self.thread, None)?;
+                    return Ok(sys::instruction_pointer(self.thread)? == address);
+                }
+                Some(Event::Stopped { signal, event, .. }) => {
+                    sys::resume(self.thread, Resume::Freely, if event == 0 { signal } else { 0 })?;
+                }
+                Some(_) => return Ok(false),
+            }
+        }
+        if self.interrupt()? {
+            sys::set_breakpoint(self.thread, None)?;
+        }
+        Ok(false)
+    }
+}
+
+impl Drop for Seized {
+    fn drop(&mut self) {
+        if self.stopped || self.interrupt().unwrap_or(false) {
+            let _ = sys::detach(self.thread, self.signal);
+        }
+    }
+}
+
+/// The traced thread of the victim: its process and its own id.
+fn victim_thread(plan: &Plan<'_>, cluster: &Cluster, victim: u8) -> anyhow::Result<(i32, i32)> {
+    let process = *cluster.processes(victim).last().context("the victim has no process")?;
+    for task in fs::read_dir(format!("/proc/{process}/task")).context("the victim's threads")? {
+        let path = task?.path();
+        if fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim_end() == plan.target.thread) {
+            let id = path.file_name().and_then(|name| name.to_str()?.parse().ok());
+            return Ok((process, id.context("a thread without a number")?));
+        }
+    }
+    bail!("replica {victim} has no thread {:?}", plan.target.thread)
+}
+
+impl Sample {
+    /// Steps the victim's thread through stretches of what it does, at random moments under load.
+    ///
+    /// # Errors
+    /// When tracing is not permitted.
+    pub fn take(plan: &Plan<'_>, cluster: &Cluster) -> anyhow::Result<Self> {
+        let group = plan.target.cluster.as_ref().context("the target is no cluster")?;
+        let (process, thread) = victim_thread(plan, cluster, group.victim)?;
+        let memory = Memory::open(process)?;
+        let mut sample = Sample { codes: vec![], steps: vec![], modules: memory.modules()? };
+        let mut numbers = std::collections::HashMap::new();
+        let mut factory = InstructionInfoFactory::new();
+        let mut stream = Stream::of(plan.seed, 99, 0);
+        for _ in 0..group.windows {
+            std::thread::sleep(Duration::from_micros(2_000 + stream.below(8_000)));
+            let mut seized = Seized::new(thread).context("tracing the victim: is ptrace permitted here?")?;
+            if !seized.interrupt()? {
+                bail!("the victim ended while it was sampled");
+            }
+            for _ in 0..group.window_steps {
+                let address = sys::instruction_pointer(thread)?;
+                let number = *numbers.entry(address).or_insert_with(|| {
+                    let mut bytes = [0; LONGEST];
+                    memory.read_some(address, &mut bytes);
+                    sample.codes.push(Code::decode(address, bytes, &mut factory));
+                    sample.codes.len() as u32 - 1
+                });
+                sample.steps.push(number);
+                if !seized.step()? {
+                    bail!("the victim ended while it was sampled");
+                }
+            }
+        }
+        Ok(sample)
+    }
+
+    fn draw(&self, fault: Fault, stream: &mut Stream) -> Option<(usize, &Code)> {
+        if !self.codes.iter().any(|code| code.can(fault)) {
+            return None;
+        }
+        loop {
+            let step = stream.below(self.steps.len() as u64) as usize;
+            let code = &self.codes[self.steps[step] as usize];
+            if code.can(fault) {
+                return Some((step, code));
+            }
+        }
+    }
+}
+
+/// One injection into a running cluster.
+struct Run<'a> {
+    plan: &'a Plan<'a>,
+    cluster: &'a Cluster,
+    clients: &'a [Tally],
+    sample: &'a Sample,
+    fault: Fault,
+    id: u64,
+}
+
+/// What was to be seen before the fault.
+struct Before {
+    deaths: usize,
+    process: i32,
+    signs: Vec<u64>,
+    wrong: usize,
+    progress: Vec<u64>,
+}
+
+impl Run<'_> {
+    fn victim(&self) -> u8 {
+        self.plan.target.cluster.as_ref().map_or(1, |group| group.victim)
+    }
+
+    fn batches(&self) -> u64 {
+        self.plan.target.cluster.as_ref().map_or(1, |group| group.batches)
+    }
+
+    /// The record, and whether the cluster can take another one.
+    fn inject(&self, symbols: &mut Symbols) -> anyhow::Result<(Record, bool)> {
+        let begun = Instant::now();
+        let mut stream = Stream::of(self.plan.seed, self.fault.number(), self.id);
+        let (index, code) =
+            self.sample.draw(self.fault, &mut stream).context("no instruction carries this fault")?;
+        if !self.cluster.all_serve(BACK) {
+            bail!("the cluster does not serve before an injection");
+        }
+        let before = self.before()?;
+        std::thread::sleep(Duration::from_micros(stream.below(10_000)));
+        let struck = self.strike(code, &mut stream);
+        let struck_us = begun.elapsed().as_micros() as u64;
+        let (class, subclass, told, healthy) = match &struck {
+            Err(why) => (Class::Lost, why.clone(), String::new(), true),
+            Ok(_) => self.judge(&before),
+        };
+        let (module, offset) = module_of(&self.sample.modules, code.address);
+        let record = Record {
+            id: self.id,
+            seed: self.plan.seed,
+            fault: self.fault,
+            bits: self.plan.bits,
+            flips: self.plan.flips,
+            profile: "sample".into(),
+            index: index as u64,
+            address: code.address,
+            module: file_name(module).to_owned(),
+            offset,
+            symbol: symbols.name(module, offset),
+            callers: struck
+                .as_ref()
+                .map_or_else(|_| Vec::new(), |(_, callers)| names(callers, &self.sample.modules, symbols)),
+            text: code.text(),
+            hits: 1,
+            flip: struck.ok().map(|(flip, _)| flip),
+            class,
+            subclass,
+            message: None,
+            told,
+            signal: None,
+            exit: None,
+            start_us: struck_us,
+            total_us: begun.elapsed().as_micros() as u64,
+            retries: 0,
+        };
+        Ok((record, healthy))
+    }
+
+    fn before(&self) -> anyhow::Result<Before> {
+        Ok(Before {
+            deaths: self.cluster.deaths(self.victim()).0,
+            process: *self.cluster.processes(self.victim()).last().context("a process")?,
+            signs: (1..=self.cluster.size()).map(|number| self.signs(number)).collect(),
+            wrong: self.wrong(),
+            progress: self.progress(),
+        })
+    }
+
+    /// Everything by which a replica shows that it noticed an error, added up.
+    fn signs(&self, number: u8) -> u64 {
+        self.cluster.status(number).map_or(0, |status| {
+            status.mismatches + status.repairs + status.failed_checks + status.dropped_frames
+        })
+    }
+
+    fn wrong(&self) -> usize {
+        let count = |tally: &Tally| tally.wrong.lock().unwrap_or_else(PoisonError::into_inner).len();
+        self.clients.iter().map(count).sum()
+    }
+
+    fn progress(&self) -> Vec<u64> {
+        self.clients.iter().map(|tally| tally.batches.load(Ordering::Relaxed)).collect()
+    }
+
+    fn strike(&self, code: &Code, stream: &mut Stream) -> Result<(Flip, Vec<u64>), String> {
+        let told = |error: &dyn std::fmt::Display| error.to_string();
+        let (process, thread) =
+            victim_thread(self.plan, self.cluster, self.victim()).map_err(|error| told(&error))?;
+        let memory = Memory::open(process).map_err(|error| told(&error))?;
+        let mut seized = Seized::new(thread).map_err(|error| told(&error))?;
+        if !seized.interrupt().map_err(|error| told(&error))? {
+            return Err("the victim ended by itself".into());
+        }
+        if !seized.run_to(code.address).map_err(|error| told(&error))? {
+            return Err("the site was not executed in time".into());
+        }
+        let callers = callers(thread, &memory, &self.sample.modules).map_err(|error| told(&error))?;
+        let mut step = || seized.step();
+        let victim = Victim { thread, memory: &memory, flips: self.plan.flips, step: &mut step };
+        match victim.strike(self.fault, code, self.plan.bits, stream) {
+            Ok(flip) => Ok((flip, callers)),
+            Err(Missed::OutOfReach) => Err("the operand is out of reach".into()),
+            Err(Missed::Gone) => Err("the thread was gone".into()),
+            Err(Missed::Failed(error)) => Err(error.to_string()),
+        }
+    }
+
+    /// Class, subclass, words, and whether the cluster can take another injection.
+    fn judge(&self, before: &Before) -> (Class, String, String, bool) {
+        let progress = self.await_progress(before);
+        let (end, back) = self.await_victim(before);
+        let mut digests = self.cluster.digests(self.victim());
+        let since = Instant::now();
+        while digests != Digests::Equal && since.elapsed() < HEALING {
+            std::thread::sleep(Duration::from_millis(300));
+            digests = self.cluster.digests(self.victim());
+        }
+        let noticed = self.noticed(before, end.is_some());
+        let told = self.words(before, &noticed);
+        let (class, subclass, mut healthy) = match (&digests, &end) {
+            _ if self.wrong() > before.wrong => {
+                (Class::WrongReply, self.wrong_words(before.wrong), digests == Digests::Equal)
+            }
+            _ if !progress => (Class::NoProgress, "clients of healthy replicas".into(), false),
+            (_, Some(how)) if !back => (Class::NoProgress, format!("victim not back: {how}"), false),
+            (Digests::Silent(who), _) => (Class::NoProgress, format!("no digest from {who:?}"), false),
+            (Digests::Different(who), _) => (Class::Latent, format!("differs: {who:?}"), false),
+            // Its supervisor starts a replica later and later the more often it died: a new cluster is faster.
+            (Digests::Equal, Some(how)) => {
+                (Class::Replaced, how.clone(), self.cluster.deaths(self.victim()).0 < LIVES)
+            }
+            (Digests::Equal, None) if noticed.is_empty() => (Class::Masked, String::new(), true),
+            (Digests::Equal, None) => (Class::Repaired, noticed.join(", "), true),
+        };
+        // A latent difference must not be blamed on the next fault; a replica without state is filled by its peers.
+        if !healthy && matches!(&digests, Digests::Different(who) if *who == [self.victim()]) {
+            self.cluster.kill(self.victim());
+            let since = Instant::now();
+            while !healthy && since.elapsed() < BACK {
+                std::thread::sleep(Duration::from_millis(200));
+                healthy =
+                    self.cluster.all_serve(BACK) && self.cluster.digests(self.victim()) == Digests::Equal;
+            }
+        }
+        (class, subclass, told, healthy)
+    }
+
+    /// Until every client of a healthy replica has had its replies.
+    fn await_progress(&self, before: &Before) -> bool {
+        let victim = usize::from(self.victim()) - 1;
+        let begun = Instant::now();
+        while begun.elapsed() < PROGRESS {
+            let now = self.progress();
+            let arrived = |number: usize| now[number] >= before.progress[number] + self.batches();
+            if (0..now.len()).filter(|number| *number != victim).all(arrived) {
+                return true;
+            }
+            std::thread::sleep(LOOK);
+        }
+        // A reply that is wrong ends a connection: that is no lack of progress.
+        self.wrong() > before.wrong
+    }
+
+    /// How the victim ended, if it did, and whether it is back. One that hangs is ended when its watchdog did not.
+    fn await_victim(&self, before: &Before) -> (Option<String>, bool) {
+        let begun = Instant::now();
+        let mut killed = false;
+        loop {
+            let (deaths, how) = self.cluster.deaths(self.victim());
+            if deaths > before.deaths {
+                let how = if killed { "hung, ended from outside".into() } else { how };
+                return (Some(how), self.cluster.all_serve(BACK));
+            }
+            if !killed && self.cluster.status(self.victim()).is_some() {
+                // It may be on its way out: an answer and the same process are not yet a life.
+                let same = self.cluster.processes(self.victim()).last() == Some(&before.process);
+                if same && self.cluster.deaths(self.victim()).0 == before.deaths {
+                    return (None, true);
+                }
+            }
+            if !killed && begun.elapsed() > HUNG {
+                killed = true;
+                self.cluster.kill(self.victim());
+            }
+            if begun.elapsed() > BACK {
+                return (Some("hung, and did not come back".into()), false);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// By which replicas' counters the error was noticed.
+    fn noticed(&self, before: &Before, ended: bool) -> Vec<String> {
+        let grown = |number: &u8| {
+            let fresh = ended && *number == self.victim();
+            self.signs(*number) > if fresh { 0 } else { before.signs[usize::from(*number) - 1] }
+        };
+        (1..=self.cluster.size()).filter(grown).map(|number| format!("noticed by {number}")).collect()
+    }
+
+    fn words(&self, before: &Before, noticed: &[String]) -> String {
+        let mut words = Vec::new();
+        if !noticed.is_empty() {
+            for number in (1..=self.cluster.size()).filter(|number| *number != self.victim()) {
+                let status = self.cluster.status(number);
+                words.extend(
+                    status.and_then(|status| status.last_evidence).map(|told| format!("{number}: {told}")),
+                );
+            }
+        }
+        if self.cluster.deaths(self.victim()).0 > before.deaths {
+            words.push(self.cluster.said(self.victim()));
+        }
+        for tally in self.clients {
+            let wrong = tally.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+            for wrong in wrong.iter() {
+                let now = self.healthy_answer(&wrong.expected);
+                words.push(format!(
+                    "replica {}: {} | a healthy replica now: {now}",
+                    wrong.replica, wrong.told
+                ));
+            }
+        }
+        words.join("; ")
+    }
+
+    /// What a healthy replica gives for the same question afterwards: the right answer means that only the reply was
+    /// wrong; the wrong one, that all replicas agree on it, and the request was wrong before it was ordered.
+    fn healthy_answer(&self, expected: &Expected) -> String {
+        if !expected.request.starts_with(b"get ") {
+            return "not asked: the request changes something".into();
+        }
+        let healthy =
+            (0..self.clients.len()).find(|number| number + 1 != usize::from(self.victim())).unwrap_or(0);
+        match model::ask_once(self.cluster.clients[healthy], &expected.request) {
+            Ok(reply) if reply == expected.reply => "right".into(),
+            Ok(reply) => String::from_utf8_lossy(&reply[..reply.len().min(200)]).escape_debug().to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn wrong_words(&self, already: usize) -> String {
+        let mut all = Vec::new();
+        for tally in self.clients {
+            let wrong = tally.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+            let role = |replica| if replica == self.victim() { "the victim" } else { "a healthy replica" };
+            all.extend(wrong.iter().map(|wrong| format!("{:?} from {}", wrong.wrong, role(wrong.replica))));
+        }
+        all.drain(..already.min(all.len()));
+        all.join(", ")
+    }
+}
+
+/// Appends records to a file as they come.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn append(file: &mut impl io::Write, record: &Record) -> anyhow::Result<()> {
+    writeln!(file, "{}", serde_json::to_string(record)?)?;
+    Ok(file.flush()?)
+}
+
+/// Opens the file of records.
+///
+/// # Errors
+/// When it cannot be created.
+pub fn create(path: &Path) -> anyhow::Result<fs::File> {
+    fs::File::create(path).with_context(|| format!("records {}", path.display()))
+}

@@ -1,0 +1,209 @@
+//! A running cluster: its supervisor, what that tells, and the admin sockets of its replicas.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use crosscheck::admin::{Command, EvidenceList, Phase, StateDigest, Status};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::profile::file_name;
+use crate::session;
+use crate::sys;
+use crate::target::{Place, Target};
+
+/// How long a cluster may take until all its replicas serve.
+const START: Duration = Duration::from_secs(60);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(10);
+/// How often a digest is asked for while a replica is being filled.
+const DIGESTS: u32 = 4;
+
+/// A cluster that ends with this value.
+#[derive(Debug)]
+pub struct Cluster {
+    supervisor: Child,
+    told: Arc<Mutex<Vec<Value>>>,
+    /// Where clients connect, by replica.
+    pub clients: Vec<SocketAddr>,
+    admin: Vec<SocketAddr>,
+}
+
+/// What the replicas' digests say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Digests {
+    /// All equal.
+    Equal,
+    /// These replicas, from 1, differ from the rest.
+    Different(Vec<u8>),
+    /// These gave none.
+    Silent(Vec<u8>),
+}
+
+impl Cluster {
+    /// Starts it, and waits until all replicas serve. Addresses are not randomized, so that a replica that was started again
+    /// has its code where the sample found it.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn up(target: &Target, place: &Place) -> anyhow::Result<Self> {
+        let mut command = session::command(target, place)?;
+        command.env("XDG_RUNTIME_DIR", &place.dir).stdout(Stdio::piped());
+        let mut supervisor = sys::spawn_fixed(&mut command).context("starting the cluster")?;
+        let out = supervisor.stdout.take().context("the cluster's output")?;
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let sink = told.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                if let Ok(value) = serde_json::from_str::<Value>(&line)
+                    && value["event"] != "status"
+                {
+                    sink.lock().unwrap_or_else(PoisonError::into_inner).push(value);
+                }
+            }
+        });
+        let mut cluster = Cluster { supervisor, told, clients: vec![], admin: vec![] };
+        let begun = Instant::now();
+        while cluster.events("ready").is_empty() {
+            if begun.elapsed() > START {
+                bail!("the cluster is not ready after {} s", START.as_secs());
+            }
+            std::thread::sleep(LOOK);
+        }
+        for event in cluster.events("replica") {
+            let address =
+                |name: &str| event[name].as_str().unwrap_or("").parse().context("an address of the cluster");
+            cluster.clients.push(address("clients")?);
+            cluster.admin.push(address("admin")?);
+        }
+        Ok(cluster)
+    }
+
+    fn events(&self, kind: &str) -> Vec<Value> {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.iter().filter(|event| event["event"] == kind).cloned().collect()
+    }
+
+    /// Processes of replica `number` so far, the present one last.
+    pub fn processes(&self, number: u8) -> Vec<i32> {
+        let started = self.events("started");
+        let ours = started.iter().filter(|event| event["replica"] == number);
+        ours.filter_map(|event| Some(event["pid"].as_i64()? as i32)).collect()
+    }
+
+    /// How often replica `number` has ended, and how it did last.
+    pub fn deaths(&self, number: u8) -> (usize, String) {
+        let died: Vec<Value> =
+            self.events("died").into_iter().filter(|event| event["replica"] == number).collect();
+        (died.len(), died.last().and_then(|event| event["how"].as_str()).unwrap_or("").to_owned())
+    }
+
+    /// What replica `number` said last before it was replaced.
+    pub fn said(&self, number: u8) -> String {
+        let said: Vec<Value> =
+            self.events("said").into_iter().filter(|event| event["replica"] == number).collect();
+        let lines = said.iter().rev().filter_map(|event| event["line"].as_str());
+        // A panic names the file it is in, with the path of the machine that built it: its last part is enough.
+        let words = |line: &str| line.split(' ').map(short).collect::<Vec<_>>().join(" ");
+        lines.take(3).map(words).collect::<Vec<_>>().join(" | ")
+    }
+
+    /// Asks a replica, from 1.
+    pub fn ask<T: DeserializeOwned>(&self, number: u8, command: &Command, patience: Duration) -> Option<T> {
+        let stream = TcpStream::connect_timeout(&self.admin[usize::from(number) - 1], patience).ok()?;
+        stream.set_read_timeout(Some(patience)).ok()?;
+        (&stream).write_all(format!("{}\n", serde_json::to_string(command).ok()?).as_bytes()).ok()?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).ok()?;
+        serde_json::from_str(&line).ok()
+    }
+
+    /// A replica's status; none while it is down, or hangs.
+    pub fn status(&self, number: u8) -> Option<Status> {
+        self.ask(number, &Command::Status, Duration::from_secs(2))
+    }
+
+    /// Evidence behind record `after`, as `replica` keeps it.
+    pub fn evidence(&self, number: u8, after: u64) -> Option<EvidenceList> {
+        self.ask(number, &Command::Evidence { after }, Duration::from_secs(2))
+    }
+
+    /// How many replicas there are.
+    pub fn size(&self) -> u8 {
+        self.admin.len() as u8
+    }
+
+    /// Waits until all replicas serve; false if they do not in time.
+    pub fn all_serve(&self, patience: Duration) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < patience {
+            let serves = |number| self.status(number).is_some_and(|status| status.phase == Phase::Serving);
+            if (1..=self.size()).all(serves) {
+                return true;
+            }
+            std::thread::sleep(LOOK);
+        }
+        false
+    }
+
+    /// Compares the digests of all replicas at one position, while requests go on. The replica in `last` is asked last.
+    pub fn digests(&self, last: u8) -> Digests {
+        let mut result = Digests::Silent(vec![]);
+        for _ in 0..DIGESTS {
+            result = self.digests_once(last);
+            if !matches!(result, Digests::Silent(_)) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(250));
+        }
+        result
+    }
+
+    fn digests_once(&self, last: u8) -> Digests {
+        let patience = Duration::from_secs(8);
+        let mut order: Vec<u8> = (1..=self.size()).filter(|number| *number != last).collect();
+        order.push(last);
+        let mut at = None;
+        let mut digests: Vec<(u8, Option<String>)> = Vec::new();
+        for number in order {
+            let digest = self.ask::<StateDigest>(number, &Command::Digest { at }, patience);
+            at = at.or(digest.as_ref().map(|digest| digest.position));
+            digests.push((number, digest.map(|digest| digest.digest)));
+        }
+        let silent: Vec<u8> =
+            digests.iter().filter(|(_, digest)| digest.is_none()).map(|(number, _)| *number).collect();
+        if !silent.is_empty() {
+            return Digests::Silent(silent);
+        }
+        let first = digests[0].1.clone();
+        let other: Vec<u8> =
+            digests.iter().filter(|(_, digest)| *digest != first).map(|(number, _)| *number).collect();
+        if other.is_empty() { Digests::Equal } else { Digests::Different(other) }
+    }
+
+    /// Kills a replica; the supervisor starts it again.
+    pub fn kill(&self, number: u8) {
+        if let Some(process) = self.processes(number).last().and_then(|id| Pid::from_raw(*id)) {
+            let _ = kill_process(process, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Some(process) = Pid::from_raw(self.supervisor.id() as i32) {
+            let _ = kill_process(process, Signal::TERM);
+        }
+        let _ = self.supervisor.wait();
+    }
+}
+
+/// A word of a message; of a path its last part.
+fn short(word: &str) -> &str {
+    if word.starts_with('/') { file_name(word) } else { word }
+}

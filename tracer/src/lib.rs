@@ -1,0 +1,33 @@
+//! Native fault injection: one flipped bit in one dynamic instruction of a running server, after SEI's fault model
+//! (Behrens et al., NSDI 2015, section 6), without Pin, source or recompilation.
+//!
+//! A golden run is single-stepped once and its sequence of instructions kept ([`profile`]). An injection starts the
+//! target anew ([`session`]), gets to the drawn instruction by one hardware breakpoint and a few steps, flips the bit
+//! ([`strike`]) and lets it run natively, under a client that compares every reply ([`client`]). A cluster cannot be
+//! repeated exactly: there, sites are drawn from samples and struck under load ([`cluster`]).
+//!
+//! Linux on x86-64 only; elsewhere the room is empty.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+pub mod callers;
+pub mod campaign;
+pub mod client;
+mod clock;
+pub mod cluster;
+pub mod code;
+pub mod draw;
+pub mod fault;
+pub mod group;
+pub mod memory;
+pub mod model;
+pub mod profile;
+pub mod protocol;
+pub mod record;
+pub mod report;
+pub mod session;
+pub mod single;
+pub mod strike;
+pub mod symbols;
+pub mod sys;
+pub mod target;
+pub mod trace;

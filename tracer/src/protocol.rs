@@ -1,0 +1,223 @@
+//! Where one reply ends and the next begins, and in what a wrong one is wrong: memcached's text protocol, or plain lines.
+
+use serde::{Deserialize, Serialize};
+
+/// How a target answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// memcached's text protocol, one reply per request.
+    #[default]
+    Memcached,
+    /// One line per request.
+    Lines,
+}
+
+/// What the beginning of a stream of replies is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// A reply of this many bytes.
+    Whole(usize),
+    /// Not all of it is there yet.
+    Part,
+    /// No reply of this protocol begins like this.
+    Malformed,
+}
+
+/// In what a reply deviates from the right one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wrong {
+    /// A stored value is other than it was, or a number is.
+    Value,
+    /// A value that is stored is not given: legal for a cache, wrong against the trace.
+    Missing,
+    /// A value is given that is not stored.
+    Extra,
+    /// Another outcome than the right one.
+    Status,
+    /// The server says that it failed.
+    ErrorReply,
+    /// A value for a key that was not asked for: a client notices.
+    ForeignKey,
+    /// Not a reply of the protocol.
+    Malformed,
+}
+
+/// Longest line that is believed.
+const LONGEST_LINE: usize = 2048;
+/// Lines that are whole replies.
+const WORDS: [&str; 10] =
+    ["STORED", "NOT_STORED", "EXISTS", "NOT_FOUND", "DELETED", "TOUCHED", "OK", "END", "MN", "RESET"];
+const ERRORS: [&str; 3] = ["ERROR", "CLIENT_ERROR", "SERVER_ERROR"];
+
+/// One value of a reply to `get`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// Flags, and the unique number that `gets` shows.
+    pub rest: &'a [u8],
+    /// Its bytes.
+    pub data: &'a [u8],
+}
+
+impl Protocol {
+    /// What `bytes` begin with.
+    pub fn frame(self, bytes: &[u8]) -> Frame {
+        let mut at = 0;
+        loop {
+            let line = match line(&bytes[at..]) {
+                Ok(Some(line)) => line,
+                Ok(None) => return Frame::Part,
+                Err(()) => return Frame::Malformed,
+            };
+            if self == Protocol::Lines {
+                return Frame::Whole(at + line.len() + 1);
+            }
+            let Some(line) = line.strip_suffix(b"\r") else { return Frame::Malformed };
+            let begin = at;
+            at += line.len() + 2;
+            if let Some(header) = line.strip_prefix(b"VALUE ") {
+                let Some((_, _, length)) = value_header(header) else { return Frame::Malformed };
+                match bytes.get(at + length..at + length + 2) {
+                    Some(b"\r\n") => at += length + 2,
+                    Some(_) => return Frame::Malformed,
+                    None => return Frame::Part,
+                }
+                continue;
+            }
+            // Behind a value only the end of the list may stand.
+            let known = if begin > 0 { line == b"END" } else { is_reply(line) };
+            return if known { Frame::Whole(at) } else { Frame::Malformed };
+        }
+    }
+
+    /// In what the reply `got` to a request for `keys` is wrong, if `right` is the right one.
+    pub fn difference(self, keys: &[Vec<u8>], right: &[u8], got: &[u8]) -> Option<Wrong> {
+        if right == got {
+            return None;
+        }
+        if self == Protocol::Lines {
+            return Some(Wrong::Value);
+        }
+        if is_error(got) {
+            return Some(Wrong::ErrorReply);
+        }
+        match (values(right), values(got)) {
+            (Some(right), Some(got)) => Some(value_difference(keys, &right, &got)),
+            (None, None) if is_number(right) && is_number(got) => Some(Wrong::Value),
+            _ => Some(Wrong::Status),
+        }
+    }
+}
+
+fn value_difference(keys: &[Vec<u8>], right: &[Value<'_>], got: &[Value<'_>]) -> Wrong {
+    if got.iter().any(|value| !keys.iter().any(|key| key == value.key)) {
+        return Wrong::ForeignKey;
+    }
+    let is_in = |value: &Value<'_>, list: &[Value<'_>]| list.iter().any(|other| other.key == value.key);
+    let altered = |value: &&Value<'_>| right.iter().any(|other| other.key == value.key && other != *value);
+    if got.iter().any(|value| altered(&value)) {
+        Wrong::Value
+    } else if got.iter().any(|value| !is_in(value, right)) || got.len() > right.len() {
+        Wrong::Extra
+    } else if right.iter().any(|value| !is_in(value, got)) || got.len() < right.len() {
+        Wrong::Missing
+    } else {
+        // The same values in another order.
+        Wrong::Value
+    }
+}
+
+/// The values of a reply to `get`; none if it is another reply.
+pub fn values(reply: &[u8]) -> Option<Vec<Value<'_>>> {
+    let mut values = Vec::new();
+    let mut at = 0;
+    loop {
+        let line = line(&reply[at..]).ok()??.strip_suffix(b"\r")?;
+        at += line.len() + 2;
+        if line == b"END" {
+            return Some(values);
+        }
+        let (key, rest, length) = value_header(line.strip_prefix(b"VALUE ")?)?;
+        values.push(Value { key, rest, data: reply.get(at..at + length)? });
+        at += length + 2;
+    }
+}
+
+/// Whether the server says that it failed.
+pub fn is_error(reply: &[u8]) -> bool {
+    ERRORS.iter().any(|word| reply.starts_with(word.as_bytes()))
+}
+
+fn is_number(reply: &[u8]) -> bool {
+    let digits = reply.strip_suffix(b"\r\n").unwrap_or(reply);
+    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
+}
+
+fn is_reply(line: &[u8]) -> bool {
+    WORDS.iter().any(|word| line == word.as_bytes()) || is_number(line) || is_error(line)
+}
+
+fn value_header(header: &[u8]) -> Option<(&[u8], &[u8], usize)> {
+    let mut words = header.split(|&byte| byte == b' ');
+    let (key, flags, length) = (words.next()?, words.next()?, words.next()?);
+    let cas = words.next();
+    let sound = !key.is_empty() && is_number(flags) && cas.is_none_or(is_number) && words.next().is_none();
+    let length =
+        std::str::from_utf8(length).ok()?.parse::<usize>().ok().filter(|&length| length <= 1 << 20)?;
+    // Flags and unique number together, whatever stands between them.
+    sound.then(|| (key, &header[key.len()..], length))
+}
+
+/// The first line without its end; none if there is no end yet.
+fn line(bytes: &[u8]) -> Result<Option<&[u8]>, ()> {
+    match bytes.iter().take(LONGEST_LINE).position(|&byte| byte == b'\n') {
+        Some(end) => Ok(Some(&bytes[..end])),
+        None if bytes.len() >= LONGEST_LINE => Err(()),
+        None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(text: &str) -> Frame {
+        Protocol::Memcached.frame(text.as_bytes())
+    }
+
+    fn wrong(keys: &[&str], right: &str, got: &str) -> Option<Wrong> {
+        let keys: Vec<Vec<u8>> = keys.iter().map(|key| key.as_bytes().to_vec()).collect();
+        Protocol::Memcached.difference(&keys, right.as_bytes(), got.as_bytes())
+    }
+
+    #[test]
+    fn replies_are_cut_apart() {
+        assert_eq!(frame("STORED\r\nEND\r\n"), Frame::Whole(8));
+        assert_eq!(frame("VALUE a 0 3\r\nx\r\n\r\nEND\r\nOK"), Frame::Whole(23));
+        assert_eq!(frame("VALUE a 0 3\r\nxyz\r\nEN"), Frame::Part);
+        assert_eq!(frame("VALUE a 0 3\r\nxyzzy\r\nEND\r\n"), Frame::Malformed);
+        assert_eq!(frame("VALUE a 0 3\r\nxyz\r\nSTORED\r\n"), Frame::Malformed);
+        assert_eq!(frame("STOLED\r\n"), Frame::Malformed);
+        assert_eq!(frame("STOR"), Frame::Part);
+        assert_eq!(frame("12\r\n"), Frame::Whole(4));
+        assert_eq!(frame(&"x".repeat(3000)), Frame::Malformed);
+        assert_eq!(Protocol::Lines.frame(b"anything\nmore"), Frame::Whole(9));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let one = "VALUE a 0 1\r\nx\r\nEND\r\n";
+        assert_eq!(wrong(&["a"], one, one), None);
+        assert_eq!(wrong(&["a"], one, "VALUE a 0 1\r\ny\r\nEND\r\n"), Some(Wrong::Value));
+        assert_eq!(wrong(&["a"], one, "VALUE a 1 1\r\nx\r\nEND\r\n"), Some(Wrong::Value));
+        assert_eq!(wrong(&["a"], one, "END\r\n"), Some(Wrong::Missing));
+        assert_eq!(wrong(&["a"], "END\r\n", one), Some(Wrong::Extra));
+        assert_eq!(wrong(&["a"], one, "VALUE b 0 1\r\nx\r\nEND\r\n"), Some(Wrong::ForeignKey));
+        assert_eq!(wrong(&["a"], "STORED\r\n", "NOT_STORED\r\n"), Some(Wrong::Status));
+        assert_eq!(wrong(&["a"], "STORED\r\n", "SERVER_ERROR out of memory\r\n"), Some(Wrong::ErrorReply));
+        assert_eq!(wrong(&["a"], "7\r\n", "8\r\n"), Some(Wrong::Value));
+    }
+}

@@ -1,0 +1,143 @@
+//! What is kept of one injection: one line of JSON, enough to do it again.
+
+use serde::{Deserialize, Serialize};
+
+use crate::fault::{Bits, Fault};
+use crate::strike::Flip;
+
+/// How an injection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// Every reply right, nothing else to see.
+    Masked,
+    /// Every reply right, and a crash afterwards.
+    Late,
+    /// A valid reply that is wrong, and nobody said so. Of a single server.
+    Undetected,
+    /// The target's own protection noticed: an error reply or an exit of its own.
+    Detected,
+    /// Noticed by other means: crash, hang, error reply, a reply that is none.
+    Otherwise,
+    /// A replica was corrupted, the others healed it, and all are equal again.
+    Repaired,
+    /// Right replies, but a replica's state differs, and nobody noticed yet.
+    Latent,
+    /// The victim crashed, hung, or gave itself up; it was started again and filled by the others.
+    Replaced,
+    /// Clients of healthy replicas got no answer.
+    NoProgress,
+    /// A wrong reply reached a client of a cluster: the only failure of error isolation.
+    WrongReply,
+    /// The fault did not strike where it should have: not counted.
+    Lost,
+}
+
+impl Class {
+    /// In the order of the tables.
+    pub const ALL: [Class; 11] = [
+        Class::Masked,
+        Class::Late,
+        Class::Undetected,
+        Class::Detected,
+        Class::Otherwise,
+        Class::Repaired,
+        Class::Latent,
+        Class::Replaced,
+        Class::NoProgress,
+        Class::WrongReply,
+        Class::Lost,
+    ];
+
+    /// Its name in the tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Masked => "masked",
+            Class::Late => "late",
+            Class::Undetected => "undetected",
+            Class::Detected => "detected",
+            Class::Otherwise => "otherwise",
+            Class::Repaired => "repaired",
+            Class::Latent => "latent",
+            Class::Replaced => "replaced",
+            Class::NoProgress => "no progress",
+            Class::WrongReply => "WRONG REPLY",
+            Class::Lost => "lost",
+        }
+    }
+
+    /// Whether the fault had an effect while it was looked: SEI counts a crash after the right replies as none.
+    pub fn is_manifested(self) -> bool {
+        !matches!(self, Class::Masked | Class::Late | Class::Lost)
+    }
+
+    /// Whether a wrong reply got out unnoticed.
+    pub fn is_failure(self) -> bool {
+        matches!(self, Class::Undetected | Class::WrongReply)
+    }
+}
+
+/// One injection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Number within its campaign and fault.
+    pub id: u64,
+    /// The campaign's seed: with `fault` and `id` it decides everything.
+    pub seed: u64,
+    /// Its type.
+    pub fault: Fault,
+    /// The bits it was drawn from.
+    pub bits: Bits,
+    /// False in a null campaign.
+    pub flips: bool,
+    /// Hash of the profile that the site was drawn from.
+    pub profile: String,
+    /// Number of the dynamic instruction in the measured part; of a cluster, of the sample.
+    pub index: u64,
+    /// Its address.
+    pub address: u64,
+    /// Its module's file name.
+    pub module: String,
+    /// Its offset in the module.
+    pub offset: u64,
+    /// The function it belongs to, where the module has symbols.
+    pub symbol: String,
+    /// Functions on the stack, the nearest first.
+    #[serde(default)]
+    pub callers: Vec<String>,
+    /// As an assembler would write it.
+    pub text: String,
+    /// Breakpoint hits on the way.
+    pub hits: u32,
+    /// What was flipped.
+    pub flip: Option<Flip>,
+    /// How it ended.
+    pub class: Class,
+    /// More precisely.
+    pub subclass: String,
+    /// Number of the first wrong or missing reply.
+    pub message: Option<u64>,
+    /// What that reply was, or other words on how it ended.
+    pub told: String,
+    /// Signal of a crash.
+    pub signal: Option<i32>,
+    /// Exit code.
+    pub exit: Option<i32>,
+    /// From the start to the measured part, in microseconds.
+    pub start_us: u64,
+    /// From the start to the end.
+    pub total_us: u64,
+    /// How often it had to be tried because the fault did not strike where it should have.
+    pub retries: u32,
+}
+
+/// Site, instruction, place and bit of the flip, class, subclass, first wrong reply.
+pub type Essence<'a> = (u64, u64, &'a str, Option<(&'a str, u32)>, Class, &'a str, Option<u64>);
+
+impl Record {
+    /// What a repetition must have in common: everything but times, the count of retries, and contents that hold times.
+    pub fn essence(&self) -> Essence<'_> {
+        let flip = self.flip.as_ref().map(|flip| (flip.place.as_str(), flip.bit));
+        (self.index, self.address, &self.text, flip, self.class, &self.subclass, self.message)
+    }
+}

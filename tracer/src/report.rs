@@ -1,0 +1,298 @@
+//! Tables of campaigns: counts beside every percentage, 95 % Wilson intervals, as text and as one self-contained page.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::fault::Fault;
+use crate::record::{Class, Record};
+
+/// A campaign: its title and records.
+pub type Titled = (String, Vec<Record>);
+
+/// The 97.5 % quantile of the normal distribution.
+const Z: f64 = 1.959_963_985;
+/// Lists of runs are cut here.
+const LONGEST_LIST: usize = 200;
+
+/// Reads the records of a campaign.
+///
+/// # Errors
+/// When the file is not one of records.
+pub fn read(path: &Path) -> anyhow::Result<Vec<Record>> {
+    let text = fs::read_to_string(path).with_context(|| format!("records {}", path.display()))?;
+    let line = |(number, line): (usize, &str)| {
+        serde_json::from_str(line).with_context(|| format!("{}:{}: not a record", path.display(), number + 1))
+    };
+    text.lines().enumerate().filter(|(_, line)| !line.is_empty()).map(line).collect()
+}
+
+/// The Wilson score interval of `count` in `all`, in percent (Wilson 1927).
+pub fn wilson(count: u64, all: u64) -> (f64, f64) {
+    if all == 0 {
+        return (0.0, 100.0);
+    }
+    let (n, p) = (all as f64, count as f64 / all as f64);
+    let middle = p + Z * Z / (2.0 * n);
+    let half = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
+    let scale = 100.0 / (1.0 + Z * Z / n);
+    (((middle - half) * scale).max(0.0), ((middle + half) * scale).min(100.0))
+}
+
+/// One line of a table.
+#[derive(Clone, Debug, PartialEq)]
+struct Row {
+    name: String,
+    counts: BTreeMap<Class, u64>,
+}
+
+impl Row {
+    fn of<'a>(name: String, records: impl Iterator<Item = &'a Record>) -> Self {
+        let mut counts = BTreeMap::new();
+        for record in records {
+            *counts.entry(record.class).or_default() += 1;
+        }
+        Row { name, counts }
+    }
+
+    fn count(&self, wanted: impl Fn(Class) -> bool) -> u64 {
+        self.counts.iter().filter(|(class, _)| wanted(**class)).map(|(_, count)| count).sum()
+    }
+
+    /// Runs whose fault struck.
+    fn runs(&self) -> u64 {
+        self.count(|class| class != Class::Lost)
+    }
+
+    fn cells(&self, classes: &[Class]) -> Vec<String> {
+        let (manifested, failed) = (self.count(Class::is_manifested), self.count(Class::is_failure));
+        let mut cells = vec![self.name.clone(), self.runs().to_string()];
+        cells.extend(classes.iter().map(|class| self.count(|other| other == *class).to_string()));
+        cells.extend([manifested.to_string(), rate(failed, manifested), rate(failed, self.runs())]);
+        cells
+    }
+}
+
+fn rate(count: u64, all: u64) -> String {
+    if all == 0 {
+        return "-".into();
+    }
+    let (low, high) = wilson(count, all);
+    format!("{count}/{all} {:.2} % [{low:.2}, {high:.2}]", 100.0 * count as f64 / all as f64)
+}
+
+/// A heading and its lines.
+type Section = (String, Vec<Row>);
+
+fn sections(records: &[Record]) -> Vec<Section> {
+    let by = |key: &dyn Fn(&Record) -> String| {
+        let mut keys: Vec<(usize, String)> = Vec::new();
+        for record in records {
+            let name = key(record);
+            match keys.iter_mut().find(|(_, other)| *other == name) {
+                Some((count, _)) => *count += 1,
+                None => keys.push((1, name)),
+            }
+        }
+        keys.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
+        keys.into_iter()
+            .take(25)
+            .map(|(_, name)| Row::of(name.clone(), records.iter().filter(|record| key(record) == name)))
+            .collect::<Vec<_>>()
+    };
+    let mut types: Vec<Row> = Fault::ALL
+        .into_iter()
+        .map(|fault| Row::of(fault.to_string(), records.iter().filter(|record| record.fault == fault)))
+        .filter(|row| !row.counts.is_empty())
+        .collect();
+    let group = |name: &str, faults: &[Fault]| {
+        Row::of(name.into(), records.iter().filter(|record| faults.contains(&record.fault)))
+    };
+    types.push(group("DF", &[Fault::Wreg, Fault::Wval, Fault::Waddr, Fault::Raddr]));
+    types.push(group("RD", &[Fault::Rreg, Fault::Rval]));
+    types.push(Row::of("all".into(), records.iter()));
+    let symbol = |record: &Record| match record.symbol.as_str() {
+        "" => format!("{} (no symbol)", record.module),
+        symbol => symbol.chars().take(70).collect(),
+    };
+    vec![
+        ("by fault type (DF, RD: SEI's sums)".into(), types),
+        ("by module".into(), by(&|record| record.module.clone())),
+        ("by function, the 25 most struck".into(), by(&symbol)),
+        ("by flipped bit".into(), by(&bit_range)),
+        ("by how it ended".into(), by(&|record| format!("{}: {}", record.class.name(), record.subclass))),
+    ]
+}
+
+fn bit_range(record: &Record) -> String {
+    let Some(flip) = &record.flip else { return "none".into() };
+    let kind = match record.fault {
+        _ if flip.place == "flags" => return "flags".into(),
+        Fault::Cf => "instruction pointer",
+        Fault::Wreg | Fault::Rreg => "register",
+        Fault::Waddr | Fault::Raddr => "address",
+        Fault::Wval | Fault::Rval => return "memory".into(),
+    };
+    let range = match flip.bit {
+        0..8 => "0-7",
+        8..16 => "8-15",
+        16..32 => "16-31",
+        32..64 => "32-63",
+        _ => "64 and higher",
+    };
+    format!("{kind}, bits {range}")
+}
+
+fn classes_of(records: &[Record]) -> Vec<Class> {
+    Class::ALL.into_iter().filter(|class| records.iter().any(|record| record.class == *class)).collect()
+}
+
+fn heading(classes: &[Class]) -> Vec<String> {
+    let mut cells = vec![String::new(), "runs".into()];
+    cells.extend(classes.iter().map(|class| class.name().to_owned()));
+    cells.extend(
+        ["manifested", "failures of manifested [95 %]", "failures of runs [95 %]"].map(str::to_owned),
+    );
+    cells
+}
+
+/// The tables as text.
+pub fn table(campaigns: &[Titled]) -> String {
+    let mut text = String::new();
+    for (title, records) in campaigns {
+        let classes = classes_of(records);
+        let _ = writeln!(text, "{title}: {} records", records.len());
+        for (name, rows) in sections(records) {
+            let mut lines = vec![heading(&classes)];
+            lines[0][0] = name;
+            lines.extend(rows.iter().map(|row| row.cells(&classes)));
+            let widths: Vec<usize> = (0..lines[0].len())
+                .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
+                .collect();
+            for line in lines {
+                let first = format!("{:<width$}", line[0], width = widths[0]);
+                let rest = line.iter().zip(&widths).skip(1).map(|(cell, width)| format!("{cell:>width$}"));
+                let all: Vec<String> = std::iter::once(first).chain(rest).collect();
+                let _ = writeln!(text, "  {}", all.join("  ").trim_end());
+            }
+            text.push('\n');
+        }
+    }
+    text.trim_end().to_owned()
+}
+
+/// The tables as a page that needs nothing else.
+pub fn page(campaigns: &[Titled]) -> String {
+    let mut body = String::new();
+    for (title, records) in campaigns {
+        let classes = classes_of(records);
+        let _ = write!(body, "<h2>{}: {} records</h2>", escape(title), records.len());
+        for (name, rows) in sections(records) {
+            let _ = write!(body, "<h3>{}</h3><div class=w><table><tr>", escape(&name));
+            for cell in heading(&classes) {
+                let _ = write!(body, "<th>{}</th>", escape(&cell));
+            }
+            body.push_str("<th>share</th></tr>");
+            for row in &rows {
+                body.push_str("<tr>");
+                for cell in row.cells(&classes) {
+                    let _ = write!(body, "<td>{}</td>", escape(&cell));
+                }
+                let _ = write!(body, "<td>{}</td></tr>", bar(row));
+            }
+            body.push_str("</table></div>");
+        }
+        list(&mut body, title, records);
+    }
+    PAGE.replace("{body}", &body)
+}
+
+/// How the runs of a row ended, as a stacked bar.
+fn bar(row: &Row) -> String {
+    let runs = row.runs().max(1) as f64;
+    let mut at = 0.0;
+    let mut bar = String::from("<svg width=240 height=12>");
+    for (class, count) in row.counts.iter().filter(|(class, _)| **class != Class::Lost) {
+        let width = 240.0 * *count as f64 / runs;
+        let _ = write!(
+            bar,
+            "<rect x={at:.1} width={width:.1} height=12 fill=\"{}\"><title>{} {count}</title></rect>",
+            color(*class),
+            class.name()
+        );
+        at += width;
+    }
+    bar.push_str("</svg>");
+    bar
+}
+
+fn color(class: Class) -> &'static str {
+    match class {
+        Class::Masked | Class::Late | Class::Lost => "#b8c4ce",
+        Class::Detected | Class::Repaired => "#4c9f70",
+        Class::Otherwise | Class::Replaced => "#5b8db8",
+        Class::Latent | Class::NoProgress => "#d9a441",
+        Class::Undetected | Class::WrongReply => "#c0392b",
+    }
+}
+
+fn list(body: &mut String, title: &str, records: &[Record]) {
+    let bad = |record: &&Record| {
+        record.class.is_failure() || matches!(record.class, Class::Latent | Class::NoProgress)
+    };
+    let all = records.iter().filter(bad).count();
+    if all == 0 {
+        return;
+    }
+    let _ = write!(
+        body,
+        "<details><summary>{all} runs that failed, are latent, or stopped the cluster</summary><ol>"
+    );
+    for record in records.iter().filter(bad).take(LONGEST_LIST) {
+        let flip =
+            record.flip.as_ref().map_or_else(String::new, |flip| format!("{} bit {}", flip.place, flip.bit));
+        let line = format!(
+            "{}: {} {} at {}+{:#x} {}: {} ({flip})  crosscheck inject replay --run {title}.jsonl:{}/{}",
+            record.class.name(),
+            record.subclass,
+            record.told.escape_debug(),
+            record.module,
+            record.offset,
+            record.symbol,
+            record.text,
+            record.fault,
+            record.id
+        );
+        let _ = write!(body, "<li><code>{}</code></li>", escape(&line));
+    }
+    body.push_str("</ol></details>");
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+const PAGE: &str = "<!doctype html><html lang=en><meta charset=utf-8><title>Fault injection</title><style>
+body{font:14px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:82rem;padding:0 1rem;color:#1f2933}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.15rem .6rem;text-align:right;border-bottom:1px solid #e4e7eb;white-space:nowrap}
+td:first-child,th:first-child{text-align:left}.w{overflow-x:auto}code{font-size:12px}h3{margin:1.2rem 0 .3rem}
+</style><h1>Fault injection</h1><p>One flipped bit per run. Manifested: everything but masked and late. Failures: a wrong reply
+that nobody noticed. Intervals: Wilson, 95 %.</p>{body}</html>
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_those_of_the_papers_numbers() {
+        // mc-sei of SEI's table 2: CF 4 of 6,515, DF 30 of 20,264.
+        let (low, high) = wilson(4, 6_515);
+        assert!((low - 0.024).abs() < 0.001 && (high - 0.158).abs() < 0.001, "{low} {high}");
+        let (low, high) = wilson(0, 100);
+        assert!(low == 0.0 && (high - 3.70).abs() < 0.01, "{low} {high}");
+    }
+}

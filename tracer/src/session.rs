@@ -1,0 +1,338 @@
+//! One run of a single server under the tracer: from its start to where it waits for requests, over the measured part, to
+//! its end.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::client::{Client, Phase, Progress, Seen};
+use crate::clock::Clock;
+use crate::memory::Memory;
+use crate::sys::{self, Event, Resume};
+use crate::target::{Place, Target};
+use crate::trace::Trace;
+
+/// A stop at a system call, with `PTRACE_O_TRACESYSGOOD`.
+const SYSCALL_STOP: i32 = libc::SIGTRAP | 0x80;
+/// `getrandom` in the kernel's table.
+const SYS_GETRANDOM: u64 = 318;
+/// What the kernel puts into rax before a system call is made.
+const NOT_YET: u64 = -38_i64 as u64;
+/// `AT_RANDOM`: address of 16 random bytes that the kernel gives each program.
+const AT_RANDOM: u64 = 25;
+/// How long a thread is kept before its wait for requests, for the reply of the poke to arrive.
+const POKE_ARRIVES: Duration = Duration::from_millis(2);
+/// Signals of a processor fault or an abort.
+const CRASHES: [i32; 7] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT, libc::SIGTRAP, libc::SIGSYS];
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By itself.
+    Exited(i32),
+    /// By a signal.
+    Killed(i32),
+}
+
+/// A server under the tracer.
+#[derive(Debug)]
+pub struct Session {
+    /// Its address space.
+    pub memory: Memory,
+    /// Its threads.
+    pub threads: Threads,
+    clock: Option<Clock>,
+    waits_in: u64,
+    name: String,
+    _child: Child,
+}
+
+/// The threads of the traced process, and what happened to them.
+#[derive(Debug)]
+pub struct Threads {
+    process: i32,
+    known: Vec<i32>,
+    /// The thread that faults are injected into, once it is known.
+    pub worker: i32,
+    /// How the process ended.
+    pub ended: Option<End>,
+    /// The first signal of a crash.
+    pub crashed: Option<i32>,
+    to_syscall: bool,
+}
+
+/// What a run gives: what the client saw, the replies, how the server ended, and what the tracer's part gives.
+#[derive(Debug)]
+pub struct Ran<T> {
+    /// By the client.
+    pub seen: Seen,
+    /// All whole replies of the measured part.
+    pub replies: Vec<Vec<u8>>,
+    /// None when only the client ended it.
+    pub ended: Option<End>,
+    /// The first signal of a crash.
+    pub crashed: Option<i32>,
+    /// From the start to the beginning of the measured part.
+    pub start: Duration,
+    /// All of it.
+    pub total: Duration,
+    /// The tracer's part.
+    pub part: T,
+}
+
+/// Starts the target, brings it to the beginning of the measured part, and lets `part` do there what it wants, with the
+/// traced thread stopped at the exit of the system call in which it waits.
+///
+/// # Errors
+/// When the server does not start, or tracing is not permitted.
+pub fn run<T>(
+    target: &Target,
+    trace: &Trace,
+    golden: Option<&[Vec<u8>]>,
+    place: &Place,
+    part: impl FnOnce(&mut Session, &Progress) -> io::Result<T>,
+) -> anyhow::Result<Ran<T>> {
+    let begun = Instant::now();
+    let progress = Progress::default();
+    let (hold, held) = mpsc::channel();
+    let (queue, queued) = mpsc::channel();
+    let mut session = Session::start(target, place)?;
+    let process = session.pidfd()?;
+    let id = session.threads.process;
+    let address = place.fill(&target.connect);
+    let client =
+        Client { target, trace, golden, address, process, id, progress: &progress, held, queued: queue };
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| client.run());
+        let mut start = Duration::ZERO;
+        let done = (|| {
+            session.until_held(&progress)?;
+            session.begin(&hold, &queued)?;
+            start = begun.elapsed();
+            let done = part(&mut session, &progress)?;
+            Ok::<T, anyhow::Error>(done)
+        })();
+        drop(hold);
+        progress.enter_struck();
+        session.run_out();
+        let total = begun.elapsed();
+        let (seen, replies) = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let Threads { ended, crashed, .. } = session.threads;
+        Ok(Ran { seen, replies, ended, crashed, start, total, part: done? })
+    })
+}
+
+impl Progress {
+    /// The fault has struck, unless all is over already.
+    pub fn enter_struck(&self) {
+        if !self.reached(Phase::Struck) {
+            self.enter(Phase::Struck);
+        }
+    }
+}
+
+impl Session {
+    fn start(target: &Target, place: &Place) -> anyhow::Result<Self> {
+        for (name, content) in &target.files {
+            fs::write(place.dir.join(name), place.fill(content))?;
+        }
+        let child = sys::spawn_traced(&mut command(target, place)?)
+            .context("starting the target under the tracer")?;
+        let process = child.id() as i32;
+        match sys::wait(Some(process), true)? {
+            Some(Event::Stopped { signal: libc::SIGTRAP, .. }) => {}
+            other => bail!("the target did not stop at its beginning: {other:?}"),
+        }
+        sys::follow_threads(process)?;
+        let memory = Memory::open(process)?;
+        let clock = if target.stop_clock { Clock::install(&memory)? } else { None };
+        if let Some(address) = memory.auxiliary(AT_RANDOM)? {
+            memory.write(address, &[0x5a; 16])?;
+        }
+        sys::resume(process, Resume::ToSyscall, 0)?;
+        let threads = Threads {
+            process,
+            known: vec![process],
+            worker: 0,
+            ended: None,
+            crashed: None,
+            to_syscall: true,
+        };
+        let name = target.thread.clone();
+        Ok(Session { memory, threads, clock, waits_in: target.waits_in, name, _child: child })
+    }
+
+    fn pidfd(&self) -> anyhow::Result<OwnedFd> {
+        let id = Pid::from_raw(self.threads.process).context("a process without a number")?;
+        Ok(pidfd_open(id, PidfdFlags::empty())?)
+    }
+
+    /// Lets it start and serve the warm-up, until the traced thread is about to wait for requests and none is on its way.
+    fn until_held(&mut self, progress: &Progress) -> anyhow::Result<()> {
+        while let Some((thread, signal)) = self.threads.next_stop()? {
+            if signal != SYSCALL_STOP {
+                self.threads.go_on(thread, signal);
+                continue;
+            }
+            let registers = sys::registers(thread)?;
+            let entering = registers.rax == NOT_YET;
+            if !entering && registers.orig_rax == SYS_GETRANDOM {
+                // Hash seeds and cookies decide paths: the same ones on every run.
+                let length = (registers.rax as usize).min(4096);
+                let _ = self.memory.write(registers.rdi, &vec![0x5a; length]);
+            }
+            let waits = entering && registers.orig_rax == self.waits_in;
+            if waits && progress.reached(Phase::Poking) && self.is_ours(thread) {
+                let since = Instant::now();
+                while !progress.reached(Phase::Poked) && since.elapsed() < POKE_ARRIVES {
+                    std::thread::yield_now();
+                }
+                if progress.reached(Phase::Poked) {
+                    self.threads.worker = thread;
+                    return Ok(());
+                }
+            }
+            self.threads.go_on(thread, 0);
+        }
+        bail!("the target ended before it was warm: {:?}", self.threads.ended)
+    }
+
+    fn is_ours(&self, thread: i32) -> bool {
+        let path = format!("/proc/{}/task/{thread}/comm", self.threads.process);
+        fs::read_to_string(path).is_ok_and(|name| name.trim_end() == self.name)
+    }
+
+    /// Has all requests queued while the thread is held, and lets it enter and leave its wait.
+    fn begin(&mut self, hold: &mpsc::Sender<()>, queued: &mpsc::Receiver<()>) -> anyhow::Result<()> {
+        if let Some(clock) = self.clock {
+            clock.stop(&self.memory, sys::registers(self.threads.worker)?.fs_base)?;
+        }
+        hold.send(()).context("the client is gone")?;
+        queued.recv().context("the client is gone")?;
+        self.threads.to_syscall = false;
+        let worker = self.threads.worker;
+        sys::resume(worker, Resume::ToSyscall, 0)?;
+        while let Some((thread, signal)) = self.threads.next_stop()? {
+            if thread == worker && signal == SYSCALL_STOP {
+                return Ok(());
+            }
+            self.threads.go_on(thread, if signal == SYSCALL_STOP { 0 } else { signal });
+        }
+        bail!("the target ended at the beginning of the measured part: {:?}", self.threads.ended)
+    }
+
+    /// Lets the clock and the traced thread go; delivers `signal` if the thread has one on its way.
+    ///
+    /// # Errors
+    /// When the process is gone in a way that no event told.
+    pub fn release(&mut self) -> io::Result<()> {
+        if let Some(clock) = self.clock {
+            // A process that crashed a moment ago has no clock.
+            let _ = clock.go(&self.memory);
+        }
+        self.threads.release();
+        Ok(())
+    }
+
+    fn run_out(&mut self) {
+        self.threads.to_syscall = false;
+        while let Ok(Some((thread, signal))) = self.threads.next_stop() {
+            self.threads.go_on(thread, if signal == SYSCALL_STOP { 0 } else { signal });
+        }
+    }
+}
+
+impl Threads {
+    /// The next stop of a thread that is more than housekeeping: `(thread, signal)`. None when the process is gone.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait.
+    pub fn next_stop(&mut self) -> io::Result<Option<(i32, i32)>> {
+        while let Some(event) = sys::wait(None, true)? {
+            match event {
+                Event::Exited { thread, code } if thread == self.process => {
+                    self.ended = Some(End::Exited(code))
+                }
+                Event::Killed { thread, signal } if thread == self.process => {
+                    self.ended = Some(End::Killed(signal))
+                }
+                Event::Exited { .. } | Event::Killed { .. } => {}
+                Event::Stopped { thread, signal, event } => {
+                    let is_new = !self.known.contains(&thread);
+                    if is_new {
+                        self.known.push(thread);
+                    }
+                    if event != 0 || (is_new && signal == libc::SIGSTOP) {
+                        self.go_on(thread, 0);
+                        continue;
+                    }
+                    return Ok(Some((thread, signal)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Lets a thread go on that [`Threads::next_stop`] told of, with its signal.
+    pub fn go_on(&mut self, thread: i32, signal: i32) {
+        let how = if self.to_syscall { Resume::ToSyscall } else { Resume::Freely };
+        let signal = if signal == SYSCALL_STOP { 0 } else { signal };
+        if CRASHES.contains(&signal) && self.crashed.is_none() {
+            self.crashed = Some(signal);
+        }
+        // A thread that was killed meanwhile tells so by its next event.
+        let _ = sys::resume(thread, how, signal);
+    }
+
+    /// Runs the worker until it stops by a trap: one step, or a breakpoint. False when it did not come to that.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn until_trap(&mut self, how: Resume) -> io::Result<bool> {
+        if sys::resume(self.worker, how, 0).is_err() {
+            return Ok(false);
+        }
+        while let Some((thread, signal)) = self.next_stop()? {
+            match signal {
+                libc::SIGTRAP if thread == self.worker => return Ok(true),
+                signal if thread == self.worker && CRASHES.contains(&signal) => {
+                    self.go_on(thread, signal);
+                    return Ok(false);
+                }
+                // Another signal must not end the step.
+                signal if thread == self.worker => {
+                    if sys::resume(self.worker, how, signal).is_err() {
+                        return Ok(false);
+                    }
+                }
+                signal => self.go_on(thread, signal),
+            }
+        }
+        Ok(false)
+    }
+
+    fn release(&mut self) {
+        let _ = sys::set_breakpoint(self.worker, None);
+        let _ = sys::resume(self.worker, Resume::Freely, 0);
+    }
+}
+
+/// The command that starts a target at a place.
+///
+/// # Errors
+/// When its program is missing.
+pub fn command(target: &Target, place: &Place) -> anyhow::Result<Command> {
+    let mut command = Command::new(target.program()?);
+    command.args(target.argv[1..].iter().map(|word| place.fill(word)));
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.envs(target.env.iter().map(|(name, value)| (name, place.fill(value))));
+    command.current_dir(&place.dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Ok(command)
+}

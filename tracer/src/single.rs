@@ -1,0 +1,262 @@
+//! One injection into a single server: draw, start, land, strike, and judge by its replies.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::callers::{callers, names};
+use crate::client::Seen;
+use crate::code::Code;
+use crate::draw::Stream;
+use crate::fault::{Bits, Fault};
+use crate::profile::{Profile, Route, file_name, module_of};
+use crate::protocol::Wrong;
+use crate::record::{Class, Record};
+use crate::session::{self, End, Ran, Session};
+use crate::strike::{Flip, Missed, Victim};
+use crate::symbols::Symbols;
+use crate::sys::{self, Resume};
+use crate::target::{Place, Target};
+use crate::trace::Trace;
+
+/// A run whose fault did not strike where it should have is tried so often.
+const ATTEMPTS: u32 = 4;
+
+/// What all injections of a campaign have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// What is injected into.
+    pub target: &'a Target,
+    /// Its requests.
+    pub trace: &'a Trace,
+    /// Its golden run.
+    pub profile: &'a Profile,
+    /// The campaign's seed.
+    pub seed: u64,
+    /// Which bits are flipped.
+    pub bits: Bits,
+    /// False for the null campaign.
+    pub flips: bool,
+    /// Land by single steps alone.
+    pub steps_only: bool,
+}
+
+/// What the tracer's part of a run gives.
+#[derive(Debug)]
+struct Struck {
+    flip: Option<Flip>,
+    callers: Vec<u64>,
+    why_not: &'static str,
+}
+
+impl Plan<'_> {
+    /// Injection `id` of type `fault`. `number` is different for all runs of this process at the same time.
+    ///
+    /// # Errors
+    /// When the target does not run at all.
+    pub fn inject(
+        &self,
+        fault: Fault,
+        id: u64,
+        dir: &Path,
+        number: u64,
+        symbols: &mut Symbols,
+    ) -> anyhow::Result<Record> {
+        let mut stream = Stream::of(self.seed, fault.number(), id);
+        let mut retries = 0;
+        let site = self.profile.draw(fault, &mut stream);
+        let Some(mut site) = site else { anyhow::bail!("no instruction of the trace can carry {fault}") };
+        loop {
+            let mut attempt = stream.clone();
+            let code = self.profile.code(site);
+            let route = self.route(site);
+            let place = Place::new(dir, number * u64::from(ATTEMPTS) + u64::from(retries));
+            let ran = session::run(
+                self.target,
+                self.trace,
+                Some(&self.profile.head.golden),
+                &place,
+                |session, _| {
+                    let struck = land(session, &route, code).map_or_else(
+                        |why| Ok(Struck::not(why)),
+                        |()| self.strike(session, fault, code, &mut attempt),
+                    );
+                    session.release()?;
+                    struck
+                },
+            );
+            let ran = match ran {
+                Err(_) if retries + 1 < ATTEMPTS => {
+                    retries += 1;
+                    continue;
+                }
+                other => other?,
+            };
+            if ran.part.flip.is_none() && retries + 1 < ATTEMPTS {
+                retries += 1;
+                if ran.part.why_not == OUT_OF_REACH {
+                    stream = attempt;
+                    site = self.profile.draw(fault, &mut stream).unwrap_or(site);
+                }
+                continue;
+            }
+            return Ok(self.record(fault, id, site, route, retries, &ran, symbols));
+        }
+    }
+
+    fn route(&self, site: usize) -> Route {
+        if self.steps_only { Route { anchor: None, hits: 0, steps: site } } else { self.profile.route(site) }
+    }
+
+    fn strike(
+        &self,
+        session: &mut Session,
+        fault: Fault,
+        code: &Code,
+        stream: &mut Stream,
+    ) -> std::io::Result<Struck> {
+        let (threads, memory) = (&mut session.threads, &session.memory);
+        let thread = threads.worker;
+        let callers = callers(thread, memory, &self.profile.head.modules)?;
+        let mut step = || threads.until_trap(Resume::Step);
+        let victim = Victim { thread, memory, flips: self.flips, step: &mut step };
+        Ok(match victim.strike(fault, code, self.bits, stream) {
+            Ok(flip) => Struck { flip: Some(flip), callers, why_not: "" },
+            Err(Missed::OutOfReach) => Struck::not(OUT_OF_REACH),
+            Err(Missed::Gone) => Struck::not("the thread was gone"),
+            Err(Missed::Failed(error)) => return Err(error),
+        })
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "they are the record's parts")]
+    fn record(
+        &self,
+        fault: Fault,
+        id: u64,
+        site: usize,
+        route: Route,
+        retries: u32,
+        ran: &Ran<Struck>,
+        symbols: &mut Symbols,
+    ) -> Record {
+        let code = self.profile.code(site);
+        let (module, offset) = module_of(&self.profile.head.modules, code.address);
+        let (class, subclass, message, told) = match ran.part.flip {
+            None => (Class::Lost, ran.part.why_not.to_owned(), None, String::new()),
+            Some(_) => judge(self.target, ran),
+        };
+        Record {
+            id,
+            seed: self.seed,
+            fault,
+            bits: self.bits,
+            flips: self.flips,
+            profile: self.profile.head.hash.clone(),
+            index: site as u64,
+            address: code.address,
+            module: file_name(module).to_owned(),
+            offset,
+            symbol: symbols.name(module, offset),
+            callers: names(&ran.part.callers, &self.profile.head.modules, symbols),
+            text: code.text(),
+            hits: route.hits,
+            flip: ran.part.flip.clone(),
+            class,
+            subclass,
+            message: message.map(|message| message as u64),
+            told,
+            signal: ran.crashed,
+            exit: match ran.ended {
+                Some(End::Exited(code)) => Some(code),
+                _ => None,
+            },
+            start_us: micros(ran.start),
+            total_us: micros(ran.total),
+            retries,
+        }
+    }
+}
+
+impl Struck {
+    fn not(why: &'static str) -> Self {
+        Struck { flip: None, callers: Vec::new(), why_not: why }
+    }
+}
+
+const OUT_OF_REACH: &str = "the operand is out of reach";
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Brings the thread before the instruction of its route's end.
+fn land(session: &mut Session, route: &Route, code: &Code) -> Result<(), &'static str> {
+    let threads = &mut session.threads;
+    let failed = |_| "a system call of the tracer failed on the way";
+    if let Some(anchor) = route.anchor {
+        // The measured part may begin at the anchor itself.
+        let here = sys::instruction_pointer(threads.worker).map_err(failed)? == anchor;
+        let hits = route.hits - u32::from(here);
+        if hits > 0 {
+            sys::set_breakpoint(threads.worker, Some(anchor))
+                .map_err(|_| "hardware breakpoints are not permitted")?;
+            for _ in 0..hits {
+                if !threads.until_trap(Resume::Freely).map_err(failed)? {
+                    return Err("the run ended on the way");
+                }
+                if sys::instruction_pointer(threads.worker).map_err(failed)? != anchor {
+                    return Err("another stop than the breakpoint");
+                }
+            }
+            sys::set_breakpoint(threads.worker, None).map_err(failed)?;
+        }
+    }
+    for _ in 0..route.steps {
+        if !threads.until_trap(Resume::Step).map_err(failed)? {
+            return Err("the run ended on the way");
+        }
+    }
+    match sys::instruction_pointer(threads.worker).map_err(failed)? == code.address {
+        true => Ok(()),
+        false => Err("another instruction than the profile's"),
+    }
+}
+
+/// Class, subclass, first wrong message, and words.
+fn judge<T>(target: &Target, ran: &Ran<T>) -> (Class, String, Option<usize>, String) {
+    let exit = match ran.ended {
+        Some(End::Exited(code)) => Some(code),
+        _ => None,
+    };
+    let of_its_own = exit.is_some_and(|code| target.detected_exits.contains(&code));
+    match &ran.seen {
+        Seen::Right if ran.crashed.is_some() || exit.is_some() => {
+            (Class::Late, how(ran, "exit"), None, String::new())
+        }
+        Seen::Right => (Class::Masked, String::new(), None, String::new()),
+        Seen::Deviates { message, wrong, got } => {
+            let detected = target.detected_replies.iter().any(|begin| got.starts_with(begin));
+            let class = match wrong {
+                _ if detected => Class::Detected,
+                Wrong::ErrorReply | Wrong::ForeignKey | Wrong::Malformed => Class::Otherwise,
+                _ => Class::Undetected,
+            };
+            let word = serde_json::to_value(wrong).ok().and_then(|word| word.as_str().map(str::to_owned));
+            (class, word.unwrap_or_default(), Some(*message), got.clone())
+        }
+        Seen::Closed { message, within } => {
+            let class = if of_its_own { Class::Detected } else { Class::Otherwise };
+            let told = if *within { "within the reply" } else { "" };
+            (class, how(ran, "closed"), Some(*message), told.into())
+        }
+        Seen::Stalled { message } => (Class::Otherwise, how(ran, "stall"), Some(*message), String::new()),
+        Seen::Spun { message } => (Class::Otherwise, how(ran, "hang"), Some(*message), String::new()),
+    }
+}
+
+fn how<T>(ran: &Ran<T>, otherwise: &str) -> String {
+    match (ran.crashed, ran.ended) {
+        (Some(signal), _) => format!("signal-{signal}"),
+        (None, Some(End::Exited(code))) => format!("exit-{code}"),
+        _ => otherwise.to_owned(),
+    }
+}

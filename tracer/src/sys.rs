@@ -1,0 +1,266 @@
+//! The system calls of a debugger behind safe functions: the only file of this room with `unsafe`.
+//!
+//! All of them name their thread by its kernel id and fail with an [`io::Error`] when it is gone, is not traced by the
+//! calling thread, or is not stopped. None of them can touch the memory of *this* process, except through the buffers
+//! that this file itself hands to the kernel.
+
+use std::io;
+use std::mem::{MaybeUninit, offset_of, size_of};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+/// The general registers, as the kernel hands them over.
+pub type Registers = libc::user_regs_struct;
+
+/// `note` of the extended state (x87, SSE, AVX) in `PTRACE_GETREGSET`.
+const NT_X86_XSTATE: usize = 0x202;
+/// More than the extended state of any processor takes, AMX left out.
+const XSTATE_BYTES: usize = 8192;
+
+/// How a stopped thread goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// Until something happens to it.
+    Freely,
+    /// For one instruction.
+    Step,
+    /// Until a system call begins or ends.
+    ToSyscall,
+}
+
+/// What the kernel tells about a traced thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It stopped.
+    Stopped {
+        /// Which one.
+        thread: i32,
+        /// By which signal.
+        signal: i32,
+        /// Number of the ptrace event that it is, 0 for none.
+        event: i32,
+    },
+    /// It ended by itself.
+    Exited {
+        /// Which one.
+        thread: i32,
+        /// With which exit code.
+        code: i32,
+    },
+    /// It was ended.
+    Killed {
+        /// Which one.
+        thread: i32,
+        /// By which signal.
+        signal: i32,
+    },
+}
+
+impl Event {
+    /// The thread it is about.
+    pub fn thread(self) -> i32 {
+        match self {
+            Event::Stopped { thread, .. } | Event::Exited { thread, .. } | Event::Killed { thread, .. } => {
+                thread
+            }
+        }
+    }
+}
+
+/// Starts `command` so that it stops, traced by the calling thread, before its first instruction, without randomized
+/// addresses.
+///
+/// # Errors
+/// When it cannot be started or tracing is not permitted.
+pub fn spawn_traced(command: &mut Command) -> io::Result<Child> {
+    let prepare = || {
+        fixed_addresses()?;
+        request(libc::PTRACE_TRACEME, 0, 0, 0).map(drop)
+    };
+    // SAFETY: between fork and exec `prepare` makes two system calls and allocates nothing, as pre_exec asks.
+    unsafe { command.pre_exec(prepare) }.spawn()
+}
+
+/// Starts `command` untraced, without randomized addresses.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn spawn_fixed(command: &mut Command) -> io::Result<Child> {
+    // SAFETY: between fork and exec one system call is made and nothing is allocated, as pre_exec asks.
+    unsafe { command.pre_exec(fixed_addresses) }.spawn()
+}
+
+fn fixed_addresses() -> io::Result<()> {
+    // SAFETY: personality takes a number and touches no memory.
+    match unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Asks for new threads to be traced too, for tellable system call stops, and for the end of the tracees with the tracer.
+///
+/// # Errors
+/// See the file's comment.
+pub fn follow_threads(thread: i32) -> io::Result<()> {
+    let options = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL;
+    request(libc::PTRACE_SETOPTIONS, thread, 0, options as usize).map(drop)
+}
+
+/// Attaches to one running thread without stopping it.
+///
+/// # Errors
+/// See the file's comment; EPERM when tracing is not permitted.
+pub fn seize(thread: i32) -> io::Result<()> {
+    request(libc::PTRACE_SEIZE, thread, 0, 0).map(drop)
+}
+
+/// Stops a seized thread soon.
+///
+/// # Errors
+/// See the file's comment.
+pub fn interrupt(thread: i32) -> io::Result<()> {
+    request(libc::PTRACE_INTERRUPT, thread, 0, 0).map(drop)
+}
+
+/// Lets a stopped thread go for good, delivering `signal` (0: none).
+///
+/// # Errors
+/// See the file's comment.
+pub fn detach(thread: i32, signal: i32) -> io::Result<()> {
+    request(libc::PTRACE_DETACH, thread, 0, signal as usize).map(drop)
+}
+
+/// Lets a stopped thread go on, delivering `signal` (0: none).
+///
+/// # Errors
+/// See the file's comment.
+pub fn resume(thread: i32, how: Resume, signal: i32) -> io::Result<()> {
+    let what = match how {
+        Resume::Freely => libc::PTRACE_CONT,
+        Resume::Step => libc::PTRACE_SINGLESTEP,
+        Resume::ToSyscall => libc::PTRACE_SYSCALL,
+    };
+    request(what, thread, 0, signal as usize).map(drop)
+}
+
+/// The id of the thread that the clone event of `thread` is about.
+///
+/// # Errors
+/// See the file's comment.
+pub fn new_thread(thread: i32) -> io::Result<i32> {
+    let mut id: libc::c_ulong = 0;
+    request(libc::PTRACE_GETEVENTMSG, thread, 0, &raw mut id as usize)?;
+    Ok(id as i32)
+}
+
+/// The general registers of a stopped thread.
+///
+/// # Errors
+/// See the file's comment.
+pub fn registers(thread: i32) -> io::Result<Registers> {
+    let mut registers = MaybeUninit::<Registers>::zeroed();
+    request(libc::PTRACE_GETREGS, thread, 0, registers.as_mut_ptr() as usize)?;
+    // SAFETY: all fields are integers, for which zero bytes are valid, and the kernel has filled them.
+    Ok(unsafe { registers.assume_init() })
+}
+
+/// Sets the general registers of a stopped thread.
+///
+/// # Errors
+/// See the file's comment.
+pub fn set_registers(thread: i32, registers: &Registers) -> io::Result<()> {
+    request(libc::PTRACE_SETREGS, thread, 0, std::ptr::from_ref(registers) as usize).map(drop)
+}
+
+/// The next instruction of a stopped thread: cheaper than all registers.
+///
+/// # Errors
+/// See the file's comment.
+pub fn instruction_pointer(thread: i32) -> io::Result<u64> {
+    let mut word: libc::c_ulong = 0;
+    let at = offset_of!(libc::user, regs) + offset_of!(Registers, rip);
+    // SAFETY: PTRACE_PEEKUSER as a raw system call stores one word at its last argument, which is ours.
+    let done = unsafe {
+        libc::syscall(libc::SYS_ptrace, libc::PTRACE_PEEKUSER as libc::c_long, thread, at, &raw mut word)
+    };
+    if done == -1 { Err(io::Error::last_os_error()) } else { Ok(word) }
+}
+
+/// The extended state in its standard format (Intel SDM volume 1, 13.4).
+///
+/// # Errors
+/// See the file's comment.
+pub fn extended_state(thread: i32) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; XSTATE_BYTES];
+    let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    request(libc::PTRACE_GETREGSET, thread, NT_X86_XSTATE, &raw mut vector as usize)?;
+    bytes.truncate(vector.iov_len);
+    Ok(bytes)
+}
+
+/// Sets the extended state from what [`extended_state`] gave.
+///
+/// # Errors
+/// See the file's comment.
+pub fn set_extended_state(thread: i32, bytes: &mut [u8]) -> io::Result<()> {
+    let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    request(libc::PTRACE_SETREGSET, thread, NT_X86_XSTATE, &raw mut vector as usize).map(drop)
+}
+
+/// Makes a stopped thread stop before the instruction at `address`, by the first debug register; none takes it away.
+///
+/// # Errors
+/// See the file's comment; also where the machine or its sandbox has no debug registers.
+pub fn set_breakpoint(thread: i32, address: Option<u64>) -> io::Result<()> {
+    let register = |number: usize| offset_of!(libc::user, u_debugreg) + number * size_of::<u64>();
+    // Bit 0 of DR7 switches breakpoint 0 on; its kind and length fields are 0 for the execution of an instruction.
+    request(libc::PTRACE_POKEUSER, thread, register(7), 0)?;
+    if let Some(address) = address {
+        request(libc::PTRACE_POKEUSER, thread, register(0), address as usize)?;
+        request(libc::PTRACE_POKEUSER, thread, register(7), 1)?;
+    }
+    Ok(())
+}
+
+/// Waits for the next event of `thread`, or of any thread that the calling thread traces or started. None when there is
+/// nobody to wait for, or, without `patiently`, when nothing has happened.
+///
+/// # Errors
+/// When the wait itself fails.
+pub fn wait(thread: Option<i32>, patiently: bool) -> io::Result<Option<Event>> {
+    let mut status = 0;
+    let flags = libc::__WALL | libc::__WNOTHREAD | if patiently { 0 } else { libc::WNOHANG };
+    loop {
+        // SAFETY: waitpid writes one integer, which is ours.
+        let id = unsafe { libc::waitpid(thread.unwrap_or(-1), &raw mut status, flags) };
+        return match id {
+            -1 => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => continue,
+                error if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
+                error => Err(error),
+            },
+            0 => Ok(None),
+            thread => Ok(Some(event_of(thread, status))),
+        };
+    }
+}
+
+fn event_of(thread: i32, status: i32) -> Event {
+    if libc::WIFEXITED(status) {
+        Event::Exited { thread, code: libc::WEXITSTATUS(status) }
+    } else if libc::WIFSIGNALED(status) {
+        Event::Killed { thread, signal: libc::WTERMSIG(status) }
+    } else {
+        Event::Stopped { thread, signal: libc::WSTOPSIG(status), event: status >> 16 }
+    }
+}
+
+fn request(what: libc::c_uint, thread: i32, address: usize, data: usize) -> io::Result<libc::c_long> {
+    // SAFETY: every caller is in this file. `data` is a number, or the address of a live buffer of the size that the
+    // request writes or reads, held by the caller across the call; `address` is never one of ours.
+    match unsafe { libc::ptrace(what, thread, address, data) } {
+        -1 => Err(io::Error::last_os_error()),
+        done => Ok(done),
+    }
+}

@@ -1,0 +1,189 @@
+//! What faults are injected into, as its file describes it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::Hasher;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use serde::Deserialize;
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::cluster::Group;
+use crate::protocol::Protocol;
+use crate::trace::{Recipe, Trace};
+
+/// What stands for the running program in `argv`.
+pub const CROSSCHECK: &str = "{crosscheck}";
+
+/// A target file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// Name in reports.
+    pub title: String,
+    /// Program and arguments. `{dir}` is a fresh directory, `{host}` a loopback address that no other run has,
+    /// `{crosscheck}` the program that runs this.
+    pub argv: Vec<String>,
+    /// Environment; nothing else is inherited but PATH.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Files written into the directory before the start.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+    /// Where it listens: `unix:PATH` or `tcp:HOST:PORT`. It is ready when it accepts and answers the warm-up.
+    #[serde(default)]
+    pub connect: String,
+    /// Name of the traced thread, as it names itself; the kernel keeps 15 bytes.
+    pub thread: String,
+    /// Number of the system call in which the thread waits for requests: 232 epoll_wait, 281 epoll_pwait, 7 poll, 0 read.
+    #[serde(default = "epoll_wait")]
+    pub waits_in: u64,
+    /// Stop the clock from the beginning of the measured part up to the fault, so that every run takes the same path.
+    #[serde(default = "yes")]
+    pub stop_clock: bool,
+    /// How it answers.
+    #[serde(default)]
+    pub protocol: Protocol,
+    /// Replies that begin like one of these are the target's own detection of an error.
+    #[serde(default)]
+    pub detected_replies: Vec<String>,
+    /// Exit codes that are.
+    #[serde(default)]
+    pub detected_exits: Vec<i32>,
+    /// Longest time from start to the end of the warm-up, in milliseconds.
+    #[serde(default = "start_ms")]
+    pub start_ms: u64,
+    /// All threads asleep and no byte for this long after the fault: it hangs.
+    #[serde(default = "stall_ms")]
+    pub stall_ms: u64,
+    /// No byte for this long after the fault, asleep or not: it hangs.
+    #[serde(default = "hang_ms")]
+    pub hang_ms: u64,
+    /// The requests.
+    #[serde(default)]
+    pub trace: Recipe,
+    /// Set for a cluster: then `argv` starts one replica.
+    pub cluster: Option<Group>,
+}
+
+fn epoll_wait() -> u64 {
+    232
+}
+fn yes() -> bool {
+    true
+}
+fn start_ms() -> u64 {
+    10_000
+}
+fn stall_ms() -> u64 {
+    60
+}
+fn hang_ms() -> u64 {
+    400
+}
+
+impl Target {
+    /// Reads a target file.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn load(path: &Path) -> anyhow::Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| format!("target file {}", path.display()))?;
+        let target: Target =
+            toml::from_str(&text).with_context(|| format!("target file {}", path.display()))?;
+        if target.argv.is_empty() {
+            bail!("target file {}: argv is empty: it begins with the program", path.display());
+        }
+        if target.thread.len() > 15 {
+            bail!("target file {}: the kernel keeps 15 bytes of a thread's name", path.display());
+        }
+        Ok(target)
+    }
+
+    /// The program's file.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn program(&self) -> anyhow::Result<PathBuf> {
+        let name = &self.argv[0];
+        if name == CROSSCHECK {
+            return Ok(std::env::current_exe()?);
+        }
+        if name.contains('/') {
+            return Ok(PathBuf::from(name));
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path)
+            .map(|folder| folder.join(name))
+            .find(|file| file.is_file())
+            .ok_or_else(|| anyhow!("{name} is not installed: no folder of PATH has it"))
+    }
+
+    /// Identifies the program and everything that decides its path: a profile holds for one of them.
+    ///
+    /// # Errors
+    /// When the program cannot be read.
+    pub fn identity(&self) -> anyhow::Result<String> {
+        let program = self.program()?;
+        let bytes = fs::read(&program).with_context(|| format!("program {}", program.display()))?;
+        let mut hasher = Xxh3::new();
+        hasher.write(&bytes);
+        hasher.write(format!("{:?}{:?}{:?}", self.argv, self.env, self.files).as_bytes());
+        let trace = Trace::new(&self.trace);
+        for request in trace.warmup.iter().chain([&trace.poke]).chain(&trace.measured) {
+            hasher.write(&request.bytes);
+        }
+        hasher.write(format!("{}{}{}", self.thread, self.waits_in, self.stop_clock).as_bytes());
+        Ok(format!("{:016x}", hasher.finish()))
+    }
+}
+
+/// Where one run of a target lives.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Its loopback address.
+    pub host: String,
+}
+
+impl Place {
+    /// A place in `dir` that no other run of this process has at the same time: `number` is different for each.
+    pub fn new(dir: &Path, number: u64) -> Self {
+        // Two campaigns at the same time have different processes; 127.0 to 127.63 is left to others.
+        let process = u64::from(std::process::id());
+        let (high, middle, low) =
+            (64 + process % 128, (process / 128 + number / 250) % 250, 1 + number % 250);
+        Place { dir: dir.to_owned(), host: format!("127.{high}.{middle}.{low}") }
+    }
+
+    /// `text` with the places filled in.
+    pub fn fill(&self, text: &str) -> String {
+        text.replace("{dir}", &self.dir.display().to_string()).replace("{host}", &self.host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_targets_are_read() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("targets");
+        let files: Vec<_> =
+            fs::read_dir(folder).expect("targets").map(|file| file.expect("a file").path()).collect();
+        assert!(files.len() >= 3, "{files:?}");
+        for file in files.iter().filter(|file| file.extension().is_some_and(|end| end == "toml")) {
+            Target::load(file).unwrap_or_else(|error| panic!("{error:#}"));
+        }
+    }
+
+    #[test]
+    fn places_differ_and_are_loopback() {
+        let (one, two) = (Place::new(Path::new("/x"), 1), Place::new(Path::new("/x"), 2));
+        assert_ne!(one.host, two.host);
+        assert!(one.host.parse::<std::net::Ipv4Addr>().is_ok_and(|host| host.is_loopback()));
+        assert_eq!(one.fill("{dir}/s"), "/x/s");
+    }
+}

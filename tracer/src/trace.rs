@@ -1,0 +1,224 @@
+//! The requests that a single server is driven with: the same bytes on every run.
+
+use serde::{Deserialize, Serialize};
+
+use crate::draw::Stream;
+
+/// One request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// As sent.
+    pub bytes: Vec<u8>,
+    /// The keys it names, in their order.
+    pub keys: Vec<Vec<u8>>,
+}
+
+/// How the requests are made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// Decides keys, kinds and contents.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// Different keys.
+    #[serde(default = "keys")]
+    pub keys: u64,
+    /// `set` requests before the measured part; each key gets its share.
+    #[serde(default = "warmup")]
+    pub warmup: u64,
+    /// Mixed requests of the measured part; a `get` of every key follows, so that damaged state shows.
+    #[serde(default = "requests")]
+    pub requests: u64,
+    /// Shortest and longest value in bytes.
+    #[serde(default = "value")]
+    pub value: [u64; 2],
+    /// Requests as they are, for services of other protocols: instead of made ones.
+    #[serde(default)]
+    pub lines: Option<Lines>,
+}
+
+/// Requests written out, each a line without its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lines {
+    /// Before the measured part.
+    pub warmup: Vec<String>,
+    /// The measured part.
+    pub requests: Vec<String>,
+    /// A request without effect, sent between the two.
+    pub poke: String,
+}
+
+fn one() -> u64 {
+    1
+}
+fn keys() -> u64 {
+    36
+}
+fn warmup() -> u64 {
+    108
+}
+fn requests() -> u64 {
+    422
+}
+fn value() -> [u64; 2] {
+    [8, 220]
+}
+
+impl Default for Recipe {
+    fn default() -> Self {
+        Recipe {
+            seed: one(),
+            keys: keys(),
+            warmup: warmup(),
+            requests: requests(),
+            value: value(),
+            lines: None,
+        }
+    }
+}
+
+/// What is sent, in its parts.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// Sent and answered before the measured part.
+    pub warmup: Vec<Request>,
+    /// A request without effect: brings the server back to its event loop.
+    pub poke: Request,
+    /// The measured part.
+    pub measured: Vec<Request>,
+}
+
+impl Trace {
+    /// Makes the requests.
+    pub fn new(recipe: &Recipe) -> Self {
+        if let Some(lines) = &recipe.lines {
+            let request =
+                |line: &String| Request { bytes: format!("{line}\n").into_bytes(), keys: Vec::new() };
+            return Trace {
+                warmup: lines.warmup.iter().map(request).collect(),
+                poke: request(&lines.poke),
+                measured: lines.requests.iter().map(request).collect(),
+            };
+        }
+        let mut maker = Maker { stream: Stream::of(recipe.seed, 0, 0), recipe };
+        // One item of every size first: a slab allocator then has its pages, which are long work, before the measured part.
+        let mut warmup: Vec<Request> = (0..SIZES).map(|number| maker.sized(number)).collect();
+        warmup.extend((0..recipe.warmup).map(|number| maker.store("set", &key(number % recipe.keys), "")));
+        let mut measured: Vec<Request> = (0..recipe.requests).map(|_| maker.mixed()).collect();
+        measured.extend((0..recipe.keys).map(|number| maker.get("get", &[key(number)])));
+        measured.push(plain("mn"));
+        Trace { warmup, poke: plain("mn"), measured }
+    }
+
+    /// All bytes of the measured part.
+    pub fn measured_bytes(&self) -> Vec<u8> {
+        self.measured.iter().flat_map(|request| request.bytes.iter().copied()).collect()
+    }
+}
+
+fn key(number: u64) -> String {
+    // Counters have keys of their own, so that incr and decr find numbers.
+    format!("key-{number:04}")
+}
+
+fn plain(line: &str) -> Request {
+    Request { bytes: format!("{line}\r\n").into_bytes(), keys: Vec::new() }
+}
+
+/// Items of different sizes, each a sixth longer than the last: up to 2.5 KiB.
+const SIZES: u32 = 38;
+
+struct Maker<'a> {
+    stream: Stream,
+    recipe: &'a Recipe,
+}
+
+impl Maker<'_> {
+    fn mixed(&mut self) -> Request {
+        let one = self.any_key();
+        match self.stream.below(100) {
+            0..35 => self.get("get", &[one]),
+            35..43 => self.get("gets", &[one]),
+            43..51 => {
+                let keys = [one, self.any_key(), self.any_key()];
+                self.get("get", &keys)
+            }
+            51..68 => self.store("set", &one, ""),
+            68..72 => {
+                let unique = format!(" {}", 1 + self.stream.below(200));
+                self.store("cas", &one, &unique)
+            }
+            72..75 => self.store("append", &one, ""),
+            75..78 => self.store("add", &one, ""),
+            78..82 => self.store("replace", &one, ""),
+            82..85 => self.number(),
+            85..90 => self.with_counter("incr"),
+            90..94 => self.with_counter("decr"),
+            94..97 => self.keyed("delete", &one, ""),
+            _ => self.keyed("touch", &one, " 0"),
+        }
+    }
+
+    fn any_key(&mut self) -> String {
+        key(self.stream.below(self.recipe.keys))
+    }
+
+    fn get(&mut self, word: &str, keys: &[String]) -> Request {
+        let names = keys.iter().map(|key| key.clone().into_bytes()).collect();
+        Request { bytes: format!("{word} {}\r\n", keys.join(" ")).into_bytes(), keys: names }
+    }
+
+    fn store(&mut self, word: &str, key: &str, rest: &str) -> Request {
+        let [low, high] = self.recipe.value;
+        let length = low + self.stream.below(high.saturating_sub(low) + 1);
+        let data: String = (0..length).map(|_| char::from(b'a' + self.stream.below(26) as u8)).collect();
+        let flags = self.stream.below(8);
+        let line = format!("{word} {key} {flags} 0 {length}{rest}\r\n{data}\r\n");
+        Request { bytes: line.into_bytes(), keys: vec![key.as_bytes().to_vec()] }
+    }
+
+    fn sized(&mut self, number: u32) -> Request {
+        let length = (8.0 * (7.0_f64 / 6.0).powi(number as i32)) as usize;
+        let line = format!("set size-{number} 0 0 {length}\r\n{}\r\n", "s".repeat(length));
+        Request { bytes: line.into_bytes(), keys: vec![format!("size-{number}").into_bytes()] }
+    }
+
+    fn number(&mut self) -> Request {
+        let key = format!("count-{}", self.stream.below(4));
+        let number = self.stream.below(1_000_000).to_string();
+        let line = format!("set {key} 0 0 {}\r\n{number}\r\n", number.len());
+        Request { bytes: line.into_bytes(), keys: vec![key.into_bytes()] }
+    }
+
+    fn with_counter(&mut self, word: &str) -> Request {
+        let key = format!("count-{}", self.stream.below(4));
+        let by = format!(" {}", self.stream.below(1000));
+        self.keyed(word, &key, &by)
+    }
+
+    fn keyed(&mut self, word: &str, key: &str, rest: &str) -> Request {
+        let line = format!("{word} {key}{rest}\r\n");
+        Request { bytes: line.into_bytes(), keys: vec![key.as_bytes().to_vec()] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_recipe_makes_the_same_bytes_and_another_seed_others() {
+        let bytes = |seed| Trace::new(&Recipe { seed, ..Recipe::default() }).measured_bytes();
+        assert_eq!(bytes(1), bytes(1));
+        assert_ne!(bytes(1), bytes(2));
+        let text = String::from_utf8(bytes(1)).expect("text");
+        for word in [
+            "get ", "gets ", "set ", "cas ", "append ", "add ", "replace ", "incr ", "decr ", "delete ",
+            "touch ",
+        ] {
+            assert!(text.contains(&format!("\r\n{word}")), "{word}");
+        }
+        assert!(text.ends_with("mn\r\n"));
+    }
+}

@@ -8,6 +8,7 @@ use bytes::{Buf, Bytes};
 use mio::Registry;
 use mio::net::TcpStream;
 
+use super::Reply;
 use crate::limits;
 use crate::service::{Action, ClientCounters, Progress, Protocol};
 
@@ -24,8 +25,8 @@ pub(super) enum Fate {
 
 /// A place in the sequence of replies.
 enum Place {
-    /// The request is on its way.
-    Waiting,
+    /// The request with this checksum is on its way.
+    Waiting(u32),
     /// The reply waits for those before it.
     Ready(Bytes),
     /// The last reply: after it the connection is closed.
@@ -193,18 +194,21 @@ impl<P: Protocol> Connection<P> {
                 Action::Order(request) => {
                     *left -= 1;
                     let sequence = self.first + self.places.len() as u64;
-                    self.places.push_back(Place::Waiting);
-                    submit(sequence, crate::ordered::summed(request.into()));
+                    let request = crate::ordered::summed(request.into());
+                    self.places.push_back(Place::Waiting(request.checksum));
+                    submit(sequence, request);
                 }
             }
         }
     }
 
-    /// A reply takes its place; `None` means that no correct one can be had.
-    pub(super) fn answer(&mut self, sequence: u64, reply: Option<Bytes>) {
+    /// A reply takes its place, if it answers the request that waits there; `None` means that no correct one can be had.
+    pub(super) fn answer(&mut self, sequence: u64, reply: Option<Reply>) {
         let Some(index) = sequence.checked_sub(self.first) else { return };
-        if let Some(place @ Place::Waiting) = self.places.get_mut(index as usize) {
-            *place = reply.map_or(Place::Broken, Place::Ready);
+        let Some(place) = self.places.get_mut(index as usize) else { return };
+        if let Place::Waiting(asked) = *place {
+            let right = reply.filter(|reply| reply.asked == asked);
+            *place = right.map_or(Place::Broken, |reply| Place::Ready(reply.bytes));
         }
     }
 
@@ -232,7 +236,7 @@ impl<P: Protocol> Connection<P> {
     fn collect(&mut self) {
         while !self.broken {
             let (bytes, last) = match self.places.front_mut() {
-                None | Some(Place::Waiting) => return,
+                None | Some(Place::Waiting(_)) => return,
                 Some(Place::Ready(bytes)) => (std::mem::take(bytes), false),
                 Some(Place::Last(bytes)) => (std::mem::take(bytes), true),
                 Some(Place::Broken) => (Bytes::new(), true),

@@ -37,6 +37,16 @@ pub struct ReplyTo {
     pub sequence: u64,
 }
 
+/// A reply, and what it answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Checksum of the ordered request at whose position it was made, as the log has it. A connection takes no reply to
+    /// anything but the request that waits there: the vote is about positions, and only this replica knows whose they are.
+    pub asked: u32,
+    /// The very bytes.
+    pub bytes: Bytes,
+}
+
 /// A request on its way to the order thread.
 #[derive(Clone, Debug)]
 pub struct Submission {
@@ -59,7 +69,7 @@ pub trait ClientSide: Send {
 
     /// A validated reply takes its place; it leaves with the next [`ClientSide::flush`]. `None` means that no correct reply
     /// can be had: the connection is closed rather than answered wrongly.
-    fn answer(&mut self, to: ReplyTo, reply: Option<Bytes>);
+    fn answer(&mut self, to: ReplyTo, reply: Option<Reply>);
 
     /// The last stage: replies leave, one system call per connection.
     fn flush(&mut self);
@@ -236,7 +246,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
         !self.unread.is_empty() && self.outstanding < limits::OUTSTANDING_PER_CLIENT_THREAD
     }
 
-    fn answer(&mut self, to: ReplyTo, reply: Option<Bytes>) {
+    fn answer(&mut self, to: ReplyTo, reply: Option<Reply>) {
         self.outstanding = self.outstanding.saturating_sub(1);
         if let Some(connection) = self.connection(to) {
             connection.answer(to.sequence, reply);

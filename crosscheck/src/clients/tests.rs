@@ -63,6 +63,13 @@ fn serve(max_connections: usize) -> Server {
     Server { address, answers, submitted, counters }
 }
 
+impl Submission {
+    /// The answer with these bytes.
+    fn answered(&self, bytes: impl Into<Bytes>) -> Answer {
+        Answer::Reply(self.to, Reply { asked: self.request.checksum, bytes: bytes.into() })
+    }
+}
+
 impl Server {
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
@@ -88,8 +95,8 @@ fn replies_leave_in_the_order_of_the_requests_whatever_order_they_come_in() {
     client.write_all(b"one\nnow two\nthree\n").unwrap();
     let (one, three) = (server.take(), server.take());
     assert!(one.request.is_sound() && &one.request.bytes[..] == b"one");
-    server.answers.send(Answer::Reply(three.to, Bytes::from_static(b"3\n")));
-    server.answers.send(Answer::Reply(one.to, Bytes::from_static(b"1\n")));
+    server.answers.send(three.answered(Bytes::from_static(b"3\n")));
+    server.answers.send(one.answered(Bytes::from_static(b"1\n")));
     read_exactly(&mut client, b"1\ntwo\n3\n");
 }
 
@@ -102,7 +109,7 @@ fn a_half_closed_client_gets_its_last_reply() {
     client.shutdown(Shutdown::Write).unwrap();
     let last = server.take();
     std::thread::sleep(Duration::from_millis(20));
-    server.answers.send(Answer::Reply(last.to, Bytes::from_static(b"done\n")));
+    server.answers.send(last.answered(Bytes::from_static(b"done\n")));
     let mut rest = Vec::new();
     client.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"done\n");
@@ -115,10 +122,28 @@ fn a_reply_that_cannot_be_had_closes_the_connection_without_a_byte_of_it() {
     client.write_all(b"one\ntwo\n").unwrap();
     let (one, two) = (server.take(), server.take());
     server.answers.send(Answer::Drop(two.to));
-    server.answers.send(Answer::Reply(one.to, Bytes::from_static(b"1\n")));
+    server.answers.send(one.answered(Bytes::from_static(b"1\n")));
     let mut rest = Vec::new();
     client.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"1\n");
+}
+
+#[test]
+fn a_reply_to_another_request_closes_the_connection_without_a_byte_of_it() {
+    let server = serve(10);
+    let (mut first, mut second) = (server.connect(), server.connect());
+    first.write_all(b"one\n").unwrap();
+    let one = server.take();
+    second.write_all(b"two\n").unwrap();
+    let two = server.take();
+    // The order thread has taken one's place for two's: the reply is right for its position, and the client is not.
+    let mistaken = Submission { to: one.to, request: two.request.clone() };
+    server.answers.send(mistaken.answered(b"2\n".as_slice()));
+    server.answers.send(two.answered(b"2\n".as_slice()));
+    let mut rest = Vec::new();
+    first.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"");
+    read_exactly(&mut second, b"2\n");
 }
 
 #[test]
@@ -139,8 +164,8 @@ fn a_late_reply_to_a_gone_client_reaches_nobody_else() {
     next.write_all(b"two\n").unwrap();
     let two = server.take();
     assert_eq!(one.to.slot, two.to.slot, "the slot is used again");
-    server.answers.send(Answer::Reply(one.to, Bytes::from_static(b"for another\n")));
-    server.answers.send(Answer::Reply(two.to, Bytes::from_static(b"2\n")));
+    server.answers.send(one.answered(Bytes::from_static(b"for another\n")));
+    server.answers.send(two.answered(Bytes::from_static(b"2\n")));
     read_exactly(&mut next, b"2\n");
 }
 
@@ -186,7 +211,7 @@ fn many_pipelined_requests_beyond_the_limit_are_all_answered() {
     for n in 0..count {
         let submission = server.take();
         assert_eq!(&submission.request.bytes[..], n.to_string().as_bytes());
-        server.answers.send(Answer::Reply(submission.to, Bytes::from(format!("{n}\n"))));
+        server.answers.send(submission.answered(Bytes::from(format!("{n}\n"))));
     }
     read_exactly(&mut client, &requests);
 }

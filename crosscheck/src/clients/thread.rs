@@ -4,10 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use mio::{Events, Poll, Registry, Token, Waker};
 
-use super::{ClientSide, ReplyTo, Submission};
+use super::{ClientSide, Reply, ReplyTo, Submission};
 use crate::limits;
 use crate::mailbox::Mailbox;
 
@@ -15,7 +14,7 @@ use crate::mailbox::Mailbox;
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// The validated reply.
-    Reply(ReplyTo, Bytes),
+    Reply(ReplyTo, Reply),
     /// No correct reply can be had: the connection is closed rather than answered wrongly.
     Drop(ReplyTo),
     /// Stop: close the listener and every connection.

@@ -7,7 +7,7 @@ use order::{Batch, Delivered, OrderEngine};
 use schedule::Footprint;
 
 use super::solo::Slice;
-use super::{Owner, Replica};
+use super::{Owed, Owner, Replica};
 use crate::job::{InFlight, Job, ResultSlot, Work};
 use crate::ordered::Control;
 use crate::service::Service;
@@ -55,6 +55,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let Batch { time_us, origin, .. } = delivered.batch;
         let in_flight = InFlight::new(batch, time_us, origin, delivered.batch.len());
         let mut requests = Vec::with_capacity(delivered.batch.len());
+        let mut owed = Vec::with_capacity(owners.len());
         let (mut wants_cut, mut is_long) = (false, false);
         for (number, request) in delivered.batch.requests().enumerate() {
             #[cfg(feature = "inject")]
@@ -63,7 +64,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             wants_cut |= matches!(&work, Work::Control(Control::Cut));
             is_long |= matches!(&work, Work::Control(_));
             let result = Some(ResultSlot { batch: in_flight.clone(), request: number as u16, mine });
-            let stream = owners.get(number).and_then(Owner::stream);
+            let owner = owners.get(number).copied();
+            owed.extend(owner.map(|owner| Owed { owner, asked: request.checksum }));
+            let stream = owner.as_ref().and_then(Owner::stream);
             let ordered = request.bytes;
             requests.push(schedule::Work { request: Job { work, ordered, result }, footprint, stream });
         }
@@ -74,7 +77,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             requests.push(schedule::Work { request: job, footprint: Footprint::all(), stream: None });
         }
         if mine {
-            self.owed.insert(batch, owners);
+            self.owed.insert(batch, owed);
         }
         let entry = Arc::new(schedule::Entry {
             index: batch,
@@ -94,17 +97,16 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     /// Who is owed the reply at `place`; asked once per request.
-    pub(super) fn owner_of(&mut self, place: vote::Place) -> Owner {
-        let Some(owners) = self.owed.get_mut(&place.batch) else { return Owner::Nobody };
-        owners
-            .get_mut(usize::from(place.request))
-            .map_or(Owner::Nobody, |owner| std::mem::replace(owner, Owner::Nobody))
+    pub(super) fn owed_at(&mut self, place: vote::Place) -> Owed {
+        let Some(owed) = self.owed.get_mut(&place.batch) else { return Owed::NOTHING };
+        owed.get_mut(usize::from(place.request))
+            .map_or(Owed::NOTHING, |owed| std::mem::replace(owed, Owed::NOTHING))
     }
 
     /// Forgets batches below `batch`: all their replies have left or never will.
     pub(super) fn settle_owed(&mut self) {
         while let Some(first) = self.owed.first_entry() {
-            if first.get().iter().any(|owner| *owner != Owner::Nobody) {
+            if first.get().iter().any(|owed| owed.owner != Owner::Nobody) {
                 return;
             }
             first.remove();

@@ -24,7 +24,7 @@ use vote::{Place, Voter};
 use crate::admin::{EvidenceRecord, Phase};
 use crate::admin_server::Call;
 use crate::clients::thread::Answer;
-use crate::clients::{self, ClientSide, ReplyTo, Submission};
+use crate::clients::{self, ClientSide, Reply, ReplyTo, Submission};
 use crate::job::Ran;
 use crate::mailbox::Mailbox;
 use crate::peers::{PeerEvent, Peers};
@@ -85,6 +85,19 @@ impl Owner {
     }
 }
 
+/// An own request that is executed or voted on.
+#[derive(Clone, Copy, Debug)]
+struct Owed {
+    /// Who is owed its reply, as this replica remembers it.
+    owner: Owner,
+    /// Its checksum, as the log has it: the owner must have asked for just this.
+    asked: u32,
+}
+
+impl Owed {
+    const NOTHING: Owed = Owed { owner: Owner::Nobody, asked: 0 };
+}
+
 /// One replica, as its order thread sees it.
 pub(crate) struct Replica<S: Service, E, W: World = Os> {
     settings: Settings,
@@ -119,7 +132,7 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     inputs: Vec<Input>,
     next_tick_us: u64,
     /// Owners of own batches that are executed or voted on.
-    owed: BTreeMap<u64, Vec<Owner>>,
+    owed: BTreeMap<u64, Vec<Owed>>,
     /// Bit per replica whose clients wait for what was executed in this round.
     awaited_by: u16,
     donor: Donor,
@@ -165,7 +178,7 @@ impl Front {
     }
 
     /// `None` if no correct reply can be had.
-    fn answer(&mut self, to: ReplyTo, reply: Option<Bytes>) {
+    fn answer(&mut self, to: ReplyTo, reply: Option<Reply>) {
         match (self, reply) {
             (Front::Here(clients), reply) => clients.answer(to, reply),
             (Front::Thread(answers), Some(reply)) => answers.send(Answer::Reply(to, reply)),
@@ -474,8 +487,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     /// The end of the path: a reply that passed the vote goes to its connection.
-    fn externalize(&mut self, owner: Owner, reply: Bytes) {
-        self.answer(owner, Some(reply));
+    fn externalize(&mut self, Owed { owner, asked }: Owed, bytes: Bytes) {
+        self.answer(owner, Some(Reply { asked, bytes }));
     }
 
     /// No correct reply can be had: the client's connection is closed.
@@ -483,7 +496,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.answer(owner, None);
     }
 
-    fn answer(&mut self, owner: Owner, reply: Option<Bytes>) {
+    fn answer(&mut self, owner: Owner, reply: Option<Reply>) {
         if let (Owner::Client(to), Some(front)) = (owner, &mut self.front) {
             front.answer(to, reply);
         }

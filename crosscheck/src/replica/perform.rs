@@ -7,7 +7,7 @@ use vote::{Command, Event, Message, Place, Reexecution, To};
 use super::group::Awaited;
 #[cfg(feature = "inject")]
 use super::sabotage::Sabotage;
-use super::{Owner, Replica};
+use super::{Owed, Replica};
 use crate::job::{Executed, Ran};
 use crate::ordered::Control;
 use crate::peers;
@@ -91,11 +91,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     fn externalize_unchecked(&mut self, batch: u64, results: Vec<vote::RequestResult>) {
         for (number, result) in results.into_iter().enumerate() {
             let place = Place::new(batch, number as u16);
-            let owner = if result.mine { self.owner_of(place) } else { Owner::Nobody };
+            let owed = if result.mine { self.owed_at(place) } else { Owed::NOTHING };
             match result.failure {
-                None => self.externalize(owner, result.reply),
+                None => self.externalize(owed, result.reply),
                 Some(failure) => {
-                    self.drop_reply(owner);
+                    self.drop_reply(owed.owner);
                     self.keep_evidence(evidence::unchecked(self.settings.me, place, &failure));
                     if self.settings.mode.replicated && self.settings.mode.guarded {
                         // What the request should have changed is unknown here: only peers have a correct state.
@@ -179,16 +179,16 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             Command::Send { to, message } => self.send_vote(to, &message),
             Command::Release { place, reply } | Command::ReplyRepaired { place, reply } => {
                 self.tally.held.remove(&place);
-                let owner = self.owner_of(place);
+                let owed = self.owed_at(place);
                 #[cfg(feature = "inject")]
                 let (place, reply) = self.sabotaged.released(place, reply);
-                self.world.see(Seen::Released { place, to: owner.client(), reply: &reply });
-                self.externalize(owner, reply);
+                self.world.see(Seen::Released { place, to: owed.owner.client(), reply: &reply });
+                self.externalize(owed, reply);
             }
             Command::DropReply { place, .. } => {
                 self.tally.held.remove(&place);
-                let owner = self.owner_of(place);
-                self.drop_reply(owner);
+                let owed = self.owed_at(place);
+                self.drop_reply(owed.owner);
             }
             #[cfg(feature = "inject")]
             Command::ProposeRecover(_) if self.sabotaged.has(Sabotage::NeverRepairs) => {}

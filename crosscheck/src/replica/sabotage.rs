@@ -119,9 +119,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
         for (number, result) in results.iter().enumerate().filter(|(_, result)| result.mine) {
             let place = Place::new(batch, number as u16);
-            let (owner, reply) = (self.owner_of(place), result.reply.clone());
-            self.world.see(Seen::Released { place, to: owner.client(), reply: &reply });
-            self.externalize(owner, reply);
+            let (owed, reply) = (self.owed_at(place), result.reply.clone());
+            self.world.see(Seen::Released { place, to: owed.owner.client(), reply: &reply });
+            self.externalize(owed, reply);
         }
     }
 

@@ -1,6 +1,7 @@
 //! A replica that somebody steps: the shipped pipeline without a thread, a socket or a clock of its own, for a simulation
 //! that decides with one seed when anything happens.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
 
 use bytes::Bytes;
@@ -52,6 +53,8 @@ pub struct Stepped<S: Service, W: World> {
     /// What other threads would leave.
     mailbox: Mailbox<Input>,
     answers: Mailbox<Answer>,
+    /// Checksums of the requests that wait, as a connection would remember them.
+    asked: BTreeMap<(u32, u32, u64), u32>,
     heard: Vec<PeerEvent>,
 }
 
@@ -83,7 +86,13 @@ impl<S: Service, W: World> Stepped<S, W> {
         let answers = Mailbox::silent();
         let front = answers.clone();
         replica.open_clients = Some(Box::new(move |_| Ok(Front::Thread(front))));
-        Ok(Stepped { mailbox: replica.mailbox(), replica, answers, heard: Vec::new() })
+        Ok(Stepped {
+            mailbox: replica.mailbox(),
+            replica,
+            answers,
+            asked: BTreeMap::new(),
+            heard: Vec::new(),
+        })
     }
 
     /// One round of the order thread, which first hears what its streams are `ready` for. Call it when [`Stepped::is_busy`],
@@ -118,6 +127,7 @@ impl<S: Service, W: World> Stepped<S, W> {
     /// A client's request, in the service's encoding, as [`crate::Action::Order`] gives it.
     pub fn submit(&mut self, to: ReplyTo, request: Vec<u8>) {
         let request = crate::ordered::summed(request.into());
+        self.asked.insert((to.slot, to.generation, to.sequence), request.checksum);
         self.mailbox.send(Input::Submissions(vec![clients::Submission { to, request }]));
     }
 
@@ -125,9 +135,17 @@ impl<S: Service, W: World> Stepped<S, W> {
     pub fn take_answers(&mut self) -> Vec<(ReplyTo, Option<Bytes>)> {
         let mut answers = Vec::new();
         self.answers.take(&mut answers);
+        let asked = &mut self.asked;
+        let mut waited = |to: ReplyTo| asked.remove(&(to.slot, to.generation, to.sequence));
         let answer = |answer| match answer {
-            Answer::Reply(to, reply) => Some((to, Some(reply))),
-            Answer::Drop(to) => Some((to, None)),
+            Answer::Reply(to, reply) => {
+                let right = waited(to) == Some(reply.asked);
+                Some((to, right.then_some(reply.bytes)))
+            }
+            Answer::Drop(to) => {
+                waited(to);
+                Some((to, None))
+            }
             Answer::Stop => None,
         };
         answers.into_iter().filter_map(answer).collect()

@@ -58,6 +58,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let mut owed = Vec::with_capacity(owners.len());
         let (mut wants_cut, mut is_long) = (false, false);
         for (number, request) in delivered.batch.requests().enumerate() {
+            let asked = request.checksum;
             #[cfg(feature = "inject")]
             let request = self.sabotaged.request(batch, request);
             let (work, footprint) = execution.decode(&request);
@@ -65,7 +66,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             is_long |= matches!(&work, Work::Control(_));
             let result = Some(ResultSlot { batch: in_flight.clone(), request: number as u16, mine });
             let owner = owners.get(number).copied();
-            owed.extend(owner.map(|owner| Owed { owner, asked: request.checksum }));
+            owed.extend(owner.map(|owner| Owed { owner, asked }));
             let stream = owner.as_ref().and_then(Owner::stream);
             let ordered = request.bytes;
             requests.push(schedule::Work { request: Job { work, ordered, result }, footprint, stream });

@@ -29,27 +29,8 @@ pub enum Fault {
     Noise,
     /// Its wall clock jumps, forwards or backwards.
     ClockJump,
-    /// Its memory or its computation is corrupted.
-    Corruption(Corrupts),
-}
-
-/// What a corruption hits: the kinds of `crosscheck inject`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "the words of `crosscheck::admin::Kind`, which documents them")]
-pub enum Corrupts {
-    Flip,
-    MultiFlip,
-    InRequest,
-    Checksum,
-    Id,
-    Length,
-    Lost,
-    Doubled,
-    Digest,
-    Check,
-    Reply,
-    Message,
-    Request,
+    /// Its memory or its computation is corrupted, as `crosscheck inject` does it.
+    Corruption(Kind),
 }
 
 /// A row of the catalogue.
@@ -76,8 +57,8 @@ const fn entry(
     Entry { fault, name, what, notices, repairs }
 }
 
-use Corrupts as C;
 use Fault::Corruption;
+use Kind as C;
 
 /// Every fault there is.
 pub const CATALOGUE: [Entry; 25] = [
@@ -252,30 +233,9 @@ pub const CATALOGUE: [Entry; 25] = [
     ),
 ];
 
-impl Corrupts {
-    /// The injector's word for it.
-    pub fn kind(self) -> Kind {
-        match self {
-            Corrupts::Flip => Kind::Flip,
-            Corrupts::MultiFlip => Kind::MultiFlip,
-            Corrupts::InRequest => Kind::InRequest,
-            Corrupts::Checksum => Kind::Checksum,
-            Corrupts::Id => Kind::Id,
-            Corrupts::Length => Kind::Length,
-            Corrupts::Lost => Kind::Lost,
-            Corrupts::Doubled => Kind::Doubled,
-            Corrupts::Digest => Kind::Digest,
-            Corrupts::Check => Kind::Check,
-            Corrupts::Reply => Kind::Reply,
-            Corrupts::Message => Kind::Message,
-            Corrupts::Request => Kind::Request,
-        }
-    }
-
-    /// Whether a resting object of a given name can be hit.
-    pub fn rests(self) -> bool {
-        matches!(self, C::Flip | C::MultiFlip | C::Checksum | C::Id | C::Length | C::Lost | C::Doubled)
-    }
+/// Whether a resting object of a given name can be hit.
+pub fn rests(kind: Kind) -> bool {
+    matches!(kind, C::Flip | C::MultiFlip | C::Checksum | C::Id | C::Length | C::Lost | C::Doubled)
 }
 
 impl Fault {

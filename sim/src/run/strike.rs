@@ -1,9 +1,9 @@
 //! Faults strike, and those that last end.
 
-use crosscheck::admin::{Command, Inject};
+use crosscheck::admin::{Command, Inject, Kind};
 
 use super::{Event, Run};
-use crate::fault::{Corrupts, Fault};
+use crate::fault::{Fault, rests};
 use crate::net::Weather;
 use crate::plan::Stroke;
 use crate::rng::Rng;
@@ -96,7 +96,7 @@ impl Run {
         }
     }
 
-    fn corrupt(&mut self, victim: u8, fault: Fault, kind: Corrupts, draws: &mut Rng) {
+    fn corrupt(&mut self, victim: u8, fault: Fault, kind: Kind, draws: &mut Rng) {
         let Some(process) = &mut self.slots[usize::from(victim)].process else { return };
         let object = match draws.below(8) {
             0 | 1 => Some(format!("item:v{}", draws.below(10))),
@@ -105,8 +105,8 @@ impl Run {
             4 => Some(format!("queue:{}", draws.below(4))),
             _ => None,
         };
-        let object = object.filter(|_| kind.rests());
-        let inject = Inject { kind: kind.kind(), object, bit: None, member: None, seed: draws.draw() };
+        let object = object.filter(|_| rests(kind));
+        let inject = Inject { kind, object, bit: None, member: None, seed: draws.draw() };
         self.placed.push((fault, process.replica.call(Command::Inject(inject))));
         let slot = &mut self.slots[usize::from(victim)];
         slot.wake_us = slot.wake_us.min(self.now_us);

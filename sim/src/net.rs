@@ -35,6 +35,8 @@ struct Pipe {
     /// Bytes of the first chunk that were read already.
     read: usize,
     last_us: u64,
+    /// The first chunk is on its way: who speaks. A stream has that once and at its beginning, whatever the weather.
+    greeted: bool,
     closed: bool,
 }
 
@@ -208,8 +210,9 @@ impl State {
             chance > 0 && rng.chance(chance)
         };
         let lost = strikes(rng, |weather| weather.loss);
-        let twice = strikes(rng, |weather| weather.duplication);
-        let overtaken = strikes(rng, |weather| weather.reordering);
+        let is_message = one.pipes[side].greeted;
+        let twice = strikes(rng, |weather| weather.duplication) && is_message;
+        let overtaken = strikes(rng, |weather| weather.reordering) && is_message;
         let corrupt = strikes(rng, |weather| weather.corruption);
         let mut chunk = bytes.to_vec();
         if corrupt {
@@ -220,6 +223,7 @@ impl State {
         self.struck += u64::from(lost) + u64::from(twice) + u64::from(overtaken) + u64::from(corrupt);
         let Some(one) = self.connections.get_mut(&id) else { return Ok(bytes.len()) };
         let pipe = &mut one.pipes[side];
+        pipe.greeted = true;
         let at = (self.now_us + delay).max(pipe.last_us);
         pipe.last_us = at;
         if !lost {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use vote::{Place, RequestResult};
+use vote::{Asked, Place, RequestResult};
 
 use crate::ordered::Control;
 use crate::state::Head;
@@ -40,9 +40,16 @@ pub(crate) struct ResultSlot {
     pub request: u16,
     /// Whether this replica owes a client the reply.
     pub mine: bool,
+    /// Checksum of the ordered request.
+    pub checksum: u32,
 }
 
 impl ResultSlot {
+    /// What the result answers; of what kind it is, the service says.
+    pub fn asked(&self) -> Asked {
+        Asked { checksum: self.checksum, mine: self.mine, kind: 0 }
+    }
+
     pub fn place(&self) -> Place {
         Place::new(self.batch.batch, self.request)
     }
@@ -117,7 +124,8 @@ mod tests {
     #[test]
     fn the_last_result_brings_all_of_them_in_order() {
         let batch = InFlight::new(4, 0, 2, 3);
-        let result = |reply: &'static str| RequestResult::new(Pairs::new(), Bytes::from(reply), true, 0);
+        let result =
+            |reply: &'static str| RequestResult::new(Asked::default(), Pairs::new(), Bytes::from(reply));
         let on = |core| Ran { core, reproduced: false };
         assert!(batch.leave(2, result("c"), on(7)).is_none());
         assert!(batch.leave(0, result("a"), on(5)).is_none());

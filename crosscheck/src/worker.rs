@@ -9,7 +9,7 @@ use bytes::Bytes;
 use execute::{End, Protection, Reproduced, Runner};
 use object::{Home, ObjectId, Pair};
 use schedule::{Access, Cx, Footprint, Lock, Outcome, Step, Turn, Worker};
-use vote::{Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
+use vote::{Asked, Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
 
 use crate::admin::Injected;
 use crate::job::{Executed, Job, Ran, ResultSlot, Work};
@@ -184,14 +184,14 @@ impl<S: Service> Context<S> {
         let slot = turn.request().result.clone();
         match &turn.request().work {
             Work::Service(_) if self.request_fault(turn) => {
-                self.leave(slot, |mine| RequestResult::abandoned(Failure::Request, mine, 0))
+                self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Request))
             }
             Work::Service(_) => self.handle(turn, locks, slot, replies),
             Work::Control(control) => {
                 let control = control.clone();
                 self.control(turn, locks, &control, slot)
             }
-            Work::Unsound => self.leave(slot, |mine| RequestResult::abandoned(Failure::Request, mine, 0)),
+            Work::Unsound => self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Request)),
             Work::Cut(head) => {
                 let head = head.clone();
                 match state::pack(turn, &*self.service, &head) {
@@ -217,7 +217,7 @@ impl<S: Service> Context<S> {
                 match self.confirm_retry(turn, locks, &mut replies.current) {
                     Ok(confirmed) => confirmed,
                     Err(failure) => {
-                        self.leave(slot, |mine| RequestResult::abandoned(failure, mine, 0));
+                        self.leave(slot, |asked| RequestResult::abandoned(asked, failure));
                         return Outcome::Abandoned;
                     }
                 }
@@ -237,7 +237,9 @@ impl<S: Service> Context<S> {
             End::Done(touched) => {
                 self.garble_reply(turn, &mut replies.current);
                 let garble = self.digest_fault(turn);
-                self.leave_ran(slot, ran, |mine| garble(self.result(touched.pairs(), replies, mine, kind)));
+                self.leave_ran(slot, ran, |asked| {
+                    garble(self.result(Asked { kind, ..asked }, touched.pairs(), replies))
+                });
                 outcome
             }
             End::Panicked => {
@@ -245,30 +247,30 @@ impl<S: Service> Context<S> {
                 if let Work::Service(request) = &turn.request().work {
                     self.service.panicked(request, &mut replies.current);
                 }
-                self.leave_ran(slot, ran, |mine| self.result(&[], replies, mine, kind));
+                self.leave_ran(slot, ran, |asked| self.result(Asked { kind, ..asked }, &[], replies));
                 outcome
             }
             End::Corrupted(_, wrong) => {
                 let (home, id) = wrong.first().copied().unwrap_or((0, ObjectId::NONE));
                 let failure = Failure::Check { home, id };
-                self.leave_ran(slot, ran, |mine| RequestResult::abandoned(failure, mine, kind));
+                self.leave_ran(slot, ran, |asked| RequestResult::abandoned(Asked { kind, ..asked }, failure));
                 outcome
             }
             End::Unreproducible => {
                 let failure = Failure::Unreproducible;
-                self.leave_ran(slot, ran, |mine| RequestResult::abandoned(failure, mine, kind));
+                self.leave_ran(slot, ran, |asked| RequestResult::abandoned(Asked { kind, ..asked }, failure));
                 outcome
             }
         }
     }
 
     /// What a request came to: digested for the vote, or as much of it as somebody waits for.
-    fn result(&self, touched: &[Pair], replies: &mut Replies, mine: bool, kind: u16) -> RequestResult {
+    fn result(&self, asked: Asked, touched: &[Pair], replies: &mut Replies) -> RequestResult {
         if self.mode.crosschecked {
-            return RequestResult::new(Pairs::from_slice(touched), replies.keep(), mine, kind);
+            return RequestResult::new(asked, Pairs::from_slice(touched), replies.keep());
         }
-        let reply = if mine { replies.keep() } else { Bytes::new() };
-        RequestResult::unvoted(reply, mine, kind)
+        let reply = if asked.mine { replies.keep() } else { Bytes::new() };
+        RequestResult::unvoted(asked, reply)
     }
 
     /// Runs the handler once, or until two runs agree where no vote could tell which replica is wrong.
@@ -344,9 +346,9 @@ impl<S: Service> Context<S> {
                 None => Failure::Panic,
             })
         });
-        self.leave(slot, |mine| match compared {
-            Ok(pairs) => RequestResult::new(pairs, Bytes::new(), mine, 0),
-            Err(failure) => RequestResult::abandoned(failure, mine, 0),
+        self.leave(slot, |asked| match compared {
+            Ok(pairs) => RequestResult::new(asked, pairs, Bytes::new()),
+            Err(failure) => RequestResult::abandoned(asked, failure),
         })
     }
 
@@ -446,7 +448,7 @@ impl<S: Service> Context<S> {
     }
 
     /// Leaves a result in its batch; with the last one the whole batch goes to the vote.
-    fn leave(&self, slot: Option<ResultSlot>, result: impl FnOnce(bool) -> RequestResult) -> Outcome {
+    fn leave(&self, slot: Option<ResultSlot>, result: impl FnOnce(Asked) -> RequestResult) -> Outcome {
         self.leave_ran(slot, Ran { core: core(), reproduced: false }, result)
     }
 
@@ -454,10 +456,10 @@ impl<S: Service> Context<S> {
         &self,
         slot: Option<ResultSlot>,
         ran: Ran,
-        result: impl FnOnce(bool) -> RequestResult,
+        result: impl FnOnce(Asked) -> RequestResult,
     ) -> Outcome {
         if let Some(slot) = slot
-            && let Some(executed) = slot.batch.leave(slot.request, result(slot.mine), ran)
+            && let Some(executed) = slot.batch.leave(slot.request, result(slot.asked()), ran)
         {
             (self.report)(Report::Executed(executed));
         }
@@ -583,7 +585,7 @@ fn repaired_pairs<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], recover: &Reco
             if matches!(region.check(id), object::Health::Damaged | object::Health::Unsealed) {
                 compared = Err(Failure::Check { home, id });
             } else if let Ok(pairs) = &mut compared {
-                let digest = |packed: Vec<u8>| vote::digest::reply(&packed) as u64;
+                let digest = |packed: Vec<u8>| vote::digest::content(&packed) as u64;
                 pairs.push(object::Pair {
                     home,
                     id,
@@ -610,5 +612,5 @@ fn digest<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], guarded: bool) -> (u12
         });
         bytes.extend_from_slice(&damaged.to_le_bytes());
     });
-    (vote::digest::reply(&bytes), objects)
+    (vote::digest::content(&bytes), objects)
 }

@@ -23,6 +23,8 @@ pub struct Outcome {
     pub digest: u128,
     /// Digest of its reply.
     pub reply_digest: u128,
+    /// Checksum of the request it answers.
+    pub asked: u32,
     /// Whether this replica could not carry it out.
     pub failed: bool,
 }
@@ -151,8 +153,9 @@ impl World for Surroundings {
             Seen::Executed { batch, results } => {
                 let outcome = |result: &vote::RequestResult| Outcome {
                     // As its parts give it: the stored digest may be what a fault has hit.
-                    digest: digest::request(&result.pairs, result.reply.len() as u64, result.reply_digest),
+                    digest: digest::request(&result.pairs, &result.answer()),
                     reply_digest: result.reply_digest,
+                    asked: result.asked.checksum,
                     failed: result.failure.is_some(),
                 };
                 What::Executed { batch, outcomes: results.iter().map(outcome).collect() }

@@ -5,13 +5,17 @@ use std::hint::black_box;
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use object::{ObjectId, Pair};
-use vote::{Command, Config, Event, Message, Pairs, RequestResult, Voter, digest};
+use vote::{Asked, Command, Config, Event, Message, Pairs, RequestResult, Voter, digest};
 
 fn results(count: u64) -> Vec<RequestResult> {
     let pair = |n, at| Pair { home: at as u32, id: ObjectId::new(n, at), sum: n * 31 + at as u64 };
     let one = |n| {
         let pairs: Pairs = (0..3).map(|at| pair(n, at)).collect();
-        RequestResult::new(pairs, Bytes::from_static(b"STORED\r\n"), n % 3 == 0, 1)
+        RequestResult::new(
+            Asked { checksum: n as u32, mine: n % 3 == 0, kind: 1 },
+            pairs,
+            Bytes::from_static(b"STORED\r\n"),
+        )
     };
     (0..count).map(one).collect()
 }
@@ -58,7 +62,9 @@ fn request_digest(c: &mut Criterion) {
         let pairs: Vec<Pair> =
             (0..count).map(|at| Pair { home: 1, id: ObjectId::new(7, at), sum: 99 }).collect();
         group.bench_function(format!("{count} pairs"), |b| {
-            b.iter(|| digest::request(black_box(&pairs), 8, 12345));
+            b.iter(|| {
+                digest::request(black_box(&pairs), &digest::Answer { asked: 1, bytes: 8, digest: 12345 })
+            });
         });
     }
     group.finish();

@@ -10,9 +10,10 @@ pub type BatchDigest = u128;
 
 /// Version of the definitions below. It seeds every digest, so that replicas of different versions never agree by
 /// accident.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 const SEED_REPLY: u64 = 0x5245_504c_5900_0000 | VERSION;
+const SEED_CONTENT: u64 = 0x434f_4e54_4e54_0000 | VERSION;
 const SEED_REQUEST: u64 = 0x5245_5155_4553_0000 | VERSION;
 const SEED_BATCH: u64 = 0x4241_5443_4800_0000 | VERSION;
 const SEED_REPAIR: u64 = 0x5245_5041_4952_0000 | VERSION;
@@ -21,16 +22,34 @@ const SEED_REPAIR: u64 = 0x5245_5041_4952_0000 | VERSION;
 pub(crate) const PAIR_BYTES: usize = 20;
 /// Pairs whose digest is computed on the stack; nearly every request of a key-value store.
 const PAIRS_ON_STACK: usize = 24;
-/// Reply length and reply digest.
-const TAIL_BYTES: usize = 24;
+/// An [`Answer`].
+const TAIL_BYTES: usize = 28;
 
-/// Digest of a reply's bytes.
-pub fn reply(bytes: &[u8]) -> u128 {
-    xxh3_128_with_seed(bytes, SEED_REPLY)
+/// What a request answers, as replicas compare it and tell each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Answer {
+    /// Checksum of the ordered request that is answered: the same bytes at the same position, or the replica has mistaken one
+    /// request for another.
+    pub asked: u32,
+    /// Length of the reply in bytes.
+    pub bytes: u64,
+    /// Digest of the reply, by [`reply`].
+    pub digest: u128,
 }
 
-/// Digest of a request from its state delta and its reply (design section 6). `pairs` are sorted by (home, id).
-pub fn request(pairs: &[Pair], reply_bytes: u64, reply_digest: u128) -> RequestDigest {
+/// Digest of a reply's bytes as the answer to the ordered request whose checksum is `asked`: replicas that agree on it agree on
+/// what is answered, too, and right bytes for another request do not fit.
+pub fn reply(asked: u32, bytes: &[u8]) -> u128 {
+    xxh3_128_with_seed(bytes, SEED_REPLY ^ u64::from(asked) << 8)
+}
+
+/// Digest of bytes that are no reply: packed objects, digests of regions.
+pub fn content(bytes: &[u8]) -> u128 {
+    xxh3_128_with_seed(bytes, SEED_CONTENT)
+}
+
+/// Digest of a request from its state delta and what it answers (design section 6). `pairs` are sorted by (home, id).
+pub fn request(pairs: &[Pair], answer: &Answer) -> RequestDigest {
     debug_assert!(pairs.is_sorted(), "a state delta is sorted by home and id");
     if pairs.len() <= PAIRS_ON_STACK {
         let mut buffer = [0u8; PAIRS_ON_STACK * PAIR_BYTES + TAIL_BYTES];
@@ -38,14 +57,14 @@ pub fn request(pairs: &[Pair], reply_bytes: u64, reply_digest: u128) -> RequestD
             chunk.copy_from_slice(&pair_bytes(pair));
         }
         let end = pairs.len() * PAIR_BYTES;
-        buffer[end..end + TAIL_BYTES].copy_from_slice(&tail_bytes(reply_bytes, reply_digest));
+        buffer[end..end + TAIL_BYTES].copy_from_slice(&tail_bytes(answer));
         return xxh3_128_with_seed(&buffer[..end + TAIL_BYTES], SEED_REQUEST);
     }
     let mut hasher = Xxh3::with_seed(SEED_REQUEST);
     for pair in pairs {
         hasher.update(&pair_bytes(pair));
     }
-    hasher.update(&tail_bytes(reply_bytes, reply_digest));
+    hasher.update(&tail_bytes(answer));
     hasher.digest128()
 }
 
@@ -118,9 +137,10 @@ pub(crate) fn pair_bytes(pair: &Pair) -> [u8; PAIR_BYTES] {
     bytes
 }
 
-fn tail_bytes(reply_bytes: u64, reply_digest: u128) -> [u8; TAIL_BYTES] {
+fn tail_bytes(answer: &Answer) -> [u8; TAIL_BYTES] {
     let mut bytes = [0u8; TAIL_BYTES];
-    bytes[..8].copy_from_slice(&reply_bytes.to_le_bytes());
-    bytes[8..].copy_from_slice(&reply_digest.to_le_bytes());
+    bytes[..8].copy_from_slice(&answer.bytes.to_le_bytes());
+    bytes[8..24].copy_from_slice(&answer.digest.to_le_bytes());
+    bytes[24..].copy_from_slice(&answer.asked.to_le_bytes());
     bytes
 }

@@ -5,7 +5,7 @@ use object::{Home, ObjectId, Pair};
 use smallvec::SmallVec;
 
 use crate::config::Replica;
-use crate::digest;
+use crate::digest::{self, Answer};
 use crate::message::Message;
 use crate::repair::Recover;
 
@@ -108,9 +108,23 @@ pub enum Reexecution {
     NotKept,
 }
 
+/// What a result answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Asked {
+    /// Checksum of the ordered request (`order::Request`), as the log of this replica has it.
+    pub checksum: u32,
+    /// Whether this replica owes the client the reply.
+    pub mine: bool,
+    /// What the service calls this kind of request, for evidence only: equal requests at different replicas differing
+    /// again and again are a bug, not a bit flip.
+    pub kind: u16,
+}
+
 /// What one request did at this replica.
 #[derive(Clone, Debug)]
 pub struct RequestResult {
+    /// What it answers. Its `mine` ends with the reply's release.
+    pub asked: Asked,
     /// What it touched, sorted by (home, id).
     pub pairs: Pairs,
     /// What it answers. Kept by the voter until nobody can need it; the caller must not keep another way out.
@@ -121,37 +135,38 @@ pub struct RequestResult {
     pub digest: u128,
     /// Set when the request was abandoned here; the other members then mean nothing.
     pub failure: Option<Failure>,
-    /// Whether this replica owes the client the reply.
-    pub mine: bool,
-    /// What the service calls this kind of request, for evidence only: equal requests at different replicas differing
-    /// again and again are a bug, not a bit flip.
-    pub kind: u16,
 }
 
 impl RequestResult {
     /// The result of a request that ran; computes both digests (on the worker's thread).
-    pub fn new(mut pairs: Pairs, reply: Bytes, mine: bool, kind: u16) -> Self {
+    pub fn new(asked: Asked, mut pairs: Pairs, reply: Bytes) -> Self {
         if !pairs.is_sorted() {
             pairs.sort_unstable();
         }
-        let reply_digest = digest::reply(&reply);
-        let digest = digest::request(&pairs, reply.len() as u64, reply_digest);
-        RequestResult { pairs, reply, reply_digest, digest, failure: None, mine, kind }
+        let reply_digest = digest::reply(asked.checksum, &reply);
+        let mut result = RequestResult { asked, pairs, reply, reply_digest, digest: 0, failure: None };
+        result.digest = result.recomputed();
+        result
     }
 
     /// The result of a request that ran where nobody votes: nothing is digested.
-    pub fn unvoted(reply: Bytes, mine: bool, kind: u16) -> Self {
-        RequestResult { pairs: Pairs::new(), reply, reply_digest: 0, digest: 0, failure: None, mine, kind }
+    pub fn unvoted(asked: Asked, reply: Bytes) -> Self {
+        RequestResult { asked, pairs: Pairs::new(), reply, reply_digest: 0, digest: 0, failure: None }
     }
 
     /// A request that this replica could not carry out and has undone.
-    pub fn abandoned(failure: Failure, mine: bool, kind: u16) -> Self {
-        RequestResult { failure: Some(failure), ..Self::unvoted(Bytes::new(), mine, kind) }
+    pub fn abandoned(asked: Asked, failure: Failure) -> Self {
+        RequestResult { failure: Some(failure), ..Self::unvoted(asked, Bytes::new()) }
     }
 
     /// The digest as its stored parts give it, to find out whether the stored digest is the corrupted one.
     pub(crate) fn recomputed(&self) -> u128 {
-        digest::request(&self.pairs, self.reply.len() as u64, self.reply_digest)
+        digest::request(&self.pairs, &self.answer())
+    }
+
+    /// What it answers, as replicas tell each other.
+    pub fn answer(&self) -> Answer {
+        Answer { asked: self.asked.checksum, bytes: self.reply.len() as u64, digest: self.reply_digest }
     }
 
     /// Bytes this result keeps alive.

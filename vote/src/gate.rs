@@ -1,7 +1,7 @@
 //! The only way out for a reply: the line that holds back a corrupt one.
 
 use crate::config::{Protections, Set};
-use crate::digest;
+use crate::digest::{self, Answer};
 use crate::event::RequestResult;
 
 /// Why a reply stays.
@@ -28,10 +28,10 @@ pub(crate) fn reply_may_leave(
     if protections.reply_gate && agreeing.len() < quorum {
         return Err(Withheld::NotYet);
     }
-    let reply_digest = digest::reply(&result.reply);
+    let reply_digest = digest::reply(result.asked.checksum, &result.reply);
     if !protections.reply_gate {
         return Ok(reply_digest);
     }
-    let now = digest::request(&result.pairs, result.reply.len() as u64, reply_digest);
+    let now = digest::request(&result.pairs, &Answer { digest: reply_digest, ..result.answer() });
     if result.failure.is_some() || now != agreed { Err(Withheld::Corrupt) } else { Ok(reply_digest) }
 }

@@ -5,6 +5,7 @@ use object::{Home, ObjectId, Pair};
 use smallvec::SmallVec;
 use thiserror::Error;
 
+use crate::digest::Answer;
 use crate::event::{Failure, Pairs, Place};
 use crate::limits::*;
 use crate::wire::{Reader, Writer};
@@ -30,10 +31,8 @@ pub enum Message {
     Pairs {
         /// The request.
         place: Place,
-        /// Length of the reply in bytes.
-        reply_bytes: u64,
-        /// Digest of the reply.
-        reply_digest: u128,
+        /// What is answered, to what.
+        answer: Answer,
         /// Pairs in all parts together.
         total: u32,
         /// Index of the first pair in this part.
@@ -193,8 +192,9 @@ impl Message {
                     w.u8(digest.is_some() as u8).u128(digest.unwrap_or(0));
                 }
             }
-            Message::Pairs { place, reply_bytes, reply_digest, total, first, pairs } => {
-                w.u8(PAIRS).place(*place).u64(*reply_bytes).u128(*reply_digest).u32(*total).u32(*first);
+            Message::Pairs { place, answer, total, first, pairs } => {
+                w.u8(PAIRS).place(*place).u32(answer.asked).u64(answer.bytes).u128(answer.digest);
+                w.u32(*total).u32(*first);
                 w.u16(pairs.len() as u16);
                 for pair in pairs {
                     w.bytes(&crate::digest::pair_bytes(pair));
@@ -269,7 +269,8 @@ fn decode_digests(r: &mut Reader<'_>) -> Result<Message, Malformed> {
 }
 
 fn decode_pairs(r: &mut Reader<'_>) -> Result<Message, Malformed> {
-    let (place, reply_bytes, reply_digest) = (r.place()?, r.u64()?, r.u128()?);
+    let place = r.place()?;
+    let answer = Answer { asked: r.u32()?, bytes: r.u64()?, digest: r.u128()? };
     let (total, first) = (r.u32()?, r.u32()?);
     let count = r.count(MAX_PAIRS_PER_MESSAGE, crate::digest::PAIR_BYTES)?;
     let end = first.checked_add(count as u32).ok_or(Malformed::Bound)?;
@@ -280,7 +281,7 @@ fn decode_pairs(r: &mut Reader<'_>) -> Result<Message, Malformed> {
     for _ in 0..count {
         pairs.push(Pair { home: r.u32()?, id: ObjectId::from_bits(r.u64()?), sum: r.u64()? });
     }
-    Ok(Message::Pairs { place, reply_bytes, reply_digest, total, first, pairs })
+    Ok(Message::Pairs { place, answer, total, first, pairs })
 }
 
 fn decode_reply(r: &mut Reader<'_>) -> Result<Message, Malformed> {

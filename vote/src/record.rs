@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use object::Pair;
 
 use crate::config::{Replica, Set};
-use crate::digest;
+use crate::digest::{self, Answer};
 use crate::event::{Failure, RequestResult};
 use crate::limits::*;
 
@@ -82,20 +82,14 @@ pub(crate) enum Examination {
 /// A state delta as a peer sent it, perhaps not all of it yet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Delta {
-    pub reply_bytes: u64,
-    pub reply_digest: u128,
+    pub answer: Answer,
     pub total: u32,
     pub pairs: Vec<Pair>,
 }
 
 impl Delta {
     pub(crate) fn of(result: &RequestResult) -> Delta {
-        Delta {
-            reply_bytes: result.reply.len() as u64,
-            reply_digest: result.reply_digest,
-            total: result.pairs.len() as u32,
-            pairs: result.pairs.to_vec(),
-        }
+        Delta { answer: result.answer(), total: result.pairs.len() as u32, pairs: result.pairs.to_vec() }
     }
 
     pub(crate) fn is_complete(&self) -> bool {
@@ -109,8 +103,7 @@ impl Delta {
 
     /// The request digest it gives, once complete and in order.
     pub(crate) fn digest(&self) -> Option<u128> {
-        (self.is_complete() && self.pairs.is_sorted())
-            .then(|| digest::request(&self.pairs, self.reply_bytes, self.reply_digest))
+        (self.is_complete() && self.pairs.is_sorted()).then(|| digest::request(&self.pairs, &self.answer))
     }
 }
 

@@ -156,8 +156,8 @@ impl Voter {
         match message {
             Message::Check { first, digests } => self.on_check(from, first, &digests, round),
             Message::Digests { batch, digests } => self.on_digests(from, batch, digests, round),
-            Message::Pairs { place, reply_bytes, reply_digest, total, first, pairs } => {
-                let part = dispute::Part { reply_bytes, reply_digest, total, first, pairs };
+            Message::Pairs { place, answer, total, first, pairs } => {
+                let part = dispute::Part { answer, total, first, pairs };
                 self.on_pairs(from, place, part, round);
             }
             Message::SelfBlame { place, failure } => self.on_self_blame(from, place, failure, round),

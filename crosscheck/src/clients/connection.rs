@@ -27,8 +27,8 @@ pub(super) enum Fate {
 enum Place {
     /// The request with this checksum is on its way.
     Waiting(u32),
-    /// The reply waits for those before it; with its digest, if it was voted on.
-    Ready(Bytes, Option<u128>),
+    /// The reply waits for those before it; with what it answers and its digest, if it was voted on.
+    Ready(Bytes, Option<(u32, u128)>),
     /// The last reply: after it the connection is closed.
     Last(Bytes),
     /// No correct reply can be had: the connection ends here, without these bytes.
@@ -180,9 +180,14 @@ impl<P: Protocol> Connection<P> {
             if rest.len() < self.wanted {
                 return;
             }
-            let before = bounds.twice.then(|| self.protocol.clone());
-            let (used, action) = match self.protocol.next(rest) {
-                Progress::NeedMore(wanted) => {
+            let Some(step) = next(&mut self.protocol, rest, bounds.twice) else {
+                counters.misread.fetch_add(1, Relaxed);
+                self.places.push_back(Place::Broken);
+                self.closing = true;
+                return;
+            };
+            let used = match step {
+                Step::NeedMore(wanted) => {
                     self.wanted = wanted.max(rest.len() + 1);
                     if self.wanted > bounds.request {
                         self.places
@@ -191,35 +196,27 @@ impl<P: Protocol> Connection<P> {
                     }
                     return;
                 }
-                Progress::Done { used, action } => (used, action),
-            };
-            assert!(used > 0 && used <= rest.len(), "a protocol consumes what it has seen, and something");
-            let start = self.consumed;
-            self.consumed += used;
-            self.wanted = 1;
-            match action {
-                Action::Nothing => {}
-                Action::Reply(reply) => self.places.push_back(Place::Ready(reply.into(), None)),
-                Action::Close(reply) => {
+                Step::Nothing(used) => used,
+                Step::Reply(used, reply) => {
+                    self.places.push_back(Place::Ready(reply.into(), None));
+                    used
+                }
+                Step::Close(used, reply) => {
                     self.places.push_back(Place::Last(reply.into()));
                     self.closing = true;
+                    used
                 }
-                Action::Order(request) => {
-                    let request = crate::ordered::summed(request.into());
-                    if before
-                        .is_some_and(|protocol| !comes_to(protocol, &self.input[start..], used, &request))
-                    {
-                        counters.misread.fetch_add(1, Relaxed);
-                        self.places.push_back(Place::Broken);
-                        self.closing = true;
-                        return;
-                    }
+                Step::Order(used, request) => {
                     *left -= 1;
                     let sequence = self.first + self.places.len() as u64;
                     self.places.push_back(Place::Waiting(request.checksum));
                     submit(sequence, request);
+                    used
                 }
-            }
+            };
+            assert!(used > 0 && used <= rest.len(), "a protocol consumes what it has seen, and something");
+            self.consumed += used;
+            self.wanted = 1;
         }
     }
 
@@ -229,7 +226,9 @@ impl<P: Protocol> Connection<P> {
         let Some(place) = self.places.get_mut(index as usize) else { return };
         if let Place::Waiting(asked) = *place {
             let right = reply.filter(|reply| reply.asked == asked);
-            *place = right.map_or(Place::Broken, |reply| Place::Ready(reply.bytes, reply.voted));
+            *place = right.map_or(Place::Broken, |reply| {
+                Place::Ready(reply.bytes, reply.voted.map(|voted| (asked, voted)))
+            });
         }
     }
 
@@ -260,7 +259,8 @@ impl<P: Protocol> Connection<P> {
                 None | Some(Place::Waiting(_)) => return,
                 Some(Place::Ready(bytes, voted)) => {
                     // The last look: after this line only the kernel reads them.
-                    let is_right = voted.is_none_or(|voted| vote::digest::reply(bytes) == voted);
+                    let is_right =
+                        voted.is_none_or(|(asked, voted)| vote::digest::reply(asked, bytes) == voted);
                     counters.withheld.fetch_add(u64::from(!is_right), Relaxed);
                     if is_right { (std::mem::take(bytes), false) } else { (Bytes::new(), true) }
                 }
@@ -304,12 +304,50 @@ impl<P: Protocol> Connection<P> {
     }
 }
 
-/// Whether `input` comes to the same request when it is decoded once more from the state before.
-fn comes_to<P: Protocol>(mut protocol: P, input: &[u8], used: usize, request: &order::Request) -> bool {
-    match protocol.next(input) {
-        Progress::Done { used: again, action: Action::Order(bytes) } => {
-            again == used && crate::ordered::summed(bytes.into()).checksum == request.checksum
+/// What the input comes to, and how much of it; a request with its checksum.
+#[derive(PartialEq, Eq)]
+enum Step {
+    NeedMore(usize),
+    Nothing(usize),
+    Order(usize, order::Request),
+    Reply(usize, Vec<u8>),
+    Close(usize, Vec<u8>),
+}
+
+impl Step {
+    fn of(progress: Progress) -> Step {
+        match progress {
+            Progress::NeedMore(wanted) => Step::NeedMore(wanted),
+            Progress::Done { used, action: Action::Nothing } => Step::Nothing(used),
+            Progress::Done { used, action: Action::Reply(reply) } => Step::Reply(used, reply),
+            Progress::Done { used, action: Action::Close(reply) } => Step::Close(used, reply),
+            Progress::Done { used, action: Action::Order(request) } => {
+                Step::Order(used, crate::ordered::summed(request.into()))
+            }
         }
-        _ => false,
+    }
+}
+
+/// The next step over `input`; with `twice`, taken until two times come to the same, each with its own checksum. `None` when no
+/// two of three do.
+fn next<P: Protocol>(protocol: &mut P, input: &[u8], twice: bool) -> Option<Step> {
+    if !twice {
+        return Some(Step::of(protocol.next(input)));
+    }
+    let before = protocol.clone();
+    let mut again = || {
+        protocol.clone_from(&before);
+        Step::of(protocol.next(input))
+    };
+    let (first, second) = (again(), again());
+    if first == second {
+        return Some(second);
+    }
+    let third = again();
+    match (&first, &second, &third) {
+        _ if third == first || third == second => Some(third),
+        // What is answered here and now may differ from one time to the next (statistics), but not that it is answered here.
+        (Step::Reply(..), Step::Reply(..), Step::Reply(..)) => Some(third),
+        _ => None,
     }
 }

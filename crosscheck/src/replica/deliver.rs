@@ -64,7 +64,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             let (work, footprint) = execution.decode(&request);
             wants_cut |= matches!(&work, Work::Control(Control::Cut));
             is_long |= matches!(&work, Work::Control(_));
-            let result = Some(ResultSlot { batch: in_flight.clone(), request: number as u16, mine });
+            let result =
+                Some(ResultSlot { batch: in_flight.clone(), request: number as u16, mine, checksum: asked });
             let owner = owners.get(number).copied();
             owed.extend(owner.map(|owner| Owed { owner, asked }));
             let stream = owner.as_ref().and_then(Owner::stream);

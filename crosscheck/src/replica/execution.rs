@@ -25,6 +25,8 @@ pub(super) struct Execution<S: Service> {
     pub(super) next_batch: u64,
     /// Batches that have all their results.
     pub(super) executed: u64,
+    /// What `executed` was when it last changed, or when nothing was in flight, and when that was.
+    moved: (u64, u64),
     locks: u32,
     watched: Vec<Watched>,
     alone: Arc<AtomicBool>,
@@ -104,6 +106,7 @@ impl<S: Service> Execution<S> {
             first_batch,
             next_batch: first_batch,
             executed: first_batch,
+            moved: (0, 0),
             locks,
             watched,
             alone,
@@ -120,7 +123,7 @@ impl<S: Service> Execution<S> {
 
     /// Batches delivered and not yet executed.
     pub(super) fn in_flight(&self) -> usize {
-        (self.next_batch - self.executed) as usize
+        self.next_batch.wrapping_sub(self.executed) as usize
     }
 
     /// `is_long` if one of the pipeline's own requests is among them.
@@ -181,6 +184,15 @@ impl<S: Service> Execution<S> {
             }
         }
         None
+    }
+
+    /// Whether nothing has been executed for longer than `limit_us` although there is something to execute. A counter or a queue that
+    /// was corrupted can stop a replica without anything that hangs.
+    pub(super) fn is_stuck(&mut self, now_us: u64, limit_us: u64) -> bool {
+        if self.in_flight() == 0 || self.executed != self.moved.0 {
+            self.moved = (self.executed, now_us);
+        }
+        now_us - self.moved.1 > limit_us
     }
 
     /// Ends the workers. One that hangs in a handler, or waits for a repair, ends with the process.

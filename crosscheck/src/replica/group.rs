@@ -437,7 +437,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let limit_us = self.settings.watchdog.as_micros() as u64;
         if let Some(position) = self.execution.as_mut().and_then(|execution| execution.hung(now_us, limit_us))
         {
-            self.stop_with(Ok(Stop::Replace(format!("the handler at position {position} does not end"))));
+            return self
+                .stop_with(Ok(Stop::Replace(format!("the handler at position {position} does not end"))));
+        }
+        if self.execution.as_mut().is_some_and(|execution| execution.is_stuck(now_us, limit_us)) {
+            self.stop_with(Ok(Stop::Replace("what is ordered is not executed any more".into())));
         }
     }
 }

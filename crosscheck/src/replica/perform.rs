@@ -91,7 +91,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     fn externalize_unchecked(&mut self, batch: u64, results: Vec<vote::RequestResult>) {
         for (number, result) in results.into_iter().enumerate() {
             let place = Place::new(batch, number as u16);
-            let owed = if result.mine { self.owed_at(place) } else { Owed::NOTHING };
+            let owed = if result.asked.mine { self.owed_at(place) } else { Owed::NOTHING };
             match result.failure {
                 None => self.externalize(owed, result.reply, None),
                 Some(failure) => {

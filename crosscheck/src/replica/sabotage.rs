@@ -117,7 +117,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         if !self.sabotaged.has(Sabotage::ReleasesUnvoted) {
             return;
         }
-        for (number, result) in results.iter().enumerate().filter(|(_, result)| result.mine) {
+        for (number, result) in results.iter().enumerate().filter(|(_, result)| result.asked.mine) {
             let place = Place::new(batch, number as u16);
             let (owed, reply) = (self.owed_at(place), result.reply.clone());
             self.world.see(Seen::Released { place, to: owed.owner.client(), reply: &reply });

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use vote::{Config, Event, Message, Pairs, RequestResult, Voter};
+use vote::{Asked, Config, Event, Message, Pairs, RequestResult, Voter};
 
 fuzz_target!(|data: &[u8]| {
     let mut voter = Voter::new(Config::new(3, 0, 4, 0));
@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
         match what & 15 {
             0 => {
                 let reply = Bytes::copy_from_slice(frame);
-                let requests = (0..2).map(|_| RequestResult::new(Pairs::new(), reply.clone(), true, 0)).collect();
+                let requests = (0..2).map(|_| RequestResult::new(Asked { mine: true, ..Asked::default() }, Pairs::new(), reply.clone())).collect();
                 voter.handle(Event::Executed { batch, requests }, now_us, &mut commands);
                 batch += 1;
             }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use super::service::{Entry, HOMES, Op, Slip, State};
+use super::service::{Entry, HOMES, Op, Slip, State, checksum};
+use crate::Asked;
 use crate::record::Record;
 use crate::{
     Command, Config, Event, Evidence, Message, Place, Protections, Reexecution, Replica, RequestResult, To,
@@ -158,7 +159,7 @@ impl Cluster {
                     let faulty = recover.faulty == replica;
                     let packed = if faulty { Vec::new() } else { node.state.pack(recover) };
                     node.at.request += 1;
-                    node.results.push(RequestResult::new(Default::default(), Bytes::new(), false, 0));
+                    node.results.push(RequestResult::new(Asked::default(), Default::default(), Bytes::new()));
                     if faulty {
                         node.waits_for_install = Some(place);
                     }
@@ -207,7 +208,10 @@ impl Cluster {
         match command {
             Command::Send { to, message } => self.send(replica, to, message),
             Command::Release { place, reply, digest } | Command::ReplyRepaired { place, reply, digest } => {
-                assert_eq!(crate::digest::reply(&reply), digest);
+                let Entry::Op(op) = self.log[place.batch as usize][place.request as usize] else {
+                    panic!("{place} is no client's request")
+                };
+                assert_eq!(crate::digest::reply(checksum(op), &reply), digest);
                 assert!(node.released.insert(place, reply).is_none(), "reply {place} left twice");
             }
             Command::DropReply { place, .. } => node.dropped.push(place),

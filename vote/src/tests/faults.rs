@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::cluster::Cluster;
 use super::service::{Op, Slip, key};
 use crate::record::Record;
-use crate::{Class, FaultStage, Message, Place, RequestResult, digest};
+use crate::{Asked, Class, FaultStage, Message, Place, RequestResult, digest};
 
 const OPS: [Op; 3] = [Op::Set(0, 5), Op::Add(1, 0), Op::Get(0)];
 
@@ -145,6 +145,24 @@ fn stored_reply_digest() {
         let cluster = tampered(|result| result.reply_digest ^= 1, faulty);
         cluster.assert_as_if_fault_free();
         cluster.assert_blames_only(&[faulty as u8]);
+    }
+}
+
+#[test]
+fn right_bytes_for_another_request() {
+    // The replica takes the request at this position for another one: it does and answers the same, and must not tell its client so.
+    fn mistake(result: &mut RequestResult) {
+        let asked = Asked { checksum: result.asked.checksum ^ 1, ..result.asked };
+        *result = RequestResult::new(asked, result.pairs.clone(), result.reply.clone());
+    }
+    for faulty in 0..3u8 {
+        let cluster = tampered(mistake, usize::from(faulty));
+        cluster.assert_blames_only(&[faulty]);
+        for (replica, node) in (0..).zip(&cluster.nodes) {
+            assert_eq!(replica == faulty, !node.dropped.is_empty(), "replica {replica}");
+            let left = node.released.keys().any(|place| place.batch == 1);
+            assert_eq!(replica != faulty, left, "replica {replica}");
+        }
     }
 }
 

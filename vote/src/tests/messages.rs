@@ -4,6 +4,8 @@ use bytes::Bytes;
 use object::{ObjectId, Pair};
 use proptest::prelude::*;
 
+use crate::Asked;
+use crate::digest::Answer;
 use crate::event::Failure;
 use crate::limits::WINDOW_BATCHES;
 use crate::{
@@ -58,10 +60,10 @@ fn message() -> impl Strategy<Value = Message> {
             .prop_map(|(first, digests)| Message::Check { first, digests: digests.into() }),
         (prop_oneof![0..6u64, any::<u64>()], proptest::collection::vec(any::<Option<u128>>(), 0..6))
             .prop_map(|(batch, digests)| Message::Digests { batch, digests }),
-        (place(), any::<(u64, u128)>(), 0..100u32, 0..100u32, pairs()).prop_map(
-            |(place, (reply_bytes, reply_digest), first, more, pairs)| {
+        (place(), any::<(u32, u64, u128)>(), 0..100u32, 0..100u32, pairs()).prop_map(
+            |(place, (asked, bytes, digest), first, more, pairs)| {
                 let total = first + pairs.len() as u32 + more;
-                Message::Pairs { place, reply_bytes, reply_digest, total, first, pairs }
+                Message::Pairs { place, answer: Answer { asked, bytes, digest }, total, first, pairs }
             }
         ),
         (place(), failure()).prop_map(|(place, failure)| Message::SelfBlame { place, failure }),
@@ -114,7 +116,7 @@ proptest! {
         let mut voter = Voter::new(Config::new(3, 0, 4, 0));
         let mut commands = Vec::new();
         for batch in 0..3 {
-            let results = (0..3).map(|n| RequestResult::new(Pairs::new(), Bytes::from(vec![n]), true, 0)).collect();
+            let results = (0..3).map(|n| RequestResult::new(Asked { mine: true, ..Asked::default() }, Pairs::new(), Bytes::from(vec![n]))).collect();
             voter.handle(Event::Executed { batch, requests: results }, 0, &mut commands);
         }
         for (at, (from, message)) in messages.into_iter().enumerate() {

@@ -81,9 +81,9 @@ fn corrupt(mut message: Message, chance: &mut Chance) -> Message {
                 *digest ^= flip;
             }
         }
-        Message::Pairs { pairs, reply_digest, .. } => match pairs.first_mut() {
+        Message::Pairs { pairs, answer, .. } => match pairs.first_mut() {
             Some(pair) if chance.one_in(2) => pair.sum ^= flip as u64,
-            _ => *reply_digest ^= flip,
+            _ => answer.digest ^= flip,
         },
         Message::Reply { bytes, .. } if !bytes.is_empty() => {
             let mut changed = bytes.to_vec();

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use object::{Home, ObjectId, Pair};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::Asked;
 use crate::{Content, Failure, Packed, Pairs, Recover, RequestResult};
 
 pub(crate) const HOMES: Home = 2;
@@ -39,6 +40,11 @@ pub(crate) enum Op {
     Add(u8, u8),
     Get(u8),
     Remove(u8),
+}
+
+/// Checksum of the ordered request.
+pub(crate) fn checksum(op: Op) -> u32 {
+    xxh3_64(format!("{op:?}").as_bytes()) as u32
 }
 
 /// What stands in the order.
@@ -78,15 +84,16 @@ impl State {
     /// Runs one request; a failed entry check abandons it without a trace.
     pub(crate) fn run(&mut self, op: Op, mine: bool, slip: Slip) -> RequestResult {
         let before = self.clone();
+        let asked = Asked { checksum: checksum(op), mine, kind: kind(op) };
         match self.attempt(op, slip) {
             Ok((pairs, reply)) => {
                 let pairs: Pairs =
                     pairs.into_iter().map(|((home, id), sum)| Pair { home, id, sum }).collect();
-                RequestResult::new(pairs, Bytes::from(reply), mine, kind(op))
+                RequestResult::new(asked, pairs, Bytes::from(reply))
             }
             Err(failure) => {
                 *self = before;
-                RequestResult::abandoned(failure, mine, kind(op))
+                RequestResult::abandoned(asked, failure)
             }
         }
     }

@@ -30,7 +30,7 @@ impl Voter {
         self.counters.batches += 1;
         let digest = fold(batch, me, &requests, &mut self.scratch);
         record.set_digest(me, digest);
-        record.owed = requests.iter().filter(|result| result.mine).count() as u16;
+        record.owed = requests.iter().filter(|result| result.asked.mine).count() as u16;
         record.executed_us = round.now_us;
         let bytes = requests.iter().map(RequestResult::bytes).sum::<usize>();
         record.bytes += bytes;
@@ -106,7 +106,7 @@ impl Voter {
             let Some(result) = self.window.get(batch).and_then(|r| r.requests().get(request as usize)) else {
                 return;
             };
-            let (mine, agreed) = (result.mine, result.digest);
+            let (mine, agreed) = (result.asked.mine, result.digest);
             match self.release(Place::new(batch, request), agreed, agreeing, round) {
                 Err(Withheld::Corrupt) => corrupt.push(request),
                 Err(Withheld::NotYet) if mine => break,
@@ -147,11 +147,11 @@ impl Voter {
         let Some(result) = record.own.as_mut().and_then(|own| own.get_mut(place.request as usize)) else {
             return Ok(());
         };
-        if !result.mine {
+        if !result.asked.mine {
             return Ok(());
         }
         let digest = reply_may_leave(result, agreed, agreeing, quorum, protections)?;
-        result.mine = false;
+        result.asked.mine = false;
         record.owed -= 1;
         self.counters.replies_released += 1;
         round.commands.push(Command::Release { place, reply: result.reply.clone(), digest });
@@ -199,7 +199,7 @@ impl Voter {
     }
 
     fn executed_too_late(&mut self, batch: u64, requests: &[RequestResult], round: &mut Round<'_>) {
-        for (index, _) in requests.iter().enumerate().filter(|(_, result)| result.mine) {
+        for (index, _) in requests.iter().enumerate().filter(|(_, result)| result.asked.mine) {
             let place = Place::new(batch, index as u16);
             self.counters.replies_dropped += 1;
             round.commands.push(Command::DropReply { place, why: Dropped::WindowClosed });
@@ -292,7 +292,7 @@ impl Voter {
     /// Forgets a batch; replies still owed can never leave.
     pub(super) fn drop_owed(&mut self, batch: u64, record: Record, round: &mut Round<'_>) {
         self.counters.batches_closed_early += !record.finished as u64;
-        for (index, _) in record.requests().iter().enumerate().filter(|(_, result)| result.mine) {
+        for (index, _) in record.requests().iter().enumerate().filter(|(_, result)| result.asked.mine) {
             let place = Place::new(batch, index as u16);
             self.fetches.remove(&place);
             self.counters.replies_dropped += 1;

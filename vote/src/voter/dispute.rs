@@ -6,6 +6,7 @@ use super::{Case, Round, Voter};
 use crate::classify::{Status, Verdict, Votes, by_elimination, classify, verdict};
 use crate::command::To;
 use crate::config::{Replica, Set};
+use crate::digest::Answer;
 use crate::event::{Failure, Pairs, Place};
 use crate::evidence::{FaultStage, WrongObject};
 use crate::gate::Withheld;
@@ -15,8 +16,7 @@ use crate::record::{Delta, Dispute, Record};
 
 /// A part of a peer's state delta.
 pub(crate) struct Part {
-    pub reply_bytes: u64,
-    pub reply_digest: u128,
+    pub answer: Answer,
     pub total: u32,
     pub first: u32,
     pub pairs: Pairs,
@@ -27,12 +27,8 @@ impl Voter {
         let Some(dispute) = self.dispute_mut(place, round) else { return };
         let delta = dispute.deltas[from as usize].get_or_insert_default();
         if part.first == 0 {
-            **delta = Delta {
-                reply_bytes: part.reply_bytes,
-                reply_digest: part.reply_digest,
-                total: part.total,
-                pairs: Vec::with_capacity(part.pairs.len()),
-            };
+            **delta =
+                Delta { answer: part.answer, total: part.total, pairs: Vec::with_capacity(part.pairs.len()) };
         } else if delta.pairs.len() != part.first as usize || delta.total != part.total {
             // Out of order or doubled; what is missing is asked for.
             return;
@@ -108,7 +104,7 @@ impl Voter {
         let valid = verdict.with(Status::Valid);
         let Some(record) = self.window.get(place.batch) else { return };
         let right = right_delta(record, place.request, agreed);
-        let owed = record.requests()[place.request as usize].mine;
+        let owed = record.requests()[place.request as usize].asked.mine;
         let failed_here = !valid.contains(me);
         if owed && failed_here {
             self.fetch(place, right.as_ref(), valid, round);
@@ -172,7 +168,7 @@ impl Voter {
             name_object(&mut wrong, theirs, right, (home, id));
         }
         let stage = stage_of(failure, theirs, right, &wrong);
-        let case = Case { batch: place.batch, request: Some(place.request), kind: own.kind, stage };
+        let case = Case { batch: place.batch, request: Some(place.request), kind: own.asked.kind, stage };
         let objects: Vec<_> = wrong.iter().map(|wrong| (wrong.home, wrong.id)).collect();
         let proposers = self.live.minus(verdict.with(Status::Failed));
         self.evidence(replica, case, failure, &wrong, round);
@@ -185,7 +181,7 @@ impl Voter {
     /// A replica whose result is right but whose digest or pairs are not: the checker itself was hit there.
     fn close_torn(&mut self, place: Place, replica: Replica, round: &mut Round<'_>) {
         let Some(record) = self.window.get_mut(place.batch) else { return };
-        let kind = record.requests()[place.request as usize].kind;
+        let kind = record.requests()[place.request as usize].asked.kind;
         let Some(dispute) = find_mut(record, place.request) else { return };
         if !dispute.closed.contains(replica) {
             dispute.closed.insert(replica);
@@ -201,7 +197,7 @@ impl Voter {
         let Some(record) = self.window.get_mut(place.batch) else { return };
         let own = &record.requests()[place.request as usize];
         let stage = if own.recomputed() == agreed { FaultStage::Reply } else { FaultStage::Digest };
-        let kind = own.kind;
+        let kind = own.asked.kind;
         let Some(dispute) = find_mut(record, place.request) else { return };
         if !dispute.closed.contains(me) {
             dispute.closed.insert(me);
@@ -235,8 +231,7 @@ impl Voter {
             let end = total.min(first + MAX_PAIRS_PER_MESSAGE);
             let message = Message::Pairs {
                 place,
-                reply_bytes: own.reply.len() as u64,
-                reply_digest: own.reply_digest,
+                answer: own.answer(),
                 total: total as u32,
                 first: first as u32,
                 pairs: Pairs::from_slice(&own.pairs[first..end]),
@@ -321,11 +316,10 @@ fn stage_of(
     right: &Delta,
     wrong: &[WrongObject],
 ) -> FaultStage {
-    let replies = |delta: &Delta| (delta.reply_bytes, delta.reply_digest);
     match failure {
         Some(Failure::Check { .. } | Failure::Missing { .. }) => FaultStage::Passive,
         Some(Failure::Request) => FaultStage::Message,
-        None if wrong.is_empty() && theirs.is_some_and(|theirs| replies(theirs) != replies(right)) => {
+        None if wrong.is_empty() && theirs.is_some_and(|theirs| theirs.answer != right.answer) => {
             FaultStage::Reply
         }
         _ => FaultStage::InRequest,

@@ -44,7 +44,7 @@ impl Voter {
         let Some(record) = self.window.get_mut(place.batch) else { return };
         let own = &record.requests()[place.request as usize];
         let abandoned = own.failure.is_some();
-        let intact = digest::reply(&own.reply) == own.reply_digest;
+        let intact = digest::reply(own.asked.checksum, &own.reply) == own.reply_digest;
         let objects: Vec<_> = own.pairs.iter().map(|pair| (pair.home, pair.id)).collect();
         let Some(dispute) = find_mut(record, place.request) else { return };
         dispute.examination = if abandoned { Examination::Done } else { Examination::Rechecking };
@@ -115,7 +115,7 @@ impl Voter {
     fn hold(&mut self, place: Place, votes: &Votes, round: &mut Round<'_>) {
         let (me, quorum) = (self.config.me(), self.config.quorum());
         let Some(record) = self.window.get_mut(place.batch) else { return };
-        let kind = record.requests()[place.request as usize].kind;
+        let kind = record.requests()[place.request as usize].asked.kind;
         let Some(dispute) = find_mut(record, place.request) else { return };
         if std::mem::replace(&mut dispute.held, true) {
             return;
@@ -152,7 +152,7 @@ impl Voter {
         let me = self.config.me();
         let Some(record) = self.window.get_mut(place.batch) else { return };
         let own = &record.requests()[place.request as usize];
-        let (kind, failure, owed) = (own.kind, own.failure, own.mine);
+        let (kind, failure, owed) = (own.asked.kind, own.failure, own.asked.mine);
         let Some(dispute) = find_mut(record, place.request) else { return };
         if std::mem::replace(&mut dispute.done, true) {
             return;

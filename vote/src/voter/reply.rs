@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{Case, Round, Voter};
 use crate::command::{Command, Dropped};
 use crate::config::{Replica, Set};
-use crate::digest;
+use crate::digest::{self, Answer};
 use crate::event::Place;
 use crate::evidence::FaultStage;
 use crate::limits::*;
@@ -15,6 +15,8 @@ use crate::record::Delta;
 /// One reply that is being fetched.
 #[derive(Debug)]
 pub(crate) struct Fetch {
+    /// Checksum of the request, as this replica has it: bytes that answer another one are not taken.
+    asked: u32,
     /// Length and digest that f+1 replicas agreed on; unknown until a peer's pairs have come.
     wanted: Option<(u64, u128)>,
     got: Vec<u8>,
@@ -31,7 +33,11 @@ impl Voter {
     pub(super) fn fetch(&mut self, place: Place, right: Option<&Delta>, valid: Set, round: &mut Round<'_>) {
         let me = self.config.me();
         let now_us = round.now_us;
+        let own =
+            self.window.get(place.batch).and_then(|record| record.requests().get(usize::from(place.request)));
+        let Some(asked) = own.map(|own| own.asked.checksum) else { return };
         let fetch = self.fetches.entry(place).or_insert_with(|| Fetch {
+            asked,
             wanted: None,
             got: Vec::new(),
             sources: Set::EMPTY,
@@ -44,9 +50,10 @@ impl Voter {
         if fetch.wanted.is_some() {
             return;
         }
-        let Some(right) = right else { return };
-        fetch.wanted = Some((right.reply_bytes, right.reply_digest));
-        if right.reply_bytes > MAX_REPLY_BYTES as u64 {
+        let Some(Answer { asked: right, bytes, digest }) = right.map(|right| right.answer) else { return };
+        fetch.wanted = Some((bytes, digest));
+        // What the others answer is not what this replica's client asked: it has mistaken one request for another.
+        if right != asked || bytes > MAX_REPLY_BYTES as u64 {
             return self.drop_reply(place, Dropped::NotFetched, round);
         }
         self.fetch_from_next(place, round);
@@ -73,7 +80,7 @@ impl Voter {
                 fetch.asked_us = round.now_us;
                 return round.send_one(from, Message::Ask(Ask::Reply { place, offset: end as u32 }));
             }
-            if digest::reply(&fetch.got) == digest {
+            if digest::reply(fetch.asked, &fetch.got) == digest {
                 return self.reply_repaired(place, round);
             }
         }
@@ -101,7 +108,7 @@ impl Voter {
         let Some(fetch) = self.fetches.get_mut(&place) else { return };
         let Some((length, digest)) = fetch.wanted else { return };
         fetch.got.clear();
-        if length == 0 && digest::reply(&[]) == digest {
+        if length == 0 && digest::reply(fetch.asked, &[]) == digest {
             return self.reply_repaired(place, round);
         }
         let candidates = fetch.sources.and(live);
@@ -181,7 +188,7 @@ impl Voter {
         let Some(result) = record.own.as_mut().and_then(|own| own.get_mut(place.request as usize)) else {
             return false;
         };
-        let owed = std::mem::replace(&mut result.mine, false);
+        let owed = std::mem::replace(&mut result.asked.mine, false);
         record.owed -= owed as u16;
         owed
     }

@@ -139,7 +139,7 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
     let bounds = clients::Bounds {
         connections: settings.max_connections,
         request: settings.max_request,
-        twice: settings.mode.guarded,
+        twice: settings.mode.crosschecked,
     };
     let replica = Replica::new(settings, service, base, orderer, counters.clone())?;
     let mailbox = replica.mailbox();

@@ -45,6 +45,13 @@ pub(super) struct Reading<'a> {
     pub scratch: &'a mut [u8],
 }
 
+impl Reading<'_> {
+    /// The most that one read takes: with two looks at the bytes, each has half of the buffer.
+    fn size(&self) -> usize {
+        self.scratch.len() >> u32::from(self.bounds.twice)
+    }
+}
+
 pub(super) struct Connection<P> {
     stream: TcpStream,
     protocol: P,
@@ -124,7 +131,7 @@ impl<P: Protocol> Connection<P> {
                     counters.bytes_in.fetch_add(read as u64, Relaxed);
                     // A short read has emptied the socket, and what comes from now on is announced by a new event. (An end
                     // that came with this event is not.)
-                    self.readable = self.ending || read == reading.scratch.len();
+                    self.readable = self.ending || read == reading.size();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.readable = false;
@@ -157,11 +164,19 @@ impl<P: Protocol> Connection<P> {
         if self.input.is_empty() && self.input.capacity() > limits::READ_PER_TURN {
             self.input = Vec::new();
         }
-        let read = self.stream.read(scratch)?;
+        if !twice {
+            let read = self.stream.read(scratch)?;
+            self.input.extend_from_slice(&scratch[..read]);
+            return Ok(read);
+        }
+        // The kernel gives the bytes twice. They have no checksum yet, so that nothing else could tell that one of them changes
+        // before both decodings have seen it.
+        let (first, second) = scratch.split_at_mut(scratch.len() / 2);
+        let peeked = self.stream.peek(first)?;
+        let read = self.stream.read(&mut second[..peeked])?;
         let before = self.input.len();
-        self.input.extend_from_slice(&scratch[..read]);
-        // The copy is what requests are decoded from, both times.
-        if twice && self.input[before..] != scratch[..read] {
+        self.input.extend_from_slice(&second[..read]);
+        if self.input[before..] != first[..read] {
             return Err(io::Error::other("what was read changed while it was copied"));
         }
         Ok(read)

@@ -114,17 +114,39 @@ fn sections(records: &[Record]) -> Vec<Section> {
     types.push(group("DF", &[Fault::Wreg, Fault::Wval, Fault::Waddr, Fault::Raddr]));
     types.push(group("RD", &[Fault::Rreg, Fault::Rval]));
     types.push(Row::of("all".into(), records.iter()));
+    let mut rooms = by(&|record| room(record).to_owned());
+    let checker = |record: &&Record| CHECKER.contains(&room(record));
+    if records.iter().any(|record| checker(&record)) {
+        let name = format!("the checker's own code ({})", CHECKER.join(", "));
+        rooms.push(Row::of(name, records.iter().filter(checker)));
+    }
     let symbol = |record: &Record| match record.symbol.as_str() {
         "" => format!("{} (no symbol)", record.module),
         symbol => symbol.chars().take(70).collect(),
     };
     vec![
         ("by fault type (DF, RD: SEI's sums)".into(), types),
+        ("by room: whose function was struck, or the nearest one of ours that had called it".into(), rooms),
         ("by module".into(), by(&|record| record.module.clone())),
         ("by function, the 25 most struck".into(), by(&symbol)),
         ("by flipped bit".into(), by(&bit_range)),
         ("by how it ended".into(), by(&|record| format!("{}: {}", record.class.name(), record.subclass))),
     ]
+}
+
+/// Rooms that exist to check others: what strikes them strikes the checker.
+const CHECKER: [&str; 3] = ["object", "execute", "vote"];
+
+/// The crate of this workspace that the struck function belongs to; of a library's function, the nearest on the stack.
+fn room(record: &Record) -> &'static str {
+    const ROOMS: [&str; 7] = ["object", "order", "schedule", "vote", "execute", "crosscheck", "memcached"];
+    let of = |name: &str| {
+        let path = name.trim_start_matches(|c: char| !c.is_ascii_alphabetic());
+        let path = path.split("::").next().unwrap_or("");
+        ROOMS.into_iter().find(|room| *room == path)
+    };
+    let names = std::iter::once(&record.symbol).chain(&record.callers);
+    names.map(String::as_str).find_map(of).unwrap_or("none")
 }
 
 fn bit_range(record: &Record) -> String {
@@ -294,5 +316,29 @@ mod tests {
         assert!((low - 0.024).abs() < 0.001 && (high - 0.158).abs() < 0.001, "{low} {high}");
         let (low, high) = wilson(0, 100);
         assert!(low == 0.0 && (high - 3.70).abs() < 0.01, "{low} {high}");
+    }
+    #[test]
+    fn a_librarys_function_counts_for_who_called_it() {
+        let record = |symbol: &str, callers: &[&str]| -> Record {
+            let line = r#"{"id":0,"seed":1,"fault":"rreg","bits":{"low":0,"high":9},"flips":true,"profile":"","index":0,
+                "address":0,"module":"m","offset":0,"symbol":"","text":"","hits":1,"flip":null,"class":"masked",
+                "subclass":"","message":null,"told":"","signal":null,"exit":null,"start_us":0,"total_us":0,"retries":0}"#;
+            let mut record: Record = serde_json::from_str(line).expect("a record");
+            record.symbol = symbol.into();
+            record.callers = callers.iter().map(|name| (*name).to_owned()).collect();
+            record
+        };
+        assert_eq!(
+            room(&record("<memcached::protocol::Connection as crosscheck::service::Protocol>::next", &[])),
+            "memcached"
+        );
+        assert_eq!(room(&record("", &["__memmove", "object::walk::seal_object", "crosscheck::x"])), "object");
+        assert_eq!(room(&record("raft::raft::Raft<T>::step", &[])), "none");
+        let all = sections(&[record("vote::voter::check", &[]), record("order::x", &[])]);
+        let rooms = &all[1].1;
+        assert_eq!(
+            rooms.last().map(|row| (row.name.starts_with("the checker"), row.runs())),
+            Some((true, 1))
+        );
     }
 }

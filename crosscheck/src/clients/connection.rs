@@ -1,16 +1,17 @@
 //! One client connection: bytes in, requests out; replies in any order in, bytes in request order out.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::{Buf, Bytes};
 use mio::Registry;
 use mio::net::TcpStream;
 
+use super::input::{Input, Step};
 use super::{Bounds, Reply};
 use crate::limits;
-use crate::service::{Action, ClientCounters, Progress, Protocol};
+use crate::service::{ClientCounters, Protocol};
 
 /// What becomes of a connection after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,19 +46,10 @@ pub(super) struct Reading<'a> {
     pub scratch: &'a mut [u8],
 }
 
-impl Reading<'_> {
-    /// The most that one read takes: with two looks at the bytes, each has half of the buffer.
-    fn size(&self) -> usize {
-        self.scratch.len() >> u32::from(self.bounds.twice)
-    }
-}
-
 pub(super) struct Connection<P> {
     stream: TcpStream,
     protocol: P,
-    input: Vec<u8>,
-    /// Bytes of `input` that are done with.
-    consumed: usize,
+    input: Input,
     /// Bytes of `input` that the protocol wants to see before it is asked again.
     wanted: usize,
     /// The socket may have more input than was read.
@@ -81,8 +73,7 @@ impl<P: Protocol> Connection<P> {
         Connection {
             stream,
             protocol,
-            input: Vec::new(),
-            consumed: 0,
+            input: Input::default(),
             wanted: 1,
             readable: true,
             ending: false,
@@ -120,7 +111,7 @@ impl<P: Protocol> Connection<P> {
             if stop || taken >= limits::READ_PER_TURN {
                 break;
             }
-            match self.fill(reading.scratch, bounds.twice) {
+            match self.input.fill(&mut self.stream, reading.scratch, bounds.twice) {
                 Ok(0) => {
                     self.half_closed = true;
                     self.readable = false;
@@ -131,7 +122,7 @@ impl<P: Protocol> Connection<P> {
                     counters.bytes_in.fetch_add(read as u64, Relaxed);
                     // A short read has emptied the socket, and what comes from now on is announced by a new event. (An end
                     // that came with this event is not.)
-                    self.readable = self.ending || read == reading.size();
+                    self.readable = self.ending || read == Input::most(reading.scratch, bounds.twice);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.readable = false;
@@ -148,38 +139,12 @@ impl<P: Protocol> Connection<P> {
 
     /// Whether input is waiting that no event will announce again.
     fn may_go_on(&self) -> bool {
-        !self.closing && !self.is_full() && (self.readable || self.input.len() - self.consumed >= self.wanted)
+        !self.closing && !self.is_full() && (self.readable || self.input.len() >= self.wanted)
     }
 
     fn is_full(&self) -> bool {
         self.places.len() >= limits::PIPELINED_PER_CONNECTION
             || self.unsent_bytes >= limits::UNSENT_PER_CONNECTION
-    }
-
-    fn fill(&mut self, scratch: &mut [u8], twice: bool) -> io::Result<usize> {
-        if self.consumed > 0 {
-            self.input.drain(..self.consumed);
-            self.consumed = 0;
-        }
-        if self.input.is_empty() && self.input.capacity() > limits::READ_PER_TURN {
-            self.input = Vec::new();
-        }
-        if !twice {
-            let read = self.stream.read(scratch)?;
-            self.input.extend_from_slice(&scratch[..read]);
-            return Ok(read);
-        }
-        // The kernel gives the bytes twice. They have no checksum yet, so that nothing else could tell that one of them changes
-        // before both decodings have seen it.
-        let (first, second) = scratch.split_at_mut(scratch.len() / 2);
-        let peeked = self.stream.peek(first)?;
-        let read = self.stream.read(&mut second[..peeked])?;
-        let before = self.input.len();
-        self.input.extend_from_slice(&second[..read]);
-        if self.input[before..] != first[..read] {
-            return Err(io::Error::other("what was read changed while it was copied"));
-        }
-        Ok(read)
     }
 
     /// The first stage: bytes become requests, each with a checksum from here on.
@@ -191,11 +156,11 @@ impl<P: Protocol> Connection<P> {
         submit: &mut impl FnMut(u64, order::Request),
     ) {
         while !self.closing && *left > 0 && !self.is_full() {
-            let rest = &self.input[self.consumed..];
-            if rest.len() < self.wanted {
+            let there = self.input.len();
+            if there < self.wanted {
                 return;
             }
-            let Some(step) = next(&mut self.protocol, rest, bounds.twice) else {
+            let Some(step) = self.input.next(&mut self.protocol, bounds.twice) else {
                 counters.misread.fetch_add(1, Relaxed);
                 self.places.push_back(Place::Broken);
                 self.closing = true;
@@ -203,7 +168,7 @@ impl<P: Protocol> Connection<P> {
             };
             let used = match step {
                 Step::NeedMore(wanted) => {
-                    self.wanted = wanted.max(rest.len() + 1);
+                    self.wanted = wanted.max(there + 1);
                     if self.wanted > bounds.request {
                         self.places
                             .push_back(Place::Last(Bytes::from_static(b"SERVER_ERROR request too long\r\n")));
@@ -229,8 +194,8 @@ impl<P: Protocol> Connection<P> {
                     used
                 }
             };
-            assert!(used > 0 && used <= rest.len(), "a protocol consumes what it has seen, and something");
-            self.consumed += used;
+            assert!(used > 0 && used <= there, "a protocol consumes what it has seen, and something");
+            self.input.consume(used);
             self.wanted = 1;
         }
     }
@@ -315,54 +280,6 @@ impl<P: Protocol> Connection<P> {
 
     /// Whether unread input may still hold a whole request.
     fn has_request(&self) -> bool {
-        self.input.len() - self.consumed >= self.wanted
-    }
-}
-
-/// What the input comes to, and how much of it; a request with its checksum.
-#[derive(PartialEq, Eq)]
-enum Step {
-    NeedMore(usize),
-    Nothing(usize),
-    Order(usize, order::Request),
-    Reply(usize, Vec<u8>),
-    Close(usize, Vec<u8>),
-}
-
-impl Step {
-    fn of(progress: Progress) -> Step {
-        match progress {
-            Progress::NeedMore(wanted) => Step::NeedMore(wanted),
-            Progress::Done { used, action: Action::Nothing } => Step::Nothing(used),
-            Progress::Done { used, action: Action::Reply(reply) } => Step::Reply(used, reply),
-            Progress::Done { used, action: Action::Close(reply) } => Step::Close(used, reply),
-            Progress::Done { used, action: Action::Order(request) } => {
-                Step::Order(used, crate::ordered::summed(request.into()))
-            }
-        }
-    }
-}
-
-/// The next step over `input`; with `twice`, taken until two times come to the same, each with its own checksum. `None` when no
-/// two of three do.
-fn next<P: Protocol>(protocol: &mut P, input: &[u8], twice: bool) -> Option<Step> {
-    if !twice {
-        return Some(Step::of(protocol.next(input)));
-    }
-    let before = protocol.clone();
-    let mut again = || {
-        protocol.clone_from(&before);
-        Step::of(protocol.next(input))
-    };
-    let (first, second) = (again(), again());
-    if first == second {
-        return Some(second);
-    }
-    let third = again();
-    match (&first, &second, &third) {
-        _ if third == first || third == second => Some(third),
-        // What is answered here and now may differ from one time to the next (statistics), but not that it is answered here.
-        (Step::Reply(..), Step::Reply(..), Step::Reply(..)) => Some(third),
-        _ => None,
+        self.input.len() >= self.wanted
     }
 }

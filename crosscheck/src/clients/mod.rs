@@ -3,6 +3,7 @@
 //! own, and a replica with one worker serves it between its other sockets.
 
 mod connection;
+mod input;
 #[cfg(test)]
 mod tests;
 pub mod thread;
@@ -84,8 +85,7 @@ pub struct Bounds {
     pub connections: usize,
     /// Longest request, bytes.
     pub request: usize,
-    /// Every request is decoded twice from what the socket gave, and ordered only if both times come to the same: nothing else could
-    /// tell that a request is not what its client sent. Protocols of clients have no checksum, and all replicas agree on a wrong one.
+    /// What a client sends is taken from the kernel and decoded twice (see [`input`]).
     pub twice: bool,
 }
 

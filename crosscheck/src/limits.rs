@@ -43,6 +43,9 @@ pub const WATCH: Duration = Duration::from_millis(100);
 /// Log entries that may be delivered and not yet executed: beyond it no further entry is taken from the log.
 pub const ENTRIES_IN_EXECUTION: usize = 4096;
 
+/// Log entries that may be committed without one of them being a batch to execute: changes of the group, a new leader's first entry.
+pub const COMMITTED_UNSEEN: u64 = 64;
+
 /// A replica tells its peers this often that it is there.
 pub const GREETING: Duration = Duration::from_millis(100);
 /// A peer that says nothing for so long is no longer waited for.

@@ -9,6 +9,7 @@ use schedule::{DispatcherState, Footprint, Lot};
 use super::Input;
 use super::solo::{Slice, Solo};
 use crate::job::{Job, Work};
+use crate::limits;
 use crate::mailbox::Mailbox;
 use crate::service::Service;
 use crate::settings::{Mode, Settings};
@@ -25,8 +26,7 @@ pub(super) struct Execution<S: Service> {
     pub(super) next_batch: u64,
     /// Batches that have all their results.
     pub(super) executed: u64,
-    /// What `executed` was when it last changed, or when nothing was in flight, and when that was.
-    moved: (u64, u64),
+    moved: Moved,
     locks: u32,
     watched: Vec<Watched>,
     alone: Arc<AtomicBool>,
@@ -49,6 +49,28 @@ pub(super) struct Ties<'a> {
 struct Watched {
     running: u64,
     since_us: u64,
+}
+
+/// When a batch was last executed, or there was none to execute.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moved {
+    executed: u64,
+    /// The commit index then.
+    committed: u64,
+    since_us: u64,
+}
+
+impl Moved {
+    /// Takes note of how far it is `now`; tells for how many microseconds nothing has been executed that could have been.
+    fn looked(&mut self, now: Moved, in_flight: bool) -> u64 {
+        let has_work = in_flight || now.committed > self.committed + limits::COMMITTED_UNSEEN;
+        if now.executed != self.executed {
+            *self = now;
+        } else if !has_work {
+            self.since_us = now.since_us;
+        }
+        now.since_us - self.since_us
+    }
 }
 
 impl<S: Service> Execution<S> {
@@ -106,7 +128,7 @@ impl<S: Service> Execution<S> {
             first_batch,
             next_batch: first_batch,
             executed: first_batch,
-            moved: (0, 0),
+            moved: Moved::default(),
             locks,
             watched,
             alone,
@@ -188,11 +210,9 @@ impl<S: Service> Execution<S> {
 
     /// Whether nothing has been executed for longer than `limit_us` although there is something to execute. A counter or a queue that
     /// was corrupted can stop a replica without anything that hangs.
-    pub(super) fn is_stuck(&mut self, now_us: u64, limit_us: u64) -> bool {
-        if self.in_flight() == 0 || self.executed != self.moved.0 {
-            self.moved = (self.executed, now_us);
-        }
-        now_us - self.moved.1 > limit_us
+    pub(super) fn is_stuck(&mut self, committed: u64, now_us: u64, limit_us: u64) -> bool {
+        let (executed, in_flight) = (self.executed, self.in_flight() > 0);
+        self.moved.looked(Moved { executed, committed, since_us: now_us }, in_flight) > limit_us
     }
 
     /// Ends the workers. One that hangs in a handler, or waits for a repair, ends with the process.
@@ -208,4 +228,24 @@ fn shape(settings: &Settings, locks: u32) -> schedule::Config {
         (_, false) => schedule::Mode::Locks,
     };
     schedule::Config { mode, ..schedule::Config::new(settings.workers, locks) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_has_something_to_execute_is_stuck() {
+        let at = |executed, committed, since_us| Moved { executed, committed, since_us };
+        let mut moved = Moved::default();
+        assert_eq!(moved.looked(at(5, 9, 100), false), 0);
+        assert_eq!(moved.looked(at(5, 20, 900), false), 0, "idle: the group changed");
+        assert_eq!(
+            moved.looked(at(5, 9 + limits::COMMITTED_UNSEEN + 1, 1000), false),
+            100,
+            "committed and not taken"
+        );
+        assert_eq!(moved.looked(at(6, 80, 1100), true), 0);
+        assert_eq!(moved.looked(at(6, 80, 1700), true), 600, "taken and not executed");
+    }
 }

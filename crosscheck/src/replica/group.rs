@@ -440,7 +440,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             return self
                 .stop_with(Ok(Stop::Replace(format!("the handler at position {position} does not end"))));
         }
-        if self.execution.as_mut().is_some_and(|execution| execution.is_stuck(now_us, limit_us)) {
+        let committed = self.orderer.standing().commit_index;
+        if self.execution.as_mut().is_some_and(|execution| execution.is_stuck(committed, now_us, limit_us)) {
             self.stop_with(Ok(Stop::Replace("what is ordered is not executed any more".into())));
         }
     }

@@ -29,6 +29,9 @@ use campaign::Campaign;
 use overrides::Overrides;
 use progress::Progress;
 
+#[cfg(all(feature = "inject", target_os = "linux"))]
+pub use measure::{Commit, Machine};
+
 /// What `bench --help` begins with.
 pub const ABOUT: &str = "Measures what is written in definition files (bench/definitions/*.toml): our modes and the \
 programs people would otherwise use, each as processes of their own, in turn and again and again, so that ratios are \

@@ -55,6 +55,13 @@ pub struct Shared {
     pub gaps: Mutex<Vec<Gap>>,
 }
 
+impl Shared {
+    /// The generation of keys that clients ask about now.
+    pub fn generation_now(&self) -> u32 {
+        (self.announcer.now() / self.generation.as_nanos() as u64) as u32
+    }
+}
+
 /// One client.
 #[derive(Debug)]
 pub struct Client {
@@ -127,7 +134,7 @@ impl Client {
 
     /// New keys when their time has come; then is also the time to go home again.
     fn enter_generation(&mut self) {
-        let generation = (self.now() / self.shared.generation.as_nanos() as u64) as u32;
+        let generation = self.shared.generation_now();
         if generation == self.generation {
             return;
         }

@@ -10,11 +10,14 @@ use std::time::{Duration, Instant};
 use crosscheck::admin::{Command, Inject, Injected, Kind};
 
 use crate::admin;
+use crate::client::{KEYS, Shared};
 use crate::draw::Draw;
 use crate::ground::Ground;
+use crate::history::Key;
+use crate::plan::Corruption;
 
 /// Connections used in turn: a replica answers one command of a connection after the other.
-const LANES: usize = 16;
+const LANES: usize = 48;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(2);
 /// Between two attempts to reach a replica that is down.
@@ -42,29 +45,30 @@ pub struct Corrupter {
 }
 
 impl Corrupter {
-    /// Begins to corrupt replica `victim`, from 0.
+    /// Begins to corrupt replica `victim`, from 0. Every second fault in an object hits one that clients ask about.
     ///
     /// # Errors
     /// No more threads.
     pub fn start(
         ground: &Arc<Ground>,
         victim: usize,
-        per_second: f64,
-        kinds: &[Kind],
+        corruption: &Corruption,
+        shared: &Arc<Shared>,
         seed: u64,
     ) -> anyhow::Result<Self> {
         let over = Arc::new(AtomicBool::new(false));
         let series = Series {
             ground: Arc::clone(ground),
             victim,
-            kinds: kinds.to_vec(),
+            kinds: corruption.kinds.clone(),
+            shared: Arc::clone(shared),
             draw: Draw::new(seed, 0xFA17),
             lanes: (0..LANES).map(|_| Lane::default()).collect(),
             retry_at: Instant::now(),
             armed: 0,
             placed: Placed::default(),
         };
-        let gap = Duration::from_secs_f64(1.0 / per_second);
+        let gap = Duration::from_secs_f64(1.0 / corruption.per_second);
         let asked = Arc::clone(&over);
         let thread =
             thread::Builder::new().name("corrupter".into()).spawn(move || series.run(gap, &asked))?;
@@ -96,6 +100,7 @@ struct Series {
     ground: Arc<Ground>,
     victim: usize,
     kinds: Vec<Kind>,
+    shared: Arc<Shared>,
     draw: Draw,
     lanes: Vec<Lane>,
     retry_at: Instant,
@@ -154,10 +159,21 @@ impl Series {
                 }
             }
         }
-        let inject = Inject { kind, object: None, bit: None, member: None, seed };
+        let object = self.object(kind);
+        let inject = Inject { kind, object, bit: None, member: None, seed };
         if self.lanes[free].ask(kind, &Command::Inject(inject)) && !takes_a_turn(kind) {
             self.armed += 1;
         }
+    }
+
+    /// An item of the present generation, every second time; the replica chooses from all objects otherwise.
+    fn object(&mut self, kind: Kind) -> Option<String> {
+        if !(takes_a_turn(kind) || kind == Kind::InRequest) || self.draw.below(2) == 0 {
+            return None;
+        }
+        let generation = self.shared.generation_now();
+        let number = self.draw.below(u64::from(KEYS.0 + KEYS.1)) as u16;
+        Some(format!("item:{}", Key { generation, number }.name(self.shared.run)))
     }
 
     fn listen(&mut self) {

@@ -142,6 +142,13 @@ impl Keeper {
         }
     }
 
+    /// Stops a replica as an operator would, and keeps it down.
+    pub fn shut_down(&self, number: usize, patience: Duration) {
+        let mut ward = self.ward(number);
+        ward.wanted = false;
+        ward.replica.stop(patience);
+    }
+
     /// A replica's latest status, unless it is old.
     pub fn status(&self, number: usize) -> Option<Status> {
         let watched = self.watched(number);

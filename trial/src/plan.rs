@@ -240,6 +240,29 @@ impl Plan {
         SHIPPED.iter().map(|(name, text)| Self::parse(name, text)).collect()
     }
 
+    /// A cluster of this mode and nothing else: for what brings its own clients and troubles.
+    pub fn bare(mode: &str, replicas: usize) -> Self {
+        Plan {
+            name: String::new(),
+            title: String::new(),
+            about: String::new(),
+            mode: mode.to_owned(),
+            replicas,
+            workers: one(),
+            memory_mb: memory_mb(),
+            disk_mb: None,
+            clients: 0,
+            seconds: seconds(),
+            requests_per_second: rate(),
+            generation_seconds: generation(),
+            patience_seconds: patience(),
+            heal_seconds: heal(),
+            expect_wrong: false,
+            corruption: None,
+            troubles: Vec::new(),
+        }
+    }
+
     /// Reads and checks a plan's text.
     ///
     /// # Errors

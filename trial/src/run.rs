@@ -34,6 +34,8 @@ const STOP: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(50);
 /// Between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(5);
+/// How long the last digests are asked for.
+const FINAL_DIGEST: Duration = Duration::from_secs(10);
 /// Armed faults strike at the next requests: so long there are requests before anybody is called healed.
 const STRIKE_OUT: Duration = Duration::from_millis(500);
 /// Generations that stay open for a late read.
@@ -54,6 +56,8 @@ pub struct Options {
     pub seed: u64,
     /// Where results are written.
     pub out: PathBuf,
+    /// Whether all hosts are this one even where namespaces are allowed.
+    pub loopback: bool,
     /// Commit, machine, command line: what whoever starts the run knows of it.
     pub context: Value,
 }
@@ -166,7 +170,12 @@ impl<'a> Scene<'a> {
         let timeline = options.out.join("timeline.jsonl");
         let timeline = File::create(&timeline).with_context(|| format!("making {}", timeline.display()))?;
         let dir = tempfile::tempdir().context("a directory for the run")?;
-        let ground = Ground::make(plan.replicas, dir.path(), plan.disk_mb.map(|mb| mb << 20), options.seed)?;
+        let disk = plan.disk_mb.map(|mb| mb << 20);
+        let ground = if options.loopback {
+            Ground::loopback(plan.replicas, dir.path(), disk, "as asked for".to_owned())?
+        } else {
+            Ground::make(plan.replicas, dir.path(), disk, options.seed)?
+        };
         if let Some(why) = &ground.confined {
             tell(&format!("no namespaces here ({why}): all on loopback"));
             let left_out = |trouble: &crate::plan::Trouble| {
@@ -234,8 +243,7 @@ impl<'a> Scene<'a> {
         let corrupter = match &self.plan.corruption {
             Some(corruption) => {
                 let seed = self.seed ^ (number as u64) << 40;
-                let (rate, kinds) = (corruption.per_second, &corruption.kinds);
-                Some(Corrupter::start(&self.ground, victim, rate, kinds, seed)?)
+                Some(Corrupter::start(&self.ground, victim, corruption, &load.shared, seed)?)
             }
             None => None,
         };
@@ -321,12 +329,13 @@ impl<'a> Scene<'a> {
     /// Whether all states are equal in the end: the digest, or why not.
     fn final_digest(&self) -> Result<String, String> {
         let mut found = Err(String::new());
-        for _ in 0..20 {
+        let deadline = Instant::now() + FINAL_DIGEST;
+        while found.is_err() {
             found = self.keeper.digests(0).map(|digest| digest.digest);
-            if found.is_ok() || self.plan.expect_wrong {
+            if self.plan.expect_wrong || Instant::now() > deadline {
                 break;
             }
-            thread::sleep(4 * LOOK);
+            thread::sleep(LOOK);
         }
         found
     }

@@ -2,6 +2,7 @@
 //! the soak, in which nothing is wrong and nothing may be reported.
 
 mod run;
+mod soak;
 
 use crate::outcome::Outcome;
 
@@ -19,6 +20,7 @@ the right to make namespaces); without, all hosts are this one, and troubles of 
   crosscheck trial run network disk --out /tmp/trial           two plans, one after the other
   crosscheck trial run my-plan.toml --replicas 5 --clients 20
   crosscheck trial run control                                 a system that is wrong: does the checker notice?
+  crosscheck trial soak --requests 100000000                   nothing is wrong: is anything reported?
 
 docs/trial.md says what this shows, and what it does not.")]
 pub struct Args {
@@ -41,6 +43,18 @@ Exit code: 0 when everything held, 1 when something did not, 2 for a plan that i
     Run(run::Args),
     /// List the plans that come with the program
     List,
+    /// Check every reply in every mode while replicas restart and nothing is wrong: any alarm is a false one
+    #[command(after_long_help = "Examples:
+  crosscheck trial soak                                        six million requests, all modes in turn
+  crosscheck trial soak --requests 100000000                   the long one
+  crosscheck trial soak --modes RDGX --requests 1000000 --away-every 5
+
+Replicas are killed, stopped and paused in turn, the leader every second time. A single node (0000, 00G0) is left alone: its
+memory would be gone, and nothing left to check. Replicas of R000 may differ, so that none could be filled by the others:
+they are only paused.
+
+Exit code: 0 when no reply was wrong and no replica reported anything, 1 otherwise.")]
+    Soak(soak::Args),
 }
 
 /// Does it.
@@ -48,5 +62,6 @@ pub fn run(args: &Args) -> Outcome {
     match &args.command {
         Command::Run(args) => run::run(args),
         Command::List => run::list(),
+        Command::Soak(args) => soak::run(args),
     }
 }

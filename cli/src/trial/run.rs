@@ -39,6 +39,9 @@ pub struct Args {
     /// Requests per second, of all clients together [default: the plan's]
     #[arg(long, value_name = "N")]
     pub rate: Option<f64>,
+    /// All on this machine's loopback addresses, as where namespaces are not allowed: no trouble of the network, no full disks
+    #[arg(long)]
+    pub loopback: bool,
     /// Folder for the results; each plan gets one of its own below it
     #[arg(long, value_name = "DIR", default_value = FOLDER)]
     pub out: PathBuf,
@@ -74,7 +77,7 @@ pub fn run(args: &Args) -> Outcome {
             "optimised": !cfg!(debug_assertions),
             "command": std::env::args().skip(1).collect::<Vec<_>>().join(" "),
         });
-        let options = Options { program: program.clone(), plan, seed, out, context };
+        let options = Options { program: program.clone(), plan, seed, out, loopback: args.loopback, context };
         // A closed pipe ends the lines, not the run.
         let report = trial::run::run(&options, ending.flag(), &|line| drop(say(line)))?;
         say(report.summary().trim_end())?;

@@ -166,9 +166,10 @@ impl Series {
         }
     }
 
-    /// An item of the present generation, every second time; the replica chooses from all objects otherwise.
+    /// An item of the present generation, every second time; the replica chooses from all objects otherwise. A fault that waits for
+    /// a request names none: with a key that nobody asks about any more it would wait until another replica is wrong.
     fn object(&mut self, kind: Kind) -> Option<String> {
-        if !(takes_a_turn(kind) || kind == Kind::InRequest) || self.draw.below(2) == 0 {
+        if !takes_a_turn(kind) || self.draw.below(2) == 0 {
             return None;
         }
         let generation = self.shared.generation_now();

@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use crosscheck::admin::EvidenceRecord;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -40,6 +41,8 @@ const FINAL_DIGEST: Duration = Duration::from_secs(10);
 const STRIKE_OUT: Duration = Duration::from_millis(500);
 /// Generations that stay open for a late read.
 const LINGER: u32 = 2;
+/// Records that blame others than the victim, and are kept of an episode.
+const MOST_BLAMES: usize = 20;
 /// Who reads late.
 const LATE_READER: u16 = u16::MAX;
 /// How long a late read may take.
@@ -159,6 +162,8 @@ pub struct Scene<'a> {
     seed: u64,
     /// Last evidence seen, by replica: process and number.
     seen: Vec<(u32, u64)>,
+    /// Who was struck when: the first batch that an episode may concern, and its victim.
+    struck: Vec<(u64, u8)>,
     tell: &'a dyn Fn(&str),
     _dir: tempfile::TempDir,
 }
@@ -198,6 +203,7 @@ impl<'a> Scene<'a> {
         let (keeper, threads) = Keeper::start(Arc::clone(&ground), replicas, Arc::clone(&announcer))?;
         Ok(Scene {
             seen: vec![(0, 0); plan.replicas],
+            struck: Vec::new(),
             plan,
             ground,
             keeper,
@@ -240,6 +246,9 @@ impl<'a> Scene<'a> {
         let led = self.keeper.leader() == Some(victim);
         let answered = load.shared.answered.load(Ordering::Relaxed);
         let begin = self.seconds();
+        let executed =
+            (0..self.keeper.size()).filter_map(|number| Some(self.keeper.status(number)?.executed));
+        self.struck.push((executed.min().unwrap_or(0), replica));
         let corrupter = match &self.plan.corruption {
             Some(corruption) => {
                 let seed = self.seed ^ (number as u64) << 40;
@@ -311,19 +320,33 @@ impl<'a> Scene<'a> {
     /// What replicas recorded of this episode: how it ended, and whom they blame.
     fn read_evidence(&mut self, episode: &mut Episode) {
         for number in 0..self.keeper.size() {
-            let (pid, records) = self.keeper.evidence(number, self.seen[number]);
-            let last = if pid == self.seen[number].0 { self.seen[number].1 } else { 0 };
+            let before = self.seen[number];
+            let (pid, records) = self.keeper.evidence(number, before);
+            let last = if pid == before.0 { before.1 } else { 0 };
             self.seen[number] = (pid, records.last().map_or(last, |record| record.number));
             for record in records {
-                *episode.evidence.entry(record.outcome.clone()).or_default() += 1;
-                if record.replica.is_some_and(|blamed| blamed != episode.victim)
-                    && episode.blamed_others.len() < 20
-                {
+                // What comes behind the colon names the object.
+                let ended = record.outcome.split(':').next().unwrap_or_default().to_owned();
+                *episode.evidence.entry(ended).or_default() += 1;
+                let is_right = self.is_blame_right(&record, pid != before.0);
+                if !is_right && episode.blamed_others.len() < MOST_BLAMES {
                     let line = serde_json::to_string(&record).unwrap_or_default();
                     episode.blamed_others.push(format!("replica {}: {line}", number + 1));
                 }
             }
         }
+    }
+
+    /// Whether a record blames nobody, or the victim of the episode it is about. A process that began anew runs what its log on disk
+    /// has of earlier episodes, and finds again who was wrong then.
+    fn is_blame_right(&self, record: &EvidenceRecord, begins_anew: bool) -> bool {
+        let Some(blamed) = record.replica else { return true };
+        let about = |(from, _): &&(u64, u8)| record.request.is_none_or(|(batch, _)| *from <= batch);
+        let mut episodes = self.struck.iter().rev().filter(about).map(|(_, victim)| *victim);
+        if begins_anew && record.request.is_none() {
+            return episodes.any(|victim| victim == blamed);
+        }
+        episodes.next() == Some(blamed)
     }
 
     /// Whether all states are equal in the end: the digest, or why not.

@@ -141,7 +141,7 @@ impl Series {
 
     fn place(&mut self) {
         let kind = self.kinds[self.draw.below(self.kinds.len() as u64) as usize];
-        let seed = self.draw.next();
+        let seed = self.draw.bits();
         if !takes_a_turn(kind) && self.armed >= MOST_ARMED {
             return;
         }

@@ -8,11 +8,11 @@ impl Draw {
     /// The sequence of `seed`; `of` tells apart who draws.
     pub fn new(seed: u64, of: u64) -> Self {
         let mut mixed = Draw(seed ^ of.wrapping_mul(0xD6E8_FEB8_6659_FD93));
-        Draw(mixed.next())
+        Draw(mixed.bits())
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -22,12 +22,12 @@ impl Draw {
 
     /// A number below `bound`, which is at least 1.
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+        ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
     /// A number from 0 up to and without 1.
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// A number from `low` to `high`.

@@ -176,6 +176,13 @@ impl Keeper {
         Some(usize::from(most) - 1)
     }
 
+    /// Last batch up to which every replica says that the vote is closed; none while one says nothing.
+    pub fn validated(&self) -> Option<u64> {
+        let said: Vec<u64> =
+            (0..self.size()).filter_map(|number| Some(self.status(number)?.validated)).collect();
+        if said.len() == self.size() { said.into_iter().min() } else { None }
+    }
+
     /// What is not as it should be; none when all serve, see each other, follow one leader and hold nothing back.
     pub fn unwell(&self) -> Option<String> {
         let mut leaders = BTreeSet::new();

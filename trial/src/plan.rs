@@ -373,7 +373,7 @@ impl Iterator for Sequence<'_> {
         Some(Stroke {
             before: self.draw.between(before[0], before[1]),
             lasts: self.draw.between(trouble.seconds[0], trouble.seconds[1]),
-            choice: self.draw.next(),
+            choice: self.draw.bits(),
             trouble,
         })
     }

@@ -303,18 +303,26 @@ impl<'a> Scene<'a> {
         let patience = if self.plan.expect_wrong { 1.0 } else { self.plan.heal_seconds };
         let deadline = ended + patience;
         thread::sleep(STRIKE_OUT);
-        loop {
+        let digest = loop {
             // A healthy one takes the digest first.
             let found = match self.keeper.unwell() {
                 Some(why) => Err(why),
                 None => self.keeper.digests((victim + 1) % self.keeper.size()),
             };
             match found {
-                Ok(digest) => return Ok((self.seconds() - ended, digest.objects)),
+                Ok(digest) => break digest,
                 Err(why) if self.seconds() > deadline => return Err(why),
                 Err(_) => thread::sleep(LOOK),
             }
+        };
+        // Until the vote up to there is closed, an error of this episode may still come to light.
+        while self.keeper.validated().is_none_or(|batch| batch < digest.position.index) {
+            if self.seconds() > deadline {
+                return Err(format!("the vote is not closed up to batch {}", digest.position.index));
+            }
+            thread::sleep(LOOK);
         }
+        Ok((self.seconds() - ended, digest.objects))
     }
 
     /// What replicas recorded of this episode: how it ended, and whom they blame.

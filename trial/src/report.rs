@@ -117,7 +117,7 @@ impl Report {
         let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
         let keeper = &scene.keeper;
         let said = |number| keeper.with(number, |replica| replica.said("has to be replaced"));
-        let sum = |of: fn(&Episode) -> u64| episodes.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&Episode) -> u64| sum_of(&episodes, of);
         let mut report = Report {
             format: FORMAT,
             context: options.context.clone(),
@@ -262,7 +262,8 @@ impl Report {
             self.replaced.len()
         ));
         let others = self.episodes.iter().map(|episode| episode.blamed_others.len()).sum::<usize>();
-        lines.push(format!("blamed wrongly          {others}"));
+        let late = sum_of(&self.episodes, |episode| episode.blamed_late);
+        lines.push(format!("blamed wrongly          {others}; {late} records blame the victim before, late"));
         lines.push(match &self.final_digest {
             Ok(digest) => format!("digests in the end      equal: {digest}"),
             Err(why) => format!("digests in the end      NOT EQUAL: {why}"),
@@ -283,6 +284,10 @@ impl Report {
         }
         kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect::<Vec<_>>().join(", ")
     }
+}
+
+fn sum_of(episodes: &[Episode], of: fn(&Episode) -> u64) -> u64 {
+    episodes.iter().map(of).sum()
 }
 
 impl Failed {

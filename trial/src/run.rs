@@ -98,10 +98,23 @@ pub struct Episode {
     pub answered: u64,
     /// Records by how they ended.
     pub evidence: std::collections::BTreeMap<String, u64>,
-    /// Records that blame a replica other than the victim, in words.
+    /// Records that blame the victim of the episode before: something of that came to light after everything had healed.
+    pub blamed_late: u64,
+    /// Records that blame yet another replica, in words.
     pub blamed_others: Vec<String>,
     /// What the trouble did, where that is not plain.
     pub note: Option<String>,
+}
+
+/// How a record's blame stands to who was struck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blamed {
+    /// Nobody, or the victim.
+    Rightly,
+    /// The victim of the episode before.
+    Late,
+    /// Another replica.
+    Wrongly,
 }
 
 /// Runs a plan. `ending` ends it early; `tell` is given lines for people.
@@ -291,6 +304,7 @@ impl<'a> Scene<'a> {
             faults: placed.placed,
             answered: load.shared.answered.load(Ordering::Relaxed) - answered,
             evidence: Default::default(),
+            blamed_late: 0,
             blamed_others: Vec::new(),
             note: active.note.take(),
         };
@@ -336,8 +350,9 @@ impl<'a> Scene<'a> {
                 // What comes behind the colon names the object.
                 let ended = record.outcome.split(':').next().unwrap_or_default().to_owned();
                 *episode.evidence.entry(ended).or_default() += 1;
-                let is_right = self.is_blame_right(&record, pid != before.0);
-                if !is_right && episode.blamed_others.len() < MOST_BLAMES {
+                let blamed = self.blamed(&record, pid != before.0);
+                episode.blamed_late += u64::from(blamed == Blamed::Late);
+                if blamed == Blamed::Wrongly && episode.blamed_others.len() < MOST_BLAMES {
                     let line = serde_json::to_string(&record).unwrap_or_default();
                     episode.blamed_others.push(format!("replica {}: {line}", number + 1));
                 }
@@ -345,16 +360,18 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Whether a record blames nobody, or the victim of the episode it is about. A process that began anew runs what its log on disk
-    /// has of earlier episodes, and finds again who was wrong then.
-    fn is_blame_right(&self, record: &EvidenceRecord, begins_anew: bool) -> bool {
-        let Some(blamed) = record.replica else { return true };
+    /// Whom a record blames. A process that began anew runs what its log on disk has of earlier episodes, and finds again who was
+    /// wrong then.
+    fn blamed(&self, record: &EvidenceRecord, begins_anew: bool) -> Blamed {
+        let Some(blamed) = record.replica else { return Blamed::Rightly };
         let about = |(from, _): &&(u64, u8)| record.request.is_none_or(|(batch, _)| *from <= batch);
-        let mut episodes = self.struck.iter().rev().filter(about).map(|(_, victim)| *victim);
-        if begins_anew && record.request.is_none() {
-            return episodes.any(|victim| victim == blamed);
+        let mut victims = self.struck.iter().rev().filter(about).map(|(_, victim)| *victim);
+        match victims.position(|victim| victim == blamed) {
+            Some(0) => Blamed::Rightly,
+            Some(_) if begins_anew && record.request.is_none() => Blamed::Rightly,
+            Some(1) => Blamed::Late,
+            _ => Blamed::Wrongly,
         }
-        episodes.next() == Some(blamed)
     }
 
     /// Whether all states are equal in the end: the digest, or why not.

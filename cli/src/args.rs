@@ -56,6 +56,10 @@ pub enum Command {
     #[cfg(feature = "inject")]
     #[command(long_about = crate::sim::ABOUT)]
     Sim(crate::sim::Args),
+    /// Strike a real cluster on hosts of its own with real trouble, and check what its clients saw
+    #[cfg(all(feature = "inject", target_os = "linux"))]
+    #[command(long_about = crate::trial::ABOUT)]
+    Trial(crate::trial::Args),
     /// Explain the modes and their letters
     Modes,
 }

@@ -21,6 +21,8 @@ mod sim;
 mod splitmix;
 mod status;
 mod top;
+#[cfg(all(feature = "inject", target_os = "linux"))]
+mod trial;
 mod up;
 mod view;
 
@@ -51,6 +53,8 @@ fn run(command: Command) -> outcome::Outcome {
         Command::Bench(args) => bench::run(&args),
         #[cfg(feature = "inject")]
         Command::Sim(args) => sim::run_command(&args),
+        #[cfg(all(feature = "inject", target_os = "linux"))]
+        Command::Trial(args) => trial::run(&args),
         Command::Modes => modes::run(),
     }
 }

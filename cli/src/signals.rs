@@ -38,6 +38,12 @@ impl Ending {
         self.0.store(true, Ordering::Relaxed);
     }
 
+    /// The flag itself, for rooms that know nothing of signals.
+    #[cfg_attr(not(feature = "inject"), allow(dead_code))]
+    pub fn flag(&self) -> &AtomicBool {
+        &self.0
+    }
+
     /// Sleeps for `pause`, or less when asked to end; returns whether it was.
     pub fn sleep(&self, pause: Duration) -> bool {
         let until = Instant::now() + pause;

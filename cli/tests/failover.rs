@@ -3,6 +3,7 @@
 mod support;
 
 use rustix::process::Signal;
+use serde_json::json;
 use std::time::Duration;
 use support::checker::Load;
 use support::cluster::{Cluster, PATIENCE, Wish};
@@ -76,6 +77,31 @@ fn all_replicas_are_killed_at_once_with_the_log_on_disk() {
     });
     cluster.wait_serving();
     running.must_go_on(1_000, "after the blow");
+    let report = running.stop_and_audit(cluster.clients());
+    println!("{report}");
+    report.assert_right();
+    cluster.assert_equal_state();
+    cluster.finish();
+}
+
+/// A log on disk keeps the repairs of a life that was corrupted. The next life runs all of it again, with objects that are right,
+/// and must not wait for repairs that nobody keeps for it any more: it would give itself up, and so would each life after it.
+#[test]
+fn a_replica_that_was_repaired_comes_back_from_its_log_on_disk() {
+    let cluster = Cluster::up(&Wish { disk: true, workers: 1, ..Wish::default() });
+    let running = load(&cluster).start();
+    running.must_go_on(2_000, "before the faults");
+    let victim = (cluster.leader() + 1) % 3;
+    for seed in 0..40 {
+        cluster.ask(victim, &json!({"cmd": "inject", "kind": "flip", "seed": seed}));
+    }
+    cluster.wait_until("objects were repaired", |cluster| {
+        cluster.status(victim).is_some_and(|status| status["repairs"].as_u64() > Some(5))
+    });
+    running.must_go_on(2_000, "after the faults");
+    kill_and_wait(&cluster, victim);
+    assert_eq!(cluster.replaced(), Vec::<String>::new(), "it came back at the first try");
+    running.must_go_on(2_000, "after the blow");
     let report = running.stop_and_audit(cluster.clients());
     println!("{report}");
     report.assert_right();

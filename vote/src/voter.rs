@@ -198,7 +198,7 @@ impl Voter {
         if replica >= self.config.replicas() || replica == self.config.me() {
             return;
         }
-        self.repairs.on_peer_replaced(replica);
+        self.repairs.on_peer_replaced(replica, first_batch);
         self.late[replica as usize] = None;
         for batch in self.window.base()..self.window.end().min(first_batch) {
             if let Some(record) = self.window.get_mut(batch) {

@@ -160,6 +160,7 @@ impl<'e> Campaign<'e> {
             verify: definition.verify,
             seed: cell.seed(),
             timeline: cell.workload.faults.is_some(),
+            restarts: false,
         };
         let mut generator = Generator::prepare(setup, &self.pattern)?;
         generator.heed(self.ending);

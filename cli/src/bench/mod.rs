@@ -29,6 +29,15 @@ use campaign::Campaign;
 use overrides::Overrides;
 use progress::Progress;
 
+// What the soak of `crosscheck trial` uses: the same load, the same checking of replies, the same description of a machine.
+#[cfg(all(feature = "inject", target_os = "linux"))]
+pub use {
+    definition::{Amount, Op, Workload},
+    generator::{Generator, Pattern, Setup},
+    measure::{Commit, Machine},
+    wire::Dialect,
+};
+
 /// What `bench --help` begins with.
 pub const ABOUT: &str = "Measures what is written in definition files (bench/definitions/*.toml): our modes and the \
 programs people would otherwise use, each as processes of their own, in turn and again and again, so that ratios are \

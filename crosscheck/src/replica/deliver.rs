@@ -50,6 +50,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let order_state = self.orderer.export_state();
         let Some(execution) = &mut self.execution else { return };
         let batch = execution.next_batch;
+        self.group.on_delivered(delivered.index, batch);
         self.world.see(Seen::Delivered { batch, requests: &delivered.batch });
         execution.next_batch += 1;
         let Batch { time_us, origin, .. } = delivered.batch;

@@ -26,6 +26,10 @@ pub(super) struct Group {
     pub(super) installs: BTreeMap<Place, Awaited>,
     /// Repairs that did not arrive, since the last that did.
     pub(super) repairs_given_up: u32,
+    /// Last entry of the own log when this life began, and the last batch that came from there: what an earlier life had
+    /// ordered.
+    replayed_index: u64,
+    replayed_batch: u64,
     /// Whether a CUT is on its way through the order.
     cut_wanted: bool,
     /// Log index of the last cut that rests on disk.
@@ -68,11 +72,14 @@ struct Greeting {
 }
 
 impl Group {
-    pub(super) fn new(replicas: usize) -> Self {
+    /// One of so many replicas, whose own log goes as far as `last_index`.
+    pub(super) fn new(replicas: usize, last_index: u64) -> Self {
         Group {
             others: vec![Other::default(); replicas],
             installs: BTreeMap::new(),
             repairs_given_up: 0,
+            replayed_index: last_index,
+            replayed_batch: 0,
             cut_wanted: false,
             kept_index: 0,
             next_greeting_us: 0,
@@ -81,6 +88,19 @@ impl Group {
             scrub_asked_us: None,
             scrub_took: Duration::ZERO,
         }
+    }
+
+    /// A batch is delivered that is entry `index` of the log.
+    pub(super) fn on_delivered(&mut self, index: u64, batch: u64) {
+        if index <= self.replayed_index {
+            self.replayed_batch = batch;
+        }
+    }
+
+    /// Whether an earlier life of this replica had this batch in its log. A repair there was of objects in that life's memory:
+    /// they are gone, nobody keeps the right ones for it any more, and what is executed again is right without it.
+    pub(super) fn is_replayed(&self, batch: u64) -> bool {
+        batch <= self.replayed_batch
     }
 
     /// A SCRUB is done here. A process that was stopped meanwhile did not scrub for all of that time.

@@ -309,7 +309,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let Ties { world, mailbox, lockstep, peers } = ties;
         let life = world.wall_us();
         Replica {
-            group: Group::new(settings.peers.len()),
+            group: Group::new(settings.peers.len(), orderer.standing().last_index),
             mailbox,
             lockstep,
             world,

@@ -1,5 +1,7 @@
 //! Execute → Vote → Externalize: results go into the voter, and what it decides is performed.
 
+use std::sync::mpsc;
+
 use object::Finding;
 use order::OrderEngine;
 use vote::{Command, Event, Message, Place, Reexecution, To};
@@ -22,12 +24,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         match report {
             Report::Executed(executed) => self.on_executed(executed),
             Report::RecoverTurn { turn, time_us, recover, packed, install } => {
-                if let Some(install) = install {
-                    let since_us = self.world.now_us();
-                    // A replica that is behind reaches the turn before it knows why; then the turn is what it knows.
-                    let verdict_us = self.tally.verdicts_us.get(&recover.cause).copied();
-                    keep_time(&mut self.tally.repairing_us, turn, verdict_us.unwrap_or(since_us));
-                    self.group.installs.insert(turn, Awaited { install, since_us });
+                match install {
+                    // Without its sender the worker does not wait.
+                    Some(install) if self.group.is_replayed(turn.batch) => self.lockstep.hand_over(|| {
+                        drop(install);
+                        true
+                    }),
+                    Some(install) => self.await_repair(turn, recover.cause, install),
+                    None => {}
                 }
                 self.world.see(Seen::Packed { turn, objects: &packed });
                 self.vote(Event::RecoverTurn { turn, time_us, recover, packed });
@@ -225,6 +229,15 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 self.world.say(format_args!("replica {} is beyond repair: {why:?}", replica + 1));
             }
         }
+    }
+
+    /// A worker holds the turn of a RECOVER until the objects are here.
+    fn await_repair(&mut self, turn: Place, cause: Place, install: mpsc::Sender<Vec<vote::Packed>>) {
+        let since_us = self.world.now_us();
+        // A replica that is behind reaches the turn before it knows why; then the turn is what it knows.
+        let verdict_us = self.tally.verdicts_us.get(&cause).copied();
+        keep_time(&mut self.tally.repairing_us, turn, verdict_us.unwrap_or(since_us));
+        self.group.installs.insert(turn, Awaited { install, since_us });
     }
 
     /// A repair did not arrive: the waiting worker passes its turn. What is still wrong shows again and is repaired

@@ -143,9 +143,9 @@ impl Repairs {
         self.served.on_ask((turn, from), target, piece, round);
     }
 
-    pub(crate) fn on_peer_replaced(&mut self, replica: Replica) {
+    pub(crate) fn on_peer_replaced(&mut self, replica: Replica, first_batch: u64) {
         self.cases[replica as usize] = Case::default();
-        self.served.on_peer_replaced(replica);
+        self.served.on_peer_replaced(replica, first_batch);
     }
 
     pub(crate) fn tick(&mut self, live: Set, counters: &mut Counters, round: &mut Round<'_>) {

@@ -97,9 +97,10 @@ impl Served {
         }
     }
 
-    /// The faulty replica was rebuilt; it waits for nothing any more.
-    pub(super) fn on_peer_replaced(&mut self, replica: Replica) {
-        self.turns.retain(|(_, faulty), _| *faulty != replica);
+    /// The faulty replica began anew; it waits for nothing before `first_batch`.
+    pub(super) fn on_peer_replaced(&mut self, replica: Replica, first_batch: u64) {
+        // With its log on disk the next life comes to the turns again that this one held.
+        self.turns.retain(|(turn, faulty), _| *faulty != replica || turn.batch >= first_batch);
         self.bytes = self.turns.values().map(ServedTurn::bytes).sum();
     }
 
@@ -154,4 +155,26 @@ fn piece_digest(turn: Place, (home, id): (Home, ObjectId), content: Option<&Byte
         present: content.is_some(),
     };
     repair_piece(&header, &content.map_or(Bytes::new(), |content| piece_bytes(content, piece)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A replica that lost its memory is filled with a later state; one that has its log on disk comes to the turns again.
+    #[test]
+    fn a_new_life_finds_what_was_packed_for_turns_it_will_come_to() {
+        let mut served = Served::default();
+        let object = (Some(Bytes::from_static(b"right")), vec![7]);
+        for batch in [10, 20] {
+            let turn = Place::new(batch, 0);
+            let objects = BTreeMap::from([((1, ObjectId::new(4, 2)), object.clone())]);
+            served.keep(2, ServedTurn { turn, objects });
+        }
+        served.on_peer_replaced(1, 100);
+        assert_eq!(served.turns.len(), 2, "another replica's");
+        served.on_peer_replaced(2, 15);
+        assert_eq!(served.turns.keys().map(|(turn, _)| turn.batch).collect::<Vec<_>>(), [20]);
+        assert_eq!(served.bytes, served.turns.values().map(ServedTurn::bytes).sum::<usize>());
+    }
 }

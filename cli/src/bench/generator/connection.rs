@@ -67,14 +67,29 @@ impl Connection {
         })
     }
 
-    /// Connects anew, after the connection broke; returns the requests whose replies will never come.
+    /// Connects anew, after the connection broke, to the next of `others` that accepts, or to the same address where there
+    /// are none; returns the requests whose replies will never come.
     ///
     /// # Errors
     /// Nobody accepts any more.
-    pub fn reopen(&mut self, registry: &Registry, token: Token) -> io::Result<Vec<Pending>> {
+    pub fn reopen(
+        &mut self,
+        others: &[SocketAddr],
+        registry: &Registry,
+        token: Token,
+    ) -> io::Result<Vec<Pending>> {
         // Deregistration fails only for a socket the kernel has forgotten already.
         let _ = registry.deregister(&mut self.stream);
-        self.stream = connect(self.address, registry, token)?;
+        let next = others.iter().position(|other| *other == self.address).map_or(0, |place| place + 1);
+        let mut opened = Err(io::ErrorKind::ConnectionRefused.into());
+        for step in 0..others.len().max(1) {
+            self.address = others.get((next + step) % others.len().max(1)).copied().unwrap_or(self.address);
+            opened = connect(self.address, registry, token);
+            if opened.is_ok() {
+                break;
+            }
+        }
+        self.stream = opened?;
         self.out.clear();
         (self.sent, self.start, self.end) = (0, 0, 0);
         self.last_gets = None;

@@ -136,11 +136,16 @@ impl Maker {
         model.judge(pending.op, pending.key, pending.version, reply, is_value)
     }
 
-    /// Notes that a request got no reply: whether it was done is unknown.
-    pub fn forget(&mut self, pending: &Pending) {
+    /// Notes that a request got no reply: whether it was or will be done is unknown.
+    pub fn give_up(&mut self, pending: &Pending) {
         if let Some(model) = &mut self.model {
-            model.forget(pending.key);
+            model.give_up(pending.key);
         }
+    }
+
+    /// Keys about which any reply is taken from now on.
+    pub fn adrift(&self) -> usize {
+        self.model.as_ref().map_or(0, Model::adrift)
     }
 }
 

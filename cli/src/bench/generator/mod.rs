@@ -46,7 +46,7 @@ const DRAIN: Duration = Duration::from_secs(3);
 const FILLERS: (usize, usize) = (16, 16);
 /// Requests that wait to be sent in an open loop, at most; more means that the rate is far above what the server can do.
 const MOST_BACKLOG: u64 = 1 << 20;
-/// Connections that may break before a measurement is given up.
+/// Connections that may break before a measurement is given up, where nothing is meant to break them.
 const MOST_BROKEN: u64 = 100;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 1024;
@@ -72,6 +72,8 @@ pub struct Setup {
     pub seed: u64,
     /// Whether replies are also counted step by step.
     pub timeline: bool,
+    /// Whether servers are restarted meanwhile: a connection that breaks is made again to the next address that accepts.
+    pub restarts: bool,
 }
 
 /// What decides when the next request is made.
@@ -258,6 +260,16 @@ impl Generator {
         Ok(self.seen)
     }
 
+    /// What was seen since measuring began.
+    pub fn seen(&self) -> &Seen {
+        &self.seen
+    }
+
+    /// Keys about which any reply is taken, because a request about them may still be done.
+    pub fn adrift(&self) -> usize {
+        self.maker.adrift()
+    }
+
     fn now(&self) -> u64 {
         nanoseconds(self.epoch.elapsed())
     }
@@ -427,15 +439,16 @@ impl Generator {
     fn broken(&mut self, number: usize, why: &str) -> anyhow::Result<()> {
         self.seen.broken += 1;
         self.seen.complaint(&format!("connection: {why}"));
-        if self.seen.broken > MOST_BROKEN {
+        if self.seen.broken > MOST_BROKEN && !self.setup.restarts {
             bail!("{MOST_BROKEN} connections broke: {}", self.seen.words.join("; "));
         }
+        let others = if self.setup.restarts { &self.setup.addresses[..] } else { &[] };
         let lost = self.connections[number]
-            .reopen(self.poll.registry(), Token(number))
+            .reopen(others, self.poll.registry(), Token(number))
             .with_context(|| format!("connecting again after: {why}"))?;
         self.on_their_way -= lost.len() as u64;
         for pending in &lost {
-            self.maker.forget(pending);
+            self.maker.give_up(pending);
         }
         // The first event of the new connection tells that it is writable, and finds nothing to send: so it begins here.
         let now = self.now();

@@ -33,8 +33,10 @@ impl Pattern {
 /// What is known of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// Nothing: a request about it was refused or its connection broke.
+    /// Nothing: a request about it was refused.
     Unknown,
+    /// Nothing, and nothing will be: a connection broke with a request on its way, which may still be done at any time.
+    Adrift,
     /// It is not there.
     Absent,
     /// This version is there.
@@ -72,9 +74,14 @@ impl Model {
         self.known.get(&key).copied().unwrap_or(Known::Absent)
     }
 
-    /// Notes that nothing is known of `key` any more.
-    pub fn forget(&mut self, key: u32) {
-        self.known.insert(key, Known::Unknown);
+    /// Notes that a request about `key` got no answer, and may be done at any time from now on.
+    pub fn give_up(&mut self, key: u32) {
+        self.known.insert(key, Known::Adrift);
+    }
+
+    /// Keys of which nothing will be known.
+    pub fn adrift(&self) -> usize {
+        self.known.values().filter(|known| **known == Known::Adrift).count()
     }
 
     /// Judges a reply to `op` and notes what it tells. `version` is the one that was sent; `is_value` tells whether bytes are
@@ -105,6 +112,7 @@ impl Model {
         let wrong = Opinion::Wrong(before);
         let sent = Known::Version(version);
         match (op, reply, before) {
+            (_, _, Known::Adrift) => (before, Right),
             (_, Reply::Refused(_), _) => (Known::Unknown, Right),
             (Op::Set, Reply::Stored, _) | (Op::Cas, Reply::Stored, Known::Version(_) | Known::Unknown) => {
                 (sent, Right)
@@ -185,6 +193,21 @@ mod tests {
             model.judge(Op::Incr, 1, 0, &Reply::Number(3), |_, _| false),
             Opinion::Wrong(Known::Count(1))
         );
+    }
+
+    #[test]
+    fn what_broke_on_its_way_may_still_be_done() {
+        let mut model = Model::new(false);
+        let is_value = |version: u32, bytes: &[u8]| bytes == version.to_string().as_bytes();
+        model.judge(Op::Set, 1, 4, &Reply::Stored, is_value);
+        model.give_up(1);
+        assert_eq!(model.judge(Op::Set, 1, 6, &Reply::Stored, is_value), Opinion::Right);
+        assert_eq!(
+            model.judge(Op::Get, 1, 0, &value(b"5"), is_value),
+            Opinion::Right,
+            "the one that broke, late"
+        );
+        assert_eq!(model.adrift(), 1);
     }
 
     #[test]

@@ -113,6 +113,7 @@ fn setup(address: SocketAddr) -> Setup {
         verify: true,
         seed: 5,
         timeline: false,
+        restarts: false,
     }
 }
 

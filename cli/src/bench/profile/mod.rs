@@ -161,6 +161,7 @@ fn sample(
         verify: false,
         seed: 1,
         timeline: false,
+        restarts: false,
     };
     let mut generator = Generator::prepare(setup, &Arc::new(Pattern::default()))?;
     generator.heed(ending);

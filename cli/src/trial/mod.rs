@@ -1,0 +1,67 @@
+//! `crosscheck trial`: a real cluster on hosts of its own under real trouble, with a checker for what its clients saw; and
+//! the soak, in which nothing is wrong and nothing may be reported.
+
+mod run;
+mod soak;
+
+use crate::outcome::Outcome;
+
+/// What `trial --help` begins with.
+pub const ABOUT: &str = "Runs real replicas on hosts of their own (network namespaces joined by a switch in this process), lets \
+one trouble after the other strike one of them while its state is corrupted, and lets a linearizability checker judge \
+what concurrent clients saw. Between two troubles everything must heal and become bit-identical. Needs Linux and root (or \
+the right to make namespaces); without, all hosts are this one, and troubles of the network are left out.";
+
+/// Options of `trial`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  crosscheck trial list                                        the plans that come with the program
+  crosscheck trial run everything --seconds 1800 --seed 1      half an hour of every trouble
+  crosscheck trial run network disk --out /tmp/trial           two plans, one after the other
+  crosscheck trial run my-plan.toml --replicas 5 --clients 20
+  crosscheck trial run control                                 a system that is wrong: does the checker notice?
+  crosscheck trial soak --requests 100000000                   nothing is wrong: is anything reported?
+
+docs/trial.md says what this shows, and what it does not.")]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Command {
+    /// Run plans
+    #[command(after_long_help = "Examples:
+  crosscheck trial run                                         the plan `everything`
+  crosscheck trial run corruption --seconds 60 --seed 7
+
+Writes result.json, result.md, timeline.jsonl and the replicas' logs into a folder per plan below --out.
+
+Exit code: 0 when everything held, 1 when something did not, 2 for a plan that is none.")]
+    Run(run::Args),
+    /// List the plans that come with the program
+    List,
+    /// Check every reply in every mode while replicas restart and nothing is wrong: any alarm is a false one
+    #[command(after_long_help = "Examples:
+  crosscheck trial soak                                        six million requests, all modes in turn
+  crosscheck trial soak --requests 100000000                   the long one
+  crosscheck trial soak --modes RDGX --requests 1000000 --away-every 5
+
+Replicas are killed, stopped and paused in turn, the leader every second time. A single node (0000, 00G0) is left alone: its
+memory would be gone, and nothing left to check. Replicas of R000 may differ, so that none could be filled by the others:
+they are only paused.
+
+Exit code: 0 when no reply was wrong and no replica reported anything, 1 otherwise.")]
+    Soak(soak::Args),
+}
+
+/// Does it.
+pub fn run(args: &Args) -> Outcome {
+    match &args.command {
+        Command::Run(args) => run::run(args),
+        Command::List => run::list(),
+        Command::Soak(args) => soak::run(args),
+    }
+}

@@ -1,0 +1,110 @@
+//! `crosscheck trial run` and `list`: plans from names or files, changed by the command line, one after the other.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+use trial::plan::Plan;
+use trial::run::Options;
+
+use crate::bench::{Commit, Machine};
+use crate::outcome::{Outcome, Verdict, misuse, say};
+use crate::signals::Ending;
+use crate::splitmix::draw;
+
+/// Where results are kept, seen from the workspace.
+const FOLDER: &str = "bench/results/trial";
+
+/// Options of `trial run`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Names of plans (see `trial list`), or files that end in .toml
+    #[arg(value_name = "PLAN", default_value = "everything")]
+    pub plans: Vec<String>,
+    /// How long troubles come, for each plan [default: the plan's]
+    #[arg(long, value_name = "N")]
+    pub seconds: Option<f64>,
+    /// Decides order, victims, faults, requests and lost packets [default: one that is drawn]
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
+    /// Concurrent clients [default: the plan's]
+    #[arg(long, value_name = "N")]
+    pub clients: Option<u16>,
+    /// 3 or 5 [default: the plan's]
+    #[arg(long, value_name = "N")]
+    pub replicas: Option<usize>,
+    /// Worker threads of each replica [default: the plan's]
+    #[arg(long, value_name = "N")]
+    pub workers: Option<usize>,
+    /// Requests per second, of all clients together [default: the plan's]
+    #[arg(long, value_name = "N")]
+    pub rate: Option<f64>,
+    /// All on this machine's loopback addresses, as where namespaces are not allowed: no trouble of the network, no full disks
+    #[arg(long)]
+    pub loopback: bool,
+    /// Folder for the results; each plan gets one of its own below it
+    #[arg(long, value_name = "DIR", default_value = FOLDER)]
+    pub out: PathBuf,
+}
+
+/// Runs the plans.
+pub fn run(args: &Args) -> Outcome {
+    let mut plans = Vec::new();
+    for name in &args.plans {
+        let mut plan = Plan::load(name).map_err(|why| misuse(format!("{why:#}")))?;
+        change(&mut plan, args);
+        plan.check().map_err(|why| misuse(format!("{name}: {why:#}")))?;
+        plans.push(plan);
+    }
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seed = args.seed.unwrap_or_else(|| draw(since.as_nanos() as u64) >> 40);
+    let ending = Ending::catch()?;
+    let program = std::env::current_exe()?;
+    let mut holds = true;
+    for plan in plans {
+        if ending.asked() {
+            break;
+        }
+        let out = args.out.join(format!("{}-{}-{seed}", plan.name, since.as_secs()));
+        say(&format!("plan {} ({}), seed {seed}, results in {}", plan.name, plan.title, out.display()))?;
+        for trouble in &plan.troubles {
+            say(&format!("  {}, {:?}, {:?} s", trouble.told(), trouble.victim, trouble.seconds))?;
+        }
+        let context = json!({
+            "started_s": since.as_secs(),
+            "commit": Commit::here(),
+            "machine": Machine::this(),
+            "optimised": !cfg!(debug_assertions),
+            "command": std::env::args().skip(1).collect::<Vec<_>>().join(" "),
+        });
+        let options = Options { program: program.clone(), plan, seed, out, loopback: args.loopback, context };
+        // A closed pipe ends the lines, not the run.
+        let report = trial::run::run(&options, ending.flag(), &|line| drop(say(line)))?;
+        say(report.summary().trim_end())?;
+        holds &= report.holds;
+    }
+    Ok(Verdict::of(holds))
+}
+
+fn change(plan: &mut Plan, args: &Args) {
+    let set = |from: Option<f64>, to: &mut f64| *to = from.unwrap_or(*to);
+    set(args.seconds, &mut plan.seconds);
+    set(args.rate, &mut plan.requests_per_second);
+    plan.clients = args.clients.unwrap_or(plan.clients);
+    plan.replicas = args.replicas.unwrap_or(plan.replicas);
+    plan.workers = args.workers.unwrap_or(plan.workers);
+}
+
+/// Lists the plans.
+pub fn list() -> Outcome {
+    for plan in Plan::shipped()? {
+        say(&format!(
+            "{:<12} {} ({:.0} s, {} troubles)",
+            plan.name,
+            plan.title,
+            plan.seconds,
+            plan.troubles.len()
+        ))?;
+    }
+    Ok(Verdict::Holds)
+}

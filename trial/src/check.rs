@@ -1,0 +1,270 @@
+//! Decides for every key whether one correct server could have given these answers, in some order that agrees with time.
+//!
+//! The decision is that of Wing, Gong and Lowe, as `todc-utils` has it; linearizability is local, so that each key's history
+//! stands for itself (Herlihy and Wing, theorem 1). An operation whose answer never came is given an answer after all others:
+//! it may take effect at any time since it was asked, or so late that nobody sees it. A `gets` of several keys counts as one
+//! read of each, so that its being one operation on all of them is not checked here (the simulation does).
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+
+use serde::Serialize;
+use todc_utils::linearizability::WGLChecker;
+use todc_utils::linearizability::history::{Action, History};
+use todc_utils::specifications::Specification;
+
+use crate::history::{Bytes, Compared, Event, Key, NEVER, Note, Record};
+
+/// Steps of the search for one key; a history that needs more is told as undecided, never as right.
+const MOST_STEPS: u64 = 200_000;
+/// Wrong keys whose histories are kept.
+const MOST_SHOWN: usize = 20;
+
+thread_local! {
+    static STEPS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// What unwinds a search that takes too long.
+struct TooLong;
+
+/// One key of memcached, as one request after the other changes it.
+#[derive(Debug)]
+struct OneKey;
+
+impl Specification for OneKey {
+    type State = Option<Bytes>;
+    type Operation = Event;
+
+    fn init() -> Self::State {
+        None
+    }
+
+    fn apply(event: &Event, state: &Self::State) -> (bool, Self::State) {
+        STEPS.with(|steps| {
+            if steps.get() == 0 {
+                // Not a panic: nothing is told, and the search is left.
+                panic::resume_unwind(Box::new(TooLong));
+            }
+            steps.set(steps.get() - 1);
+        });
+        step(event, state)
+    }
+}
+
+/// Whether a key in `state` can answer so, and its state afterwards. An answer that never came is any answer.
+fn step(event: &Event, state: &Option<Bytes>) -> (bool, Option<Bytes>) {
+    let there = state.is_some();
+    let fits = |told: &Option<bool>, is: bool| told.is_none_or(|told| told == is);
+    match event {
+        Event::Read(told) => (told == state, state.clone()),
+        Event::Set(value) => (true, Some(value.clone())),
+        Event::Add(value, told) => {
+            (fits(told, !there), if there { state.clone() } else { Some(value.clone()) })
+        }
+        Event::Replace(value, told) => (fits(told, there), there.then(|| value.clone())),
+        Event::Append(suffix, told) => {
+            (fits(told, there), state.as_ref().map(|value| [&value[..], &suffix[..]].concat().into()))
+        }
+        Event::Cas(expected, value, told) => {
+            let (is, after) = match state {
+                None => (Compared::Missing, None),
+                Some(now) if now == expected => (Compared::Stored, Some(value.clone())),
+                Some(now) => (Compared::Exists, Some(now.clone())),
+            };
+            (told.is_none_or(|told| told == is), after)
+        }
+        Event::Delete(told) => (fits(told, there), None),
+        Event::Incr(by, told) => {
+            let number =
+                state.as_ref().and_then(|value| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
+            let is = number.map(|number| number.wrapping_add(*by));
+            // Counters hold numbers only: one that is there and holds none is wrong, whatever was answered.
+            let fits = is.is_some() == there && told.is_none_or(|told| told == is);
+            (fits, is.map(|number| Arc::from(number.to_string().as_bytes())))
+        }
+    }
+}
+
+/// What is found about one key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum Verdict {
+    /// A correct server could have answered so.
+    Linearizable,
+    /// None could.
+    Wrong(String),
+    /// The search was given up.
+    Undecided,
+}
+
+/// Judges the history of one key.
+pub fn judge(records: &[Record]) -> Verdict {
+    if let Some(why) = numbers_contradict(records) {
+        return Verdict::Wrong(why);
+    }
+    if records.is_empty() {
+        return Verdict::Linearizable;
+    }
+    // Of two things at the same time the question comes first: they are concurrent.
+    let mut times: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * records.len());
+    for (number, record) in records.iter().enumerate() {
+        times.push((record.asked, false, number));
+        times.push((record.answered, true, number));
+    }
+    times.sort_unstable();
+    let action = |(_, is_answer, number): (u64, bool, usize)| {
+        let event = records[number].event.clone();
+        (number, if is_answer { Action::Response(event) } else { Action::Call(event) })
+    };
+    let history = History::from_actions(times.into_iter().map(action).collect());
+    STEPS.with(|steps| steps.set(MOST_STEPS));
+    match panic::catch_unwind(AssertUnwindSafe(|| WGLChecker::<OneKey>::is_linearizable(history))) {
+        Ok(true) => Verdict::Linearizable,
+        Ok(false) => Verdict::Wrong("no order of the operations explains the answers".to_owned()),
+        Err(why) if why.is::<TooLong>() => Verdict::Undecided,
+        Err(why) => panic::resume_unwind(why),
+    }
+}
+
+/// The number that `gets` tells stands for one value.
+fn numbers_contradict(records: &[Record]) -> Option<String> {
+    let mut values: HashMap<u64, &Bytes> = HashMap::new();
+    for record in records {
+        if let (Some(unique), Event::Read(Some(value))) = (record.unique, &record.event) {
+            let known = values.entry(unique).or_insert(value);
+            if *known != value {
+                return Some(format!("number {unique} was told for two values"));
+            }
+        }
+    }
+    None
+}
+
+/// A key whose answers nothing explains.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Which.
+    pub key: Key,
+    /// What is wrong.
+    pub why: String,
+    /// Everything that clients saw of it.
+    pub history: Vec<Record>,
+}
+
+/// What was checked, and what was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Checked {
+    /// Keys whose histories were judged.
+    pub keys: u64,
+    /// Operations in them; a `gets` counts once per key.
+    pub operations: u64,
+    /// Of these, operations whose answer never came.
+    pub unknown: u64,
+    /// Reads of keys some seconds after their last write.
+    pub late_reads: u64,
+    /// Keys whose histories are not linearizable.
+    pub wrong_keys: u64,
+    /// Replies that no correct server gives in any state.
+    pub impossible: u64,
+    /// The first of them, in words.
+    pub impossible_words: Vec<String>,
+    /// Keys whose search was given up.
+    pub undecided: u64,
+    /// The longest history, in operations.
+    pub longest: u64,
+}
+
+/// Collects what clients tell, and judges generations of keys that nobody asks about any more.
+#[derive(Debug)]
+pub struct Checker {
+    generations: BTreeMap<u32, BTreeMap<Key, Vec<Record>>>,
+    left: Vec<u32>,
+    /// Generations that stay open after the last client has left them.
+    linger: u32,
+    /// What was found so far.
+    pub checked: Checked,
+    /// Histories of the first wrong and undecided keys.
+    pub findings: Vec<Finding>,
+}
+
+impl Checker {
+    /// For so many clients. A generation is judged when all have left it and the `linger` following ones.
+    pub fn new(clients: usize, linger: u32) -> Self {
+        Checker {
+            generations: BTreeMap::new(),
+            left: vec![0; clients],
+            linger,
+            checked: Checked::default(),
+            findings: Vec::new(),
+        }
+    }
+
+    /// Takes a note.
+    pub fn take(&mut self, note: Note) {
+        match note {
+            Note::Did(record) => {
+                let keys = self.generations.entry(record.key.generation).or_default();
+                keys.entry(record.key).or_default().push(record);
+            }
+            Note::Left { client, before } => self.left[usize::from(client)] = before,
+            Note::Impossible { client, replica, at, what } => {
+                self.checked.impossible += 1;
+                if self.checked.impossible_words.len() < MOST_SHOWN {
+                    let seconds = at as f64 / 1e9;
+                    self.checked
+                        .impossible_words
+                        .push(format!("at {seconds:.3} s client {client} from replica {replica}: {what}"));
+                }
+            }
+        }
+    }
+
+    /// Judges what is complete; `late` reads a key once more before that.
+    pub fn judge_complete(&mut self, mut late: impl FnMut(Key) -> Option<Record>) {
+        let before = self.left.iter().copied().min().unwrap_or(0).saturating_sub(self.linger);
+        while let Some(entry) = self.generations.first_entry().filter(|entry| *entry.key() < before) {
+            for (key, mut records) in entry.remove() {
+                if let Some(record) = late(key) {
+                    self.checked.late_reads += 1;
+                    records.push(record);
+                }
+                self.judge_key(key, records);
+            }
+        }
+    }
+
+    /// Judges everything that is left.
+    pub fn finish(&mut self, late: impl FnMut(Key) -> Option<Record>) {
+        self.left.fill(u32::MAX);
+        self.linger = 0;
+        self.judge_complete(late);
+    }
+
+    fn judge_key(&mut self, key: Key, mut records: Vec<Record>) {
+        let checked = &mut self.checked;
+        checked.keys += 1;
+        checked.operations += records.len() as u64;
+        checked.unknown += records.iter().filter(|record| record.answered == NEVER).count() as u64;
+        checked.longest = checked.longest.max(records.len() as u64);
+        let why = match judge(&records) {
+            Verdict::Linearizable => return,
+            Verdict::Wrong(why) => {
+                checked.wrong_keys += 1;
+                why
+            }
+            Verdict::Undecided => {
+                checked.undecided += 1;
+                format!("undecided after {MOST_STEPS} steps")
+            }
+        };
+        if self.findings.len() < MOST_SHOWN {
+            records.sort_by_key(|record| record.asked);
+            self.findings.push(Finding { key, why, history: records });
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "check_tests.rs"]
+mod tests;

@@ -1,0 +1,347 @@
+//! One client: asks one thing after the other over one connection, and records what it asked, when, and what came back.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::announce::{Announcer, Failure, Gap, SHORT};
+use crate::draw::Draw;
+use crate::history::{Bytes, Event, Key, NEVER, Note, Record};
+use crate::wire::{Connection, Found, Trouble};
+
+/// How long a replica may take to accept; a host that is cut off never answers.
+const CONNECT: Duration = Duration::from_millis(700);
+/// Between two attempts to connect.
+const RECONNECT: Duration = Duration::from_millis(30);
+/// Keys with values, and counters, of each generation: few, so that clients meet.
+pub const KEYS: (u16, u16) = (12, 4);
+/// Keys of one `gets`, at most.
+const MOST_AT_ONCE: u64 = 4;
+/// Failures that are kept.
+const MOST_FAILURES: usize = 1 << 20;
+
+/// What all clients of a run share.
+#[derive(Debug)]
+pub struct Shared {
+    /// Tells the keys of runs apart.
+    pub run: u64,
+    /// Decides what is asked.
+    pub seed: u64,
+    /// Where the replicas' clients connect.
+    pub replicas: Vec<SocketAddr>,
+    /// How long a generation of keys lives.
+    pub generation: Duration,
+    /// How long an answer may take.
+    pub patience: Duration,
+    /// Between two requests of one client, on average.
+    pub pace: Duration,
+    /// Announced windows, and the run's clock.
+    pub announcer: Arc<Announcer>,
+    /// No more requests.
+    pub over: AtomicBool,
+    /// Requests sent.
+    pub asked: AtomicU64,
+    /// Requests answered.
+    pub answered: AtomicU64,
+    /// Connections that were made.
+    pub connected: AtomicU64,
+    /// Requests without an answer.
+    pub failures: Mutex<Vec<Failure>>,
+    /// Times without an answer that were not short.
+    pub gaps: Mutex<Vec<Gap>>,
+}
+
+impl Shared {
+    /// The generation of keys that clients ask about now.
+    pub fn generation_now(&self) -> u32 {
+        (self.announcer.now() / self.generation.as_nanos() as u64) as u32
+    }
+}
+
+/// One client.
+#[derive(Debug)]
+pub struct Client {
+    number: u16,
+    shared: Arc<Shared>,
+    notes: Sender<Note>,
+    draw: Draw,
+    /// The replica it is connected to, or tries next, from 0.
+    at: usize,
+    connection: Option<Connection>,
+    generation: u32,
+    /// What `gets` told of keys of this generation.
+    read: HashMap<u16, Found>,
+    sequence: u64,
+    last_answer: u64,
+}
+
+/// What is to be asked.
+#[derive(Clone, Debug)]
+enum Ask {
+    Gets(Vec<u16>),
+    Set(u16, Bytes),
+    Add(u16, Bytes),
+    Replace(u16, Bytes),
+    Append(u16, Bytes),
+    Cas(u16, Bytes, Bytes, u64),
+    Delete(u16),
+    Incr(u16, u64),
+}
+
+impl Client {
+    /// Client `number`, from 0, whose home is the replica of that number.
+    pub fn new(number: u16, shared: Arc<Shared>, notes: Sender<Note>) -> Self {
+        Client {
+            number,
+            draw: Draw::new(shared.seed, 0xC11E + u64::from(number)),
+            at: usize::from(number) % shared.replicas.len(),
+            shared,
+            notes,
+            connection: None,
+            generation: 0,
+            read: HashMap::new(),
+            sequence: 0,
+            last_answer: 0,
+        }
+    }
+
+    /// Asks until the run is over.
+    pub fn run(mut self) {
+        self.last_answer = self.now();
+        while !self.shared.over.load(Ordering::Relaxed) {
+            self.enter_generation();
+            if self.connection.is_none() && !self.connect() {
+                thread::sleep(RECONNECT);
+                continue;
+            }
+            let ask = self.draw_ask();
+            self.ask(&ask);
+            let pause = self.shared.pace.mul_f64(2.0 * self.draw.unit());
+            thread::sleep(pause);
+        }
+        // A client that waits when the run ends has waited until then.
+        self.note_gap(self.now());
+        let _ = self.notes.send(Note::Left { client: self.number, before: u32::MAX });
+    }
+
+    fn now(&self) -> u64 {
+        self.shared.announcer.now()
+    }
+
+    /// New keys when their time has come; then is also the time to go home again.
+    fn enter_generation(&mut self) {
+        let generation = self.shared.generation_now();
+        if generation == self.generation {
+            return;
+        }
+        self.generation = generation;
+        self.read.clear();
+        let _ = self.notes.send(Note::Left { client: self.number, before: generation });
+        let home = usize::from(self.number) % self.shared.replicas.len();
+        if self.at != home && !self.shared.announcer.is_troubled(home as u8 + 1) {
+            self.connection = None;
+            self.at = home;
+        }
+    }
+
+    /// To the next replica if this one does not accept.
+    fn connect(&mut self) -> bool {
+        let address = self.shared.replicas[self.at];
+        match Connection::open(address, CONNECT, self.shared.patience) {
+            Ok(connection) => {
+                self.connection = Some(connection);
+                self.shared.connected.fetch_add(1, Ordering::Relaxed);
+                true
+            }
+            Err(_) => {
+                self.move_on();
+                false
+            }
+        }
+    }
+
+    fn move_on(&mut self) {
+        self.connection = None;
+        self.at = (self.at + 1) % self.shared.replicas.len();
+    }
+
+    fn draw_ask(&mut self) -> Ask {
+        let (values, counters) = KEYS;
+        if self.draw.below(100) < 18 {
+            let key = values + self.draw.below(u64::from(counters)) as u16;
+            return match self.draw.below(10) {
+                0..=4 => Ask::Incr(key, 1 + self.draw.below(9)),
+                5..=6 => Ask::Gets(vec![key]),
+                7 => Ask::Add(key, self.number_value()),
+                8 => Ask::Set(key, self.number_value()),
+                _ => Ask::Delete(key),
+            };
+        }
+        let key = self.draw.below(u64::from(values)) as u16;
+        match self.draw.below(100) {
+            0..=29 => Ask::Gets(vec![key]),
+            30..=41 => {
+                let count = 2 + self.draw.below(MOST_AT_ONCE - 1) as u16;
+                Ask::Gets((0..count).map(|step| (key + step) % values).collect())
+            }
+            42..=61 => Ask::Set(key, self.value("")),
+            62..=67 => Ask::Add(key, self.value("")),
+            68..=73 => Ask::Replace(key, self.value("")),
+            74..=81 => Ask::Append(key, self.value("+")),
+            82..=93 => match self.read.get(&key).cloned() {
+                Some(found) => Ask::Cas(key, found.bytes, self.value(""), found.unique),
+                // Nothing was read yet that could be compared with.
+                None => Ask::Gets(vec![key]),
+            },
+            _ => Ask::Delete(key),
+        }
+    }
+
+    /// A value that nobody else writes: a read of it names its write. Lengths differ, so that objects grow and shrink.
+    fn value(&mut self, mark: &str) -> Bytes {
+        self.sequence += 1;
+        let filling = "0123456789abcdefghijklmnopqrstuvwxyz".chars().cycle();
+        let length = 4 + self.draw.below(90) as usize;
+        let filling: String = filling.skip(self.sequence as usize % 36).take(length).collect();
+        Arc::from(format!("{mark}c{}.{}.{filling};", self.number, self.sequence).as_bytes())
+    }
+
+    /// A counter's first value, far from all others.
+    fn number_value(&mut self) -> Bytes {
+        self.sequence += 1;
+        let number = (u64::from(self.number) * 1_000_000 + self.sequence) * 1_000_000;
+        Arc::from(number.to_string().as_bytes())
+    }
+
+    fn ask(&mut self, ask: &Ask) {
+        let Some(connection) = &mut self.connection else { return };
+        self.shared.asked.fetch_add(1, Ordering::Relaxed);
+        let asked = self.shared.announcer.now();
+        let name = |key: u16| Key { generation: self.generation, number: key }.name(self.shared.run);
+        let answer = answer(connection, ask, name);
+        let answered = self.now();
+        match answer {
+            Ok(events) => {
+                self.shared.answered.fetch_add(1, Ordering::Relaxed);
+                self.note_gap(answered);
+                for (key, event, found) in events {
+                    let unique = found.as_ref().map(|found| found.unique);
+                    self.remember(key, found, &event);
+                    self.record(key, asked, answered, event, unique);
+                }
+            }
+            Err(trouble) => self.failed(ask, asked, answered, &trouble),
+        }
+    }
+
+    /// What a later `cas` may be about.
+    fn remember(&mut self, key: u16, found: Option<Found>, event: &Event) {
+        match (found, event) {
+            (Some(found), _) if key < KEYS.0 => drop(self.read.insert(key, found)),
+            (None, Event::Read(None)) => drop(self.read.remove(&key)),
+            _ => {}
+        }
+    }
+
+    fn failed(&mut self, ask: &Ask, asked: u64, ended: u64, trouble: &Trouble) {
+        let replica = self.at as u8 + 1;
+        if let Trouble::Nonsense(what) = trouble {
+            let what = format!("{ask:?}: {what}");
+            let _ = self.notes.send(Note::Impossible { client: self.number, replica, at: ended, what });
+        }
+        let mut failures = self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if failures.len() < MOST_FAILURES {
+            failures.push(Failure { client: self.number, replica, asked, ended, what: trouble.to_string() });
+        }
+        drop(failures);
+        if let Some((key, event)) = unanswered(ask) {
+            self.record(key, asked, NEVER, event, None);
+        }
+        self.move_on();
+    }
+
+    fn record(&self, key: u16, asked: u64, answered: u64, event: Event, unique: Option<u64>) {
+        let key = Key { generation: self.generation, number: key };
+        let (client, replica) = (self.number, self.at as u8 + 1);
+        let record = Record { client, replica, key, asked, answered, event, unique };
+        // The checker ends after the clients.
+        let _ = self.notes.send(Note::Did(record));
+    }
+
+    fn note_gap(&mut self, now: u64) {
+        let from = std::mem::replace(&mut self.last_answer, now);
+        if now.saturating_sub(from) >= SHORT.as_nanos() as u64 {
+            let gap = Gap { client: self.number, replica: self.at as u8 + 1, from, to: now };
+            self.shared.gaps.lock().unwrap_or_else(PoisonError::into_inner).push(gap);
+        }
+    }
+}
+
+/// What an answer says of one key: the event, and what a `gets` found.
+type Said = (u16, Event, Option<Found>);
+
+/// Asks, and turns the answer into events.
+fn answer(
+    connection: &mut Connection,
+    ask: &Ask,
+    name: impl Fn(u16) -> String,
+) -> Result<Vec<Said>, Trouble> {
+    let one = |key: &u16, event| Ok(vec![(*key, event, None)]);
+    match ask {
+        Ask::Gets(keys) => {
+            let names: Vec<String> = keys.iter().map(|key| name(*key)).collect();
+            let found = connection.gets(&names)?;
+            let read = |(key, found): (&u16, Option<Found>)| {
+                let value = found.as_ref().map(|found| found.bytes.clone());
+                (*key, Event::Read(value), found)
+            };
+            Ok(keys.iter().zip(found).map(read).collect())
+        }
+        Ask::Set(key, value) => {
+            connection.store("set", &name(*key), value)?;
+            one(key, Event::Set(value.clone()))
+        }
+        Ask::Add(key, value) => {
+            let stored = connection.store("add", &name(*key), value)?;
+            one(key, Event::Add(value.clone(), Some(stored)))
+        }
+        Ask::Replace(key, value) => {
+            let stored = connection.store("replace", &name(*key), value)?;
+            one(key, Event::Replace(value.clone(), Some(stored)))
+        }
+        Ask::Append(key, value) => {
+            let stored = connection.store("append", &name(*key), value)?;
+            one(key, Event::Append(value.clone(), Some(stored)))
+        }
+        Ask::Cas(key, expected, value, unique) => {
+            let compared = connection.cas(&name(*key), value, *unique)?;
+            one(key, Event::Cas(expected.clone(), value.clone(), Some(compared)))
+        }
+        Ask::Delete(key) => {
+            let found = connection.delete(&name(*key))?;
+            one(key, Event::Delete(Some(found)))
+        }
+        Ask::Incr(key, by) => {
+            let told = connection.incr(&name(*key), *by)?;
+            one(key, Event::Incr(*by, Some(told)))
+        }
+    }
+}
+
+/// The event of something that may have been done, or may be done later; none for reads.
+fn unanswered(ask: &Ask) -> Option<(u16, Event)> {
+    Some(match ask {
+        Ask::Gets(_) => return None,
+        Ask::Set(key, value) => (*key, Event::Set(value.clone())),
+        Ask::Add(key, value) => (*key, Event::Add(value.clone(), None)),
+        Ask::Replace(key, value) => (*key, Event::Replace(value.clone(), None)),
+        Ask::Append(key, value) => (*key, Event::Append(value.clone(), None)),
+        Ask::Cas(key, expected, value, _) => (*key, Event::Cas(expected.clone(), value.clone(), None)),
+        Ask::Delete(key) => (*key, Event::Delete(None)),
+        Ask::Incr(key, by) => (*key, Event::Incr(*by, None)),
+    })
+}

@@ -1,0 +1,230 @@
+//! Corrupts one replica at a steady rate through its injector, until told to stop.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crosscheck::admin::{Command, Inject, Injected, Kind};
+
+use crate::admin;
+use crate::client::{KEYS, Shared};
+use crate::draw::Draw;
+use crate::ground::Ground;
+use crate::history::Key;
+use crate::plan::Corruption;
+
+/// Connections used in turn: a replica answers one command of a connection after the other.
+const LANES: usize = 48;
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(2);
+/// Between two attempts to reach a replica that is down.
+const RECONNECT: Duration = Duration::from_millis(200);
+/// How long the last answers are awaited.
+const LAST_ANSWERS: Duration = Duration::from_secs(20);
+/// Faults that may wait for their occasion while no ordered turn has come by: a replica that executes nothing lets none strike,
+/// and all of them would strike at once afterwards.
+const MOST_ARMED: u64 = 16;
+
+/// What became of faults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Placed {
+    /// That were due, by the rate.
+    pub due: u64,
+    /// That the replica said are in place.
+    pub placed: u64,
+}
+
+/// Places faults until it is finished or dropped.
+#[derive(Debug)]
+pub struct Corrupter {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Placed>>,
+}
+
+impl Corrupter {
+    /// Begins to corrupt replica `victim`, from 0. Every second fault in an object hits one that clients ask about.
+    ///
+    /// # Errors
+    /// No more threads.
+    pub fn start(
+        ground: &Arc<Ground>,
+        victim: usize,
+        corruption: &Corruption,
+        shared: &Arc<Shared>,
+        seed: u64,
+    ) -> anyhow::Result<Self> {
+        let over = Arc::new(AtomicBool::new(false));
+        let series = Series {
+            ground: Arc::clone(ground),
+            victim,
+            kinds: corruption.kinds.clone(),
+            shared: Arc::clone(shared),
+            draw: Draw::new(seed, 0xFA17),
+            lanes: (0..LANES).map(|_| Lane::default()).collect(),
+            retry_at: Instant::now(),
+            armed: 0,
+            placed: Placed::default(),
+        };
+        let gap = Duration::from_secs_f64(1.0 / corruption.per_second);
+        let asked = Arc::clone(&over);
+        let thread =
+            thread::Builder::new().name("corrupter".into()).spawn(move || series.run(gap, &asked))?;
+        Ok(Corrupter { over, thread: Some(thread) })
+    }
+
+    /// Places no more, waits until those under way are in place, and tells what became of them.
+    pub fn finish(mut self) -> Placed {
+        self.over.store(true, Ordering::Relaxed);
+        let placed = self.thread.take().map(JoinHandle::join);
+        // A panic of the thread is a bug here, and told by it.
+        placed.map_or_else(Placed::default, |placed| placed.unwrap_or_default())
+    }
+}
+
+impl Drop for Corrupter {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether a fault of this kind is placed at an ordered turn, and answered then.
+fn takes_a_turn(kind: Kind) -> bool {
+    use Kind::{Checksum, Doubled, Flip, Id, Length, Lost, MultiFlip};
+    matches!(kind, Flip | MultiFlip | Checksum | Id | Length | Lost | Doubled)
+}
+
+struct Series {
+    ground: Arc<Ground>,
+    victim: usize,
+    kinds: Vec<Kind>,
+    shared: Arc<Shared>,
+    draw: Draw,
+    lanes: Vec<Lane>,
+    retry_at: Instant,
+    /// Armed since the last ordered turn.
+    armed: u64,
+    placed: Placed,
+}
+
+/// One connection to the victim's admin socket, with at most one question on its way.
+#[derive(Debug, Default)]
+struct Lane {
+    stream: Option<TcpStream>,
+    asked: Option<Kind>,
+    answer: Vec<u8>,
+}
+
+impl Series {
+    fn run(mut self, gap: Duration, over: &AtomicBool) -> Placed {
+        let begin = Instant::now();
+        while !over.load(Ordering::Relaxed) {
+            self.listen();
+            let due = (begin.elapsed().as_secs_f64() / gap.as_secs_f64()) as u64;
+            // What could not be placed in its time is not made up for later.
+            if self.placed.due < due {
+                self.placed.due += 1;
+                self.place();
+            } else {
+                thread::sleep(LOOK);
+            }
+        }
+        let deadline = Instant::now() + LAST_ANSWERS;
+        while self.lanes.iter().any(|lane| lane.asked.is_some()) && Instant::now() < deadline {
+            self.listen();
+            thread::sleep(LOOK);
+        }
+        self.placed
+    }
+
+    fn place(&mut self) {
+        let kind = self.kinds[self.draw.below(self.kinds.len() as u64) as usize];
+        let seed = self.draw.bits();
+        if !takes_a_turn(kind) && self.armed >= MOST_ARMED {
+            return;
+        }
+        let Some(free) = self.lanes.iter().position(|lane| lane.asked.is_none()) else { return };
+        if self.lanes[free].stream.is_none() {
+            if Instant::now() < self.retry_at {
+                return;
+            }
+            let address: SocketAddr = self.ground.places[self.victim].admin;
+            match admin::connect(&self.ground.hosts[self.victim], address) {
+                Ok(stream) => self.lanes[free].stream = Some(stream),
+                Err(_) => {
+                    self.retry_at = Instant::now() + RECONNECT;
+                    return;
+                }
+            }
+        }
+        let object = self.object(kind);
+        let inject = Inject { kind, object, bit: None, member: None, seed };
+        if self.lanes[free].ask(kind, &Command::Inject(inject)) && !takes_a_turn(kind) {
+            self.armed += 1;
+        }
+    }
+
+    /// An item of the present generation, every second time; the replica chooses from all objects otherwise. A fault that waits for
+    /// a request names none: with a key that nobody asks about any more it would wait until another replica is wrong.
+    fn object(&mut self, kind: Kind) -> Option<String> {
+        if !takes_a_turn(kind) || self.draw.below(2) == 0 {
+            return None;
+        }
+        let generation = self.shared.generation_now();
+        let number = self.draw.below(u64::from(KEYS.0 + KEYS.1)) as u16;
+        Some(format!("item:{}", Key { generation, number }.name(self.shared.run)))
+    }
+
+    fn listen(&mut self) {
+        for lane in &mut self.lanes {
+            let Some(kind) = lane.asked else { continue };
+            let Some(done) = lane.listen() else { continue };
+            self.placed.placed += u64::from(done);
+            if done && takes_a_turn(kind) {
+                self.armed = 0;
+            }
+        }
+    }
+}
+
+impl Lane {
+    fn ask(&mut self, kind: Kind, command: &Command) -> bool {
+        let Some(stream) = &mut self.stream else { return false };
+        let sent = stream
+            .set_nonblocking(true)
+            .and_then(|()| admin::line_of(command))
+            .and_then(|line| stream.write_all(&line));
+        if sent.is_err() {
+            self.stream = None;
+            return false;
+        }
+        self.asked = Some(kind);
+        true
+    }
+
+    /// Whether the fault is in place; none while there is no answer.
+    fn listen(&mut self) -> Option<bool> {
+        let mut bytes = [0; 4096];
+        let stream = self.stream.as_mut()?;
+        match stream.read(&mut bytes) {
+            Ok(count) if count > 0 => self.answer.extend_from_slice(&bytes[..count]),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return None;
+            }
+            // The replica is gone, and the fault with it.
+            _ => {
+                *self = Lane::default();
+                return Some(false);
+            }
+        }
+        if !self.answer.ends_with(b"\n") {
+            return None;
+        }
+        let done = serde_json::from_slice::<Injected>(&self.answer).is_ok_and(|injected| injected.done);
+        self.answer.clear();
+        self.asked = None;
+        Some(done)
+    }
+}

@@ -1,0 +1,208 @@
+//! Hosts: threads with a network and mounts of their own, on which replicas and clients run as if on other machines.
+//!
+//! A thread that leaves its namespaces takes whatever it starts with it: processes, threads, sockets. Nothing has a name that
+//! could outlive the run: when the last process of a host is gone, the kernel takes its network and its mounts back, also
+//! after a `kill -9` of the run itself (replicas end when their standard input closes). Where namespaces are not allowed,
+//! all hosts are this one, on loopback addresses, and there is no network to trouble.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context, anyhow, bail};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use tun_rs::{DeviceBuilder, SyncDevice};
+
+use crate::switch::{self, MTU, Switch};
+
+/// What is run on a host.
+type Job = Box<dyn FnOnce() + Send>;
+
+/// One host.
+#[derive(Debug)]
+pub struct Host {
+    /// Where others reach it.
+    pub address: IpAddr,
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Host {
+    /// A thread that is a host of its own once `enter` has run on it.
+    fn start<T: Send + 'static>(
+        number: usize,
+        address: IpAddr,
+        enter: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+    ) -> anyhow::Result<(Self, T)> {
+        let (jobs, inbox) = mpsc::channel::<Job>();
+        let thread = thread::Builder::new().name(format!("host-{}", number + 1)).spawn(move || {
+            inbox.into_iter().for_each(|job| job());
+        })?;
+        let host = Host { address, jobs: Some(jobs), thread: Some(thread) };
+        let entered = host.run(enter)?;
+        Ok((host, entered))
+    }
+
+    /// Runs `job` on this host and waits for it.
+    pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
+        let (tell, told) = mpsc::channel();
+        let job: Job = Box::new(move || {
+            // Nobody waits any more: then nobody wants to know.
+            let _ = tell.send(job());
+        });
+        let jobs = self.jobs.as_ref().expect("taken only when it is dropped");
+        jobs.send(job).expect("a host's thread ends with the host");
+        told.recv().expect("a job on a host does not panic")
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Where a replica is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// By clients.
+    pub clients: SocketAddr,
+    /// By other replicas.
+    pub peers: SocketAddr,
+    /// By us, on the host itself.
+    pub admin: SocketAddr,
+}
+
+/// The hosts of a run, and what is between them.
+#[derive(Debug)]
+pub struct Ground {
+    /// Replicas' hosts first, then the clients'.
+    pub hosts: Vec<Host>,
+    /// Where each replica is.
+    pub places: Vec<Place>,
+    /// The network; none on loopback.
+    pub switch: Option<Switch>,
+    /// Directory of a small disk on each replica's host; none on loopback, or where none was asked for.
+    pub disks: Vec<Option<PathBuf>>,
+    /// Why there are no namespaces.
+    pub confined: Option<String>,
+}
+
+impl Ground {
+    /// Hosts for `replicas` replicas and the clients. With `disk`, each replica has a disk of so many bytes below `dir`.
+    ///
+    /// # Errors
+    /// When not even loopback will do.
+    pub fn make(replicas: usize, dir: &Path, disk: Option<u64>, seed: u64) -> anyhow::Result<Self> {
+        match Self::namespaces(replicas, dir, disk, seed) {
+            Ok(ground) => Ok(ground),
+            Err(why) => Self::loopback(replicas, dir, disk, format!("{why:#}")),
+        }
+    }
+
+    /// Hosts in namespaces.
+    ///
+    /// # Errors
+    /// When the machine does not allow them, with the step that failed.
+    pub fn namespaces(replicas: usize, dir: &Path, disk: Option<u64>, seed: u64) -> anyhow::Result<Self> {
+        let mut ground =
+            Ground { hosts: vec![], places: vec![], switch: None, disks: vec![], confined: None };
+        let mut devices = Vec::new();
+        for number in 0..=replicas {
+            let disk = disk.filter(|_| number < replicas).map(|bytes| (disk_of(dir, number), bytes));
+            ground.disks.push(disk.as_ref().map(|(path, _)| path.clone()));
+            let address = switch::address(number);
+            let (host, device) =
+                Host::start(number, IpAddr::V4(address), move || enter(address, disk.as_ref()))?;
+            ground.hosts.push(host);
+            devices.push(device);
+        }
+        ground.switch = Some(Switch::start(devices, seed)?);
+        let at = |number: usize, port: u16| SocketAddr::from((switch::address(number), port));
+        let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, 11311));
+        let place = |number| Place { clients: at(number, 11211), peers: at(number, 12211), admin };
+        ground.places = (0..replicas).map(place).collect();
+        Ok(ground)
+    }
+
+    /// All on this machine's loopback addresses.
+    ///
+    /// # Errors
+    /// When there are no more free ports.
+    pub fn loopback(replicas: usize, dir: &Path, disk: Option<u64>, why: String) -> anyhow::Result<Self> {
+        let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let host = |number| Ok(Host::start(number, localhost, || Ok(()))?.0);
+        let hosts = (0..=replicas).map(host).collect::<anyhow::Result<_>>()?;
+        // Held until all are drawn, so that none is drawn twice.
+        let held =
+            (0..3 * replicas).map(|_| TcpListener::bind((localhost, 0))).collect::<Result<Vec<_>, _>>()?;
+        let ports = held.iter().map(TcpListener::local_addr).collect::<Result<Vec<_>, _>>()?;
+        let place = |three: &[SocketAddr]| Place { clients: three[0], peers: three[1], admin: three[2] };
+        let mut disks: Vec<_> = (0..replicas).map(|number| disk.map(|_| disk_of(dir, number))).collect();
+        for path in disks.iter().flatten() {
+            std::fs::create_dir_all(path).with_context(|| format!("making {}", path.display()))?;
+        }
+        disks.push(None);
+        Ok(Ground {
+            hosts,
+            places: ports.chunks(3).map(place).collect(),
+            switch: None,
+            disks,
+            confined: Some(why),
+        })
+    }
+
+    /// How many replicas.
+    pub fn replicas(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The clients' host.
+    pub fn clients(&self) -> &Host {
+        &self.hosts[self.places.len()]
+    }
+}
+
+fn disk_of(dir: &Path, number: usize) -> PathBuf {
+    dir.join(format!("disk-{}", number + 1))
+}
+
+/// Makes the calling thread a host: a network with one device, and where asked for a disk of its own.
+fn enter(address: Ipv4Addr, disk: Option<&(PathBuf, u64)>) -> anyhow::Result<SyncDevice> {
+    unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)
+        .context("leaving the machine's namespaces")?;
+    // What is mounted from here on is seen on this host only.
+    mount::<str, str, str, str>(None, "/", None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)
+        .context("keeping mounts private")?;
+    ip(&["link", "set", "lo", "up"])?;
+    let device = DeviceBuilder::new()
+        .name("host0")
+        .ipv4(address, 24, None)
+        .mtu(MTU)
+        .build_sync()
+        .context("making a TUN device")?;
+    if let Some((path, bytes)) = disk {
+        std::fs::create_dir_all(path).with_context(|| format!("making {}", path.display()))?;
+        let options = format!("size={bytes}");
+        mount(Some("trial"), path, Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))
+            .with_context(|| format!("mounting a small disk on {}", path.display()))?;
+    }
+    Ok(device)
+}
+
+fn ip(arguments: &[&str]) -> anyhow::Result<()> {
+    let output = Command::new("ip")
+        .args(arguments)
+        .output()
+        .map_err(|error| anyhow!("the program `ip` (iproute2) does not run: {error}"))?;
+    if !output.status.success() {
+        bail!("ip {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}

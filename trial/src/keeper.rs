@@ -1,0 +1,339 @@
+//! Keeps the replicas running as an operator's supervisor would, and watches what they say of themselves.
+
+use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crosscheck::admin::{Command, EvidenceList, EvidenceRecord, Phase, Position, StateDigest, Status};
+use serde::Serialize;
+
+use crate::admin::Line;
+use crate::announce::Announcer;
+use crate::ground::Ground;
+use crate::replica::Replica;
+
+/// Between two looks at the processes.
+const TICK: Duration = Duration::from_millis(20);
+/// Between two questions for a status.
+const WATCH: Duration = Duration::from_millis(100);
+/// A status that is older says nothing any more.
+const FRESH: Duration = Duration::from_secs(1);
+/// A replica that ended by itself is started again after this long.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How long a replica that replaced itself may have been unwell before its process ended.
+const UNWELL: Duration = Duration::from_secs(1);
+/// How long its clients may take to settle elsewhere.
+const SETTLE: Duration = Duration::from_secs(2);
+/// Summing the whole state takes its time.
+const DIGEST: Duration = Duration::from_secs(10);
+
+/// The end of a process that nobody asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Death {
+    /// Which replica, from 1.
+    pub replica: u8,
+    /// When, in nanoseconds of the run.
+    pub at: u64,
+    /// How.
+    pub how: String,
+}
+
+/// What a replica said of itself, summed over its processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    /// Requests on which replicas disagreed.
+    pub mismatches: u64,
+    /// Objects it had repaired.
+    pub repairs: u64,
+    /// Entry checks that failed.
+    pub failed_checks: u64,
+    /// Frames dropped for their checksum.
+    pub dropped_frames: u64,
+    /// Requests it ran.
+    pub requests: u64,
+    /// Processes it had.
+    pub processes: u64,
+    /// Times it lost its memory or its place and was filled by its peers: incarnations after the first.
+    pub state_transfers: u64,
+}
+
+#[derive(Debug, Default)]
+struct Watched {
+    last: Option<(Instant, Status)>,
+    totals: Totals,
+    incarnations: BTreeSet<u64>,
+}
+
+#[derive(Debug)]
+struct Ward {
+    replica: Replica,
+    /// False while a trouble keeps it down.
+    wanted: bool,
+    start_at: Instant,
+}
+
+/// The replicas of a run, until it is dropped.
+#[derive(Debug)]
+pub struct Keeper {
+    ground: Arc<Ground>,
+    wards: Vec<Mutex<Ward>>,
+    watched: Vec<Mutex<Watched>>,
+    deaths: Mutex<Vec<Death>>,
+    announcer: Arc<Announcer>,
+    over: AtomicBool,
+}
+
+/// Threads of a [`Keeper`].
+#[derive(Debug)]
+pub struct Threads(Arc<Keeper>, Vec<JoinHandle<()>>);
+
+impl Keeper {
+    /// Starts the replicas, and threads that look after them.
+    ///
+    /// # Errors
+    /// No more threads.
+    pub fn start(
+        ground: Arc<Ground>,
+        replicas: Vec<Replica>,
+        announcer: Arc<Announcer>,
+    ) -> anyhow::Result<(Arc<Self>, Threads)> {
+        let now = Instant::now();
+        let ward = |replica| Mutex::new(Ward { replica, wanted: true, start_at: now });
+        let keeper = Arc::new(Keeper {
+            watched: replicas.iter().map(|_| Mutex::default()).collect(),
+            wards: replicas.into_iter().map(ward).collect(),
+            ground,
+            deaths: Mutex::default(),
+            announcer,
+            over: AtomicBool::new(false),
+        });
+        let mut threads = Vec::new();
+        let own = Arc::clone(&keeper);
+        threads.push(thread::Builder::new().name("keeper".into()).spawn(move || own.keep())?);
+        for number in 0..keeper.wards.len() {
+            let own = Arc::clone(&keeper);
+            let name = format!("watch-{}", number + 1);
+            threads.push(thread::Builder::new().name(name).spawn(move || own.watch(number))?);
+        }
+        Ok((Arc::clone(&keeper), Threads(keeper, threads)))
+    }
+
+    /// How many replicas there are.
+    pub fn size(&self) -> usize {
+        self.wards.len()
+    }
+
+    /// Does something to a replica, from 0.
+    pub fn with<T>(&self, number: usize, act: impl FnOnce(&mut Replica) -> T) -> T {
+        act(&mut self.ward(number).replica)
+    }
+
+    /// Kills a replica and keeps it down, or lets it come back.
+    pub fn keep_down(&self, number: usize, down: bool) {
+        let mut ward = self.ward(number);
+        ward.wanted = !down;
+        ward.start_at = Instant::now();
+        if down {
+            ward.replica.kill();
+        }
+    }
+
+    /// Stops a replica as an operator would, and keeps it down.
+    pub fn shut_down(&self, number: usize, patience: Duration) {
+        let mut ward = self.ward(number);
+        ward.wanted = false;
+        ward.replica.stop(patience);
+    }
+
+    /// A replica's latest status, unless it is old.
+    pub fn status(&self, number: usize) -> Option<Status> {
+        let watched = self.watched(number);
+        let (at, status) = watched.last.as_ref()?;
+        (at.elapsed() < FRESH).then(|| status.clone())
+    }
+
+    /// What a replica said of itself so far.
+    pub fn totals(&self, number: usize) -> Totals {
+        let watched = self.watched(number);
+        let state_transfers = watched.incarnations.len().saturating_sub(1) as u64;
+        Totals { state_transfers, ..watched.totals.clone() }
+    }
+
+    /// Processes that ended by themselves so far.
+    pub fn deaths(&self) -> Vec<Death> {
+        self.deaths.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The replica that most name as their leader, from 0.
+    pub fn leader(&self) -> Option<usize> {
+        let named: Vec<u8> = (0..self.size()).filter_map(|number| self.status(number)?.leader).collect();
+        let votes = |leader: &u8| named.iter().filter(|named| *named == leader).count();
+        let most = named.iter().copied().max_by_key(votes)?;
+        Some(usize::from(most) - 1)
+    }
+
+    /// Last batch up to which every replica says that the vote is closed; none while one says nothing.
+    pub fn validated(&self) -> Option<u64> {
+        let said: Vec<u64> =
+            (0..self.size()).filter_map(|number| Some(self.status(number)?.validated)).collect();
+        if said.len() == self.size() { said.into_iter().min() } else { None }
+    }
+
+    /// What is not as it should be; none when all serve, see each other, follow one leader and hold nothing back.
+    pub fn unwell(&self) -> Option<String> {
+        let mut leaders = BTreeSet::new();
+        for number in 0..self.size() {
+            let Some(status) = self.status(number) else {
+                return Some(format!("replica {} is silent", number + 1));
+            };
+            let why = match &status {
+                _ if status.phase != Phase::Serving => format!("is {:?}", status.phase),
+                _ if status.peers.len() + 1 < self.size() => format!("sees only {:?}", status.peers),
+                _ if status.leader.is_none() => "knows no leader".to_owned(),
+                _ if status.held > 0 => format!("holds back {} replies", status.held),
+                _ if status.alone => "counts too few others".to_owned(),
+                _ => {
+                    leaders.extend(status.leader);
+                    continue;
+                }
+            };
+            return Some(format!("replica {} {why}", number + 1));
+        }
+        (leaders.len() > 1).then(|| format!("leaders {leaders:?}"))
+    }
+
+    /// Digests of all replicas at one position of the log, while requests go on. `first` is asked for a new one.
+    ///
+    /// # Errors
+    /// In words: who gave none, or who differs.
+    pub fn digests(&self, first: usize) -> Result<StateDigest, String> {
+        let ask = |number: usize, at: Option<Position>| {
+            let place = (&self.ground.hosts[number], self.ground.places[number].admin);
+            Line::default()
+                .ask::<StateDigest>(place, &Command::Digest { at }, DIGEST)
+                .map_err(|error| format!("no digest from replica {}: {error}", number + 1))
+        };
+        let one = ask(first, None)?;
+        for number in (0..self.size()).filter(|number| *number != first) {
+            let other = ask(number, Some(one.position))?;
+            if other.digest != one.digest {
+                return Err(format!("replicas {} and {} differ", first + 1, number + 1));
+            }
+        }
+        Ok(one)
+    }
+
+    /// Evidence records of a replica after number `after` of process `pid`; all of them when it is another process now.
+    pub fn evidence(&self, number: usize, (pid, after): (u32, u64)) -> (u32, Vec<EvidenceRecord>) {
+        let Some(now) = self.ward(number).replica.pid() else { return (pid, Vec::new()) };
+        let after = if now == pid { after } else { 0 };
+        let place = (&self.ground.hosts[number], self.ground.places[number].admin);
+        let list: Result<EvidenceList, _> = Line::default().ask(place, &Command::Evidence { after }, DIGEST);
+        (now, list.map(|list| list.records).unwrap_or_default())
+    }
+
+    fn keep(&self) {
+        while !self.over.load(Ordering::Relaxed) {
+            for number in 0..self.size() {
+                self.look_after(number);
+            }
+            thread::sleep(TICK);
+        }
+    }
+
+    fn look_after(&self, number: usize) {
+        let mut ward = self.ward(number);
+        if let Some(status) = ward.replica.ended() {
+            ward.start_at = Instant::now() + PAUSE;
+            let replica = number as u8 + 1;
+            let how = in_words(status);
+            self.announcer.replaced(replica, UNWELL, SETTLE, &how);
+            let death = Death { replica, at: self.announcer.now(), how };
+            self.deaths.lock().unwrap_or_else(PoisonError::into_inner).push(death);
+        }
+        if ward.wanted && ward.replica.pid().is_none() && Instant::now() >= ward.start_at {
+            // Without a process or memory to start it, it is tried again in a moment.
+            ward.start_at = Instant::now() + PAUSE;
+            let _ = ward.replica.start();
+        }
+    }
+
+    fn watch(&self, number: usize) {
+        let mut line = Line::default();
+        while !self.over.load(Ordering::Relaxed) {
+            let place = (&self.ground.hosts[number], self.ground.places[number].admin);
+            if let Ok(status) = line.ask::<Status>(place, &Command::Status, FRESH / 2) {
+                self.watched(number).note(status);
+            }
+            thread::sleep(WATCH);
+        }
+    }
+
+    fn ward(&self, number: usize) -> MutexGuard<'_, Ward> {
+        self.wards[number].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watched(&self, number: usize) -> MutexGuard<'_, Watched> {
+        self.watched[number].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watched {
+    fn note(&mut self, status: Status) {
+        let before = self.last.as_ref().map(|(_, last)| last).filter(|last| last.pid == status.pid);
+        let grown = |of: fn(&Status) -> u64| of(&status).saturating_sub(before.map_or(0, of));
+        let totals = &mut self.totals;
+        totals.processes += u64::from(before.is_none());
+        totals.mismatches += grown(|status| status.mismatches);
+        totals.repairs += grown(|status| status.repairs);
+        totals.failed_checks += grown(|status| status.failed_checks);
+        totals.dropped_frames += grown(|status| status.dropped_frames);
+        totals.requests += grown(|status| status.requests);
+        if status.incarnation > 0 {
+            self.incarnations.insert(status.incarnation);
+        }
+        self.last = Some((Instant::now(), status));
+    }
+}
+
+impl Threads {
+    /// Stops looking after the replicas, and then the replicas themselves, which have `patience` each.
+    pub fn stop(mut self, patience: Duration) {
+        self.join();
+        for number in 0..self.0.size() {
+            self.0.with(number, |replica| {
+                replica.freeze(false);
+                replica.stop(patience);
+            });
+        }
+    }
+
+    fn join(&mut self) {
+        self.0.over.store(true, Ordering::Relaxed);
+        for thread in self.1.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.join();
+        for number in 0..self.0.size() {
+            self.0.with(number, Replica::kill);
+        }
+    }
+}
+
+/// An exit status in words.
+fn in_words(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "an unknown cause".to_owned(),
+    }
+}

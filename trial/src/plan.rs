@@ -1,0 +1,484 @@
+//! What a run is: a named file of troubles, corruption and clients, so that it can be done again by anybody; and the order in
+//! which a seed lets the troubles come.
+
+use anyhow::{Context, bail};
+use crosscheck::admin::Kind;
+use serde::{Deserialize, Serialize};
+
+use crate::draw::Draw;
+
+/// The plans that come with the program: name and text.
+const SHIPPED: [(&str, &str); 6] = [
+    ("everything", include_str!("../plans/everything.toml")),
+    ("network", include_str!("../plans/network.toml")),
+    ("disk", include_str!("../plans/disk.toml")),
+    ("corruption", include_str!("../plans/corruption.toml")),
+    ("quick", include_str!("../plans/quick.toml")),
+    ("control", include_str!("../plans/control.toml")),
+];
+
+/// A plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// The file's name without its ending.
+    #[serde(skip_deserializing)]
+    pub name: String,
+    /// One line.
+    pub title: String,
+    /// What it shows, in a few sentences.
+    pub about: String,
+    /// The paper's letters.
+    #[serde(default = "mode")]
+    pub mode: String,
+    /// 3 or 5.
+    #[serde(default = "replicas")]
+    pub replicas: usize,
+    /// Threads of each replica that execute requests.
+    #[serde(default = "one")]
+    pub workers: usize,
+    /// Memory for items per replica, in MiB.
+    #[serde(default = "memory_mb")]
+    pub memory_mb: u64,
+    /// MiB of each replica's disk, on which its log is; none: the log is in memory.
+    #[serde(default)]
+    pub disk_mb: Option<u64>,
+    /// How many clients.
+    #[serde(default = "clients")]
+    pub clients: u16,
+    /// How long troubles come.
+    #[serde(default = "seconds")]
+    pub seconds: f64,
+    /// Requests per second of all clients together, about.
+    #[serde(default = "rate")]
+    pub requests_per_second: f64,
+    /// How long a generation of keys lives.
+    #[serde(default = "generation")]
+    pub generation_seconds: f64,
+    /// How long a client waits for an answer.
+    #[serde(default = "patience")]
+    pub patience_seconds: f64,
+    /// How long everything may take to heal after a trouble.
+    #[serde(default = "heal")]
+    pub heal_seconds: f64,
+    /// True for a system that is wrong on purpose: the run succeeds when the checker notices.
+    #[serde(default)]
+    pub expect_wrong: bool,
+    /// What corrupts the state of the replica that is in trouble; none: nothing does.
+    #[serde(default)]
+    pub corruption: Option<Corruption>,
+    /// The troubles; each comes once before any comes again.
+    #[serde(rename = "trouble")]
+    pub troubles: Vec<Trouble>,
+}
+
+/// Corruption of the state, in the replica that is in trouble only.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Corruption {
+    /// Faults per second.
+    pub per_second: f64,
+    /// Which, each as likely as the others.
+    pub kinds: Vec<Kind>,
+    /// From and to: seconds of corruption alone before the trouble begins.
+    pub before_seconds: [f64; 2],
+}
+
+/// One trouble.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trouble {
+    /// What.
+    pub kind: Kinds,
+    /// Whom.
+    #[serde(default)]
+    pub victim: Victim,
+    /// From and to: how long.
+    pub seconds: [f64; 2],
+    /// How long requests may fail after it has ended.
+    #[serde(default = "grace")]
+    pub grace_seconds: f64,
+    /// Network: which packets of the victim.
+    #[serde(default)]
+    pub direction: Direction,
+    /// Network: on which of its links.
+    #[serde(default)]
+    pub links: Links,
+    /// Loss: share of the packets.
+    #[serde(default)]
+    pub percent: f64,
+    /// Delay: of every packet.
+    #[serde(default)]
+    pub delay_ms: f64,
+    /// Delay: that much more at most.
+    #[serde(default)]
+    pub jitter_ms: f64,
+    /// Memory: MiB that the process may still get.
+    #[serde(default)]
+    pub more_mb: u64,
+}
+
+/// Kinds of trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kinds {
+    /// None: corruption alone.
+    Calm,
+    /// No packet arrives.
+    Partition,
+    /// Some packets do not arrive.
+    Loss,
+    /// Packets come late.
+    Delay,
+    /// `kill -9`, and a start at the end.
+    Kill,
+    /// SIGSTOP, and SIGCONT at the end.
+    Pause,
+    /// Not a byte more fits on its disk.
+    DiskFull,
+    /// No more memory.
+    Memory,
+}
+
+/// Who is troubled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Victim {
+    /// Any replica.
+    #[default]
+    Any,
+    /// The one that leads then.
+    Leader,
+    /// One that does not.
+    Follower,
+}
+
+/// Which packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// To and from the victim.
+    #[default]
+    Both,
+    /// To it: it is deaf.
+    In,
+    /// From it: it is mute.
+    Out,
+}
+
+/// Which links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Links {
+    /// To everybody, clients too.
+    #[default]
+    All,
+    /// To the other replicas; clients reach it.
+    Replicas,
+    /// To one other replica.
+    One,
+}
+
+fn mode() -> String {
+    "RDGX".to_owned()
+}
+fn replicas() -> usize {
+    3
+}
+fn one() -> usize {
+    1
+}
+fn memory_mb() -> u64 {
+    64
+}
+fn clients() -> u16 {
+    12
+}
+fn seconds() -> f64 {
+    120.0
+}
+fn rate() -> f64 {
+    1200.0
+}
+fn generation() -> f64 {
+    4.0
+}
+fn patience() -> f64 {
+    5.0
+}
+fn heal() -> f64 {
+    60.0
+}
+fn grace() -> f64 {
+    3.0
+}
+
+impl Plan {
+    /// Reads a plan, by the name of one that comes with the program or by its file.
+    ///
+    /// # Errors
+    /// No such plan, or everything that is wrong with it.
+    pub fn load(name: &str) -> anyhow::Result<Self> {
+        if let Some((_, text)) = SHIPPED.iter().find(|(shipped, _)| *shipped == name) {
+            return Self::parse(name, text);
+        }
+        let path = std::path::Path::new(name);
+        if path.extension().is_none_or(|ending| ending != "toml") {
+            let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
+            bail!("there is no plan {name}; there are {}, and files that end in .toml", names.join(", "));
+        }
+        let text = std::fs::read_to_string(path).with_context(|| format!("reading {name}"))?;
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        Self::parse(&stem, &text).with_context(|| format!("in {name}"))
+    }
+
+    /// The plans that come with the program.
+    ///
+    /// # Errors
+    /// None: a test reads them all.
+    pub fn shipped() -> anyhow::Result<Vec<Self>> {
+        SHIPPED.iter().map(|(name, text)| Self::parse(name, text)).collect()
+    }
+
+    /// A cluster of this mode and nothing else: for what brings its own clients and troubles.
+    pub fn bare(mode: &str, replicas: usize) -> Self {
+        Plan {
+            name: String::new(),
+            title: String::new(),
+            about: String::new(),
+            mode: mode.to_owned(),
+            replicas,
+            workers: one(),
+            memory_mb: memory_mb(),
+            disk_mb: None,
+            clients: 0,
+            seconds: seconds(),
+            requests_per_second: rate(),
+            generation_seconds: generation(),
+            patience_seconds: patience(),
+            heal_seconds: heal(),
+            expect_wrong: false,
+            corruption: None,
+            troubles: Vec::new(),
+        }
+    }
+
+    /// Reads and checks a plan's text.
+    ///
+    /// # Errors
+    /// What is wrong, with the line where it is a matter of form.
+    pub fn parse(name: &str, text: &str) -> anyhow::Result<Self> {
+        let mut plan: Plan = toml::from_str(text)?;
+        plan.name = name.to_owned();
+        plan.check()?;
+        Ok(plan)
+    }
+
+    /// Checks what the form does not say.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, and what would be right.
+    pub fn check(&self) -> anyhow::Result<()> {
+        if !matches!(self.replicas, 3 | 5) {
+            bail!("replicas = {}: use 3 or 5", self.replicas);
+        }
+        if self.clients == 0 || self.troubles.is_empty() {
+            bail!("a plan needs at least one client and one [[trouble]]");
+        }
+        for (what, value) in [
+            ("seconds", self.seconds),
+            ("requests_per_second", self.requests_per_second),
+            ("generation_seconds", self.generation_seconds),
+            ("patience_seconds", self.patience_seconds),
+            ("heal_seconds", self.heal_seconds),
+        ] {
+            if !(value > 0.0 && value <= 1e6) {
+                bail!("{what} = {value}: use a number above 0");
+            }
+        }
+        if let Some(corruption) = &self.corruption {
+            if corruption.kinds.is_empty() || !(0.1..=10_000.0).contains(&corruption.per_second) {
+                bail!("[corruption] needs kinds, and per_second from 0.1 to 10000");
+            }
+            if corruption.kinds.contains(&Kind::Repair) {
+                bail!(
+                    "corruption of `repair` packets strikes when another replica is wrong: two at a time, beyond f = 1"
+                );
+            }
+            range("before_seconds", corruption.before_seconds)?;
+        }
+        self.troubles.iter().try_for_each(|trouble| self.check_trouble(trouble))
+    }
+
+    fn check_trouble(&self, trouble: &Trouble) -> anyhow::Result<()> {
+        range("seconds", trouble.seconds)?;
+        match trouble.kind {
+            Kinds::DiskFull if self.disk_mb.is_none() => {
+                bail!("disk-full needs disk_mb, the size of the disks")
+            }
+            Kinds::Loss if !(0.0..=100.0).contains(&trouble.percent) || trouble.percent == 0.0 => {
+                bail!("loss needs percent, above 0 and up to 100")
+            }
+            Kinds::Delay if trouble.delay_ms + trouble.jitter_ms <= 0.0 => {
+                bail!("delay needs delay_ms or jitter_ms")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The troubles in the order of `seed`, without end.
+    pub fn sequence(&self, seed: u64) -> Sequence<'_> {
+        Sequence { plan: self, draw: Draw::new(seed, 0x9_1A4), deck: Vec::new() }
+    }
+}
+
+fn range(what: &str, [low, high]: [f64; 2]) -> anyhow::Result<()> {
+    if !(low >= 0.0 && low <= high && high <= 3600.0) {
+        bail!("{what} = [{low}, {high}]: use the lowest and the highest number of seconds");
+    }
+    Ok(())
+}
+
+/// One stroke of a sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stroke {
+    /// What.
+    pub trouble: Trouble,
+    /// Seconds of corruption alone before it.
+    pub before: f64,
+    /// Seconds that it lasts.
+    pub lasts: f64,
+    /// Decides whom, where the plan leaves it open.
+    pub choice: u64,
+}
+
+/// Strokes in the order of a seed.
+#[derive(Clone, Debug)]
+pub struct Sequence<'a> {
+    plan: &'a Plan,
+    draw: Draw,
+    deck: Vec<usize>,
+}
+
+impl Iterator for Sequence<'_> {
+    type Item = Stroke;
+
+    fn next(&mut self) -> Option<Stroke> {
+        if self.deck.is_empty() {
+            self.deck = (0..self.plan.troubles.len()).collect();
+            self.draw.shuffle(&mut self.deck);
+        }
+        let trouble = self.plan.troubles[self.deck.pop()?].clone();
+        let before = self.plan.corruption.as_ref().map_or([0.0; 2], |corruption| corruption.before_seconds);
+        Some(Stroke {
+            before: self.draw.between(before[0], before[1]),
+            lasts: self.draw.between(trouble.seconds[0], trouble.seconds[1]),
+            choice: self.draw.bits(),
+            trouble,
+        })
+    }
+}
+
+impl Kinds {
+    /// Its word in plans.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kinds::Calm => "calm",
+            Kinds::Partition => "partition",
+            Kinds::Loss => "loss",
+            Kinds::Delay => "delay",
+            Kinds::Kill => "kill",
+            Kinds::Pause => "pause",
+            Kinds::DiskFull => "disk-full",
+            Kinds::Memory => "memory",
+        }
+    }
+
+    /// Whether it needs a network between the hosts.
+    pub fn needs_network(self) -> bool {
+        matches!(self, Kinds::Partition | Kinds::Loss | Kinds::Delay)
+    }
+}
+
+impl Trouble {
+    /// In a few words.
+    pub fn told(&self) -> String {
+        let links = match self.links {
+            Links::All => "all links",
+            Links::Replicas => "links to the other replicas",
+            Links::One => "the link to one other replica",
+        };
+        let way = match self.direction {
+            Direction::Both => "both ways",
+            Direction::In => "one way, towards it",
+            Direction::Out => "one way, from it",
+        };
+        match self.kind {
+            Kinds::Calm => "no trouble but corruption".to_owned(),
+            Kinds::Partition => format!("partition: {links} cut, {way}"),
+            Kinds::Loss => format!("loss: {} % of the packets on {links}, {way}", self.percent),
+            Kinds::Delay => {
+                format!("delay: {} ms and up to {} more on {links}, {way}", self.delay_ms, self.jitter_ms)
+            }
+            Kinds::Kill => "kill -9, and a restart".to_owned(),
+            Kinds::Pause => "pause (SIGSTOP, SIGCONT)".to_owned(),
+            Kinds::DiskFull => "disk full".to_owned(),
+            Kinds::Memory => format!("memory limit, {} MiB above what it has", self.more_mb),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = "title = \"t\"\nabout = \"a\"\n[[trouble]]\nkind = \"kill\"\nseconds = [1, 2]\n";
+
+    #[test]
+    fn the_plans_that_ship_are_right() {
+        let plans = Plan::shipped().expect("all of them");
+        assert!(plans.iter().any(|plan| plan.expect_wrong), "one is wrong on purpose");
+        let covered =
+            |kind| plans.iter().any(|plan| plan.troubles.iter().any(|trouble| trouble.kind == kind));
+        use Kinds::{Calm, Delay, DiskFull, Kill, Loss, Memory, Partition, Pause};
+        for kind in [Calm, Partition, Loss, Delay, Kill, Pause, DiskFull, Memory] {
+            assert!(covered(kind), "{kind:?} is in no plan");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        assert_eq!(Plan::parse("small", SMALL).expect("right").replicas, 3);
+        let told = |text: &str| format!("{:#}", Plan::parse("x", text).unwrap_err());
+        assert!(told(&format!("replicas = 4\n{SMALL}")).contains("use 3 or 5"));
+        assert!(told("title = \"t\"\nabout = \"a\"\ntrouble = []\n").contains("[[trouble]]"));
+        assert!(told(&SMALL.replace("[1, 2]", "[3, 2]")).contains("lowest and the highest"));
+        assert!(told(&SMALL.replace("kill", "disk-full")).contains("disk_mb"));
+        assert!(told(&SMALL.replace("kill", "loss")).contains("percent"));
+        assert!(told(&SMALL.replace("kill", "dance")).contains("dance"));
+        assert!(told(&format!("{SMALL}colour = \"red\"\n")).contains("colour"));
+        let corruption = "[corruption]\nper_second = 100\nkinds = [\"repair\"]\nbefore_seconds = [1, 2]\n";
+        assert!(told(&format!("{SMALL}{corruption}")).contains("beyond f"));
+        assert!(format!("{:#}", Plan::load("nothing").unwrap_err()).contains("everything"));
+    }
+
+    #[test]
+    fn a_seed_repeats_its_sequence_and_every_trouble_comes_in_turn() {
+        let plan = Plan::load("everything").expect("it ships");
+        let strokes = |seed| plan.sequence(seed).take(60).collect::<Vec<_>>();
+        assert_eq!(strokes(7), strokes(7));
+        assert_ne!(strokes(7), strokes(8));
+        let count = plan.troubles.len();
+        for round in strokes(7).chunks_exact(count) {
+            for trouble in &plan.troubles {
+                assert_eq!(
+                    round.iter().filter(|stroke| stroke.trouble == *trouble).count(),
+                    plan.troubles.iter().filter(|other| *other == trouble).count()
+                );
+            }
+        }
+        for stroke in strokes(7) {
+            assert!((stroke.trouble.seconds[0]..=stroke.trouble.seconds[1]).contains(&stroke.lasts));
+        }
+    }
+}

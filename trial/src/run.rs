@@ -1,0 +1,563 @@
+//! One run of one plan: makes the hosts, starts everything, strikes, heals, and collects what was seen.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use crosscheck::admin::EvidenceRecord;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::announce::Announcer;
+use crate::check::{Checked, Checker, Finding};
+use crate::client::{Client, Shared};
+use crate::corrupt::{Corrupter, Placed};
+use crate::ground::Ground;
+use crate::history::{Event, Key, Note, Record};
+use crate::keeper::{Keeper, Threads};
+use crate::plan::{Plan, Stroke};
+use crate::replica::Replica;
+use crate::report::{self, Report};
+use crate::trouble::{Active, victim};
+use crate::wire::Connection;
+
+/// How long the replicas may take until all of them serve.
+const START: Duration = Duration::from_secs(60);
+/// How long a replica may take to stop.
+const STOP: Duration = Duration::from_secs(5);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+/// Between two lines of progress.
+const PROGRESS: Duration = Duration::from_secs(5);
+/// How long the last digests are asked for.
+const FINAL_DIGEST: Duration = Duration::from_secs(10);
+/// Armed faults strike at the next requests: so long there are requests before anybody is called healed.
+const STRIKE_OUT: Duration = Duration::from_millis(500);
+/// Generations that stay open for a late read.
+const LINGER: u32 = 2;
+/// Records that blame others than the victim, and are kept of an episode.
+const MOST_BLAMES: usize = 20;
+/// Who reads late.
+const LATE_READER: u16 = u16::MAX;
+/// How long a late read may take.
+const LATE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The `crosscheck` program, built with the injector.
+    pub program: PathBuf,
+    /// What is done.
+    pub plan: Plan,
+    /// Decides order, victims, faults, requests and lost packets.
+    pub seed: u64,
+    /// Where results are written.
+    pub out: PathBuf,
+    /// Whether all hosts are this one even where namespaces are allowed.
+    pub loopback: bool,
+    /// Commit, machine, command line: what whoever starts the run knows of it.
+    pub context: Value,
+}
+
+/// One trouble, and how it went.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Episode {
+    /// From 1.
+    pub number: usize,
+    /// Its kind, in the plan's word.
+    pub kind: String,
+    /// In words.
+    pub trouble: String,
+    /// The replica it struck, from 1.
+    pub victim: u8,
+    /// Whether that led the others then.
+    pub led: bool,
+    /// Seconds of the run at which corruption began.
+    pub begin: f64,
+    /// At which the trouble struck.
+    pub struck: f64,
+    /// At which it ended.
+    pub ended: f64,
+    /// Seconds until everything had healed; none when it had not in time.
+    pub healed_after: Option<f64>,
+    /// Why not.
+    pub unwell: Option<String>,
+    /// Objects that all replicas had alike then.
+    pub objects: u64,
+    /// Faults that were due.
+    pub faults_due: u64,
+    /// Faults that were placed.
+    pub faults: u64,
+    /// Requests that were answered from begin to heal.
+    pub answered: u64,
+    /// Records by how they ended.
+    pub evidence: std::collections::BTreeMap<String, u64>,
+    /// Records that blame the victim of the episode before: something of that came to light after everything had healed.
+    pub blamed_late: u64,
+    /// Records that blame yet another replica, in words.
+    pub blamed_others: Vec<String>,
+    /// What the trouble did, where that is not plain.
+    pub note: Option<String>,
+}
+
+/// How a record's blame stands to who was struck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blamed {
+    /// Nobody, or the victim.
+    Rightly,
+    /// The victim of the episode before.
+    Late,
+    /// Another replica.
+    Wrongly,
+}
+
+/// Runs a plan. `ending` ends it early; `tell` is given lines for people.
+///
+/// # Errors
+/// When the cluster does not come up, or results cannot be written. That promises were broken is no error, but in the report.
+pub fn run(options: &Options, ending: &AtomicBool, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
+    let mut scene = Scene::set(options, tell)?;
+    scene.until_well(START, ending)?;
+    let load = Load::start(&scene, options)?;
+    let begun = Instant::now();
+    let mut told = Instant::now();
+    let mut episodes = Vec::new();
+    for stroke in scene.plan.clone().sequence(options.seed) {
+        if ending.load(Ordering::Relaxed) || begun.elapsed().as_secs_f64() >= scene.plan.seconds {
+            break;
+        }
+        let episode = scene.episode(episodes.len() + 1, &stroke, &load, ending)?;
+        let is_over = episode.healed_after.is_none() && !scene.plan.expect_wrong;
+        scene.tell(&report::episode_line(&episode));
+        scene.note("episode", &episode)?;
+        episodes.push(episode);
+        if told.elapsed() > PROGRESS {
+            told = Instant::now();
+            scene.tell(&load.line(begun.elapsed()));
+        }
+        if is_over {
+            scene.tell("not healed: the run ends here, since a second faulty replica would be one too many");
+            break;
+        }
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    let final_digest = scene.final_digest();
+    let shared = Arc::clone(&load.shared);
+    let (checked, findings) = load.stop(tell);
+    for finding in &findings {
+        scene.note("finding", finding)?;
+    }
+    let report =
+        Report::new(options, &scene, &shared, seconds, episodes, final_digest, checked, findings.len());
+    scene.stop();
+    report.write(&options.out)?;
+    Ok(report)
+}
+
+/// The hosts and replicas of a run.
+pub struct Scene<'a> {
+    /// What is done: the plan, less what this machine does not allow.
+    pub plan: Plan,
+    /// The hosts.
+    pub ground: Arc<Ground>,
+    /// The replicas.
+    pub keeper: Arc<Keeper>,
+    /// The windows, and the run's clock.
+    pub announcer: Arc<Announcer>,
+    threads: Option<Threads>,
+    timeline: Mutex<File>,
+    seed: u64,
+    /// Last evidence seen, by replica: process and number.
+    seen: Vec<(u32, u64)>,
+    /// Who was struck when: the first batch that an episode may concern, and its victim.
+    struck: Vec<(u64, u8)>,
+    tell: &'a dyn Fn(&str),
+    _dir: tempfile::TempDir,
+}
+
+impl<'a> Scene<'a> {
+    fn set(options: &Options, tell: &'a dyn Fn(&str)) -> anyhow::Result<Self> {
+        let mut plan = options.plan.clone();
+        fs::create_dir_all(&options.out).with_context(|| format!("making {}", options.out.display()))?;
+        let timeline = options.out.join("timeline.jsonl");
+        let timeline = File::create(&timeline).with_context(|| format!("making {}", timeline.display()))?;
+        let dir = tempfile::tempdir().context("a directory for the run")?;
+        let disk = plan.disk_mb.map(|mb| mb << 20);
+        let ground = if options.loopback {
+            Ground::loopback(plan.replicas, dir.path(), disk, "as asked for".to_owned())?
+        } else {
+            Ground::make(plan.replicas, dir.path(), disk, options.seed)?
+        };
+        if let Some(why) = &ground.confined {
+            tell(&format!("no namespaces here ({why}): all on loopback"));
+            let left_out = |trouble: &crate::plan::Trouble| {
+                trouble.kind.needs_network() || trouble.kind == crate::plan::Kinds::DiskFull
+            };
+            for trouble in plan.troubles.extract_if(.., |trouble| left_out(trouble)) {
+                tell(&format!("left out: {}", trouble.told()));
+            }
+            if plan.troubles.is_empty() {
+                bail!("nothing of this plan can be done without namespaces");
+            }
+        }
+        let ground = Arc::new(ground);
+        let announcer = Arc::new(Announcer::new(Instant::now()));
+        let replica = |number: usize| {
+            let log = options.out.join(format!("replica-{}.log", number + 1));
+            Replica::new(number, &ground, &plan, &options.program, dir.path(), log)
+        };
+        let replicas = (0..plan.replicas).map(replica).collect::<anyhow::Result<Vec<_>>>()?;
+        let (keeper, threads) = Keeper::start(Arc::clone(&ground), replicas, Arc::clone(&announcer))?;
+        Ok(Scene {
+            seen: vec![(0, 0); plan.replicas],
+            struck: Vec::new(),
+            plan,
+            ground,
+            keeper,
+            announcer,
+            threads: Some(threads),
+            timeline: Mutex::new(timeline),
+            seed: options.seed,
+            tell,
+            _dir: dir,
+        })
+    }
+
+    fn until_well(&self, patience: Duration, ending: &AtomicBool) -> anyhow::Result<()> {
+        let deadline = Instant::now() + patience;
+        while let Some(why) = self.keeper.unwell() {
+            if ending.load(Ordering::Relaxed) {
+                bail!("ended before the cluster was ready");
+            }
+            if Instant::now() > deadline {
+                let words: Vec<String> = (0..self.keeper.size())
+                    .map(|number| self.keeper.with(number, |replica| replica.last_words()))
+                    .collect();
+                bail!("the cluster is not ready after {} s: {why}\n{}", patience.as_secs(), words.join("\n"));
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Corruption, the trouble with it, its end, and the time until everything has healed.
+    fn episode(
+        &mut self,
+        number: usize,
+        stroke: &Stroke,
+        load: &Load,
+        ending: &AtomicBool,
+    ) -> anyhow::Result<Episode> {
+        let victim = victim(stroke, &self.keeper);
+        let replica = victim as u8 + 1;
+        let led = self.keeper.leader() == Some(victim);
+        let answered = load.shared.answered.load(Ordering::Relaxed);
+        let begin = self.seconds();
+        let executed =
+            (0..self.keeper.size()).filter_map(|number| Some(self.keeper.status(number)?.executed));
+        self.struck.push((executed.min().unwrap_or(0), replica));
+        let corrupter = match &self.plan.corruption {
+            Some(corruption) => {
+                let seed = self.seed ^ (number as u64) << 40;
+                Some(Corrupter::start(&self.ground, victim, corruption, &load.shared, seed)?)
+            }
+            None => None,
+        };
+        sleep(stroke.before, ending);
+        let what = stroke.trouble.told();
+        let is_calm = stroke.trouble.kind == crate::plan::Kinds::Calm;
+        let window = (!is_calm).then(|| self.announcer.open(replica, &what));
+        self.note(
+            "strike",
+            &json!({ "number": number, "victim": replica, "led": led, "trouble": stroke.trouble }),
+        )?;
+        let struck = self.seconds();
+        let mut active = Active::strike(&self.ground, &self.keeper, stroke, victim);
+        sleep(stroke.lasts, ending);
+        active.end();
+        let ended = self.seconds();
+        if let Some(window) = window {
+            self.announcer.close(window, Duration::from_secs_f64(stroke.trouble.grace_seconds));
+        }
+        self.note("end", &json!({ "number": number }))?;
+        let placed = corrupter.map_or_else(Placed::default, Corrupter::finish);
+        let healed = self.heal(ended, victim);
+        let mut episode = Episode {
+            number,
+            kind: stroke.trouble.kind.word().to_owned(),
+            trouble: what,
+            victim: replica,
+            led,
+            begin,
+            struck,
+            ended,
+            healed_after: healed.as_ref().ok().map(|(after, _)| *after),
+            objects: healed.as_ref().map_or(0, |(_, objects)| *objects),
+            unwell: healed.err(),
+            faults_due: placed.due,
+            faults: placed.placed,
+            answered: load.shared.answered.load(Ordering::Relaxed) - answered,
+            evidence: Default::default(),
+            blamed_late: 0,
+            blamed_others: Vec::new(),
+            note: active.note.take(),
+        };
+        self.read_evidence(&mut episode);
+        Ok(episode)
+    }
+
+    /// Waits until all is well and all states are equal; seconds since `ended`, and how many objects.
+    fn heal(&self, ended: f64, victim: usize) -> Result<(f64, u64), String> {
+        let patience = if self.plan.expect_wrong { 1.0 } else { self.plan.heal_seconds };
+        let deadline = ended + patience;
+        thread::sleep(STRIKE_OUT);
+        let digest = loop {
+            // A healthy one takes the digest first.
+            let found = match self.keeper.unwell() {
+                Some(why) => Err(why),
+                None => self.keeper.digests((victim + 1) % self.keeper.size()),
+            };
+            match found {
+                Ok(digest) => break digest,
+                Err(why) if self.seconds() > deadline => return Err(why),
+                Err(_) => thread::sleep(LOOK),
+            }
+        };
+        // Until the vote up to there is closed, an error of this episode may still come to light.
+        while self.keeper.validated().is_none_or(|batch| batch < digest.position.index) {
+            if self.seconds() > deadline {
+                return Err(format!("the vote is not closed up to batch {}", digest.position.index));
+            }
+            thread::sleep(LOOK);
+        }
+        Ok((self.seconds() - ended, digest.objects))
+    }
+
+    /// What replicas recorded of this episode: how it ended, and whom they blame.
+    fn read_evidence(&mut self, episode: &mut Episode) {
+        for number in 0..self.keeper.size() {
+            let before = self.seen[number];
+            let (pid, records) = self.keeper.evidence(number, before);
+            let last = if pid == before.0 { before.1 } else { 0 };
+            self.seen[number] = (pid, records.last().map_or(last, |record| record.number));
+            for record in records {
+                // What comes behind the colon names the object.
+                let ended = record.outcome.split(':').next().unwrap_or_default().to_owned();
+                *episode.evidence.entry(ended).or_default() += 1;
+                let blamed = self.blamed(&record, pid != before.0);
+                episode.blamed_late += u64::from(blamed == Blamed::Late);
+                if blamed == Blamed::Wrongly && episode.blamed_others.len() < MOST_BLAMES {
+                    let line = serde_json::to_string(&record).unwrap_or_default();
+                    episode.blamed_others.push(format!("replica {}: {line}", number + 1));
+                }
+            }
+        }
+    }
+
+    /// Whom a record blames. A process that began anew runs what its log on disk has of earlier episodes, and finds again who was
+    /// wrong then.
+    fn blamed(&self, record: &EvidenceRecord, begins_anew: bool) -> Blamed {
+        let Some(blamed) = record.replica else { return Blamed::Rightly };
+        let about = |(from, _): &&(u64, u8)| record.request.is_none_or(|(batch, _)| *from <= batch);
+        let mut victims = self.struck.iter().rev().filter(about).map(|(_, victim)| *victim);
+        match victims.position(|victim| victim == blamed) {
+            Some(0) => Blamed::Rightly,
+            Some(_) if begins_anew && record.request.is_none() => Blamed::Rightly,
+            Some(1) => Blamed::Late,
+            _ => Blamed::Wrongly,
+        }
+    }
+
+    /// Whether all states are equal in the end: the digest, or why not.
+    fn final_digest(&self) -> Result<String, String> {
+        let mut found = Err(String::new());
+        let deadline = Instant::now() + FINAL_DIGEST;
+        while found.is_err() {
+            found = self.keeper.digests(0).map(|digest| digest.digest);
+            if self.plan.expect_wrong || Instant::now() > deadline {
+                break;
+            }
+            thread::sleep(LOOK);
+        }
+        found
+    }
+
+    fn seconds(&self) -> f64 {
+        self.announcer.now() as f64 / 1e9
+    }
+
+    fn tell(&self, line: &str) {
+        (self.tell)(&format!("{:8.1} s  {line}", self.seconds()));
+    }
+
+    /// A line of the timeline.
+    fn note(&self, kind: &str, value: &impl Serialize) -> anyhow::Result<()> {
+        let line = json!({ "at_s": self.seconds(), kind: value });
+        let mut file = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
+        writeln!(file, "{line}").context("writing the timeline")
+    }
+
+    fn stop(&mut self) {
+        if let Some(threads) = self.threads.take() {
+            threads.stop(STOP);
+        }
+    }
+}
+
+/// Sleeps unless the run is to end.
+fn sleep(seconds: f64, ending: &AtomicBool) {
+    let until = Instant::now() + Duration::from_secs_f64(seconds);
+    while Instant::now() < until && !ending.load(Ordering::Relaxed) {
+        thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
+    }
+}
+
+/// What the checker has found so far, for the lines of progress.
+type Sight = Arc<Mutex<Checked>>;
+
+/// The clients and the checker.
+pub struct Load {
+    shared: Arc<Shared>,
+    clients: Vec<JoinHandle<()>>,
+    checker: Option<JoinHandle<(Checked, Vec<Finding>)>>,
+    sight: Sight,
+}
+
+impl Load {
+    fn start(scene: &Scene<'_>, options: &Options) -> anyhow::Result<Self> {
+        let plan = &scene.plan;
+        let shared = Arc::new(Shared {
+            run: options.seed,
+            seed: options.seed,
+            replicas: scene.ground.places.iter().map(|place| place.clients).collect(),
+            generation: Duration::from_secs_f64(plan.generation_seconds),
+            patience: Duration::from_secs_f64(plan.patience_seconds),
+            pace: Duration::from_secs_f64(f64::from(plan.clients) / plan.requests_per_second),
+            announcer: Arc::clone(&scene.announcer),
+            over: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            connected: AtomicU64::new(0),
+            failures: Mutex::default(),
+            gaps: Mutex::default(),
+        });
+        let (notes, inbox) = mpsc::channel();
+        let sight = Sight::default();
+        let mut clients = Vec::new();
+        let host = scene.ground.clients();
+        for number in 0..plan.clients {
+            let client = Client::new(number, Arc::clone(&shared), notes.clone());
+            let thread = thread::Builder::new().name(format!("client-{number}"));
+            // Started there, it runs there.
+            clients.push(host.run(move || thread.spawn(move || client.run()))?);
+        }
+        let judge = Judge {
+            checker: Checker::new(usize::from(plan.clients), LINGER),
+            late: LateReader { shared: Arc::clone(&shared), connection: None, at: 0 },
+            sight: Arc::clone(&sight),
+        };
+        let thread = thread::Builder::new().name("checker".into());
+        let checker = host.run(move || thread.spawn(move || judge.run(&inbox)))?;
+        Ok(Load { shared, clients, checker: Some(checker), sight })
+    }
+
+    fn line(&self, elapsed: Duration) -> String {
+        let shared = &self.shared;
+        let checked = self.sight.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let answered = shared.answered.load(Ordering::Relaxed);
+        format!(
+            "         {answered} requests answered ({:.0}/s), {} without an answer; {} keys checked, {} wrong, {} undecided",
+            answered as f64 / elapsed.as_secs_f64(),
+            shared.failures.lock().unwrap_or_else(PoisonError::into_inner).len(),
+            checked.keys,
+            checked.wrong_keys + checked.impossible,
+            checked.undecided
+        )
+    }
+
+    /// Ends the requests, and waits for the last verdict.
+    fn stop(mut self, tell: &dyn Fn(&str)) -> (Checked, Vec<Finding>) {
+        self.shared.over.store(true, Ordering::Relaxed);
+        for client in self.clients.drain(..) {
+            // A client that panics is a bug here, and told by it.
+            let _ = client.join();
+        }
+        tell("checking the last histories");
+        let found = self.checker.take().map(JoinHandle::join);
+        found.map_or_else(Default::default, |found| {
+            found.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Relaxed);
+        for client in self.clients.drain(..) {
+            let _ = client.join();
+        }
+    }
+}
+
+struct Judge {
+    checker: Checker,
+    late: LateReader,
+    sight: Sight,
+}
+
+impl Judge {
+    fn run(mut self, inbox: &Receiver<Note>) -> (Checked, Vec<Finding>) {
+        let late = &mut self.late;
+        loop {
+            match inbox.recv_timeout(10 * LOOK) {
+                Ok(note) => {
+                    let is_mark = matches!(note, Note::Left { .. });
+                    self.checker.take(note);
+                    if !is_mark {
+                        continue;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            self.checker.judge_complete(|key| late.read(key));
+            *self.sight.lock().unwrap_or_else(PoisonError::into_inner) = self.checker.checked.clone();
+        }
+        self.checker.finish(|key| late.read(key));
+        (self.checker.checked, self.checker.findings)
+    }
+}
+
+/// Reads keys some generations after the last write: what was acknowledged must have survived all troubles since.
+struct LateReader {
+    shared: Arc<Shared>,
+    connection: Option<Connection>,
+    at: usize,
+}
+
+impl LateReader {
+    fn read(&mut self, key: Key) -> Option<Record> {
+        let replicas = &self.shared.replicas;
+        if self.connection.is_none() {
+            self.at = (self.at + 1) % replicas.len();
+            self.connection = Connection::open(replicas[self.at], LATE_PATIENCE / 4, LATE_PATIENCE).ok();
+        }
+        let asked = self.shared.announcer.now();
+        let found = self.connection.as_mut()?.gets(&[key.name(self.shared.run)]);
+        let answered = self.shared.announcer.now();
+        let Ok(found) = found else {
+            self.connection = None;
+            return None;
+        };
+        let found = found.into_iter().next().flatten();
+        let unique = found.as_ref().map(|found| found.unique);
+        let event = Event::Read(found.map(|found| found.bytes));
+        Some(Record { client: LATE_READER, replica: self.at as u8 + 1, key, asked, answered, event, unique })
+    }
+}

@@ -1,0 +1,144 @@
+//! Strikes one replica with one trouble, and takes the trouble away again, whatever happens meanwhile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ground::Ground;
+use crate::keeper::Keeper;
+use crate::plan::{Direction, Kinds, Links, Stroke, Trouble, Victim};
+use crate::switch::Way;
+
+/// Whom a stroke hits now, from 0.
+pub fn victim(stroke: &Stroke, keeper: &Keeper) -> usize {
+    let size = keeper.size();
+    let any = stroke.choice as usize % size;
+    // Between two leaders anybody may be it.
+    let Some(leader) = keeper.leader() else { return any };
+    match stroke.trouble.victim {
+        Victim::Any => any,
+        Victim::Leader => leader,
+        Victim::Follower => (leader + 1 + stroke.choice as usize % (size - 1)) % size,
+    }
+}
+
+/// A trouble at work; it ends with this value at the latest.
+#[derive(Debug)]
+pub struct Active {
+    ground: Arc<Ground>,
+    keeper: Arc<Keeper>,
+    trouble: Trouble,
+    victim: usize,
+    /// The links that are troubled: to these hosts.
+    others: Vec<usize>,
+    over: bool,
+    /// What it did, where that is not plain.
+    pub note: Option<String>,
+}
+
+impl Active {
+    /// Strikes `victim`, from 0.
+    pub fn strike(ground: &Arc<Ground>, keeper: &Arc<Keeper>, stroke: &Stroke, victim: usize) -> Self {
+        let mut active = Active {
+            ground: Arc::clone(ground),
+            keeper: Arc::clone(keeper),
+            trouble: stroke.trouble.clone(),
+            victim,
+            others: others(stroke, victim, ground.replicas()),
+            over: false,
+            note: None,
+        };
+        active.begin();
+        active
+    }
+
+    fn begin(&mut self) {
+        let trouble = &self.trouble;
+        match trouble.kind {
+            Kinds::Calm => {}
+            Kinds::Partition => self.set_links(Way { cut: true, ..Way::default() }),
+            Kinds::Loss => self.set_links(Way { loss: trouble.percent / 100.0, ..Way::default() }),
+            Kinds::Delay => self.set_links(Way {
+                delay: Duration::from_secs_f64(trouble.delay_ms / 1e3),
+                jitter: Duration::from_secs_f64(trouble.jitter_ms / 1e3),
+                ..Way::default()
+            }),
+            Kinds::Kill => self.keeper.keep_down(self.victim, true),
+            Kinds::Pause => self.keeper.with(self.victim, |replica| replica.freeze(true)),
+            Kinds::DiskFull => {
+                let written = self.keeper.with(self.victim, |replica| replica.fill_disk(true));
+                self.note = Some(format!("{written} bytes filled the disk"));
+            }
+            Kinds::Memory => {
+                let more = trouble.more_mb << 20;
+                self.keeper.with(self.victim, |replica| replica.limit_memory(Some(more)));
+            }
+        }
+    }
+
+    /// Takes the trouble away.
+    pub fn end(&mut self) {
+        if std::mem::replace(&mut self.over, true) {
+            return;
+        }
+        match self.trouble.kind {
+            Kinds::Calm => {}
+            Kinds::Partition | Kinds::Loss | Kinds::Delay => self.set_links(Way::default()),
+            Kinds::Kill => self.keeper.keep_down(self.victim, false),
+            Kinds::Pause => self.keeper.with(self.victim, |replica| replica.freeze(false)),
+            Kinds::DiskFull => drop(self.keeper.with(self.victim, |replica| replica.fill_disk(false))),
+            Kinds::Memory => self.keeper.with(self.victim, |replica| replica.limit_memory(None)),
+        }
+    }
+
+    fn set_links(&self, way: Way) {
+        let Some(switch) = &self.ground.switch else { return };
+        for &other in &self.others {
+            if self.trouble.direction != Direction::In {
+                switch.set(self.victim, other, way);
+            }
+            if self.trouble.direction != Direction::Out {
+                switch.set(other, self.victim, way);
+            }
+        }
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The hosts at the other ends of the troubled links; the clients' comes after the replicas'.
+fn others(stroke: &Stroke, victim: usize, replicas: usize) -> Vec<usize> {
+    let others = (0..=replicas).filter(|host| *host != victim);
+    match stroke.trouble.links {
+        Links::All => others.collect(),
+        Links::Replicas => others.filter(|host| *host < replicas).collect(),
+        Links::One => {
+            let step = 1 + (stroke.choice >> 32) as usize % (replicas - 1);
+            vec![(victim + step) % replicas]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Plan;
+
+    #[test]
+    fn links_lead_to_whom_the_plan_says() {
+        let plan = Plan::load("network").expect("it ships");
+        let mut stroke = plan.sequence(1).next().expect("a stroke");
+        stroke.trouble.links = Links::All;
+        assert_eq!(others(&stroke, 1, 3), [0, 2, 3]);
+        stroke.trouble.links = Links::Replicas;
+        assert_eq!(others(&stroke, 1, 3), [0, 2]);
+        stroke.trouble.links = Links::One;
+        for choice in 0..9u64 {
+            stroke.choice = choice << 32;
+            assert!(matches!(others(&stroke, 1, 3)[..], [0] | [2]));
+        }
+    }
+}

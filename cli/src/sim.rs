@@ -25,6 +25,7 @@ the bit.";
   crosscheck sim --seeds 10000 --first 1 --jobs 2     these very seeds, two at a time
   crosscheck sim --faults none --requests 100000      no fault: any alarm is a false one
   crosscheck sim --faults flip,crash --replicas 5     two replicas at a time, these faults only
+  crosscheck sim --disk --faults blackout,disk-flip   logs on disk, all power lost at once, bits flipped at rest
   crosscheck sim --replay 4711 --trace                one seed again, with everything that happened
   crosscheck sim --replay 4711 --shrink               the smallest run of it that still fails
   crosscheck sim --mutations                          break each promise on purpose: does its checker notice?
@@ -51,7 +52,10 @@ pub struct Args {
     /// Replicas, 3 or 5: faults strike one of them at a time, or two
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub replicas: u8,
-    /// none, all, network, memory, or names with commas between, as `--catalogue` lists them
+    /// Logs on disk: a replica that restarts comes back from its own
+    #[arg(long)]
+    pub disk: bool,
+    /// none, all, network, memory, disk, or names with commas between, as `--catalogue` lists them
     #[arg(long, value_name = "WHICH", default_value = "all")]
     pub faults: String,
     /// Episodes of faults per run; between two everything heals
@@ -115,6 +119,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         faults: Faults::parse(&args.faults).map_err(misuse)?,
         episodes: args.episodes,
         without: args.without.iter().copied().collect(),
+        disk: args.disk,
         trace: args.trace,
         ..Options::default()
     })
@@ -228,8 +233,9 @@ fn command(seed: u64, options: &Options) -> String {
     let without: Vec<String> = options.without.iter().map(u64::to_string).collect();
     let without =
         if without.is_empty() { String::new() } else { format!(" --without {}", without.join(",")) };
+    let disk = if options.disk { " --disk" } else { "" };
     format!(
-        "crosscheck sim --replay {seed} --replicas {} --requests {} --clients {} --episodes {} --faults {faults}{without} --trace",
+        "crosscheck sim --replay {seed} --replicas {} --requests {} --clients {} --episodes {}{disk} --faults {faults}{without} --trace",
         options.replicas, options.requests, options.clients, options.episodes
     )
 }

@@ -29,6 +29,18 @@ pub enum Fault {
     Noise,
     /// Its wall clock jumps, forwards or backwards.
     ClockJump,
+    /// Its machine loses its power: what was not synced is lost, or torn.
+    Power,
+    /// The process ends, and its disk is empty when the next one starts.
+    DiskLost,
+    /// A bit of its disk flips at rest, and the process ends.
+    DiskFlip,
+    /// Its disk has no room for a while.
+    DiskFull,
+    /// A sync of its log fails.
+    DiskError,
+    /// All machines lose their power at about the same time.
+    Blackout,
     /// Its memory or its computation is corrupted, as `crosscheck inject` does it.
     Corruption(Kind),
 }
@@ -61,13 +73,13 @@ use Fault::Corruption;
 use Kind as C;
 
 /// Every fault there is.
-pub const CATALOGUE: [Entry; 25] = [
+pub const CATALOGUE: [Entry; 31] = [
     entry(
         Fault::Crash,
         "crash",
         "the process ends; it starts again with empty memory",
         "peers: its connections end",
-        "state transfer, each piece on f+1 equal digests",
+        "state transfer, each piece on f+1 equal digests; with its log on disk: the log",
     ),
     entry(
         Fault::Pause,
@@ -231,6 +243,48 @@ pub const CATALOGUE: [Entry; 25] = [
         "its checksum",
         "RECOVER of what it should have changed",
     ),
+    entry(
+        Fault::Power,
+        "power",
+        "the machine loses its power in the middle of its work: writes that were not synced are lost, or torn inside a sector (log on disk)",
+        "peers: silence; it: the scan of its log cuts a torn end off",
+        "comes back from its log and catches up",
+    ),
+    entry(
+        Fault::DiskLost,
+        "disk-lost",
+        "the process ends, and its disk is empty (log on disk)",
+        "peers: it has no log",
+        "state transfer under a new incarnation",
+    ),
+    entry(
+        Fault::DiskFlip,
+        "disk-flip",
+        "a bit of its log or its saved state flips at rest, and the process ends (log on disk)",
+        "the checksums of records and of the state",
+        "its operator empties the disk; state transfer",
+    ),
+    entry(
+        Fault::DiskFull,
+        "disk-full",
+        "its disk has no room for up to 2 s (log on disk)",
+        "it: the write fails, and it stops",
+        "comes back from its log and catches up",
+    ),
+    entry(
+        Fault::DiskError,
+        "disk-error",
+        "a sync of its log fails (log on disk)",
+        "it: it stops, since trying again would prove nothing",
+        "comes back from its log and catches up",
+    ),
+    entry(
+        Fault::Blackout,
+        "blackout",
+        "all machines lose their power at about the same time, each in the middle of its work (log on disk)",
+        "everybody",
+        "the logs: what was acknowledged is on a majority of disks",
+    ),
 ];
 
 /// Whether a resting object of a given name can be hit.
@@ -242,6 +296,12 @@ impl Fault {
     /// Its row of the catalogue.
     pub fn entry(self) -> &'static Entry {
         CATALOGUE.iter().find(|entry| entry.fault == self).unwrap_or(&CATALOGUE[0])
+    }
+
+    /// Whether it takes a log on disk.
+    pub fn needs_disk(self) -> bool {
+        use Fault::{Blackout, DiskError, DiskFlip, DiskFull, DiskLost, Power};
+        matches!(self, Power | DiskLost | DiskFlip | DiskFull | DiskError | Blackout)
     }
 
     /// Whether evidence about the replica is expected, and no false alarm.

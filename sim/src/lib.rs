@@ -7,11 +7,13 @@
 //!
 //! - [`fault`]: the catalogue. [`plan`]: which faults strike when, and why a correct copy still exists.
 //! - [`promises`]: the checkers. [`model`]: the memcached they compare with.
-//! - [`net`], [`world`], [`node`]: what surrounds a replica. `run`: the loop.
+//! - [`net`], [`world`], [`disk`], [`log`], [`node`]: what surrounds a replica. `run`: the loop.
 
 pub mod client;
+pub mod disk;
 pub mod facts;
 pub mod fault;
+pub mod log;
 pub mod model;
 pub mod mutation;
 pub mod net;
@@ -26,4 +28,4 @@ pub mod trace;
 pub mod world;
 
 pub use plan::Faults;
-pub use run::{Count, Options, Summary, Violation, Where, run};
+pub use run::{Breach, Count, Options, Summary, Violation, Where, run};

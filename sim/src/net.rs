@@ -199,6 +199,8 @@ impl State {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let [weather, other] = [side, 1 - side].map(|end| self.weather[usize::from(one.ends[end])]);
+        // What opens a connection comes through: a stream without it, or with it twice, is none that TCP would give.
+        let is_first = one.pipes[side].last_us == 0;
         let rng = &mut self.rng;
         let base = rng.within(10, 60);
         let delay = weather.delay_us.max(other.delay_us);
@@ -207,9 +209,9 @@ impl State {
             let chance = chance(&weather).max(chance(&other));
             chance > 0 && rng.chance(chance)
         };
-        let lost = strikes(rng, |weather| weather.loss);
-        let twice = strikes(rng, |weather| weather.duplication);
-        let overtaken = strikes(rng, |weather| weather.reordering);
+        let lost = strikes(rng, |weather| weather.loss) && !is_first;
+        let twice = strikes(rng, |weather| weather.duplication) && !is_first;
+        let overtaken = strikes(rng, |weather| weather.reordering) && !is_first;
         let corrupt = strikes(rng, |weather| weather.corruption);
         let mut chunk = bytes.to_vec();
         if corrupt {

@@ -4,6 +4,11 @@
 //! begins only when everything the one before did has healed, which the run establishes from outside (all replicas serve, no
 //! armed fault is left, and the digests of all states at one position are equal, with objects that do not fit their checksums
 //! counted as different). So at every moment f+1 replicas have not been touched since they were last known to be equal.
+//!
+//! The one exception is a blackout, which strikes all replicas, and nothing else strikes in its episode: no memory is left and
+//! no disk is damaged, so what a majority had synced is the correct copy.
+
+use std::collections::BTreeSet;
 
 use crate::fault::{CATALOGUE, Fault};
 use crate::rng::Rng;
@@ -20,7 +25,7 @@ pub enum Faults {
 }
 
 impl Faults {
-    /// Reads `none`, `all`, `network`, `memory`, or names of the catalogue with commas between.
+    /// Reads `none`, `all`, `network`, `memory`, `disk`, or names of the catalogue with commas between.
     ///
     /// # Errors
     /// Which word is not known, and which are.
@@ -31,26 +36,37 @@ impl Faults {
         match text {
             "none" => return Ok(Faults::None),
             "all" => return Ok(Faults::All),
-            "network" => return Ok(only(|fault| !matches!(fault, Fault::Corruption(_)))),
+            "network" => {
+                return Ok(only(|fault| !matches!(fault, Fault::Corruption(_)) && !fault.needs_disk()));
+            }
+            "disk" => return Ok(only(|fault| fault.needs_disk())),
             "memory" => return Ok(only(|fault| matches!(fault, Fault::Corruption(_)))),
             _ => {}
         }
         let find = |name: &str| CATALOGUE.iter().find(|entry| entry.name == name).map(|entry| entry.fault);
         let names: Vec<&str> = CATALOGUE.iter().map(|entry| entry.name).collect();
         let unknown = |name| {
-            format!("no fault is called `{name}`; use none, all, network, memory, or {}", names.join(", "))
+            format!("no fault is called `{name}`; use none, all, network, memory, disk, or {}", names.join(", "))
         };
         let faults: Result<Vec<Fault>, String> =
             text.split(',').map(|name| find(name.trim()).ok_or_else(|| unknown(name))).collect();
         faults.map(Faults::Only)
     }
 
-    fn kinds(&self) -> Vec<Fault> {
-        match self {
+    /// Whether these are faults of disks, and no other.
+    pub fn are_of_disks(&self) -> bool {
+        matches!(self, Faults::Only(faults) if faults.iter().all(|fault| fault.needs_disk()))
+    }
+
+    /// Those that can strike, with logs on disk or in memory.
+    fn kinds(&self, on_disk: bool) -> Vec<Fault> {
+        let mut kinds = match self {
             Faults::None => Vec::new(),
             Faults::All => CATALOGUE.iter().map(|entry| entry.fault).collect(),
             Faults::Only(faults) => faults.clone(),
-        }
+        };
+        kinds.retain(|fault| on_disk || !fault.needs_disk());
+        kinds
     }
 }
 
@@ -80,9 +96,19 @@ pub struct Stroke {
     pub seed: u64,
 }
 
-/// The episode `number` of a seed.
-pub fn episode(seed: u64, number: u64, replicas: u8, faults: &Faults) -> Option<Episode> {
-    let kinds = faults.kinds();
+impl Episode {
+    /// Whom it may leave as they should not be.
+    pub fn victims(&self, replicas: u8) -> BTreeSet<u8> {
+        if self.strokes.iter().any(|stroke| stroke.fault == Fault::Blackout) {
+            return (0..replicas).collect();
+        }
+        self.strokes.iter().map(|stroke| stroke.victim).collect()
+    }
+}
+
+/// The episode `number` of a seed, with logs on disk or in memory.
+pub fn episode(seed: u64, number: u64, replicas: u8, faults: &Faults, on_disk: bool) -> Option<Episode> {
+    let kinds = faults.kinds(on_disk);
     if kinds.is_empty() {
         return None;
     }
@@ -101,5 +127,8 @@ pub fn episode(seed: u64, number: u64, replicas: u8, faults: &Faults) -> Option<
     };
     let mut strokes: Vec<Stroke> = (0..strokes).map(stroke).collect();
     strokes.sort_by_key(|stroke| stroke.at_us);
+    if let Some(alone) = strokes.iter().find(|stroke| stroke.fault == Fault::Blackout).cloned() {
+        strokes = vec![alone];
+    }
     Some(Episode { number, after_us: rng.within(0, 200_000), lasts_us, strokes })
 }

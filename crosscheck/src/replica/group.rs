@@ -198,8 +198,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             return self.orderer.state_available(index);
         };
         let mailbox = self.mailbox.clone();
-        let write = move || mailbox.send(Input::Kept { index, result: snapshot::write(&directory, &bytes) });
-        if let Err(error) = std::thread::Builder::new().name("snapshot".into()).spawn(write) {
+        let done = move |result| mailbox.send(Input::Kept { index, result });
+        if let Err(error) = self.world.keep(&directory, bytes, done) {
             self.stop_with(Err(error.into()));
         }
     }
@@ -219,7 +219,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     fn cut_now_and_then(&mut self) {
         let disk = matches!(self.settings.durability, Durability::Disk(_));
         let standing = self.orderer.standing();
-        let long = standing.commit_index.saturating_sub(self.group.kept_index) > limits::ENTRIES_PER_SNAPSHOT;
+        let long = standing.commit_index.saturating_sub(self.group.kept_index) > self.world.entries_per_snapshot();
         if disk && standing.is_leader && long && self.execution.is_some() {
             self.want_cut();
         }

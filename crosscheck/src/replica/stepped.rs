@@ -19,7 +19,7 @@ use crate::mailbox::Mailbox;
 pub use crate::peers::Net;
 use crate::peers::{PeerEvent, Peers};
 pub use crate::world::{Seen, World};
-use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients};
+use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients, state};
 
 type Engine = RaftEngine<Box<dyn LogStore>>;
 
@@ -31,6 +31,8 @@ pub struct Birth {
     pub log: Box<dyn LogStore>,
     /// What the log held when it was opened.
     pub records: Vec<Record>,
+    /// The state of the last cut, if it rests on a disk ([`crate::snapshot`]).
+    pub state: Option<Bytes>,
 }
 
 /// What a stream of this replica is ready for.
@@ -73,8 +75,12 @@ impl<S: Service, W: World> Stepped<S, W> {
         assert!(settings.is_solo(), "several workers have threads of their own");
         let (me, replicas) = (settings.me, settings.peers.len());
         let config = order::Config::new(me, replicas as u8, birth.engine.seed);
-        let engine = RaftEngine::new(birth.engine, birth.log, birth.records, 0)?;
-        let orderer = Orderer::new(config, engine, order::State::default());
+        let mut service = service;
+        let load = |packed: Bytes| state::load(&mut service, &packed).map_err(ServeError::BadState);
+        let base = birth.state.map(load).transpose()?;
+        let order_state = base.as_ref().map_or_else(order::State::default, |(head, _)| head.order.clone());
+        let engine = RaftEngine::new(birth.engine, birth.log, birth.records, order_state.index)?;
+        let orderer = Orderer::new(config, engine, order_state);
         let ties = Ties {
             world,
             mailbox: Mailbox::silent(),
@@ -82,7 +88,7 @@ impl<S: Service, W: World> Stepped<S, W> {
             peers: Peers::over(me, replicas, net),
         };
         let counters = Arc::new(ClientCounters::default());
-        let mut replica = Replica::over(ties, settings, service, None, orderer, counters);
+        let mut replica = Replica::over(ties, settings, service, base, orderer, counters);
         let answers = Mailbox::silent();
         let front = answers.clone();
         replica.open_clients = Some(Box::new(move |_| Ok(Front::Thread(front))));

@@ -2,6 +2,7 @@
 
 mod alarms;
 mod blame;
+mod disk;
 mod equal;
 mod linear;
 mod once;
@@ -13,6 +14,7 @@ mod votes;
 
 use crate::client::Asked;
 use crate::facts::Facts;
+use crate::log::Reopened;
 use crate::world::Observed;
 
 /// What a promise is called, and where it was made.
@@ -52,6 +54,14 @@ pub trait Promise {
         Ok(())
     }
 
+    /// A replica's process opened its log on disk.
+    ///
+    /// # Errors
+    /// What breaks the promise.
+    fn reopened(&mut self, _replica: u8, _reopened: &Reopened<'_>) -> Broken {
+        Ok(())
+    }
+
     /// All faults are over, everything has healed, and every client has read every key.
     ///
     /// # Errors
@@ -83,6 +93,7 @@ pub fn all() -> Vec<Box<dyn Promise>> {
         Box::new(once::Once),
         Box::new(linear::Linear::default()),
         Box::new(survives::Survives),
+        Box::new(disk::Disk),
         Box::new(equal::Equal),
         Box::new(repairs::Repairs::default()),
         Box::new(blame::Blame),

@@ -70,7 +70,13 @@ impl Run {
             let number = self.next_episode;
             self.next_episode += 1;
             if !self.options.without.contains(&number) {
-                next = plan::episode(self.seed, number, self.options.replicas, &self.options.faults);
+                next = plan::episode(
+                    self.seed,
+                    number,
+                    self.options.replicas,
+                    &self.options.faults,
+                    self.options.disk,
+                );
             }
         }
         let Some(episode) = next else {
@@ -79,7 +85,7 @@ impl Run {
             return;
         };
         self.summary.episodes += 1;
-        self.victims = episode.strokes.iter().map(|stroke| stroke.victim).collect();
+        self.victims = episode.victims(self.options.replicas);
         for stroke in &episode.strokes {
             self.at(episode.after_us + stroke.at_us, Event::Stroke(stroke.clone()));
         }

@@ -26,6 +26,25 @@ impl Run {
                 self.stop(victim, draws.below(2_000_000));
                 None
             }
+            Fault::Power | Fault::Blackout => {
+                self.cut_power(victim, fault, &mut draws);
+                None
+            }
+            Fault::DiskLost | Fault::DiskFlip => {
+                self.stop(victim, draws.below(2_000_000));
+                self.damage_disk(victim, fault, &mut draws);
+                None
+            }
+            Fault::DiskFull => {
+                self.set_full(victim, true);
+                Some(draws.within(10_000, 2_000_000))
+            }
+            Fault::DiskError => {
+                if let Some(storage) = &self.slots[usize::from(victim)].storage {
+                    storage.disk.fail_sync();
+                }
+                None
+            }
             Fault::Pause => {
                 let slot = &mut self.slots[usize::from(victim)];
                 slot.paused_us = self.now_us + draws.within(1_000, 2_000_000);
@@ -81,7 +100,37 @@ impl Run {
             Fault::Partition | Fault::Mute | Fault::Deaf => {
                 self.set_blocked(stroke.victim, stroke.fault, false);
             }
+            Fault::DiskFull => self.set_full(stroke.victim, false),
             _ => self.fabric.set_weather(stroke.victim, Weather::default()),
+        }
+    }
+
+    /// The power fails at some operation on the disk from now on, or a moment later if there is none.
+    fn cut_power(&mut self, victim: u8, fault: Fault, draws: &mut Rng) {
+        for replica in 0..self.options.replicas {
+            let slot = &self.slots[usize::from(replica)];
+            let struck = replica == victim || fault == Fault::Blackout;
+            let (Some(storage), true) = (&slot.storage, struck && slot.process.is_some()) else { continue };
+            storage.disk.fail_power_in(draws.within(1, 12));
+            let life = slot.life;
+            self.at(draws.within(1_000, 100_000), Event::PowerOff { replica, life });
+        }
+    }
+
+    fn damage_disk(&mut self, victim: u8, fault: Fault, draws: &mut Rng) {
+        let Some(storage) = &self.slots[usize::from(victim)].storage else { return };
+        if fault == Fault::DiskLost {
+            return storage.wipe();
+        }
+        let flipped = storage.disk.flip(draws.draw());
+        if !flipped && let Some(count) = self.summary.faults.get_mut(&fault) {
+            count.struck -= 1;
+        }
+    }
+
+    fn set_full(&mut self, victim: u8, full: bool) {
+        if let Some(storage) = &self.slots[usize::from(victim)].storage {
+            storage.disk.set_full(full);
         }
     }
 

@@ -26,6 +26,12 @@ impl Run {
                 }
             }
             Event::Stroke(stroke) => self.strike(&stroke),
+            Event::PowerOff { replica, life } => {
+                let slot = &self.slots[usize::from(replica)];
+                if slot.life == life && slot.process.is_some() {
+                    self.lose_power(replica);
+                }
+            }
             Event::Over(stroke) => self.end_stroke(&stroke),
         }
     }

@@ -61,6 +61,9 @@ pub struct Args {
     /// Episodes of faults per run; between two everything heals
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub episodes: u64,
+    /// Faults per episode at most, all at the same f replicas; with hundreds, one repair follows the other
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    pub strokes: u64,
     /// Leave out these episodes, by number from 0 (what shrinking prints)
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     pub without: Vec<u64>,
@@ -118,6 +121,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         clients: args.clients,
         faults: Faults::parse(&args.faults).map_err(misuse)?,
         episodes: args.episodes,
+        strokes: args.strokes.max(1),
         without: args.without.iter().copied().collect(),
         disk: args.disk,
         trace: args.trace,
@@ -235,8 +239,8 @@ fn command(seed: u64, options: &Options) -> String {
         if without.is_empty() { String::new() } else { format!(" --without {}", without.join(",")) };
     let disk = if options.disk { " --disk" } else { "" };
     format!(
-        "crosscheck sim --replay {seed} --replicas {} --requests {} --clients {} --episodes {}{disk} --faults {faults}{without} --trace",
-        options.replicas, options.requests, options.clients, options.episodes
+        "crosscheck sim --replay {seed} --replicas {} --requests {} --clients {} --episodes {} --strokes {}{disk} --faults {faults}{without} --trace",
+        options.replicas, options.requests, options.clients, options.episodes, options.strokes
     )
 }
 

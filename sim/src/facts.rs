@@ -33,8 +33,8 @@ pub struct Facts {
     pub now_us: u64,
     /// Every command.
     pub asked: Vec<Asked>,
-    /// By encoding.
-    pub sent: BTreeMap<Vec<u8>, Sent>,
+    /// By digest of the encoding.
+    pub sent: BTreeMap<u128, Sent>,
     /// What has been executed, in the order of the log.
     pub model: Model,
     /// By place: what must be answered there.
@@ -78,6 +78,17 @@ impl Facts {
         }
     }
 
+    /// What is known of a request, by its encoding.
+    pub fn sent_as(&self, encoding: &[u8]) -> Option<&Sent> {
+        self.sent.get(&xxh3_128(encoding))
+    }
+
+    /// A client sent `encoding`, which means `command`.
+    pub fn note_sent(&mut self, encoding: &[u8], command: &Command) {
+        let new = || Sent { command: command.clone(), sent: 0, ordered: 0 };
+        self.sent.entry(xxh3_128(encoding)).or_insert_with(new).sent += 1;
+    }
+
     /// f, of 2f+1 replicas.
     pub fn faults(&self) -> usize {
         usize::from(self.replicas) / 2
@@ -107,7 +118,7 @@ impl Facts {
 
     fn execute(&mut self, batch: u64, ordered: &order::Batch) {
         for (number, request) in ordered.requests().enumerate() {
-            if let Some(sent) = self.sent.get_mut(&request.bytes[..]) {
+            if let Some(sent) = self.sent.get_mut(&xxh3_128(&request.bytes)) {
                 sent.ordered += 1;
                 let expected = self.model.apply(&sent.command);
                 self.expected.insert(Place::new(batch, number as u16), expected);

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 
 use crate::fault::{CATALOGUE, Fault};
 use crate::rng::Rng;
+use crate::run::Options;
 
 /// Which faults a run may meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +108,9 @@ impl Episode {
 }
 
 /// The episode `number` of a seed, with logs on disk or in memory.
-pub fn episode(seed: u64, number: u64, replicas: u8, faults: &Faults, on_disk: bool) -> Option<Episode> {
+pub fn episode(seed: u64, number: u64, options: &Options) -> Option<Episode> {
+    let Options { replicas, faults, disk: on_disk, strokes: most, .. } = options;
+    let (replicas, on_disk, most) = (*replicas, *on_disk, *most);
     let kinds = faults.kinds(on_disk);
     if kinds.is_empty() {
         return None;
@@ -117,7 +120,7 @@ pub fn episode(seed: u64, number: u64, replicas: u8, faults: &Faults, on_disk: b
     let count = rng.within(1, u64::from(replicas / 2)) as usize;
     let victims: Vec<u8> = (0..count).map(|_| all.remove(rng.below(all.len() as u64) as usize)).collect();
     let lasts_us = rng.within(5_000, 1_500_000);
-    let most = if rng.chance(300) { 6 } else { 2 };
+    let most = if rng.chance(300) { most } else { most.div_ceil(3) };
     let strokes = rng.within(1, most).max(count as u64);
     let stroke = |index: u64| Stroke {
         at_us: rng.below(lasts_us),

@@ -34,6 +34,8 @@ pub struct Options {
     pub faults: Faults,
     /// Episodes of faults.
     pub episodes: u64,
+    /// Faults of an episode at most, all at the same f replicas.
+    pub strokes: u64,
     /// Episodes that are left out: for shrinking.
     pub without: BTreeSet<u64>,
     /// Logs are on disk.
@@ -54,6 +56,7 @@ impl Default for Options {
             clients: 6,
             faults: Faults::All,
             episodes: 4,
+            strokes: 6,
             without: BTreeSet::new(),
             disk: false,
             trace: false,

@@ -228,8 +228,13 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// This replica's log begins later than its state ends.
     fn need_state(&mut self, index: u64) {
         if self.execution.is_some() {
-            // Its objects are of an older position: it starts again from nothing.
-            return self.stop_with(Ok(Stop::Replace("too far behind the group's log".into())));
+            // Its objects are of an older position: it starts again from nothing. A log on disk would lead the next process to
+            // the very same place, and the one after it.
+            let outcome = self.orderer.forget();
+            return self.stop_with(match outcome {
+                Ok(()) => Ok(Stop::Replace("too far behind the group's log".into())),
+                Err(error) => Err(error.into()),
+            });
         }
         self.phase = Phase::Joining;
         if self.receiver.as_ref().is_some_and(|receiver| receiver.wanted() == index) {

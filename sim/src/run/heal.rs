@@ -70,13 +70,7 @@ impl Run {
             let number = self.next_episode;
             self.next_episode += 1;
             if !self.options.without.contains(&number) {
-                next = plan::episode(
-                    self.seed,
-                    number,
-                    self.options.replicas,
-                    &self.options.faults,
-                    self.options.disk,
-                );
+                next = plan::episode(self.seed, number, &self.options);
             }
         }
         let Some(episode) = next else {

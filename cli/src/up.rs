@@ -62,6 +62,10 @@ pub struct Args {
     /// Memory for items per replica, in MiB
     #[arg(long, value_name = "MB", default_value_t = DEFAULT_MEMORY_MB, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub memory: u64,
+    /// Start a dead replica again after this many milliseconds, always [default: after 100 ms, and after twice as long each time
+    /// that it dies again soon]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub restart_after: Option<u64>,
     /// Print JSON, one value per line
     #[arg(long)]
     pub json: bool,
@@ -98,11 +102,14 @@ pub fn run(args: &Args) -> Outcome {
     };
     let ending = Ending::catch()?;
     let mut supervisor = Supervisor::new(Plan::new(&wish)?)?;
+    let pause = args.restart_after.map(Duration::from_millis);
+    pause.into_iter().for_each(|pause| supervisor.restart_after(pause));
     let replicas: Vec<Replica> = supervisor.plan().replicas();
     let observer = Observer::start(&replicas)?;
     let mut teller = Teller::new(args.json);
     teller.places(supervisor.plan());
-    let outcome = watch(&mut supervisor, &observer, &mut teller, &ending);
+    let outcome =
+        watch(&mut supervisor, &observer, &mut teller, &ending, pause.map_or(TICK, |pause| pause.min(TICK)));
     teller.stopping();
     let killed = supervisor.stop(STOP_PATIENCE);
     teller.stopped(&killed);
@@ -112,7 +119,13 @@ pub fn run(args: &Args) -> Outcome {
     })
 }
 
-fn watch(supervisor: &mut Supervisor, observer: &Observer, teller: &mut Teller, ending: &Ending) -> Outcome {
+fn watch(
+    supervisor: &mut Supervisor,
+    observer: &Observer,
+    teller: &mut Teller,
+    ending: &Ending,
+    tick: Duration,
+) -> Outcome {
     let start = Instant::now();
     let mut ready = false;
     loop {
@@ -132,7 +145,7 @@ fn watch(supervisor: &mut Supervisor, observer: &Observer, teller: &mut Teller, 
             teller.ready(supervisor.plan(), now - start);
         }
         teller.status(&rows, now, ready);
-        if ending.sleep(TICK) {
+        if ending.sleep(tick) {
             return Ok(Verdict::Holds);
         }
     }

@@ -135,8 +135,12 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
 ) -> Result<Stop, ServeError> {
     let counters = Arc::new(ClientCounters::default());
     let (admin, watchdog, is_solo) = (settings.admin, settings.watchdog, settings.is_solo());
-    let (address, max_connections, max_request) =
-        (settings.clients, settings.max_connections, settings.max_request);
+    let address = settings.clients;
+    let bounds = clients::Bounds {
+        connections: settings.max_connections,
+        request: settings.max_request,
+        twice: settings.mode.guarded,
+    };
     let replica = Replica::new(settings, service, base, orderer, counters.clone())?;
     let mailbox = replica.mailbox();
     let calls = mailbox.clone();
@@ -144,9 +148,7 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
     let submissions = mailbox.clone();
     let open_clients = Box::new(move |world: &world::Os| {
         let registry = world.poll.registry();
-        let bind = move |registry| {
-            Clients::bind(address, registry, make_protocol, counters, max_connections, max_request)
-        };
+        let bind = move |registry| Clients::bind(address, registry, make_protocol, counters, bounds);
         if is_solo {
             return Ok(Front::Here(Box::new(bind(registry.try_clone()?)?)));
         }
@@ -159,7 +161,7 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
     watch(replica, open_clients, watchdog)
 }
 
-/// Runs the replica on its order thread, and watches that no handler holds that thread up for longer than `limit`.
+/// Runs the replica on its order thread, and watches that nothing holds that thread up for longer than `limit`.
 fn watch<S: Service, E: order::OrderEngine + 'static>(
     replica: Replica<S, E>,
     open_clients: replica::OpenClients<world::Os>,
@@ -174,7 +176,7 @@ fn watch<S: Service, E: order::OrderEngine + 'static>(
             Ok(outcome) => return outcome,
             // Its thread cannot be ended from here; it ends with the process.
             Err(RecvTimeoutError::Timeout) if watchdog.is_hung() => {
-                return Ok(Stop::Replace("a handler does not end".into()));
+                return Ok(Stop::Replace("the order thread hangs".into()));
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => match order.join() {

@@ -19,6 +19,11 @@ pub const PEER_FRAME: usize = 4 << 20;
 pub const UNSENT_PER_PEER: usize = 256 << 20;
 /// Pause between two attempts to reach a peer.
 pub const RECONNECT: Duration = Duration::from_millis(50);
+/// A peer that was dialled and does not say who it is for so long is dialled again.
+pub const DIAL_PATIENCE: Duration = Duration::from_millis(500);
+/// A connection whose peer acknowledges nothing for so long is given up and dialled again. The kernel alone would try for a quarter
+/// of an hour, in ever longer intervals, and be as late after a partition as the partition was long.
+pub const UNACKNOWLEDGED: Duration = Duration::from_secs(1);
 
 /// Frames to a peer that may wait for one that is urgent: the leader allows 64 appends without an acknowledgement.
 pub const RIDING: usize = 16;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use object::{Home, ObjectId};
@@ -86,7 +87,9 @@ pub enum Progress {
 }
 
 /// One client connection's protocol. It owns no socket: the pipeline hands it what has arrived.
-pub trait Protocol: Send + 'static {
+///
+/// A copy is taken before each step where requests are decoded twice, so that it should be cheap: a few words.
+pub trait Protocol: Clone + Send + 'static {
     /// Takes the next step over `input`, the unconsumed bytes from the last step on. Total: any bytes are answered.
     fn next(&mut self, input: &[u8]) -> Progress;
 }
@@ -104,6 +107,17 @@ pub struct ClientCounters {
     pub bytes_in: AtomicU64,
     /// Bytes sent to clients.
     pub bytes_out: AtomicU64,
+    /// Requests that came to something else when they were decoded once more: their connections were closed.
+    pub misread: AtomicU64,
+    /// Replies that were not any more what was voted on when they were to leave: their connections were closed.
+    pub withheld: AtomicU64,
+}
+
+impl ClientCounters {
+    /// Requests and replies that were found to be wrong on their way between the sockets and the log.
+    pub fn failed_checks(&self) -> u64 {
+        self.misread.load(Relaxed) + self.withheld.load(Relaxed)
+    }
 }
 
 /// Makes the [`Protocol`] of each new connection.

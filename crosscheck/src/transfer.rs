@@ -184,7 +184,7 @@ pub struct Receiver {
     agreed: Option<Arc<Manifest>>,
     pieces: Vec<Option<Bytes>>,
     missing: usize,
-    /// When each piece on its way was asked for, and of whom.
+    /// When each piece on its way is asked for again, and of whom it was asked.
     asked: BTreeMap<u32, (u64, u8)>,
     asked_manifests_us: Option<u64>,
     /// Pieces that came with a wrong digest, by sender: evidence.
@@ -232,9 +232,9 @@ impl Receiver {
             return peers.map(|peer| (peer, Message::AskManifest { at_least })).collect();
         };
         let mut asks = Vec::new();
-        for (piece, (asked_us, donor)) in &mut self.asked {
-            if now_us >= *asked_us + patience {
-                *asked_us = now_us;
+        for (piece, (again_us, donor)) in &mut self.asked {
+            if now_us >= *again_us {
+                *again_us = now_us + patience;
                 *donor = next_donor(&self.manifests, &manifest, *donor);
                 asks.push((*donor, Message::AskPiece { index: manifest.index, piece: *piece }));
             }
@@ -245,7 +245,7 @@ impl Receiver {
             }
             if self.pieces[piece as usize].is_none() && !self.asked.contains_key(&piece) {
                 let donor = next_donor(&self.manifests, &manifest, (piece % u32::from(self.replicas)) as u8);
-                self.asked.insert(piece, (now_us, donor));
+                self.asked.insert(piece, (now_us + patience, donor));
                 asks.push((donor, Message::AskPiece { index: manifest.index, piece }));
             }
         }
@@ -289,10 +289,10 @@ impl Receiver {
             return None;
         }
         if digest(&bytes) != wanted {
-            // Left in `asked` with an old time: the next poll asks another donor.
+            // The next poll asks another donor.
             self.rejected += 1;
-            if let Some((asked_us, _)) = self.asked.get_mut(&piece) {
-                *asked_us = 0;
+            if let Some((again_us, _)) = self.asked.get_mut(&piece) {
+                *again_us = 0;
             }
             return None;
         }
@@ -309,6 +309,9 @@ impl Receiver {
             let agreed = self.agreed.take()?;
             if self.manifests.values().any(|manifest| *manifest == *agreed) {
                 self.agreed = Some(agreed);
+                // Who still has it is asked at once.
+                let its = self.asked.values_mut().filter(|(_, asked)| *asked == from);
+                its.for_each(|(again_us, _)| *again_us = 0);
             } else {
                 self.pieces.clear();
                 self.asked.clear();
@@ -401,6 +404,25 @@ mod tests {
             other => Some(other),
         };
         assert_eq!(run([&a, &b], tamper), Some((9, state(1))));
+    }
+
+    #[test]
+    fn a_donor_that_has_gone_on_is_not_waited_for() {
+        let (mut a, b) = (donor(9, 1), donor(9, 1));
+        let mut receiver = Receiver::new(2, 3, 5);
+        // In the first moments of a process, when its clock has not reached the patience for a piece.
+        let answered = |receiver: &mut Receiver, donors: [&Donor; 2], now_us: u64| {
+            let mut done = None;
+            for (to, ask) in receiver.poll(now_us) {
+                let answer = donors[usize::from(to)].on_message(&ask);
+                done = done.or(answer.and_then(|answer| receiver.on_message(to, answer)));
+            }
+            done
+        };
+        assert_eq!(answered(&mut receiver, [&a, &b], 1), None, "the manifests");
+        a.offer(11, state(2));
+        let done = (2..10).find_map(|now_us| answered(&mut receiver, [&a, &b], now_us));
+        assert_eq!(done, Some((9, state(1))), "from the other donor, without waiting");
     }
 
     #[test]

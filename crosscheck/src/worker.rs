@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use execute::{End, Protection, Reproduced, Runner};
 use object::{Home, ObjectId, Pair};
-use schedule::{Access, Cx, Lock, Outcome, Step, Turn, Worker};
+use schedule::{Access, Cx, Footprint, Lock, Outcome, Step, Turn, Worker};
 use vote::{Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
 
 use crate::admin::Injected;
@@ -212,6 +212,18 @@ impl<S: Service> Context<S> {
         replies: &mut Replies,
     ) -> Outcome {
         let (end, outcome, reproduced) = self.run(turn, locks, &mut replies.current);
+        let (end, outcome) = match end {
+            End::Retry(_) if self.mode.guarded && self.mode.replicated => {
+                match self.confirm_retry(turn, locks, &mut replies.current) {
+                    Ok(confirmed) => confirmed,
+                    Err(failure) => {
+                        self.leave(slot, |mine| RequestResult::abandoned(failure, mine, 0));
+                        return Outcome::Abandoned;
+                    }
+                }
+            }
+            end => (end, outcome),
+        };
         let kind = self.kind(turn);
         let ran = Ran {
             core: core(),
@@ -278,6 +290,35 @@ impl<S: Service> Context<S> {
         }
         let (end, outcome) = runner.once(turn, reply, handler);
         (end, outcome, None)
+    }
+
+    /// The handler wanted a lock outside its footprint. That is a function of the log, and then it runs again at a later position, at
+    /// every replica; unless the footprint, or the request itself, is no longer what the ordered bytes say. That retry would be this
+    /// replica's alone, and everything behind it would have other positions here than at its peers. So the bytes are asked
+    /// once more: with the same footprint the handler runs again, on the request as it is in the log; with another one there
+    /// are no turns to run it in, and this replica blames itself.
+    fn confirm_retry(
+        &self,
+        turn: &mut Turn<'_, Job<S::Request>>,
+        locks: &[&dyn Lock],
+        reply: &mut Vec<u8>,
+    ) -> Result<(End, Outcome), Failure> {
+        let Ok(request) = self.service.decode(&turn.request().ordered) else { return Err(Failure::Request) };
+        if turn.request().result.is_some() {
+            let mut declared = Footprint::new();
+            self.service.footprint(&request, &mut declared);
+            let held = turn.footprint();
+            let fits = |(lock, shared)| held.allows(lock, shared);
+            if (declared.is_all() && !held.is_all()) || !declared.iter().all(fits) {
+                return Err(Failure::Request);
+            }
+        }
+        let protection = Protection { guard: self.mode.guarded, undo: true };
+        let runner = Runner { locks, protection, between: &self.between() };
+        turn.repeat(false);
+        let handler =
+            |cx: &Cx<'_>, _: &Job<S::Request>, reply: &mut Vec<u8>| self.service.execute(cx, &request, reply);
+        Ok(runner.once(turn, reply, handler))
     }
 
     /// A request of the pipeline itself.

@@ -35,6 +35,8 @@ struct Pipe {
     /// Bytes of the first chunk that were read already.
     read: usize,
     last_us: u64,
+    /// The first chunk is on its way: who speaks. A stream has that once and at its beginning, whatever the weather.
+    greeted: bool,
     closed: bool,
 }
 
@@ -199,8 +201,6 @@ impl State {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let [weather, other] = [side, 1 - side].map(|end| self.weather[usize::from(one.ends[end])]);
-        // What opens a connection comes through: a stream without it, or with it twice, is none that TCP would give.
-        let is_first = one.pipes[side].last_us == 0;
         let rng = &mut self.rng;
         let base = rng.within(10, 60);
         let delay = weather.delay_us.max(other.delay_us);
@@ -209,9 +209,10 @@ impl State {
             let chance = chance(&weather).max(chance(&other));
             chance > 0 && rng.chance(chance)
         };
-        let lost = strikes(rng, |weather| weather.loss) && !is_first;
-        let twice = strikes(rng, |weather| weather.duplication) && !is_first;
-        let overtaken = strikes(rng, |weather| weather.reordering) && !is_first;
+        let lost = strikes(rng, |weather| weather.loss);
+        let is_message = one.pipes[side].greeted;
+        let twice = strikes(rng, |weather| weather.duplication) && is_message;
+        let overtaken = strikes(rng, |weather| weather.reordering) && is_message;
         let corrupt = strikes(rng, |weather| weather.corruption);
         let mut chunk = bytes.to_vec();
         if corrupt {
@@ -222,6 +223,7 @@ impl State {
         self.struck += u64::from(lost) + u64::from(twice) + u64::from(overtaken) + u64::from(corrupt);
         let Some(one) = self.connections.get_mut(&id) else { return Ok(bytes.len()) };
         let pipe = &mut one.pipes[side];
+        pipe.greeted = true;
         let at = (self.now_us + delay).max(pipe.last_us);
         pipe.last_us = at;
         if !lost {

@@ -34,6 +34,8 @@ pub enum Command {
         place: Place,
         /// Its reply, checked against its digest a moment ago.
         reply: Bytes,
+        /// That digest (`digest::reply`): whoever hands the bytes to the client can check them once more.
+        digest: u128,
     },
     /// The own reply was wrong or missing; these bytes from a peer match the digest f+1 replicas agree on.
     ReplyRepaired {
@@ -41,6 +43,8 @@ pub enum Command {
         place: Place,
         /// The right reply.
         reply: Bytes,
+        /// Its digest, which f+1 replicas agree on.
+        digest: u128,
     },
     /// This reply can never leave; the pipeline drops the client's connection.
     DropReply {

@@ -16,21 +16,22 @@ pub(crate) enum Withheld {
 /// Whether this replica's reply may leave (EDCC'16 Fig. 2 lines 22-27; design section 6).
 ///
 /// `agreeing` are the replicas, this one included, that say `agreed` about the request. The reply's bytes are digested
-/// once more, together with the pairs: memory between execution and this line is as fallible as any.
+/// once more, together with the pairs: memory between execution and this line is as fallible as any. Returns the digest of
+/// the bytes that may leave.
 pub(crate) fn reply_may_leave(
     result: &RequestResult,
     agreed: u128,
     agreeing: Set,
     quorum: u32,
     protections: Protections,
-) -> Result<(), Withheld> {
-    if !protections.reply_gate {
-        return Ok(());
-    }
-    if agreeing.len() < quorum {
+) -> Result<u128, Withheld> {
+    if protections.reply_gate && agreeing.len() < quorum {
         return Err(Withheld::NotYet);
     }
     let reply_digest = digest::reply(&result.reply);
+    if !protections.reply_gate {
+        return Ok(reply_digest);
+    }
     let now = digest::request(&result.pairs, result.reply.len() as u64, reply_digest);
-    if result.failure.is_some() || now != agreed { Err(Withheld::Corrupt) } else { Ok(()) }
+    if result.failure.is_some() || now != agreed { Err(Withheld::Corrupt) } else { Ok(reply_digest) }
 }

@@ -13,22 +13,28 @@ const SETTLED: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     next: Duration,
+    fixed: Option<Duration>,
 }
 
 impl Default for Backoff {
     fn default() -> Self {
-        Backoff { next: FIRST }
+        Backoff { next: FIRST, fixed: None }
     }
 }
 
 impl Backoff {
+    /// Always the same pause.
+    pub fn fixed(pause: Duration) -> Self {
+        Backoff { next: pause, fixed: Some(pause) }
+    }
+
     /// The pause after a replica that served for `served` (zero when it never did) has died.
     pub fn after(&mut self, served: Duration) -> Duration {
-        if served >= SETTLED {
+        if served >= SETTLED && self.fixed.is_none() {
             self.next = FIRST;
         }
         let pause = self.next;
-        self.next = (pause * 2).min(LONGEST);
+        self.next = self.fixed.unwrap_or((pause * 2).min(LONGEST));
         pause
     }
 }
@@ -42,6 +48,15 @@ mod tests {
         let mut backoff = Backoff::default();
         let pauses: Vec<u128> = (0..8).map(|_| backoff.after(Duration::ZERO).as_millis()).collect();
         assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+    }
+
+    #[test]
+    fn a_fixed_pause_stays() {
+        let pause = Duration::from_millis(5);
+        let mut backoff = Backoff::fixed(pause);
+        assert!(
+            [0, 20, 0].map(|s| backoff.after(Duration::from_secs(s))).iter().all(|after| *after == pause)
+        );
     }
 
     #[test]

@@ -98,6 +98,11 @@ impl Supervisor {
         Ok(Supervisor { plan, wards, say, said })
     }
 
+    /// Dead replicas are started again after `pause`, always: for tests that kill them all the time.
+    pub fn restart_after(&mut self, pause: Duration) {
+        self.wards.iter_mut().for_each(|ward| ward.backoff = Backoff::fixed(pause));
+    }
+
     /// The plan it runs by.
     pub fn plan(&self) -> &Plan {
         &self.plan

@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes};
 use mio::Registry;
 use mio::net::TcpStream;
 
-use super::Reply;
+use super::{Bounds, Reply};
 use crate::limits;
 use crate::service::{Action, ClientCounters, Progress, Protocol};
 
@@ -27,8 +27,8 @@ pub(super) enum Fate {
 enum Place {
     /// The request with this checksum is on its way.
     Waiting(u32),
-    /// The reply waits for those before it.
-    Ready(Bytes),
+    /// The reply waits for those before it; with its digest, if it was voted on.
+    Ready(Bytes, Option<u128>),
     /// The last reply: after it the connection is closed.
     Last(Bytes),
     /// No correct reply can be had: the connection ends here, without these bytes.
@@ -37,8 +37,8 @@ enum Place {
 
 /// What all connections of a client thread share when they read.
 pub(super) struct Reading<'a> {
-    /// Longest request.
-    pub max_request: usize,
+    /// What may be asked.
+    pub bounds: Bounds,
     /// Bytes in and out.
     pub counters: &'a ClientCounters,
     /// What a socket is read into.
@@ -102,18 +102,18 @@ impl<P: Protocol> Connection<P> {
         reading: &mut Reading<'_>,
         mut submit: impl FnMut(u64, order::Request),
     ) -> Fate {
-        let Reading { max_request, counters, .. } = *reading;
+        let Reading { bounds, counters, .. } = *reading;
         self.readable = true;
         self.ending |= ending;
         let mut left = room;
         let mut taken = 0;
         loop {
-            self.decode(&mut left, max_request, &mut submit);
+            self.decode(&mut left, bounds, counters, &mut submit);
             let stop = self.closing || self.is_full() || left == 0 || !self.readable;
             if stop || taken >= limits::READ_PER_TURN {
                 break;
             }
-            match self.fill(reading.scratch) {
+            match self.fill(reading.scratch, bounds.twice) {
                 Ok(0) => {
                     self.half_closed = true;
                     self.readable = false;
@@ -149,7 +149,7 @@ impl<P: Protocol> Connection<P> {
             || self.unsent_bytes >= limits::UNSENT_PER_CONNECTION
     }
 
-    fn fill(&mut self, scratch: &mut [u8]) -> io::Result<usize> {
+    fn fill(&mut self, scratch: &mut [u8], twice: bool) -> io::Result<usize> {
         if self.consumed > 0 {
             self.input.drain(..self.consumed);
             self.consumed = 0;
@@ -158,21 +158,33 @@ impl<P: Protocol> Connection<P> {
             self.input = Vec::new();
         }
         let read = self.stream.read(scratch)?;
+        let before = self.input.len();
         self.input.extend_from_slice(&scratch[..read]);
+        // The copy is what requests are decoded from, both times.
+        if twice && self.input[before..] != scratch[..read] {
+            return Err(io::Error::other("what was read changed while it was copied"));
+        }
         Ok(read)
     }
 
     /// The first stage: bytes become requests, each with a checksum from here on.
-    fn decode(&mut self, left: &mut usize, max_request: usize, submit: &mut impl FnMut(u64, order::Request)) {
+    fn decode(
+        &mut self,
+        left: &mut usize,
+        bounds: Bounds,
+        counters: &ClientCounters,
+        submit: &mut impl FnMut(u64, order::Request),
+    ) {
         while !self.closing && *left > 0 && !self.is_full() {
             let rest = &self.input[self.consumed..];
             if rest.len() < self.wanted {
                 return;
             }
+            let before = bounds.twice.then(|| self.protocol.clone());
             let (used, action) = match self.protocol.next(rest) {
                 Progress::NeedMore(wanted) => {
                     self.wanted = wanted.max(rest.len() + 1);
-                    if self.wanted > max_request {
+                    if self.wanted > bounds.request {
                         self.places
                             .push_back(Place::Last(Bytes::from_static(b"SERVER_ERROR request too long\r\n")));
                         self.closing = true;
@@ -182,19 +194,28 @@ impl<P: Protocol> Connection<P> {
                 Progress::Done { used, action } => (used, action),
             };
             assert!(used > 0 && used <= rest.len(), "a protocol consumes what it has seen, and something");
+            let start = self.consumed;
             self.consumed += used;
             self.wanted = 1;
             match action {
                 Action::Nothing => {}
-                Action::Reply(reply) => self.places.push_back(Place::Ready(reply.into())),
+                Action::Reply(reply) => self.places.push_back(Place::Ready(reply.into(), None)),
                 Action::Close(reply) => {
                     self.places.push_back(Place::Last(reply.into()));
                     self.closing = true;
                 }
                 Action::Order(request) => {
+                    let request = crate::ordered::summed(request.into());
+                    if before
+                        .is_some_and(|protocol| !comes_to(protocol, &self.input[start..], used, &request))
+                    {
+                        counters.misread.fetch_add(1, Relaxed);
+                        self.places.push_back(Place::Broken);
+                        self.closing = true;
+                        return;
+                    }
                     *left -= 1;
                     let sequence = self.first + self.places.len() as u64;
-                    let request = crate::ordered::summed(request.into());
                     self.places.push_back(Place::Waiting(request.checksum));
                     submit(sequence, request);
                 }
@@ -208,14 +229,14 @@ impl<P: Protocol> Connection<P> {
         let Some(place) = self.places.get_mut(index as usize) else { return };
         if let Place::Waiting(asked) = *place {
             let right = reply.filter(|reply| reply.asked == asked);
-            *place = right.map_or(Place::Broken, |reply| Place::Ready(reply.bytes));
+            *place = right.map_or(Place::Broken, |reply| Place::Ready(reply.bytes, reply.voted));
         }
     }
 
     /// Sends the replies whose turn has come, as far as the socket takes them.
     pub(super) fn write(&mut self, counters: &ClientCounters) -> Fate {
         let was_full = self.is_full();
-        self.collect();
+        self.collect(counters);
         while !self.unsent.is_empty() {
             let slices: Vec<IoSlice<'_>> =
                 self.unsent.iter().take(64).map(|bytes| IoSlice::new(bytes)).collect();
@@ -233,11 +254,16 @@ impl<P: Protocol> Connection<P> {
         self.fate(was_full)
     }
 
-    fn collect(&mut self) {
+    fn collect(&mut self, counters: &ClientCounters) {
         while !self.broken {
             let (bytes, last) = match self.places.front_mut() {
                 None | Some(Place::Waiting(_)) => return,
-                Some(Place::Ready(bytes)) => (std::mem::take(bytes), false),
+                Some(Place::Ready(bytes, voted)) => {
+                    // The last look: after this line only the kernel reads them.
+                    let is_right = voted.is_none_or(|voted| vote::digest::reply(bytes) == voted);
+                    counters.withheld.fetch_add(u64::from(!is_right), Relaxed);
+                    if is_right { (std::mem::take(bytes), false) } else { (Bytes::new(), true) }
+                }
                 Some(Place::Last(bytes)) => (std::mem::take(bytes), true),
                 Some(Place::Broken) => (Bytes::new(), true),
             };
@@ -275,5 +301,15 @@ impl<P: Protocol> Connection<P> {
     /// Whether unread input may still hold a whole request.
     fn has_request(&self) -> bool {
         self.input.len() - self.consumed >= self.wanted
+    }
+}
+
+/// Whether `input` comes to the same request when it is decoded once more from the state before.
+fn comes_to<P: Protocol>(mut protocol: P, input: &[u8], used: usize, request: &order::Request) -> bool {
+    match protocol.next(input) {
+        Progress::Done { used: again, action: Action::Order(bytes) } => {
+            again == used && crate::ordered::summed(bytes.into()).checksum == request.checksum
+        }
+        _ => false,
     }
 }

@@ -45,6 +45,8 @@ pub struct Reply {
     pub asked: u32,
     /// The very bytes.
     pub bytes: Bytes,
+    /// Their digest, if they were voted on: what the socket is given is compared with it once more.
+    pub voted: Option<u128>,
 }
 
 /// A request on its way to the order thread.
@@ -75,14 +77,25 @@ pub trait ClientSide: Send {
     fn flush(&mut self);
 }
 
+/// What clients may do, and what is done about corruption on the way from their bytes to a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Connections at a time.
+    pub connections: usize,
+    /// Longest request, bytes.
+    pub request: usize,
+    /// Every request is decoded twice from what the socket gave, and ordered only if both times come to the same: nothing else could
+    /// tell that a request is not what its client sent. Protocols of clients have no checksum, and all replicas agree on a wrong one.
+    pub twice: bool,
+}
+
 /// The client side of one replica.
 pub struct Clients<P> {
     registry: Registry,
     listener: TcpListener,
     make_protocol: MakeProtocol<P>,
     counters: Arc<ClientCounters>,
-    max_connections: usize,
-    max_request: usize,
+    bounds: Bounds,
     connections: Vec<Entry<P>>,
     free: Vec<u32>,
     /// Connections with input left unread, because of a limit or their turn's end.
@@ -109,8 +122,7 @@ impl<P: Protocol> Clients<P> {
         registry: Registry,
         make_protocol: MakeProtocol<P>,
         counters: Arc<ClientCounters>,
-        max_connections: usize,
-        max_request: usize,
+        bounds: Bounds,
     ) -> io::Result<Self> {
         let mut listener = TcpListener::bind(address).map_err(|error| {
             io::Error::new(error.kind(), format!("clients cannot be served on {address}: {error}"))
@@ -121,8 +133,7 @@ impl<P: Protocol> Clients<P> {
             listener,
             make_protocol,
             counters,
-            max_connections,
-            max_request,
+            bounds,
             connections: Vec::new(),
             free: Vec::new(),
             unread: Vec::new(),
@@ -151,7 +162,7 @@ impl<P: Protocol> Clients<P> {
         let room = limits::OUTSTANDING_PER_CLIENT_THREAD.saturating_sub(self.outstanding);
         let before = submissions.len();
         let mut reading =
-            Reading { max_request: self.max_request, counters: &self.counters, scratch: &mut self.scratch };
+            Reading { bounds: self.bounds, counters: &self.counters, scratch: &mut self.scratch };
         let fate = connection.read(ending, room, &mut reading, |sequence, request| {
             submissions.push(Submission { to: ReplyTo { slot, generation, sequence }, request });
         });
@@ -193,7 +204,7 @@ impl<P: Protocol> Clients<P> {
                     return;
                 }
             };
-            if self.counters.open.load(Relaxed) as usize >= self.max_connections {
+            if self.counters.open.load(Relaxed) as usize >= self.bounds.connections {
                 // The text memcached sends; a socket that cannot even take it is closed all the same.
                 let _ = io::Write::write(&mut stream, b"ERROR Too many open connections\r\n");
                 self.counters.refused.fetch_add(1, Relaxed);

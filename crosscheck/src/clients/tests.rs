@@ -14,6 +14,7 @@ use crate::mailbox::Mailbox;
 use crate::service::{Action, Progress};
 
 /// One request a line: `now X` is answered locally, `end` closes, everything else is ordered.
+#[derive(Clone)]
 struct Lines;
 
 impl Protocol for Lines {
@@ -45,14 +46,17 @@ impl Drop for Server {
     }
 }
 
-fn serve(max_connections: usize) -> Server {
-    let counters = Arc::new(ClientCounters::default());
-    let make: MakeProtocol<Lines> = Arc::new(|_| Lines);
+fn serve(connections: usize) -> Server {
+    let bounds = Bounds { connections, request: 1 << 20, twice: true };
+    serve_with(Arc::new(|_| Lines), bounds, Arc::new(ClientCounters::default()))
+}
+
+fn serve_with<P: Protocol>(make: MakeProtocol<P>, bounds: Bounds, counters: Arc<ClientCounters>) -> Server {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let (sender, submitted) = mpsc::channel();
     let mut address = any;
     let bind = |registry| {
-        let clients = Clients::bind(any, registry, make, counters.clone(), max_connections, 1 << 20)?;
+        let clients = Clients::bind(any, registry, make, counters.clone(), bounds)?;
         address = clients.listener.local_addr()?;
         Ok(clients)
     };
@@ -66,7 +70,7 @@ fn serve(max_connections: usize) -> Server {
 impl Submission {
     /// The answer with these bytes.
     fn answered(&self, bytes: impl Into<Bytes>) -> Answer {
-        Answer::Reply(self.to, Reply { asked: self.request.checksum, bytes: bytes.into() })
+        Answer::Reply(self.to, Reply { asked: self.request.checksum, bytes: bytes.into(), voted: None })
     }
 }
 
@@ -214,4 +218,67 @@ fn many_pipelined_requests_beyond_the_limit_are_all_answered() {
         server.answers.send(submission.answered(Bytes::from(format!("{n}\n"))));
     }
     read_exactly(&mut client, &requests);
+}
+
+#[test]
+fn a_reply_that_is_not_what_was_voted_on_does_not_leave() {
+    let server = serve(10);
+    let mut stream = server.connect();
+    stream.write_all(b"right\nwrong\n").unwrap();
+    for (bytes, voted) in [("yes\n", "yes\n"), ("yes\n", "no\n")] {
+        let submission = server.take();
+        let reply = Reply {
+            asked: submission.request.checksum,
+            bytes: bytes.into(),
+            voted: Some(vote::digest::reply(voted.as_bytes())),
+        };
+        server.answers.send(Answer::Reply(submission.to, reply));
+    }
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"yes\n", "the connection is closed instead");
+    assert_eq!(server.counters.withheld.load(Relaxed), 1);
+}
+
+/// Decodes `flaky` as something else every second time.
+#[derive(Clone, Default)]
+struct Flaky(Arc<std::sync::atomic::AtomicU64>);
+
+impl Protocol for Flaky {
+    fn next(&mut self, input: &[u8]) -> Progress {
+        let progress = Lines.next(input);
+        match progress {
+            Progress::Done { used, action: Action::Order(line) } if line == b"flaky" => {
+                let times = self.0.fetch_add(1, Relaxed);
+                let line = if times.is_multiple_of(2) { b"flakx".to_vec() } else { line };
+                Progress::Done { used, action: Action::Order(line) }
+            }
+            progress => progress,
+        }
+    }
+}
+
+#[test]
+fn a_request_that_is_read_wrongly_is_not_ordered() {
+    for (twice, ordered) in [(true, None), (false, Some("flakx"))] {
+        let counters = Arc::new(ClientCounters::default());
+        let protocol = Flaky::default();
+        let make: MakeProtocol<Flaky> = Arc::new(move |_| protocol.clone());
+        let server = serve_with(make, Bounds { connections: 10, request: 1 << 20, twice }, counters);
+        let mut stream = server.connect();
+        stream.write_all(b"sound\nflaky\nnever\n").unwrap();
+        let sound = server.take();
+        assert_eq!(&sound.request.bytes[..], b"sound");
+        server.answers.send(sound.answered("ok\n"));
+        match ordered {
+            Some(wrong) => assert_eq!(server.take().request.bytes, wrong, "nobody looks a second time"),
+            None => {
+                let mut got = Vec::new();
+                stream.read_to_end(&mut got).unwrap();
+                assert_eq!(got, b"ok\n");
+                assert_eq!(server.counters.misread.load(Relaxed), 1);
+                assert!(server.submitted.try_recv().is_err(), "nothing behind it is ordered");
+            }
+        }
+    }
 }

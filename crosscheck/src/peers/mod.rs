@@ -51,7 +51,10 @@ pub struct Peers<N: Net = Tcp> {
     net: N,
     links: Vec<Option<Link<N>>>,
     guests: Vec<Option<Guest<N>>>,
-    dial_again_us: Vec<u64>,
+    /// Connections accepted so far.
+    accepted: usize,
+    /// When each peer was dialled last.
+    dialled_us: Vec<Option<u64>>,
     /// What one socket is read into.
     scratch: Vec<u8>,
     /// What went out so far.
@@ -84,8 +87,9 @@ impl<N: Net> Peers<N> {
             me,
             net,
             links: (0..count).map(|_| None).collect(),
-            guests: Vec::new(),
-            dial_again_us: vec![0; count],
+            guests: (0..MAX_GUESTS).map(|_| None).collect(),
+            accepted: 0,
+            dialled_us: vec![None; count],
             scratch: vec![0; limits::READ_CHUNK],
             sent: Sent::default(),
             #[cfg(feature = "inject")]
@@ -99,14 +103,18 @@ impl<N: Net> Peers<N> {
             .filter(|peer| self.links[usize::from(*peer)].as_ref().is_some_and(Link::is_up))
     }
 
-    /// Dials whoever is missing: the higher number dials the lower.
+    /// Dials whoever is missing, and whoever was dialled and never answered: the higher number dials the lower.
     pub fn dial(&mut self, now_us: u64) {
         for peer in 0..self.me {
             let index = usize::from(peer);
-            if self.links[index].is_some() || now_us < self.dial_again_us[index] {
+            let passed = |pause| now_us >= self.dial_at(index, pause);
+            let is_mute = self.links[index].as_ref().is_some_and(|link| !link.is_up());
+            if is_mute && passed(limits::DIAL_PATIENCE) {
+                self.hang_up(peer, &mut Vec::new());
+            } else if self.links[index].is_some() || !passed(limits::RECONNECT) {
                 continue;
             }
-            self.dial_again_us[index] = now_us + limits::RECONNECT.as_micros() as u64;
+            self.dialled_us[index] = Some(now_us);
             if let Ok(stream) = self.net.connect(peer) {
                 let token = Token(LINKS + index);
                 self.links[index] = Link::dialled(self.me, peer, stream, token, &mut self.net).ok();
@@ -118,8 +126,14 @@ impl<N: Net> Peers<N> {
     pub fn next_dial(&self, now_us: u64) -> Option<Duration> {
         (0..usize::from(self.me))
             .filter(|peer| self.links[*peer].is_none())
-            .map(|peer| Duration::from_micros(self.dial_again_us[peer].saturating_sub(now_us)))
+            .map(|peer| self.dial_at(peer, limits::RECONNECT))
+            .map(|at_us| Duration::from_micros(at_us.saturating_sub(now_us)))
             .min()
+    }
+
+    /// When `pause` has passed since a peer was dialled; at once, when it never was.
+    fn dial_at(&self, peer: usize, pause: Duration) -> u64 {
+        self.dialled_us[peer].map_or(0, |at_us| at_us + pause.as_micros() as u64)
     }
 
     /// Handles what the poll said about a token of this module.
@@ -207,14 +221,12 @@ impl<N: Net> Peers<N> {
 
     fn accept(&mut self) {
         while let Ok(mut stream) = self.net.accept() {
-            let place = self.guests.iter().position(Option::is_none).unwrap_or(self.guests.len());
-            if place >= MAX_GUESTS
-                || self.net.register(&mut stream, Token(GUESTS + place), Interest::READABLE).is_err()
-            {
+            let free = self.guests.iter().position(Option::is_none);
+            // With none free, one after the other gives way: it may have been cut off before it could say who it is.
+            let place = free.unwrap_or(self.accepted % MAX_GUESTS);
+            self.accepted += 1;
+            if self.net.register(&mut stream, Token(GUESTS + place), Interest::READABLE).is_err() {
                 continue;
-            }
-            if place == self.guests.len() {
-                self.guests.push(None);
             }
             self.guests[place] = Some(Guest { stream, preamble: Preamble::default() });
         }
@@ -325,6 +337,19 @@ mod tests {
         nodes.push(Node::new(1, &addresses));
         run_until(&mut nodes, |nodes| nodes[0].seen.len() >= 4 && !nodes[1].seen.is_empty());
         assert_eq!(nodes[0].seen[2..], [PeerEvent::Down(1), PeerEvent::Up(1)]);
+    }
+
+    #[test]
+    fn a_peer_that_never_says_who_it_is_is_dialled_again() {
+        let addresses = addresses();
+        // The kernel takes the connection, nobody reads it.
+        let mute = std::net::TcpListener::bind(addresses[0]).unwrap();
+        let mut nodes = vec![Node::new(1, &addresses)];
+        nodes[0].step(0);
+        let _held = mute.accept().unwrap();
+        drop(mute);
+        nodes.insert(0, Node::new(0, &addresses));
+        run_until(&mut nodes, |nodes| nodes.iter().all(|node| !node.seen.is_empty()));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub trait Net: Send + 'static {
     /// No more events of `stream`.
     fn deregister(&mut self, stream: &mut Self::Stream);
 
-    /// Both ends know each other: small messages leave at once.
+    /// Both ends know each other: small messages leave at once, and a peer that cannot be reached is noticed soon.
     fn tune(&mut self, stream: &Self::Stream);
 }
 
@@ -88,9 +88,12 @@ impl Net for Tcp {
         let _ = self.registry.deregister(stream);
     }
 
-    /// Reno has shorter tails than the machine's default here (ordering study, 3.5).
+    /// Reno has shorter tails than the machine's default here (ordering study, 3.5). What a kernel does not know is left as it is.
     fn tune(&mut self, stream: &TcpStream) {
         let _ = stream.set_nodelay(true);
-        let _ = socket2::SockRef::from(stream).set_tcp_congestion(b"reno");
+        let socket = socket2::SockRef::from(stream);
+        let _ = socket.set_tcp_congestion(b"reno");
+        #[cfg(target_os = "linux")]
+        let _ = socket.set_tcp_user_timeout(Some(crate::limits::UNACKNOWLEDGED));
     }
 }

@@ -129,7 +129,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             peers: self.peers.connected().map(|peer| peer + 1).collect(),
             mismatches: self.tally.mismatches,
             repairs: self.tally.repairs,
-            failed_checks: self.tally.failed_checks,
+            failed_checks: self.tally.failed_checks + self.counters.failed_checks(),
             dropped_frames: self.tally.dropped_frames,
             held: self.tally.held.len() as u64,
             alone: self.execution.as_ref().is_some_and(Execution::is_alone),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use schedule::{DispatcherState, Footprint, Lot};
 
 use super::Input;
-use super::solo::{Pulse, Slice, Solo};
+use super::solo::{Slice, Solo};
 use crate::job::{Job, Work};
 use crate::mailbox::Mailbox;
 use crate::service::Service;
@@ -38,8 +38,6 @@ pub(super) struct Execution<S: Service> {
 pub(super) struct Ties<'a> {
     /// Where their reports go.
     pub mailbox: &'a Mailbox<Input>,
-    /// Shows when a single worker runs on the order thread.
-    pub pulse: &'a Arc<Pulse>,
     /// Whether the helper of a single worker runs beside the order thread, or in its place.
     pub lockstep: &'a Lockstep,
 }

@@ -152,7 +152,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         first_batch: u64,
     ) {
         let Some(service) = self.service.take() else { return };
-        let ties = Ties { mailbox: &self.mailbox, pulse: &self.pulse, lockstep: &self.lockstep };
+        let ties = Ties { mailbox: &self.mailbox, lockstep: &self.lockstep };
         match Execution::start(&self.settings, service, dispatcher, first_batch, &ties) {
             Ok(execution) => {
                 if self.settings.mode.crosschecked {
@@ -279,11 +279,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     fn install_state(&mut self, index: u64, bytes: &Bytes) {
         self.receiver = None;
         let Some(service) = &mut self.service else { return };
+        // A large state takes as long as it takes.
+        self.pulse.beat();
         let loaded = state::head(bytes).and_then(|head| {
             // The engine may want another cut by now; it says so, and the fetching begins again.
             let wanted = self.orderer.installed(index, head.order);
             if wanted { state::load::<S>(service, bytes).map(Some) } else { Ok(None) }
         });
+        self.pulse.beat();
         match loaded {
             Ok(Some((head, dispatcher))) => self.start_execution(dispatcher, head.batch + 1),
             Ok(None) => {}

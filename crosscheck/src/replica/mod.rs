@@ -269,8 +269,10 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             {
                 return Err(error.into());
             }
+            self.pulse.beat();
             self.hear(&events, &mut heard);
             self.round(&mut heard);
+            self.pulse.beat();
         }
         self.close()
     }
@@ -422,7 +424,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     fn persist(&mut self) {
         if self.orderer.needs_persist() {
+            // A disk takes as long as it takes: that is no loop without an end.
+            self.pulse.beat();
             self.orderer.persist();
+            self.pulse.beat();
             self.perform_outputs();
         }
     }
@@ -486,9 +491,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// The end of the path: a reply that passed the vote goes to its connection.
-    fn externalize(&mut self, Owed { owner, asked }: Owed, bytes: Bytes) {
-        self.answer(owner, Some(Reply { asked, bytes }));
+    /// The end of the path: a reply that passed the vote goes to its connection, with the digest that was voted on.
+    fn externalize(&mut self, Owed { owner, asked }: Owed, bytes: Bytes, voted: Option<u128>) {
+        self.answer(owner, Some(Reply { asked, bytes, voted }));
     }
 
     /// No correct reply can be had: the client's connection is closed.

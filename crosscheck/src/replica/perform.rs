@@ -93,7 +93,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             let place = Place::new(batch, number as u16);
             let owed = if result.mine { self.owed_at(place) } else { Owed::NOTHING };
             match result.failure {
-                None => self.externalize(owed, result.reply),
+                None => self.externalize(owed, result.reply, None),
                 Some(failure) => {
                     self.drop_reply(owed.owner);
                     self.keep_evidence(evidence::unchecked(self.settings.me, place, &failure));
@@ -177,13 +177,13 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     fn perform(&mut self, command: Command) {
         match command {
             Command::Send { to, message } => self.send_vote(to, &message),
-            Command::Release { place, reply } | Command::ReplyRepaired { place, reply } => {
+            Command::Release { place, reply, digest } | Command::ReplyRepaired { place, reply, digest } => {
                 self.tally.held.remove(&place);
                 let owed = self.owed_at(place);
                 #[cfg(feature = "inject")]
                 let (place, reply) = self.sabotaged.released(place, reply);
                 self.world.see(Seen::Released { place, to: owed.owner.client(), reply: &reply });
-                self.externalize(owed, reply);
+                self.externalize(owed, reply, Some(digest));
             }
             Command::DropReply { place, .. } => {
                 self.tally.held.remove(&place);

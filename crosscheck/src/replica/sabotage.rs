@@ -121,7 +121,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             let place = Place::new(batch, number as u16);
             let (owed, reply) = (self.owed_at(place), result.reply.clone());
             self.world.see(Seen::Released { place, to: owed.owner.client(), reply: &reply });
-            self.externalize(owed, reply);
+            self.externalize(owed, reply, None);
         }
     }
 

@@ -34,7 +34,6 @@ pub(super) struct Solo<S: Service> {
     /// The last of them: the helper gives the worker back behind it.
     last_long: Arc<AtomicU64>,
     replies: Replies,
-    pulse: Arc<Pulse>,
     lockstep: Lockstep,
 }
 
@@ -58,7 +57,7 @@ impl<S: Service> Solo<S> {
         report: impl Fn(Report) + Clone + Send + Sync + 'static,
         ties: &Ties<'_>,
     ) -> std::io::Result<Self> {
-        let (pulse, lockstep) = (ties.pulse.clone(), ties.lockstep.clone());
+        let lockstep = ties.lockstep.clone();
         let said = Arc::new(Mutex::new(Vec::new()));
         let here = said.clone();
         let context = contexts(Box::new(move |report| here.lock().push(report)));
@@ -90,7 +89,7 @@ impl<S: Service> Solo<S> {
         std::thread::Builder::new().name("helper".into()).spawn(help)?;
         let (long, replies) = (BTreeSet::new(), Replies::default());
         let worker = Some(worker);
-        Ok(Solo { context, said, worker, helper, back, long, last_long, replies, pulse, lockstep })
+        Ok(Solo { context, said, worker, helper, back, long, last_long, replies, lockstep })
     }
 
     /// Batch `batch` was appended; `is_long` if it has one of the pipeline's own requests.
@@ -129,7 +128,6 @@ impl<S: Service> Solo<S> {
         stopwatch: impl FnOnce() -> T,
     ) -> (Slice, Duration) {
         let Some(worker) = &mut self.worker else { return (Slice::Idle, Duration::ZERO) };
-        self.pulse.beat();
         let elapsed = stopwatch();
         let mut time = Duration::ZERO;
         let ran = catch_unwind(AssertUnwindSafe(|| {
@@ -144,7 +142,6 @@ impl<S: Service> Solo<S> {
                 }
             }
         }));
-        self.pulse.beat();
         reports.append(&mut self.said.lock());
         let slice = ran.unwrap_or_else(|_| {
             reports.push(Report::Ended);
@@ -154,17 +151,18 @@ impl<S: Service> Solo<S> {
     }
 }
 
-/// Tells whoever watches from outside whether the order thread is inside a handler, and since which look.
+/// Tells whoever watches from outside whether the order thread is at work, and since which look: in a handler, or in anything else
+/// between two looks at its sockets. A fault can make any loop endless.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse(AtomicU64);
 
 impl Pulse {
-    /// A run of handlers begins, or ends.
-    fn beat(&self) {
+    /// A stretch of work begins, or ends.
+    pub fn beat(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Odd while handlers run; another number for every run.
+    /// Odd during a stretch of work; another number for every stretch.
     fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -182,13 +180,13 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Minds runs of handlers that last longer than `limit`. A run is over after [`limits::SOLO_RUN`] and one more request.
+    /// Minds stretches of work that last longer than `limit`. Handlers are left after [`limits::SOLO_RUN`] and one more request.
     pub fn new(pulse: Arc<Pulse>, limit: Duration) -> Self {
         let patience = limit.as_micros().div_ceil(limits::WATCH.as_micros()) as u32;
         Watchdog { pulse, seen: 0, looks: 0, patience }
     }
 
-    /// One look: whether the order thread has been inside the same run of handlers for too long.
+    /// One look: whether the order thread has been at the same stretch of work for too long.
     pub fn is_hung(&mut self) -> bool {
         let now = self.pulse.count();
         self.looks = if now % 2 == 1 && now == self.seen { self.looks + 1 } else { 0 };
@@ -202,16 +200,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_watchdog_minds_only_a_run_that_does_not_end() {
+    fn the_watchdog_minds_only_work_that_does_not_end() {
         let pulse = Arc::new(Pulse::default());
         let mut watchdog = Watchdog::new(pulse.clone(), 3 * limits::WATCH);
         let mut looks = |count: usize| (0..count).any(|_| watchdog.is_hung());
-        assert!(!looks(10), "outside of handlers nothing is minded");
+        assert!(!looks(10), "a thread that sleeps is not minded");
         pulse.beat();
         assert!(!looks(4));
         pulse.beat();
         pulse.beat();
-        assert!(!looks(4), "another run than the one seen before");
+        assert!(!looks(4), "another stretch than the one seen before");
         assert!(looks(1));
         pulse.beat();
         assert!(!looks(10));

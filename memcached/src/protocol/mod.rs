@@ -25,6 +25,7 @@ pub const VERSION: &str = concat!("1.6.18-crosscheck-", env!("CARGO_PKG_VERSION"
 ///
 /// Hand [`Protocol::next`] what has arrived; it never waits for more than one request's bytes and keeps none of them.
 /// Where a request ends depends on the bytes alone, not on how they were cut into packets.
+#[derive(Clone)]
 pub struct Connection {
     config: Config,
     stats: Arc<Stats>,

@@ -206,7 +206,8 @@ impl Cluster {
         let node = &mut self.nodes[replica as usize];
         match command {
             Command::Send { to, message } => self.send(replica, to, message),
-            Command::Release { place, reply } | Command::ReplyRepaired { place, reply } => {
+            Command::Release { place, reply, digest } | Command::ReplyRepaired { place, reply, digest } => {
+                assert_eq!(crate::digest::reply(&reply), digest);
                 assert!(node.released.insert(place, reply).is_none(), "reply {place} left twice");
             }
             Command::DropReply { place, .. } => node.dropped.push(place),

@@ -14,10 +14,10 @@ pub(crate) fn line(replica: Replica, command: &Command) -> Option<String> {
             };
             format!("-> {to}: {}", message_line(message))
         }
-        Command::Release { place, reply } => {
+        Command::Release { place, reply, .. } => {
             format!("reply {place} leaves: {}", String::from_utf8_lossy(reply))
         }
-        Command::ReplyRepaired { place, reply } => {
+        Command::ReplyRepaired { place, reply, .. } => {
             format!("reply {place} leaves, with a peer's bytes: {}", String::from_utf8_lossy(reply))
         }
         Command::ProposeRecover(recover) => {

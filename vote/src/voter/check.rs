@@ -150,11 +150,11 @@ impl Voter {
         if !result.mine {
             return Ok(());
         }
-        reply_may_leave(result, agreed, agreeing, quorum, protections)?;
+        let digest = reply_may_leave(result, agreed, agreeing, quorum, protections)?;
         result.mine = false;
         record.owed -= 1;
         self.counters.replies_released += 1;
-        round.commands.push(Command::Release { place, reply: result.reply.clone() });
+        round.commands.push(Command::Release { place, reply: result.reply.clone(), digest });
         Ok(())
     }
 

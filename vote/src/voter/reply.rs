@@ -86,9 +86,11 @@ impl Voter {
 
     fn reply_repaired(&mut self, place: Place, round: &mut Round<'_>) {
         let Some(fetch) = self.fetches.remove(&place) else { return };
-        if self.settle_owed(place) {
+        if let Some((_, digest)) = fetch.wanted
+            && self.settle_owed(place)
+        {
             self.counters.replies_repaired += 1;
-            round.commands.push(Command::ReplyRepaired { place, reply: Bytes::from(fetch.got) });
+            round.commands.push(Command::ReplyRepaired { place, reply: Bytes::from(fetch.got), digest });
         }
         self.finish(place.batch);
     }

@@ -77,8 +77,8 @@ impl Armory {
     }
 
     /// Faults that wait for their occasion.
-    pub fn count(&self) -> usize {
-        self.count.load(Ordering::Acquire)
+    pub fn kinds(&self) -> Vec<Kind> {
+        self.armed.lock().iter().map(|armed| armed.kind).collect()
     }
 
     /// Takes the first fault whose occasion this is.

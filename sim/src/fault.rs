@@ -1,9 +1,11 @@
 //! The catalogue of faults: what can go wrong in a run, who notices it, and who repairs it.
 
 use crosscheck::admin::Kind;
+use serde::{Deserialize, Serialize};
 
 /// One kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub enum Fault {
     /// The process ends, its memory is lost, and it starts again.
     Crash,
@@ -290,6 +292,21 @@ pub const CATALOGUE: [Entry; 31] = [
 /// Whether a resting object of a given name can be hit.
 pub fn rests(kind: Kind) -> bool {
     matches!(kind, C::Flip | C::MultiFlip | C::Checksum | C::Id | C::Length | C::Lost | C::Doubled)
+}
+
+impl From<Fault> for String {
+    fn from(fault: Fault) -> String {
+        fault.entry().name.to_owned()
+    }
+}
+
+impl TryFrom<String> for Fault {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let entry = CATALOGUE.iter().find(|entry| entry.name == name);
+        entry.map(|entry| entry.fault).ok_or_else(|| format!("no fault is called `{name}`"))
+    }
 }
 
 impl Fault {

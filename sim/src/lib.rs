@@ -7,8 +7,10 @@
 //!
 //! - [`fault`]: the catalogue. [`plan`]: which faults strike when, and why a correct copy still exists.
 //! - [`promises`]: the checkers. [`model`]: the memcached they compare with.
+//! - [`campaign`]: many seeds over many clusters, kept and merged.
 //! - [`net`], [`world`], [`disk`], [`log`], [`node`]: what surrounds a replica. `run`: the loop.
 
+pub mod campaign;
 pub mod client;
 pub mod disk;
 pub mod facts;

@@ -14,6 +14,9 @@ use crate::fault::{CATALOGUE, Fault};
 use crate::rng::Rng;
 use crate::run::Options;
 
+/// With more faults in an episode than this, they follow each other closely.
+const STORM: u64 = 20;
+
 /// Which faults a run may meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Faults {
@@ -121,7 +124,8 @@ pub fn episode(seed: u64, number: u64, options: &Options) -> Option<Episode> {
     let victims: Vec<u8> = (0..count).map(|_| all.remove(rng.below(all.len() as u64) as usize)).collect();
     let lasts_us = rng.within(5_000, 1_500_000);
     let most = if rng.chance(300) { most } else { most.div_ceil(3) };
-    let strokes = rng.within(1, most).max(count as u64);
+    // A storm is one throughout.
+    let strokes = rng.within(if most > STORM { most / 2 } else { 1 }, most).max(count as u64);
     let stroke = |index: u64| Stroke {
         at_us: rng.below(lasts_us),
         victim: victims[index as usize % count],

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crosscheck::stepped::Sabotage;
+use serde::{Deserialize, Serialize};
 
 use crate::client::Client;
 use crate::disk::Platter;
@@ -98,11 +99,11 @@ pub struct Violation {
 }
 
 /// What became of one kind of fault in a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// Times it was to strike.
     pub tried: u64,
-    /// Times it did: a fault without a fitting object does not.
+    /// Times it took effect: not where no object fitted, nor where its process ended before the occasion.
     pub struck: u64,
 }
 
@@ -478,6 +479,11 @@ impl Run {
     fn stop(&mut self, replica: u8, pause_us: u64) {
         let pause_us = pause_us + self.rng.below(300_000);
         let slot = &mut self.slots[usize::from(replica)];
+        // Faults that are armed end with their process.
+        for kind in slot.process.iter().flat_map(|process| process.replica.pending_faults()) {
+            let count = self.summary.faults.entry(Fault::Corruption(kind)).or_default();
+            count.struck = count.struck.saturating_sub(1);
+        }
         slot.process = None;
         if let Some(storage) = &slot.storage {
             storage.disk.end_process();

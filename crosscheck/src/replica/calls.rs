@@ -167,11 +167,11 @@ mod injecting {
             let armory = execution.armory.clone();
             match inject.kind {
                 Kind::Message => {
-                    self.peers.garble_next = Some(inject.seed);
+                    self.peers.garble_next.push(inject.seed);
                     call.reply(&armed("the next frame to a peer will be corrupt"));
                 }
                 Kind::Check | Kind::Repair => {
-                    self.garble_vote = Some((inject.kind, inject.seed));
+                    self.garble_vote.push((inject.kind, inject.seed));
                     call.reply(&armed("the next such message will carry a wrong value"));
                 }
                 Kind::Flip

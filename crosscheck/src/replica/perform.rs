@@ -276,15 +276,16 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     #[cfg(feature = "inject")]
     fn garble(&mut self, message: &Message, body: &mut [u8]) {
         use crate::admin::Kind;
-        let Some((kind, seed)) = self.garble_vote else { return };
-        let fits = matches!(
-            (kind, message),
-            (Kind::Check, Message::Check { .. }) | (Kind::Repair, Message::Repair(_))
-        );
-        if fits && let Some(last) = body.last_mut() {
+        let wanted = match message {
+            Message::Check { .. } => Kind::Check,
+            Message::Repair(_) => Kind::Repair,
+            _ => return,
+        };
+        let armed = self.garble_vote.iter().position(|(kind, _)| *kind == wanted);
+        if let (Some(armed), Some(last)) = (armed, body.last_mut()) {
+            let (_, seed) = self.garble_vote.remove(armed);
             // The last byte belongs to a digest or to an object's bytes, never to the message's shape.
             *last ^= 1 << (seed % 8);
-            self.garble_vote = None;
         }
     }
 

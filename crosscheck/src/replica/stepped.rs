@@ -182,12 +182,12 @@ impl<S: Service, W: World> Stepped<S, W> {
 
     /// Faults that were armed and have not struck yet.
     #[cfg(feature = "inject")]
-    pub fn pending_faults(&self) -> usize {
+    pub fn pending_faults(&self) -> Vec<crate::admin::Kind> {
+        use crate::admin::Kind;
         let replica = &self.replica;
-        let armed = replica.execution.as_ref().map_or(0, |execution| execution.armory.count());
-        let next =
-            usize::from(replica.garble_vote.is_some()) + usize::from(replica.peers.garble_next.is_some());
-        armed + next
+        let armed = replica.execution.iter().flat_map(|execution| execution.armory.kinds());
+        let votes = replica.garble_vote.iter().map(|(kind, _)| *kind);
+        armed.chain(votes).chain(replica.peers.garble_next.iter().map(|_| Kind::Message)).collect()
     }
 
     /// The world that was given to [`Stepped::new`].

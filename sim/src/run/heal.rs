@@ -135,7 +135,7 @@ impl Run {
                 Some(process) => {
                     let status = process.replica.status();
                     leaders.insert(status.leader);
-                    let pending = process.replica.pending_faults();
+                    let pending = process.replica.pending_faults().len();
                     if status.phase != Life::Serving {
                         format!("is {:?}", status.phase)
                     } else if status.peers.len() + 1 != self.slots.len() {

@@ -280,8 +280,15 @@ impl<S: Service> Context<S> {
     ) -> (End, Outcome, Option<Reproduced>) {
         let protection = Protection { guard: self.mode.guarded, undo: true };
         let runner = Runner { locks, protection, between: &self.between() };
+        let wrong_runs = self.wrong_runs(turn);
         let handler = |cx: &Cx<'_>, job: &Job<S::Request>, reply: &mut Vec<u8>| match &job.work {
-            Work::Service(request) => self.service.execute(cx, request, reply),
+            Work::Service(request) => {
+                // Once, where no fault is injected.
+                (0..wrong_runs.take().unwrap_or(1)).try_for_each(|_| {
+                    reply.clear();
+                    self.service.execute(cx, request, reply)
+                })
+            }
             Work::Control(_) | Work::Unsound | Work::Cut(_) => Ok(()),
         };
         if self.alone.load(Ordering::Relaxed) {

@@ -43,6 +43,10 @@ pub enum Fault {
     DiskError,
     /// All machines lose their power at about the same time.
     Blackout,
+    /// A bit of one of its objects is stuck: whatever repairs the object, the bit is wrong again.
+    Stuck,
+    /// A bit of an ordered entry in its memory flips.
+    Entry,
     /// Its memory or its computation is corrupted, as `crosscheck inject` does it.
     Corruption(Kind),
 }
@@ -75,7 +79,7 @@ use Fault::Corruption;
 use Kind as C;
 
 /// Every fault there is.
-pub const CATALOGUE: [Entry; 31] = [
+pub const CATALOGUE: [Entry; 40] = [
     entry(
         Fault::Crash,
         "crash",
@@ -287,11 +291,74 @@ pub const CATALOGUE: [Entry; 31] = [
         "everybody",
         "the logs: what was acknowledged is on a majority of disks",
     ),
+    entry(
+        Fault::Stuck,
+        "stuck",
+        "the same bit of an object flips again after every repair, up to 12 times",
+        "the entry check, or a scrub",
+        "RECOVER of the object; the region; at last the replica is replaced",
+    ),
+    entry(
+        Fault::Entry,
+        "entry",
+        "a bit of an ordered entry that rests in the log's memory",
+        "its checksum, when the entry is read",
+        "the replica stops and joins anew, or comes back from its log",
+    ),
+    entry(
+        Corruption(C::Stray),
+        "stray",
+        "up to eight bytes of a resting object, as a write that was meant for another one leaves them",
+        "the entry check, or a scrub",
+        "RECOVER of the object",
+    ),
+    entry(
+        Corruption(C::Skip),
+        "skip",
+        "the handler of a request does nothing",
+        "the vote",
+        "RECOVER of what it should have changed; the reply that f+1 others agree on",
+    ),
+    entry(
+        Corruption(C::Twice),
+        "twice",
+        "the handler of a request runs twice",
+        "the vote, unless twice is as good as once",
+        "RECOVER of what it changed; the reply that f+1 others agree on",
+    ),
+    entry(
+        Corruption(C::Sticky),
+        "sticky-core",
+        "every n-th request changes a bit of what it has written, 8 times",
+        "the vote",
+        "RECOVER of the objects",
+    ),
+    entry(
+        Corruption(C::Erratic),
+        "erratic-core",
+        "now and then a request changes a bit of what it has written, 8 times",
+        "the vote",
+        "RECOVER of the objects",
+    ),
+    entry(
+        Corruption(C::Footprint),
+        "footprint",
+        "a request gets its tickets for another lock than it asked for",
+        "the handler: the lock it wants is not in its footprint",
+        "the replica blames itself; RECOVER of what it should have changed",
+    ),
+    entry(
+        Corruption(C::Repair),
+        "repair",
+        "a REPAIR leaves with a wrong value under a right frame checksum (5 replicas: another one must be under repair)",
+        "the receiver: no f+1 equal digests",
+        "the packets of the others",
+    ),
 ];
 
 /// Whether a resting object of a given name can be hit.
 pub fn rests(kind: Kind) -> bool {
-    matches!(kind, C::Flip | C::MultiFlip | C::Checksum | C::Id | C::Length | C::Lost | C::Doubled)
+    matches!(kind, C::Stray | C::Flip | C::MultiFlip | C::Checksum | C::Id | C::Length | C::Lost | C::Doubled)
 }
 
 impl From<Fault> for String {
@@ -315,6 +382,11 @@ impl Fault {
         CATALOGUE.iter().find(|entry| entry.fault == self).unwrap_or(&CATALOGUE[0])
     }
 
+    /// Whether its memory, its computation or what it sends is corrupted.
+    pub fn is_of_memory(self) -> bool {
+        matches!(self, Fault::Corruption(_) | Fault::Stuck | Fault::Entry)
+    }
+
     /// Whether it takes a log on disk.
     pub fn needs_disk(self) -> bool {
         use Fault::{Blackout, DiskError, DiskFlip, DiskFull, DiskLost, Power};
@@ -323,7 +395,7 @@ impl Fault {
 
     /// Whether evidence about the replica is expected, and no false alarm.
     pub fn is_corruption(self) -> bool {
-        matches!(self, Fault::Corruption(_) | Fault::Noise)
+        matches!(self, Fault::Corruption(_) | Fault::Noise | Fault::Stuck | Fault::Entry)
     }
 }
 

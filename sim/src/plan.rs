@@ -40,11 +40,9 @@ impl Faults {
         match text {
             "none" => return Ok(Faults::None),
             "all" => return Ok(Faults::All),
-            "network" => {
-                return Ok(only(|fault| !matches!(fault, Fault::Corruption(_)) && !fault.needs_disk()));
-            }
+            "network" => return Ok(only(|fault| !fault.is_of_memory() && !fault.needs_disk())),
             "disk" => return Ok(only(|fault| fault.needs_disk())),
-            "memory" => return Ok(only(|fault| matches!(fault, Fault::Corruption(_)))),
+            "memory" => return Ok(only(|fault| fault.is_of_memory())),
             _ => {}
         }
         let find = |name: &str| CATALOGUE.iter().find(|entry| entry.name == name).map(|entry| entry.fault);

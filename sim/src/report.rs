@@ -120,7 +120,7 @@ impl Campaign {
 
     /// Corruptions of memory, computation and messages that struck.
     pub fn corruptions(&self) -> u64 {
-        let corrupts = |(fault, _): &(&Fault, &Count)| matches!(fault, Fault::Corruption(_));
+        let corrupts = |(fault, _): &(&Fault, &Count)| fault.is_of_memory();
         self.faults.iter().filter(corrupts).map(|(_, count)| count.struck).sum()
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crosscheck::admin::{Inject, Kind};
 use crosscheck::stepped::Sabotage;
 use serde::{Deserialize, Serialize};
 
@@ -140,6 +141,18 @@ pub struct Summary {
     pub episodes: u64,
 }
 
+impl Summary {
+    /// Faults that were armed and will not strike any more.
+    fn uncount(&mut self, pending: Vec<Kind>) {
+        // A wrong core is armed many times and counts once.
+        let once = |kind: &Kind| !matches!(kind, Kind::Sticky | Kind::Erratic);
+        for kind in pending.into_iter().filter(once) {
+            let count = self.faults.entry(Fault::Corruption(kind)).or_default();
+            count.struck = count.struck.saturating_sub(1);
+        }
+    }
+}
+
 /// Runs `seed`.
 pub fn run(seed: u64, options: &Options) -> Summary {
     Run::new(seed, options.clone()).finish()
@@ -173,6 +186,8 @@ enum Event {
     Gone { client: usize, session: (u64, u32) },
     /// A fault strikes.
     Stroke(crate::plan::Stroke),
+    /// A stuck bit is wrong again.
+    Again { victim: u8, inject: Inject },
     /// The power of a machine is off by now, if it is that life's.
     PowerOff { replica: u8, life: u64 },
     /// A fault that lasts ends.
@@ -480,10 +495,8 @@ impl Run {
         let pause_us = pause_us + self.rng.below(300_000);
         let slot = &mut self.slots[usize::from(replica)];
         // Faults that are armed end with their process.
-        for kind in slot.process.iter().flat_map(|process| process.replica.pending_faults()) {
-            let count = self.summary.faults.entry(Fault::Corruption(kind)).or_default();
-            count.struck = count.struck.saturating_sub(1);
-        }
+        let pending = slot.process.iter().flat_map(|process| process.replica.pending_faults()).collect();
+        self.summary.uncount(pending);
         slot.process = None;
         if let Some(storage) = &slot.storage {
             storage.disk.end_process();

@@ -190,6 +190,22 @@ impl<S: Service, W: World> Stepped<S, W> {
         armed.chain(votes).chain(replica.peers.garble_next.iter().map(|_| Kind::Message)).collect()
     }
 
+    /// Gives up on messages that were to be wrong; says on how many.
+    #[cfg(feature = "inject")]
+    pub fn disarm(&mut self, kind: crate::admin::Kind) -> usize {
+        let before = self.replica.garble_vote.len();
+        self.replica.garble_vote.retain(|(armed, _)| *armed != kind);
+        before - self.replica.garble_vote.len()
+    }
+
+    /// Flips a bit of one of the last ordered entries that rest in the log's memory; false when there is none.
+    #[cfg(feature = "inject")]
+    pub fn corrupt_entry(&mut self, seed: u64) -> bool {
+        let last = self.replica.orderer.standing().last_index;
+        let index = last.saturating_sub(seed % 64);
+        self.replica.orderer.engine_mut().corrupt_entry(index, (seed >> 32) as usize % 16)
+    }
+
     /// The world that was given to [`Stepped::new`].
     pub fn world(&mut self) -> &mut W {
         &mut self.replica.world

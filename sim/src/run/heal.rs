@@ -1,6 +1,6 @@
 //! From one episode to the next, and to the end: everything has to heal in between.
 
-use crosscheck::admin::{Command, Phase as Life};
+use crosscheck::admin::{Command, Kind, Phase as Life};
 
 use super::{Event, HEALS_WITHIN_US, Phase, Run};
 use crate::plan;
@@ -36,6 +36,7 @@ impl Run {
             Phase::Episode { ends_us, .. } => {
                 if self.now_us >= *ends_us && self.lasting == 0 {
                     self.phase = Phase::Healing { since_us: self.now_us };
+                    self.disarm();
                 }
             }
             Phase::Healing { since_us } => {
@@ -61,6 +62,14 @@ impl Run {
                 }
             }
             Phase::Reading => self.report(),
+        }
+    }
+
+    /// A wrong REPAIR waits until somebody needs one, which may be another victim's turn by then.
+    fn disarm(&mut self) {
+        for process in self.slots.iter_mut().filter_map(|slot| slot.process.as_mut()) {
+            let count = process.replica.disarm(Kind::Repair);
+            self.summary.uncount(vec![Kind::Repair; count]);
         }
     }
 

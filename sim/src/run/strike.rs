@@ -17,7 +17,7 @@ impl Run {
         self.facts.disturbed = true;
         let count = self.summary.faults.entry(fault).or_default();
         count.tried += 1;
-        count.struck += u64::from(!matches!(fault, Fault::Corruption(_)));
+        count.struck += u64::from(!fault.is_of_memory());
         if fault.is_corruption() {
             self.facts.corrupted.insert(victim);
         }
@@ -43,6 +43,16 @@ impl Run {
                 if let Some(storage) = &self.slots[usize::from(victim)].storage {
                     storage.disk.fail_sync();
                 }
+                None
+            }
+            Fault::Stuck => {
+                self.stick(victim, &mut draws);
+                None
+            }
+            Fault::Entry => {
+                let process = self.slots[usize::from(victim)].process.as_mut();
+                let hit = process.is_some_and(|process| process.replica.corrupt_entry(draws.draw()));
+                self.summary.faults.entry(fault).or_default().struck += u64::from(hit);
                 None
             }
             Fault::Pause => {
@@ -146,7 +156,6 @@ impl Run {
     }
 
     fn corrupt(&mut self, victim: u8, fault: Fault, kind: Kind, draws: &mut Rng) {
-        let Some(process) = &mut self.slots[usize::from(victim)].process else { return };
         let object = match draws.below(8) {
             0 | 1 => Some(format!("item:v{}", draws.below(10))),
             2 => Some(format!("slot:v{}", draws.below(10))),
@@ -155,7 +164,30 @@ impl Run {
             _ => None,
         };
         let object = object.filter(|_| rests(kind));
-        let inject = Inject { kind, object, bit: None, member: None, seed: draws.draw() };
+        self.inject(victim, fault, Inject { kind, object, bit: None, member: None, seed: draws.draw() });
+    }
+
+    /// One bit that is wrong again after every repair: it is flipped again and again, if the object is sound by then.
+    fn stick(&mut self, victim: u8, draws: &mut Rng) {
+        let object = Some(format!("item:v{}", draws.below(10)));
+        let (bit, seed) = (Some(draws.below(64)), draws.draw());
+        let mut after = 0;
+        for _ in 0..draws.within(4, 12) {
+            after += draws.within(5_000, 60_000);
+            let inject = Inject { kind: Kind::Flip, object: object.clone(), bit, member: None, seed };
+            self.lasting += 1;
+            self.at(after, Event::Again { victim, inject });
+        }
+    }
+
+    /// A stuck bit is wrong again.
+    pub(super) fn again(&mut self, victim: u8, inject: Inject) {
+        self.lasting -= 1;
+        self.inject(victim, Fault::Stuck, inject);
+    }
+
+    fn inject(&mut self, victim: u8, fault: Fault, inject: Inject) {
+        let Some(process) = &mut self.slots[usize::from(victim)].process else { return };
         self.placed.push((fault, process.replica.call(Command::Inject(inject))));
         let slot = &mut self.slots[usize::from(victim)];
         slot.wake_us = slot.wake_us.min(self.now_us);

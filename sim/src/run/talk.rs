@@ -31,6 +31,7 @@ impl Run {
                     self.lose_power(replica);
                 }
             }
+            Event::Again { victim, inject } => self.again(victim, inject),
             Event::Over(stroke) => self.end_stroke(&stroke),
         }
     }

@@ -49,6 +49,10 @@ pub struct Facts {
     pub delivered: Vec<u64>,
     /// Replicas whose memory, computation or messages were corrupted at some time.
     pub corrupted: BTreeSet<u8>,
+    /// Objects that faults at rest have hit: replica, lock and id.
+    pub hit: BTreeSet<(u8, String)>,
+    /// Locks behind which an object's id was changed: it may go by any id.
+    pub renamed: BTreeSet<(u8, String)>,
     /// Whether anything at all went wrong.
     pub disturbed: bool,
     /// Highest place of a command whose answer reached its client.
@@ -72,6 +76,8 @@ impl Facts {
             results: BTreeMap::new(),
             delivered: vec![0; usize::from(replicas)],
             corrupted: BTreeSet::new(),
+            hit: BTreeSet::new(),
+            renamed: BTreeSet::new(),
             disturbed: false,
             answered: None,
             reading: false,
@@ -87,6 +93,12 @@ impl Facts {
     pub fn note_sent(&mut self, encoding: &[u8], command: &Command) {
         let new = || Sent { command: command.clone(), sent: 0, ordered: 0 };
         self.sent.entry(xxh3_128(encoding)).or_insert_with(new).sent += 1;
+    }
+
+    /// Whether a fault has hit an object, given as `lock:id`, at a replica.
+    pub fn was_hit(&self, replica: u8, object: &str) -> bool {
+        let (lock, id) = object.split_once(':').unwrap_or_default();
+        self.hit.contains(&(replica, format!("{lock}:{id}"))) || self.renamed.contains(&(replica, lock.to_owned()))
     }
 
     /// f, of 2f+1 replicas.

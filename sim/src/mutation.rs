@@ -27,7 +27,7 @@ use Sabotage as S;
 use Where::{All, One};
 
 /// All of them; each promise is expected at least once.
-pub const MUTATIONS: [Mutation; 13] = [
+pub const MUTATIONS: [Mutation; 15] = [
     Mutation {
         name: "unvoted",
         what: "replies leave when the request has run",
@@ -111,6 +111,20 @@ pub const MUTATIONS: [Mutation; 13] = [
         sabotage: &[(Breach::UnsyncedDisk, All)],
         faults: "blackout",
         expects: "survives",
+    },
+    Mutation {
+        name: "object",
+        what: "evidence names the object behind another lock",
+        sabotage: &[(P(S::BlamesOtherObject), All)],
+        faults: "flip",
+        expects: "objects",
+    },
+    Mutation {
+        name: "hoard",
+        what: "a replica never forgets how it ran a batch",
+        sabotage: &[(P(S::Hoards), One)],
+        faults: "pause",
+        expects: "bounds",
     },
     Mutation {
         name: "torn",

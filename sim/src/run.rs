@@ -227,7 +227,7 @@ struct Run {
     /// Weather and blocks that hold, per stroke.
     lasting: u64,
     /// What armed faults said.
-    placed: Vec<(Fault, std::sync::mpsc::Receiver<serde_json::Value>)>,
+    placed: Vec<(u8, Fault, std::sync::mpsc::Receiver<serde_json::Value>)>,
     /// The position at which digests are compared, and those that are here.
     digests: BTreeMap<(u64, u64), BTreeMap<u8, u128>>,
     asked_digest_us: u64,
@@ -372,8 +372,13 @@ impl Run {
         if slot.storage.as_ref().is_some_and(|storage| storage.disk.is_dead()) {
             return self.lose_power(replica);
         }
+        // What was hit is known before anybody is blamed for it.
+        if !self.placed.is_empty() {
+            self.count_placed();
+        }
         // Replies get their positions before they leave.
         self.look();
+        self.weigh(replica);
         let slot = &mut self.slots[usize::from(replica)];
         slot.free_us = self.now_us + self.rng.within(2, 25);
         slot.wake_us = self.now_us + if is_busy { 1 } else { self.rng.within(5_000, 25_000) };
@@ -534,6 +539,18 @@ impl Run {
             }
             self.promises = promises;
         }
+    }
+
+    /// Shows the checkers what a replica holds.
+    fn weigh(&mut self, replica: u8) {
+        let Some(process) = &self.slots[usize::from(replica)].process else { return };
+        let loads = process.replica.loads();
+        let mut promises = std::mem::take(&mut self.promises);
+        for promise in &mut promises {
+            let broken = promise.stepped(replica, &loads);
+            self.judge(promise.about(), broken);
+        }
+        self.promises = promises;
     }
 
     fn judge(&mut self, about: About, broken: Broken) {

@@ -97,6 +97,11 @@ impl<N: Net> Peers<N> {
         }
     }
 
+    /// Bytes that wait for the peer that most wait for.
+    pub fn most_unsent(&self) -> usize {
+        self.links.iter().flatten().map(Link::unsent).max().unwrap_or(0)
+    }
+
     /// Peers that can be talked to now.
     pub fn connected(&self) -> impl Iterator<Item = u8> + '_ {
         (0..self.links.len() as u8)

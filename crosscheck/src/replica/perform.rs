@@ -69,10 +69,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.sabotage_results(executed.batch, &mut executed.results);
         let Executed { batch, origin, results, runs } = executed;
         self.world.see(Seen::Executed { batch, results: &results });
-        if self.runs.len() == limits::RUNS_KEPT {
+        self.runs.insert(batch, runs);
+        #[cfg(feature = "inject")]
+        let hoards = self.sabotaged.has(super::sabotage::Sabotage::Hoards);
+        #[cfg(not(feature = "inject"))]
+        let hoards = false;
+        if self.runs.len() > limits::RUNS_KEPT && !hoards {
             self.runs.pop_first();
         }
-        self.runs.insert(batch, runs);
         self.tally.requests += results.len() as u64;
         self.tally.executed = self.tally.executed.max(batch);
         self.tally.failed_checks += results.iter().filter(|result| result.failure.is_some()).count() as u64;

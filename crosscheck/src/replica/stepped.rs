@@ -7,6 +7,8 @@ use std::sync::{Arc, mpsc};
 use bytes::Bytes;
 use mio::Token;
 use order::{LogStore, Orderer, RaftConfig, RaftEngine, Record};
+use vote::Voter;
+pub use vote::limits::Load;
 
 #[cfg(feature = "inject")]
 pub use super::sabotage::Sabotage;
@@ -19,7 +21,7 @@ use crate::mailbox::Mailbox;
 pub use crate::peers::Net;
 use crate::peers::{PeerEvent, Peers};
 pub use crate::world::{Seen, World};
-use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients, state};
+use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients, limits, state};
 
 type Engine = RaftEngine<Box<dyn LogStore>>;
 
@@ -204,6 +206,29 @@ impl<S: Service, W: World> Stepped<S, W> {
         let last = self.replica.orderer.standing().last_index;
         let index = last.saturating_sub(seed % 64);
         self.replica.orderer.engine_mut().corrupt_entry(index, (seed >> 32) as usize % 16)
+    }
+
+    /// How full this replica's queues and buffers are, with their bounds from the `limits` of each room.
+    pub fn loads(&self) -> Vec<Load> {
+        let replica = &self.replica;
+        let (collected, in_flight, led) = replica.orderer.waiting();
+        let in_execution = replica.execution.as_ref().map_or(0, super::Execution::in_flight);
+        let load = |what, holds: usize, bound: usize| Load { what, holds: holds as u64, bound: bound as u64 };
+        let tally = &replica.tally;
+        let mut loads = vec![
+            load("requests that wait for a batch", collected, order::limits::COLLECTED_REQUESTS),
+            load("own batches in flight", in_flight, order::limits::OWN_IN_FLIGHT),
+            load("batches that wait at the leader", led, order::limits::LEADER_QUEUE),
+            load("batches in execution", in_execution, limits::ENTRIES_IN_EXECUTION),
+            load("requests that wait for the orderer", replica.waiting.len(), limits::OUTSTANDING_PER_CLIENT_THREAD),
+            load("evidence records", replica.evidence.len(), limits::EVIDENCE_KEPT),
+            load("batches with known runs", replica.runs.len(), limits::RUNS_KEPT),
+            load("verdicts with their times", tally.verdicts_us.len(), limits::REPAIRS_TIMED),
+            load("repairs with their times", tally.repairing_us.len(), limits::REPAIRS_TIMED),
+            load("unsent bytes of a peer", replica.peers.most_unsent(), limits::UNSENT_PER_PEER),
+        ];
+        loads.extend(replica.voter.iter().flat_map(Voter::loads));
+        loads
     }
 
     /// The world that was given to [`Stepped::new`].

@@ -2,15 +2,19 @@
 
 mod alarms;
 mod blame;
+mod bounds;
 mod disk;
 mod equal;
 mod linear;
+mod objects;
 mod once;
 mod order;
 mod repairs;
 mod replies;
 mod survives;
 mod votes;
+
+use crosscheck::stepped::Load;
 
 use crate::client::Asked;
 use crate::facts::Facts;
@@ -43,6 +47,14 @@ pub trait Promise {
     /// # Errors
     /// What breaks the promise.
     fn see(&mut self, _observed: &Observed, _facts: &Facts) -> Broken {
+        Ok(())
+    }
+
+    /// A replica made a step, and holds so much now.
+    ///
+    /// # Errors
+    /// What breaks the promise.
+    fn stepped(&mut self, _replica: u8, _loads: &[Load]) -> Broken {
         Ok(())
     }
 
@@ -97,6 +109,8 @@ pub fn all() -> Vec<Box<dyn Promise>> {
         Box::new(equal::Equal),
         Box::new(repairs::Repairs::default()),
         Box::new(blame::Blame),
+        Box::new(objects::Objects),
+        Box::new(bounds::Bounds),
         Box::new(alarms::Alarms),
     ]
 }

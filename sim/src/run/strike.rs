@@ -188,7 +188,7 @@ impl Run {
 
     fn inject(&mut self, victim: u8, fault: Fault, inject: Inject) {
         let Some(process) = &mut self.slots[usize::from(victim)].process else { return };
-        self.placed.push((fault, process.replica.call(Command::Inject(inject))));
+        self.placed.push((victim, fault, process.replica.call(Command::Inject(inject))));
         let slot = &mut self.slots[usize::from(victim)];
         slot.wake_us = slot.wake_us.min(self.now_us);
     }
@@ -196,14 +196,22 @@ impl Run {
     /// Counts the armed faults that have struck, or will at the next occasion.
     pub(super) fn count_placed(&mut self) {
         let placed = std::mem::take(&mut self.placed);
-        for (fault, answered) in placed {
+        for (victim, fault, answered) in placed {
             match answered.try_recv() {
                 Ok(answer) => {
                     let done = answer.get("done").and_then(serde_json::Value::as_bool).unwrap_or(false);
                     self.trace.note(self.now_us, format_args!("placed {}: {answer}", fault.entry().name));
                     self.summary.faults.entry(fault).or_default().struck += u64::from(done);
+                    let home = answer.get("home").and_then(serde_json::Value::as_u64);
+                    let id = answer.get("id").and_then(serde_json::Value::as_str);
+                    if let (Some(home), Some(id)) = (home, id) {
+                        self.facts.hit.insert((victim, format!("{home}:{id}")));
+                        if fault == Fault::Corruption(Kind::Id) {
+                            self.facts.renamed.insert((victim, home.to_string()));
+                        }
+                    }
                 }
-                Err(std::sync::mpsc::TryRecvError::Empty) => self.placed.push((fault, answered)),
+                Err(std::sync::mpsc::TryRecvError::Empty) => self.placed.push((victim, fault, answered)),
                 // Its replica is gone.
                 Err(std::sync::mpsc::TryRecvError::Disconnected) => {}
             }

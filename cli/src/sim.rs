@@ -157,14 +157,20 @@ fn sample(args: &Args, options: &Options) -> Outcome {
     let mut sum = Campaign::default();
     let ending = Ending::catch()?;
     let over = || ending.asked();
-    runs((first, args.seeds()), args.jobs, |_| options.clone(), &over, |summary| {
-        sum.add(&summary);
-        if summary.violation.is_some() {
-            say(&told(&summary))?;
-            say(&format!("  again: {}", command(summary.seed, options)))?;
-        }
-        Ok(())
-    })?;
+    runs(
+        (first, args.seeds()),
+        args.jobs,
+        |_| options.clone(),
+        &over,
+        |summary| {
+            sum.add(&summary);
+            if summary.violation.is_some() {
+                say(&told(&summary))?;
+                say(&format!("  again: {}", command(summary.seed, options)))?;
+            }
+            Ok(())
+        },
+    )?;
     say(&format!(
         "seeds {first} to {}: {} runs, {} broken; {} replies compared, {} faults and {} messages struck, {:.0} simulated \
          seconds, longest heal {:.2} s",
@@ -288,20 +294,28 @@ fn mutations() -> Outcome {
 fn catalogue(args: &Args, options: &Options) -> Outcome {
     let first = args.first.unwrap_or(1);
     let ending = Ending::catch()?;
-    let measure = |faults: Faults| -> anyhow::Result<Campaign> {
+    let measure = |faults: Faults, disk: bool| -> anyhow::Result<Campaign> {
         let mut sum = Campaign::default();
-        let options = Options { faults, ..options.clone() };
-        runs((first, args.seeds()), args.jobs, |_| options.clone(), &|| ending.asked(), |summary| {
-            sum.add(&summary);
-            Ok(())
-        })?;
+        let options = Options { faults, disk, ..options.clone() };
+        runs(
+            (first, args.seeds()),
+            args.jobs,
+            |_| options.clone(),
+            &|| ending.asked(),
+            |summary| {
+                sum.add(&summary);
+                Ok(())
+            },
+        )?;
         Ok(sum)
     };
     let mut alone = Vec::new();
     for entry in &fault::CATALOGUE {
-        alone.push((entry.fault, measure(Faults::Only(vec![entry.fault]))?));
+        let disk = options.disk || entry.fault.needs_disk();
+        alone.push((entry.fault, measure(Faults::Only(vec![entry.fault]), disk)?));
     }
-    let all = measure(Faults::All)?;
+    let mut all = measure(Faults::All, false)?;
+    all.merge(&measure(Faults::All, true)?);
     let command = format!("crosscheck sim --catalogue --first {first} --seeds {}", args.seeds());
     say(report::faults(&alone, &all, &command).trim_end())?;
     let failed = alone.iter().map(|(_, campaign)| campaign.failed).sum::<u64>() + all.failed;

@@ -109,7 +109,11 @@ impl Armory {
         let hit = armed.target.seed as usize % footprint.iter().count();
         for (number, (lock, shared)) in footprint.iter().enumerate() {
             let lock = if number == hit { (lock ^ 1) % locks } else { lock };
-            if shared { wrong.read(lock) } else { wrong.write(lock) };
+            if shared {
+                wrong.read(lock)
+            } else {
+                wrong.write(lock)
+            };
         }
         wrong
     }

@@ -248,9 +248,11 @@ impl<S: Service> Context<S> {
                 self.leave_ran(slot, ran, |mine| self.result(&[], replies, mine, kind));
                 outcome
             }
-            End::Corrupted(_, wrong) => {
+            End::Corrupted(corrupted, wrong) => {
                 let (home, id) = wrong.first().copied().unwrap_or((0, ObjectId::NONE));
-                let failure = Failure::Check { home, id };
+                let is_missing = corrupted.how == object::How::Missing && id == corrupted.object;
+                let failure =
+                    if is_missing { Failure::Missing { home, id } } else { Failure::Check { home, id } };
                 self.leave_ran(slot, ran, |mine| RequestResult::abandoned(failure, mine, kind));
                 outcome
             }

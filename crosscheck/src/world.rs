@@ -3,8 +3,8 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::{fmt, io, thread};
 use std::time::{Duration, Instant, SystemTime};
+use std::{fmt, io, thread};
 
 use bytes::Bytes;
 use mio::{Poll, Waker};

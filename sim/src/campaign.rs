@@ -180,7 +180,11 @@ pub fn page(parts: &[Part]) -> String {
     for entry in &CATALOGUE {
         if let Some(count) = total.faults.get(&entry.fault) {
             let (tried, struck) = (count.tried, count.struck);
-            let _ = writeln!(page, "| {} | {tried} | {struck} | {} | {} |", entry.name, entry.notices, entry.repairs);
+            let _ = writeln!(
+                page,
+                "| {} | {tried} | {struck} | {} | {} |",
+                entry.name, entry.notices, entry.repairs
+            );
         }
     }
     if all.broken.is_empty() {

@@ -432,7 +432,8 @@ impl Drop for PlatterFile {
 fn gloss_over(bytes: &mut [u8]) {
     let mut at = 0;
     while at + RECORD_HEAD <= bytes.len() {
-        let length = u32::from_le_bytes([bytes[at + 4], bytes[at + 5], bytes[at + 6], bytes[at + 7]]) as usize;
+        let length =
+            u32::from_le_bytes([bytes[at + 4], bytes[at + 5], bytes[at + 6], bytes[at + 7]]) as usize;
         let end = at + RECORD_HEAD + length;
         if length == 0 || end > bytes.len() {
             return;

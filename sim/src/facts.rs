@@ -98,7 +98,12 @@ impl Facts {
     /// Whether a fault has hit an object, given as `lock:id`, at a replica.
     pub fn was_hit(&self, replica: u8, object: &str) -> bool {
         let (lock, id) = object.split_once(':').unwrap_or_default();
-        self.hit.contains(&(replica, format!("{lock}:{id}"))) || self.renamed.contains(&(replica, lock.to_owned()))
+        // Root of a region: a scrub's own result names the region by it, for whatever it found in there.
+        if id.starts_with('g') {
+            return self.corrupted.contains(&replica);
+        }
+        self.hit.contains(&(replica, format!("{lock}:{id}")))
+            || self.renamed.contains(&(replica, lock.to_owned()))
     }
 
     /// f, of 2f+1 replicas.

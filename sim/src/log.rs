@@ -89,7 +89,9 @@ impl Storage {
             Err(_) => Vec::new(),
         };
         let corrupt = match (&opened, &state) {
-            (Err(error @ (LogError::Corrupt { .. } | LogError::Contradiction(_))), _) => Some(error.to_string()),
+            (Err(error @ (LogError::Corrupt { .. } | LogError::Contradiction(_))), _) => {
+                Some(error.to_string())
+            }
             (_, Err(error @ snapshot::SnapshotError::Corrupt { .. })) => Some(error.to_string()),
             _ => None,
         };

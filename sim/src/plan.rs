@@ -48,7 +48,10 @@ impl Faults {
         let find = |name: &str| CATALOGUE.iter().find(|entry| entry.name == name).map(|entry| entry.fault);
         let names: Vec<&str> = CATALOGUE.iter().map(|entry| entry.name).collect();
         let unknown = |name| {
-            format!("no fault is called `{name}`; use none, all, network, memory, disk, or {}", names.join(", "))
+            format!(
+                "no fault is called `{name}`; use none, all, network, memory, disk, or {}",
+                names.join(", ")
+            )
         };
         let faults: Result<Vec<Fault>, String> =
             text.split(',').map(|name| find(name.trim()).ok_or_else(|| unknown(name))).collect();

@@ -35,10 +35,11 @@ pub fn promises() -> String {
         );
     }
     page.push_str(
-        "\n## Not checked yet\n\n- Memory and queues within `limits`.\n- That evidence names the right object (only the right \
-         replica is checked, and that repairs write what f+1 replicas have).\n- Replicas with several workers, the log on disk, and \
-         the code between the gate and the socket (`crosscheck/src/clients/connection.rs`): the simulation hands over whole \
-         replies.\n",
+        "\n## Not checked yet\n\n- That the objects which a vote finds different are those where an error began: errors of a handler \
+         spread under valid checksums, and only damage at rest is compared with what was hit.\n- That replicas agree on the turns \
+         of each lock as such: with one worker the order of the log, which is compared, decides them.\n- Replicas with several \
+         workers, and the code between the gate and the socket (`crosscheck/src/clients/connection.rs`): the simulation hands over \
+         whole replies.\n- Items that expire or are evicted, and meta commands.\n",
     );
     page
 }
@@ -164,7 +165,7 @@ pub fn faults(alone: &[(Fault, Campaign)], all: &Campaign, command: &str) -> Str
     }
     let _ = write!(
         page,
-        "\nAll {} kinds mixed: {} runs, {} faults struck ({} messages besides), {} replies compared, {} commands without an \
+        "\nAll {} kinds mixed, half of the runs with logs in memory and half with logs on disk: {} runs, {} faults struck ({} messages besides), {} replies compared, {} commands without an \
          answer (their replica or connection was gone), {:.0} simulated seconds, longest heal {:.2} s, {} runs with a broken \
          promise. Evidence: {}. Replicas that replaced themselves: {}.\n",
         CATALOGUE.len(),

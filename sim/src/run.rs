@@ -259,7 +259,8 @@ impl Run {
                 Client::new(number, replica, left, Rng::new(seed, 100 + number as u64))
             })
             .collect();
-        let storage = |me: u8| Storage::new(Platter::new(me, fabric.clone(), Rng::new(seed, 50 + u64::from(me))));
+        let storage =
+            |me: u8| Storage::new(Platter::new(me, fabric.clone(), Rng::new(seed, 50 + u64::from(me))));
         let slot = |me: u8, rng: &mut Rng| Slot {
             process: None,
             life: 0,

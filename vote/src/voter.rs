@@ -17,9 +17,7 @@ use crate::command::{Command, To};
 use crate::config::{Config, Replica, Set};
 use crate::event::{Event, Failure, Place};
 use crate::evidence::{Class, Classifier, Counters, Evidence, FaultStage, Finding, WrongObject};
-use crate::limits::{
-    Load, MAX_PARKED_BATCHES, MAX_REPLICAS, MAX_REPLY_BYTES, WINDOW_BATCHES, WINDOW_BYTES,
-};
+use crate::limits::{Load, MAX_PARKED_BATCHES, MAX_REPLICAS, MAX_REPLY_BYTES, WINDOW_BATCHES, WINDOW_BYTES};
 use crate::message::Message;
 use crate::record::Window;
 use crate::repair::Repairs;

@@ -37,21 +37,27 @@ pub fn run_campaign(args: &Args, directory: &Path) -> Outcome {
     let cell_of = |seed: u64| &CELLS[((seed - first) % CELLS.len() as u64) as usize];
     let over = || until.is_some_and(|until| Instant::now() >= until);
     let seeds = args.seeds_of_campaign();
-    runs((first, seeds), args.jobs, |seed| cell_of(seed).options(), &|| ending.asked() || over(), |summary| {
-        let cell = cell_of(summary.seed);
-        let again = || command(summary.seed, &cell.options());
-        part.add(cell, &summary, again);
-        if let Some(broken) = &summary.violation {
-            say(&format!("seed {}: BROKEN {}: {}", summary.seed, broken.promise, broken.how))?;
-            say(&format!("  again: {}", again()))?;
-        }
-        if saved.elapsed() >= SAVED_EVERY {
-            saved = Instant::now();
-            part.seconds = begun.elapsed().as_secs();
-            write(&path, &serde_json::to_string_pretty(&part)?)?;
-        }
-        Ok(())
-    })?;
+    runs(
+        (first, seeds),
+        args.jobs,
+        |seed| cell_of(seed).options(),
+        &|| ending.asked() || over(),
+        |summary| {
+            let cell = cell_of(summary.seed);
+            let again = || command(summary.seed, &cell.options());
+            part.add(cell, &summary, again);
+            if let Some(broken) = &summary.violation {
+                say(&format!("seed {}: BROKEN {}: {}", summary.seed, broken.promise, broken.how))?;
+                say(&format!("  again: {}", again()))?;
+            }
+            if saved.elapsed() >= SAVED_EVERY {
+                saved = Instant::now();
+                part.seconds = begun.elapsed().as_secs();
+                write(&path, &serde_json::to_string_pretty(&part)?)?;
+            }
+            Ok(())
+        },
+    )?;
     part.seconds = begun.elapsed().as_secs();
     if part.total().runs > 0 {
         write(&path, &serde_json::to_string_pretty(&part)?)?;

@@ -219,7 +219,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     fn cut_now_and_then(&mut self) {
         let disk = matches!(self.settings.durability, Durability::Disk(_));
         let standing = self.orderer.standing();
-        let long = standing.commit_index.saturating_sub(self.group.kept_index) > self.world.entries_per_snapshot();
+        let long =
+            standing.commit_index.saturating_sub(self.group.kept_index) > self.world.entries_per_snapshot();
         if disk && standing.is_leader && long && self.execution.is_some() {
             self.want_cut();
         }

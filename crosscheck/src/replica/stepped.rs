@@ -220,7 +220,11 @@ impl<S: Service, W: World> Stepped<S, W> {
             load("own batches in flight", in_flight, order::limits::OWN_IN_FLIGHT),
             load("batches that wait at the leader", led, order::limits::LEADER_QUEUE),
             load("batches in execution", in_execution, limits::ENTRIES_IN_EXECUTION),
-            load("requests that wait for the orderer", replica.waiting.len(), limits::OUTSTANDING_PER_CLIENT_THREAD),
+            load(
+                "requests that wait for the orderer",
+                replica.waiting.len(),
+                limits::OUTSTANDING_PER_CLIENT_THREAD,
+            ),
             load("evidence records", replica.evidence.len(), limits::EVIDENCE_KEPT),
             load("batches with known runs", replica.runs.len(), limits::RUNS_KEPT),
             load("verdicts with their times", tally.verdicts_us.len(), limits::REPAIRS_TIMED),

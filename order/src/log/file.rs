@@ -162,8 +162,7 @@ impl<D: Disk> FileLog<D> {
             let path = self.path(number);
             let last = position + 1 == names.len();
             let read = self.disk.read(&path);
-            let bytes = read
-                .map_err(|source| LogError::Io { what: path.display().to_string(), source })?;
+            let bytes = read.map_err(|source| LogError::Io { what: path.display().to_string(), source })?;
             let scan = segment::scan(&Bytes::from(bytes), expected, last);
             let corrupt = |why| LogError::Corrupt { file: path.display().to_string(), at: scan.end, why };
             if let Ending::Corrupt(why) = scan.ending {

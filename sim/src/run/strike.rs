@@ -78,17 +78,7 @@ impl Run {
                 Some(draws.within(10_000, 4_000_000))
             }
             Fault::Loss | Fault::Duplication | Fault::Reordering | Fault::Delay | Fault::Noise => {
-                let chance = draws.within(5, 150);
-                let mut weather = Weather::default();
-                match fault {
-                    Fault::Loss => weather.loss = chance,
-                    Fault::Duplication => weather.duplication = chance,
-                    Fault::Reordering => weather.reordering = chance,
-                    Fault::Noise => weather.corruption = chance / 5 + 1,
-                    _ => weather.delay_us = draws.within(100, 40_000),
-                }
-                self.fabric.set_weather(victim, weather);
-                Some(draws.within(10_000, 1_500_000))
+                Some(self.set_weather(victim, fault, &mut draws))
             }
             Fault::Corruption(kind) => {
                 self.corrupt(victim, fault, kind, &mut draws);
@@ -99,6 +89,21 @@ impl Run {
             self.lasting += 1;
             self.at(lasts, Event::Over(stroke.clone()));
         }
+    }
+
+    /// Bad weather around a replica; says how long it lasts.
+    fn set_weather(&mut self, victim: u8, fault: Fault, draws: &mut Rng) -> u64 {
+        let chance = draws.within(5, 150);
+        let mut weather = Weather::default();
+        match fault {
+            Fault::Loss => weather.loss = chance,
+            Fault::Duplication => weather.duplication = chance,
+            Fault::Reordering => weather.reordering = chance,
+            Fault::Noise => weather.corruption = chance / 5 + 1,
+            _ => weather.delay_us = draws.within(100, 40_000),
+        }
+        self.fabric.set_weather(victim, weather);
+        draws.within(10_000, 1_500_000)
     }
 
     /// A fault that lasted is over.

@@ -60,7 +60,7 @@ impl Bank {
         let config = Config { mode: Mode::Sequential, lag: 4, ..Config::new(1, 2) };
         let (lot, mut workers) =
             schedule::open(config, |_: &Request, footprint: &mut Footprint| footprint.write(0));
-        let accounts = ["ada", "bob"].map(|owner| genesis(0, || Account::new(owner)));
+        let accounts = [genesis(0, || Account::new("ada")), genesis(1, || Account::new("bob"))];
         let [ada, bob] = accounts;
         let worker = RefCell::new(workers.remove(0));
         Bank { accounts: [DetMutex::new(0, ada), DetMutex::new(1, bob)], lot, worker, next: 1 }

@@ -1,6 +1,9 @@
 //! `crosscheck sim`: whole clusters in one thread from one seed, with faults, and a checker for every promise.
 
+mod campaign;
+
 use std::panic;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
@@ -25,17 +28,27 @@ the bit.";
   crosscheck sim --seeds 10000 --first 1 --jobs 2     these very seeds, two at a time
   crosscheck sim --faults none --requests 100000      no fault: any alarm is a false one
   crosscheck sim --faults flip,crash --replicas 5     two replicas at a time, these faults only
+  crosscheck sim --disk --faults blackout,disk-flip   logs on disk, all power lost at once, bits flipped at rest
   crosscheck sim --replay 4711 --trace                one seed again, with everything that happened
   crosscheck sim --replay 4711 --shrink               the smallest run of it that still fails
+  crosscheck sim --campaign results --minutes 60 --jobs 2   an hour of everything, added to what is in results/
+  crosscheck sim --campaign results --seeds 0         only the summary of what is in results/, merged
   crosscheck sim --mutations                          break each promise on purpose: does its checker notice?
   crosscheck sim --promises                           what is promised, and how it is checked (docs/promises.md)
   crosscheck sim --catalogue --seeds 20 --first 1     what each fault does, measured (docs/faults.md)
 
 Exit code: 0 when every promise was kept (with --mutations: every checker noticed), 1 when one was broken.")]
 pub struct Args {
-    /// How many seeds
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    pub seeds: u64,
+    /// How many seeds [default: 100; with --campaign and --minutes, as many as fit]
+    #[arg(long, value_name = "N")]
+    pub seeds: Option<u64>,
+    /// Run seeds over all clusters and fault sets in turn (3 and 5 replicas, logs in memory and on disk), and keep what they
+    /// came to in DIR, beside what earlier invocations found: summary.md, summary.json
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["replay", "mutations", "promises", "catalogue"])]
+    pub campaign: Option<PathBuf>,
+    /// End the campaign after this many minutes
+    #[arg(long, value_name = "N", requires = "campaign")]
+    pub minutes: Option<f64>,
     /// The first seed [default: one that is drawn]
     #[arg(long, value_name = "S")]
     pub first: Option<u64>,
@@ -51,12 +64,18 @@ pub struct Args {
     /// Replicas, 3 or 5: faults strike one of them at a time, or two
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub replicas: u8,
-    /// none, all, network, memory, or names with commas between, as `--catalogue` lists them
+    /// Logs on disk: a replica that restarts comes back from its own
+    #[arg(long)]
+    pub disk: bool,
+    /// none, all, network, memory, disk, or names with commas between, as `--catalogue` lists them
     #[arg(long, value_name = "WHICH", default_value = "all")]
     pub faults: String,
     /// Episodes of faults per run; between two everything heals
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub episodes: u64,
+    /// Faults per episode at most, all at the same f replicas; with hundreds, one repair follows the other
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    pub strokes: u64,
     /// Leave out these episodes, by number from 0 (what shrinking prints)
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     pub without: Vec<u64>,
@@ -95,9 +114,20 @@ pub fn run_command(args: &Args) -> Outcome {
     if args.catalogue {
         return catalogue(args, &options);
     }
-    match args.replay {
-        Some(seed) => replay(args, seed, &options),
-        None => campaign(args, &options),
+    match (args.replay, &args.campaign) {
+        (Some(seed), _) => replay(args, seed, &options),
+        (None, Some(directory)) => campaign::run_campaign(args, directory),
+        (None, None) => sample(args, &options),
+    }
+}
+
+impl Args {
+    fn seeds(&self) -> u64 {
+        self.seeds.unwrap_or(100)
+    }
+
+    fn seeds_of_campaign(&self) -> u64 {
+        self.seeds.unwrap_or(if self.minutes.is_some() { u64::MAX >> 1 } else { 100 })
     }
 }
 
@@ -114,24 +144,33 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         clients: args.clients,
         faults: Faults::parse(&args.faults).map_err(misuse)?,
         episodes: args.episodes,
+        strokes: args.strokes.max(1),
         without: args.without.iter().copied().collect(),
+        disk: args.disk,
         trace: args.trace,
         ..Options::default()
     })
 }
 
-fn campaign(args: &Args, options: &Options) -> Outcome {
+fn sample(args: &Args, options: &Options) -> Outcome {
     let first = args.first.unwrap_or_else(|| draw(clock()) >> 40);
     let mut sum = Campaign::default();
     let ending = Ending::catch()?;
-    runs(first, args.seeds, args.jobs, options, &ending, |summary| {
-        sum.add(&summary);
-        if summary.violation.is_some() {
-            say(&told(&summary))?;
-            say(&format!("  again: {}", command(summary.seed, options)))?;
-        }
-        Ok(())
-    })?;
+    let over = || ending.asked();
+    runs(
+        (first, args.seeds()),
+        args.jobs,
+        |_| options.clone(),
+        &over,
+        |summary| {
+            sum.add(&summary);
+            if summary.violation.is_some() {
+                say(&told(&summary))?;
+                say(&format!("  again: {}", command(summary.seed, options)))?;
+            }
+            Ok(())
+        },
+    )?;
     say(&format!(
         "seeds {first} to {}: {} runs, {} broken; {} replies compared, {} faults and {} messages struck, {:.0} simulated \
          seconds, longest heal {:.2} s",
@@ -153,24 +192,27 @@ fn clock() -> u64 {
     now.unwrap_or_default().as_nanos() as u64
 }
 
-/// Runs seeds, `jobs` at a time, until they are done or the operator ends it; they arrive as they end.
+/// Runs `seeds` seeds from `first` on, `jobs` at a time, until they are done or it is `over`; they arrive as they end.
 fn runs(
-    first: u64,
-    seeds: u64,
+    (first, seeds): (u64, u64),
     jobs: u64,
-    options: &Options,
-    ending: &Ending,
+    options: impl Fn(u64) -> Options + Sync,
+    over: &(impl Fn() -> bool + Sync),
     mut each: impl FnMut(Summary) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let next = AtomicU64::new(0);
     let (done, results) = mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..jobs {
-            let (next, done) = (&next, done.clone());
+            let (next, done, options) = (&next, done.clone(), &options);
             scope.spawn(move || {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= seeds || ending.asked() || done.send(run(first + number, options)).is_err() {
+                    if number >= seeds || over() {
+                        return;
+                    }
+                    let seed = first + number;
+                    if done.send(run(seed, &options(seed))).is_err() {
                         return;
                     }
                 }
@@ -228,9 +270,10 @@ fn command(seed: u64, options: &Options) -> String {
     let without: Vec<String> = options.without.iter().map(u64::to_string).collect();
     let without =
         if without.is_empty() { String::new() } else { format!(" --without {}", without.join(",")) };
+    let disk = if options.disk { " --disk" } else { "" };
     format!(
-        "crosscheck sim --replay {seed} --replicas {} --requests {} --clients {} --episodes {} --faults {faults}{without} --trace",
-        options.replicas, options.requests, options.clients, options.episodes
+        "crosscheck sim --replay {seed} --replicas {} --requests {} --clients {} --episodes {} --strokes {}{disk} --faults {faults}{without} --trace",
+        options.replicas, options.requests, options.clients, options.episodes, options.strokes
     )
 }
 
@@ -251,21 +294,29 @@ fn mutations() -> Outcome {
 fn catalogue(args: &Args, options: &Options) -> Outcome {
     let first = args.first.unwrap_or(1);
     let ending = Ending::catch()?;
-    let measure = |faults: Faults| -> anyhow::Result<Campaign> {
+    let measure = |faults: Faults, disk: bool| -> anyhow::Result<Campaign> {
         let mut sum = Campaign::default();
-        let options = Options { faults, ..options.clone() };
-        runs(first, args.seeds, args.jobs, &options, &ending, |summary| {
-            sum.add(&summary);
-            Ok(())
-        })?;
+        let options = Options { faults, disk, ..options.clone() };
+        runs(
+            (first, args.seeds()),
+            args.jobs,
+            |_| options.clone(),
+            &|| ending.asked(),
+            |summary| {
+                sum.add(&summary);
+                Ok(())
+            },
+        )?;
         Ok(sum)
     };
     let mut alone = Vec::new();
     for entry in &fault::CATALOGUE {
-        alone.push((entry.fault, measure(Faults::Only(vec![entry.fault]))?));
+        let disk = options.disk || entry.fault.needs_disk();
+        alone.push((entry.fault, measure(Faults::Only(vec![entry.fault]), disk)?));
     }
-    let all = measure(Faults::All)?;
-    let command = format!("crosscheck sim --catalogue --first {first} --seeds {}", args.seeds);
+    let mut all = measure(Faults::All, false)?;
+    all.merge(&measure(Faults::All, true)?);
+    let command = format!("crosscheck sim --catalogue --first {first} --seeds {}", args.seeds());
     say(report::faults(&alone, &all, &command).trim_end())?;
     let failed = alone.iter().map(|(_, campaign)| campaign.failed).sum::<u64>() + all.failed;
     Ok(Verdict::of(failed == 0))

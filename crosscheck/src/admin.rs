@@ -76,6 +76,18 @@ pub enum Kind {
     Repair,
     /// The next ordered request, between its delivery and its execution.
     Request,
+    /// Some bytes of a resting object, as a write that was meant for another one leaves them.
+    Stray,
+    /// The handler of the next request does nothing.
+    Skip,
+    /// The handler of the next request runs twice.
+    Twice,
+    /// Every n-th request changes a bit of what it has written, some times in a row: a core that is wrong in a fixed way.
+    Sticky,
+    /// As [`Kind::Sticky`], at irregular intervals: a core that is wrong sometimes.
+    Erratic,
+    /// The locks that the next request is given tickets for, on their way from its decoding to the dispatcher.
+    Footprint,
 }
 
 /// Answer to [`Command::Inject`].

@@ -1,9 +1,10 @@
 //! Faults on purpose: what the admin socket arms, and the workers let strike. Never in a release build of `serve`.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use object::{Home, ObjectId};
 use parking_lot::Mutex;
+use schedule::Footprint;
 
 use crate::admin::Kind;
 
@@ -27,6 +28,8 @@ pub(crate) enum Occasion {
     RequestOnHome,
     /// At the next request that has any lock.
     AnyRequest,
+    /// At a request that has any lock, when so many have been counted.
+    Later(u64),
 }
 
 /// What an armed fault strikes.
@@ -56,6 +59,7 @@ impl Target {
             Kind::Checksum => Injection::Sum { bit },
             Kind::Id => Injection::Id { bit },
             Kind::Length => Injection::Length { seed },
+            Kind::Stray => Injection::Byte { seed },
             Kind::Lost => Injection::Lose,
             Kind::Doubled => Injection::Double,
             _ => Injection::Flip { member: self.member.map(usize::from), bit: self.bit, seed },
@@ -67,6 +71,8 @@ impl Target {
 #[derive(Debug, Default)]
 pub(crate) struct Armory {
     count: AtomicUsize,
+    /// Requests that ran while faults were armed.
+    requests: AtomicU64,
     armed: Mutex<Vec<Armed>>,
 }
 
@@ -76,9 +82,40 @@ impl Armory {
         self.count.fetch_add(1, Ordering::Release);
     }
 
+    /// A request runs.
+    pub fn note_request(&self) {
+        if self.count.load(Ordering::Relaxed) > 0 {
+            self.requests.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Requests that ran while faults were armed.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
     /// Faults that wait for their occasion.
-    pub fn count(&self) -> usize {
-        self.count.load(Ordering::Acquire)
+    pub fn kinds(&self) -> Vec<Kind> {
+        self.armed.lock().iter().map(|armed| armed.kind).collect()
+    }
+
+    /// A footprint as a flipped bit leaves it, if that is armed: another lock instead of one of its own.
+    pub fn wrong_footprint(&self, footprint: Footprint, locks: u32) -> Footprint {
+        if footprint.is_all() || footprint.iter().next().is_none() {
+            return footprint;
+        }
+        let Some(armed) = self.take(|armed| armed.kind == Kind::Footprint) else { return footprint };
+        let mut wrong = Footprint::new();
+        let hit = armed.target.seed as usize % footprint.iter().count();
+        for (number, (lock, shared)) in footprint.iter().enumerate() {
+            let lock = if number == hit { (lock ^ 1) % locks } else { lock };
+            if shared {
+                wrong.read(lock)
+            } else {
+                wrong.write(lock)
+            };
+        }
+        wrong
     }
 
     /// Takes the first fault whose occasion this is.

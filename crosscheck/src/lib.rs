@@ -112,7 +112,7 @@ pub fn serve<S: Service, P: Protocol>(
         }
         Durability::Disk(directory) => {
             let (log, records) = order::FileLog::open(&directory.join("log"), order::FileOptions::default())?;
-            let base = match snapshot::read(&directory)? {
+            let base = match snapshot::read(&order::System, &directory)? {
                 Some(packed) => Some(state::load(&mut service, &packed).map_err(ServeError::BadState)?),
                 None => None,
             };

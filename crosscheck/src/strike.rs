@@ -1,5 +1,7 @@
 //! Where injected faults strike on a worker's thread. Without the feature every one of these does nothing.
 
+use std::cell::Cell;
+
 use schedule::{Lock, Turn};
 use vote::RequestResult;
 
@@ -26,6 +28,10 @@ mod nothing {
 
         pub(crate) fn request_fault(&self, _turn: &Turn<'_, Job<S::Request>>) -> bool {
             false
+        }
+
+        pub(crate) fn wrong_runs(&self, _turn: &Turn<'_, Job<S::Request>>) -> Cell<Option<u32>> {
+            Cell::new(None)
         }
 
         pub(crate) fn nudge(&self, _turn: &mut Turn<'_, Job<S::Request>>, _locks: &[&dyn Lock], ticket: u64) {
@@ -55,7 +61,9 @@ mod striking {
     impl execute::Between for InRequest<'_> {
         fn before_seal(&self, lock: LockId, access: &mut Access<'_>) {
             let Access::Exclusive(region) = access else { return };
-            let here = |armed: &Armed| armed.kind == Kind::InRequest && strikes(armed, |home| home == lock);
+            let computes = |kind| matches!(kind, Kind::InRequest | Kind::Sticky | Kind::Erratic);
+            let counted = self.0.requests();
+            let here = |armed: &Armed| computes(armed.kind) && strikes(armed, counted, |home| home == lock);
             if let Some(armed) = self.0.take(here) {
                 // Objects the request has changed: only they are sealed again.
                 let mut open = object::request::changed();
@@ -100,8 +108,9 @@ mod striking {
         }
 
         fn take(&self, turn: &Turn<'_, Job<S::Request>>, kind: Kind) -> Option<Armed> {
+            let counted = self.armory.requests();
             self.armory.take(|armed| {
-                armed.kind == kind && strikes(armed, |home| turn.footprint().allows(home, false))
+                armed.kind == kind && strikes(armed, counted, |home| turn.footprint().allows(home, false))
             })
         }
 
@@ -148,17 +157,25 @@ mod striking {
             (self.report)(Report::Nudged { ticket, injected });
         }
 
+        /// How often the handler runs where it should run once: a fault of one run, not of the next.
+        pub(crate) fn wrong_runs(&self, turn: &Turn<'_, Job<S::Request>>) -> Cell<Option<u32>> {
+            self.armory.note_request();
+            let skipped = self.take(turn, Kind::Skip).map(|_| 0);
+            Cell::new(skipped.or_else(|| self.take(turn, Kind::Twice).map(|_| 2)))
+        }
+
         /// A request whose ordered bytes were corrupted between delivery and execution.
         pub(crate) fn request_fault(&self, turn: &Turn<'_, Job<S::Request>>) -> bool {
             self.take(turn, Kind::Request).is_some()
         }
     }
 
-    fn strikes(armed: &Armed, holds: impl Fn(Home) -> bool) -> bool {
+    fn strikes(armed: &Armed, counted: u64, holds: impl Fn(Home) -> bool) -> bool {
         match armed.occasion {
             Occasion::Nudge(_) => false,
             Occasion::RequestOnHome => holds(armed.target.home),
             Occasion::AnyRequest => true,
+            Occasion::Later(at) => counted >= at,
         }
     }
 
@@ -178,6 +195,11 @@ mod striking {
                 Target { seed: armed.target.seed.wrapping_add(attempt * 977), ..armed.target.clone() };
             let id = choose(&objects, target.seed)?;
             if let Some(injected) = region.inject(id, &target.injection(armed.kind)) {
+                // A write is rarely of one byte.
+                for more in (1..target.seed % 8).filter(|_| armed.kind == Kind::Stray) {
+                    let seed = target.seed.wrapping_add(more);
+                    let _ = region.inject(id, &Target { seed, ..target.clone() }.injection(armed.kind));
+                }
                 let class = injected.class.rsplit("::").next().unwrap_or(injected.class);
                 let member = injected.member.map_or(String::new(), |member| format!(".{member}"));
                 let bit = injected.bit.map_or(String::new(), |bit| format!(" bit {bit}"));

@@ -250,9 +250,11 @@ impl<S: Service> Context<S> {
                 self.leave_ran(slot, ran, |asked| self.result(Asked { kind, ..asked }, &[], replies));
                 outcome
             }
-            End::Corrupted(_, wrong) => {
+            End::Corrupted(corrupted, wrong) => {
                 let (home, id) = wrong.first().copied().unwrap_or((0, ObjectId::NONE));
-                let failure = Failure::Check { home, id };
+                let is_missing = corrupted.how == object::How::Missing && id == corrupted.object;
+                let failure =
+                    if is_missing { Failure::Missing { home, id } } else { Failure::Check { home, id } };
                 self.leave_ran(slot, ran, |asked| RequestResult::abandoned(Asked { kind, ..asked }, failure));
                 outcome
             }
@@ -282,8 +284,15 @@ impl<S: Service> Context<S> {
     ) -> (End, Outcome, Option<Reproduced>) {
         let protection = Protection { guard: self.mode.guarded, undo: true };
         let runner = Runner { locks, protection, between: &self.between() };
+        let wrong_runs = self.wrong_runs(turn);
         let handler = |cx: &Cx<'_>, job: &Job<S::Request>, reply: &mut Vec<u8>| match &job.work {
-            Work::Service(request) => self.service.execute(cx, request, reply),
+            Work::Service(request) => {
+                // Once, where no fault is injected.
+                (0..wrong_runs.take().unwrap_or(1)).try_for_each(|_| {
+                    reply.clear();
+                    self.service.execute(cx, request, reply)
+                })
+            }
             Work::Control(_) | Work::Unsound | Work::Cut(_) => Ok(()),
         };
         if self.alone.load(Ordering::Relaxed) {

@@ -1,9 +1,10 @@
 //! The few ties of a replica's order thread to the world outside: its clocks, what it says to people, and how long its
 //! helper may take. A process of its own has [`Os`]; a simulation brings its own, so that one seed decides everything.
 
-use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use std::{fmt, io, thread};
 
 use bytes::Bytes;
 use mio::{Poll, Waker};
@@ -14,7 +15,8 @@ use crate::admin::{EvidenceRecord, Position};
 use crate::clients::ReplyTo;
 use crate::peers::Net;
 use crate::replica::MAILBOX;
-use crate::{ServeError, mailbox::Mailbox};
+use crate::snapshot::SnapshotError;
+use crate::{ServeError, limits, mailbox::Mailbox, snapshot};
 
 /// Something a replica did that a checker from outside wants to see. [`Os`] looks at none of it, which costs nothing.
 #[derive(Debug)]
@@ -87,6 +89,22 @@ pub trait World: Send + 'static {
     /// Tells the operator.
     fn say(&self, what: fmt::Arguments<'_>);
 
+    /// Writes the state of a cut into `directory`, meanwhile if that takes time; `done` is told how it went.
+    ///
+    /// # Errors
+    /// When it cannot even be begun.
+    fn keep(
+        &self,
+        directory: &Path,
+        state: Bytes,
+        done: impl FnOnce(Result<(), SnapshotError>) + Send + 'static,
+    ) -> io::Result<()>;
+
+    /// Log entries after which a replica with its log on disk writes its state, so that the log can be shortened.
+    fn entries_per_snapshot(&self) -> u64 {
+        limits::ENTRIES_PER_SNAPSHOT
+    }
+
     /// Something happened that a checker may want to see.
     fn see(&mut self, seen: Seen<'_>);
 }
@@ -140,6 +158,17 @@ impl World for Os {
 
     fn say(&self, what: fmt::Arguments<'_>) {
         eprintln!("crosscheck: {what}");
+    }
+
+    fn keep(
+        &self,
+        directory: &Path,
+        state: Bytes,
+        done: impl FnOnce(Result<(), SnapshotError>) + Send + 'static,
+    ) -> io::Result<()> {
+        let directory = directory.to_owned();
+        let write = move || done(snapshot::write(&order::System, &directory, &state));
+        thread::Builder::new().name("snapshot".into()).spawn(write).map(drop)
     }
 
     fn see(&mut self, _seen: Seen<'_>) {}

@@ -138,18 +138,23 @@ impl<B: Between> Runner<'_, B> {
     /// Which objects of the request are not what they should be.
     fn blame<R>(&self, turn: &mut Turn<'_, R>, corrupted: &Corrupted) -> Vec<(Home, ObjectId)> {
         let mut wrong = Vec::new();
+        let mut holder: Option<(Home, bool)> = None;
         turn.visit_regions(self.locks, |lock, access| {
             let region: &dyn object::Region = match &access {
                 Access::Exclusive(region) => &**region,
                 Access::Shared(region) => *region,
             };
-            let found = region.blame();
-            // What is missing cannot be found; its region is the one that would hold it, which is all we know.
-            if found.is_empty() && !corrupted.object.is_none() && wrong.is_empty() {
-                wrong.push((lock, corrupted.object));
+            wrong.extend(region.blame().into_iter().map(|id| (lock, id)));
+            let holds = region.check(corrupted.object) != object::Health::Absent;
+            if holder.is_none_or(|(_, sure)| holds && !sure) {
+                holder = Some((lock, holds));
             }
-            wrong.extend(found.into_iter().map(|id| (lock, id)));
         });
+        // What is missing cannot be found; its region is one of those that were asked, which is all we know. Where a damaged object
+        // was found, it is the one: naming it behind another lock as well would have an object repaired that nobody has.
+        if let (true, false, Some((lock, _))) = (wrong.is_empty(), corrupted.object.is_none(), holder) {
+            wrong.push((lock, corrupted.object));
+        }
         wrong
     }
 

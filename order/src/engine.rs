@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::batch::Encoded;
 use crate::frame::Kind;
+use crate::log::LogError;
 use crate::wire::Malformed;
 
 /// Which replicas make up the group after some log entry, as bit sets over the slots.
@@ -245,6 +246,15 @@ pub trait OrderEngine: Send {
         let _ = cut;
     }
 
+    /// This replica stops, and its log leads nowhere any more: what survives the process is deleted, and the next one joins
+    /// anew. Nothing may be asked of the engine afterwards.
+    ///
+    /// # Errors
+    /// [`LogError`] when something would be left behind.
+    fn forget(&mut self) -> Result<(), LogError> {
+        Ok(())
+    }
+
     /// Drops at most [`crate::limits::COMPACT_STEP`] entries up to `index`, never past the [`OrderEngine::compaction_floor`]
     /// and, where the log survives the process, never past the latest cut. Returns whether more could be dropped now.
     fn compact_to(&mut self, index: u64) -> bool {
@@ -305,6 +315,9 @@ impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
     }
     fn state_lost(&mut self, cut: u64) {
         (**self).state_lost(cut);
+    }
+    fn forget(&mut self) -> Result<(), LogError> {
+        (**self).forget()
     }
     fn compact_to(&mut self, index: u64) -> bool {
         (**self).compact_to(index)

@@ -7,7 +7,7 @@
 //! - [`batch`]: the unit that gets a position.
 //! - [`Orderer`]: what the pipeline drives; exactly-once from any origin to every replica.
 //! - [`OrderEngine`]: what may be exchanged below it: [`RaftEngine`], [`SingleEngine`], [`FanoutEngine`].
-//! - [`LogStore`]: where the log rests: [`MemoryLog`], [`FileLog`].
+//! - [`LogStore`]: where the log rests: [`MemoryLog`], [`FileLog`], the latter on any [`Disk`].
 
 pub mod batch;
 mod engine;
@@ -27,7 +27,7 @@ pub use batch::{Batch, Encoded, Request};
 pub use engine::{Blame, Committed, EngineOut, FailStop, Members, NotNow, OrderEngine, Output, Standing};
 pub use fanout::FanoutEngine;
 pub use frame::{Decoder, Frame, FrameError, Kind};
-pub use log::{FileLog, FileOptions, LogError, LogStore, MemoryLog, Record};
+pub use log::{Disk, DiskFile, FileLog, FileOptions, LogError, LogStore, MemoryLog, Record, System};
 pub use orderer::{Config, Counters, Delivered, Orderer};
 pub use own::{Batching, Refused};
 pub use raft::{RaftConfig, RaftEngine};

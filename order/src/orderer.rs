@@ -8,6 +8,7 @@ use crate::batch::{Batch, Encoded};
 use crate::engine::{Blame, Committed, EngineOut, FailStop, OrderEngine, Output, Standing};
 use crate::frame::Kind;
 use crate::limits;
+use crate::log::LogError;
 use crate::own::{Batching, Own, Refused};
 use crate::queue::LeaderQueue;
 use crate::sessions::{Rule, State};
@@ -256,9 +257,20 @@ impl<E: OrderEngine> Orderer<E> {
         self.engine.state_lost(cut);
     }
 
+    /// The group has gone on without this replica, and its log leads nowhere any more: deletes it, so that the next process
+    /// joins anew. This orderer does nothing afterwards.
+    ///
+    /// # Errors
+    /// [`LogError`] when something would be left behind.
+    pub fn forget(&mut self) -> Result<(), LogError> {
+        self.stopped = true;
+        self.out = EngineOut::default();
+        self.engine.forget()
+    }
+
     /// Drops at most [`limits::COMPACT_STEP`] log entries up to `index`; returns whether another call would drop more.
     pub fn compact_to(&mut self, index: u64) -> bool {
-        self.engine.compact_to(index)
+        !self.stopped && self.engine.compact_to(index)
     }
 
     /// Entries up to here are needed by no live replica.

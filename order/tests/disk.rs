@@ -231,6 +231,19 @@ fn a_log_that_begins_after_the_state_at_hand_is_given_up() {
 }
 
 #[test]
+fn a_log_that_its_replica_gave_up_is_not_read_again() {
+    let root = root();
+    let mut cluster = established(&root, 10);
+    load(&mut cluster, 300);
+    cluster.replica(1).orderer.forget().unwrap();
+    assert!(!cluster.replica(1).orderer.can_accept());
+    let cuts = kill(&mut cluster, 1);
+    restart(&mut cluster, &root, 1, cuts); // the states at its cuts are still there, and of no use
+    cluster.run_until(5_000, "a new life", |cluster| cluster.replica(1).joined);
+    cluster.settle();
+}
+
+#[test]
 fn a_full_disk_stops_its_replica_cleanly_and_loses_nothing() {
     let root = root();
     let tiny = FileOptions { segment_bytes: 32 << 10, limit_bytes: 96 << 10, spares: 0 };

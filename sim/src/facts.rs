@@ -33,8 +33,8 @@ pub struct Facts {
     pub now_us: u64,
     /// Every command.
     pub asked: Vec<Asked>,
-    /// By encoding.
-    pub sent: BTreeMap<Vec<u8>, Sent>,
+    /// By digest of the encoding.
+    pub sent: BTreeMap<u128, Sent>,
     /// What has been executed, in the order of the log.
     pub model: Model,
     /// By place: what must be answered there.
@@ -49,6 +49,10 @@ pub struct Facts {
     pub delivered: Vec<u64>,
     /// Replicas whose memory, computation or messages were corrupted at some time.
     pub corrupted: BTreeSet<u8>,
+    /// Objects that faults at rest have hit: replica, lock and id.
+    pub hit: BTreeSet<(u8, String)>,
+    /// Locks behind which an object's id was changed: it may go by any id.
+    pub renamed: BTreeSet<(u8, String)>,
     /// Whether anything at all went wrong.
     pub disturbed: bool,
     /// Highest place of a command whose answer reached its client.
@@ -72,10 +76,34 @@ impl Facts {
             results: BTreeMap::new(),
             delivered: vec![0; usize::from(replicas)],
             corrupted: BTreeSet::new(),
+            hit: BTreeSet::new(),
+            renamed: BTreeSet::new(),
             disturbed: false,
             answered: None,
             reading: false,
         }
+    }
+
+    /// What is known of a request, by its encoding.
+    pub fn sent_as(&self, encoding: &[u8]) -> Option<&Sent> {
+        self.sent.get(&xxh3_128(encoding))
+    }
+
+    /// A client sent `encoding`, which means `command`.
+    pub fn note_sent(&mut self, encoding: &[u8], command: &Command) {
+        let new = || Sent { command: command.clone(), sent: 0, ordered: 0 };
+        self.sent.entry(xxh3_128(encoding)).or_insert_with(new).sent += 1;
+    }
+
+    /// Whether a fault has hit an object, given as `lock:id`, at a replica.
+    pub fn was_hit(&self, replica: u8, object: &str) -> bool {
+        let (lock, id) = object.split_once(':').unwrap_or_default();
+        // Root of a region: a scrub's own result names the region by it, for whatever it found in there.
+        if id.starts_with('g') {
+            return self.corrupted.contains(&replica);
+        }
+        self.hit.contains(&(replica, format!("{lock}:{id}")))
+            || self.renamed.contains(&(replica, lock.to_owned()))
     }
 
     /// f, of 2f+1 replicas.
@@ -107,7 +135,7 @@ impl Facts {
 
     fn execute(&mut self, batch: u64, ordered: &order::Batch) {
         for (number, request) in ordered.requests().enumerate() {
-            if let Some(sent) = self.sent.get_mut(&request.bytes[..]) {
+            if let Some(sent) = self.sent.get_mut(&xxh3_128(&request.bytes)) {
                 sent.ordered += 1;
                 let expected = self.model.apply(&sent.command);
                 self.expected.insert(Place::new(batch, number as u16), expected);

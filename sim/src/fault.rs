@@ -1,9 +1,11 @@
 //! The catalogue of faults: what can go wrong in a run, who notices it, and who repairs it.
 
 use crosscheck::admin::Kind;
+use serde::{Deserialize, Serialize};
 
 /// One kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub enum Fault {
     /// The process ends, its memory is lost, and it starts again.
     Crash,
@@ -29,6 +31,22 @@ pub enum Fault {
     Noise,
     /// Its wall clock jumps, forwards or backwards.
     ClockJump,
+    /// Its machine loses its power: what was not synced is lost, or torn.
+    Power,
+    /// The process ends, and its disk is empty when the next one starts.
+    DiskLost,
+    /// A bit of its disk flips at rest, and the process ends.
+    DiskFlip,
+    /// Its disk has no room for a while.
+    DiskFull,
+    /// A sync of its log fails.
+    DiskError,
+    /// All machines lose their power at about the same time.
+    Blackout,
+    /// A bit of one of its objects is stuck: whatever repairs the object, the bit is wrong again.
+    Stuck,
+    /// A bit of an ordered entry in its memory flips.
+    Entry,
     /// Its memory or its computation is corrupted, as `crosscheck inject` does it.
     Corruption(Kind),
 }
@@ -61,13 +79,13 @@ use Fault::Corruption;
 use Kind as C;
 
 /// Every fault there is.
-pub const CATALOGUE: [Entry; 25] = [
+pub const CATALOGUE: [Entry; 40] = [
     entry(
         Fault::Crash,
         "crash",
         "the process ends; it starts again with empty memory",
         "peers: its connections end",
-        "state transfer, each piece on f+1 equal digests",
+        "state transfer, each piece on f+1 equal digests; with its log on disk: the log",
     ),
     entry(
         Fault::Pause,
@@ -231,11 +249,131 @@ pub const CATALOGUE: [Entry; 25] = [
         "its checksum",
         "RECOVER of what it should have changed",
     ),
+    entry(
+        Fault::Power,
+        "power",
+        "the machine loses its power in the middle of its work: writes that were not synced are lost, or torn inside a sector (log on disk)",
+        "peers: silence; it: the scan of its log cuts a torn end off",
+        "comes back from its log and catches up",
+    ),
+    entry(
+        Fault::DiskLost,
+        "disk-lost",
+        "the process ends, and its disk is empty (log on disk)",
+        "peers: it has no log",
+        "state transfer under a new incarnation",
+    ),
+    entry(
+        Fault::DiskFlip,
+        "disk-flip",
+        "a bit of its log or its saved state flips at rest, and the process ends (log on disk)",
+        "the checksums of records and of the state",
+        "its operator empties the disk; state transfer",
+    ),
+    entry(
+        Fault::DiskFull,
+        "disk-full",
+        "its disk has no room for up to 2 s (log on disk)",
+        "it: the write fails, and it stops",
+        "comes back from its log and catches up",
+    ),
+    entry(
+        Fault::DiskError,
+        "disk-error",
+        "a sync of its log fails (log on disk)",
+        "it: it stops, since trying again would prove nothing",
+        "comes back from its log and catches up",
+    ),
+    entry(
+        Fault::Blackout,
+        "blackout",
+        "all machines lose their power at about the same time, each in the middle of its work (log on disk)",
+        "everybody",
+        "the logs: what was acknowledged is on a majority of disks",
+    ),
+    entry(
+        Fault::Stuck,
+        "stuck",
+        "the same bit of an object flips again after every repair, up to 12 times",
+        "the entry check, or a scrub",
+        "RECOVER of the object; the region; at last the replica is replaced",
+    ),
+    entry(
+        Fault::Entry,
+        "entry",
+        "a bit of an ordered entry that rests in the log's memory",
+        "its checksum, when the entry is read",
+        "the replica stops and joins anew, or comes back from its log",
+    ),
+    entry(
+        Corruption(C::Stray),
+        "stray",
+        "up to eight bytes of a resting object, as a write that was meant for another one leaves them",
+        "the entry check, or a scrub",
+        "RECOVER of the object",
+    ),
+    entry(
+        Corruption(C::Skip),
+        "skip",
+        "the handler of a request does nothing",
+        "the vote",
+        "RECOVER of what it should have changed; the reply that f+1 others agree on",
+    ),
+    entry(
+        Corruption(C::Twice),
+        "twice",
+        "the handler of a request runs twice",
+        "the vote, unless twice is as good as once",
+        "RECOVER of what it changed; the reply that f+1 others agree on",
+    ),
+    entry(
+        Corruption(C::Sticky),
+        "sticky-core",
+        "every n-th request changes a bit of what it has written, 8 times",
+        "the vote",
+        "RECOVER of the objects",
+    ),
+    entry(
+        Corruption(C::Erratic),
+        "erratic-core",
+        "now and then a request changes a bit of what it has written, 8 times",
+        "the vote",
+        "RECOVER of the objects",
+    ),
+    entry(
+        Corruption(C::Footprint),
+        "footprint",
+        "a request gets its tickets for another lock than it asked for",
+        "the handler: the lock it wants is not in its footprint",
+        "the replica blames itself; RECOVER of what it should have changed",
+    ),
+    entry(
+        Corruption(C::Repair),
+        "repair",
+        "a REPAIR leaves with a wrong value under a right frame checksum (5 replicas: another one must be under repair)",
+        "the receiver: no f+1 equal digests",
+        "the packets of the others",
+    ),
 ];
 
 /// Whether a resting object of a given name can be hit.
 pub fn rests(kind: Kind) -> bool {
-    matches!(kind, C::Flip | C::MultiFlip | C::Checksum | C::Id | C::Length | C::Lost | C::Doubled)
+    matches!(kind, C::Stray | C::Flip | C::MultiFlip | C::Checksum | C::Id | C::Length | C::Lost | C::Doubled)
+}
+
+impl From<Fault> for String {
+    fn from(fault: Fault) -> String {
+        fault.entry().name.to_owned()
+    }
+}
+
+impl TryFrom<String> for Fault {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let entry = CATALOGUE.iter().find(|entry| entry.name == name);
+        entry.map(|entry| entry.fault).ok_or_else(|| format!("no fault is called `{name}`"))
+    }
 }
 
 impl Fault {
@@ -244,9 +382,20 @@ impl Fault {
         CATALOGUE.iter().find(|entry| entry.fault == self).unwrap_or(&CATALOGUE[0])
     }
 
+    /// Whether its memory, its computation or what it sends is corrupted.
+    pub fn is_of_memory(self) -> bool {
+        matches!(self, Fault::Corruption(_) | Fault::Stuck | Fault::Entry)
+    }
+
+    /// Whether it takes a log on disk.
+    pub fn needs_disk(self) -> bool {
+        use Fault::{Blackout, DiskError, DiskFlip, DiskFull, DiskLost, Power};
+        matches!(self, Power | DiskLost | DiskFlip | DiskFull | DiskError | Blackout)
+    }
+
     /// Whether evidence about the replica is expected, and no false alarm.
     pub fn is_corruption(self) -> bool {
-        matches!(self, Fault::Corruption(_) | Fault::Noise)
+        matches!(self, Fault::Corruption(_) | Fault::Noise | Fault::Stuck | Fault::Entry)
     }
 }
 

@@ -7,11 +7,15 @@
 //!
 //! - [`fault`]: the catalogue. [`plan`]: which faults strike when, and why a correct copy still exists.
 //! - [`promises`]: the checkers. [`model`]: the memcached they compare with.
-//! - [`net`], [`world`], [`node`]: what surrounds a replica. `run`: the loop.
+//! - [`campaign`]: many seeds over many clusters, kept and merged.
+//! - [`net`], [`world`], [`disk`], [`log`], [`node`]: what surrounds a replica. `run`: the loop.
 
+pub mod campaign;
 pub mod client;
+pub mod disk;
 pub mod facts;
 pub mod fault;
+pub mod log;
 pub mod model;
 pub mod mutation;
 pub mod net;
@@ -26,4 +30,4 @@ pub mod trace;
 pub mod world;
 
 pub use plan::Faults;
-pub use run::{Count, Options, Summary, Violation, Where, run};
+pub use run::{Breach, Count, Options, Summary, Violation, Where, run};

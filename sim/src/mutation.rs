@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crosscheck::stepped::Sabotage;
 
 use crate::plan::Faults;
-use crate::run::{Options, Where, run};
+use crate::run::{Breach, Options, Where, run};
 
 /// A promise that is broken on purpose.
 #[derive(Clone, Copy, Debug)]
@@ -15,94 +15,123 @@ pub struct Mutation {
     /// What is broken.
     pub what: &'static str,
     /// Where, and how.
-    pub sabotage: &'static [(Sabotage, Where)],
+    pub sabotage: &'static [(Breach, Where)],
     /// Faults that bring it to light, as `--faults` names them.
     pub faults: &'static str,
     /// The checker that has to notice.
     pub expects: &'static str,
 }
 
+use Breach::Pipeline as P;
 use Sabotage as S;
 use Where::{All, One};
 
 /// All of them; each promise is expected at least once.
-pub const MUTATIONS: [Mutation; 11] = [
+pub const MUTATIONS: [Mutation; 15] = [
     Mutation {
         name: "unvoted",
         what: "replies leave when the request has run",
-        sabotage: &[(S::ReleasesUnvoted, All)],
+        sabotage: &[(P(S::ReleasesUnvoted), All)],
         faults: "none",
         expects: "votes",
     },
     Mutation {
         name: "unvoted-wrong",
         what: "replies leave when the request has run, and some are rendered wrong",
-        sabotage: &[(S::ReleasesUnvoted, All)],
+        sabotage: &[(P(S::ReleasesUnvoted), All)],
         faults: "reply",
         expects: "replies",
     },
     Mutation {
         name: "twice",
         what: "a replica orders every request a second time",
-        sabotage: &[(S::SubmitsTwice, One)],
+        sabotage: &[(P(S::SubmitsTwice), One)],
         faults: "none",
         expects: "once",
     },
     Mutation {
         name: "stale",
         what: "a connection is given its last reply again",
-        sabotage: &[(S::ReleasesStale, One)],
+        sabotage: &[(P(S::ReleasesStale), One)],
         faults: "none",
         expects: "linear",
     },
     Mutation {
         name: "skip",
         what: "a replica leaves a batch out",
-        sabotage: &[(S::SkipsBatch, One)],
+        sabotage: &[(P(S::SkipsBatch), One)],
         faults: "none",
         expects: "order",
     },
     Mutation {
         name: "misplace",
         what: "all replicas execute some writes with another last byte",
-        sabotage: &[(S::Misplaces, All)],
+        sabotage: &[(P(S::Misplaces), All)],
         faults: "none",
         expects: "survives",
     },
     Mutation {
         name: "unheard",
         what: "a replica executes some writes wrong, and neither sends nor hears a CHECK",
-        sabotage: &[(S::Misplaces, One), (S::MutesVotes, One), (S::NeverRepairs, All)],
+        sabotage: &[(P(S::Misplaces), One), (P(S::MutesVotes), One), (P(S::NeverRepairs), All)],
         faults: "none",
         expects: "equal",
     },
     Mutation {
         name: "install",
         what: "a repair writes other bytes than f+1 replicas agreed on",
-        sabotage: &[(S::FlipsInstalled, All)],
+        sabotage: &[(P(S::FlipsInstalled), All)],
         faults: "flip",
         expects: "repairs",
     },
     Mutation {
         name: "blame",
         what: "evidence names the next replica",
-        sabotage: &[(S::BlamesNeighbour, All)],
+        sabotage: &[(P(S::BlamesNeighbour), All)],
         faults: "flip",
         expects: "blame",
     },
     Mutation {
         name: "alarm",
         what: "a replica's digests differ although its results do not",
-        sabotage: &[(S::DiffersAtTimes, One)],
+        sabotage: &[(P(S::DiffersAtTimes), One)],
         faults: "none",
         expects: "alarms",
     },
     Mutation {
         name: "unrepaired",
         what: "no repair is ever proposed",
-        sabotage: &[(S::NeverRepairs, All)],
+        sabotage: &[(P(S::NeverRepairs), All)],
         faults: "in-request",
         expects: "progress",
+    },
+    Mutation {
+        name: "unsynced",
+        what: "replicas acknowledge what they have not synced",
+        sabotage: &[(Breach::UnsyncedDisk, All)],
+        faults: "blackout",
+        expects: "survives",
+    },
+    Mutation {
+        name: "object",
+        what: "evidence names the object behind another lock",
+        sabotage: &[(P(S::BlamesOtherObject), All)],
+        faults: "flip",
+        expects: "objects",
+    },
+    Mutation {
+        name: "hoard",
+        what: "a replica never forgets how it ran a batch",
+        sabotage: &[(P(S::Hoards), One)],
+        faults: "pause",
+        expects: "bounds",
+    },
+    Mutation {
+        name: "torn",
+        what: "a torn record of the log passes for a whole one",
+        sabotage: &[(Breach::TornBelieved, All)],
+        faults: "power,blackout",
+        expects: "disk",
     },
 ];
 
@@ -113,6 +142,7 @@ pub fn caught(mutation: &Mutation, seeds: u64) -> BTreeSet<&'static str> {
     let options = Options {
         requests: 400,
         episodes: 2,
+        disk: faults.are_of_disks(),
         faults,
         sabotage: mutation.sabotage.to_vec(),
         until: Some(mutation.expects),

@@ -10,6 +10,8 @@ use crosscheck::{Action, ClientCounters, Durability, Mode, Progress, Protocol, S
 use memcached::Memcached;
 use order::{MemoryLog, RaftConfig};
 
+use crate::disk::Platter;
+use crate::log::{DATA, Opened};
 use crate::net::{Fabric, Port};
 use crate::rng::Rng;
 use crate::world::{Journal, Surroundings};
@@ -60,7 +62,7 @@ fn service_config() -> memcached::Config {
     memcached::Config { shards: SHARDS, ..memcached::Config::with_memory(64 << 20) }
 }
 
-fn settings(me: u8, replicas: u8) -> Settings {
+fn settings(me: u8, replicas: u8, on_disk: bool) -> Settings {
     let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     Settings {
         me,
@@ -69,7 +71,7 @@ fn settings(me: u8, replicas: u8) -> Settings {
         admin: nowhere,
         mode: Mode::default(),
         workers: 1,
-        durability: Durability::Memory,
+        durability: if on_disk { Durability::Disk(DATA.into()) } else { Durability::Memory },
         max_connections: 1024,
         max_request: service_config().request_bytes(),
         election: (Duration::from_millis(300), Duration::from_millis(600)),
@@ -78,27 +80,31 @@ fn settings(me: u8, replicas: u8) -> Settings {
 }
 
 impl Process {
-    /// A process that starts now, with nothing.
+    /// A process that starts now, with what was `opened` on its disk, or with nothing.
     ///
     /// # Errors
     /// When the pipeline cannot start.
     pub fn start(
-        me: u8,
-        replicas: u8,
+        (me, replicas): (u8, u8),
         fabric: &Fabric,
         skew_us: i64,
         rng: &mut Rng,
         journal: &Journal,
+        (opened, disk): (Option<Opened>, Option<Platter>),
     ) -> Result<Self, String> {
         let config = service_config();
         let service = Memcached::new(config).map_err(|error| error.to_string())?;
         let service_parts = (config, service.stats().clone(), Arc::new(ClientCounters::default()));
         let engine = RaftConfig::new(me, replicas, rng.draw(), rng.draw());
-        let world = Surroundings::new(me, fabric.clone(), skew_us, Rng::new(rng.draw(), 1), journal.clone());
+        let world = Surroundings::new(me, fabric.clone(), skew_us, Rng::new(rng.draw(), 1), journal.clone())
+            .with_disk(disk);
         let net = Port { me, fabric: fabric.clone() };
-        let birth = Birth { engine, log: Box::new(MemoryLog), records: Vec::new() };
+        let on_disk = opened.is_some();
+        let in_memory = || Opened { log: Box::new(MemoryLog), records: Vec::new(), state: None };
+        let Opened { log, records, state } = opened.unwrap_or_else(in_memory);
+        let birth = Birth { engine, log, records, state };
         fabric.set_alive(me, true);
-        let replica = Stepped::new(settings(me, replicas), service, world, net, birth)
+        let replica = Stepped::new(settings(me, replicas, on_disk), service, world, net, birth)
             .map_err(|error| error.to_string())?;
         Ok(Process { replica, service: service_parts, sessions: BTreeMap::new(), owed: BTreeMap::new() })
     }

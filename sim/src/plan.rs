@@ -4,9 +4,18 @@
 //! begins only when everything the one before did has healed, which the run establishes from outside (all replicas serve, no
 //! armed fault is left, and the digests of all states at one position are equal, with objects that do not fit their checksums
 //! counted as different). So at every moment f+1 replicas have not been touched since they were last known to be equal.
+//!
+//! The one exception is a blackout, which strikes all replicas, and nothing else strikes in its episode: no memory is left and
+//! no disk is damaged, so what a majority had synced is the correct copy.
+
+use std::collections::BTreeSet;
 
 use crate::fault::{CATALOGUE, Fault};
 use crate::rng::Rng;
+use crate::run::Options;
+
+/// With more faults in an episode than this, they follow each other closely.
+const STORM: u64 = 20;
 
 /// Which faults a run may meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +29,7 @@ pub enum Faults {
 }
 
 impl Faults {
-    /// Reads `none`, `all`, `network`, `memory`, or names of the catalogue with commas between.
+    /// Reads `none`, `all`, `network`, `memory`, `disk`, or names of the catalogue with commas between.
     ///
     /// # Errors
     /// Which word is not known, and which are.
@@ -31,26 +40,38 @@ impl Faults {
         match text {
             "none" => return Ok(Faults::None),
             "all" => return Ok(Faults::All),
-            "network" => return Ok(only(|fault| !matches!(fault, Fault::Corruption(_)))),
-            "memory" => return Ok(only(|fault| matches!(fault, Fault::Corruption(_)))),
+            "network" => return Ok(only(|fault| !fault.is_of_memory() && !fault.needs_disk())),
+            "disk" => return Ok(only(|fault| fault.needs_disk())),
+            "memory" => return Ok(only(|fault| fault.is_of_memory())),
             _ => {}
         }
         let find = |name: &str| CATALOGUE.iter().find(|entry| entry.name == name).map(|entry| entry.fault);
         let names: Vec<&str> = CATALOGUE.iter().map(|entry| entry.name).collect();
         let unknown = |name| {
-            format!("no fault is called `{name}`; use none, all, network, memory, or {}", names.join(", "))
+            format!(
+                "no fault is called `{name}`; use none, all, network, memory, disk, or {}",
+                names.join(", ")
+            )
         };
         let faults: Result<Vec<Fault>, String> =
             text.split(',').map(|name| find(name.trim()).ok_or_else(|| unknown(name))).collect();
         faults.map(Faults::Only)
     }
 
-    fn kinds(&self) -> Vec<Fault> {
-        match self {
+    /// Whether these are faults of disks, and no other.
+    pub fn are_of_disks(&self) -> bool {
+        matches!(self, Faults::Only(faults) if faults.iter().all(|fault| fault.needs_disk()))
+    }
+
+    /// Those that can strike, with logs on disk or in memory.
+    fn kinds(&self, on_disk: bool) -> Vec<Fault> {
+        let mut kinds = match self {
             Faults::None => Vec::new(),
             Faults::All => CATALOGUE.iter().map(|entry| entry.fault).collect(),
             Faults::Only(faults) => faults.clone(),
-        }
+        };
+        kinds.retain(|fault| on_disk || !fault.needs_disk());
+        kinds
     }
 }
 
@@ -80,9 +101,21 @@ pub struct Stroke {
     pub seed: u64,
 }
 
-/// The episode `number` of a seed.
-pub fn episode(seed: u64, number: u64, replicas: u8, faults: &Faults) -> Option<Episode> {
-    let kinds = faults.kinds();
+impl Episode {
+    /// Whom it may leave as they should not be.
+    pub fn victims(&self, replicas: u8) -> BTreeSet<u8> {
+        if self.strokes.iter().any(|stroke| stroke.fault == Fault::Blackout) {
+            return (0..replicas).collect();
+        }
+        self.strokes.iter().map(|stroke| stroke.victim).collect()
+    }
+}
+
+/// The episode `number` of a seed, with logs on disk or in memory.
+pub fn episode(seed: u64, number: u64, options: &Options) -> Option<Episode> {
+    let Options { replicas, faults, disk: on_disk, strokes: most, .. } = options;
+    let (replicas, on_disk, most) = (*replicas, *on_disk, *most);
+    let kinds = faults.kinds(on_disk);
     if kinds.is_empty() {
         return None;
     }
@@ -91,8 +124,9 @@ pub fn episode(seed: u64, number: u64, replicas: u8, faults: &Faults) -> Option<
     let count = rng.within(1, u64::from(replicas / 2)) as usize;
     let victims: Vec<u8> = (0..count).map(|_| all.remove(rng.below(all.len() as u64) as usize)).collect();
     let lasts_us = rng.within(5_000, 1_500_000);
-    let most = if rng.chance(300) { 6 } else { 2 };
-    let strokes = rng.within(1, most).max(count as u64);
+    let most = if rng.chance(300) { most } else { most.div_ceil(3) };
+    // A storm is one throughout.
+    let strokes = rng.within(if most > STORM { most / 2 } else { 1 }, most).max(count as u64);
     let stroke = |index: u64| Stroke {
         at_us: rng.below(lasts_us),
         victim: victims[index as usize % count],
@@ -101,5 +135,8 @@ pub fn episode(seed: u64, number: u64, replicas: u8, faults: &Faults) -> Option<
     };
     let mut strokes: Vec<Stroke> = (0..strokes).map(stroke).collect();
     strokes.sort_by_key(|stroke| stroke.at_us);
+    if let Some(alone) = strokes.iter().find(|stroke| stroke.fault == Fault::Blackout).cloned() {
+        strokes = vec![alone];
+    }
     Some(Episode { number, after_us: rng.within(0, 200_000), lasts_us, strokes })
 }

@@ -2,11 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crosscheck::admin::{Inject, Kind};
 use crosscheck::stepped::Sabotage;
+use serde::{Deserialize, Serialize};
 
 use crate::client::Client;
+use crate::disk::Platter;
 use crate::facts::Facts;
 use crate::fault::Fault;
+use crate::log::{Opened, Storage, Unusable};
 use crate::net::Fabric;
 use crate::node::Process;
 use crate::plan::Faults;
@@ -32,12 +36,16 @@ pub struct Options {
     pub faults: Faults,
     /// Episodes of faults.
     pub episodes: u64,
+    /// Faults of an episode at most, all at the same f replicas.
+    pub strokes: u64,
     /// Episodes that are left out: for shrinking.
     pub without: BTreeSet<u64>,
+    /// Logs are on disk.
+    pub disk: bool,
     /// Prints everything that happens.
     pub trace: bool,
     /// Promises that a replica, or all of them, breaks on purpose.
-    pub sabotage: Vec<(Sabotage, Where)>,
+    pub sabotage: Vec<(Breach, Where)>,
     /// Goes on after a broken promise until this one breaks, or it has been too long.
     pub until: Option<&'static str>,
 }
@@ -50,12 +58,25 @@ impl Default for Options {
             clients: 6,
             faults: Faults::All,
             episodes: 4,
+            strokes: 6,
             without: BTreeSet::new(),
+            disk: false,
             trace: false,
             sabotage: Vec::new(),
             until: None,
         }
     }
+}
+
+/// What is sabotaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Breach {
+    /// The pipeline.
+    Pipeline(Sabotage),
+    /// The disk: it says that it synced, and does not, as if nobody had asked it to.
+    UnsyncedDisk,
+    /// The scan of the log: it takes what is torn for whole.
+    TornBelieved,
 }
 
 /// Which replicas are sabotaged.
@@ -79,11 +100,11 @@ pub struct Violation {
 }
 
 /// What became of one kind of fault in a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// Times it was to strike.
     pub tried: u64,
-    /// Times it did: a fault without a fitting object does not.
+    /// Times it took effect: not where no object fitted, nor where its process ended before the occasion.
     pub struck: u64,
 }
 
@@ -120,6 +141,18 @@ pub struct Summary {
     pub episodes: u64,
 }
 
+impl Summary {
+    /// Faults that were armed and will not strike any more.
+    fn uncount(&mut self, pending: Vec<Kind>) {
+        // A wrong core is armed many times and counts once.
+        let once = |kind: &Kind| !matches!(kind, Kind::Sticky | Kind::Erratic);
+        for kind in pending.into_iter().filter(once) {
+            let count = self.faults.entry(Fault::Corruption(kind)).or_default();
+            count.struck = count.struck.saturating_sub(1);
+        }
+    }
+}
+
 /// Runs `seed`.
 pub fn run(seed: u64, options: &Options) -> Summary {
     Run::new(seed, options.clone()).finish()
@@ -137,6 +170,8 @@ struct Slot {
     /// Its order thread is busy until then.
     free_us: u64,
     skew_us: i64,
+    /// Outlives processes; none where logs are in memory.
+    storage: Option<Storage>,
 }
 
 /// Something that will happen.
@@ -151,6 +186,10 @@ enum Event {
     Gone { client: usize, session: (u64, u32) },
     /// A fault strikes.
     Stroke(crate::plan::Stroke),
+    /// A stuck bit is wrong again.
+    Again { victim: u8, inject: Inject },
+    /// The power of a machine is off by now, if it is that life's.
+    PowerOff { replica: u8, life: u64 },
     /// A fault that lasts ends.
     Over(crate::plan::Stroke),
 }
@@ -188,7 +227,7 @@ struct Run {
     /// Weather and blocks that hold, per stroke.
     lasting: u64,
     /// What armed faults said.
-    placed: Vec<(Fault, std::sync::mpsc::Receiver<serde_json::Value>)>,
+    placed: Vec<(u8, Fault, std::sync::mpsc::Receiver<serde_json::Value>)>,
     /// The position at which digests are compared, and those that are here.
     digests: BTreeMap<(u64, u64), BTreeMap<u8, u128>>,
     asked_digest_us: u64,
@@ -212,6 +251,7 @@ impl Run {
     fn new(seed: u64, options: Options) -> Self {
         let mut rng = Rng::new(seed, 0);
         let replicas = options.replicas;
+        let fabric = Fabric::new(replicas, Rng::new(seed, 2));
         let clients = (0..options.clients)
             .map(|number| {
                 let left = options.requests / options.clients as u64;
@@ -219,7 +259,9 @@ impl Run {
                 Client::new(number, replica, left, Rng::new(seed, 100 + number as u64))
             })
             .collect();
-        let slot = |rng: &mut Rng| Slot {
+        let storage =
+            |me: u8| Storage::new(Platter::new(me, fabric.clone(), Rng::new(seed, 50 + u64::from(me))));
+        let slot = |me: u8, rng: &mut Rng| Slot {
             process: None,
             life: 0,
             starts_us: rng.within(1, 200_000),
@@ -227,10 +269,11 @@ impl Run {
             wake_us: 0,
             free_us: 0,
             skew_us: rng.within(0, 20_000) as i64 - 10_000,
+            storage: options.disk.then(|| storage(me)),
         };
         Run {
-            fabric: Fabric::new(replicas, Rng::new(seed, 2)),
-            slots: (0..replicas).map(|_| slot(&mut rng)).collect(),
+            slots: (0..replicas).map(|me| slot(me, &mut rng)).collect(),
+            fabric,
             journal: Journal::default(),
             clients,
             sessions: 0,
@@ -327,8 +370,16 @@ impl Run {
         process.replica.step(&self.fabric.ready(replica));
         let is_busy = process.replica.is_busy();
         self.trace.note(self.now_us, format_args!("step {replica} {is_busy}"));
+        if slot.storage.as_ref().is_some_and(|storage| storage.disk.is_dead()) {
+            return self.lose_power(replica);
+        }
+        // What was hit is known before anybody is blamed for it.
+        if !self.placed.is_empty() {
+            self.count_placed();
+        }
         // Replies get their positions before they leave.
         self.look();
+        self.weigh(replica);
         let slot = &mut self.slots[usize::from(replica)];
         slot.free_us = self.now_us + self.rng.within(2, 25);
         slot.wake_us = self.now_us + if is_busy { 1 } else { self.rng.within(5_000, 25_000) };
@@ -356,31 +407,92 @@ impl Run {
         }
     }
 
-    /// Its process begins, with nothing.
+    /// Its process begins, with what is on its disk, or with nothing.
     fn start(&mut self, replica: u8) {
         let slot = &mut self.slots[usize::from(replica)];
         slot.life += 1;
+        let last = replica + 1 == self.options.replicas;
+        let sabotage: Vec<Breach> = self
+            .options
+            .sabotage
+            .iter()
+            .filter(|(_, whom)| last || *whom == Where::All)
+            .map(|(breach, _)| *breach)
+            .collect();
+        let opened = match self.open_storage(replica, &sabotage) {
+            Ok(opened) => opened,
+            Err(why) => {
+                self.trace.note(self.now_us, format_args!("replica {replica} cannot start: {why}"));
+                return self.stop(replica, 100_000);
+            }
+        };
+        let slot = &mut self.slots[usize::from(replica)];
         let begun = Process::start(
-            replica,
-            self.options.replicas,
+            (replica, self.options.replicas),
             &self.fabric,
             slot.skew_us,
             &mut self.rng,
             &self.journal,
+            (opened, slot.storage.as_ref().map(|storage| storage.disk.clone())),
         );
         match begun {
             Ok(mut process) => {
-                let last = replica + 1 == self.options.replicas;
-                for (sabotage, whom) in &self.options.sabotage {
-                    if last || *whom == Where::All {
-                        process.replica.sabotage(*sabotage);
+                for breach in sabotage {
+                    if let Breach::Pipeline(sabotage) = breach {
+                        process.replica.sabotage(sabotage);
                     }
                 }
                 slot.process = Some(process);
                 (slot.wake_us, slot.free_us, slot.paused_us) = (self.now_us, self.now_us, 0);
                 self.trace.note(self.now_us, format_args!("replica {replica} starts"));
             }
+            // A disk that fails at once, or on purpose.
+            Err(why) if slot.storage.is_some() && self.victims.contains(&replica) => {
+                self.trace.note(self.now_us, format_args!("replica {replica} cannot start: {why}"));
+                self.stop(replica, 100_000);
+            }
             Err(why) => self.broken(promises::PROGRESS, why),
+        }
+    }
+
+    /// Opens the log, where it is on disk. A corrupt one is given up, as its operator is told to do.
+    fn open_storage(&mut self, replica: u8, sabotage: &[Breach]) -> Result<Option<Opened>, String> {
+        let Some(storage) = self.slots[usize::from(replica)].storage.clone() else { return Ok(None) };
+        if sabotage.contains(&Breach::UnsyncedDisk) {
+            storage.disk.lie();
+        }
+        if sabotage.contains(&Breach::TornBelieved) {
+            storage.disk.gloss_over();
+        }
+        let mut promises = std::mem::take(&mut self.promises);
+        let mut broken = Vec::new();
+        let opened = storage.open(|reopened| {
+            broken = promises
+                .iter_mut()
+                .map(|promise| (promise.about(), promise.reopened(replica, reopened)))
+                .collect();
+        });
+        self.promises = promises;
+        broken.into_iter().for_each(|(about, broken)| self.judge(about, broken));
+        match opened {
+            Ok(opened) => Ok(Some(opened)),
+            Err(Unusable::Refused(why)) => Err(why),
+            Err(Unusable::Corrupt(why)) => {
+                *self.summary.replaced.entry("its log is corrupt".to_owned()).or_default() += 1;
+                storage.wipe();
+                Err(why)
+            }
+        }
+    }
+
+    /// The power of its machine fails now.
+    fn lose_power(&mut self, replica: u8) {
+        let pause_us = self.rng.below(1_000_000);
+        let storage = self.slots[usize::from(replica)].storage.clone();
+        self.trace.note(self.now_us, format_args!("replica {replica} has no power"));
+        self.stop(replica, pause_us);
+        if let Some(storage) = storage {
+            storage.disk.lose_power();
         }
     }
 
@@ -388,7 +500,13 @@ impl Run {
     fn stop(&mut self, replica: u8, pause_us: u64) {
         let pause_us = pause_us + self.rng.below(300_000);
         let slot = &mut self.slots[usize::from(replica)];
+        // Faults that are armed end with their process.
+        let pending = slot.process.iter().flat_map(|process| process.replica.pending_faults()).collect();
+        self.summary.uncount(pending);
         slot.process = None;
+        if let Some(storage) = &slot.storage {
+            storage.disk.end_process();
+        }
         slot.starts_us = self.now_us + pause_us;
         self.fabric.set_alive(replica, false);
         self.look();
@@ -422,6 +540,18 @@ impl Run {
             }
             self.promises = promises;
         }
+    }
+
+    /// Shows the checkers what a replica holds.
+    fn weigh(&mut self, replica: u8) {
+        let Some(process) = &self.slots[usize::from(replica)].process else { return };
+        let loads = process.replica.loads();
+        let mut promises = std::mem::take(&mut self.promises);
+        for promise in &mut promises {
+            let broken = promise.stepped(replica, &loads);
+            self.judge(promise.about(), broken);
+        }
+        self.promises = promises;
     }
 
     fn judge(&mut self, about: About, broken: Broken) {

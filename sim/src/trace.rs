@@ -1,6 +1,6 @@
 //! What happened, as a hash that two runs of a seed must share, and as lines for whoever looks.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -8,6 +8,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     hash: u64,
+    /// Empty between two lines.
+    line: String,
     /// Lines hashed.
     pub steps: u64,
     /// Whether lines go to stdout.
@@ -22,12 +24,15 @@ impl Trace {
 
     /// One thing happened.
     pub fn note(&mut self, now_us: u64, what: fmt::Arguments<'_>) {
-        let line = format!("{:>10}.{:03} {what}", now_us / 1000, now_us % 1000);
-        self.hash = xxh3_64_with_seed(line.as_bytes(), self.hash);
+        let line = &mut self.line;
+        // Writing into a string does not fail.
+        let _ = line.write_fmt(what);
+        self.hash = xxh3_64_with_seed(line.as_bytes(), self.hash ^ now_us);
         self.steps += 1;
         if self.prints {
-            println!("{line}");
+            println!("{:>10}.{:03} {line}", now_us / 1000, now_us % 1000);
         }
+        line.clear();
     }
 
     /// Of everything so far.

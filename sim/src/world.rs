@@ -1,20 +1,26 @@
 //! What a simulated replica sees of the world: the run's one clock, drawn durations; and what the checkers see of the replica.
 
 use std::cell::RefCell;
-use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use crosscheck::admin::{EvidenceRecord, Position};
+use crosscheck::snapshot::{self, SnapshotError};
 use crosscheck::stepped::{ReplyTo, Seen, World};
 use vote::{Packed, Place, digest};
 
+use crate::disk::Platter;
 use crate::net::{Fabric, Port};
 use crate::rng::Rng;
 
 /// 2026-01-01, when every run begins.
 pub const EPOCH_US: u64 = 1_767_225_600_000_000;
+
+/// Few, so that logs are shortened in short runs.
+const ENTRIES_PER_SNAPSHOT: u64 = 1000;
 
 /// What one request came to at one replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,16 +109,26 @@ pub struct Surroundings {
     pub skew_us: i64,
     rng: RefCell<Rng>,
     journal: Journal,
+    disk: Option<Platter>,
 }
 
 impl Surroundings {
     /// Of a life that begins now.
     pub fn new(me: u8, fabric: Fabric, skew_us: i64, rng: Rng, journal: Journal) -> Self {
         let born_us = fabric.now_us();
-        Surroundings { me, fabric, born_us, skew_us, rng: RefCell::new(rng), journal }
+        Surroundings { me, fabric, born_us, skew_us, rng: RefCell::new(rng), journal, disk: None }
+    }
+
+    /// With a disk to write states to.
+    pub fn with_disk(self, disk: Option<Platter>) -> Self {
+        Surroundings { disk, ..self }
     }
 
     fn note(&self, what: What) {
+        // After its power has failed a process does nothing, although its step goes on.
+        if self.disk.as_ref().is_some_and(Platter::is_dead) {
+            return;
+        }
         let mut journal = self.journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         journal.push(Observed { replica: self.me, what });
     }
@@ -145,6 +161,21 @@ impl World for Surroundings {
 
     fn say(&self, what: fmt::Arguments<'_>) {
         self.note(What::Said(what.to_string()));
+    }
+
+    fn keep(
+        &self,
+        directory: &Path,
+        state: Bytes,
+        done: impl FnOnce(Result<(), SnapshotError>) + Send + 'static,
+    ) -> io::Result<()> {
+        let Some(disk) = &self.disk else { return Err(io::ErrorKind::NotFound.into()) };
+        done(snapshot::write(disk, directory, &state));
+        Ok(())
+    }
+
+    fn entries_per_snapshot(&self) -> u64 {
+        ENTRIES_PER_SNAPSHOT
     }
 
     fn see(&mut self, seen: Seen<'_>) {

@@ -83,6 +83,17 @@ pub const FETCH_GIVE_UP_US: u64 = 3_000_000;
 pub const REPAIR_GIVE_UP_US: u64 = 4_000_000;
 
 // Relations between the bounds.
+/// How full a bounded place is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Which.
+    pub what: &'static str,
+    /// What it holds now, in the unit of its bound.
+    pub holds: u64,
+    /// What it may hold.
+    pub bound: u64,
+}
+
 const _: () = assert!(MAX_REPLICAS % 2 == 1 && MAX_REPLICAS <= 8, "a replica set is a mask of 8 bits");
 const _: () = assert!(MAX_REQUESTS_PER_BATCH <= u16::MAX as usize, "a request's index is 16 bits");
 const _: () = assert!(KEEP_FINISHED_BATCHES < WINDOW_BATCHES, "finished batches must not fill the window");

@@ -17,7 +17,7 @@ use crate::command::{Command, To};
 use crate::config::{Config, Replica, Set};
 use crate::event::{Event, Failure, Place};
 use crate::evidence::{Class, Classifier, Counters, Evidence, FaultStage, Finding, WrongObject};
-use crate::limits::MAX_REPLICAS;
+use crate::limits::{Load, MAX_PARKED_BATCHES, MAX_REPLICAS, MAX_REPLY_BYTES, WINDOW_BATCHES, WINDOW_BYTES};
 use crate::message::Message;
 use crate::record::Window;
 use crate::repair::Repairs;
@@ -140,6 +140,18 @@ impl Voter {
         let open = |batch| self.window.get(batch).is_some_and(|record| !record.finished);
         let fetches = self.fetches.range(..Place::new(batch, 0)).next().is_some();
         !batches.filter(|one| *one < batch).any(open) && !fetches && self.repairs.is_settled(self.live)
+    }
+
+    /// How full the places are that the peers and the clients could fill.
+    pub fn loads(&self) -> [Load; 3] {
+        let open = self.window.end() - self.window.base();
+        let load = |what, holds, bound| Load { what, holds, bound };
+        [
+            load("open batches", open, WINDOW_BATCHES),
+            load("parked batches", self.window.parked.len() as u64, MAX_PARKED_BATCHES as u64),
+            // One batch more than fits may be there until another is let go.
+            load("bytes of open batches", self.window.bytes as u64, (WINDOW_BYTES + MAX_REPLY_BYTES) as u64),
+        ]
     }
 
     /// What is stored about a batch, for tests that corrupt it there.

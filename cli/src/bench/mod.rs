@@ -5,7 +5,7 @@ mod cost;
 mod definition;
 mod faults;
 mod generator;
-mod measure;
+pub(crate) mod measure;
 mod memaslap;
 mod overrides;
 mod profile;

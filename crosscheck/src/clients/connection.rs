@@ -60,10 +60,13 @@ pub(super) struct Connection<P> {
     half_closed: bool,
     /// The protocol said that what follows is not to be read.
     closing: bool,
-    places: VecDeque<Place>,
-    /// Sequence number of the first place.
+    /// Each with its number in the sequence of replies: a place that is not the one that was meant is not used.
+    places: VecDeque<(u64, Place)>,
+    /// Number of the first place.
     first: u64,
-    unsent: VecDeque<Bytes>,
+    /// Numbered without a gap up to `queued`.
+    unsent: VecDeque<(u64, Bytes)>,
+    queued: u64,
     unsent_bytes: usize,
     broken: bool,
 }
@@ -82,6 +85,7 @@ impl<P: Protocol> Connection<P> {
             places: VecDeque::new(),
             first: 0,
             unsent: VecDeque::new(),
+            queued: 0,
             unsent_bytes: 0,
             broken: false,
         }
@@ -162,7 +166,7 @@ impl<P: Protocol> Connection<P> {
             }
             let Some(step) = self.input.next(&mut self.protocol, bounds.twice) else {
                 counters.misread.fetch_add(1, Relaxed);
-                self.places.push_back(Place::Broken);
+                self.push(Place::Broken);
                 self.closing = true;
                 return;
             };
@@ -170,26 +174,24 @@ impl<P: Protocol> Connection<P> {
                 Step::NeedMore(wanted) => {
                     self.wanted = wanted.max(there + 1);
                     if self.wanted > bounds.request {
-                        self.places
-                            .push_back(Place::Last(Bytes::from_static(b"SERVER_ERROR request too long\r\n")));
+                        self.push(Place::Last(Bytes::from_static(b"SERVER_ERROR request too long\r\n")));
                         self.closing = true;
                     }
                     return;
                 }
                 Step::Nothing(used) => used,
                 Step::Reply(used, reply) => {
-                    self.places.push_back(Place::Ready(reply.into(), None));
+                    self.push(Place::Ready(reply.into(), None));
                     used
                 }
                 Step::Close(used, reply) => {
-                    self.places.push_back(Place::Last(reply.into()));
+                    self.push(Place::Last(reply.into()));
                     self.closing = true;
                     used
                 }
                 Step::Order(used, request) => {
                     *left -= 1;
-                    let sequence = self.first + self.places.len() as u64;
-                    self.places.push_back(Place::Waiting(request.checksum));
+                    let sequence = self.push(Place::Waiting(request.checksum));
                     submit(sequence, request);
                     used
                 }
@@ -200,11 +202,20 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
+    /// The last place so far; returns its number.
+    fn push(&mut self, place: Place) -> u64 {
+        let number = self.first + self.places.len() as u64;
+        self.places.push_back((number, place));
+        number
+    }
+
     /// A reply takes its place, if it answers the request that waits there; `None` means that no correct one can be had.
     pub(super) fn answer(&mut self, sequence: u64, reply: Option<Reply>) {
         let Some(index) = sequence.checked_sub(self.first) else { return };
-        let Some(place) = self.places.get_mut(index as usize) else { return };
-        if let Place::Waiting(asked) = *place {
+        let Some((number, place)) = self.places.get_mut(index as usize) else { return };
+        if let Place::Waiting(asked) = *place
+            && *number == sequence
+        {
             let right = reply.filter(|reply| reply.asked == asked);
             *place = right.map_or(Place::Broken, |reply| {
                 Place::Ready(reply.bytes, reply.voted.map(|voted| (asked, voted)))
@@ -217,8 +228,12 @@ impl<P: Protocol> Connection<P> {
         let was_full = self.is_full();
         self.collect(counters);
         while !self.unsent.is_empty() {
+            let first = self.queued.wrapping_sub(self.unsent.len() as u64);
+            if self.unsent.iter().zip(first..).take(64).any(|((number, _), meant)| *number != meant) {
+                return Fate::Closed;
+            }
             let slices: Vec<IoSlice<'_>> =
-                self.unsent.iter().take(64).map(|bytes| IoSlice::new(bytes)).collect();
+                self.unsent.iter().take(64).map(|(_, bytes)| IoSlice::new(bytes)).collect();
             match self.stream.write_vectored(&slices) {
                 Ok(0) => return Fate::Closed,
                 Ok(sent) => {
@@ -235,31 +250,36 @@ impl<P: Protocol> Connection<P> {
 
     fn collect(&mut self, counters: &ClientCounters) {
         while !self.broken {
-            let (bytes, last) = match self.places.front_mut() {
-                None | Some(Place::Waiting(_)) => return,
-                Some(Place::Ready(bytes, voted)) => {
-                    // The last look: after this line only the kernel reads them.
+            let first = self.first;
+            let Some((number, place)) = self.places.front_mut() else { return };
+            let (bytes, last) = match place {
+                // What a queue gave up stays in memory for a while, and looks like a reply.
+                _ if *number != first => (Bytes::new(), true),
+                Place::Waiting(_) => return,
+                Place::Ready(bytes, voted) => {
+                    // The last look at the bytes: after this line only the kernel reads them.
                     let is_right =
                         voted.is_none_or(|(asked, voted)| vote::digest::reply(asked, bytes) == voted);
                     counters.withheld.fetch_add(u64::from(!is_right), Relaxed);
                     if is_right { (std::mem::take(bytes), false) } else { (Bytes::new(), true) }
                 }
-                Some(Place::Last(bytes)) => (std::mem::take(bytes), true),
-                Some(Place::Broken) => (Bytes::new(), true),
+                Place::Last(bytes) => (std::mem::take(bytes), true),
+                Place::Broken => (Bytes::new(), true),
             };
             self.places.pop_front();
             self.first += 1;
             self.broken = last;
             if !bytes.is_empty() {
                 self.unsent_bytes += bytes.len();
-                self.unsent.push_back(bytes);
+                self.unsent.push_back((self.queued, bytes));
+                self.queued += 1;
             }
         }
     }
 
     fn sent(&mut self, mut count: usize) {
         self.unsent_bytes -= count;
-        while let Some(front) = self.unsent.front_mut() {
+        while let Some((_, front)) = self.unsent.front_mut() {
             if count < front.len() {
                 front.advance(count);
                 return;

@@ -111,6 +111,11 @@ impl<N: Net> Link<N> {
         self.expected.is_none()
     }
 
+    /// Bytes that wait to be written.
+    pub(super) fn unsent(&self) -> usize {
+        self.output.len() - self.written
+    }
+
     pub(super) fn has_output(&self) -> bool {
         self.written < self.output.len()
     }

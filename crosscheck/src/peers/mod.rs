@@ -61,7 +61,7 @@ pub struct Peers<N: Net = Tcp> {
     pub sent: Sent,
     /// Flips one bit of the next frame on its way out: an injected fault.
     #[cfg(feature = "inject")]
-    pub garble_next: Option<u64>,
+    pub garble_next: Vec<u64>,
 }
 
 struct Guest<N: Net> {
@@ -93,8 +93,13 @@ impl<N: Net> Peers<N> {
             scratch: vec![0; limits::READ_CHUNK],
             sent: Sent::default(),
             #[cfg(feature = "inject")]
-            garble_next: None,
+            garble_next: Vec::new(),
         }
+    }
+
+    /// Bytes that wait for the peer that most wait for.
+    pub fn most_unsent(&self) -> usize {
+        self.links.iter().flatten().map(Link::unsent).max().unwrap_or(0)
     }
 
     /// Peers that can be talked to now.
@@ -183,7 +188,7 @@ impl<N: Net> Peers<N> {
             traffic.messages += 1;
             traffic.bytes += (link.output.len() - start) as u64;
             #[cfg(feature = "inject")]
-            if let Some(seed) = self.garble_next.take() {
+            if let Some(seed) = self.garble_next.pop() {
                 let bits = (link.output.len() - start) as u64 * 8;
                 let bit = seed % bits;
                 link.output[start + (bit / 8) as usize] ^= 1 << (bit % 8);
@@ -378,7 +383,7 @@ mod tests {
         let addresses = addresses();
         let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
         run_until(&mut nodes, |nodes| nodes.iter().all(|node| !node.seen.is_empty()));
-        nodes[0].peers.garble_next = Some(123);
+        nodes[0].peers.garble_next = vec![123];
         nodes[0].peers.send(1, Kind::Check, &[b"these bytes are not what they were"]);
         run_until(&mut nodes, |nodes| nodes[1].seen.len() >= 4);
         let blamed = match &nodes[1].seen[1] {

@@ -146,6 +146,9 @@ mod injecting {
     use crate::admin::{Inject, Kind};
     use crate::inject::{Armed, Occasion, Target};
 
+    /// Wrong results of a core that is wrong again and again.
+    const WRONG_IN_A_ROW: u64 = 8;
+
     impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         /// Arms a fault; a fault in a resting object strikes at an ordered turn on its lock, which is asked for here.
         pub(super) fn on_inject(&mut self, call: Call) {
@@ -167,11 +170,11 @@ mod injecting {
             let armory = execution.armory.clone();
             match inject.kind {
                 Kind::Message => {
-                    self.peers.garble_next = Some(inject.seed);
+                    self.peers.garble_next.push(inject.seed);
                     call.reply(&armed("the next frame to a peer will be corrupt"));
                 }
                 Kind::Check | Kind::Repair => {
-                    self.garble_vote = Some((inject.kind, inject.seed));
+                    self.garble_vote.push((inject.kind, inject.seed));
                     call.reply(&armed("the next such message will carry a wrong value"));
                 }
                 Kind::Flip
@@ -180,10 +183,32 @@ mod injecting {
                 | Kind::Id
                 | Kind::Length
                 | Kind::Lost
+                | Kind::Stray
                 | Kind::Doubled => self.nudge(call, &inject, target),
                 // Which object a name means is known at an ordered turn only.
                 Kind::InRequest if inject.object.is_some() => self.nudge(call, &inject, target),
-                Kind::InRequest | Kind::Digest | Kind::Reply | Kind::Request => {
+                Kind::Sticky | Kind::Erratic => {
+                    let every = 2 + inject.seed % 14;
+                    let gap = |number: u64| match inject.kind {
+                        Kind::Sticky => every,
+                        _ => 1 + inject.seed.rotate_left(number as u32 * 5) % 24,
+                    };
+                    let mut at = armory.requests();
+                    for number in 0..WRONG_IN_A_ROW {
+                        at += gap(number);
+                        let seed = inject.seed.wrapping_add(number * 977);
+                        let target = Target { seed, ..target.clone() };
+                        armory.arm(Armed { kind: inject.kind, occasion: Occasion::Later(at), target });
+                    }
+                    call.reply(&armed("armed; it strikes again and again"));
+                }
+                Kind::InRequest
+                | Kind::Digest
+                | Kind::Reply
+                | Kind::Request
+                | Kind::Skip
+                | Kind::Twice
+                | Kind::Footprint => {
                     armory.arm(Armed { kind: inject.kind, occasion: occasion(&inject), target });
                     call.reply(&armed("armed; it strikes at the next occasion"));
                 }

@@ -63,6 +63,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             #[cfg(feature = "inject")]
             let request = self.sabotaged.request(batch, request);
             let (work, footprint) = execution.decode(&request);
+            #[cfg(feature = "inject")]
+            let footprint = execution.armory.wrong_footprint(footprint, execution.locks());
             wants_cut |= matches!(&work, Work::Control(Control::Cut));
             is_long |= matches!(&work, Work::Control(_));
             let result =

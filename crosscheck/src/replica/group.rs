@@ -218,8 +218,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             return self.orderer.state_available(index);
         };
         let mailbox = self.mailbox.clone();
-        let write = move || mailbox.send(Input::Kept { index, result: snapshot::write(&directory, &bytes) });
-        if let Err(error) = std::thread::Builder::new().name("snapshot".into()).spawn(write) {
+        let done = move |result| mailbox.send(Input::Kept { index, result });
+        if let Err(error) = self.world.keep(&directory, bytes, done) {
             self.stop_with(Err(error.into()));
         }
     }
@@ -239,7 +239,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     fn cut_now_and_then(&mut self) {
         let disk = matches!(self.settings.durability, Durability::Disk(_));
         let standing = self.orderer.standing();
-        let long = standing.commit_index.saturating_sub(self.group.kept_index) > limits::ENTRIES_PER_SNAPSHOT;
+        let long =
+            standing.commit_index.saturating_sub(self.group.kept_index) > self.world.entries_per_snapshot();
         if disk && standing.is_leader && long && self.execution.is_some() {
             self.want_cut();
         }
@@ -248,8 +249,13 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// This replica's log begins later than its state ends.
     fn need_state(&mut self, index: u64) {
         if self.execution.is_some() {
-            // Its objects are of an older position: it starts again from nothing.
-            return self.stop_with(Ok(Stop::Replace("too far behind the group's log".into())));
+            // Its objects are of an older position: it starts again from nothing. A log on disk would lead the next process to
+            // the very same place, and the one after it.
+            let outcome = self.orderer.forget();
+            return self.stop_with(match outcome {
+                Ok(()) => Ok(Stop::Replace("too far behind the group's log".into())),
+                Err(error) => Err(error.into()),
+            });
         }
         self.phase = Phase::Joining;
         if self.receiver.as_ref().is_some_and(|receiver| receiver.wanted() == index) {

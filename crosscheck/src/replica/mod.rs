@@ -155,7 +155,7 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     life: u64,
     /// Falsifies the next CHECK or REPAIR on its way out: an injected fault.
     #[cfg(feature = "inject")]
-    garble_vote: Option<(crate::admin::Kind, u64)>,
+    garble_vote: Vec<(crate::admin::Kind, u64)>,
     #[cfg(feature = "inject")]
     sabotaged: sabotage::Sabotaged,
 }
@@ -346,7 +346,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             pulse: Arc::default(),
             life,
             #[cfg(feature = "inject")]
-            garble_vote: None,
+            garble_vote: Vec::new(),
             #[cfg(feature = "inject")]
             sabotaged: sabotage::Sabotaged::default(),
             settings,

@@ -73,10 +73,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.sabotage_results(executed.batch, &mut executed.results);
         let Executed { batch, origin, results, runs } = executed;
         self.world.see(Seen::Executed { batch, results: &results });
-        if self.runs.len() == limits::RUNS_KEPT {
+        self.runs.insert(batch, runs);
+        #[cfg(feature = "inject")]
+        let hoards = self.sabotaged.has(super::sabotage::Sabotage::Hoards);
+        #[cfg(not(feature = "inject"))]
+        let hoards = false;
+        if self.runs.len() > limits::RUNS_KEPT && !hoards {
             self.runs.pop_first();
         }
-        self.runs.insert(batch, runs);
         self.tally.requests += results.len() as u64;
         self.tally.executed = self.tally.executed.max(batch);
         self.tally.failed_checks += results.iter().filter(|result| result.failure.is_some()).count() as u64;
@@ -289,15 +293,16 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     #[cfg(feature = "inject")]
     fn garble(&mut self, message: &Message, body: &mut [u8]) {
         use crate::admin::Kind;
-        let Some((kind, seed)) = self.garble_vote else { return };
-        let fits = matches!(
-            (kind, message),
-            (Kind::Check, Message::Check { .. }) | (Kind::Repair, Message::Repair(_))
-        );
-        if fits && let Some(last) = body.last_mut() {
+        let wanted = match message {
+            Message::Check { .. } => Kind::Check,
+            Message::Repair(_) => Kind::Repair,
+            _ => return,
+        };
+        let armed = self.garble_vote.iter().position(|(kind, _)| *kind == wanted);
+        if let (Some(armed), Some(last)) = (armed, body.last_mut()) {
+            let (_, seed) = self.garble_vote.remove(armed);
             // The last byte belongs to a digest or to an object's bytes, never to the message's shape.
             *last ^= 1 << (seed % 8);
-            self.garble_vote = None;
         }
     }
 

@@ -33,6 +33,10 @@ pub enum Sabotage {
     MutesVotes,
     /// No RECOVER is ever proposed.
     NeverRepairs,
+    /// Evidence names the object behind another lock.
+    BlamesOtherObject,
+    /// How batches were run is never forgotten.
+    Hoards,
 }
 
 /// What is sabotaged at one replica.
@@ -94,6 +98,11 @@ impl Sabotaged {
     pub fn evidence(&self, record: &mut EvidenceRecord, replicas: usize) {
         if self.has(Sabotage::BlamesNeighbour) {
             record.replica = record.replica.map(|blamed| blamed % replicas as u8 + 1);
+        }
+        if self.has(Sabotage::BlamesOtherObject) {
+            let other = |text: &str| text.replace("object ", "object 1");
+            record.outcome = other(&record.outcome);
+            record.objects.iter_mut().for_each(|object| *object = other(object));
         }
     }
 

@@ -7,6 +7,8 @@ use std::sync::{Arc, mpsc};
 use bytes::Bytes;
 use mio::Token;
 use order::{LogStore, Orderer, RaftConfig, RaftEngine, Record};
+use vote::Voter;
+pub use vote::limits::Load;
 
 #[cfg(feature = "inject")]
 pub use super::sabotage::Sabotage;
@@ -19,7 +21,7 @@ use crate::mailbox::Mailbox;
 pub use crate::peers::Net;
 use crate::peers::{PeerEvent, Peers};
 pub use crate::world::{Seen, World};
-use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients};
+use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients, limits, state};
 
 type Engine = RaftEngine<Box<dyn LogStore>>;
 
@@ -31,6 +33,8 @@ pub struct Birth {
     pub log: Box<dyn LogStore>,
     /// What the log held when it was opened.
     pub records: Vec<Record>,
+    /// The state of the last cut, if it rests on a disk ([`crate::snapshot`]).
+    pub state: Option<Bytes>,
 }
 
 /// What a stream of this replica is ready for.
@@ -73,8 +77,12 @@ impl<S: Service, W: World> Stepped<S, W> {
         assert!(settings.is_solo(), "several workers have threads of their own");
         let (me, replicas) = (settings.me, settings.peers.len());
         let config = order::Config::new(me, replicas as u8, birth.engine.seed);
-        let engine = RaftEngine::new(birth.engine, birth.log, birth.records, 0)?;
-        let orderer = Orderer::new(config, engine, order::State::default());
+        let mut service = service;
+        let load = |packed: Bytes| state::load(&mut service, &packed).map_err(ServeError::BadState);
+        let base = birth.state.map(load).transpose()?;
+        let order_state = base.as_ref().map_or_else(order::State::default, |(head, _)| head.order.clone());
+        let engine = RaftEngine::new(birth.engine, birth.log, birth.records, order_state.index)?;
+        let orderer = Orderer::new(config, engine, order_state);
         let ties = Ties {
             world,
             mailbox: Mailbox::silent(),
@@ -82,7 +90,7 @@ impl<S: Service, W: World> Stepped<S, W> {
             peers: Peers::over(me, replicas, net),
         };
         let counters = Arc::new(ClientCounters::default());
-        let mut replica = Replica::over(ties, settings, service, None, orderer, counters);
+        let mut replica = Replica::over(ties, settings, service, base, orderer, counters);
         let answers = Mailbox::silent();
         let front = answers.clone();
         replica.open_clients = Some(Box::new(move |_| Ok(Front::Thread(front))));
@@ -176,12 +184,55 @@ impl<S: Service, W: World> Stepped<S, W> {
 
     /// Faults that were armed and have not struck yet.
     #[cfg(feature = "inject")]
-    pub fn pending_faults(&self) -> usize {
+    pub fn pending_faults(&self) -> Vec<crate::admin::Kind> {
+        use crate::admin::Kind;
         let replica = &self.replica;
-        let armed = replica.execution.as_ref().map_or(0, |execution| execution.armory.count());
-        let next =
-            usize::from(replica.garble_vote.is_some()) + usize::from(replica.peers.garble_next.is_some());
-        armed + next
+        let armed = replica.execution.iter().flat_map(|execution| execution.armory.kinds());
+        let votes = replica.garble_vote.iter().map(|(kind, _)| *kind);
+        armed.chain(votes).chain(replica.peers.garble_next.iter().map(|_| Kind::Message)).collect()
+    }
+
+    /// Gives up on messages that were to be wrong; says on how many.
+    #[cfg(feature = "inject")]
+    pub fn disarm(&mut self, kind: crate::admin::Kind) -> usize {
+        let before = self.replica.garble_vote.len();
+        self.replica.garble_vote.retain(|(armed, _)| *armed != kind);
+        before - self.replica.garble_vote.len()
+    }
+
+    /// Flips a bit of one of the last ordered entries that rest in the log's memory; false when there is none.
+    #[cfg(feature = "inject")]
+    pub fn corrupt_entry(&mut self, seed: u64) -> bool {
+        let last = self.replica.orderer.standing().last_index;
+        let index = last.saturating_sub(seed % 64);
+        self.replica.orderer.engine_mut().corrupt_entry(index, (seed >> 32) as usize % 16)
+    }
+
+    /// How full this replica's queues and buffers are, with their bounds from the `limits` of each room.
+    pub fn loads(&self) -> Vec<Load> {
+        let replica = &self.replica;
+        let (collected, in_flight, led) = replica.orderer.waiting();
+        let in_execution = replica.execution.as_ref().map_or(0, super::Execution::in_flight);
+        let load = |what, holds: usize, bound: usize| Load { what, holds: holds as u64, bound: bound as u64 };
+        let tally = &replica.tally;
+        let mut loads = vec![
+            load("requests that wait for a batch", collected, order::limits::COLLECTED_REQUESTS),
+            load("own batches in flight", in_flight, order::limits::OWN_IN_FLIGHT),
+            load("batches that wait at the leader", led, order::limits::LEADER_QUEUE),
+            load("batches in execution", in_execution, limits::ENTRIES_IN_EXECUTION),
+            load(
+                "requests that wait for the orderer",
+                replica.waiting.len(),
+                limits::OUTSTANDING_PER_CLIENT_THREAD,
+            ),
+            load("evidence records", replica.evidence.len(), limits::EVIDENCE_KEPT),
+            load("batches with known runs", replica.runs.len(), limits::RUNS_KEPT),
+            load("verdicts with their times", tally.verdicts_us.len(), limits::REPAIRS_TIMED),
+            load("repairs with their times", tally.repairing_us.len(), limits::REPAIRS_TIMED),
+            load("unsent bytes of a peer", replica.peers.most_unsent(), limits::UNSENT_PER_PEER),
+        ];
+        loads.extend(replica.voter.iter().flat_map(Voter::loads));
+        loads
     }
 
     /// The world that was given to [`Stepped::new`].

@@ -5,13 +5,12 @@
 //! of files may go once the entries in it are superseded. A failure of any write or sync ends this replica.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
+use crate::log::disk::{Disk, DiskFile, System};
 use crate::log::record::Kind;
 use crate::log::segment::{self, Ending};
 use crate::log::{LogError, LogStore, Record};
@@ -35,13 +34,14 @@ impl Default for FileOptions {
 
 /// A log in a directory of its own. One process at a time: the directory is locked.
 #[derive(Debug)]
-pub struct FileLog {
+pub struct FileLog<D: Disk = System> {
+    disk: D,
     directory: PathBuf,
     options: FileOptions,
     /// Numbers of the files in use, oldest first, with the greatest entry index in each. The last is written to.
     segments: VecDeque<(u64, u64)>,
     spares: Vec<PathBuf>,
-    active: Option<File>,
+    active: Option<D::File>,
     active_len: u64,
     /// Where the next byte goes in the active file.
     at: u64,
@@ -52,7 +52,7 @@ pub struct FileLog {
     next_segment: u64,
     /// The records that every new file begins with.
     essence: Essence,
-    _lock: File,
+    _lock: D::File,
 }
 
 /// The latest record of each kind but entries.
@@ -93,6 +93,16 @@ impl Essence {
 }
 
 impl FileLog {
+    /// [`FileLog::open_on`] the operating system's files.
+    ///
+    /// # Errors
+    /// Those of [`FileLog::open_on`].
+    pub fn open(directory: &Path, options: FileOptions) -> Result<(FileLog, Vec<Record>), LogError> {
+        FileLog::open_on(System, directory, options)
+    }
+}
+
+impl<D: Disk> FileLog<D> {
     /// Opens the log in `directory` (created if missing) and returns it with the records it holds, for `RaftEngine::new`.
     ///
     /// A torn end of the last file is cut off. Nothing that was ever acknowledged is lost by that.
@@ -100,10 +110,16 @@ impl FileLog {
     /// # Errors
     /// [`LogError::Corrupt`] when synced records are missing: delete the directory to join anew. [`LogError::Io`]
     /// and [`LogError::Full`] when the system refuses.
-    pub fn open(directory: &Path, options: FileOptions) -> Result<(FileLog, Vec<Record>), LogError> {
+    pub fn open_on(
+        disk: D,
+        directory: &Path,
+        options: FileOptions,
+    ) -> Result<(FileLog<D>, Vec<Record>), LogError> {
         let what = |what: &str| format!("{}: {what}", directory.display());
-        fs::create_dir_all(directory).map_err(|source| LogError::Io { what: what("create"), source })?;
+        disk.create_directory(directory).map_err(|source| LogError::Io { what: what("create"), source })?;
+        let lock = lock(&disk, directory)?;
         let mut log = FileLog {
+            disk,
             directory: directory.to_owned(),
             options,
             segments: VecDeque::new(),
@@ -117,11 +133,11 @@ impl FileLog {
             durable: 0,
             next_segment: 1,
             essence: Essence::default(),
-            _lock: lock(directory)?,
+            _lock: lock,
         };
         let mut names: Vec<u64> = Vec::new();
-        for entry in fs::read_dir(directory).map_err(|source| LogError::Io { what: what("list"), source })? {
-            let path = entry.map_err(|source| LogError::Io { what: what("list"), source })?.path();
+        let listed = log.disk.list(directory);
+        for path in listed.map_err(|source| LogError::Io { what: what("list"), source })? {
             let stem =
                 path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse::<u64>().ok());
             match (path.extension().and_then(|extension| extension.to_str()), stem) {
@@ -145,8 +161,8 @@ impl FileLog {
         for (position, &number) in names.iter().enumerate() {
             let path = self.path(number);
             let last = position + 1 == names.len();
-            let bytes = fs::read(&path)
-                .map_err(|source| LogError::Io { what: path.display().to_string(), source })?;
+            let read = self.disk.read(&path);
+            let bytes = read.map_err(|source| LogError::Io { what: path.display().to_string(), source })?;
             let scan = segment::scan(&Bytes::from(bytes), expected, last);
             let corrupt = |why| LogError::Corrupt { file: path.display().to_string(), at: scan.end, why };
             if let Ending::Corrupt(why) = scan.ending {
@@ -178,8 +194,8 @@ impl FileLog {
     /// Overwrites what follows the last good record: a torn one must not come back to life behind new ones.
     fn resume(&mut self, path: &Path, end: u64) -> Result<(), LogError> {
         let fail = io_error(path);
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(&fail)?;
-        let len = file.metadata().map_err(&fail)?.len();
+        let file = self.disk.open(path).map_err(&fail)?;
+        let len = file.length().map_err(&fail)?;
         zero(&file, end, len).map_err(&fail)?;
         file.sync_data().map_err(&fail)?;
         (self.active, self.active_len, self.at) = (Some(file), len, end);
@@ -193,7 +209,7 @@ impl FileLog {
     /// Numbers begin anew with a new log: what an earlier one left in a spare could be taken for its continuation.
     fn remove_spares(&mut self) -> Result<(), LogError> {
         while let Some(spare) = self.spares.pop() {
-            fs::remove_file(&spare).map_err(io_error(&spare))?;
+            self.disk.remove(&spare).map_err(io_error(&spare))?;
         }
         Ok(())
     }
@@ -236,19 +252,19 @@ impl FileLog {
     }
 
     /// A file of `size` bytes under its final name, its existence durable: an old one if there is, a zeroed one if not.
-    fn new_file(&mut self, path: &Path, size: u64) -> io::Result<File> {
+    fn new_file(&mut self, path: &Path, size: u64) -> io::Result<D::File> {
         if size == self.options.segment_bytes
             && let Some(spare) = self.spares.pop()
         {
-            fs::rename(&spare, path)?;
+            self.disk.rename(&spare, path)?;
         }
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        let present = file.metadata()?.len();
+        let file = self.disk.open(path)?;
+        let present = file.length()?;
         if present < size {
             zero(&file, present, size)?;
         }
         file.sync_all()?;
-        File::open(&self.directory)?.sync_all()?;
+        self.disk.sync_directory(&self.directory)?;
         Ok(file)
     }
 
@@ -262,7 +278,7 @@ impl FileLog {
     }
 }
 
-impl LogStore for FileLog {
+impl<D: Disk> LogStore for FileLog<D> {
     fn append(&mut self, record: &Record) -> Result<(), LogError> {
         let before = self.buffer.len();
         let seq = self.next_seq;
@@ -309,9 +325,9 @@ impl LogStore for FileLog {
             let outcome = if self.spares.len() < self.options.spares {
                 let spare = self.directory.join(format!("{number:08}.spare"));
                 self.spares.push(spare.clone());
-                fs::rename(&path, &spare)
+                self.disk.rename(&path, &spare)
             } else {
-                fs::remove_file(&path)
+                self.disk.remove(&path)
             };
             outcome.map_err(io_error(&path))?;
         }
@@ -325,15 +341,15 @@ impl LogStore for FileLog {
         // Oldest last: a half-wiped log must not look like a whole one.
         while let Some((number, _)) = self.segments.pop_back() {
             let path = self.path(number);
-            fs::remove_file(&path).map_err(io_error(&path))?;
+            self.disk.remove(&path).map_err(io_error(&path))?;
         }
         self.remove_spares()?;
         self.essence = Essence::default();
-        File::open(&self.directory).and_then(|file| file.sync_all()).map_err(io_error(&self.directory))
+        self.disk.sync_directory(&self.directory).map_err(io_error(&self.directory))
     }
 }
 
-fn zero(file: &File, from: u64, to: u64) -> io::Result<()> {
+fn zero(file: &impl DiskFile, from: u64, to: u64) -> io::Result<()> {
     let zeros = [0u8; 64 << 10];
     let mut at = from;
     while at < to {
@@ -344,17 +360,12 @@ fn zero(file: &File, from: u64, to: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn lock(directory: &Path) -> Result<File, LogError> {
+fn lock<D: Disk>(disk: &D, directory: &Path) -> Result<D::File, LogError> {
     let path = directory.join("lock");
-    let fail = io_error(&path);
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(&fail)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => {
-            Err(fail(io::Error::new(ErrorKind::ResourceBusy, "another process uses this log")))
-        }
-        Err(fs::TryLockError::Error(source)) => Err(fail(source)),
-    }
+    disk.lock(&path).map_err(|source| {
+        let taken = || io::Error::new(ErrorKind::ResourceBusy, "another process uses this log");
+        io_error(&path)(if source.kind() == ErrorKind::ResourceBusy { taken() } else { source })
+    })
 }
 
 fn io_error(path: &Path) -> impl Fn(io::Error) -> LogError + use<> {

@@ -2,11 +2,13 @@
 //!
 //! The engine reads from memory only; a store is written in order and read once, when the process starts.
 
+mod disk;
 mod file;
 mod memory;
 mod record;
 pub(crate) mod segment;
 
+pub use disk::{Disk, DiskFile, System};
 pub use file::{FileLog, FileOptions};
 pub use memory::MemoryLog;
 pub use record::Record;

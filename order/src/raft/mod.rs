@@ -320,6 +320,13 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
         }
     }
 
+    fn forget(&mut self) -> Result<(), LogError> {
+        match &mut self.node {
+            Some(node) => node.raw.mut_store().store.wipe(),
+            None => Ok(()),
+        }
+    }
+
     fn compact_to(&mut self, index: u64) -> bool {
         let Some(node) = &mut self.node else { return false };
         node.settle();

@@ -2,8 +2,11 @@
 
 mod alarms;
 mod blame;
+mod bounds;
+mod disk;
 mod equal;
 mod linear;
+mod objects;
 mod once;
 mod order;
 mod repairs;
@@ -11,8 +14,11 @@ mod replies;
 mod survives;
 mod votes;
 
+use crosscheck::stepped::Load;
+
 use crate::client::Asked;
 use crate::facts::Facts;
+use crate::log::Reopened;
 use crate::world::Observed;
 
 /// What a promise is called, and where it was made.
@@ -44,11 +50,27 @@ pub trait Promise {
         Ok(())
     }
 
+    /// A replica made a step, and holds so much now.
+    ///
+    /// # Errors
+    /// What breaks the promise.
+    fn stepped(&mut self, _replica: u8, _loads: &[Load]) -> Broken {
+        Ok(())
+    }
+
     /// A client got an answer to the command with this number.
     ///
     /// # Errors
     /// What breaks the promise.
     fn answered(&mut self, _asked: &Asked, _reply: &[u8], _facts: &mut Facts) -> Broken {
+        Ok(())
+    }
+
+    /// A replica's process opened its log on disk.
+    ///
+    /// # Errors
+    /// What breaks the promise.
+    fn reopened(&mut self, _replica: u8, _reopened: &Reopened<'_>) -> Broken {
         Ok(())
     }
 
@@ -83,9 +105,12 @@ pub fn all() -> Vec<Box<dyn Promise>> {
         Box::new(once::Once),
         Box::new(linear::Linear::default()),
         Box::new(survives::Survives),
+        Box::new(disk::Disk),
         Box::new(equal::Equal),
         Box::new(repairs::Repairs::default()),
         Box::new(blame::Blame),
+        Box::new(objects::Objects),
+        Box::new(bounds::Bounds),
         Box::new(alarms::Alarms),
     ]
 }

@@ -20,7 +20,7 @@ impl Promise for Once {
     fn see(&mut self, observed: &Observed, facts: &Facts) -> Broken {
         let What::Delivered { batch, ordered } = &observed.what else { return Ok(()) };
         for request in ordered.requests().filter(|request| !is_own(&request.bytes)) {
-            match facts.sent.get(&request.bytes[..]) {
+            match facts.sent_as(&request.bytes) {
                 Some(sent) if sent.ordered <= sent.sent => {}
                 Some(sent) => {
                     return Err(format!(

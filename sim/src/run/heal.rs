@@ -1,6 +1,6 @@
 //! From one episode to the next, and to the end: everything has to heal in between.
 
-use crosscheck::admin::{Command, Phase as Life};
+use crosscheck::admin::{Command, Kind, Phase as Life};
 
 use super::{Event, HEALS_WITHIN_US, Phase, Run};
 use crate::plan;
@@ -36,6 +36,7 @@ impl Run {
             Phase::Episode { ends_us, .. } => {
                 if self.now_us >= *ends_us && self.lasting == 0 {
                     self.phase = Phase::Healing { since_us: self.now_us };
+                    self.disarm();
                 }
             }
             Phase::Healing { since_us } => {
@@ -64,13 +65,21 @@ impl Run {
         }
     }
 
+    /// A wrong REPAIR waits until somebody needs one, which may be another victim's turn by then.
+    fn disarm(&mut self) {
+        for process in self.slots.iter_mut().filter_map(|slot| slot.process.as_mut()) {
+            let count = process.replica.disarm(Kind::Repair);
+            self.summary.uncount(vec![Kind::Repair; count]);
+        }
+    }
+
     fn begin_episode(&mut self) {
         let mut next = None;
         while self.next_episode < self.options.episodes && next.is_none() {
             let number = self.next_episode;
             self.next_episode += 1;
             if !self.options.without.contains(&number) {
-                next = plan::episode(self.seed, number, self.options.replicas, &self.options.faults);
+                next = plan::episode(self.seed, number, &self.options);
             }
         }
         let Some(episode) = next else {
@@ -79,7 +88,7 @@ impl Run {
             return;
         };
         self.summary.episodes += 1;
-        self.victims = episode.strokes.iter().map(|stroke| stroke.victim).collect();
+        self.victims = episode.victims(self.options.replicas);
         for stroke in &episode.strokes {
             self.at(episode.after_us + stroke.at_us, Event::Stroke(stroke.clone()));
         }
@@ -135,7 +144,7 @@ impl Run {
                 Some(process) => {
                     let status = process.replica.status();
                     leaders.insert(status.leader);
-                    let pending = process.replica.pending_faults();
+                    let pending = process.replica.pending_faults().len();
                     if status.phase != Life::Serving {
                         format!("is {:?}", status.phase)
                     } else if status.peers.len() + 1 != self.slots.len() {

@@ -17,13 +17,42 @@ impl Run {
         self.facts.disturbed = true;
         let count = self.summary.faults.entry(fault).or_default();
         count.tried += 1;
-        count.struck += u64::from(!matches!(fault, Fault::Corruption(_)));
+        count.struck += u64::from(!fault.is_of_memory());
         if fault.is_corruption() {
             self.facts.corrupted.insert(victim);
         }
         let lasts = match fault {
             Fault::Crash => {
                 self.stop(victim, draws.below(2_000_000));
+                None
+            }
+            Fault::Power | Fault::Blackout => {
+                self.cut_power(victim, fault, &mut draws);
+                None
+            }
+            Fault::DiskLost | Fault::DiskFlip => {
+                self.stop(victim, draws.below(2_000_000));
+                self.damage_disk(victim, fault, &mut draws);
+                None
+            }
+            Fault::DiskFull => {
+                self.set_full(victim, true);
+                Some(draws.within(10_000, 2_000_000))
+            }
+            Fault::DiskError => {
+                if let Some(storage) = &self.slots[usize::from(victim)].storage {
+                    storage.disk.fail_sync();
+                }
+                None
+            }
+            Fault::Stuck => {
+                self.stick(victim, &mut draws);
+                None
+            }
+            Fault::Entry => {
+                let process = self.slots[usize::from(victim)].process.as_mut();
+                let hit = process.is_some_and(|process| process.replica.corrupt_entry(draws.draw()));
+                self.summary.faults.entry(fault).or_default().struck += u64::from(hit);
                 None
             }
             Fault::Pause => {
@@ -49,17 +78,7 @@ impl Run {
                 Some(draws.within(10_000, 4_000_000))
             }
             Fault::Loss | Fault::Duplication | Fault::Reordering | Fault::Delay | Fault::Noise => {
-                let chance = draws.within(5, 150);
-                let mut weather = Weather::default();
-                match fault {
-                    Fault::Loss => weather.loss = chance,
-                    Fault::Duplication => weather.duplication = chance,
-                    Fault::Reordering => weather.reordering = chance,
-                    Fault::Noise => weather.corruption = chance / 5 + 1,
-                    _ => weather.delay_us = draws.within(100, 40_000),
-                }
-                self.fabric.set_weather(victim, weather);
-                Some(draws.within(10_000, 1_500_000))
+                Some(self.set_weather(victim, fault, &mut draws))
             }
             Fault::Corruption(kind) => {
                 self.corrupt(victim, fault, kind, &mut draws);
@@ -72,6 +91,21 @@ impl Run {
         }
     }
 
+    /// Bad weather around a replica; says how long it lasts.
+    fn set_weather(&mut self, victim: u8, fault: Fault, draws: &mut Rng) -> u64 {
+        let chance = draws.within(5, 150);
+        let mut weather = Weather::default();
+        match fault {
+            Fault::Loss => weather.loss = chance,
+            Fault::Duplication => weather.duplication = chance,
+            Fault::Reordering => weather.reordering = chance,
+            Fault::Noise => weather.corruption = chance / 5 + 1,
+            _ => weather.delay_us = draws.within(100, 40_000),
+        }
+        self.fabric.set_weather(victim, weather);
+        draws.within(10_000, 1_500_000)
+    }
+
     /// A fault that lasted is over.
     pub(super) fn end_stroke(&mut self, stroke: &Stroke) {
         self.trace
@@ -81,7 +115,37 @@ impl Run {
             Fault::Partition | Fault::Mute | Fault::Deaf => {
                 self.set_blocked(stroke.victim, stroke.fault, false);
             }
+            Fault::DiskFull => self.set_full(stroke.victim, false),
             _ => self.fabric.set_weather(stroke.victim, Weather::default()),
+        }
+    }
+
+    /// The power fails at some operation on the disk from now on, or a moment later if there is none.
+    fn cut_power(&mut self, victim: u8, fault: Fault, draws: &mut Rng) {
+        for replica in 0..self.options.replicas {
+            let slot = &self.slots[usize::from(replica)];
+            let struck = replica == victim || fault == Fault::Blackout;
+            let (Some(storage), true) = (&slot.storage, struck && slot.process.is_some()) else { continue };
+            storage.disk.fail_power_in(draws.within(1, 12));
+            let life = slot.life;
+            self.at(draws.within(1_000, 100_000), Event::PowerOff { replica, life });
+        }
+    }
+
+    fn damage_disk(&mut self, victim: u8, fault: Fault, draws: &mut Rng) {
+        let Some(storage) = &self.slots[usize::from(victim)].storage else { return };
+        if fault == Fault::DiskLost {
+            return storage.wipe();
+        }
+        let flipped = storage.disk.flip(draws.draw());
+        if !flipped && let Some(count) = self.summary.faults.get_mut(&fault) {
+            count.struck -= 1;
+        }
+    }
+
+    fn set_full(&mut self, victim: u8, full: bool) {
+        if let Some(storage) = &self.slots[usize::from(victim)].storage {
+            storage.disk.set_full(full);
         }
     }
 
@@ -97,7 +161,6 @@ impl Run {
     }
 
     fn corrupt(&mut self, victim: u8, fault: Fault, kind: Kind, draws: &mut Rng) {
-        let Some(process) = &mut self.slots[usize::from(victim)].process else { return };
         let object = match draws.below(8) {
             0 | 1 => Some(format!("item:v{}", draws.below(10))),
             2 => Some(format!("slot:v{}", draws.below(10))),
@@ -106,8 +169,31 @@ impl Run {
             _ => None,
         };
         let object = object.filter(|_| rests(kind));
-        let inject = Inject { kind, object, bit: None, member: None, seed: draws.draw() };
-        self.placed.push((fault, process.replica.call(Command::Inject(inject))));
+        self.inject(victim, fault, Inject { kind, object, bit: None, member: None, seed: draws.draw() });
+    }
+
+    /// One bit that is wrong again after every repair: it is flipped again and again, if the object is sound by then.
+    fn stick(&mut self, victim: u8, draws: &mut Rng) {
+        let object = Some(format!("item:v{}", draws.below(10)));
+        let (bit, seed) = (Some(draws.below(64)), draws.draw());
+        let mut after = 0;
+        for _ in 0..draws.within(4, 12) {
+            after += draws.within(5_000, 60_000);
+            let inject = Inject { kind: Kind::Flip, object: object.clone(), bit, member: None, seed };
+            self.lasting += 1;
+            self.at(after, Event::Again { victim, inject });
+        }
+    }
+
+    /// A stuck bit is wrong again.
+    pub(super) fn again(&mut self, victim: u8, inject: Inject) {
+        self.lasting -= 1;
+        self.inject(victim, Fault::Stuck, inject);
+    }
+
+    fn inject(&mut self, victim: u8, fault: Fault, inject: Inject) {
+        let Some(process) = &mut self.slots[usize::from(victim)].process else { return };
+        self.placed.push((victim, fault, process.replica.call(Command::Inject(inject))));
         let slot = &mut self.slots[usize::from(victim)];
         slot.wake_us = slot.wake_us.min(self.now_us);
     }
@@ -115,14 +201,22 @@ impl Run {
     /// Counts the armed faults that have struck, or will at the next occasion.
     pub(super) fn count_placed(&mut self) {
         let placed = std::mem::take(&mut self.placed);
-        for (fault, answered) in placed {
+        for (victim, fault, answered) in placed {
             match answered.try_recv() {
                 Ok(answer) => {
                     let done = answer.get("done").and_then(serde_json::Value::as_bool).unwrap_or(false);
                     self.trace.note(self.now_us, format_args!("placed {}: {answer}", fault.entry().name));
                     self.summary.faults.entry(fault).or_default().struck += u64::from(done);
+                    let home = answer.get("home").and_then(serde_json::Value::as_u64);
+                    let id = answer.get("id").and_then(serde_json::Value::as_str);
+                    if let (Some(home), Some(id)) = (home, id) {
+                        self.facts.hit.insert((victim, format!("{home}:{id}")));
+                        if fault == Fault::Corruption(Kind::Id) {
+                            self.facts.renamed.insert((victim, home.to_string()));
+                        }
+                    }
                 }
-                Err(std::sync::mpsc::TryRecvError::Empty) => self.placed.push((fault, answered)),
+                Err(std::sync::mpsc::TryRecvError::Empty) => self.placed.push((victim, fault, answered)),
                 // Its replica is gone.
                 Err(std::sync::mpsc::TryRecvError::Disconnected) => {}
             }

@@ -6,7 +6,6 @@ use vote::Place;
 
 use super::{Event, Run};
 use crate::client::{Asked, PATIENCE_US, keys};
-use crate::facts::Sent;
 use crate::model::Command;
 use crate::node::Answer;
 use crate::promises;
@@ -26,6 +25,13 @@ impl Run {
                 }
             }
             Event::Stroke(stroke) => self.strike(&stroke),
+            Event::PowerOff { replica, life } => {
+                let slot = &self.slots[usize::from(replica)];
+                if slot.life == life && slot.process.is_some() {
+                    self.lose_power(replica);
+                }
+            }
+            Event::Again { victim, inject } => self.again(victim, inject),
             Event::Over(stroke) => self.end_stroke(&stroke),
         }
     }
@@ -106,9 +112,8 @@ impl Run {
                 if self.rng.chance(200) { self.rng.below(text.len() as u64) as usize } else { text.len() };
             match process.receive(number as u32, *command, &text, cut) {
                 Ok(Some(submitted)) => {
-                    let meant = &self.facts.asked[submitted.number].command;
-                    let new = || Sent { command: meant.clone(), sent: 0, ordered: 0 };
-                    self.facts.sent.entry(submitted.request).or_insert_with(new).sent += 1;
+                    let meant = self.facts.asked[submitted.number].command.clone();
+                    self.facts.note_sent(&submitted.request, &meant);
                 }
                 Ok(None) => {}
                 Err(why) => wrong = Some(why),

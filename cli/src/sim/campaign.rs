@@ -1,0 +1,109 @@
+//! `crosscheck sim --campaign DIR`: many seeds over all cells, kept in a directory that can be continued and merged.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use sim::campaign::{CELLS, Part, page};
+
+use super::{Args, clock, command, runs};
+use crate::bench::measure::Commit;
+use crate::outcome::{Outcome, Verdict, say};
+use crate::signals::Ending;
+use crate::splitmix::draw;
+
+/// How often what was found so far is written.
+const SAVED_EVERY: Duration = Duration::from_secs(20);
+
+/// Runs until `--seeds` or `--minutes` are over, and writes `part-FIRST.json`; then `summary.json` and `summary.md` of all
+/// parts in the directory.
+pub fn run_campaign(args: &Args, directory: &Path) -> Outcome {
+    fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    let first = args.first.unwrap_or_else(|| draw(clock()) >> 24);
+    let ending = Ending::catch()?;
+    let begun = Instant::now();
+    let until = args.minutes.map(|minutes| begun + Duration::from_secs_f64(minutes * 60.0));
+    let commit = Commit::here();
+    let mut part = Part {
+        commit: format!("{}{}", commit.id, if commit.changed { " (changed)" } else { "" }),
+        command: invocation(args, first),
+        first,
+        jobs: args.jobs,
+        ..Part::default()
+    };
+    let path = directory.join(format!("part-{first}.json"));
+    let mut saved = begun;
+    let cell_of = |seed: u64| &CELLS[((seed - first) % CELLS.len() as u64) as usize];
+    let over = || until.is_some_and(|until| Instant::now() >= until);
+    let seeds = args.seeds_of_campaign();
+    runs(
+        (first, seeds),
+        args.jobs,
+        |seed| cell_of(seed).options(),
+        &|| ending.asked() || over(),
+        |summary| {
+            let cell = cell_of(summary.seed);
+            let again = || command(summary.seed, &cell.options());
+            part.add(cell, &summary, again);
+            if let Some(broken) = &summary.violation {
+                say(&format!("seed {}: BROKEN {}: {}", summary.seed, broken.promise, broken.how))?;
+                say(&format!("  again: {}", again()))?;
+            }
+            if saved.elapsed() >= SAVED_EVERY {
+                saved = Instant::now();
+                part.seconds = begun.elapsed().as_secs();
+                write(&path, &serde_json::to_string_pretty(&part)?)?;
+            }
+            Ok(())
+        },
+    )?;
+    part.seconds = begun.elapsed().as_secs();
+    if part.total().runs > 0 {
+        write(&path, &serde_json::to_string_pretty(&part)?)?;
+    }
+    let parts = read_parts(directory)?;
+    let all = Part::merged(&parts);
+    write(&directory.join("summary.json"), &serde_json::to_string_pretty(&all)?)?;
+    write(&directory.join("summary.md"), &page(&parts))?;
+    let total = all.total();
+    say(&format!(
+        "{}: {} parts, {} runs, {} broken; {} replies compared, {} activated faults; see summary.md",
+        directory.display(),
+        parts.len(),
+        total.runs,
+        total.failed,
+        total.answered,
+        total.activated()
+    ))?;
+    Ok(Verdict::of(total.failed == 0))
+}
+
+/// The command that repeats a part; the same seeds give the same runs, but how many fit into the minutes may differ.
+fn invocation(args: &Args, first: u64) -> String {
+    let seeds = args.seeds.map(|seeds| format!(" --seeds {seeds}")).unwrap_or_default();
+    let minutes = args.minutes.map(|minutes| format!(" --minutes {minutes}")).unwrap_or_default();
+    format!("crosscheck sim --campaign DIR --first {first}{seeds}{minutes} --jobs {}", args.jobs)
+}
+
+fn read_parts(directory: &Path) -> anyhow::Result<Vec<Part>> {
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    paths.retain(|path| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.starts_with("part-") && name.ends_with(".json")
+    });
+    paths.sort();
+    let read = |path: &PathBuf| {
+        let text = fs::read_to_string(path)?;
+        serde_json::from_str(&text).with_context(|| format!("{} is no part of a campaign", path.display()))
+    };
+    paths.iter().map(read).collect()
+}
+
+/// In place of what was there, at once: whoever stops the command finds one or the other.
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    let fresh = path.with_extension("new");
+    let written = fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, path));
+    written.with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,229 @@
+//! Long campaigns: a fixed rotation of clusters and fault sets over many seeds, kept in files that can be continued and merged.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+use crate::fault::CATALOGUE;
+use crate::plan::Faults;
+use crate::report::{Campaign, listed};
+use crate::run::{Options, Summary};
+
+/// One kind of cluster under one set of faults.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// Its name in the summary.
+    pub name: &'static str,
+    /// As `--faults` names them.
+    faults: &'static str,
+    replicas: u8,
+    disk: bool,
+    requests: u64,
+    clients: usize,
+    episodes: u64,
+    strokes: u64,
+}
+
+/// The rotation: seed `first + n` runs in cell `n` of it, counted round and round.
+pub const CELLS: [Cell; 10] = [
+    cell("3 replicas, memory: all faults", "all", 3, false, (20_000, 16, 12, 6)),
+    cell("3 replicas, memory: storms of corruption", "memory", 3, false, (20_000, 12, 8, 1500)),
+    cell("3 replicas, disk: all faults", "all", 3, true, (10_000, 16, 10, 6)),
+    cell("3 replicas, disk: storms of all faults", "all", 3, true, (10_000, 12, 6, 60)),
+    cell("5 replicas, memory: all faults", "all", 5, false, (20_000, 20, 12, 12)),
+    cell("5 replicas, memory: storms of corruption", "memory", 5, false, (20_000, 15, 8, 1500)),
+    cell("5 replicas, disk: all faults", "all", 5, true, (10_000, 20, 10, 12)),
+    cell("3 replicas, disk: disks", "disk", 3, true, (5_000, 12, 12, 6)),
+    cell("3 replicas, memory: network", "network", 3, false, (20_000, 16, 12, 12)),
+    cell("3 replicas, memory: no fault", "none", 3, false, (60_000, 24, 1, 1)),
+];
+
+const fn cell(
+    name: &'static str,
+    faults: &'static str,
+    replicas: u8,
+    disk: bool,
+    (requests, clients, episodes, strokes): (u64, usize, u64, u64),
+) -> Cell {
+    Cell { name, faults, replicas, disk, requests, clients, episodes, strokes }
+}
+
+impl Cell {
+    /// How its runs are made.
+    pub fn options(&self) -> Options {
+        Options {
+            replicas: self.replicas,
+            requests: self.requests,
+            clients: self.clients,
+            faults: Faults::parse(self.faults).unwrap_or(Faults::None),
+            episodes: self.episodes,
+            strokes: self.strokes,
+            disk: self.disk,
+            ..Options::default()
+        }
+    }
+}
+
+/// A run in which a promise broke.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BrokenRun {
+    /// Its seed.
+    pub seed: u64,
+    /// Name of its cell.
+    pub cell: String,
+    /// The first promise that broke.
+    pub promise: String,
+    /// How.
+    pub how: String,
+    /// The command that runs it again.
+    pub again: String,
+}
+
+/// One invocation's share of a campaign, as its file has it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Part {
+    /// The source it was built from.
+    pub commit: String,
+    /// How it was invoked.
+    pub command: String,
+    /// Its first seed; the others follow.
+    pub first: u64,
+    /// Runs at the same time.
+    pub jobs: u64,
+    /// Seconds it took.
+    pub seconds: u64,
+    /// By cell.
+    pub cells: BTreeMap<String, Campaign>,
+    /// Runs in which a promise broke.
+    pub broken: Vec<BrokenRun>,
+}
+
+impl Part {
+    /// Adds a run of `cell`; `again` runs it once more.
+    pub fn add(&mut self, cell: &Cell, run: &Summary, again: impl FnOnce() -> String) {
+        self.cells.entry(cell.name.to_owned()).or_default().add(run);
+        if let Some(violation) = &run.violation {
+            self.broken.push(BrokenRun {
+                seed: run.seed,
+                cell: cell.name.to_owned(),
+                promise: violation.promise.to_owned(),
+                how: violation.how.clone(),
+                again: again(),
+            });
+        }
+    }
+
+    /// All cells in one.
+    pub fn total(&self) -> Campaign {
+        let mut total = Campaign::default();
+        self.cells.values().for_each(|cell| total.merge(cell));
+        total
+    }
+
+    /// Several invocations as one.
+    pub fn merged(parts: &[Part]) -> Part {
+        let mut all = Part::default();
+        for part in parts {
+            for (name, cell) in &part.cells {
+                all.cells.entry(name.clone()).or_default().merge(cell);
+            }
+            all.broken.extend(part.broken.iter().cloned());
+            all.seconds += part.seconds;
+        }
+        all
+    }
+}
+
+/// The summary of all invocations, as Markdown.
+pub fn page(parts: &[Part]) -> String {
+    let all = Part::merged(parts);
+    let total = all.total();
+    let mut page = format!(
+        "# A simulation campaign\n\n{} runs, {} with a broken promise. {} replies compared, byte by byte; {} activated faults \
+         ({} corruptions of memory, computation or messages, {} of processes, power and disks, {} of the network's chunks); \
+         {:.0} simulated seconds; longest heal {:.2} s. docs/faults.md says what counts as activated, docs/promises.md what was \
+         checked after every step.\n\n| Invocation | Commit | First seed | Runs | Jobs | Seconds |\n|---|---|---:|---:|---:|---:|\n",
+        total.runs,
+        total.failed,
+        total.answered,
+        total.activated(),
+        total.corruptions(),
+        total.struck() - total.corruptions(),
+        total.chunks_struck,
+        total.simulated_us as f64 / 1e6,
+        total.longest_heal_us as f64 / 1e6
+    );
+    for part in parts {
+        let runs = part.total().runs;
+        let Part { command, commit, first, jobs, seconds, .. } = part;
+        let _ = writeln!(page, "| `{command}` | {commit} | {first} | {runs} | {jobs} | {seconds} |");
+    }
+    page.push_str(
+        "\n| Cluster and faults | Runs | Broken | Replies | Unanswered | Activated faults | Evidence | Replaced themselves |\n\
+         |---|---:|---:|---:|---:|---:|---|---|\n",
+    );
+    for (name, cell) in &all.cells {
+        let _ = writeln!(
+            page,
+            "| {name} | {} | {} | {} | {} | {} | {} | {} |",
+            cell.runs,
+            cell.failed,
+            cell.answered,
+            cell.unanswered,
+            cell.activated(),
+            listed(&cell.evidence),
+            listed(&cell.replaced)
+        );
+    }
+    page.push_str("\n| Fault | Tried | Activated | Who notices | Who repairs |\n|---|---:|---:|---|---|\n");
+    for entry in &CATALOGUE {
+        if let Some(count) = total.faults.get(&entry.fault) {
+            let (tried, struck) = (count.tried, count.struck);
+            let _ = writeln!(
+                page,
+                "| {} | {tried} | {struck} | {} | {} |",
+                entry.name, entry.notices, entry.repairs
+            );
+        }
+    }
+    if all.broken.is_empty() {
+        page.push_str("\nNo promise broke.\n");
+    } else {
+        page.push_str("\n| Seed | Promise | How | Again |\n|---:|---|---|---|\n");
+        for broken in &all.broken {
+            let how = broken.how.replace('|', "/");
+            let _ = writeln!(page, "| {} | {} | {how} | `{}` |", broken.seed, broken.promise, broken.again);
+        }
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::run;
+
+    #[test]
+    fn parts_are_kept_merged_and_told() {
+        let cell = cell("3 replicas, disk: all faults", "all", 3, true, (50, 3, 1, 6));
+        let mut parts = [Part::default(), Part::default()];
+        for (seed, part) in (1..).zip(&mut parts) {
+            part.add(&cell, &run(seed, &cell.options()), String::new);
+        }
+        let kept = serde_json::to_string(&parts).unwrap();
+        let read: Vec<Part> = serde_json::from_str(&kept).unwrap();
+        let merged = Part::merged(&read).total();
+        assert_eq!(merged.runs, 2);
+        assert_eq!(merged.answered, parts[0].total().answered + parts[1].total().answered);
+        assert!(page(&read).contains("2 runs, 0 with a broken promise"), "{}", page(&read));
+    }
+
+    #[test]
+    fn every_cell_has_faults_and_its_own_name() {
+        for (row, cell) in CELLS.iter().enumerate() {
+            assert!(Faults::parse(cell.faults).is_ok() && cell.clients > 0);
+            assert!(CELLS[..row].iter().all(|other| other.name != cell.name));
+        }
+    }
+}

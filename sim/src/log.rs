@@ -1,0 +1,180 @@
+//! The log of a simulated replica on its disk: the shipped [`FileLog`], watched, so that what is read after a crash can be
+//! compared with what was written.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bytes::Bytes;
+use crosscheck::snapshot;
+use order::{FileLog, FileOptions, LogError, LogStore, Record};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::disk::Platter;
+
+/// Files so small that they are used up and reused, also in a short run.
+const OPTIONS: FileOptions = FileOptions { segment_bytes: 64 << 10, limit_bytes: 64 << 20, spares: 2 };
+/// Where a replica keeps everything; on its disk, not on that of this machine.
+pub const DATA: &str = "/data";
+
+/// What a replica keeps, over all its lives.
+#[derive(Clone, Debug)]
+pub struct Storage {
+    /// Its disk.
+    pub disk: Platter,
+    kept: Arc<Mutex<Kept>>,
+}
+
+/// What was written, as the run remembers it.
+#[derive(Debug, Default)]
+struct Kept {
+    /// Digests of all records since the log was last empty.
+    written: BTreeSet<u128>,
+    last: Option<u128>,
+    /// The last record that was acknowledged to be durable.
+    synced: Option<u128>,
+}
+
+/// What a process finds when it opens its log.
+pub struct Opened {
+    /// To go on with.
+    pub log: Box<dyn LogStore>,
+    /// What it holds.
+    pub records: Vec<Record>,
+    /// The state of the last cut.
+    pub state: Option<Bytes>,
+}
+
+/// Why a process cannot start with what is on its disk.
+#[derive(Debug)]
+pub enum Unusable {
+    /// Not what was written: its operator replaces the disk's contents, and it joins anew.
+    Corrupt(String),
+    /// Perhaps later.
+    Refused(String),
+}
+
+/// What a process found on its disk, for the checkers.
+pub struct Reopened<'a> {
+    /// Digests of the records, or what is wrong with them.
+    pub found: Result<&'a [u128], &'a str>,
+    /// Digests of everything that was written since the log was last empty.
+    pub written: &'a BTreeSet<u128>,
+    /// The last record that was acknowledged to be durable.
+    pub synced: Option<u128>,
+    /// Whether bits of the disk flipped at rest.
+    pub flipped: bool,
+}
+
+impl Storage {
+    /// With nothing on it.
+    pub fn new(disk: Platter) -> Self {
+        Storage { disk, kept: Arc::default() }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Opens log and state as `crosscheck::serve` does; shows `look` what was found.
+    ///
+    /// # Errors
+    /// Why they are of no use.
+    pub fn open(&self, mut look: impl FnMut(&Reopened<'_>)) -> Result<Opened, Unusable> {
+        let directory = Path::new(DATA);
+        let opened = FileLog::open_on(self.disk.clone(), &directory.join("log"), OPTIONS);
+        let state = snapshot::read(&self.disk, directory);
+        let read: Vec<u128> = match &opened {
+            Ok((_, records)) => records.iter().map(digest).collect(),
+            Err(_) => Vec::new(),
+        };
+        let corrupt = match (&opened, &state) {
+            (Err(error @ (LogError::Corrupt { .. } | LogError::Contradiction(_))), _) => {
+                Some(error.to_string())
+            }
+            (_, Err(error @ snapshot::SnapshotError::Corrupt { .. })) => Some(error.to_string()),
+            _ => None,
+        };
+        let refused = match (&opened, &state) {
+            (Err(error), _) => Some(error.to_string()),
+            (_, Err(error)) => Some(error.to_string()),
+            _ => None,
+        };
+        if corrupt.is_some() || refused.is_none() {
+            let kept = self.kept();
+            look(&Reopened {
+                found: corrupt.as_deref().map_or(Ok(&read), Err),
+                written: &kept.written,
+                synced: kept.synced,
+                flipped: self.disk.flipped() > 0,
+            });
+        }
+        match (corrupt, opened, state) {
+            (Some(why), ..) => Err(Unusable::Corrupt(why)),
+            (None, Ok((log, records)), Ok(state)) => {
+                let log = Box::new(Watched { log, storage: self.clone() });
+                Ok(Opened { log, records, state })
+            }
+            _ => Err(Unusable::Refused(refused.unwrap_or_default())),
+        }
+    }
+
+    /// A new disk.
+    pub fn wipe(&self) {
+        self.disk.wipe();
+        *self.kept() = Kept::default();
+    }
+}
+
+/// The shipped log, and what went into it.
+struct Watched {
+    log: FileLog<Platter>,
+    storage: Storage,
+}
+
+impl LogStore for Watched {
+    fn append(&mut self, record: &Record) -> Result<(), LogError> {
+        let digest = digest(record);
+        let mut kept = self.storage.kept();
+        kept.written.insert(digest);
+        kept.last = Some(digest);
+        drop(kept);
+        self.log.append(record)
+    }
+
+    fn needs_sync(&self) -> bool {
+        self.log.needs_sync()
+    }
+
+    fn sync(&mut self) -> Result<(), LogError> {
+        self.log.sync()?;
+        let mut kept = self.storage.kept();
+        kept.synced = kept.last;
+        Ok(())
+    }
+
+    fn release(&mut self, index: u64) -> Result<(), LogError> {
+        self.log.release(index)
+    }
+
+    fn wipe(&mut self) -> Result<(), LogError> {
+        self.log.wipe()?;
+        *self.storage.kept() = Kept::default();
+        Ok(())
+    }
+}
+
+/// Kind of a record that begins the log after an entry, and where it says whether entries behind it are kept: at the head of a
+/// file they always are.
+const START: (u8, usize) = (2, 17);
+
+fn digest(record: &Record) -> u128 {
+    let mut bytes = Vec::new();
+    record.encode(&mut bytes);
+    if bytes.first() == Some(&START.0)
+        && let Some(keep) = bytes.get_mut(START.1)
+    {
+        *keep = 1;
+    }
+    xxh3_128(&bytes)
+}

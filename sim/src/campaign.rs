@@ -28,11 +28,11 @@ pub struct Cell {
 /// The rotation: seed `first + n` runs in cell `n` of it, counted round and round.
 pub const CELLS: [Cell; 10] = [
     cell("3 replicas, memory: all faults", "all", 3, false, (20_000, 16, 12, 6)),
-    cell("3 replicas, memory: storms of corruption", "memory", 3, false, (20_000, 12, 8, 1500)),
+    cell("3 replicas, memory: storms of corruption", "memory", 3, false, (20_000, 12, 8, 240)),
     cell("3 replicas, disk: all faults", "all", 3, true, (10_000, 16, 10, 6)),
     cell("3 replicas, disk: storms of all faults", "all", 3, true, (10_000, 12, 6, 60)),
     cell("5 replicas, memory: all faults", "all", 5, false, (20_000, 20, 12, 12)),
-    cell("5 replicas, memory: storms of corruption", "memory", 5, false, (20_000, 15, 8, 1500)),
+    cell("5 replicas, memory: storms of corruption", "memory", 5, false, (20_000, 15, 8, 240)),
     cell("5 replicas, disk: all faults", "all", 5, true, (10_000, 20, 10, 12)),
     cell("3 replicas, disk: disks", "disk", 3, true, (5_000, 12, 12, 6)),
     cell("3 replicas, memory: network", "network", 3, false, (20_000, 16, 12, 12)),

@@ -449,7 +449,10 @@ impl Run<'_> {
         let told = self.words(before, &noticed);
         let (class, subclass, mut healthy) = match (&digests, &end) {
             _ if self.wrong() > before.wrong => {
-                (Class::WrongReply, self.wrong_words(before.wrong), digests == Digests::Equal)
+                // What a comparison of whole states would have told, a moment too late.
+                let seen = if digests == Digests::Equal { "equal" } else { "different" };
+                let words = format!("{}; states {seen}", self.wrong_words(before.wrong));
+                (Class::WrongReply, words, digests == Digests::Equal)
             }
             _ if !progress => (Class::NoProgress, "clients of healthy replicas".into(), false),
             (_, Some(how)) if !back => (Class::NoProgress, format!("victim not back: {how}"), false),

@@ -173,7 +173,8 @@ impl<P: Protocol> Connection<P> {
             let used = match step {
                 Step::NeedMore(wanted) => {
                     self.wanted = wanted.max(there + 1);
-                    if self.wanted > bounds.request {
+                    // By what both decodings came to alone.
+                    if wanted > bounds.request {
                         self.push(Place::Last(Bytes::from_static(b"SERVER_ERROR request too long\r\n")));
                         self.closing = true;
                     }

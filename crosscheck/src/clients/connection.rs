@@ -13,6 +13,9 @@ use super::{Bounds, Reply};
 use crate::limits;
 use crate::service::{ClientCounters, Protocol};
 
+/// Replies that one system call writes.
+const SLICES: usize = 64;
+
 /// What becomes of a connection after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
@@ -46,6 +49,13 @@ pub(super) struct Reading<'a> {
     pub scratch: &'a mut [u8],
 }
 
+/// A reply whose turn has come.
+struct Unsent {
+    bytes: Bytes,
+    /// What it answers and the digest that was voted on; none once some of it has left.
+    voted: Option<(u32, u128)>,
+}
+
 pub(super) struct Connection<P> {
     stream: TcpStream,
     protocol: P,
@@ -65,7 +75,7 @@ pub(super) struct Connection<P> {
     /// Number of the first place.
     first: u64,
     /// Numbered without a gap up to `queued`.
-    unsent: VecDeque<(u64, Bytes)>,
+    unsent: VecDeque<(u64, Unsent)>,
     queued: u64,
     unsent_bytes: usize,
     broken: bool,
@@ -227,14 +237,12 @@ impl<P: Protocol> Connection<P> {
     /// Sends the replies whose turn has come, as far as the socket takes them.
     pub(super) fn write(&mut self, counters: &ClientCounters) -> Fate {
         let was_full = self.is_full();
-        self.collect(counters);
+        self.collect();
         while !self.unsent.is_empty() {
-            let first = self.queued.wrapping_sub(self.unsent.len() as u64);
-            if self.unsent.iter().zip(first..).take(64).any(|((number, _), meant)| *number != meant) {
+            let slices = slices(&self.unsent, self.queued, counters);
+            if slices.is_empty() {
                 return Fate::Closed;
             }
-            let slices: Vec<IoSlice<'_>> =
-                self.unsent.iter().take(64).map(|(_, bytes)| IoSlice::new(bytes)).collect();
             match self.stream.write_vectored(&slices) {
                 Ok(0) => return Fate::Closed,
                 Ok(sent) => {
@@ -249,30 +257,24 @@ impl<P: Protocol> Connection<P> {
         self.fate(was_full)
     }
 
-    fn collect(&mut self, counters: &ClientCounters) {
+    fn collect(&mut self) {
         while !self.broken {
             let first = self.first;
             let Some((number, place)) = self.places.front_mut() else { return };
-            let (bytes, last) = match place {
+            let ((bytes, voted), last) = match place {
                 // What a queue gave up stays in memory for a while, and looks like a reply.
-                _ if *number != first => (Bytes::new(), true),
+                _ if *number != first => ((Bytes::new(), None), true),
                 Place::Waiting(_) => return,
-                Place::Ready(bytes, voted) => {
-                    // The last look at the bytes: after this line only the kernel reads them.
-                    let is_right =
-                        voted.is_none_or(|(asked, voted)| vote::digest::reply(asked, bytes) == voted);
-                    counters.withheld.fetch_add(u64::from(!is_right), Relaxed);
-                    if is_right { (std::mem::take(bytes), false) } else { (Bytes::new(), true) }
-                }
-                Place::Last(bytes) => (std::mem::take(bytes), true),
-                Place::Broken => (Bytes::new(), true),
+                Place::Ready(bytes, voted) => ((std::mem::take(bytes), *voted), false),
+                Place::Last(bytes) => ((std::mem::take(bytes), None), true),
+                Place::Broken => ((Bytes::new(), None), true),
             };
             self.places.pop_front();
             self.first += 1;
             self.broken = last;
             if !bytes.is_empty() {
                 self.unsent_bytes += bytes.len();
-                self.unsent.push_back((self.queued, bytes));
+                self.unsent.push_back((self.queued, Unsent { bytes, voted }));
                 self.queued += 1;
             }
         }
@@ -281,11 +283,14 @@ impl<P: Protocol> Connection<P> {
     fn sent(&mut self, mut count: usize) {
         self.unsent_bytes -= count;
         while let Some((_, front)) = self.unsent.front_mut() {
-            if count < front.len() {
-                front.advance(count);
+            if count < front.bytes.len() {
+                if count > 0 {
+                    front.bytes.advance(count);
+                    front.voted = None;
+                }
                 return;
             }
-            count -= front.len();
+            count -= front.bytes.len();
             self.unsent.pop_front();
         }
     }
@@ -303,4 +308,25 @@ impl<P: Protocol> Connection<P> {
     fn has_request(&self) -> bool {
         self.input.len() >= self.wanted
     }
+}
+
+/// What the system call will read, up to the first reply that is not what was voted on. The last look: behind this line only
+/// the kernel sees the bytes.
+fn slices<'a>(
+    unsent: &'a VecDeque<(u64, Unsent)>,
+    queued: u64,
+    counters: &ClientCounters,
+) -> Vec<IoSlice<'a>> {
+    let first = queued.wrapping_sub(unsent.len() as u64);
+    let mut slices = Vec::with_capacity(unsent.len().min(SLICES));
+    for ((number, reply), meant) in unsent.iter().zip(first..).take(SLICES) {
+        let slice = IoSlice::new(&reply.bytes);
+        let is_right = reply.voted.is_none_or(|(asked, voted)| vote::digest::reply(asked, &slice) == voted);
+        if *number != meant || !is_right {
+            counters.withheld.fetch_add(u64::from(slices.is_empty()), Relaxed);
+            break;
+        }
+        slices.push(slice);
+    }
+    slices
 }

@@ -128,6 +128,13 @@ impl Voter {
         self.window.base()..self.window.end()
     }
 
+    /// The last batch up to which the vote is closed here. A batch with a mismatch leaves the window while it is still disputed.
+    pub fn validated(&self) -> u64 {
+        let disputed =
+            self.window.parked.iter().find(|(_, record)| !record.finished).map(|(batch, _)| *batch);
+        disputed.unwrap_or(u64::MAX).min(self.window.base()).saturating_sub(1)
+    }
+
     /// Whether nothing is open: every batch executed here is classified by everybody who is up, every owed reply is out,
     /// and no repair is due or waited for.
     pub fn is_settled(&self) -> bool {

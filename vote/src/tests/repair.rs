@@ -242,6 +242,33 @@ fn a_replica_that_was_paused_and_is_wrong_is_replaced() {
 }
 
 #[test]
+fn a_replica_that_lost_one_peer_for_a_while_and_is_wrong_is_repaired() {
+    let mut cluster = group();
+    cluster.on_wire = Box::new(|from, to, message| (from == 0 || to == 0 || from == to).then_some(message));
+    cluster.handle(1, Event::PeerDown(2));
+    cluster.handle(2, Event::PeerDown(1));
+    cluster.nodes[2].slips.insert(Place::new(3, 0), Slip::Value(1));
+    for _ in 0..200 {
+        cluster.order(&[Op::Add(0, 1), Op::Get(0), Op::Get(1)]);
+    }
+    // For a moment only: details linger for some seconds.
+    for _ in 0..200 {
+        cluster.execute();
+        while cluster.deliver() {}
+    }
+    cluster.on_wire = Box::new(|_, _, message| Some(message));
+    cluster.handle(1, Event::PeerUp(2));
+    cluster.handle(2, Event::PeerUp(1));
+    cluster.run();
+    cluster.assert_as_if_fault_free();
+    cluster.assert_blames_only(&[2]);
+    assert!(
+        cluster.nodes[2].replace.is_empty(),
+        "its one lost peer has dropped the details, the other one has them"
+    );
+}
+
+#[test]
 fn repairs_for_a_turn_not_reached_yet_wait() {
     let mut cluster = group();
     cluster.nodes[2].slips.insert(Place::new(1, 0), Slip::Value(1));

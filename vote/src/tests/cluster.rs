@@ -69,6 +69,8 @@ pub(crate) struct Cluster {
     /// One in so many messages is lost or doubled; 0 for never.
     pub loss: u64,
     pub reorder: bool,
+    /// Whether requests can be run again; a pipeline keeps before-images only while replicas are away.
+    pub keeps_images: bool,
     /// Changes or swallows messages on their way; `None` swallows.
     #[allow(clippy::type_complexity)]
     pub on_wire: Box<dyn FnMut(Replica, Replica, Message) -> Option<Message>>,
@@ -107,6 +109,7 @@ impl Cluster {
             chance: Chance(seed),
             loss: 0,
             reorder: false,
+            keeps_images: true,
             on_wire: Box::new(|_, _, message| Some(message)),
             transcript: Vec::new(),
         }
@@ -224,6 +227,9 @@ impl Cluster {
             Command::RecheckObjects { place, objects } => {
                 let corrupt = objects.into_iter().filter(|at| !node.state.is_intact(*at)).collect();
                 self.handle(replica, Event::Rechecked { place, corrupt });
+            }
+            Command::Reexecute { place } if !self.keeps_images => {
+                self.handle(replica, Event::Reexecuted { place, outcome: Reexecution::NotKept });
             }
             Command::Reexecute { place } => {
                 let Entry::Op(op) = self.log[place.batch as usize][place.request as usize] else { return };

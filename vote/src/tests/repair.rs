@@ -244,6 +244,7 @@ fn a_replica_that_was_paused_and_is_wrong_is_replaced() {
 #[test]
 fn a_replica_that_lost_one_peer_for_a_while_and_is_wrong_is_repaired() {
     let mut cluster = group();
+    cluster.keeps_images = false;
     cluster.on_wire = Box::new(|from, to, message| (from == 0 || to == 0 || from == to).then_some(message));
     cluster.handle(1, Event::PeerDown(2));
     cluster.handle(2, Event::PeerDown(1));

@@ -58,6 +58,13 @@ pub trait Service: Send + Sync + 'static {
     fn find(&self, cx: &Cx<'_>, name: &str) -> Option<ObjectId>;
 }
 
+/// The locks that the service declares for a request.
+pub(crate) fn declared<S: Service>(service: &S, request: &S::Request) -> Footprint {
+    let mut footprint = Footprint::new();
+    service.footprint(request, &mut footprint);
+    footprint
+}
+
 /// What a connection's bytes ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use execute::{End, Protection, Reproduced, Runner};
 use object::{Home, ObjectId, Pair};
-use schedule::{Access, Cx, Footprint, Lock, Outcome, Step, Turn, Worker};
+use schedule::{Access, Cx, Lock, Outcome, Step, Turn, Worker};
 use vote::{Asked, Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
 
 use crate::admin::Injected;
 use crate::job::{Executed, Job, Ran, ResultSlot, Work};
 use crate::ordered::Control;
 use crate::reply::Replies;
-use crate::service::Service;
+use crate::service::{Service, declared};
 use crate::settings::Mode;
 use crate::state;
 use crate::{evidence, limits};
@@ -316,8 +316,7 @@ impl<S: Service> Context<S> {
     ) -> Result<(End, Outcome), Failure> {
         let Ok(request) = self.service.decode(&turn.request().ordered) else { return Err(Failure::Request) };
         if turn.request().result.is_some() {
-            let mut declared = Footprint::new();
-            self.service.footprint(&request, &mut declared);
+            let declared = declared(&*self.service, &request);
             let held = turn.footprint();
             let fits = |(lock, shared)| held.allows(lock, shared);
             if (declared.is_all() && !held.is_all()) || !declared.iter().all(fits) {

@@ -49,7 +49,7 @@ pub use footprint::{Footprint, LockId};
 pub use lock::{Access, DetMutex, DetRwLock, Lock};
 pub use lot::{Config, Lot, Mode, Worker, open, resume};
 pub use predict::PREDICTED_KINDS;
-pub use rng::DetRng;
+pub use rng::{DetRng, GOLDEN, scramble};
 pub use state::{BadState, DispatcherState};
 pub use turn::{Outcome, Scheduler, Step, Turn};
 

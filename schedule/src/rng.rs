@@ -1,7 +1,7 @@
 //! Random numbers that are a function of the ordered log.
 
-/// Odd constant of the golden ratio (Steele, Lea, Flood: SplitMix, OOPSLA'14).
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+/// What separates two states of [`DetRng`]: the odd constant of the golden ratio (Steele, Lea, Flood: SplitMix, OOPSLA'14).
+pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Deterministic generator (SplitMix64): the same numbers on every replica, and on a retry of the same request.
 #[derive(Clone, Debug)]
@@ -30,7 +30,8 @@ pub(crate) const fn derive(seed: u64, number: u64) -> u64 {
     scramble(seed ^ scramble(number.wrapping_add(GOLDEN)))
 }
 
-const fn scramble(mut z: u64) -> u64 {
+/// Spreads the bits of a number over all of them; 0 stays 0. What [`DetRng`] does to each of its states.
+pub const fn scramble(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)

@@ -1,25 +1,23 @@
 //! SplitMix64: every choice of a run is a draw from one of these, and all of them come from one seed.
 
+use schedule::DetRng;
+
 /// A stream of draws.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(DetRng);
 
 impl Rng {
     /// The stream of `seed`; `purpose` tells several streams of one seed apart, so that a draw more in one changes nothing in
     /// another.
     pub fn new(seed: u64, purpose: u64) -> Self {
-        let mut rng = Rng(seed ^ purpose.wrapping_mul(0xD134_2543_DE82_EF95));
+        let mut rng = Rng(DetRng::new(seed ^ purpose.wrapping_mul(0xD134_2543_DE82_EF95)));
         rng.draw();
         rng
     }
 
     /// 64 bits.
     pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// Below `bound`, which is above 0.

@@ -1,36 +1,31 @@
 //! The random numbers of a campaign: every injection has a stream of its own, so that each can be repeated alone.
 
+use schedule::{DetRng, scramble};
+
 /// SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Clone, Debug)]
-pub struct Stream(u64);
+pub struct Stream(DetRng);
 
 impl Stream {
     /// The stream of injection `id` of fault number `fault` in the campaign of `seed`.
     pub fn of(seed: u64, fault: u64, id: u64) -> Self {
-        Stream(mix(mix(mix(seed) ^ fault.wrapping_add(1)) ^ id))
+        Stream(DetRng::new(scramble(scramble(scramble(seed) ^ fault.wrapping_add(1)) ^ id)))
     }
 
     /// 64 random bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
+        self.0.next_u64()
     }
 
     /// A number below `bound`, or 0 for the bound 0. Its bias is below `bound` / 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
+        self.0.below(bound)
     }
 
     /// One of several; none of none.
     pub fn one_of<'a, T>(&mut self, several: &'a [T]) -> Option<&'a T> {
         several.get(self.below(several.len() as u64) as usize)
     }
-}
-
-fn mix(word: u64) -> u64 {
-    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }
 
 #[cfg(test)]

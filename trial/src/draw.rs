@@ -1,28 +1,26 @@
 //! Draws that their seed repeats: SplitMix64, for plans, clients, packets and faults.
 
+use schedule::DetRng;
+
 /// A sequence of draws, one per seed.
 #[derive(Clone, Debug)]
-pub struct Draw(u64);
+pub struct Draw(DetRng);
 
 impl Draw {
     /// The sequence of `seed`; `of` tells apart who draws.
     pub fn new(seed: u64, of: u64) -> Self {
-        let mut mixed = Draw(seed ^ of.wrapping_mul(0xD6E8_FEB8_6659_FD93));
-        Draw(mixed.bits())
+        let mut mixed = DetRng::new(seed ^ of.wrapping_mul(0xD6E8_FEB8_6659_FD93));
+        Draw(DetRng::new(mixed.next_u64()))
     }
 
     /// The next 64 bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// A number below `bound`, which is at least 1.
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
+        self.0.below(bound)
     }
 
     /// A number from 0 up to and without 1.

@@ -4,6 +4,11 @@
 mod run;
 mod soak;
 
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::bench::{Commit, Machine};
 use crate::outcome::Outcome;
 
 /// What `trial --help` begins with.
@@ -64,4 +69,15 @@ pub fn run(args: &Args) -> Outcome {
         Command::List => run::list(),
         Command::Soak(args) => soak::run(args),
     }
+}
+
+/// What every result says of the run that made it; it began at `since`, of the Unix epoch.
+fn context(since: Duration) -> Value {
+    json!({
+        "started_s": since.as_secs(),
+        "commit": Commit::here(),
+        "machine": Machine::this(),
+        "optimised": !cfg!(debug_assertions),
+        "command": std::env::args().skip(1).collect::<Vec<_>>().join(" "),
+    })
 }

@@ -3,11 +3,9 @@
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::json;
 use trial::plan::Plan;
 use trial::run::Options;
 
-use crate::bench::{Commit, Machine};
 use crate::outcome::{Outcome, Verdict, misuse, say};
 use crate::signals::Ending;
 use crate::splitmix::draw;
@@ -70,13 +68,7 @@ pub fn run(args: &Args) -> Outcome {
         for trouble in &plan.troubles {
             say(&format!("  {}, {:?}, {:?} s", trouble.told(), trouble.victim, trouble.seconds))?;
         }
-        let context = json!({
-            "started_s": since.as_secs(),
-            "commit": Commit::here(),
-            "machine": Machine::this(),
-            "optimised": !cfg!(debug_assertions),
-            "command": std::env::args().skip(1).collect::<Vec<_>>().join(" "),
-        });
+        let context = super::context(since);
         let options = Options { program: program.clone(), plan, seed, out, loopback: args.loopback, context };
         // A closed pipe ends the lines, not the run.
         let report = trial::run::run(&options, ending.flag(), &|line| drop(say(line)))?;

@@ -17,7 +17,7 @@ use trial::keeper::{Keeper, Totals};
 use trial::plan::Plan;
 use trial::replica::Replica;
 
-use crate::bench::{Amount, Commit, Dialect, Generator, Machine, Op, Pattern, Setup, Workload};
+use crate::bench::{Amount, Dialect, Generator, Op, Pattern, Setup, Workload};
 use crate::outcome::{Outcome, Verdict, misuse, say};
 use crate::signals::Ending;
 use crate::splitmix::draw;
@@ -214,14 +214,8 @@ pub fn run(args: &Args) -> Outcome {
     let out = args.out.join(format!("soak-{}-{seed}", since.as_secs()));
     std::fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
     let ending = Ending::catch()?;
-    let context = json!({
-        "started_s": since.as_secs(),
-        "commit": Commit::here(),
-        "machine": Machine::this(),
-        "optimised": !cfg!(debug_assertions),
-        "command": std::env::args().skip(1).collect::<Vec<_>>().join(" "),
-        "seed": seed,
-    });
+    let mut context = super::context(since);
+    context["seed"] = json!(seed);
     say(&format!("soak, seed {seed}, results in {}", out.display()))?;
     let share = args.requests.div_ceil(args.modes.len() as u64);
     let mut done = Vec::new();

@@ -10,7 +10,7 @@ use super::solo::Slice;
 use super::{Owed, Owner, Replica};
 use crate::job::{InFlight, Job, ResultSlot, Work};
 use crate::ordered::Control;
-use crate::service::Service;
+use crate::service::{Service, declared};
 use crate::world::{Seen, World};
 use crate::{limits, state};
 
@@ -140,8 +140,7 @@ pub(super) fn decode<S: Service>(
     }
     match service.decode(ordered) {
         Ok(request) => {
-            let mut footprint = Footprint::new();
-            service.footprint(&request, &mut footprint);
+            let footprint = declared(service, &request);
             (Work::Service(request), footprint)
         }
         Err(_) => (Work::Unsound, Footprint::new()),

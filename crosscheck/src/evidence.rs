@@ -141,5 +141,6 @@ fn stage(stage: FaultStage) -> &'static str {
         FaultStage::Reply => "reply",
         FaultStage::Digest => "digest",
         FaultStage::Message => "message",
+        FaultStage::Schedule => "schedule",
     }
 }

@@ -42,12 +42,14 @@ pub(crate) struct ResultSlot {
     pub mine: bool,
     /// Checksum of the ordered request.
     pub checksum: u32,
+    /// Where in the schedule the request runs; 0 until its turn.
+    pub position: u64,
 }
 
 impl ResultSlot {
     /// What the result answers; of what kind it is, the service says.
     pub fn asked(&self) -> Asked {
-        Asked { checksum: self.checksum, mine: self.mine, kind: 0 }
+        Asked { position: self.position, checksum: self.checksum, mine: self.mine, kind: 0 }
     }
 
     pub fn place(&self) -> Place {

@@ -181,7 +181,8 @@ impl<S: Service> Context<S> {
         locks: &[&dyn Lock],
         replies: &mut Replies,
     ) -> Outcome {
-        let slot = turn.request().result.clone();
+        let position = turn.position();
+        let slot = turn.request().result.clone().map(|slot| ResultSlot { position, ..slot });
         match &turn.request().work {
             Work::Service(_) if self.request_fault(turn) => {
                 self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Request))

@@ -271,6 +271,9 @@ pub trait OrderEngine: Send {
     fn transfer_leader(&mut self, slot: u8) {
         let _ = slot;
     }
+
+    /// Follower only: stands for election now, although it may hear a leader.
+    fn campaign(&mut self) {}
 }
 
 impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
@@ -327,5 +330,8 @@ impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
     }
     fn transfer_leader(&mut self, slot: u8) {
         (**self).transfer_leader(slot);
+    }
+    fn campaign(&mut self) {
+        (**self).campaign();
     }
 }

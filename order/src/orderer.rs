@@ -13,6 +13,9 @@ use crate::own::{Batching, Own, Refused};
 use crate::queue::LeaderQueue;
 use crate::sessions::{Rule, State};
 
+/// Doublings of [`Config::patience_ticks`] at most: a replica that can be served by nobody must not disturb the others.
+const MOST_PATIENCE: u32 = 5;
+
 /// How this replica orders; equal on all replicas except for `slot` and `seed`.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -26,6 +29,9 @@ pub struct Config {
     pub batching: Batching,
     /// Ticks without any delivery of an own batch after which all of them are handed to the leader again.
     pub resend_ticks: u64,
+    /// Ticks without any delivery of an own batch, under a leader that is another, after which this replica campaigns although that
+    /// leader is heard: one that sends heartbeats and orders nothing is as bad as none. Twice as long each time it was in vain.
+    pub patience_ticks: u64,
     /// Entries the leader may be ahead of the slowest live replica.
     pub window: u64,
 }
@@ -40,6 +46,8 @@ impl Config {
             seed,
             batching: Batching::default(),
             resend_ticks: 20,
+            // One after the other, or they would take each other's votes.
+            patience_ticks: 80 + 4 * u64::from(slot),
             window: limits::WINDOW_ENTRIES,
         }
     }
@@ -65,6 +73,8 @@ pub struct Counters {
     pub dropped: u64,
     /// Times the own batches in flight were handed over again.
     pub resends: u64,
+    /// Times this replica campaigned against a leader that ordered none of its batches.
+    pub impatient: u64,
     /// Frames refused, by the slot of their sender.
     pub blamed: [u64; limits::SLOTS],
 }
@@ -84,6 +94,10 @@ pub struct Orderer<E> {
     followed: (Option<u8>, u64),
     peers_up: u16,
     idle_ticks: u64,
+    /// Ticks for which the leader has ordered nothing of what this replica waits for.
+    unserved_ticks: u64,
+    /// Campaigns against such a leader in a row.
+    in_vain: u32,
     stopped: bool,
     counters: Counters,
 }
@@ -102,6 +116,8 @@ impl<E: OrderEngine> Orderer<E> {
             followed: (None, 0),
             peers_up: 0,
             idle_ticks: 0,
+            unserved_ticks: 0,
+            in_vain: 0,
             stopped: false,
             counters: Counters::default(),
         }
@@ -155,6 +171,7 @@ impl<E: OrderEngine> Orderer<E> {
         } else if self.idle_ticks >= self.config.resend_ticks {
             self.send_again();
         }
+        self.mind_the_leader();
     }
 
     /// The connection to a peer is usable in both directions.
@@ -338,6 +355,24 @@ impl<E: OrderEngine> Orderer<E> {
         }
     }
 
+    /// A leader that lives and orders nothing, or does not hear this replica, is replaced.
+    fn mind_the_leader(&mut self) {
+        let standing = self.engine.standing();
+        let follows = standing.leader.is_some() && !standing.is_leader;
+        // What was ordered and waits here for the executors is not the leader's fault.
+        if !follows || self.own.waiting().1 == 0 || !self.out.committed.is_empty() {
+            self.unserved_ticks = 0;
+            return;
+        }
+        self.unserved_ticks += 1;
+        if self.unserved_ticks >= self.config.patience_ticks << self.in_vain.min(MOST_PATIENCE) {
+            self.unserved_ticks = 0;
+            self.in_vain += 1;
+            self.counters.impatient += 1;
+            self.engine.campaign();
+        }
+    }
+
     fn send_again(&mut self) {
         self.idle_ticks = 0;
         if self.own.waiting().1 > 0 {
@@ -390,7 +425,9 @@ impl<E: OrderEngine> Orderer<E> {
         batch.time_us = time_us;
         self.counters.delivered += 1;
         let tags = if own { self.own.delivered(batch.number) } else { Vec::new() };
-        self.idle_ticks = if own { 0 } else { self.idle_ticks };
+        if own {
+            (self.idle_ticks, self.unserved_ticks, self.in_vain) = (0, 0, 0);
+        }
         Some(Delivered { index, batch, tags })
     }
 
@@ -398,5 +435,59 @@ impl<E: OrderEngine> Orderer<E> {
         self.stopped = true;
         self.out.committed = VecDeque::new();
         self.out.outputs.push_back(Output::FailStop(reason));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Members, NotNow};
+
+    /// Follows a leader that orders nothing, and wins no election.
+    #[derive(Default)]
+    struct Unserved {
+        campaigns: u64,
+    }
+
+    impl OrderEngine for Unserved {
+        fn propose(&mut self, _entry: Encoded) -> Result<(), NotNow> {
+            Err(NotNow)
+        }
+        fn on_frame(&mut self, _from: u8, _kind: Kind, _body: Bytes) -> Result<(), Blame> {
+            Ok(())
+        }
+        fn tick(&mut self) {}
+        fn peer_up(&mut self, _peer: u8) {}
+        fn peer_down(&mut self, _peer: u8) {}
+        fn pump(&mut self, _out: &mut EngineOut) {}
+        fn campaign(&mut self) {
+            self.campaigns += 1;
+        }
+        fn standing(&self) -> Standing {
+            let members = Members { voters: 0b111, learners: 0 };
+            Standing { leader: Some(1), term: 1, incarnation: Some(1), members, ..Standing::default() }
+        }
+    }
+
+    #[test]
+    fn who_is_served_by_nobody_disturbs_the_others_less_and_less() {
+        let mut orderer = Orderer::new(Config::new(0, 3, 1), Unserved::default(), State::default());
+        let ticks = |orderer: &mut Orderer<Unserved>, count: u32| {
+            for _ in 0..count {
+                orderer.tick();
+                orderer.pump(0);
+            }
+            orderer.engine.campaigns
+        };
+        assert_eq!(ticks(&mut orderer, 10_000), 0, "nothing is waited for");
+        orderer.submit(Bytes::from_static(b"request"), 0, 1).unwrap();
+        assert_eq!(ticks(&mut orderer, 79), 0);
+        assert_eq!(ticks(&mut orderer, 80), 1);
+        assert_eq!(ticks(&mut orderer, 160), 2);
+        assert_eq!(
+            ticks(&mut orderer, 80 * 1_000),
+            2 + 3 + 30,
+            "after 4, 8 and 16 times as long, then 32 times"
+        );
     }
 }

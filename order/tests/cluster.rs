@@ -115,6 +115,28 @@ fn service_is_back_well_within_a_second_after_the_leader_is_killed() {
 }
 
 #[test]
+fn a_leader_that_lives_and_orders_nothing_is_replaced() {
+    for replicas in [3, 5] {
+        for seed in 0..6 {
+            let mut cluster = established(replicas, 430 + seed);
+            load(&mut cluster, 200, 200);
+            cluster.settle();
+            let leader = cluster.leader().unwrap();
+            cluster.replica(leader).deaf = true;
+            let clients: Vec<u8> = cluster.running().into_iter().filter(|slot| *slot != leader).collect();
+            clients.iter().for_each(|slot| assert!(cluster.submit(*slot)));
+            cluster.run_until(5_000, "another leader", |cluster| {
+                cluster.acked.len() as u64 == cluster.submitted
+            });
+            assert_ne!(cluster.leader(), Some(leader));
+            let campaigns: u64 =
+                clients.iter().map(|slot| cluster.replica(*slot).orderer.counters().impatient).sum();
+            assert!((1..3).contains(&campaigns), "{campaigns} campaigns");
+        }
+    }
+}
+
+#[test]
 fn with_three_replicas_a_follower_knows_by_itself_what_is_final() {
     for replicas in [3, 5] {
         let mut cluster = established(replicas, 450);

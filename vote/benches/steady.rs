@@ -12,7 +12,7 @@ fn results(count: u64) -> Vec<RequestResult> {
     let one = |n| {
         let pairs: Pairs = (0..3).map(|at| pair(n, at)).collect();
         RequestResult::new(
-            Asked { checksum: n as u32, mine: n % 3 == 0, kind: 1 },
+            Asked { position: n, checksum: n as u32, mine: n % 3 == 0, kind: 1 },
             pairs,
             Bytes::from_static(b"STORED\r\n"),
         )
@@ -63,7 +63,10 @@ fn request_digest(c: &mut Criterion) {
             (0..count).map(|at| Pair { home: 1, id: ObjectId::new(7, at), sum: 99 }).collect();
         group.bench_function(format!("{count} pairs"), |b| {
             b.iter(|| {
-                digest::request(black_box(&pairs), &digest::Answer { asked: 1, bytes: 8, digest: 12345 })
+                digest::request(
+                    black_box(&pairs),
+                    &digest::Answer { position: 1, asked: 1, bytes: 8, digest: 12345 },
+                )
             });
         });
     }

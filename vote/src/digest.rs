@@ -10,7 +10,7 @@ pub type BatchDigest = u128;
 
 /// Version of the definitions below. It seeds every digest, so that replicas of different versions never agree by
 /// accident.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 const SEED_REPLY: u64 = 0x5245_504c_5900_0000 | VERSION;
 const SEED_CONTENT: u64 = 0x434f_4e54_4e54_0000 | VERSION;
@@ -23,11 +23,14 @@ pub(crate) const PAIR_BYTES: usize = 20;
 /// Pairs whose digest is computed on the stack; nearly every request of a key-value store.
 const PAIRS_ON_STACK: usize = 24;
 /// An [`Answer`].
-const TAIL_BYTES: usize = 28;
+const TAIL_BYTES: usize = 36;
 
 /// What a request answers, as replicas compare it and tell each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Answer {
+    /// Position of the request in the schedule. Ids of new objects are made of it: a replica that has lost count would create
+    /// other objects than its peers from then on, though every handler is right.
+    pub position: u64,
     /// Checksum of the ordered request that is answered: the same bytes at the same position, or the replica has mistaken one
     /// request for another.
     pub asked: u32,
@@ -141,6 +144,7 @@ fn tail_bytes(answer: &Answer) -> [u8; TAIL_BYTES] {
     let mut bytes = [0u8; TAIL_BYTES];
     bytes[..8].copy_from_slice(&answer.bytes.to_le_bytes());
     bytes[8..24].copy_from_slice(&answer.digest.to_le_bytes());
-    bytes[24..].copy_from_slice(&answer.asked.to_le_bytes());
+    bytes[24..28].copy_from_slice(&answer.asked.to_le_bytes());
+    bytes[28..].copy_from_slice(&answer.position.to_le_bytes());
     bytes
 }

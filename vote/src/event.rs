@@ -111,6 +111,8 @@ pub enum Reexecution {
 /// What a result answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Asked {
+    /// Position of the request in the schedule of this replica, where the result comes from.
+    pub position: u64,
     /// Checksum of the ordered request (`order::Request`), as the log of this replica has it.
     pub checksum: u32,
     /// Whether this replica owes the client the reply.
@@ -166,7 +168,8 @@ impl RequestResult {
 
     /// What it answers, as replicas tell each other.
     pub fn answer(&self) -> Answer {
-        Answer { asked: self.asked.checksum, bytes: self.reply.len() as u64, digest: self.reply_digest }
+        let Asked { position, checksum, .. } = self.asked;
+        Answer { position, asked: checksum, bytes: self.reply.len() as u64, digest: self.reply_digest }
     }
 
     /// Bytes this result keeps alive.

@@ -34,10 +34,11 @@ impl Evidence {
     /// Objects listed in one record.
     pub const MAX_OBJECTS: usize = 64;
 
-    /// What was wrong, in words: an object, `digest/vote`, `reply` or `message`.
+    /// What was wrong, in words: an object, `digest/vote`, `schedule`, `reply` or `message`.
     pub fn subject(&self) -> String {
         match (self.stage, self.wrong.first()) {
             (FaultStage::Digest, _) => "digest/vote".to_string(),
+            (FaultStage::Schedule, _) => "schedule".to_string(),
             (FaultStage::Message, None) => "message".to_string(),
             (_, Some(first)) => format!("object {}:{}", first.home, first.id),
             (FaultStage::Reply, None) => "reply".to_string(),
@@ -72,6 +73,8 @@ pub enum FaultStage {
     Digest,
     /// In a message between replicas.
     Message,
+    /// In the schedule: the request ran at another position than at the others.
+    Schedule,
 }
 
 /// What a disagreement looks like. The rule is [`Classifier::classify`].

@@ -351,4 +351,10 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
             node.guard(|node| node.raw.transfer_leader(id));
         }
     }
+
+    fn campaign(&mut self) {
+        if let Some(node) = &mut self.node {
+            node.campaign();
+        }
+    }
 }

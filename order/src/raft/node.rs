@@ -274,6 +274,16 @@ impl<L: LogStore> Node<L> {
         });
     }
 
+    /// Stands for election as if the leader had handed over: the others vote although they hear the leader. Whoever lacks
+    /// an entry that is final is still refused.
+    pub fn campaign(&mut self) {
+        let mut now = Message::default();
+        now.set_msg_type(MessageType::MsgTimeoutNow);
+        now.to = self.id();
+        self.settle();
+        self.guard(|node| _ = node.raw.step(now));
+    }
+
     pub fn on_message(&mut self, from: u8, body: Bytes) -> Result<(), Blame> {
         let received = codec::decode(body).map_err(Blame::malformed(from))?;
         if received.envelope.group != self.group() || self.failed.is_some() {

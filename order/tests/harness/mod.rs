@@ -56,6 +56,8 @@ pub struct Replica {
     pub stopped: Option<String>,
     /// Takes no delivery, as when its executors hang.
     pub stuck: bool,
+    /// Takes no batch of others: it lives, and leads for nobody.
+    pub deaf: bool,
     pub leader: Option<u8>,
     pub joined: bool,
     pub members: order::Members,
@@ -136,6 +138,7 @@ impl Cluster {
             fetching: None,
             stopped: None,
             stuck: false,
+            deaf: false,
             leader: None,
             joined: false,
             members: order::Members::default(),
@@ -303,6 +306,7 @@ impl Cluster {
             let mut decoder = Decoder::new(from, order::limits::FRAME_BODY);
             decoder.feed(&bytes);
             match decoder.next() {
+                Ok(Some(frame)) if replica.deaf && frame.kind == order::Kind::Forward => {}
                 Ok(Some(frame)) => {
                     let _ = replica.orderer.on_frame(from, frame.kind, frame.body);
                 }

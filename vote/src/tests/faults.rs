@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::cluster::Cluster;
 use super::service::{Op, Slip, key};
 use crate::record::Record;
-use crate::{Asked, Class, FaultStage, Message, Place, RequestResult, digest};
+use crate::{Asked, BeyondRepair, Class, Command, FaultStage, Message, Place, RequestResult, digest};
 
 const OPS: [Op; 3] = [Op::Set(0, 5), Op::Add(1, 0), Op::Get(0)];
 
@@ -162,6 +162,24 @@ fn right_bytes_for_another_request() {
             assert_eq!(replica == faulty, !node.dropped.is_empty(), "replica {replica}");
             let left = node.released.keys().any(|place| place.batch == 1);
             assert_eq!(replica != faulty, left, "replica {replica}");
+        }
+    }
+}
+
+#[test]
+fn right_results_at_another_position() {
+    // The schedule of this replica has skipped a position: what it does is right, but what it creates would have other ids.
+    fn lose_count(result: &mut RequestResult) {
+        let asked = Asked { position: result.asked.position + 1, ..result.asked };
+        *result = RequestResult::new(asked, result.pairs.clone(), result.reply.clone());
+    }
+    for faulty in 0..3u8 {
+        let cluster = tampered(lose_count, usize::from(faulty));
+        assert_found(&cluster, faulty, FaultStage::Schedule);
+        let why = BeyondRepair::OutOfStep;
+        for (replica, node) in (0..).zip(&cluster.nodes) {
+            let own = |c: &Command| matches!(c, Command::ReplaceSelf(reason) if *reason == why);
+            assert_eq!(replica == faulty, node.replace.iter().any(own), "replica {replica}");
         }
     }
 }

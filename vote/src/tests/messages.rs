@@ -63,7 +63,13 @@ fn message() -> impl Strategy<Value = Message> {
         (place(), any::<(u32, u64, u128)>(), 0..100u32, 0..100u32, pairs()).prop_map(
             |(place, (asked, bytes, digest), first, more, pairs)| {
                 let total = first + pairs.len() as u32 + more;
-                Message::Pairs { place, answer: Answer { asked, bytes, digest }, total, first, pairs }
+                Message::Pairs {
+                    place,
+                    answer: Answer { position: place.batch, asked, bytes, digest },
+                    total,
+                    first,
+                    pairs,
+                }
             }
         ),
         (place(), failure()).prop_map(|(place, failure)| Message::SelfBlame { place, failure }),

@@ -4,7 +4,7 @@ use object::Pair;
 
 use super::{Case, Round, Voter};
 use crate::classify::{Status, Verdict, Votes, by_elimination, classify, verdict};
-use crate::command::To;
+use crate::command::{BeyondRepair, Command, To};
 use crate::config::{Replica, Set};
 use crate::digest::Answer;
 use crate::event::{Failure, Pairs, Place};
@@ -173,6 +173,10 @@ impl Voter {
         let proposers = self.live.minus(verdict.with(Status::Failed));
         self.evidence(replica, case, failure, &wrong, round);
         self.repairs.add(replica, place, &objects, proposers, round.now_us);
+        if stage == FaultStage::Schedule && replica == me {
+            // Repairing objects does not set a counter right: what it creates next has a wrong id again.
+            round.commands.push(Command::ReplaceSelf(BeyondRepair::OutOfStep));
+        }
         if let Some(dispute) = self.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request)) {
             dispute.closed.insert(replica);
         }
@@ -319,6 +323,9 @@ fn stage_of(
     match failure {
         Some(Failure::Check { .. } | Failure::Missing { .. }) => FaultStage::Passive,
         Some(Failure::Request) => FaultStage::Message,
+        None if theirs.is_some_and(|theirs| theirs.answer.position != right.answer.position) => {
+            FaultStage::Schedule
+        }
         None if wrong.is_empty() && theirs.is_some_and(|theirs| theirs.answer != right.answer) => {
             FaultStage::Reply
         }

@@ -50,7 +50,9 @@ impl Voter {
         if fetch.wanted.is_some() {
             return;
         }
-        let Some(Answer { asked: right, bytes, digest }) = right.map(|right| right.answer) else { return };
+        let Some(Answer { asked: right, bytes, digest, .. }) = right.map(|right| right.answer) else {
+            return;
+        };
         fetch.wanted = Some((bytes, digest));
         // What the others answer is not what this replica's client asked: it has mistaken one request for another.
         if right != asked || bytes > MAX_REPLY_BYTES as u64 {

@@ -14,7 +14,7 @@ A mode says which protections are on, in the letters of the paper (EDCC'16, Tabl
   mode   replicas   survives                              wrong bytes can reach a client when
   0000   1          nothing                               any bit flips
   00G0   1          nothing, but notices                  a flip strikes while a request runs
-  R000   1, 3, 5..  a crash, until replicas drift apart   any bit flips, or two requests race
+  R000   1, 3, 5..  a crash; who crashed cannot rejoin    any bit flips, or two requests race
   RD00   1, 3, 5..  f crashes                             any bit flips
   RDG0   1, 3, 5..  f crashes                             a flip strikes while a request runs
   RDGX   1, 3, 5..  f crashed or corrupted replicas       more than f replicas are wrong at once

@@ -90,15 +90,18 @@ fn leave_out(config: &NodeConfig) -> anyhow::Result<()> {
         exempt::without_before_images();
         eprintln!("crosscheck: no before-images are kept");
     }
+    if !config.hold_replies {
+        eprintln!("crosscheck: replies leave before they are compared");
+    }
     Ok(())
 }
 
 #[cfg(not(feature = "inject"))]
 fn leave_out(config: &NodeConfig) -> anyhow::Result<()> {
-    if config.guarded_classes.is_some() || !config.before_images {
+    if config.guarded_classes.is_some() || !config.before_images || !config.hold_replies {
         return Err(misuse(
-            "guarded_classes and before_images are for benchmarks, and this build is not; remove them, or build with \
-             --features inject",
+            "guarded_classes, before_images and replies are for benchmarks, and this build is not; remove them, or build \
+             with --features inject",
         ));
     }
     Ok(())

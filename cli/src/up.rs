@@ -66,6 +66,9 @@ pub struct Args {
     /// that it dies again soon]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub restart_after: Option<u64>,
+    /// Let replies leave before they are compared, to measure what a comparison that comes afterwards would have missed
+    #[arg(long, hide = true)]
+    pub free_replies: bool,
     /// Print JSON, one value per line
     #[arg(long)]
     pub json: bool,
@@ -98,6 +101,7 @@ pub fn run(args: &Args) -> Outcome {
         on_disk: args.durability == Durable::Disk,
         data: args.data.clone(),
         memory_mb: args.memory,
+        hold_replies: !args.free_replies,
         ..Wish::default()
     };
     let ending = Ending::catch()?;

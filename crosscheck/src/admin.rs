@@ -88,6 +88,10 @@ pub enum Kind {
     Erratic,
     /// The locks that the next request is given tickets for, on their way from its decoding to the dispatcher.
     Footprint,
+    /// The worker's count of positions: one too high from the next request on.
+    Position,
+    /// A bit of the before-images of the next request that has kept some; its handler then fails, and is undone with them.
+    Image,
 }
 
 /// Answer to [`Command::Inject`].
@@ -224,7 +228,8 @@ pub struct EvidenceRecord {
     pub objects: Vec<String>,
     /// hardware-like, nondeterminism or software-bug.
     pub class: String,
-    /// Where it was noticed: entry-check, digest, reply, message, repair, panic.
+    /// Where it was noticed: entry-check, in-request, digest, reply, message, schedule, repair, scrub, panic, or evidence: the record
+    /// itself.
     pub stage: String,
     /// How it ended: repaired, dropped, held, replaced.
     pub outcome: String,

@@ -19,6 +19,14 @@ pub(crate) struct Armed {
     pub target: Target,
 }
 
+impl Armed {
+    /// A fault of the next request that has any lock.
+    pub fn at_next(kind: Kind) -> Self {
+        let target = Target { home: 0, name: None, id: None, bit: None, member: None, seed: 0 };
+        Armed { kind, occasion: Occasion::AnyRequest, target }
+    }
+}
+
 /// When an armed fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occasion {

@@ -5,6 +5,7 @@
 
 pub mod admin;
 mod admin_server;
+mod archive;
 mod clients;
 mod evidence;
 #[cfg(feature = "inject")]

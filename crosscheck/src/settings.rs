@@ -90,6 +90,9 @@ pub struct Settings {
     pub election: (Duration, Duration),
     /// A turn that takes longer than this means a hung handler: the replica replaces itself.
     pub watchdog: Duration,
+    /// With X: whether a reply waits for its vote. Only a build with the injector lets it leave at once, to measure what a
+    /// comparison that comes afterwards would have missed.
+    pub hold_replies: bool,
 }
 
 impl Settings {

@@ -17,6 +17,8 @@ mod nothing {
     impl<S: Service> Context<S> {
         pub(crate) fn between(&self) {}
 
+        pub(crate) fn count_fault(&self, _turn: &mut Turn<'_, Job<S::Request>>) {}
+
         pub(crate) fn garble_reply(&self, _turn: &Turn<'_, Job<S::Request>>, _reply: &mut [u8]) {}
 
         pub(crate) fn digest_fault(
@@ -61,6 +63,7 @@ mod striking {
     impl execute::Between for InRequest<'_> {
         fn before_seal(&self, lock: LockId, access: &mut Access<'_>) {
             let Access::Exclusive(region) = access else { return };
+            self.damage_images(lock);
             let computes = |kind| matches!(kind, Kind::InRequest | Kind::Sticky | Kind::Erratic);
             let counted = self.0.requests();
             let here = |armed: &Armed| computes(armed.kind) && strikes(armed, counted, |home| home == lock);
@@ -80,9 +83,31 @@ mod striking {
         }
     }
 
+    impl InRequest<'_> {
+        /// What a request would be undone with is wrong, and it must be undone.
+        fn damage_images(&self, lock: LockId) {
+            let counted = self.0.requests();
+            let here =
+                |armed: &Armed| armed.kind == Kind::Image && strikes(armed, counted, |home| home == lock);
+            let Some(armed) = self.0.take(here) else { return };
+            if object::request::damage_images(armed.target.seed) {
+                // As a panic of the handler, and without its words on the terminal.
+                std::panic::resume_unwind(Box::new("a fault: the request ends here"));
+            }
+            self.0.arm(armed);
+        }
+    }
+
     impl<S: Service> Context<S> {
         pub(crate) fn between(&self) -> InRequest<'_> {
             InRequest(&self.armory)
+        }
+
+        /// A worker that counts one position too many, from this request on.
+        pub(crate) fn count_fault(&self, turn: &mut Turn<'_, Job<S::Request>>) {
+            if self.take(turn, Kind::Position).is_some() {
+                turn.lose_count();
+            }
         }
 
         pub(crate) fn garble_reply(&self, turn: &Turn<'_, Job<S::Request>>, reply: &mut [u8]) {

@@ -170,6 +170,7 @@ impl<S: Service> Context<S> {
     /// One request, to its end.
     pub fn run_turn(&self, mut turn: Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], replies: &mut Replies) {
         replies.current.clear();
+        self.count_fault(&mut turn);
         let outcome = self.step(&mut turn, locks, replies);
         turn.finish(outcome);
     }
@@ -351,6 +352,9 @@ impl<S: Service> Context<S> {
             }
             let home = turn.footprint().first().unwrap_or(0);
             Err(match object::corrupted(&*payload) {
+                Some(corrupted) if corrupted.how == object::How::Missing => {
+                    Failure::Missing { home, id: corrupted.object }
+                }
                 Some(corrupted) => Failure::Check { home, id: corrupted.object },
                 None => Failure::Panic,
             })

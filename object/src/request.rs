@@ -135,6 +135,17 @@ pub fn changed() -> Vec<ObjectId> {
     LEDGER.with(|ledger| ledger.borrow().entries.iter().filter(open).map(|entry| entry.id).collect())
 }
 
+/// Flips a bit, chosen by `seed`, of the before-images that the open request has kept; `false` when it has kept none.
+#[cfg(feature = "inject")]
+pub fn damage_images(seed: u64) -> bool {
+    LEDGER.with(|ledger| {
+        let images = &mut ledger.borrow_mut().images;
+        let Some(bit) = seed.checked_rem(images.len() as u64 * 8) else { return false };
+        images[(bit / 8) as usize] ^= 1 << (bit % 8);
+        true
+    })
+}
+
 /// Whether a scope is open on this thread.
 pub fn active() -> bool {
     HOT.with(|hot| hot.flags.get() & ACTIVE != 0)

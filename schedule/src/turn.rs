@@ -55,6 +55,8 @@ pub(crate) trait Drive<R> {
     fn footprint(&self) -> &Footprint;
     fn resolve(&mut self, outcome: Outcome);
     fn state(&self) -> Option<DispatcherState<R>>;
+    #[cfg(feature = "inject")]
+    fn lose_count(&mut self);
 }
 
 impl<'w, R> Turn<'w, R> {
@@ -75,6 +77,12 @@ impl<'w, R> Turn<'w, R> {
     /// Dispatch position, from 1; equal on all replicas (in ordered turns). A retry has a position of its own.
     pub fn position(&self) -> u64 {
         self.driver.run().position
+    }
+
+    /// A fault: the worker counts one position too many, so that this request and all behind it run at wrong ones here.
+    #[cfg(feature = "inject")]
+    pub fn lose_count(&mut self) {
+        self.driver.lose_count();
     }
 
     /// Where the request came from; the same on a retry.

@@ -153,6 +153,12 @@ impl<R: Any + Send + Sync> Scheduler<R> for TurnWorker<R> {
 }
 
 impl<R: Any + Send + Sync> Drive<R> for TurnWorker<R> {
+    #[cfg(feature = "inject")]
+    fn lose_count(&mut self) {
+        self.dispatcher.position += 1;
+        self.run.position += 1;
+    }
+
     fn run(&self) -> &Run {
         &self.run
     }

@@ -138,31 +138,36 @@ impl Client {
             },
             44..62 => {
                 let key = self.value_key();
-                Command::Store { mode: Mode::Set, key, flags, value: self.value() }
+                Command::Store { mode: Mode::Set, key, flags, expiry: self.expiry(), value: self.value() }
             }
             62..70 => {
                 let mode = *self.rng.pick(&[Mode::Add, Mode::Replace]);
                 let key = self.value_key();
-                Command::Store { mode, key, flags, value: self.value() }
+                Command::Store { mode, key, flags, expiry: self.expiry(), value: self.value() }
             }
             70..76 => {
                 let mode = *self.rng.pick(&[Mode::Append, Mode::Prepend]);
                 let key = self.value_key();
-                Command::Store { mode, key, flags, value: self.value() }
+                Command::Store { mode, key, flags, expiry: self.expiry(), value: self.value() }
             }
             76..80 => {
                 let key = self.counter_key();
                 let value = self.rng.below(1000).to_string().into_bytes();
-                Command::Store { mode: Mode::Set, key, flags, value }
+                Command::Store { mode: Mode::Set, key, flags, expiry: 0, value }
             }
             80..92 => {
                 let (key, up) = (self.counter_key(), self.rng.chance(700));
                 Command::Step { key, up, delta: self.rng.below(1 << 40) }
             }
             92..96 => Command::Delete(self.any_key()),
-            96..99 => Command::Touch(self.any_key()),
+            96..99 => Command::Touch { key: self.any_key(), expiry: self.expiry() },
             _ => Command::Flush,
         }
+    }
+
+    /// Few items have a deadline, and reach it within a run.
+    fn expiry(&mut self) -> i64 {
+        if self.rng.chance(150) { *self.rng.pick(&[-1, 1, 1, 2, 3]) } else { 0 }
     }
 
     fn any_key(&mut self) -> String {

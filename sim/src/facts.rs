@@ -47,12 +47,16 @@ pub struct Facts {
     pub results: BTreeMap<u64, Vec<Option<Vec<Outcome>>>>,
     /// By replica: the last batch it took from the order in any life.
     pub delivered: Vec<u64>,
+    /// Replicas that faults may strike now, or have struck since all were equal.
+    pub victims: BTreeSet<u8>,
     /// Replicas whose memory, computation or messages were corrupted at some time.
     pub corrupted: BTreeSet<u8>,
     /// Objects that faults at rest have hit: replica, lock and id.
     pub hit: BTreeSet<(u8, String)>,
     /// Locks behind which an object's id was changed: it may go by any id.
     pub renamed: BTreeSet<(u8, String)>,
+    /// Replicas where a fault has hit an object that nobody can name beforehand.
+    pub unknown: BTreeSet<u8>,
     /// Whether anything at all went wrong.
     pub disturbed: bool,
     /// Highest place of a command whose answer reached its client.
@@ -76,8 +80,10 @@ impl Facts {
             results: BTreeMap::new(),
             delivered: vec![0; usize::from(replicas)],
             corrupted: BTreeSet::new(),
+            victims: BTreeSet::new(),
             hit: BTreeSet::new(),
             renamed: BTreeSet::new(),
+            unknown: BTreeSet::new(),
             disturbed: false,
             answered: None,
             reading: false,
@@ -104,6 +110,7 @@ impl Facts {
         }
         self.hit.contains(&(replica, format!("{lock}:{id}")))
             || self.renamed.contains(&(replica, lock.to_owned()))
+            || self.unknown.contains(&replica)
     }
 
     /// f, of 2f+1 replicas.
@@ -137,7 +144,7 @@ impl Facts {
         for (number, request) in ordered.requests().enumerate() {
             if let Some(sent) = self.sent.get_mut(&xxh3_128(&request.bytes)) {
                 sent.ordered += 1;
-                let expected = self.model.apply(&sent.command);
+                let expected = self.model.apply(&sent.command, ordered.time_us);
                 self.expected.insert(Place::new(batch, number as u16), expected);
             }
         }

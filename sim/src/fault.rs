@@ -79,7 +79,7 @@ use Fault::Corruption;
 use Kind as C;
 
 /// Every fault there is.
-pub const CATALOGUE: [Entry; 40] = [
+pub const CATALOGUE: [Entry; 42] = [
     entry(
         Fault::Crash,
         "crash",
@@ -346,6 +346,20 @@ pub const CATALOGUE: [Entry; 40] = [
         "a request gets its tickets for another lock than it asked for",
         "the handler: the lock it wants is not in its footprint",
         "the replica blames itself; RECOVER of what it should have changed",
+    ),
+    entry(
+        Corruption(C::Position),
+        "position",
+        "a worker counts one position too many, so that what it creates has other ids from then on",
+        "the vote: the digest of a request covers its position",
+        "the replica replaces itself: no repair of objects sets a counter right",
+    ),
+    entry(
+        Corruption(C::Image),
+        "image",
+        "a bit of what a request would be undone with; the request then fails at this replica, and is undone",
+        "the vote; the entry check, or a scrub",
+        "RECOVER of what the request should have changed",
     ),
     entry(
         Corruption(C::Repair),

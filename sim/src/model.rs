@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-/// One command as a client means it. Items never expire and are never evicted here: both depend on more than the commands.
+/// One command as a client means it. Items are never evicted here: that depends on more than the commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// `get`, or `gets` with uniques.
@@ -22,6 +22,8 @@ pub enum Command {
         key: String,
         /// The client's flags.
         flags: u32,
+        /// Seconds until it is gone: 0 is never, negative is at once.
+        expiry: i64,
         /// The bytes.
         value: Vec<u8>,
     },
@@ -47,8 +49,13 @@ pub enum Command {
         /// How far.
         delta: u64,
     },
-    /// `touch` with no expiry.
-    Touch(String),
+    /// `touch`.
+    Touch {
+        /// Which.
+        key: String,
+        /// Seconds until it is gone, as in [`Command::Store`].
+        expiry: i64,
+    },
     /// `flush_all`.
     Flush,
 }
@@ -76,7 +83,7 @@ impl Command {
             Command::Get { keys, unique } => {
                 format!("{} {}\r\n", if *unique { "gets" } else { "get" }, keys.join(" ")).into_bytes()
             }
-            Command::Store { mode, key, flags, value } => {
+            Command::Store { mode, key, flags, expiry, value } => {
                 let name = match mode {
                     Mode::Set => "set",
                     Mode::Add => "add",
@@ -84,7 +91,7 @@ impl Command {
                     Mode::Append => "append",
                     Mode::Prepend => "prepend",
                 };
-                with(format!("{name} {key} {flags} 0 {}", value.len()), value)
+                with(format!("{name} {key} {flags} {expiry} {}", value.len()), value)
             }
             Command::Cas { key, flags, unique, value } => {
                 with(format!("cas {key} {flags} 0 {} {unique}", value.len()), value)
@@ -93,7 +100,7 @@ impl Command {
             Command::Step { key, up, delta } => {
                 format!("{} {key} {delta}\r\n", if *up { "incr" } else { "decr" }).into_bytes()
             }
-            Command::Touch(key) => format!("touch {key} 0\r\n").into_bytes(),
+            Command::Touch { key, expiry } => format!("touch {key} {expiry}\r\n").into_bytes(),
             Command::Flush => b"flush_all\r\n".to_vec(),
         }
     }
@@ -103,6 +110,8 @@ impl Command {
 struct Item {
     flags: u32,
     value: Vec<u8>,
+    /// Ordered time from which on it is gone, in microseconds; none is never.
+    deadline_us: Option<u64>,
     /// Counts the changes of all items: what a unique stands for.
     version: u64,
 }
@@ -126,21 +135,30 @@ pub struct Model {
 }
 
 impl Model {
-    /// Does the command, and says what the service must answer.
-    pub fn apply(&mut self, command: &Command) -> Expected {
+    /// Does the command, ordered at `now_us`, and says what the service must answer.
+    pub fn apply(&mut self, command: &Command, now_us: u64) -> Expected {
+        self.items.retain(|_, item| item.deadline_us.is_none_or(|deadline_us| deadline_us > now_us));
         let text = |text: &str| Expected::Bytes(text.as_bytes().to_vec());
         match command {
             Command::Get { keys, unique: true } => Expected::Uniques(self.uniques_of(keys)),
             Command::Get { keys, unique: false } => Expected::Bytes(self.get(keys)),
-            Command::Store { mode, key, flags, value } => text(self.store(*mode, key, *flags, value)),
+            Command::Store { mode, key, flags, expiry, value } => {
+                text(self.store(*mode, key, *flags, deadline_us(*expiry, now_us), value))
+            }
             Command::Cas { key, flags, unique, value } => match self.items.get(key) {
                 None => text("NOT_FOUND\r\n"),
                 Some(item) if self.uniques.get(unique) != Some(&item.version) => text("EXISTS\r\n"),
-                Some(_) => text(self.store(Mode::Set, key, *flags, value)),
+                Some(_) => text(self.store(Mode::Set, key, *flags, None, value)),
             },
             Command::Delete(key) => text(self.items.remove(key).map_or("NOT_FOUND\r\n", |_| "DELETED\r\n")),
             Command::Step { key, up, delta } => Expected::Bytes(self.step(key, *up, *delta).into_bytes()),
-            Command::Touch(key) => text(self.items.get(key).map_or("NOT_FOUND\r\n", |_| "TOUCHED\r\n")),
+            Command::Touch { key, expiry } => match self.items.get_mut(key) {
+                Some(item) => {
+                    item.deadline_us = deadline_us(*expiry, now_us);
+                    text("TOUCHED\r\n")
+                }
+                None => text("NOT_FOUND\r\n"),
+            },
             Command::Flush => {
                 self.items.clear();
                 text("OK\r\n")
@@ -176,9 +194,14 @@ impl Model {
         }
     }
 
-    fn put(&mut self, key: &str, flags: u32, value: Vec<u8>) {
+    fn put(&mut self, key: &str, flags: u32, deadline_us: Option<u64>, value: Vec<u8>) {
         self.versions += 1;
-        self.items.insert(key.to_owned(), Item { flags, value, version: self.versions });
+        self.items.insert(key.to_owned(), Item { flags, value, deadline_us, version: self.versions });
+    }
+
+    /// Whether one of these will be gone by itself.
+    pub fn fades(&self, keys: &[String]) -> bool {
+        keys.iter().filter_map(|key| self.items.get(key)).any(|item| item.deadline_us.is_some())
     }
 
     /// The answer to a `get` now.
@@ -202,14 +225,25 @@ impl Model {
         keys.iter().filter_map(item).collect()
     }
 
-    fn store(&mut self, mode: Mode, key: &str, flags: u32, value: &[u8]) -> &'static str {
+    fn store(
+        &mut self,
+        mode: Mode,
+        key: &str,
+        flags: u32,
+        deadline_us: Option<u64>,
+        value: &[u8],
+    ) -> &'static str {
         let old = self.items.get(key).cloned();
         match (mode, old) {
             (Mode::Set, _) | (Mode::Add, None) | (Mode::Replace, Some(_)) => {
-                self.put(key, flags, value.to_vec())
+                self.put(key, flags, deadline_us, value.to_vec())
             }
-            (Mode::Append, Some(old)) => self.put(key, old.flags, [&old.value, value].concat()),
-            (Mode::Prepend, Some(old)) => self.put(key, old.flags, [value, &old.value].concat()),
+            (Mode::Append, Some(old)) => {
+                self.put(key, old.flags, old.deadline_us, [&old.value, value].concat())
+            }
+            (Mode::Prepend, Some(old)) => {
+                self.put(key, old.flags, old.deadline_us, [value, &old.value].concat())
+            }
             _ => return "NOT_STORED\r\n",
         }
         "STORED\r\n"
@@ -224,9 +258,15 @@ impl Model {
             return "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n".into();
         };
         let number = if up { number.wrapping_add(delta) } else { number.saturating_sub(delta) };
-        self.put(key, old.flags, format!("{number:<width$}", width = old.value.len()).into_bytes());
+        let value = format!("{number:<width$}", width = old.value.len()).into_bytes();
+        self.put(key, old.flags, old.deadline_us, value);
         format!("{number}\r\n")
     }
+}
+
+/// When something with this expiry is gone, written at `now_us`.
+fn deadline_us(expiry: i64, now_us: u64) -> Option<u64> {
+    (expiry != 0).then(|| now_us + u64::try_from(expiry).unwrap_or(0) * 1_000_000)
 }
 
 #[cfg(test)]
@@ -234,14 +274,18 @@ mod tests {
     use super::*;
 
     fn bytes(model: &mut Model, command: Command) -> String {
-        match model.apply(&command) {
+        at(model, command, 5)
+    }
+
+    fn at(model: &mut Model, command: Command, now_us: u64) -> String {
+        match model.apply(&command, now_us) {
             Expected::Bytes(bytes) => String::from_utf8(bytes).unwrap(),
             other => panic!("{other:?}"),
         }
     }
 
     fn set(key: &str, value: &str) -> Command {
-        Command::Store { mode: Mode::Set, key: key.into(), flags: 3, value: value.into() }
+        Command::Store { mode: Mode::Set, key: key.into(), flags: 3, expiry: 0, value: value.into() }
     }
 
     #[test]
@@ -253,20 +297,42 @@ mod tests {
         assert_eq!(bytes(&mut model, Command::Step { key: "a".into(), up: false, delta: 1 }), "99\r\n");
         assert_eq!(bytes(&mut model, get()), "VALUE a 3 3\r\n99 \r\nEND\r\n");
         assert_eq!(bytes(&mut model, Command::Delete("a".into())), "DELETED\r\n");
-        assert_eq!(bytes(&mut model, Command::Touch("a".into())), "NOT_FOUND\r\n");
+        let touch = Command::Touch { key: "a".into(), expiry: 0 };
+        assert_eq!(bytes(&mut model, touch), "NOT_FOUND\r\n");
+    }
+
+    #[test]
+    fn what_has_a_deadline_is_gone_then_whatever_was_done_to_it() {
+        let mut model = Model::default();
+        let store = |mode, expiry| {
+            let (key, flags, value) = ("a".into(), 0, b"1".to_vec());
+            Command::Store { mode, key, flags, expiry, value }
+        };
+        let get = || Command::Get { keys: vec!["a".into()], unique: false };
+        at(&mut model, store(Mode::Set, 1), 10);
+        at(&mut model, store(Mode::Append, 9), 20);
+        at(&mut model, Command::Step { key: "a".into(), up: true, delta: 1 }, 30);
+        assert!(model.fades(&["a".into()]));
+        assert_eq!(at(&mut model, get(), 1_000_009), "VALUE a 0 2\r\n12\r\nEND\r\n");
+        assert_eq!(at(&mut model, get(), 1_000_010), "END\r\n");
+        assert_eq!(at(&mut model, store(Mode::Set, -1), 2_000_000), "STORED\r\n");
+        assert_eq!(at(&mut model, get(), 2_000_000), "END\r\n");
+        at(&mut model, store(Mode::Set, 0), 2_000_001);
+        at(&mut model, Command::Touch { key: "a".into(), expiry: 2 }, 2_000_002);
+        assert_eq!(at(&mut model, get(), 4_000_002), "END\r\n");
     }
 
     #[test]
     fn a_unique_stands_for_one_version() {
         let mut model = Model::default();
-        model.apply(&set("a", "x"));
+        model.apply(&set("a", "x"), 1);
         let gets = Command::Get { keys: vec!["a".into()], unique: true };
-        let first = model.apply(&gets);
+        let first = model.apply(&gets, 1);
         model.compare(&first, b"VALUE a 3 1 7\r\nx\r\nEND\r\n").unwrap();
         let cas = Command::Cas { key: "a".into(), flags: 0, unique: 7, value: b"y".to_vec() };
         assert_eq!(bytes(&mut model, cas.clone()), "STORED\r\n");
         assert_eq!(bytes(&mut model, cas), "EXISTS\r\n");
-        let second = model.apply(&gets);
+        let second = model.apply(&gets, 1);
         assert!(model.compare(&second, b"VALUE a 0 1 7\r\ny\r\nEND\r\n").is_err(), "of an older version");
         model.compare(&second, b"VALUE a 0 1 8\r\ny\r\nEND\r\n").unwrap();
     }

@@ -27,7 +27,7 @@ use Sabotage as S;
 use Where::{All, One};
 
 /// All of them; each promise is expected at least once.
-pub const MUTATIONS: [Mutation; 15] = [
+pub const MUTATIONS: [Mutation; 16] = [
     Mutation {
         name: "unvoted",
         what: "replies leave when the request has run",
@@ -62,6 +62,13 @@ pub const MUTATIONS: [Mutation; 15] = [
         sabotage: &[(P(S::SkipsBatch), One)],
         faults: "none",
         expects: "order",
+    },
+    Mutation {
+        name: "count",
+        what: "the worker of a replica counts one position too many",
+        sabotage: &[(P(S::LosesCount), One)],
+        faults: "none",
+        expects: "turns",
     },
     Mutation {
         name: "misplace",

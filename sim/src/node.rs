@@ -76,6 +76,7 @@ fn settings(me: u8, replicas: u8, on_disk: bool) -> Settings {
         max_request: service_config().request_bytes(),
         election: (Duration::from_millis(300), Duration::from_millis(600)),
         watchdog: Duration::from_secs(10),
+        hold_replies: true,
     }
 }
 

@@ -11,6 +11,7 @@ use crosscheck::admin::{EvidenceRecord, Position};
 use crosscheck::snapshot::{self, SnapshotError};
 use crosscheck::stepped::{ReplyTo, Seen, World};
 use vote::{Packed, Place, digest};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::disk::Platter;
 use crate::net::{Fabric, Port};
@@ -31,6 +32,10 @@ pub struct Outcome {
     pub reply_digest: u128,
     /// Checksum of the request it answers.
     pub asked: u32,
+    /// Where in the schedule it ran.
+    pub position: u64,
+    /// Digest of the locks behind which it touched something.
+    pub locks: u64,
     /// Whether this replica could not carry it out.
     pub failed: bool,
 }
@@ -134,6 +139,14 @@ impl Surroundings {
     }
 }
 
+/// Digest of the locks behind which these objects are.
+fn locks(pairs: &vote::Pairs) -> u64 {
+    let mut locks: Vec<u32> = pairs.iter().map(|pair| pair.home).collect();
+    locks.dedup(); // Pairs are sorted by them.
+    let bytes: Vec<u8> = locks.into_iter().flat_map(u32::to_le_bytes).collect();
+    xxh3_64(&bytes)
+}
+
 impl World for Surroundings {
     type Net = Port;
 
@@ -187,6 +200,8 @@ impl World for Surroundings {
                     digest: digest::request(&result.pairs, &result.answer()),
                     reply_digest: result.reply_digest,
                     asked: result.asked.checksum,
+                    position: result.asked.position,
+                    locks: locks(&result.pairs),
                     failed: result.failure.is_some(),
                 };
                 What::Executed { batch, outcomes: results.iter().map(outcome).collect() }

@@ -57,7 +57,7 @@ fn a_seed_gives_the_same_run_twice() {
 fn each_checker_is_seen_to_fail() {
     let mut missing = Vec::new();
     for mutation in &MUTATIONS {
-        let broken = caught(mutation, 5);
+        let broken = caught(mutation, 12);
         if !broken.contains(mutation.expects) {
             missing.push(format!("{}: {broken:?} instead of {}", mutation.name, mutation.expects));
         }

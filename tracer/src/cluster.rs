@@ -46,6 +46,9 @@ pub struct Group {
     /// Batches of eight requests that each healthy replica's client must see answered after a fault.
     #[serde(default = "batches")]
     pub batches: u64,
+    /// Whether the replicas repair each other: then a difference of their states is given time to heal.
+    #[serde(default = "heals")]
+    pub heals: bool,
 }
 
 fn windows() -> u32 {
@@ -56,6 +59,9 @@ fn window_steps() -> u32 {
 }
 fn batches() -> u64 {
     60
+}
+fn heals() -> bool {
+    true
 }
 
 /// Between two looks at something that takes milliseconds.
@@ -319,12 +325,25 @@ struct Run<'a> {
     id: u64,
 }
 
+/// How it was after the fault.
+#[derive(Default)]
+struct Judged {
+    class: Option<Class>,
+    subclass: String,
+    told: String,
+    states_equal: Option<bool>,
+    noticed: Vec<u8>,
+    /// Whether the cluster can take another injection.
+    healthy: bool,
+}
+
 /// What was to be seen before the fault.
 struct Before {
     deaths: usize,
     process: i32,
     signs: Vec<u64>,
-    wrong: usize,
+    /// Wrong replies so far, by client.
+    wrong: Vec<usize>,
     progress: Vec<u64>,
 }
 
@@ -350,8 +369,8 @@ impl Run<'_> {
         std::thread::sleep(Duration::from_micros(stream.below(10_000)));
         let struck = self.strike(code, &mut stream);
         let struck_us = begun.elapsed().as_micros() as u64;
-        let (class, subclass, told, healthy) = match &struck {
-            Err(why) => (Class::Lost, why.clone(), String::new(), true),
+        let judged = match &struck {
+            Err(why) => Judged { subclass: why.clone(), healthy: true, ..Judged::default() },
             Ok(_) => self.judge(&before),
         };
         let (module, offset) = module_of(&self.sample.modules, code.address);
@@ -373,17 +392,19 @@ impl Run<'_> {
             text: code.text(),
             hits: 1,
             flip: struck.ok().map(|(flip, _)| flip),
-            class,
-            subclass,
+            class: judged.class.unwrap_or(Class::Lost),
+            subclass: judged.subclass,
             message: None,
-            told,
+            told: judged.told,
+            states_equal: judged.states_equal,
+            noticed: judged.noticed,
             signal: None,
             exit: None,
             start_us: struck_us,
             total_us: begun.elapsed().as_micros() as u64,
             retries: 0,
         };
-        Ok((record, healthy))
+        Ok((record, judged.healthy))
     }
 
     fn before(&self) -> anyhow::Result<Before> {
@@ -403,9 +424,9 @@ impl Run<'_> {
         })
     }
 
-    fn wrong(&self) -> usize {
+    fn wrong(&self) -> Vec<usize> {
         let count = |tally: &Tally| tally.wrong.lock().unwrap_or_else(PoisonError::into_inner).len();
-        self.clients.iter().map(count).sum()
+        self.clients.iter().map(count).collect()
     }
 
     fn progress(&self) -> Vec<u64> {
@@ -435,24 +456,20 @@ impl Run<'_> {
         }
     }
 
-    /// Class, subclass, words, and whether the cluster can take another injection.
-    fn judge(&self, before: &Before) -> (Class, String, String, bool) {
+    fn judge(&self, before: &Before) -> Judged {
         let progress = self.await_progress(before);
         let (end, back) = self.await_victim(before);
         let mut digests = self.cluster.digests(self.victim());
         let since = Instant::now();
-        while digests != Digests::Equal && since.elapsed() < HEALING {
+        while digests != Digests::Equal && since.elapsed() < self.healing() {
             std::thread::sleep(Duration::from_millis(300));
             digests = self.cluster.digests(self.victim());
         }
         let noticed = self.noticed(before, end.is_some());
         let told = self.words(before, &noticed);
         let (class, subclass, mut healthy) = match (&digests, &end) {
-            _ if self.wrong() > before.wrong => {
-                // What a comparison of whole states would have told, a moment too late.
-                let seen = if digests == Digests::Equal { "equal" } else { "different" };
-                let words = format!("{}; states {seen}", self.wrong_words(before.wrong));
-                (Class::WrongReply, words, digests == Digests::Equal)
+            _ if self.wrong() != before.wrong => {
+                (Class::WrongReply, self.wrong_words(&before.wrong), digests == Digests::Equal)
             }
             _ if !progress => (Class::NoProgress, "clients of healthy replicas".into(), false),
             (_, Some(how)) if !back => (Class::NoProgress, format!("victim not back: {how}"), false),
@@ -460,7 +477,15 @@ impl Run<'_> {
             (Digests::Different(who), _) => (Class::Latent, format!("differs: {who:?}"), false),
             (Digests::Equal, Some(how)) => (Class::Replaced, how.clone(), true),
             (Digests::Equal, None) if noticed.is_empty() => (Class::Masked, String::new(), true),
-            (Digests::Equal, None) => (Class::Repaired, noticed.join(", "), true),
+            (Digests::Equal, None) => {
+                let by: Vec<String> = noticed.iter().map(|number| format!("noticed by {number}")).collect();
+                (Class::Repaired, by.join(", "), true)
+            }
+        };
+        let states_equal = match &digests {
+            Digests::Equal => Some(true),
+            Digests::Different(_) => Some(false),
+            Digests::Silent(_) => None,
         };
         // A latent difference must not be blamed on the next fault; a replica without state is filled by its peers.
         if !healthy && matches!(&digests, Digests::Different(who) if *who == [self.victim()]) {
@@ -472,7 +497,13 @@ impl Run<'_> {
                     self.cluster.all_serve(BACK) && self.cluster.digests(self.victim()) == Digests::Equal;
             }
         }
-        (class, subclass, told, healthy)
+        Judged { class: Some(class), subclass, told, states_equal, noticed, healthy }
+    }
+
+    /// How long different states may take to become equal again.
+    fn healing(&self) -> Duration {
+        let heals = self.plan.target.cluster.as_ref().is_none_or(|group| group.heals);
+        if heals { HEALING } else { Duration::ZERO }
     }
 
     /// Until every client of a healthy replica has had its replies.
@@ -488,7 +519,7 @@ impl Run<'_> {
             std::thread::sleep(LOOK);
         }
         // A reply that is wrong ends a connection: that is no lack of progress.
-        self.wrong() > before.wrong
+        self.wrong() != before.wrong
     }
 
     /// How the victim ended, if it did, and whether it is back. One that hangs is ended when its watchdog did not.
@@ -519,16 +550,16 @@ impl Run<'_> {
         }
     }
 
-    /// By which replicas' counters the error was noticed.
-    fn noticed(&self, before: &Before, ended: bool) -> Vec<String> {
+    /// The replicas by whose counters the error was noticed.
+    fn noticed(&self, before: &Before, ended: bool) -> Vec<u8> {
         let grown = |number: &u8| {
             let fresh = ended && *number == self.victim();
             self.signs(*number) > if fresh { 0 } else { before.signs[usize::from(*number) - 1] }
         };
-        (1..=self.cluster.size()).filter(grown).map(|number| format!("noticed by {number}")).collect()
+        (1..=self.cluster.size()).filter(grown).collect()
     }
 
-    fn words(&self, before: &Before, noticed: &[String]) -> String {
+    fn words(&self, before: &Before, noticed: &[u8]) -> String {
         let mut words = Vec::new();
         if !noticed.is_empty() {
             for number in (1..=self.cluster.size()).filter(|number| *number != self.victim()) {
@@ -541,9 +572,9 @@ impl Run<'_> {
         if self.cluster.deaths(self.victim()).0 > before.deaths {
             words.push(self.cluster.said(self.victim()));
         }
-        for tally in self.clients {
+        for (tally, already) in self.clients.iter().zip(&before.wrong) {
             let wrong = tally.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-            for wrong in wrong.iter() {
+            for wrong in wrong.iter().skip(*already) {
                 let now = self.healthy_answer(&wrong.expected);
                 words.push(format!(
                     "replica {}: {} | a healthy replica now: {now}",
@@ -569,14 +600,14 @@ impl Run<'_> {
         }
     }
 
-    fn wrong_words(&self, already: usize) -> String {
+    fn wrong_words(&self, already: &[usize]) -> String {
         let mut all = Vec::new();
-        for tally in self.clients {
+        for (tally, already) in self.clients.iter().zip(already) {
             let wrong = tally.wrong.lock().unwrap_or_else(PoisonError::into_inner);
             let role = |replica| if replica == self.victim() { "the victim" } else { "a healthy replica" };
-            all.extend(wrong.iter().map(|wrong| format!("{:?} from {}", wrong.wrong, role(wrong.replica))));
+            let words = |wrong: &model::WrongReply| format!("{:?} from {}", wrong.wrong, role(wrong.replica));
+            all.extend(wrong.iter().skip(*already).map(words));
         }
-        all.drain(..already.min(all.len()));
         all.join(", ")
     }
 }

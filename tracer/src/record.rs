@@ -119,6 +119,12 @@ pub struct Record {
     pub message: Option<u64>,
     /// What that reply was, or other words on how it ended.
     pub told: String,
+    /// Of a cluster: whether the digests of all replicas' whole states were equal in the end.
+    #[serde(default)]
+    pub states_equal: Option<bool>,
+    /// Of a cluster: the replicas that noticed something by themselves.
+    #[serde(default)]
+    pub noticed: Vec<u8>,
     /// Signal of a crash.
     pub signal: Option<i32>,
     /// Exit code.

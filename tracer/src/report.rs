@@ -168,6 +168,35 @@ fn bit_range(record: &Record) -> String {
     format!("{kind}, bits {range}")
 }
 
+/// Of a cluster: who could have known of the wrong replies, and of states that differ.
+fn comparisons(records: &[Record]) -> Option<String> {
+    let judged: Vec<&Record> = records
+        .iter()
+        .filter(|record| record.class != Class::Lost && record.states_equal.is_some())
+        .collect();
+    if judged.is_empty() {
+        return None;
+    }
+    let count = |wrong: bool, noticed: bool, equal: bool| {
+        let is = |record: &&&Record| {
+            (record.class == Class::WrongReply) == wrong
+                && record.noticed.is_empty() != noticed
+                && record.states_equal == Some(equal)
+        };
+        judged.iter().filter(is).count()
+    };
+    let noticed = count(true, true, true) + count(true, true, false);
+    let (differ, silent) = (count(true, false, false), count(true, false, true));
+    Some(format!(
+        "Wrong replies in {} of {} runs: {noticed} noticed by a replica, {differ} unnoticed with states that differ in the end (a hash of the \
+         whole state tells, afterwards), {silent} unnoticed with equal states (only the client could know). Right replies, but states that \
+         differ in the end and nobody noticed: {}.",
+        noticed + differ + silent,
+        judged.len(),
+        count(false, false, false)
+    ))
+}
+
 fn classes_of(records: &[Record]) -> Vec<Class> {
     Class::ALL.into_iter().filter(|class| records.iter().any(|record| record.class == *class)).collect()
 }
@@ -202,6 +231,9 @@ pub fn table(campaigns: &[Titled]) -> String {
             }
             text.push('\n');
         }
+        if let Some(told) = comparisons(records) {
+            let _ = writeln!(text, "  {told}\n");
+        }
     }
     text.trim_end().to_owned()
 }
@@ -226,6 +258,9 @@ pub fn page(campaigns: &[Titled]) -> String {
                 let _ = write!(body, "<td>{}</td></tr>", bar(row));
             }
             body.push_str("</table></div>");
+        }
+        if let Some(told) = comparisons(records) {
+            let _ = write!(body, "<p>{}</p>", escape(&told));
         }
         list(&mut body, title, records);
     }
@@ -317,13 +352,47 @@ mod tests {
         let (low, high) = wilson(0, 100);
         assert!(low == 0.0 && (high - 3.70).abs() < 0.01, "{low} {high}");
     }
+
+    fn masked() -> Record {
+        let line = r#"{"id":0,"seed":1,"fault":"rreg","bits":{"low":0,"high":9},"flips":true,"profile":"","index":0,
+            "address":0,"module":"m","offset":0,"symbol":"","text":"","hits":1,"flip":null,"class":"masked",
+            "subclass":"","message":null,"told":"","signal":null,"exit":null,"start_us":0,"total_us":0,"retries":0}"#;
+        serde_json::from_str(line).expect("a record")
+    }
+
+    #[test]
+    fn who_could_have_known_is_told_of_clusters() {
+        let record = |class, noticed: &[u8], states_equal| Record {
+            class,
+            noticed: noticed.to_vec(),
+            states_equal: Some(states_equal),
+            ..masked()
+        };
+        assert_eq!(comparisons(&[masked()]), None, "an old record, or one of a single server");
+        let told = comparisons(&[
+            record(Class::WrongReply, &[1, 3], true),
+            record(Class::WrongReply, &[], false),
+            record(Class::WrongReply, &[], false),
+            record(Class::WrongReply, &[], true),
+            record(Class::Latent, &[], false),
+            record(Class::Repaired, &[1], true),
+            record(Class::Lost, &[], true),
+        ]);
+        let told = told.expect("records of a cluster");
+        assert!(
+            told.starts_with("Wrong replies in 4 of 6 runs: 1 noticed by a replica, 2 unnoticed"),
+            "{told}"
+        );
+        assert!(
+            told.contains("1 unnoticed with equal states") && told.ends_with("nobody noticed: 1."),
+            "{told}"
+        );
+    }
+
     #[test]
     fn a_librarys_function_counts_for_who_called_it() {
         let record = |symbol: &str, callers: &[&str]| -> Record {
-            let line = r#"{"id":0,"seed":1,"fault":"rreg","bits":{"low":0,"high":9},"flips":true,"profile":"","index":0,
-                "address":0,"module":"m","offset":0,"symbol":"","text":"","hits":1,"flip":null,"class":"masked",
-                "subclass":"","message":null,"told":"","signal":null,"exit":null,"start_us":0,"total_us":0,"retries":0}"#;
-            let mut record: Record = serde_json::from_str(line).expect("a record");
+            let mut record = masked();
             record.symbol = symbol.into();
             record.callers = callers.iter().map(|name| (*name).to_owned()).collect();
             record

@@ -164,6 +164,8 @@ impl Plan<'_> {
             subclass,
             message: message.map(|message| message as u64),
             told,
+            states_equal: None,
+            noticed: Vec::new(),
             signal: ran.crashed,
             exit: match ran.ended {
                 Some(End::Exited(code)) => Some(code),

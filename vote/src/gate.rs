@@ -29,7 +29,7 @@ pub(crate) fn reply_may_leave(
         return Err(Withheld::NotYet);
     }
     let reply_digest = digest::reply(result.asked.checksum, &result.reply);
-    if !protections.reply_gate {
+    if !protections.reply_gate && result.failure.is_none() {
         return Ok(reply_digest);
     }
     let now = digest::request(&result.pairs, &Answer { digest: reply_digest, ..result.answer() });

@@ -40,8 +40,8 @@ pub struct Voter {
     /// Digests of consecutive batches that wait for the end of the round.
     unsent: SmallVec<[u128; 2]>,
     unsent_first: u64,
-    /// By peer, a batch whose digest came too late and differed; asked for again before anyone is accused.
-    late: [Option<u64>; MAX_REPLICAS],
+    /// By peer, a batch whose digest came too late and differed, and since when it is asked for again: before anyone is accused.
+    late: [Option<(u64, u64)>; MAX_REPLICAS],
     scratch: Vec<u8>,
 }
 

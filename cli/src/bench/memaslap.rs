@@ -112,8 +112,12 @@ fn config(workload: &Workload) -> Option<String> {
     Some(text)
 }
 
-/// Its last lines: `get_misses: 0` and `Run time: 2.0s Ops: 74555 TPS: 37273 Net_rate: 21.4M/s`.
+/// Its last lines: `get_misses: 0` and `Run time: 2.0s Ops: 74555 TPS: 37273 Net_rate: 21.4M/s`. It counts refusals as done, and only
+/// echoes them.
 fn understood(text: &str) -> anyhow::Result<Independent> {
+    if let Some(refused) = text.lines().find(|line| line.contains("ERROR")) {
+        bail!("memaslap was refused: {refused}");
+    }
     let after = |name: &str| text.rsplit_once(name)?.1.split_whitespace().next()?.parse::<f64>().ok();
     let throughput = after("TPS:").context("memaslap told no TPS")?;
     Ok(Independent { throughput, misses: after("get_misses:").unwrap_or(0.0) as u64 })
@@ -130,6 +134,8 @@ mod tests {
         let found = understood(text).expect("understood");
         assert_eq!((found.throughput, found.misses), (37_273.0, 3));
         assert!(understood("Please specify the item window size.").is_err());
+        let refused = understood(&format!("<16 CLIENT_ERROR bad command line format\n{text}"));
+        assert!(refused.is_err(), "what is refused was not measured");
     }
 
     #[test]

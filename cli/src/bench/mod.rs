@@ -49,7 +49,7 @@ them. The README beside the definitions documents every field and what is measur
 #[command(after_long_help = "Examples:
   crosscheck bench list                          what can be measured
   crosscheck bench run --quick                   all modes, repairs and execution times, in 5 minutes, with the report
-  crosscheck bench run --all                     everything, with costs, profiles and the report: an hour and a half
+  crosscheck bench run --all                     everything, with costs, profiles and the report: two hours
   crosscheck bench run paper-fig9-10             the paper's Figs. 9 and 10, half an hour
   crosscheck bench run quick --only RDGX,RD00 --clients 100 --seconds 2
   crosscheck bench cost                          instructions, allocations and memory
@@ -84,7 +84,7 @@ struct RunArgs {
     /// Definitions: names from the folder, or paths that end in .toml
     #[arg(required_unless_present_any = ["all", "quick"], value_name = "NAME")]
     names: Vec<String>,
-    /// Everything there is, in order, then `bench cost`, `bench profile` and the report: an hour and a half
+    /// Everything there is, in order, then `bench cost`, `bench profile` and the report: two hours
     #[arg(long, conflicts_with_all = ["names", "quick"])]
     all: bool,
     /// The five-minute version: definitions that begin with `quick`, then the report

@@ -39,6 +39,8 @@ pub struct Wish {
     pub guarded_classes: Option<Vec<String>>,
     /// Whether before-images are kept. For benchmarks.
     pub before_images: bool,
+    /// Whether a reply waits for its vote. For measurements.
+    pub hold_replies: bool,
 }
 
 impl Default for Wish {
@@ -54,6 +56,7 @@ impl Default for Wish {
             work_us: 0,
             guarded_classes: None,
             before_images: true,
+            hold_replies: true,
         }
     }
 }
@@ -97,6 +100,7 @@ impl Plan {
             node.work_us = wish.work_us;
             node.guarded_classes.clone_from(&wish.guarded_classes);
             node.before_images = wish.before_images;
+            node.hold_replies = wish.hold_replies;
             node.durability = match &durability {
                 Durability::Memory => Durability::Memory,
                 Durability::Disk(data) => Durability::Disk(data.join(format!("replica-{}", place.number))),

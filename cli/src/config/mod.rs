@@ -57,6 +57,8 @@ pub struct NodeConfig {
     pub guarded_classes: Option<Vec<String>>,
     /// Whether before-images are kept. For benchmarks.
     pub before_images: bool,
+    /// Whether a reply waits for its vote. For measurements.
+    pub hold_replies: bool,
 }
 
 impl NodeConfig {
@@ -78,6 +80,7 @@ impl NodeConfig {
             work_us: 0,
             guarded_classes: None,
             before_images: true,
+            hold_replies: true,
         }
     }
 
@@ -108,6 +111,7 @@ impl NodeConfig {
             max_request: self.service().request_bytes(),
             election: (Duration::from_millis(self.election_ms.0), Duration::from_millis(self.election_ms.1)),
             watchdog: Duration::from_millis(self.watchdog_ms),
+            hold_replies: self.hold_replies,
         }
     }
 
@@ -152,6 +156,7 @@ impl NodeConfig {
         };
         let images = if self.before_images { "kept" } else { "none" };
         let _ = writeln!(text, "guarded_classes = {}\nbefore_images = \"{images}\"", quoted(&classes));
+        let _ = writeln!(text, "replies = \"{}\"", if self.hold_replies { "held" } else { "free" });
         for (index, address) in self.replicas.iter().enumerate() {
             let _ = write!(text, "\n[[replica]]\nnumber = {}\naddress = \"{address}\"\n", index + 1);
         }

@@ -12,7 +12,7 @@ use super::problem::{Problem, Problems, line_of, meant};
 use super::read::Reader;
 
 /// Every field of the file's top level; the example documents each (a test compares).
-const FIELDS: [&str; 16] = [
+const FIELDS: [&str; 17] = [
     "this_replica",
     "listen",
     "admin",
@@ -28,6 +28,7 @@ const FIELDS: [&str; 16] = [
     "work_us",
     "guarded_classes",
     "before_images",
+    "replies",
     "replica",
 ];
 const REPLICA_FIELDS: [&str; 2] = ["number", "address"];
@@ -85,6 +86,11 @@ fn read(text: &str, reader: &mut Reader<'_>) -> Option<NodeConfig> {
         "none" => Ok(false),
         other => Err(format!("`{other}` is neither")),
     });
+    let hold_replies = reader.parsed("replies", "write \"held\" or \"free\"", |word| match word {
+        "held" => Ok(true),
+        "free" => Ok(false),
+        other => Err(format!("`{other}` is neither")),
+    });
     let replicas = read_replicas(text, reader);
     check_count(reader, mode, replicas.len(), this_replica);
 
@@ -101,6 +107,7 @@ fn read(text: &str, reader: &mut Reader<'_>) -> Option<NodeConfig> {
     config.work_us = work_us.map_or(config.work_us, |us| us as u32);
     config.guarded_classes = guarded_classes.unwrap_or_default();
     config.before_images = before_images.unwrap_or(config.before_images);
+    config.hold_replies = hold_replies.unwrap_or(config.hold_replies);
     check_memory(reader, &config);
     Some(config)
 }

@@ -80,7 +80,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         match &call.command {
             Command::Status => call.reply(&self.status()),
             Command::Evidence { after } => {
-                let records = self.evidence.iter().filter(|record| record.number > *after).cloned().collect();
+                let records = self.evidence.after(*after);
                 call.reply(&EvidenceList { records });
             }
             Command::Digest { .. } if self.execution.is_none() => {
@@ -131,7 +131,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             held: self.tally.held.len() as u64,
             alone: self.execution.as_ref().is_some_and(Execution::is_alone),
             last_repair_us: self.tally.last_repair_us,
-            last_evidence: self.evidence.back().map(crate::evidence::line),
+            last_evidence: self.evidence.last().as_ref().map(crate::evidence::line),
             sent: self.peers.sent,
         }
     }
@@ -205,7 +205,9 @@ mod injecting {
                 | Kind::Request
                 | Kind::Skip
                 | Kind::Twice
-                | Kind::Footprint => {
+                | Kind::Footprint
+                | Kind::Position
+                | Kind::Image => {
                     armory.arm(Armed { kind: inject.kind, occasion: occasion(&inject), target });
                     call.reply(&armed("armed; it strikes at the next occasion"));
                 }

@@ -50,6 +50,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let order_state = self.orderer.export_state();
         let Some(execution) = &mut self.execution else { return };
         let batch = execution.next_batch;
+        #[cfg(feature = "inject")]
+        if self.sabotaged.loses_count(batch) {
+            execution.armory.arm(crate::inject::Armed::at_next(crate::admin::Kind::Position));
+        }
         self.group.on_delivered(delivered.index, batch);
         self.world.see(Seen::Delivered { batch, requests: &delivered.batch });
         execution.next_batch += 1;

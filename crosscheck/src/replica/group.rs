@@ -179,6 +179,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     let replicas = self.settings.peers.len() as u8;
                     let config =
                         vote::Config::new(replicas, self.settings.me, execution.locks(), first_batch);
+                    #[cfg(feature = "inject")]
+                    let config = config.with_protections(vote::Protections {
+                        reply_gate: self.settings.hold_replies,
+                        ..vote::Protections::ALL
+                    });
                     self.voter = Some(vote::Voter::new(config));
                 }
                 self.execution = Some(execution);
@@ -260,6 +265,13 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.phase = Phase::Joining;
         if self.receiver.as_ref().is_some_and(|receiver| receiver.wanted() == index) {
             return;
+        }
+        if !self.settings.mode.deterministic {
+            self.world.say(format_args!(
+                "in mode {} nobody can give this replica a state: without determinism the others have no common one. Start the \
+                 whole group again",
+                self.settings.mode
+            ));
         }
         self.receiver = Some(Receiver::new(self.settings.me, self.settings.peers.len() as u8, index));
         self.poll_transfer();

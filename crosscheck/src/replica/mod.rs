@@ -21,8 +21,9 @@ use mio::{Events, Token};
 use order::{OrderEngine, Orderer};
 use vote::{Place, Voter};
 
-use crate::admin::{EvidenceRecord, Phase};
+use crate::admin::Phase;
 use crate::admin_server::Call;
+use crate::archive::Archive;
 use crate::clients::thread::Answer;
 use crate::clients::{self, ClientSide, Reply, ReplyTo, Submission};
 use crate::job::Ran;
@@ -140,8 +141,7 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     calls: calls::Calls,
     /// Of the last batches: how each request was run.
     runs: BTreeMap<u64, Vec<Ran>>,
-    evidence: VecDeque<EvidenceRecord>,
-    evidence_total: u64,
+    evidence: Archive,
     tally: Tally,
     outcome: Option<Result<Stop, ServeError>>,
     /// Empty; what a single worker has to say passes through it.
@@ -336,8 +336,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             receiver: None,
             calls: calls::Calls::default(),
             runs: BTreeMap::new(),
-            evidence: VecDeque::new(),
-            evidence_total: 0,
+            evidence: Archive::default(),
             tally: Tally::default(),
             outcome: None,
             reports: Vec::new(),

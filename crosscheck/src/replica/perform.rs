@@ -249,9 +249,16 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     pub(super) fn give_up_repair(&mut self, turn: Place) {
         let Some(awaited) = self.group.installs.remove(&turn) else { return };
         let waited_ms = (self.world.now_us() - awaited.since_us) / 1000;
-        self.world.say(format_args!(
-            "the repair at {turn} did not arrive in {waited_ms} ms; what is wrong will show again"
-        ));
+        if self.has_donors() {
+            self.world.say(format_args!(
+                "the repair at {turn} did not arrive in {waited_ms} ms; what is wrong will show again"
+            ));
+        } else if self.group.repairs_given_up == 0 {
+            // Once: every request on what is wrong comes to this until somebody is back.
+            self.world.say(format_args!(
+                "too few replicas are up to agree on the repair at {turn}; what is wrong will show again"
+            ));
+        }
         // Without its sender the worker stops waiting.
         self.lockstep.hand_over(|| {
             drop(awaited);
@@ -343,16 +350,12 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// Numbers a record, stamps it with the wall clock (for people; it reaches no state), and keeps it.
     pub(super) fn keep_evidence(&mut self, mut record: crate::admin::EvidenceRecord) {
-        self.evidence_total += 1;
-        record.number = self.evidence_total;
+        record.number = self.evidence.next_number();
         record.time_us = self.world.wall_us();
         #[cfg(feature = "inject")]
         self.sabotaged.evidence(&mut record, self.settings.peers.len());
         self.world.see(Seen::Evidence(&record));
-        if self.evidence.len() == limits::EVIDENCE_KEPT {
-            self.evidence.pop_front();
-        }
-        self.evidence.push_back(record);
+        self.evidence.keep(&record);
     }
 
     /// What the peers' sockets have to say.

@@ -21,6 +21,8 @@ pub enum Sabotage {
     ReleasesStale,
     /// One batch of another replica is left out.
     SkipsBatch,
+    /// A worker counts one position too many, once.
+    LosesCount,
     /// What f+1 replicas agree on is not what overwrites the objects.
     FlipsInstalled,
     /// Evidence names the next replica.
@@ -67,6 +69,15 @@ impl Sabotaged {
             self.list.retain(|one| *one != Sabotage::SkipsBatch);
         }
         skips
+    }
+
+    /// Whether the worker loses count now.
+    pub fn loses_count(&mut self, batch: u64) -> bool {
+        let loses = self.has(Sabotage::LosesCount) && batch > 100;
+        if loses {
+            self.list.retain(|one| *one != Sabotage::LosesCount);
+        }
+        loses
     }
 
     /// The same batches at every replica.

@@ -37,9 +37,10 @@ impl Key {
         Some(Key { hash: KeyHash::of(bytes), bytes: keep(bytes) })
     }
 
-    /// A key as a command line has it: without control characters and white space.
+    /// A key as a command line has it: without spaces and NUL. The protocol document also forbids control characters, but stock takes
+    /// them, and memaslap's keys begin with them.
     pub fn text(bytes: &[u8]) -> Option<Self> {
-        if bytes.iter().any(|byte| *byte <= b' ' || *byte == 0x7f) { None } else { Self::new(bytes) }
+        if bytes.iter().any(|byte| matches!(byte, 0 | b' ')) { None } else { Self::new(bytes) }
     }
 
     /// The key's bytes.

@@ -86,7 +86,7 @@ pub enum MetaError {
     /// `F` without a number.
     #[error("bad command line format")]
     ClientFlags,
-    /// A plain key with control characters, or too long.
+    /// A plain key with a NUL, or too long.
     #[error("bad command line format")]
     PlainKey,
     /// `M` needs exactly one letter.

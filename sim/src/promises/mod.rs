@@ -12,6 +12,7 @@ mod order;
 mod repairs;
 mod replies;
 mod survives;
+mod turns;
 mod votes;
 
 use crosscheck::stepped::Load;
@@ -102,6 +103,7 @@ pub fn all() -> Vec<Box<dyn Promise>> {
         Box::new(votes::Votes),
         Box::new(replies::Replies),
         Box::new(order::Order),
+        Box::new(turns::Turns::default()),
         Box::new(once::Once),
         Box::new(linear::Linear::default()),
         Box::new(survives::Survives),

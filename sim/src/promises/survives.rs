@@ -20,7 +20,8 @@ impl Promise for Survives {
 
     fn answered(&mut self, asked: &Asked, reply: &[u8], facts: &mut Facts) -> Broken {
         let Command::Get { keys, unique: false } = &asked.command else { return Ok(()) };
-        if !facts.reading || facts.model.get(keys) == reply {
+        // What fades may be there or not by now: `replies` knows.
+        if !facts.reading || facts.model.fades(keys) || facts.model.get(keys) == reply {
             return Ok(());
         }
         let (was, is) = (facts.model.get(keys), String::from_utf8_lossy(reply));

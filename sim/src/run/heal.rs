@@ -36,11 +36,12 @@ impl Run {
             Phase::Episode { ends_us, .. } => {
                 if self.now_us >= *ends_us && self.lasting == 0 {
                     self.phase = Phase::Healing { since_us: self.now_us };
-                    self.disarm();
                 }
             }
             Phase::Healing { since_us } => {
                 let since_us = *since_us;
+                // Again and again: a replica that stood still is told of a fault only now.
+                self.disarm();
                 if self.is_healed(since_us) {
                     self.summary.longest_heal_us = self.summary.longest_heal_us.max(self.now_us - since_us);
                     self.trace.note(self.now_us, format_args!("all is healed"));
@@ -89,6 +90,7 @@ impl Run {
         };
         self.summary.episodes += 1;
         self.victims = episode.victims(self.options.replicas);
+        self.facts.victims.clone_from(&self.victims);
         for stroke in &episode.strokes {
             self.at(episode.after_us + stroke.at_us, Event::Stroke(stroke.clone()));
         }

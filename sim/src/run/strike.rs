@@ -209,6 +209,9 @@ impl Run {
                     self.summary.faults.entry(fault).or_default().struck += u64::from(done);
                     let home = answer.get("home").and_then(serde_json::Value::as_u64);
                     let id = answer.get("id").and_then(serde_json::Value::as_str);
+                    if fault == Fault::Corruption(Kind::Image) {
+                        self.facts.unknown.insert(victim);
+                    }
                     if let (Some(home), Some(id)) = (home, id) {
                         self.facts.hit.insert((victim, format!("{home}:{id}")));
                         if fault == Fault::Corruption(Kind::Id) {

@@ -182,15 +182,20 @@ impl Voter {
     fn on_late_digest(&mut self, from: Replica, batch: u64, digest: u128, round: &mut Round<'_>) {
         let Some(agreed) = self.window.remembered(batch) else { return };
         if agreed == digest {
-            if self.late[from as usize] == Some(batch) {
+            if self.late[from as usize].is_some_and(|(asked, _)| asked == batch) {
                 self.late[from as usize] = None;
             }
             return;
         }
-        if self.late[from as usize] != Some(batch) {
-            // Perhaps only the message was wrong; its sender repeats it.
-            self.late[from as usize] = Some(batch);
-            return round.send_one(from, Message::Ask(Ask::Checks { first: batch, count: 1 }));
+        match self.late[from as usize] {
+            Some((asked, _)) if asked == batch => {}
+            // One at a time: answers about two batches would take turns in being asked for again, for ever.
+            Some((_, since_us)) if round.now_us.saturating_sub(since_us) < ASK_AFTER_US => return,
+            _ => {
+                // Perhaps only the message was wrong; its sender repeats it.
+                self.late[from as usize] = Some((batch, round.now_us));
+                return round.send_one(from, Message::Ask(Ask::Checks { first: batch, count: 1 }));
+            }
         }
         self.late[from as usize] = None;
         let case = Case { batch, request: None, kind: 0, stage: FaultStage::InRequest };

@@ -34,6 +34,7 @@ pub fn start(
             names => names.split(',').map(str::to_owned).collect(),
         }),
         before_images: workload.before_images.is_none_or(|kept| kept && mode.guarded),
+        hold_replies: true,
     };
     let keeper = Keeper::start(Plan::new(&wish)?, crate::up::STOP_PATIENCE)?;
     let rows = keeper.until_ready(START, ending)?;

@@ -15,6 +15,8 @@ use crate::raft::node::Node;
 
 /// Ticks without an answer after which a snapshot is offered again, or a cut is asked for again.
 const RETRY_TICKS: u64 = 40;
+/// Ticks for which the log is kept for a follower that is probed and takes nothing.
+const PROBED_TICKS: u64 = 400;
 /// Ticks for which a silent joiner's cut is kept.
 const OFFER_TICKS: u64 = 400;
 
@@ -118,13 +120,21 @@ impl<L: LogStore> Node<L> {
         last.saturating_sub(slowest.unwrap_or(last))
     }
 
-    /// Entries up to here are needed by no live replica; a joiner's cut is kept apart (`offers`).
+    /// Entries up to here are needed by no live replica; a joiner's cut is kept apart (`offers`). One that was close and has lost a
+    /// message is probed for a moment, and needs the log all the more; but not for ever.
     pub fn leading_floor(&self) -> u64 {
         let progress = self.raw.raft.prs();
-        let replicating = |id: u64| progress.get(id).is_some_and(|pr| pr.state == ProgressState::Replicate);
+        let reads_the_log = |slot: u8, id: u64| {
+            let peer = &self.peers[usize::from(slot)];
+            progress.get(id).is_some_and(|pr| match pr.state {
+                ProgressState::Replicate => true,
+                ProgressState::Probe => peer.in_sync && self.ticks - peer.moved <= PROBED_TICKS,
+                ProgressState::Snapshot => false,
+            })
+        };
         (0..self.config.replicas)
             .filter(|&slot| slot != self.config.slot && self.is_live(slot))
-            .filter(|&slot| self.configuration.in_slot(slot).is_some_and(replicating))
+            .filter(|&slot| self.configuration.in_slot(slot).is_some_and(|id| reads_the_log(slot, id)))
             .map(|slot| self.peers[usize::from(slot)].delivered)
             .chain([self.delivered()])
             .min()

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::admin::EvidenceRecord;
-use crate::limits;
+use crate::{evidence, limits};
 
 /// The last records, numbered from 1 since the start of the process.
 #[derive(Debug, Default)]
@@ -63,18 +63,7 @@ impl Sealed {
     fn read(&self, number: u64) -> EvidenceRecord {
         let fits = xxh3_64_with_seed(&self.bytes, number) == self.sum;
         let record = fits.then(|| serde_json::from_slice(&self.bytes).ok()).flatten();
-        record.unwrap_or_else(|| EvidenceRecord {
-            number,
-            time_us: 0,
-            replica: None,
-            request: None,
-            objects: vec!["this record".into()],
-            class: "hardware-like".into(),
-            stage: "evidence".into(),
-            outcome: "damaged since it was kept: it does not fit its checksum".into(),
-            core: None,
-            took_us: None,
-        })
+        record.unwrap_or_else(|| evidence::damaged(number))
     }
 }
 

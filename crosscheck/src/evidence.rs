@@ -47,6 +47,16 @@ pub fn scrubbed(me: u8, place: Place, home: object::Home, findings: &[object::Fi
     hardware_like(me, Some(place), findings.iter().map(told).collect(), "scrub", "repair ordered")
 }
 
+/// In the place of a record that does not fit its checksum any more: nothing in it is believed.
+pub fn damaged(number: u64) -> EvidenceRecord {
+    let outcome = "damaged since it was kept: it does not fit its checksum";
+    EvidenceRecord {
+        number,
+        replica: None,
+        ..hardware_like(0, None, vec!["this record".into()], "evidence", outcome)
+    }
+}
+
 /// A request that did one thing in one run and another in two others, at this replica.
 pub fn masked(me: u8, place: Place, core: u32) -> EvidenceRecord {
     let objects = vec!["a run of the request".into()];

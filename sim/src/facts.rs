@@ -47,7 +47,7 @@ pub struct Facts {
     pub results: BTreeMap<u64, Vec<Option<Vec<Outcome>>>>,
     /// By replica: the last batch it took from the order in any life.
     pub delivered: Vec<u64>,
-    /// Replicas that faults may strike now, or have struck since all were equal.
+    /// Replicas that may be as they should not: faults may strike them now, or have struck them since all were equal.
     pub victims: BTreeSet<u8>,
     /// Replicas whose memory, computation or messages were corrupted at some time.
     pub corrupted: BTreeSet<u8>,

@@ -222,8 +222,6 @@ struct Run {
     numbered: u64,
     phase: Phase,
     next_episode: u64,
-    /// Replicas that may be as they should not.
-    victims: BTreeSet<u8>,
     /// Weather and blocks that hold, per stroke.
     lasting: u64,
     /// What armed faults said.
@@ -281,7 +279,6 @@ impl Run {
             numbered: 0,
             phase: Phase::Founding,
             next_episode: 0,
-            victims: BTreeSet::new(),
             lasting: 0,
             placed: Vec::new(),
             digests: BTreeMap::new(),
@@ -396,7 +393,7 @@ impl Run {
         if let Some(why) = ended {
             self.trace.note(self.now_us, format_args!("replica {replica} ended: {why}"));
             *self.summary.replaced.entry(kind_of(&why)).or_default() += 1;
-            if !self.victims.contains(&replica) {
+            if !self.facts.victims.contains(&replica) {
                 let how = format!(
                     "replica {} ended, and nothing had struck it since all was equal: {why}",
                     replica + 1
@@ -447,7 +444,7 @@ impl Run {
                 self.trace.note(self.now_us, format_args!("replica {replica} starts"));
             }
             // A disk that fails at once, or on purpose.
-            Err(why) if slot.storage.is_some() && self.victims.contains(&replica) => {
+            Err(why) if slot.storage.is_some() && self.facts.victims.contains(&replica) => {
                 self.trace.note(self.now_us, format_args!("replica {replica} cannot start: {why}"));
                 self.stop(replica, 100_000);
             }

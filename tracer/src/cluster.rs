@@ -429,6 +429,15 @@ impl Run<'_> {
         self.clients.iter().map(count).collect()
     }
 
+    /// The wrong replies since then.
+    fn wrong_since(&self, before: &Before) -> Vec<model::WrongReply> {
+        let since = |(tally, already): (&Tally, &usize)| {
+            let wrong = tally.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+            wrong.iter().skip(*already).cloned().collect::<Vec<_>>()
+        };
+        self.clients.iter().zip(&before.wrong).flat_map(since).collect()
+    }
+
     fn progress(&self) -> Vec<u64> {
         self.clients.iter().map(|tally| tally.batches.load(Ordering::Relaxed)).collect()
     }
@@ -469,7 +478,7 @@ impl Run<'_> {
         let told = self.words(before, &noticed);
         let (class, subclass, mut healthy) = match (&digests, &end) {
             _ if self.wrong() != before.wrong => {
-                (Class::WrongReply, self.wrong_words(&before.wrong), digests == Digests::Equal)
+                (Class::WrongReply, self.wrong_words(before), digests == Digests::Equal)
             }
             _ if !progress => (Class::NoProgress, "clients of healthy replicas".into(), false),
             (_, Some(how)) if !back => (Class::NoProgress, format!("victim not back: {how}"), false),
@@ -572,15 +581,9 @@ impl Run<'_> {
         if self.cluster.deaths(self.victim()).0 > before.deaths {
             words.push(self.cluster.said(self.victim()));
         }
-        for (tally, already) in self.clients.iter().zip(&before.wrong) {
-            let wrong = tally.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-            for wrong in wrong.iter().skip(*already) {
-                let now = self.healthy_answer(&wrong.expected);
-                words.push(format!(
-                    "replica {}: {} | a healthy replica now: {now}",
-                    wrong.replica, wrong.told
-                ));
-            }
+        for wrong in self.wrong_since(before) {
+            let now = self.healthy_answer(&wrong.expected);
+            words.push(format!("replica {}: {} | a healthy replica now: {now}", wrong.replica, wrong.told));
         }
         words.join("; ")
     }
@@ -600,15 +603,10 @@ impl Run<'_> {
         }
     }
 
-    fn wrong_words(&self, already: &[usize]) -> String {
-        let mut all = Vec::new();
-        for (tally, already) in self.clients.iter().zip(already) {
-            let wrong = tally.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-            let role = |replica| if replica == self.victim() { "the victim" } else { "a healthy replica" };
-            let words = |wrong: &model::WrongReply| format!("{:?} from {}", wrong.wrong, role(wrong.replica));
-            all.extend(wrong.iter().skip(*already).map(words));
-        }
-        all.join(", ")
+    fn wrong_words(&self, before: &Before) -> String {
+        let role = |replica| if replica == self.victim() { "the victim" } else { "a healthy replica" };
+        let words = |wrong: &model::WrongReply| format!("{:?} from {}", wrong.wrong, role(wrong.replica));
+        self.wrong_since(before).iter().map(words).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -81,16 +81,8 @@ fn read(text: &str, reader: &mut Reader<'_>) -> Option<NodeConfig> {
     let watchdog_ms = reader.integer("watchdog_ms", 100..=600_000, "ms");
     let work_us = reader.integer("work_us", 0..=100_000, "µs");
     let guarded_classes = reader.parsed("guarded_classes", "name them as the example does", read_classes);
-    let before_images = reader.parsed("before_images", "write \"kept\" or \"none\"", |word| match word {
-        "kept" => Ok(true),
-        "none" => Ok(false),
-        other => Err(format!("`{other}` is neither")),
-    });
-    let hold_replies = reader.parsed("replies", "write \"held\" or \"free\"", |word| match word {
-        "held" => Ok(true),
-        "free" => Ok(false),
-        other => Err(format!("`{other}` is neither")),
-    });
+    let before_images = read_either(reader, "before_images", "kept", "none");
+    let hold_replies = read_either(reader, "replies", "held", "free");
     let replicas = read_replicas(text, reader);
     check_count(reader, mode, replicas.len(), this_replica);
 
@@ -110,6 +102,15 @@ fn read(text: &str, reader: &mut Reader<'_>) -> Option<NodeConfig> {
     config.hold_replies = hold_replies.unwrap_or(config.hold_replies);
     check_memory(reader, &config);
     Some(config)
+}
+
+/// Whether a field is the word `yes` or the word `no`.
+fn read_either(reader: &mut Reader<'_>, field: &'static str, yes: &str, no: &str) -> Option<bool> {
+    reader.parsed(field, &format!("write \"{yes}\" or \"{no}\""), |word| match word {
+        word if word == yes => Ok(true),
+        word if word == no => Ok(false),
+        other => Err(format!("`{other}` is neither")),
+    })
 }
 
 /// `all`, `none`, or classes of the service with commas between them.

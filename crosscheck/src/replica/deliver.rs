@@ -71,14 +71,22 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             let footprint = execution.armory.wrong_footprint(footprint, execution.locks());
             wants_cut |= matches!(&work, Work::Control(Control::Cut));
             is_long |= matches!(&work, Work::Control(_));
-            let batch = in_flight.clone();
-            let result =
-                Some(ResultSlot { batch, request: number as u16, mine, checksum: asked, position: 0 });
+            let result = ResultSlot {
+                batch: in_flight.clone(),
+                request: number as u16,
+                mine,
+                checksum: asked,
+                position: 0,
+            };
             let owner = owners.get(number).copied();
             owed.extend(owner.map(|owner| Owed { owner, asked }));
             let stream = owner.as_ref().and_then(Owner::stream);
             let ordered = request.bytes;
-            requests.push(schedule::Work { request: Job { work, ordered, result }, footprint, stream });
+            requests.push(schedule::Work {
+                request: Job { work, ordered, result: Some(result) },
+                footprint,
+                stream,
+            });
         }
         if wants_cut {
             // The cut is the state after the whole batch: it runs behind it, alone.

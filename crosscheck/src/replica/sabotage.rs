@@ -63,21 +63,22 @@ impl Sabotaged {
         self.count.is_multiple_of(n)
     }
 
-    pub fn skips(&mut self, delivered: &order::Delivered, batch: u64) -> bool {
-        let skips = self.has(Sabotage::SkipsBatch) && batch > 100 && delivered.tags.is_empty();
-        if skips {
-            self.list.retain(|one| *one != Sabotage::SkipsBatch);
+    /// The first time that `now` holds.
+    fn once(&mut self, one: Sabotage, now: bool) -> bool {
+        let strikes = now && self.has(one);
+        if strikes {
+            self.list.retain(|other| *other != one);
         }
-        skips
+        strikes
+    }
+
+    pub fn skips(&mut self, delivered: &order::Delivered, batch: u64) -> bool {
+        self.once(Sabotage::SkipsBatch, batch > 100 && delivered.tags.is_empty())
     }
 
     /// Whether the worker loses count now.
     pub fn loses_count(&mut self, batch: u64) -> bool {
-        let loses = self.has(Sabotage::LosesCount) && batch > 100;
-        if loses {
-            self.list.retain(|one| *one != Sabotage::LosesCount);
-        }
-        loses
+        self.once(Sabotage::LosesCount, batch > 100)
     }
 
     /// The same batches at every replica.

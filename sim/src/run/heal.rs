@@ -89,8 +89,7 @@ impl Run {
             return;
         };
         self.summary.episodes += 1;
-        self.victims = episode.victims(self.options.replicas);
-        self.facts.victims.clone_from(&self.victims);
+        self.facts.victims = episode.victims(self.options.replicas);
         for stroke in &episode.strokes {
             self.at(episode.after_us + stroke.at_us, Event::Stroke(stroke.clone()));
         }

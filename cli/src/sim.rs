@@ -28,6 +28,7 @@ the bit.";
   crosscheck sim --seeds 10000 --first 1 --jobs 2     these very seeds, two at a time
   crosscheck sim --faults none --requests 100000      no fault: any alarm is a false one
   crosscheck sim --faults flip,crash --replicas 5     two replicas at a time, these faults only
+  crosscheck sim --workers 3 --faults all             replicas with one, two and three workers, which must agree
   crosscheck sim --disk --faults blackout,disk-flip   logs on disk, all power lost at once, bits flipped at rest
   crosscheck sim --replay 4711 --trace                one seed again, with everything that happened
   crosscheck sim --replay 4711 --shrink               the smallest run of it that still fails
@@ -67,6 +68,12 @@ pub struct Args {
     /// Logs on disk: a replica that restarts comes back from its own
     #[arg(long)]
     pub disk: bool,
+    /// Replicas have 1 to N workers, not all the same number; who overtakes whom is drawn
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub workers: usize,
+    /// Memory is short, and clients write more than fits: items are evicted
+    #[arg(long)]
+    pub evict: bool,
     /// none, all, network, memory, disk, or names with commas between, as `--catalogue` lists them
     #[arg(long, value_name = "WHICH", default_value = "all")]
     pub faults: String,
@@ -138,7 +145,12 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     if args.clients == 0 || args.jobs == 0 {
         return Err(misuse("--clients and --jobs need at least 1"));
     }
+    if !(1..=16).contains(&args.workers) {
+        return Err(misuse(format!("--workers {}: use 1 to 16", args.workers)));
+    }
     Ok(Options {
+        workers: args.workers,
+        evicts: args.evict,
         replicas: args.replicas,
         requests: args.requests,
         clients: args.clients,
@@ -271,8 +283,10 @@ fn command(seed: u64, options: &Options) -> String {
     let without =
         if without.is_empty() { String::new() } else { format!(" --without {}", without.join(",")) };
     let disk = if options.disk { " --disk" } else { "" };
+    let evict = if options.evicts { " --evict" } else { "" };
+    let workers = if options.workers > 1 { format!(" --workers {}", options.workers) } else { String::new() };
     format!(
-        "crosscheck sim --replay {seed} --replicas {} --requests {} --clients {} --episodes {} --strokes {}{disk} --faults {faults}{without} --trace",
+        "crosscheck sim --replay {seed} --replicas {} --requests {} --clients {} --episodes {} --strokes {}{disk}{workers}{evict} --faults {faults}{without} --trace",
         options.replicas, options.requests, options.clients, options.episodes, options.strokes
     )
 }

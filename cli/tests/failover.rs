@@ -10,8 +10,6 @@ use support::cluster::{Cluster, PATIENCE, Wish};
 
 /// How long a client waits for a reply before it goes to another replica.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a replica that serves again may take to become a voter.
-const VOTES_AFTER: Duration = Duration::from_secs(1);
 
 /// What happens to a replica.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -149,9 +147,6 @@ fn kill_and_wait(cluster: &Cluster, victim: usize) {
     cluster.signal(victim, Signal::KILL);
     cluster.wait_until("`up` has started the replica again", |cluster| cluster.pid(victim) != before);
     cluster.wait_serving();
-    // A newcomer serves as soon as it has the state, and is given a vote in elections some ticks later. Until then the group
-    // survives no further crash, and `status` does not tell.
-    std::thread::sleep(VOTES_AFTER);
 }
 
 fn load(cluster: &Cluster) -> Load {

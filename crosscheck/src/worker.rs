@@ -14,6 +14,7 @@ use vote::{Asked, Content, Failure, Packed, Pairs, Place, Recover, RequestResult
 use crate::admin::Injected;
 use crate::job::{Executed, Job, Ran, ResultSlot, Work};
 use crate::ordered::Control;
+use crate::replica::Seat;
 use crate::reply::Replies;
 use crate::service::{Service, declared};
 use crate::settings::Mode;
@@ -117,6 +118,8 @@ pub(crate) struct Context<S: Service> {
     /// Too few replicas are there for a vote to find the wrong one: run every request twice.
     pub alone: Arc<AtomicBool>,
     pub report: Tell,
+    /// Where somebody steps the workers.
+    pub seat: Option<Seat>,
     #[cfg(feature = "inject")]
     pub armory: Arc<crate::inject::Armory>,
 }
@@ -425,7 +428,11 @@ impl<S: Service> Context<S> {
             };
             (self.report)(report);
             // The turn is kept: nobody enters the objects before they are right. The sender goes when the replica stops.
-            if let Ok(objects) = awaited.recv() {
+            let objects = match &self.seat {
+                Some(seat) => seat.receive(&awaited),
+                None => awaited.recv().ok(),
+            };
+            if let Some(objects) = objects {
                 let notes = overwrite(turn, locks, &objects);
                 (self.report)(Report::Installed { turn: place, notes });
             }

@@ -14,7 +14,7 @@ use vote::{Packed, Place, RequestResult};
 use crate::admin::{EvidenceRecord, Position};
 use crate::clients::ReplyTo;
 use crate::peers::Net;
-use crate::replica::MAILBOX;
+use crate::replica::{Crew, MAILBOX};
 use crate::snapshot::SnapshotError;
 use crate::{ServeError, limits, mailbox::Mailbox, snapshot};
 
@@ -174,36 +174,61 @@ impl World for Os {
     fn see(&mut self, _seen: Seen<'_>) {}
 }
 
-/// Makes the helper thread and the order thread of a stepped replica take turns: while one runs, the other waits. So it makes
-/// no difference that they are two.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Lockstep(Option<Arc<(Mutex<bool>, Condvar)>>);
+/// Makes the other threads of a stepped replica and its order thread take turns: while one runs, the others wait. So it makes no
+/// difference that they are several.
+#[derive(Clone, Default)]
+pub(crate) enum Lockstep {
+    /// All run as they can.
+    #[default]
+    Free,
+    /// The helper of a single worker goes, or rests.
+    Helper(Arc<(Mutex<bool>, Condvar)>),
+    /// Several workers.
+    Crew(Arc<Crew>),
+}
 
 impl Lockstep {
-    /// For a replica that is stepped; [`Lockstep::default`] lets both run as they can.
-    pub fn strict() -> Self {
-        Lockstep(Some(Arc::default()))
+    /// For a replica that is stepped, with so many workers; `seed` decides how they overtake each other.
+    pub fn strict(workers: usize, seed: u64) -> Self {
+        if workers == 1 { Lockstep::Helper(Arc::default()) } else { Lockstep::Crew(Crew::new(workers, seed)) }
+    }
+
+    /// The workers, if there are several and they are stepped.
+    pub fn crew(&self) -> Option<&Arc<Crew>> {
+        match self {
+            Lockstep::Crew(crew) => Some(crew),
+            Lockstep::Free | Lockstep::Helper(_) => None,
+        }
     }
 
     /// The order thread does what sets the helper going (and says whether it did), then waits until the helper can do nothing
-    /// more by itself.
+    /// more by itself. A worker of several goes on when it is chosen.
     pub fn hand_over(&self, set_going: impl FnOnce() -> bool) {
-        let Some((goes, rests)) = self.0.as_deref() else {
-            set_going();
-            return;
-        };
-        *goes.lock() = true;
-        let went = set_going();
-        let mut goes = goes.lock();
-        *goes &= went;
-        while *goes {
-            rests.wait(&mut goes);
+        match self {
+            Lockstep::Free => {
+                set_going();
+            }
+            Lockstep::Helper(pair) => {
+                let (goes, rests) = &**pair;
+                *goes.lock() = true;
+                let went = set_going();
+                let mut goes = goes.lock();
+                *goes &= went;
+                while *goes {
+                    rests.wait(&mut goes);
+                }
+            }
+            Lockstep::Crew(crew) => {
+                set_going();
+                crew.stir();
+            }
         }
     }
 
     /// The helper can do nothing more by itself: it says so as the last thing before it waits.
     pub fn rest(&self) {
-        if let Some((goes, rests)) = self.0.as_deref() {
+        if let Lockstep::Helper(pair) = self {
+            let (goes, rests) = &**pair;
             *goes.lock() = false;
             rests.notify_all();
         }

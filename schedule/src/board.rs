@@ -1,6 +1,9 @@
 //! What the workers of one replica share: whose turn it is at each lock, how far each worker has come, and who sleeps.
 
+use std::sync::Arc;
+
 use crate::brand::Brand;
+use crate::pace::Pace;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, Parker, fence, spin_loop};
 
 /// Own cache line: a word is written by one worker and polled by others.
@@ -82,6 +85,8 @@ pub(crate) struct Board {
     sleeping_for_turn: Line<AtomicU64>,
     /// Looks before a wait turns into sleep.
     spins: u32,
+    /// Decides who goes on, in place of the operating system.
+    pace: Option<Arc<dyn Pace>>,
 }
 
 impl Board {
@@ -105,6 +110,20 @@ impl Board {
             sleeping_for_log: Line(AtomicU64::new(0)),
             sleeping_for_turn: Line(AtomicU64::new(0)),
             spins,
+            pace: None,
+        }
+    }
+
+    /// From now on `pace` decides which worker goes on.
+    pub fn set_pace(&mut self, pace: Arc<dyn Pace>) {
+        self.pace = Some(pace);
+    }
+
+    /// A point where another worker may overtake this one.
+    #[inline]
+    pub fn may_pause(&self, worker: usize) {
+        if let Some(pace) = &self.pace {
+            pace.pause(worker, false);
         }
     }
 
@@ -224,6 +243,9 @@ impl Board {
     /// Returns when the wish has come true, or `false` after an abort. Spins for a moment, then sleeps.
     #[cold]
     pub fn wait(&self, worker: usize, want: Want) -> bool {
+        if let Some(pace) = &self.pace {
+            return self.wait_paced(worker, want, &**pace);
+        }
         for _ in 0..self.spins {
             if self.ready(want) {
                 return !self.is_aborted();
@@ -244,6 +266,22 @@ impl Board {
         sleeping.fetch_and(!bit, Ordering::SeqCst);
         *seat.want.lock() = None;
         !self.is_aborted()
+    }
+
+    fn wait_paced(&self, worker: usize, want: Want, pace: &dyn Pace) -> bool {
+        let seat = &self.seats[worker].0;
+        *seat.want.lock() = Some(want);
+        while !self.ready(want) {
+            pace.pause(worker, true);
+        }
+        *seat.want.lock() = None;
+        !self.is_aborted()
+    }
+
+    /// Whether a worker waits, and for something that has not come.
+    pub fn is_waiting(&self, worker: usize) -> bool {
+        let want = *self.seats[worker].0.want.lock();
+        want.is_some_and(|want| !self.ready(want))
     }
 
     fn ready(&self, want: Want) -> bool {

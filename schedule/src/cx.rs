@@ -251,6 +251,7 @@ impl Run {
     #[inline]
     pub fn await_turn(&self, slot: &Slot) {
         assert!(!slot.is_passed(), "lock {} is taken again after release_early", slot.lock);
+        self.board.may_pause(self.worker);
         if self.kind == Kind::Ordered && !self.board.is_turn(slot.lock, slot.ticket, slot.shared) {
             let want = Want::Turn { lock: slot.lock, ticket: slot.ticket, shared: slot.shared };
             if !self.board.wait(self.worker, want) {

@@ -33,6 +33,7 @@ mod lot;
 #[cfg(all(test, loom))]
 mod model;
 mod ordinary;
+mod pace;
 mod predict;
 mod rng;
 mod state;
@@ -47,7 +48,8 @@ pub use cx::{Cx, Retry};
 pub use entry::{Entry, Origin, Work};
 pub use footprint::{Footprint, LockId};
 pub use lock::{Access, DetMutex, DetRwLock, Lock};
-pub use lot::{Config, Lot, Mode, Worker, open, resume};
+pub use lot::{Config, Lot, Mode, Worker, open, resume, resume_paced};
+pub use pace::Pace;
 pub use predict::PREDICTED_KINDS;
 pub use rng::{DetRng, GOLDEN, scramble};
 pub use state::{BadState, DispatcherState};

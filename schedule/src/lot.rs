@@ -11,6 +11,7 @@ use crate::dispatch::Dispatcher;
 use crate::entry::Entry;
 use crate::footprint::Footprint;
 use crate::ordinary;
+use crate::pace::Pace;
 use crate::state::DispatcherState;
 use crate::turn::Scheduler;
 use crate::worker::TurnWorker;
@@ -80,11 +81,26 @@ pub fn resume<R: Any + Send + Sync>(
     footprint: impl Fn(&R, &mut Footprint) + Send + Sync + 'static,
     state: DispatcherState<R>,
 ) -> (Lot<R>, Vec<Worker<R>>) {
+    resume_paced(config, footprint, state, None)
+}
+
+/// As [`resume`]; if there is a `pace`, it decides which worker goes on.
+///
+/// # Panics
+/// If `config` is out of its bounds.
+pub fn resume_paced<R: Any + Send + Sync>(
+    config: Config,
+    footprint: impl Fn(&R, &mut Footprint) + Send + Sync + 'static,
+    state: DispatcherState<R>,
+    pace: Option<Arc<dyn Pace>>,
+) -> (Lot<R>, Vec<Worker<R>>) {
     let workers = if config.mode == Mode::Sequential { 1 } else { config.workers };
     assert!((1..=64).contains(&workers), "workers: {workers} is not in 1..=64");
     assert!(config.lag >= 1, "lag: must be at least 1");
     let footprint: FootprintOf<R> = Arc::new(footprint);
-    let board = Arc::new(Board::new(config.locks, workers, state.position, config.spins));
+    let mut board = Board::new(config.locks, workers, state.position, config.spins);
+    pace.into_iter().for_each(|pace| board.set_pace(pace));
+    let board = Arc::new(board);
     let log = Writer::new();
     let made = match config.mode {
         Mode::Turns | Mode::Sequential => {
@@ -127,6 +143,11 @@ impl<R> Lot<R> {
     /// `resolved` for too long is a turn that does not end.
     pub fn progress(&self, worker: usize) -> Progress {
         self.board.progress(worker)
+    }
+
+    /// Whether a worker waits, and for something that has not come: for whoever decides who goes on.
+    pub fn is_waiting(&self, worker: usize) -> bool {
+        self.board.is_waiting(worker)
     }
 
     /// Entries appended so far.

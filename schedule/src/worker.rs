@@ -50,6 +50,7 @@ impl<R: Any + Send + Sync> TurnWorker<R> {
 
     fn advance(&mut self) -> Advance {
         let (board, me) = (&*self.board, self.run.worker);
+        board.may_pause(me);
         if board.is_aborted() || self.ended {
             self.ended = true;
             return Advance::Closed;
@@ -90,6 +91,7 @@ impl<R: Any + Send + Sync> TurnWorker<R> {
                     return false;
                 }
             }
+            board.may_pause(self.run.worker);
             slot.set_passed();
             board.pass(lock, ticket, shared);
         }
@@ -178,6 +180,7 @@ impl<R: Any + Send + Sync> Drive<R> for TurnWorker<R> {
             if let Some(due) = self.outcome(outcome) {
                 self.outcomes.push(Arc::new(due));
             }
+            self.run.board.may_pause(self.run.worker);
             self.dispatcher.step_over();
             self.run.board.publish(self.run.worker, self.dispatcher.position);
             self.run.board.wake();

@@ -23,19 +23,30 @@ pub struct Cell {
     clients: usize,
     episodes: u64,
     strokes: u64,
+    workers: usize,
+    evicts: bool,
 }
 
 /// The rotation: seed `first + n` runs in cell `n` of it, counted round and round.
-pub const CELLS: [Cell; 10] = [
-    cell("3 replicas, memory: all faults", "all", 3, false, (20_000, 16, 12, 6)),
-    cell("3 replicas, memory: storms of corruption", "memory", 3, false, (20_000, 12, 8, 240)),
-    cell("3 replicas, disk: all faults", "all", 3, true, (10_000, 16, 10, 6)),
-    cell("3 replicas, disk: storms of all faults", "all", 3, true, (10_000, 12, 6, 60)),
-    cell("5 replicas, memory: all faults", "all", 5, false, (20_000, 20, 12, 12)),
-    cell("5 replicas, memory: storms of corruption", "memory", 5, false, (20_000, 15, 8, 240)),
-    cell("5 replicas, disk: all faults", "all", 5, true, (10_000, 20, 10, 12)),
-    cell("3 replicas, disk: disks", "disk", 3, true, (5_000, 12, 12, 6)),
-    cell("3 replicas, memory: network", "network", 3, false, (20_000, 16, 12, 12)),
+pub const CELLS: [Cell; 15] = [
+    cell("3 replicas, memory: all faults", "all", 3, false, (5_000, 8, 12, 24)),
+    cell("3 replicas, memory: storms of corruption", "memory", 3, false, (5_000, 4, 200, 960)),
+    cell("3 replicas, 1 to 3 workers: all faults", "all", 3, false, (5_000, 6, 6, 24)).with_workers(3),
+    cell("3 replicas, disk: all faults", "all", 3, true, (5_000, 8, 10, 12)),
+    cell("3 replicas, disk: storms of all faults", "all", 3, true, (5_000, 6, 6, 240)),
+    cell("3 replicas, disk: storms of corruption", "memory", 3, true, (5_000, 4, 8, 960)),
+    cell("5 replicas, memory: all faults", "all", 5, false, (5_000, 10, 12, 24)),
+    cell("5 replicas, memory: storms of corruption", "memory", 5, false, (5_000, 5, 8, 960)),
+    cell("5 replicas, disk: all faults", "all", 5, true, (5_000, 10, 10, 12)),
+    cell("3 replicas, 1 to 4 workers: storms of corruption", "memory", 3, false, (2_000, 4, 4, 960))
+        .with_workers(4),
+    cell("3 replicas, 1 to 2 workers, short of memory: all faults", "all", 3, false, (10_000, 8, 4, 24))
+        .with_workers(2)
+        .short_of_memory(),
+    cell("3 replicas, short of memory: storms of corruption", "memory", 3, false, (10_000, 4, 8, 960))
+        .short_of_memory(),
+    cell("3 replicas, disk: disks", "disk", 3, true, (5_000, 6, 12, 6)),
+    cell("3 replicas, memory: network", "network", 3, false, (5_000, 8, 12, 12)),
     cell("3 replicas, memory: no fault", "none", 3, false, (60_000, 24, 1, 1)),
 ];
 
@@ -46,10 +57,18 @@ const fn cell(
     disk: bool,
     (requests, clients, episodes, strokes): (u64, usize, u64, u64),
 ) -> Cell {
-    Cell { name, faults, replicas, disk, requests, clients, episodes, strokes }
+    Cell { name, faults, replicas, disk, requests, clients, episodes, strokes, workers: 1, evicts: false }
 }
 
 impl Cell {
+    const fn with_workers(self, workers: usize) -> Self {
+        Cell { workers, ..self }
+    }
+
+    const fn short_of_memory(self) -> Self {
+        Cell { evicts: true, ..self }
+    }
+
     /// How its runs are made.
     pub fn options(&self) -> Options {
         Options {
@@ -60,6 +79,8 @@ impl Cell {
             episodes: self.episodes,
             strokes: self.strokes,
             disk: self.disk,
+            workers: self.workers,
+            evicts: self.evicts,
             ..Options::default()
         }
     }
@@ -142,7 +163,7 @@ pub fn page(parts: &[Part]) -> String {
     let mut page = format!(
         "# A simulation campaign\n\n{} runs, {} with a broken promise. {} replies compared, byte by byte; {} activated faults \
          ({} corruptions of memory, computation or messages, {} of processes, power and disks, {} of the network's chunks); \
-         {:.0} simulated seconds; longest heal {:.2} s. docs/faults.md says what counts as activated, docs/promises.md what was \
+         {} items were seen to be evicted; {:.0} simulated seconds; longest heal {:.2} s. docs/faults.md says what counts as activated, docs/promises.md what was \
          checked after every step.\n\n| Invocation | Commit | First seed | Runs | Jobs | Seconds |\n|---|---|---:|---:|---:|---:|\n",
         total.runs,
         total.failed,
@@ -151,6 +172,7 @@ pub fn page(parts: &[Part]) -> String {
         total.corruptions(),
         total.struck() - total.corruptions(),
         total.chunks_struck,
+        total.evicted,
         total.simulated_us as f64 / 1e6,
         total.longest_heal_us as f64 / 1e6
     );

@@ -8,6 +8,8 @@ use crate::rng::Rng;
 /// Keys that all clients share; few, so that they meet.
 const VALUES: u64 = 10;
 const COUNTERS: u64 = 5;
+/// Keys where memory is short; a value has 60 bytes, or 1 to 3 KB.
+const CROWD: u64 = 2_000;
 /// Commands that a client sends before it waits.
 pub const PIPELINE: u64 = 4;
 /// Microseconds after which a client gives up on an answer, as real clients do.
@@ -48,6 +50,8 @@ pub struct Client {
     pub goes_on: bool,
     /// Longest time it thinks, in microseconds.
     thinks_us: u64,
+    /// Writes more than fits.
+    crowds: bool,
     /// Makes written values differ.
     written: u64,
     number: usize,
@@ -63,11 +67,12 @@ pub fn keys() -> Vec<String> {
 }
 
 impl Client {
-    /// A client that will send `left` commands.
-    pub fn new(number: usize, replica: u8, left: u64, mut rng: Rng) -> Self {
+    /// A client that will send `left` commands; if it `crowds`, more than fits where memory is short.
+    pub fn new(number: usize, replica: u8, left: u64, crowds: bool, mut rng: Rng) -> Self {
         let thinks_us = *rng.pick(&[5_000, 20_000, 100_000, 400_000]);
         Client {
             thinks_us,
+            crowds,
             goes_on: true,
             rng,
             replica,
@@ -101,7 +106,9 @@ impl Client {
     pub fn command(&mut self) -> Option<Command> {
         if self.sends() {
             self.left = self.left.saturating_sub(1);
-            return Some(self.draw());
+            let command = if self.crowds { self.crowd() } else { self.draw() };
+            let meta = self.rng.chance(300) && crate::meta::text(&command).is_some();
+            return Some(if meta { Command::Meta(Box::new(command)) } else { command });
         }
         let key = self.reading.last()?.clone();
         Some(Command::Get { keys: vec![key], unique: false })
@@ -162,6 +169,23 @@ impl Client {
             92..96 => Command::Delete(self.any_key()),
             96..99 => Command::Touch { key: self.any_key(), expiry: self.expiry() },
             _ => Command::Flush,
+        }
+    }
+
+    /// Much that is large, under many keys: only what a single item tells about itself, since any other may be gone.
+    fn crowd(&mut self) -> Command {
+        let key = |client: &mut Self| format!("b{}", client.rng.below(CROWD));
+        match self.rng.below(100) {
+            0..50 => {
+                let flags = self.rng.below(1 << 16) as u32;
+                let (key, value) = (key(self), self.value());
+                Command::Store { mode: Mode::Set, key, flags, expiry: 0, value }
+            }
+            50..90 => {
+                let keys = (0..self.rng.within(1, 4)).map(|_| key(self)).collect();
+                Command::Get { keys, unique: false }
+            }
+            _ => Command::Delete(key(self)),
         }
     }
 

@@ -67,13 +67,13 @@ pub struct Facts {
 
 impl Facts {
     /// Of a group before its first request.
-    pub fn new(replicas: u8) -> Self {
+    pub fn new(replicas: u8, evicts: bool) -> Self {
         Facts {
             replicas,
             now_us: 0,
             asked: Vec::new(),
             sent: BTreeMap::new(),
-            model: Model::default(),
+            model: Model::new(evicts),
             expected: BTreeMap::new(),
             order: BTreeMap::new(),
             last_batch: 0,

@@ -16,6 +16,8 @@ pub mod disk;
 pub mod facts;
 pub mod fault;
 pub mod log;
+pub mod memory;
+pub mod meta;
 pub mod model;
 pub mod mutation;
 pub mod net;

@@ -4,7 +4,12 @@
 
 use std::collections::BTreeMap;
 
-/// One command as a client means it. Items are never evicted here: that depends on more than the commands.
+use vote::Place;
+
+use crate::memory::Memory;
+use crate::meta;
+
+/// One command as a client means it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// `get`, or `gets` with uniques.
@@ -58,6 +63,8 @@ pub enum Command {
     },
     /// `flush_all`.
     Flush,
+    /// One of the others, in the words of the meta protocol.
+    Meta(Box<Command>),
 }
 
 /// The modes of storing.
@@ -102,6 +109,7 @@ impl Command {
             }
             Command::Touch { key, expiry } => format!("touch {key} {expiry}\r\n").into_bytes(),
             Command::Flush => b"flush_all\r\n".to_vec(),
+            Command::Meta(inner) => meta::text(inner).unwrap_or_else(|| inner.text()),
         }
     }
 }
@@ -121,8 +129,21 @@ struct Item {
 pub enum Expected {
     /// These bytes.
     Bytes(Vec<u8>),
+    /// One of these.
+    Either([Vec<u8>; 2]),
+    /// These items, as a reply has them, of which some may be evicted, and then this end.
+    Items(Vec<MayMiss>, &'static [u8]),
     /// One item per pair, with a unique that stands for the version.
     Uniques(Vec<(String, u32, Vec<u8>, u64)>),
+}
+
+/// An item of a reply where memory is short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MayMiss {
+    bytes: Vec<u8>,
+    version: u64,
+    /// What stands in its place when it is gone; none if it has to be there.
+    otherwise: Option<&'static [u8]>,
 }
 
 /// The items, and which unique each version turned out to have.
@@ -132,14 +153,33 @@ pub struct Model {
     versions: u64,
     /// Version of every unique that a client was told.
     uniques: BTreeMap<u64, u64>,
+    /// What is known about evictions, where memory is short.
+    memory: Option<Memory>,
 }
 
 impl Model {
+    /// No item yet; if memory `is_short`, items may go by themselves.
+    pub fn new(is_short: bool) -> Self {
+        Model { memory: is_short.then(Memory::default), ..Model::default() }
+    }
+
+    /// Items that were seen to be evicted.
+    pub fn evicted(&self) -> u64 {
+        self.memory.as_ref().map_or(0, Memory::evicted)
+    }
+
     /// Does the command, ordered at `now_us`, and says what the service must answer.
     pub fn apply(&mut self, command: &Command, now_us: u64) -> Expected {
         self.items.retain(|_, item| item.deadline_us.is_none_or(|deadline_us| deadline_us > now_us));
         let text = |text: &str| Expected::Bytes(text.as_bytes().to_vec());
+        if self.memory.is_some() {
+            return self.apply_short(command, now_us);
+        }
         match command {
+            Command::Meta(inner) => match self.apply(inner, now_us) {
+                Expected::Bytes(classic) => Expected::Bytes(meta::reply(inner, &classic)),
+                other => other,
+            },
             Command::Get { keys, unique: true } => Expected::Uniques(self.uniques_of(keys)),
             Command::Get { keys, unique: false } => Expected::Bytes(self.get(keys)),
             Command::Store { mode, key, flags, expiry, value } => {
@@ -166,15 +206,18 @@ impl Model {
         }
     }
 
-    /// Compares a reply with what was expected; learns the uniques in it.
+    /// Compares a reply, to the command at `place`, with what was expected; learns the uniques in it.
     ///
     /// # Errors
     /// The difference, in words.
-    pub fn compare(&mut self, expected: &Expected, reply: &[u8]) -> Result<(), String> {
+    pub fn compare(&mut self, expected: &Expected, place: Place, reply: &[u8]) -> Result<(), String> {
         let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match expected {
             Expected::Bytes(bytes) if bytes == reply => Ok(()),
             Expected::Bytes(bytes) => Err(format!("{:?} instead of {:?}", shown(reply), shown(bytes))),
+            Expected::Either(either) if either.iter().any(|bytes| bytes == reply) => Ok(()),
+            Expected::Either([one, _]) => Err(format!("{:?} instead of {:?}", shown(reply), shown(one))),
+            Expected::Items(items, end) => self.compare_items(items, end, place, reply),
             Expected::Uniques(items) => {
                 let mut rest = reply;
                 for (key, flags, value, version) in items {
@@ -196,12 +239,88 @@ impl Model {
 
     fn put(&mut self, key: &str, flags: u32, deadline_us: Option<u64>, value: Vec<u8>) {
         self.versions += 1;
+        if let Some(memory) = &mut self.memory {
+            memory.write(self.versions, value.len());
+        }
         self.items.insert(key.to_owned(), Item { flags, value, deadline_us, version: self.versions });
     }
 
-    /// Whether one of these will be gone by itself.
+    /// As [`Model::apply`], where items may have been evicted: each command is about single items.
+    fn apply_short(&mut self, command: &Command, now_us: u64) -> Expected {
+        let (inner, is_meta) = match command {
+            Command::Meta(inner) => (&**inner, true),
+            command => (command, false),
+        };
+        let said = |classic: &str| {
+            if is_meta { meta::reply(inner, classic.as_bytes()) } else { classic.as_bytes().to_vec() }
+        };
+        match inner {
+            Command::Get { keys, .. } if is_meta => match self.get(keys) {
+                miss if miss == b"END\r\n" => Expected::Bytes(said("END\r\n")),
+                item => {
+                    let mut items = self.may_miss(keys);
+                    items.iter_mut().for_each(|one| {
+                        one.bytes = meta::reply(inner, &item);
+                        one.otherwise = one.otherwise.map(|_| &b"EN\r\n"[..]);
+                    });
+                    Expected::Items(items, b"")
+                }
+            },
+            Command::Get { keys, .. } => Expected::Items(self.may_miss(keys), b"END\r\n"),
+            Command::Delete(key) if self.items.remove(key).is_some() => {
+                Expected::Either([said("DELETED\r\n"), said("NOT_FOUND\r\n")])
+            }
+            Command::Delete(_) => Expected::Bytes(said("NOT_FOUND\r\n")),
+            Command::Store { mode, key, flags, expiry, value } => {
+                Expected::Bytes(said(self.store(*mode, key, *flags, deadline_us(*expiry, now_us), value)))
+            }
+            _ => {
+                self.items.clear();
+                Expected::Bytes(said("OK\r\n"))
+            }
+        }
+    }
+
+    fn may_miss(&self, keys: &[String]) -> Vec<MayMiss> {
+        let present = keys.iter().filter_map(|key| Some((key, self.items.get(key)?.version)));
+        let block = |(key, version): (&String, u64)| {
+            let bytes = self.get(std::slice::from_ref(key));
+            let bytes = bytes[..bytes.len() - b"END\r\n".len()].to_vec();
+            let can_go = self.memory.as_ref().is_some_and(|memory| memory.may_miss(version));
+            MayMiss { bytes, version, otherwise: can_go.then_some(b"") }
+        };
+        present.map(block).collect()
+    }
+
+    fn compare_items(
+        &mut self,
+        items: &[MayMiss],
+        end: &[u8],
+        place: Place,
+        reply: &[u8],
+    ) -> Result<(), String> {
+        let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut rest = reply;
+        for item in items {
+            let there = rest.strip_prefix(&item.bytes[..]);
+            rest = match (there, item.otherwise) {
+                (Some(rest), _) => rest,
+                (None, Some(otherwise)) if rest.starts_with(otherwise) => &rest[otherwise.len()..],
+                (None, _) => {
+                    return Err(format!("{:?} where {:?} was expected", shown(rest), shown(&item.bytes)));
+                }
+            };
+            if let Some(memory) = &mut self.memory {
+                memory.look(item.version, place, there.is_some())?;
+            }
+        }
+        if rest == end { Ok(()) } else { Err(format!("{:?} after the items", shown(rest))) }
+    }
+
+    /// Whether one of these will be gone by itself, or may be.
     pub fn fades(&self, keys: &[String]) -> bool {
-        keys.iter().filter_map(|key| self.items.get(key)).any(|item| item.deadline_us.is_some())
+        self.memory.is_some()
+            || keys.iter().filter_map(|key| self.items.get(key)).any(|item| item.deadline_us.is_some())
     }
 
     /// The answer to a `get` now.
@@ -328,12 +447,15 @@ mod tests {
         model.apply(&set("a", "x"), 1);
         let gets = Command::Get { keys: vec!["a".into()], unique: true };
         let first = model.apply(&gets, 1);
-        model.compare(&first, b"VALUE a 3 1 7\r\nx\r\nEND\r\n").unwrap();
+        model.compare(&first, Place::new(1, 0), b"VALUE a 3 1 7\r\nx\r\nEND\r\n").unwrap();
         let cas = Command::Cas { key: "a".into(), flags: 0, unique: 7, value: b"y".to_vec() };
         assert_eq!(bytes(&mut model, cas.clone()), "STORED\r\n");
         assert_eq!(bytes(&mut model, cas), "EXISTS\r\n");
         let second = model.apply(&gets, 1);
-        assert!(model.compare(&second, b"VALUE a 0 1 7\r\ny\r\nEND\r\n").is_err(), "of an older version");
-        model.compare(&second, b"VALUE a 0 1 8\r\ny\r\nEND\r\n").unwrap();
+        assert!(
+            model.compare(&second, Place::new(2, 0), b"VALUE a 0 1 7\r\ny\r\nEND\r\n").is_err(),
+            "of an older version"
+        );
+        model.compare(&second, Place::new(2, 0), b"VALUE a 0 1 8\r\ny\r\nEND\r\n").unwrap();
     }
 }

@@ -12,12 +12,13 @@ use order::{MemoryLog, RaftConfig};
 
 use crate::disk::Platter;
 use crate::log::{DATA, Opened};
+use crate::memory;
 use crate::net::{Fabric, Port};
 use crate::rng::Rng;
 use crate::world::{Journal, Surroundings};
 
 /// Locks of the service: few, so that clients meet and every region is scrubbed soon.
-const SHARDS: u32 = 4;
+pub const SHARDS: u32 = 4;
 
 /// A client's connection at its replica.
 struct Session {
@@ -57,12 +58,16 @@ pub struct Process {
     owed: BTreeMap<(u32, u64), usize>,
 }
 
-/// The service's settings, the same at every replica.
-fn service_config() -> memcached::Config {
-    memcached::Config { shards: SHARDS, ..memcached::Config::with_memory(64 << 20) }
+/// The service's settings, the same at every replica; its memory may be short.
+fn service_config(is_short: bool) -> memcached::Config {
+    let config = memcached::Config { shards: SHARDS, ..memcached::Config::with_memory(64 << 20) };
+    if is_short {
+        return memcached::Config { memory: memory::SHORT, item_bytes: memory::ITEM_BYTES, ..config };
+    }
+    config
 }
 
-fn settings(me: u8, replicas: u8, on_disk: bool) -> Settings {
+fn settings((me, replicas): (u8, u8), workers: usize, on_disk: bool, max_request: usize) -> Settings {
     let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     Settings {
         me,
@@ -70,10 +75,10 @@ fn settings(me: u8, replicas: u8, on_disk: bool) -> Settings {
         clients: nowhere,
         admin: nowhere,
         mode: Mode::default(),
-        workers: 1,
+        workers,
         durability: if on_disk { Durability::Disk(DATA.into()) } else { Durability::Memory },
         max_connections: 1024,
-        max_request: service_config().request_bytes(),
+        max_request,
         election: (Duration::from_millis(300), Duration::from_millis(600)),
         watchdog: Duration::from_secs(10),
         hold_replies: true,
@@ -81,19 +86,20 @@ fn settings(me: u8, replicas: u8, on_disk: bool) -> Settings {
 }
 
 impl Process {
-    /// A process that starts now, with what was `opened` on its disk, or with nothing.
+    /// A process with so many workers, and with short memory or not, that starts now, with what was `opened` on its disk, or with nothing.
     ///
     /// # Errors
     /// When the pipeline cannot start.
     pub fn start(
         (me, replicas): (u8, u8),
+        (workers, is_short): (usize, bool),
         fabric: &Fabric,
         skew_us: i64,
         rng: &mut Rng,
         journal: &Journal,
         (opened, disk): (Option<Opened>, Option<Platter>),
     ) -> Result<Self, String> {
-        let config = service_config();
+        let config = service_config(is_short);
         let service = Memcached::new(config).map_err(|error| error.to_string())?;
         let service_parts = (config, service.stats().clone(), Arc::new(ClientCounters::default()));
         let engine = RaftConfig::new(me, replicas, rng.draw(), rng.draw());
@@ -105,8 +111,14 @@ impl Process {
         let Opened { log, records, state } = opened.unwrap_or_else(in_memory);
         let birth = Birth { engine, log, records, state };
         fabric.set_alive(me, true);
-        let replica = Stepped::new(settings(me, replicas, on_disk), service, world, net, birth)
-            .map_err(|error| error.to_string())?;
+        let replica = Stepped::new(
+            settings((me, replicas), workers, on_disk, config.request_bytes()),
+            service,
+            world,
+            net,
+            birth,
+        )
+        .map_err(|error| error.to_string())?;
         Ok(Process { replica, service: service_parts, sessions: BTreeMap::new(), owed: BTreeMap::new() })
     }
 

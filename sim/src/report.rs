@@ -36,10 +36,12 @@ pub fn promises() -> String {
     }
     page.push_str(
         "\n## Not checked yet\n\n- That the objects which a vote finds different are those where an error began: errors of a handler \
-         spread under valid checksums, and only damage at rest is compared with what was hit.\n- That replicas agree on the turns \
-         of each lock as such: with one worker the order of the log, which is compared, decides them.\n- Replicas with several \
-         workers, and the code between the gate and the socket (`crosscheck/src/clients/connection.rs`): the simulation hands over \
-         whole replies.\n- Items that expire or are evicted, and meta commands.\n",
+         spread under valid checksums, and only damage at rest is compared with what was hit.\n- The code between the gate and the \
+         socket (`crosscheck/src/clients/connection.rs`): the simulation hands over whole replies.\n- Which item is evicted: only \
+         that it was not a fresh one, that it stays gone, and that all replicas agree.\n- Several workers overtake each other where \
+         one of them takes or passes a turn, looks for its next request or ends one, not between any two instructions: what happens \
+         in between is loom's (`schedule/src/model.rs`).\n",
+
     );
     page
 }
@@ -55,6 +57,9 @@ pub struct Campaign {
     pub answered: u64,
     /// Commands whose connection or replica was gone.
     pub unanswered: u64,
+    /// Items that were seen to be evicted.
+    #[serde(default)]
+    pub evicted: u64,
     /// Simulated microseconds.
     pub simulated_us: u64,
     /// Longest time until everything had healed.
@@ -76,6 +81,7 @@ impl Campaign {
         self.failed += u64::from(run.violation.is_some());
         self.answered += run.answered;
         self.unanswered += run.unanswered;
+        self.evicted += run.evicted;
         self.simulated_us += run.simulated_us;
         self.longest_heal_us = self.longest_heal_us.max(run.longest_heal_us);
         self.chunks_struck += run.chunks_struck;
@@ -98,6 +104,7 @@ impl Campaign {
         self.failed += other.failed;
         self.answered += other.answered;
         self.unanswered += other.unanswered;
+        self.evicted += other.evicted;
         self.simulated_us += other.simulated_us;
         self.longest_heal_us = self.longest_heal_us.max(other.longest_heal_us);
         self.chunks_struck += other.chunks_struck;

@@ -42,6 +42,10 @@ pub struct Options {
     pub without: BTreeSet<u64>,
     /// Logs are on disk.
     pub disk: bool,
+    /// Replicas have 1 to so many workers, not all the same number.
+    pub workers: usize,
+    /// Memory is short, and clients write more than fits.
+    pub evicts: bool,
     /// Prints everything that happens.
     pub trace: bool,
     /// Promises that a replica, or all of them, breaks on purpose.
@@ -61,6 +65,8 @@ impl Default for Options {
             strokes: 6,
             without: BTreeSet::new(),
             disk: false,
+            workers: 1,
+            evicts: false,
             trace: false,
             sabotage: Vec::new(),
             until: None,
@@ -135,6 +141,8 @@ pub struct Summary {
     pub evidence: BTreeMap<String, u64>,
     /// Replicas that replaced themselves, by reason.
     pub replaced: BTreeMap<String, u64>,
+    /// Items that were seen to be evicted.
+    pub evicted: u64,
     /// Longest time from an episode's end until everything had healed, in simulated microseconds.
     pub longest_heal_us: u64,
     /// Episodes of faults that began.
@@ -254,7 +262,8 @@ impl Run {
             .map(|number| {
                 let left = options.requests / options.clients as u64;
                 let replica = number as u8 % replicas;
-                Client::new(number, replica, left, Rng::new(seed, 100 + number as u64))
+                let rng = Rng::new(seed, 100 + number as u64);
+                Client::new(number, replica, left, options.evicts, rng)
             })
             .collect();
         let storage =
@@ -286,7 +295,7 @@ impl Run {
             next_look_us: 0,
             reading_done_us: None,
             reported: false,
-            facts: Facts::new(replicas),
+            facts: Facts::new(replicas, options.evicts),
             promises: promises::all(),
             trace: Trace::new(options.trace),
             summary: Summary { seed, ..Summary::default() },
@@ -316,8 +325,14 @@ impl Run {
         self.summary.hash = self.trace.hash();
         self.summary.steps = self.trace.steps;
         self.summary.chunks_struck = self.fabric.struck();
+        self.summary.evicted = self.facts.model.evicted();
         self.summary.unanswered = self.facts.asked.iter().filter(|asked| !asked.answered).count() as u64;
         self.summary
+    }
+
+    /// How many a replica has: each its own number, since nothing that replicas agree on may depend on it.
+    fn workers_of(&self, replica: u8) -> usize {
+        1 + (self.seed as usize + usize::from(replica)) % self.options.workers
     }
 
     /// Whether what was to be seen has broken.
@@ -423,9 +438,11 @@ impl Run {
                 return self.stop(replica, 100_000);
             }
         };
+        let workers = self.workers_of(replica);
         let slot = &mut self.slots[usize::from(replica)];
         let begun = Process::start(
             (replica, self.options.replicas),
+            (workers, self.options.evicts),
             &self.fabric,
             slot.skew_us,
             &mut self.rng,

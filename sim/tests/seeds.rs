@@ -35,6 +35,24 @@ fn two_of_five_replicas_may_be_faulty() {
     }
 }
 
+/// Replicas with one, two and three workers, which run whatever order the seed says.
+#[test]
+fn replicas_agree_whatever_number_of_workers_they_have() {
+    for seed in 1..=3 {
+        keeps_every_promise(seed, &Options { workers: 3, ..options("all") });
+    }
+}
+
+#[test]
+fn where_memory_is_short_only_old_items_go() {
+    let short = Options { evicts: true, requests: 4000, ..options("all") };
+    for seed in 1..=2 {
+        keeps_every_promise(seed, &short);
+    }
+    let evicted: u64 = (1..=2).map(|seed| run(seed, &short).evicted).sum();
+    assert!(evicted > 0, "nothing was evicted");
+}
+
 /// Seeds nobody has tried: the process's number is different every time, and the message names the seed.
 #[test]
 fn fresh_seeds_keep_every_promise() {
@@ -49,6 +67,8 @@ fn a_seed_gives_the_same_run_twice() {
     for seed in 21..=23 {
         let once = run(seed, &options("all"));
         assert_eq!(once, run(seed, &options("all")));
+        let several = Options { workers: 3, ..options("all") };
+        assert_eq!(run(seed, &several), run(seed, &several));
         assert_ne!(once.hash, run(seed + 100, &options("all")).hash);
     }
 }

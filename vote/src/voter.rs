@@ -143,10 +143,20 @@ impl Voter {
 
     /// As [`Voter::is_settled`], for the batches before `batch`: under load the last ones are always open.
     pub fn is_settled_below(&self, batch: u64) -> bool {
+        self.open_below(batch).is_none()
+    }
+
+    /// What is still open about the batches before `batch`, in words for people; none when nothing is.
+    pub fn open_below(&self, batch: u64) -> Option<String> {
         let batches = self.open_batches().chain(self.window.parked.keys().copied());
-        let open = |batch| self.window.get(batch).is_some_and(|record| !record.finished);
-        let fetches = self.fetches.range(..Place::new(batch, 0)).next().is_some();
-        !batches.filter(|one| *one < batch).any(open) && !fetches && self.repairs.is_settled(self.live)
+        let open = |batch: &u64| self.window.get(*batch).is_some_and(|record| !record.finished);
+        if let Some(batch) = batches.filter(|one| *one < batch).find(open) {
+            return Some(format!("batch {batch} is open"));
+        }
+        if let Some((place, _)) = self.fetches.range(..Place::new(batch, 0)).next() {
+            return Some(format!("the reply of {place} is asked for"));
+        }
+        self.repairs.open(self.live)
     }
 
     /// How full the places are that the peers and the clients could fill.

@@ -6,7 +6,7 @@ use order::OrderEngine;
 
 use super::Replica;
 use super::execution::Execution;
-use crate::admin::{Command, EvidenceList, Injected, Position, StateDigest, Status};
+use crate::admin::{Command, EvidenceList, Injected, Phase, Position, StateDigest, Status};
 use crate::admin_server::Call;
 use crate::ordered::Control;
 use crate::service::Service;
@@ -111,10 +111,12 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     pub(super) fn status(&self) -> Status {
         let standing = self.orderer.standing();
+        // Without a vote it cannot stand in for another one: whoever goes by this to stop the next replica has to wait.
+        let is_joining = self.phase == Phase::Serving && standing.members.is_learner(self.settings.me);
         Status {
             replica: self.settings.me + 1,
             pid: std::process::id(),
-            phase: self.phase,
+            phase: if is_joining { Phase::Joining } else { self.phase },
             mode: self.settings.mode.to_string(),
             leader: standing.leader.map(|leader| leader + 1),
             incarnation: standing.incarnation.unwrap_or(0),

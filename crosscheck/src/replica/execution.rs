@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use schedule::{DispatcherState, Footprint, Lot};
 
-use super::Input;
 use super::solo::{Slice, Solo};
+use super::{Crew, Input, Seat};
 use crate::job::{Job, Work};
 use crate::limits;
 use crate::mailbox::Mailbox;
@@ -32,6 +32,8 @@ pub(super) struct Execution<S: Service> {
     alone: Arc<AtomicBool>,
     /// The worker, if there is only one; several have threads of their own.
     solo: Option<Solo<S>>,
+    /// Several workers that are stepped.
+    crew: Option<Arc<Crew>>,
     #[cfg(feature = "inject")]
     pub(super) armory: Arc<crate::inject::Armory>,
 }
@@ -95,7 +97,9 @@ impl<S: Service> Execution<S> {
             }
         };
         let alone = Arc::new(AtomicBool::new(false));
-        let (lot, workers) = schedule::resume(shape(settings, locks), footprint_of, state);
+        let crew = ties.lockstep.crew();
+        let pace = crew.map(|crew| crew.clone() as Arc<dyn schedule::Pace>);
+        let (lot, workers) = schedule::resume_paced(shape(settings, locks), footprint_of, state, pace);
         #[cfg(feature = "inject")]
         let armory = Arc::new(crate::inject::Armory::default());
         let context = |report: worker::Tell| worker::Context {
@@ -104,6 +108,7 @@ impl<S: Service> Execution<S> {
             mode: settings.mode,
             alone: alone.clone(),
             report,
+            seat: None,
             #[cfg(feature = "inject")]
             armory: armory.clone(),
         };
@@ -116,9 +121,12 @@ impl<S: Service> Execution<S> {
             if settings.is_solo() {
                 solo = Some(Solo::start(scheduler, context, report.clone(), ties)?);
             } else {
-                let context = context(Box::new(report.clone()));
+                let (mut context, crew) = (context(Box::new(report.clone())), crew.cloned());
                 let thread = std::thread::Builder::new().name(format!("worker-{number}"));
-                thread.spawn(move || worker::run(scheduler, &context))?;
+                thread.spawn(move || {
+                    context.seat = crew.map(|crew| Seat::take(crew, number));
+                    worker::run(scheduler, &context);
+                })?;
             }
         }
         let watched = vec![Watched::default(); lot.workers()];
@@ -133,6 +141,7 @@ impl<S: Service> Execution<S> {
             watched,
             alone,
             solo,
+            crew: crew.cloned(),
             #[cfg(feature = "inject")]
             armory,
         })
@@ -172,12 +181,16 @@ impl<S: Service> Execution<S> {
         }
     }
 
-    /// Runs on this thread what a single worker has to run; what it has to say goes to `reports`. Tells how long it took.
+    /// Runs what a single worker has to run, on this thread; what it has to say goes to `reports`. Or steps several, if that is
+    /// asked for. Tells how long it took.
     pub(super) fn run_here<T: Fn() -> Duration>(
         &mut self,
         reports: &mut Vec<Report>,
         stopwatch: impl FnOnce() -> T,
     ) -> (Slice, Duration) {
+        if let Some(crew) = &self.crew {
+            return run_crew(crew, &self.lot, stopwatch());
+        }
         self.solo.as_mut().map_or((Slice::Idle, Duration::ZERO), |solo| solo.run(reports, stopwatch))
     }
 
@@ -214,11 +227,28 @@ impl<S: Service> Execution<S> {
         let (executed, in_flight) = (self.executed, self.in_flight() > 0);
         self.moved.looked(Moved { executed, committed, since_us: now_us }, in_flight) > limit_us
     }
+}
 
+impl<S: Service> Drop for Execution<S> {
     /// Ends the workers. One that hangs in a handler, or waits for a repair, ends with the process.
-    pub(super) fn stop(self) {
+    fn drop(&mut self) {
         self.lot.abort();
+        if let Some(crew) = &self.crew {
+            crew.finish();
+        }
     }
+}
+
+/// Steps several workers, for a moment.
+fn run_crew<R>(crew: &Crew, lot: &Lot<R>, elapsed: impl Fn() -> Duration) -> (Slice, Duration) {
+    let mut time = Duration::ZERO;
+    while crew.step(|worker| lot.is_waiting(worker)) {
+        time = elapsed();
+        if time >= limits::SOLO_RUN {
+            return (Slice::More, time);
+        }
+    }
+    (Slice::Idle, time)
 }
 
 fn shape(settings: &Settings, locks: u32) -> schedule::Config {

@@ -2,6 +2,7 @@
 //! request along the path `Decode → Order → Schedule → Execute → Vote → Externalize` (`Stage`).
 
 mod calls;
+mod crew;
 mod deliver;
 mod execution;
 mod group;
@@ -36,6 +37,7 @@ use crate::transfer::{Donor, Receiver};
 use crate::worker::Report;
 use crate::world::{Lockstep, Os, World};
 use crate::{ServeError, Stop, limits};
+pub(crate) use crew::{Crew, Seat};
 use execution::Execution;
 use group::Group;
 pub(crate) use solo::{Pulse, Watchdog};
@@ -517,9 +519,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         if let Some(Front::Thread(answers)) = self.front.take() {
             answers.send(Answer::Stop);
         }
-        if let Some(execution) = self.execution.take() {
-            execution.stop();
-        }
+        drop(self.execution.take());
         self.outcome.unwrap_or(Ok(Stop::Asked))
     }
 }

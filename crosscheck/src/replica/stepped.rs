@@ -51,7 +51,7 @@ pub struct Ready {
 /// The token of connections that others open ([`Net::accept`]).
 pub const LISTENER: Token = Token(crate::peers::FIRST_TOKEN);
 
-/// One replica in mode RDGX with a single worker, stepped from outside. Dropping it is a crash.
+/// One replica, stepped from outside: its workers too, one at a time. Dropping it is a crash.
 pub struct Stepped<S: Service, W: World> {
     replica: Replica<S, Engine, W>,
     /// What other threads would leave.
@@ -74,21 +74,21 @@ impl<S: Service, W: World> Stepped<S, W> {
         net: W::Net,
         birth: Birth,
     ) -> Result<Self, ServeError> {
-        assert!(settings.is_solo(), "several workers have threads of their own");
+        assert!(
+            settings.is_solo() || settings.mode.deterministic,
+            "ordinary locks come in the order of the threads"
+        );
         let (me, replicas) = (settings.me, settings.peers.len());
         let config = order::Config::new(me, replicas as u8, birth.engine.seed);
         let mut service = service;
         let load = |packed: Bytes| state::load(&mut service, &packed).map_err(ServeError::BadState);
         let base = birth.state.map(load).transpose()?;
         let order_state = base.as_ref().map_or_else(order::State::default, |(head, _)| head.order.clone());
+        let lockstep = crate::world::Lockstep::strict(settings.workers, birth.engine.seed);
         let engine = RaftEngine::new(birth.engine, birth.log, birth.records, order_state.index)?;
         let orderer = Orderer::new(config, engine, order_state);
-        let ties = Ties {
-            world,
-            mailbox: Mailbox::silent(),
-            lockstep: crate::world::Lockstep::strict(),
-            peers: Peers::over(me, replicas, net),
-        };
+        let ties =
+            Ties { world, mailbox: Mailbox::silent(), lockstep, peers: Peers::over(me, replicas, net) };
         let counters = Arc::new(ClientCounters::default());
         let mut replica = Replica::over(ties, settings, service, base, orderer, counters);
         let answers = Mailbox::silent();
@@ -177,9 +177,10 @@ impl<S: Service, W: World> Stepped<S, W> {
         self.replica.status()
     }
 
-    /// Whether nothing is open about the batches before `batch`: no vote, no reply to fetch, and no repair at all.
-    pub fn is_settled_below(&self, batch: u64) -> bool {
-        self.replica.voter.as_ref().is_some_and(|voter| voter.is_settled_below(batch))
+    /// What is open about the batches before `batch`, in words: a vote, a reply to fetch, or any repair. None when nothing is.
+    pub fn open_below(&self, batch: u64) -> Option<String> {
+        let voter = self.replica.voter.as_ref();
+        voter.map_or_else(|| Some("no voter yet".into()), |voter| voter.open_below(batch))
     }
 
     /// Faults that were armed and have not struck yet.

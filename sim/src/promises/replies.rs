@@ -24,6 +24,9 @@ impl Promise for Replies {
         let Some(expected) = facts.expected.get(&place).cloned() else {
             return Err(format!("{:?} was answered at {place}, where nothing was asked", asked.command));
         };
-        facts.model.compare(&expected, reply).map_err(|why| format!("{:?} at {place}: {why}", asked.command))
+        facts
+            .model
+            .compare(&expected, place, reply)
+            .map_err(|why| format!("{:?} at {place}: {why}", asked.command))
     }
 }

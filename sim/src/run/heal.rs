@@ -47,8 +47,13 @@ impl Run {
                     self.trace.note(self.now_us, format_args!("all is healed"));
                     self.begin_episode();
                 } else if self.now_us > since_us + HEALS_WITHIN_US {
-                    let how =
-                        format!("not healed after {} s: {}", HEALS_WITHIN_US / 1_000_000, self.ailing());
+                    let digested = self.digests.last_key_value().map_or(0, |((position, _), _)| *position);
+                    let open = self.open_below(digested);
+                    let how = format!(
+                        "not healed after {} s: {}{open}",
+                        HEALS_WITHIN_US / 1_000_000,
+                        self.ailing()
+                    );
                     self.broken(PROGRESS, how);
                 }
             }
@@ -103,12 +108,8 @@ impl Run {
         if !self.ailing().is_empty() {
             return false;
         }
-        let settled = |batch: u64| {
-            let settled = |process: &crate::node::Process| process.replica.is_settled_below(batch);
-            self.slots.iter().filter_map(|slot| slot.process.as_ref()).all(settled)
-        };
         if let Some(((position, _), digests)) = self.digests.last_key_value()
-            && settled(*position)
+            && self.open_below(*position).is_empty()
             && self.asked_digest_us >= since_us
             && digests.len() == self.slots.len()
         {
@@ -121,6 +122,15 @@ impl Run {
             self.ask_digest();
         }
         false
+    }
+
+    /// What is open at some replica about the batches before `batch`, in words.
+    fn open_below(&self, batch: u64) -> String {
+        let replicas = (1..).zip(&self.slots);
+        let open = replicas.filter_map(|(number, slot)| {
+            slot.process.as_ref()?.replica.open_below(batch).map(|what| format!("replica {number}: {what}; "))
+        });
+        open.collect()
     }
 
     fn ask_digest(&mut self) {

@@ -42,6 +42,14 @@ impl Case {
         self.wrong.is_empty() && self.regions.is_empty()
     }
 
+    /// Something that is due, in words.
+    pub(super) fn due(&self) -> Option<String> {
+        let object = self.wrong.iter().next().map(|((home, id), place)| format!("{home}:{id} since {place}"));
+        object.or_else(|| {
+            self.regions.iter().next().map(|(home, place)| format!("region {home} since {place}"))
+        })
+    }
+
     pub(super) fn add(
         &mut self,
         place: Place,
@@ -69,6 +77,18 @@ impl Case {
         } else {
             self.proposers = self.proposers.and(proposers);
         }
+    }
+
+    /// The replica has begun again with the state before `first_batch`: what earlier requests showed is gone with its old life. What
+    /// later ones showed is not: its first votes may be here before it has greeted.
+    pub(super) fn on_replaced(&mut self, first_batch: u64) {
+        let old = std::mem::take(self);
+        let is_new = |place: &Place| place.batch >= first_batch;
+        self.wrong = old.wrong.into_iter().filter(|(_, place)| is_new(place)).collect();
+        self.regions = old.regions.into_iter().filter(|(_, place)| is_new(place)).collect();
+        self.repaired = old.repaired.into_iter().filter(|(_, turn)| is_new(turn)).collect();
+        self.repaired_regions = old.repaired_regions.into_iter().filter(|(_, turn)| is_new(turn)).collect();
+        (self.cause, self.proposers, self.since_us) = (old.cause, old.proposers, old.since_us);
     }
 
     /// A RECOVER after `place` has repaired the object: the request counts as settled (REPAIRED).
@@ -192,6 +212,21 @@ mod tests {
     use super::*;
 
     /// Pairs of a request before the turn may arrive after it: their object is right again, and is not repaired twice.
+    /// A replica that comes back is wrong again, and is heard of that before its greeting.
+    #[test]
+    fn what_a_new_life_has_shown_is_not_forgotten_with_the_old_one() {
+        let mut case = Case::default();
+        let proposers = Set::EMPTY.with(0).with(1);
+        let (old, new) = ((1, ObjectId::new(5, 0)), (1, ObjectId::new(6, 0)));
+        case.add(Place::new(9, 0), [old].into_iter(), proposers, 100);
+        case.add(Place::new(12, 0), [new].into_iter(), proposers, 200);
+        case.on_replaced(10);
+        let recover = case.propose(0, 2, proposers, 300).unwrap();
+        assert_eq!(recover.objects, [new]);
+        case.on_replaced(13);
+        assert!(case.is_quiet());
+    }
+
     #[test]
     fn late_news_of_a_request_before_the_turn_is_settled() {
         let object = (1, ObjectId::new(4, 2));

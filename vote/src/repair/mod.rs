@@ -144,7 +144,7 @@ impl Repairs {
     }
 
     pub(crate) fn on_peer_replaced(&mut self, replica: Replica, first_batch: u64) {
-        self.cases[replica as usize] = Case::default();
+        self.cases[replica as usize].on_replaced(first_batch);
         self.served.on_peer_replaced(replica, first_batch);
     }
 
@@ -152,10 +152,16 @@ impl Repairs {
         counters.asks_sent += self.installs.tick(live, round);
     }
 
-    /// Whether no replica that is up has wrong objects, and no turn is held here.
-    pub(crate) fn is_settled(&self, live: Set) -> bool {
-        let quiet = |replica: Replica| self.cases[replica as usize].is_quiet();
-        self.installs.is_idle() && live.iter().all(quiet)
+    /// What is still to be repaired at a replica that is up, or awaited here, in words.
+    pub(crate) fn open(&self, live: Set) -> Option<String> {
+        if !self.installs.is_idle() {
+            return Some("a repair of this replica is awaited".into());
+        }
+        let due = |replica: Replica| {
+            let what = self.cases[replica as usize].due()?;
+            Some(format!("a repair of replica {} is due: {what}", replica + 1))
+        };
+        live.iter().find_map(due)
     }
 
     /// Objects and regions installed here.

@@ -1,0 +1,150 @@
+//! The workers of a stepped replica that has several: threads of their own, of which one runs at a time. Who runs next, and where
+//! it is interrupted, one seed decides, so that a simulation can repeat every interleaving.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+
+use parking_lot::{Condvar, Mutex};
+use schedule::{DetRng, Pace};
+
+/// A worker is interrupted at one in so many points where it could be.
+const INTERRUPTED: u64 = 3;
+
+/// Who of a replica's workers runs: one of them, or the order thread.
+pub(crate) struct Crew {
+    watch: Mutex<Watch>,
+    /// By worker: it is its move.
+    moves: Vec<Condvar>,
+    /// It is the order thread's move.
+    rests: Condvar,
+}
+
+struct Watch {
+    /// None: the order thread.
+    runs: Option<usize>,
+    state: Vec<State>,
+    rng: DetRng,
+    /// The replica stops: nothing is waited for any more.
+    ends: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It goes on when it is chosen, unless the schedule says that it waits.
+    Works,
+    /// It waits for something the order thread brings.
+    Awaits,
+    Ended,
+}
+
+impl Crew {
+    /// A crew of `workers`, none of which has begun.
+    pub fn new(workers: usize, seed: u64) -> Arc<Self> {
+        let state = vec![State::Works; workers];
+        let watch = Watch { runs: None, state, rng: DetRng::new(seed), ends: false };
+        let moves = (0..workers).map(|_| Condvar::new()).collect();
+        Arc::new(Crew { watch: Mutex::new(watch), moves, rests: Condvar::new() })
+    }
+
+    /// The order thread lets one worker go on that can, up to where it is interrupted, waits or ends. False if none can.
+    pub fn step(&self, waits: impl Fn(usize) -> bool) -> bool {
+        let mut watch = self.watch.lock();
+        let can = |worker: &usize| watch.state[*worker] == State::Works && !waits(*worker);
+        let able: Vec<usize> = (0..watch.state.len()).filter(can).collect();
+        if able.is_empty() {
+            return false;
+        }
+        let chosen = able[watch.rng.below(able.len() as u64) as usize];
+        self.run(&mut watch, chosen);
+        true
+    }
+
+    /// What a worker awaits may be there now.
+    pub fn stir(&self) {
+        let mut watch = self.watch.lock();
+        watch
+            .state
+            .iter_mut()
+            .filter(|state| **state == State::Awaits)
+            .for_each(|state| *state = State::Works);
+    }
+
+    /// Lets every worker go on until it has ended. The schedule has been aborted.
+    pub fn finish(&self) {
+        let mut watch = self.watch.lock();
+        watch.ends = true;
+        for worker in 0..watch.state.len() {
+            while watch.state[worker] != State::Ended {
+                self.run(&mut watch, worker);
+            }
+        }
+    }
+
+    fn run(&self, watch: &mut parking_lot::MutexGuard<'_, Watch>, worker: usize) {
+        watch.runs = Some(worker);
+        self.moves[worker].notify_one();
+        while watch.runs.is_some() {
+            self.rests.wait(watch);
+        }
+    }
+
+    /// Gives the move back, as `state`, and returns when it is `worker`'s again; false if nothing is waited for any more.
+    fn rest(&self, worker: usize, state: State) -> bool {
+        let mut watch = self.watch.lock();
+        watch.state[worker] = state;
+        watch.runs = None;
+        self.rests.notify_one();
+        while watch.runs != Some(worker) {
+            self.moves[worker].wait(&mut watch);
+        }
+        watch.state[worker] = State::Works;
+        !watch.ends
+    }
+}
+
+impl Pace for Crew {
+    fn pause(&self, worker: usize, waits: bool) {
+        if waits || self.watch.lock().rng.below(INTERRUPTED) == 0 {
+            self.rest(worker, State::Works);
+        }
+    }
+}
+
+/// One worker's place in its crew, for as long as its thread runs.
+pub(crate) struct Seat {
+    crew: Arc<Crew>,
+    worker: usize,
+}
+
+impl Seat {
+    /// Returns when it is this worker's first move.
+    pub fn take(crew: Arc<Crew>, worker: usize) -> Self {
+        let mut watch = crew.watch.lock();
+        while watch.runs != Some(worker) {
+            crew.moves[worker].wait(&mut watch);
+        }
+        drop(watch);
+        Seat { crew, worker }
+    }
+
+    /// What the order thread sends; none when nothing comes any more.
+    pub fn receive<T>(&self, sent: &Receiver<T>) -> Option<T> {
+        loop {
+            match sent.try_recv() {
+                Ok(value) => return Some(value),
+                Err(TryRecvError::Disconnected) => return None,
+                Err(TryRecvError::Empty) if self.crew.rest(self.worker, State::Awaits) => {}
+                Err(TryRecvError::Empty) => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut watch = self.crew.watch.lock();
+        watch.state[self.worker] = State::Ended;
+        watch.runs = None;
+        self.crew.rests.notify_one();
+    }
+}

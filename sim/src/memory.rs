@@ -1,0 +1,94 @@
+//! What may be missing where memory is short: which item goes first is the service's choice, but one that has just been written
+//! stays, and one that is gone stays gone.
+
+use std::collections::BTreeMap;
+
+/// Memory of the whole service in bytes, where it is short: far less than the clients' keys need.
+pub const SHORT: u64 = 256 << 10;
+/// Longest item there, in bytes.
+pub const ITEM_BYTES: usize = 8 << 10;
+/// Bytes that are written before an item may be evicted: the queue of new items has a tenth of a shard's memory (S3-FIFO).
+const FRESH: u64 = SHORT / crate::node::SHARDS as u64 / 16;
+/// Versions that are remembered.
+const KEPT: usize = 50_000;
+
+/// When an item was written, and when it was seen, or seen to be gone.
+#[derive(Clone, Copy, Debug, Default)]
+struct Life {
+    seen: Option<vote::Place>,
+    missed: Option<vote::Place>,
+}
+
+/// What was seen of items that may be evicted, by the version that [`crate::model`] gave them.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    written: u64,
+    begun: BTreeMap<u64, u64>,
+    lives: BTreeMap<u64, Life>,
+    evicted: u64,
+}
+
+impl Memory {
+    /// An item with so many bytes of data is written as `version`.
+    pub fn write(&mut self, version: u64, bytes: usize) {
+        self.written += bytes as u64;
+        self.begun.insert(version, self.written);
+        while self.begun.len() > KEPT {
+            self.begun.pop_first();
+        }
+    }
+
+    /// Whether the item may be missing by now.
+    pub fn may_miss(&self, version: u64) -> bool {
+        self.begun.get(&version).is_none_or(|begun| self.written - begun > FRESH)
+    }
+
+    /// The item was there at `place`, or it was not.
+    ///
+    /// # Errors
+    /// When it is back after it was gone.
+    pub fn look(&mut self, version: u64, place: vote::Place, there: bool) -> Result<(), String> {
+        let life = self.lives.entry(version).or_default();
+        if there {
+            life.seen = life.seen.max(Some(place));
+        } else {
+            self.evicted += u64::from(life.missed.is_none());
+            life.missed = Some(life.missed.map_or(place, |missed| missed.min(place)));
+        }
+        let life = *life;
+        while self.lives.len() > KEPT {
+            self.lives.pop_first();
+        }
+        match (life.seen, life.missed) {
+            (Some(seen), Some(missed)) if seen > missed => {
+                Err(format!("an item that was gone at {missed} is back at {seen}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Items that were seen to be gone.
+    pub fn evicted(&self) -> u64 {
+        self.evicted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_fresh_stays_and_what_is_gone_stays_gone() {
+        let mut memory = Memory::default();
+        let at = |batch| vote::Place::new(batch, 0);
+        memory.write(1, 100);
+        assert!(!memory.may_miss(1));
+        memory.write(2, FRESH as usize + 1);
+        assert!(memory.may_miss(1) && !memory.may_miss(2));
+        memory.look(1, at(5), true).unwrap();
+        memory.look(1, at(7), false).unwrap();
+        memory.look(1, at(6), true).unwrap();
+        assert_eq!(memory.evicted(), 1);
+        assert!(memory.look(1, at(8), true).is_err());
+    }
+}

@@ -130,8 +130,26 @@ fn sections(records: &[Record]) -> Vec<Section> {
         ("by module".into(), by(&|record| record.module.clone())),
         ("by function, the 25 most struck".into(), by(&symbol)),
         ("by flipped bit".into(), by(&bit_range)),
-        ("by how it ended".into(), by(&|record| format!("{}: {}", record.class.name(), record.subclass))),
+        (
+            "by how it ended".into(),
+            by(&|record| format!("{}: {}", record.class.name(), folded(&record.subclass))),
+        ),
     ]
+}
+
+/// One and the same part again and again, as of a replica that gives one wrong reply after the other, is told once.
+fn folded(subclass: &str) -> String {
+    let mut parts: Vec<(&str, u32)> = Vec::new();
+    for part in subclass.split(", ") {
+        match parts.last_mut() {
+            Some((last, count)) if *last == part => *count += 1,
+            _ => parts.push((part, 1)),
+        }
+    }
+    let told = |(part, count): &(&str, u32)| {
+        if *count > 1 { format!("{part} ({count} times)") } else { (*part).to_owned() }
+    };
+    parts.iter().map(told).collect::<Vec<_>>().join(", ")
 }
 
 /// Rooms that exist to check others: what strikes them strikes the checker.
@@ -314,7 +332,7 @@ fn list(body: &mut String, title: &str, records: &[Record]) {
         let line = format!(
             "{}: {} {} at {}+{:#x} {}: {} ({flip})  crosscheck inject replay --run {title}.jsonl:{}/{}",
             record.class.name(),
-            record.subclass,
+            folded(&record.subclass),
             record.told.escape_debug(),
             record.module,
             record.offset,
@@ -343,6 +361,12 @@ that nobody noticed. Intervals: Wilson, 95 %.</p>{body}</html>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_said_again_and_again_is_told_once() {
+        assert_eq!(folded("a, a, a, b, a"), "a (3 times), b, a");
+        assert_eq!(folded(""), "");
+    }
 
     #[test]
     fn intervals_are_those_of_the_papers_numbers() {

@@ -61,6 +61,8 @@ pub const COMPACTIONS_PER_TICK: usize = 8;
 
 /// Log entries after which a replica with its log on disk writes its state, so that the log can be shortened.
 pub const ENTRIES_PER_SNAPSHOT: u64 = 200_000;
+/// One in so many of these entries is kept behind what every live replica has, for one whose connection is lost for a moment.
+pub const KEPT_SHARE: u64 = 8;
 
 /// The leader has one region after the other looked at as a whole, at this pace.
 pub const SCRUB_EVERY: Duration = Duration::from_millis(50);

@@ -451,7 +451,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 Durability::Memory if self.group.cut_wanted => return,
                 Durability::Memory if is_large => floor,
                 Durability::Memory => floor.saturating_sub(limits::LOG_KEPT),
-                Durability::Disk(_) => floor.min(self.group.kept_index),
+                Durability::Disk(_) => {
+                    let kept = self.world.entries_per_snapshot() / limits::KEPT_SHARE;
+                    floor.saturating_sub(kept).min(self.group.kept_index)
+                }
             };
             if !self.orderer.compact_to(keep_from) {
                 return;

@@ -148,3 +148,50 @@ impl Drop for Seat {
         self.crew.rests.notify_one();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    /// Starts a thread that notes its number, then receives, then notes what came.
+    fn worker(crew: &Arc<Crew>, number: usize, notes: &Arc<Mutex<Vec<String>>>) -> mpsc::Sender<u8> {
+        let (sender, sent) = mpsc::channel();
+        let (crew, notes) = (crew.clone(), notes.clone());
+        std::thread::spawn(move || {
+            let seat = Seat::take(crew, number);
+            notes.lock().push(format!("{number} begins"));
+            let received = seat.receive(&sent);
+            notes.lock().push(format!("{number} has {received:?}"));
+        });
+        sender
+    }
+
+    #[test]
+    fn one_worker_runs_at_a_time_and_one_that_awaits_goes_on_when_something_came() {
+        let (crew, notes) = (Crew::new(2, 7), Arc::new(Mutex::new(Vec::new())));
+        let senders = [worker(&crew, 0, &notes), worker(&crew, 1, &notes)];
+        let noted = || std::mem::take(&mut *notes.lock());
+        assert!(noted().is_empty(), "nobody runs before a step");
+        while crew.step(|_| false) {}
+        let mut begun = noted();
+        begun.sort();
+        assert_eq!(begun, ["0 begins", "1 begins"]);
+        senders[1].send(9).unwrap();
+        assert!(!crew.step(|_| false), "nobody was told");
+        crew.stir();
+        while crew.step(|_| false) {}
+        assert_eq!(noted(), ["1 has Some(9)"]);
+        crew.finish();
+        assert_eq!(noted(), ["0 has None"]);
+    }
+
+    #[test]
+    fn one_that_waits_for_the_schedule_is_not_chosen() {
+        let (crew, notes) = (Crew::new(2, 7), Arc::new(Mutex::new(Vec::new())));
+        let _senders = [worker(&crew, 0, &notes), worker(&crew, 1, &notes)];
+        while crew.step(|worker| worker == 0) {}
+        assert_eq!(*notes.lock(), ["1 begins"]);
+        crew.finish();
+    }
+}

@@ -50,7 +50,8 @@ impl Repairs {
         }
     }
 
-    /// Wrong objects of `faulty`, found in the request at `place`. `proposers` are the replicas not wrong there.
+    /// Wrong objects of `faulty`, found in the request at `place`. `proposers` are the replicas not wrong there. What is wrong here is for
+    /// the others to propose: kept here, it would stay for ever where they closed the vote long ago.
     pub(crate) fn add(
         &mut self,
         faulty: Replica,
@@ -59,6 +60,9 @@ impl Repairs {
         proposers: Set,
         now_us: u64,
     ) {
+        if faulty == self.me {
+            return;
+        }
         let homes = self.homes;
         // A corrupted region number names no lock; the majority's pairs name the regions that are really concerned.
         let real = objects.iter().copied().filter(|(home, id)| *home < homes && !id.is_none());

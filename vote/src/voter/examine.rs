@@ -5,7 +5,7 @@ use object::{Home, ObjectId};
 use super::dispute::{final_votes, find, find_mut};
 use super::{Case, Round, Voter};
 use crate::classify::Votes;
-use crate::command::{Command, Dropped, Held, To};
+use crate::command::{BeyondRepair, Command, Dropped, Held, To};
 use crate::config::Replica;
 use crate::digest;
 use crate::event::{Failure, Place, Reexecution};
@@ -134,7 +134,18 @@ impl Voter {
         };
         self.counters.requests_held += 1;
         self.evidence_of(&finding, case, None, &[], round);
+        if votes[me as usize].is_blamed() && self.nobody_will_tell(place.batch) {
+            return round.commands.push(Command::ReplaceSelf(BeyondRepair::TooLate));
+        }
         round.commands.push(Command::Held { place, why });
+    }
+
+    /// Whether all others that are up have closed the batch and dropped what they knew of it, or begun again behind it, and are enough to
+    /// give this replica a state.
+    fn nobody_will_tell(&self, batch: u64) -> bool {
+        let others = self.live.without(self.config.me());
+        let told = self.window.get(batch).is_some_and(|record| !others.minus(record.gone).is_empty());
+        !told && others.len() > u32::from(self.config.faults())
     }
 
     /// A vote came in after all.

@@ -47,6 +47,9 @@ pub struct Args {
     /// came to in DIR, beside what earlier invocations found: summary.md, summary.json
     #[arg(long, value_name = "DIR", conflicts_with_all = ["replay", "mutations", "promises", "catalogue"])]
     pub campaign: Option<PathBuf>,
+    /// Only those clusters and fault sets that have TEXT in their name, such as `storms` or `5 replicas`
+    #[arg(long, value_name = "TEXT", requires = "campaign")]
+    pub cells: Option<String>,
     /// End the campaign after this many minutes
     #[arg(long, value_name = "N", requires = "campaign")]
     pub minutes: Option<f64>,
@@ -74,7 +77,7 @@ pub struct Args {
     /// Memory is short, and clients write more than fits: items are evicted
     #[arg(long)]
     pub evict: bool,
-    /// none, all, network, memory, disk, or names with commas between, as `--catalogue` lists them
+    /// none, all, network, memory (or its parts: at-rest, mended), disk, or names with commas between, as `--catalogue` lists them
     #[arg(long, value_name = "WHICH", default_value = "all")]
     pub faults: String,
     /// Episodes of faults per run; between two everything heals

@@ -28,7 +28,7 @@ pub struct Cell {
 }
 
 /// The rotation: seed `first + n` runs in cell `n` of it, counted round and round.
-pub const CELLS: [Cell; 15] = [
+pub const CELLS: [Cell; 20] = [
     cell("3 replicas, memory: all faults", "all", 3, false, (5_000, 8, 12, 24)),
     cell("3 replicas, memory: storms of corruption", "memory", 3, false, (5_000, 4, 200, 960)),
     cell("3 replicas, 1 to 3 workers: all faults", "all", 3, false, (5_000, 6, 6, 24)).with_workers(3),
@@ -45,6 +45,12 @@ pub const CELLS: [Cell; 15] = [
         .short_of_memory(),
     cell("3 replicas, short of memory: storms of corruption", "memory", 3, false, (10_000, 4, 8, 960))
         .short_of_memory(),
+    cell("3 replicas, memory: storms of what is mended", "mended", 3, false, (20_000, 4, 40, 960)),
+    cell("3 replicas, disk: storms of what is mended", "mended", 3, true, (20_000, 4, 40, 960)),
+    cell("5 replicas, memory: storms of what is mended", "mended", 5, false, (20_000, 5, 20, 960)),
+    cell("3 replicas, memory: storms at rest", "at-rest", 3, false, (20_000, 4, 40, 960)),
+    cell("3 replicas, 1 to 2 workers: storms at rest", "at-rest", 3, false, (2_000, 4, 8, 960))
+        .with_workers(2),
     cell("3 replicas, disk: disks", "disk", 3, true, (5_000, 6, 12, 6)),
     cell("3 replicas, memory: network", "network", 3, false, (5_000, 8, 12, 12)),
     cell("3 replicas, memory: no fault", "none", 3, false, (60_000, 24, 1, 1)),
@@ -163,8 +169,8 @@ pub fn page(parts: &[Part]) -> String {
     let mut page = format!(
         "# A simulation campaign\n\n{} runs, {} with a broken promise. {} replies compared, byte by byte; {} activated faults \
          ({} corruptions of memory, computation or messages, {} of processes, power and disks, {} of the network's chunks); \
-         {} items were seen to be evicted; {:.0} simulated seconds; longest heal {:.2} s. docs/faults.md says what counts as activated, docs/promises.md what was \
-         checked after every step.\n\n| Invocation | Commit | First seed | Runs | Jobs | Seconds |\n|---|---|---:|---:|---:|---:|\n",
+         {} items were seen to be evicted; {:.0} simulated seconds; longest heal {:.2} s. docs/faults.md says what counts as \
+         activated, docs/promises.md what was checked after every step.\n\n| Invocation | Commit | First seed | Runs | Jobs | Seconds |\n|---|---|---:|---:|---:|---:|\n",
         total.runs,
         total.failed,
         total.answered,

@@ -401,6 +401,12 @@ impl Fault {
         matches!(self, Fault::Corruption(_) | Fault::Stuck | Fault::Entry)
     }
 
+    /// Whether it is of memory and its replica goes on with what is repaired: no replica has to be replaced, so that the next fault
+    /// follows at once.
+    pub fn is_mended(self) -> bool {
+        matches!(self, Fault::Corruption(kind) if kind != C::Position)
+    }
+
     /// Whether it takes a log on disk.
     pub fn needs_disk(self) -> bool {
         use Fault::{Blackout, DiskError, DiskFlip, DiskFull, DiskLost, Power};

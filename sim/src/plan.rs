@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::fault::{CATALOGUE, Fault};
+use crate::fault::{CATALOGUE, Fault, rests};
 use crate::rng::Rng;
 use crate::run::Options;
 
@@ -29,7 +29,8 @@ pub enum Faults {
 }
 
 impl Faults {
-    /// Reads `none`, `all`, `network`, `memory`, `disk`, or names of the catalogue with commas between.
+    /// Reads `none`, `all`, `network`, `memory` and its parts `at-rest` and `mended`, `disk`, or names of the catalogue with commas
+    /// between.
     ///
     /// # Errors
     /// Which word is not known, and which are.
@@ -43,13 +44,15 @@ impl Faults {
             "network" => return Ok(only(|fault| !fault.is_of_memory() && !fault.needs_disk())),
             "disk" => return Ok(only(|fault| fault.needs_disk())),
             "memory" => return Ok(only(|fault| fault.is_of_memory())),
+            "at-rest" => return Ok(only(|fault| matches!(fault, Fault::Corruption(kind) if rests(*kind)))),
+            "mended" => return Ok(only(|fault| fault.is_mended())),
             _ => {}
         }
         let find = |name: &str| CATALOGUE.iter().find(|entry| entry.name == name).map(|entry| entry.fault);
         let names: Vec<&str> = CATALOGUE.iter().map(|entry| entry.name).collect();
         let unknown = |name| {
             format!(
-                "no fault is called `{name}`; use none, all, network, memory, disk, or {}",
+                "no fault is called `{name}`; use none, all, network, memory, at-rest, mended, disk, or {}",
                 names.join(", ")
             )
         };

@@ -41,7 +41,6 @@ pub fn promises() -> String {
          that it was not a fresh one, that it stays gone, and that all replicas agree.\n- Several workers overtake each other where \
          one of them takes or passes a turn, looks for its next request or ends one, not between any two instructions: what happens \
          in between is loom's (`schedule/src/model.rs`).\n",
-
     );
     page
 }

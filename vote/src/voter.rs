@@ -138,15 +138,11 @@ impl Voter {
     /// Whether nothing is open: every batch executed here is classified by everybody who is up, every owed reply is out,
     /// and no repair is due or waited for.
     pub fn is_settled(&self) -> bool {
-        self.is_settled_below(u64::MAX)
+        self.open_below(u64::MAX).is_none()
     }
 
-    /// As [`Voter::is_settled`], for the batches before `batch`: under load the last ones are always open.
-    pub fn is_settled_below(&self, batch: u64) -> bool {
-        self.open_below(batch).is_none()
-    }
-
-    /// What is still open about the batches before `batch`, in words for people; none when nothing is.
+    /// What is still open about the batches before `batch`, in words for people; none when nothing is. Under load the last ones are
+    /// always open.
     pub fn open_below(&self, batch: u64) -> Option<String> {
         let batches = self.open_batches().chain(self.window.parked.keys().copied());
         let open = |batch: &u64| self.window.get(*batch).is_some_and(|record| !record.finished);

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use sim::campaign::{CELLS, Part, page};
+use anyhow::{Context, bail};
+use sim::campaign::{CELLS, Cell, Part, page};
 
 use super::{Args, clock, command, runs};
 use crate::bench::measure::Commit;
@@ -21,6 +21,15 @@ const SAVED_EVERY: Duration = Duration::from_secs(20);
 pub fn run_campaign(args: &Args, directory: &Path) -> Outcome {
     fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
     let first = args.first.unwrap_or_else(|| draw(clock()) >> 24);
+    let wanted = args.cells.as_deref().unwrap_or_default();
+    let cells: Vec<&Cell> = CELLS.iter().filter(|cell| cell.name.contains(wanted)).collect();
+    if cells.is_empty() {
+        let names: Vec<&str> = CELLS.iter().map(|cell| cell.name).collect();
+        bail!(
+            "no cluster and set of faults has `{wanted}` in its name; there are:\n  {}",
+            names.join("\n  ")
+        );
+    }
     let ending = Ending::catch()?;
     let begun = Instant::now();
     let until = args.minutes.map(|minutes| begun + Duration::from_secs_f64(minutes * 60.0));
@@ -34,7 +43,7 @@ pub fn run_campaign(args: &Args, directory: &Path) -> Outcome {
     };
     let path = directory.join(format!("part-{first}.json"));
     let mut saved = begun;
-    let cell_of = |seed: u64| &CELLS[((seed - first) % CELLS.len() as u64) as usize];
+    let cell_of = |seed: u64| cells[((seed - first) % cells.len() as u64) as usize];
     let over = || until.is_some_and(|until| Instant::now() >= until);
     let seeds = args.seeds_of_campaign();
     runs(
@@ -83,7 +92,8 @@ pub fn run_campaign(args: &Args, directory: &Path) -> Outcome {
 fn invocation(args: &Args, first: u64) -> String {
     let seeds = args.seeds.map(|seeds| format!(" --seeds {seeds}")).unwrap_or_default();
     let minutes = args.minutes.map(|minutes| format!(" --minutes {minutes}")).unwrap_or_default();
-    format!("crosscheck sim --campaign DIR --first {first}{seeds}{minutes} --jobs {}", args.jobs)
+    let cells = args.cells.as_ref().map(|cells| format!(" --cells '{cells}'")).unwrap_or_default();
+    format!("crosscheck sim --campaign DIR{cells} --first {first}{seeds}{minutes} --jobs {}", args.jobs)
 }
 
 fn read_parts(directory: &Path) -> anyhow::Result<Vec<Part>> {

@@ -211,7 +211,6 @@ impl Case {
 mod tests {
     use super::*;
 
-    /// Pairs of a request before the turn may arrive after it: their object is right again, and is not repaired twice.
     /// A replica that comes back is wrong again, and is heard of that before its greeting.
     #[test]
     fn what_a_new_life_has_shown_is_not_forgotten_with_the_old_one() {
@@ -227,6 +226,7 @@ mod tests {
         assert!(case.is_quiet());
     }
 
+    /// Pairs of a request before the turn may arrive after it: their object is right again, and is not repaired twice.
     #[test]
     fn late_news_of_a_request_before_the_turn_is_settled() {
         let object = (1, ObjectId::new(4, 2));

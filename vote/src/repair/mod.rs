@@ -50,8 +50,8 @@ impl Repairs {
         }
     }
 
-    /// Wrong objects of `faulty`, found in the request at `place`. `proposers` are the replicas not wrong there. What is wrong here is for
-    /// the others to propose: kept here, it would stay for ever where they closed the vote long ago.
+    /// Wrong objects of `faulty`, found in the request at `place`. `proposers` are the replicas not wrong there: who is wrong itself
+    /// leaves the case to them. Kept here, it would stay for ever where they closed the vote long ago.
     pub(crate) fn add(
         &mut self,
         faulty: Replica,
@@ -60,7 +60,7 @@ impl Repairs {
         proposers: Set,
         now_us: u64,
     ) {
-        if faulty == self.me {
+        if faulty == self.me || !proposers.contains(self.me) {
             return;
         }
         let homes = self.homes;
@@ -176,5 +176,23 @@ impl Repairs {
     /// Senders of packed bytes that did not match their digest, since the last call.
     pub(crate) fn take_bad_pieces(&mut self) -> Vec<(Replica, Place)> {
         std::mem::take(&mut self.installs.bad)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two of five are wrong in one request: each would wait for ever for what the other three may have settled without it.
+    #[test]
+    fn who_is_wrong_itself_keeps_no_case_against_another() {
+        let wrong = [(1, ObjectId::new(7, 0))];
+        let healthy = Set::first(5).without(0).without(3);
+        let open_at = |me: Replica| {
+            let mut repairs = Repairs::new(&Config::new(5, me, 4, 0));
+            repairs.add(3, Place::new(9, 0), &wrong, healthy, 100);
+            repairs.open(Set::first(5)).is_some()
+        };
+        assert_eq!((0..5).map(open_at).collect::<Vec<_>>(), [false, true, true, false, true]);
     }
 }

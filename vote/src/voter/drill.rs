@@ -199,8 +199,7 @@ impl Voter {
     fn give_up_without_details(&mut self, batch: u64, round: &mut Round<'_>) {
         let (me, quorum) = (self.config.me(), self.config.quorum());
         let Some(record) = self.window.get(batch) else { return };
-        let all_gone = self.live.without(me).minus(record.gone).is_empty();
-        if record.own.is_none() || record.finished || !all_gone {
+        if record.own.is_none() || record.finished || !self.nobody_will_tell(batch) {
             return;
         }
         let agreed = super::check::agreed_digest(record, quorum);

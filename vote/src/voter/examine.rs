@@ -134,18 +134,21 @@ impl Voter {
         };
         self.counters.requests_held += 1;
         self.evidence_of(&finding, case, None, &[], round);
-        if votes[me as usize].is_blamed() && self.nobody_will_tell(place.batch) {
+        if votes[me as usize].is_blamed() && self.nobody_will_tell(place.batch) && self.can_begin_anew() {
             return round.commands.push(Command::ReplaceSelf(BeyondRepair::TooLate));
         }
         round.commands.push(Command::Held { place, why });
     }
 
-    /// Whether all others that are up have closed the batch and dropped what they knew of it, or begun again behind it, and are enough to
-    /// give this replica a state.
-    fn nobody_will_tell(&self, batch: u64) -> bool {
+    /// Whether all others that are up have closed the batch and dropped what they knew of it, or begun again behind it.
+    pub(super) fn nobody_will_tell(&self, batch: u64) -> bool {
         let others = self.live.without(self.config.me());
-        let told = self.window.get(batch).is_some_and(|record| !others.minus(record.gone).is_empty());
-        !told && others.len() > u32::from(self.config.faults())
+        self.window.get(batch).is_none_or(|record| others.minus(record.gone).is_empty())
+    }
+
+    /// Whether the others that are up are enough to give this replica a state.
+    fn can_begin_anew(&self) -> bool {
+        self.live.without(self.config.me()).len() > u32::from(self.config.faults())
     }
 
     /// A vote came in after all.

@@ -86,7 +86,9 @@ impl Voter {
         if by_quorum.majority.is_some() {
             return self.decide(place, &votes, by_quorum, quorum, round);
         }
-        match by_elimination(&votes, voters, dispute.stands, self.config.faults()) {
+        // Where a peer has closed the batch, f+1 have agreed: who is left over must not decide for itself.
+        let left_over = by_elimination(&votes, voters, dispute.stands, self.config.faults());
+        match left_over.filter(|_| record.closed.is_empty()) {
             Some(value) => {
                 let verdict = verdict(&votes, Some(value));
                 let agreeing = verdict.with(Status::Valid).len();

@@ -42,6 +42,9 @@ impl Voter {
     pub(super) fn on_gone(&mut self, from: Replica, batch: u64, digest: Option<u128>, round: &mut Round<'_>) {
         let Some(record) = self.window.get_mut(batch) else { return };
         record.gone.insert(from);
+        if digest.is_some() {
+            record.closed.insert(from);
+        }
         self.fetch_elsewhere(from, batch, round);
         if let Some(digest) = digest {
             self.on_batch_digest(from, batch, digest, round);

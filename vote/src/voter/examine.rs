@@ -113,37 +113,52 @@ impl Voter {
 
     /// Last step: the reply waits for a replica that comes back, or for the operator. Everything else goes on.
     fn hold(&mut self, place: Place, votes: &Votes, round: &mut Round<'_>) {
-        let (me, quorum) = (self.config.me(), self.config.quorum());
-        let Some(record) = self.window.get_mut(place.batch) else { return };
-        let kind = record.requests()[place.request as usize].asked.kind;
-        let Some(dispute) = find_mut(record, place.request) else { return };
-        if std::mem::replace(&mut dispute.held, true) {
+        let too_late = self.is_too_late(place.batch, votes) && self.can_begin_anew();
+        let Some(dispute) = self.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request)) else {
             return;
-        }
+        };
+        let told = std::mem::replace(&mut dispute.held, true);
         let blamed = votes.iter().filter(|vote| vote.is_blamed()).count() as u32;
-        let why = if blamed == 0 { Held::EverybodyStands } else { Held::TooFewLive };
+        if !told {
+            self.counters.requests_held += 1;
+            self.report_held(place, blamed, round);
+        }
+        if too_late {
+            round.commands.push(Command::ReplaceSelf(BeyondRepair::TooLate));
+        } else if !told {
+            let why = if blamed == 0 { Held::EverybodyStands } else { Held::TooFewLive };
+            round.commands.push(Command::Held { place, why });
+        }
+    }
+
+    fn report_held(&mut self, place: Place, blamed: u32, round: &mut Round<'_>) {
+        let Some(record) = self.window.get(place.batch) else { return };
+        let kind = record.requests()[place.request as usize].asked.kind;
         let case =
             Case { batch: place.batch, request: Some(place.request), kind, stage: FaultStage::InRequest };
         let finding = Finding {
-            replica: me,
+            replica: self.config.me(),
             kind,
             stage: case.stage,
             panicked: false,
-            abandoned_by_quorum: blamed >= quorum,
+            abandoned_by_quorum: blamed >= self.config.quorum(),
             everybody_stands: blamed == 0,
         };
-        self.counters.requests_held += 1;
         self.evidence_of(&finding, case, None, &[], round);
-        if votes[me as usize].is_blamed() && self.nobody_will_tell(place.batch) && self.can_begin_anew() {
-            return round.commands.push(Command::ReplaceSelf(BeyondRepair::TooLate));
-        }
-        round.commands.push(Command::Held { place, why });
     }
 
     /// Whether all others that are up have closed the batch and dropped what they knew of it, or begun again behind it.
     pub(super) fn nobody_will_tell(&self, batch: u64) -> bool {
         let others = self.live.without(self.config.me());
         self.window.get(batch).is_none_or(|record| others.minus(record.gone).is_empty())
+    }
+
+    /// Whether what is held can never be decided here: f+1 agreed on something without this replica, or it is wrong itself, and nobody
+    /// can tell it any more what is right.
+    fn is_too_late(&self, batch: u64, votes: &Votes) -> bool {
+        let is_wrong = votes[self.config.me() as usize].is_blamed();
+        let closed = self.window.get(batch).map_or(0, |record| record.closed.len());
+        closed >= self.config.quorum() || (is_wrong && self.nobody_will_tell(batch))
     }
 
     /// Whether the others that are up are enough to give this replica a state.

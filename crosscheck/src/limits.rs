@@ -18,7 +18,7 @@ pub const PEER_FRAME: usize = 4 << 20;
 /// Bytes that may wait for one peer; a slower peer is disconnected and catches up later.
 pub const UNSENT_PER_PEER: usize = 256 << 20;
 /// Pause between two attempts to reach a peer.
-pub const RECONNECT: Duration = Duration::from_millis(50);
+pub const RECONNECT: Duration = Duration::from_millis(20);
 /// A peer that was dialled and does not say who it is for so long is dialled again.
 pub const DIAL_PATIENCE: Duration = Duration::from_millis(500);
 /// A connection whose peer acknowledges nothing for so long is given up and dialled again. The kernel alone would try for a quarter

@@ -141,20 +141,28 @@ impl Message {
 #[derive(Debug, Default)]
 pub struct Donor {
     cut: Option<(Manifest, Bytes)>,
+    /// Who asked for a state that was not cut yet, and from which log index on.
+    waiting: BTreeMap<u8, u64>,
 }
 
 impl Donor {
-    /// Offers `state`, cut after the entry at `index`, in place of the one before.
-    pub fn offer(&mut self, index: u64, state: Bytes) {
-        self.cut = Some((Manifest::of(index, &state), state));
+    /// Offers `state`, cut after the entry at `index`, in place of the one before. Says whom to tell: those who wait for it.
+    pub fn offer(&mut self, index: u64, state: Bytes) -> Option<(Message, Vec<u8>)> {
+        let (manifest, _) = self.cut.insert((Manifest::of(index, &state), state));
+        let served: Vec<u8> =
+            self.waiting.extract_if(.., |_, at_least| *at_least <= index).map(|(peer, _)| peer).collect();
+        (!served.is_empty()).then(|| (Message::Manifest(manifest.clone()), served))
     }
 
-    /// Answers a receiver.
-    pub fn on_message(&self, message: &Message) -> Option<Message> {
+    /// Answers a receiver at replica `from`.
+    pub fn on_message(&mut self, from: u8, message: &Message) -> Option<Message> {
         match *message {
             Message::AskManifest { at_least } => Some(match &self.cut {
                 Some((manifest, _)) if manifest.index >= at_least => Message::Manifest(manifest.clone()),
-                _ => Message::Nothing { index: at_least },
+                _ => {
+                    self.waiting.insert(from, at_least);
+                    Message::Nothing { index: at_least }
+                }
             }),
             Message::AskPiece { index, piece } => {
                 Some(self.piece(index, piece).unwrap_or(Message::Nothing { index }))
@@ -218,11 +226,16 @@ impl Receiver {
         self.agreed.as_ref().is_some_and(|manifest| manifest.index > self.at_least)
     }
 
+    /// Another peer can be asked now: f+1 have to say what there is, so it is asked at once.
+    pub fn on_up(&mut self) {
+        self.asked_manifests_us = None;
+    }
+
     /// Messages to send at `now_us`: what was never asked, and what was asked too long ago.
     pub fn poll(&mut self, now_us: u64) -> Vec<(u8, Message)> {
         let patience = limits::TRANSFER_PATIENCE.as_micros() as u64;
         let Some(manifest) = self.agreed.clone() else {
-            // A state may be cut at any moment, so donors are asked again soon.
+            // Donors tell when they have cut it; what they say may get lost, so they are asked again.
             if self.asked_manifests_us.is_some_and(|asked| now_us < asked + patience / 20) {
                 return Vec::new();
             }
@@ -356,13 +369,14 @@ mod tests {
     }
 
     /// Runs the receiver against two donors; `tamper` sees every message of a donor.
-    fn run(donors: [&Donor; 2], tamper: impl Fn(u8, Message) -> Option<Message>) -> Option<(u64, Bytes)> {
+    fn run(mut donors: [Donor; 2], tamper: impl Fn(u8, Message) -> Option<Message>) -> Option<(u64, Bytes)> {
         let mut receiver = Receiver::new(2, 3, 5);
         let mut now_us = 1;
         for _ in 0..200 {
             for (to, ask) in receiver.poll(now_us) {
                 let ask = Message::decode(ask.encode()).unwrap();
-                let answer = donors[usize::from(to)].on_message(&ask).and_then(|answer| tamper(to, answer));
+                let answer =
+                    donors[usize::from(to)].on_message(2, &ask).and_then(|answer| tamper(to, answer));
                 if let Some(answer) = answer
                     && let Some(done) = receiver.on_message(to, Message::decode(answer.encode()).unwrap())
                 {
@@ -377,19 +391,19 @@ mod tests {
     #[test]
     fn two_agreeing_donors_fill_the_third() {
         let (a, b) = (donor(9, 1), donor(9, 1));
-        assert_eq!(run([&a, &b], |_, message| Some(message)), Some((9, state(1))));
+        assert_eq!(run([a, b], |_, message| Some(message)), Some((9, state(1))));
     }
 
     #[test]
     fn donors_that_differ_are_not_believed() {
         let (a, b) = (donor(9, 1), donor(9, 2));
-        assert_eq!(run([&a, &b], |_, message| Some(message)), None);
+        assert_eq!(run([a, b], |_, message| Some(message)), None);
     }
 
     #[test]
     fn a_single_donor_is_not_believed() {
         let (a, b) = (donor(9, 1), Donor::default());
-        assert_eq!(run([&a, &b], |_, message| Some(message)), None);
+        assert_eq!(run([a, b], |_, message| Some(message)), None);
     }
 
     #[test]
@@ -403,26 +417,44 @@ mod tests {
             }
             other => Some(other),
         };
-        assert_eq!(run([&a, &b], tamper), Some((9, state(1))));
+        assert_eq!(run([a, b], tamper), Some((9, state(1))));
     }
 
     #[test]
     fn a_donor_that_has_gone_on_is_not_waited_for() {
-        let (mut a, b) = (donor(9, 1), donor(9, 1));
+        let (mut a, mut b) = (donor(9, 1), donor(9, 1));
         let mut receiver = Receiver::new(2, 3, 5);
         // In the first moments of a process, when its clock has not reached the patience for a piece.
-        let answered = |receiver: &mut Receiver, donors: [&Donor; 2], now_us: u64| {
+        let answered = |receiver: &mut Receiver, donors: [&mut Donor; 2], now_us: u64| {
             let mut done = None;
             for (to, ask) in receiver.poll(now_us) {
-                let answer = donors[usize::from(to)].on_message(&ask);
+                let answer = donors[usize::from(to)].on_message(2, &ask);
                 done = done.or(answer.and_then(|answer| receiver.on_message(to, answer)));
             }
             done
         };
-        assert_eq!(answered(&mut receiver, [&a, &b], 1), None, "the manifests");
+        assert_eq!(answered(&mut receiver, [&mut a, &mut b], 1), None, "the manifests");
         a.offer(11, state(2));
-        let done = (2..10).find_map(|now_us| answered(&mut receiver, [&a, &b], now_us));
+        let done = (2..10).find_map(|now_us| answered(&mut receiver, [&mut a, &mut b], now_us));
         assert_eq!(done, Some((9, state(1))), "from the other donor, without waiting");
+    }
+
+    #[test]
+    fn who_asked_too_early_is_told_of_the_cut_once() {
+        let mut donor = donor(3, 1);
+        assert_eq!(
+            donor.on_message(1, &Message::AskManifest { at_least: 5 }),
+            Some(Message::Nothing { index: 5 })
+        );
+        assert_eq!(
+            donor.on_message(2, &Message::AskManifest { at_least: 9 }),
+            Some(Message::Nothing { index: 9 })
+        );
+        assert_eq!(donor.offer(4, state(1)), None, "too old for both");
+        let told = donor.offer(6, state(2));
+        assert_eq!(told, Some((Message::Manifest(Manifest::of(6, &state(2))), vec![1])));
+        assert_eq!(donor.offer(7, state(2)), None);
+        assert_eq!(donor.offer(9, state(3)).map(|(_, peers)| peers), Some(vec![2]));
     }
 
     #[test]

@@ -218,7 +218,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     pub(super) fn on_cut(&mut self, head: &state::Head, bytes: Bytes) {
         self.group.cut_wanted = false;
         let index = head.index;
-        self.donor.offer(index, bytes.clone());
+        if let Some((manifest, waiting)) = self.donor.offer(index, bytes.clone()) {
+            let manifest = manifest.encode();
+            waiting.into_iter().for_each(|peer| self.peers.send(peer, Kind::Transfer, &[&manifest]));
+        }
         let Durability::Disk(directory) = self.settings.durability.clone() else {
             return self.orderer.state_available(index);
         };
@@ -291,7 +294,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             self.tally.dropped_frames += 1;
             return;
         };
-        if let Some(answer) = self.donor.on_message(&message) {
+        if let Some(answer) = self.donor.on_message(from, &message) {
             return self.peers.send(from, Kind::Transfer, &[&answer.encode()]);
         }
         let Some(receiver) = &mut self.receiver else { return };

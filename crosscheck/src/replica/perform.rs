@@ -366,6 +366,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     self.orderer.peer_up(peer);
                     self.group.on_up(peer, self.world.now_us());
                     self.greet_one(peer);
+                    if let Some(receiver) = &mut self.receiver {
+                        receiver.on_up();
+                        self.poll_transfer();
+                    }
                 }
                 peers::PeerEvent::Down(peer) => self.orderer.peer_down(peer),
                 peers::PeerEvent::Corrupt(error) => {

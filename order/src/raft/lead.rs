@@ -33,10 +33,6 @@ impl Lead {
     pub fn begin_term(&mut self) {
         *self = Lead::default();
     }
-
-    pub fn cut_made(&mut self) {
-        self.cut_asked = None;
-    }
 }
 
 impl<L: LogStore> Node<L> {
@@ -79,13 +75,38 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    /// Once per tick, at the leader: one membership change at a time, and whatever was left unanswered.
+    /// What lost replicas wait for, as soon as it is due: one membership change at a time, and a cut to begin with. Says whether there is
+    /// something new to send.
+    pub fn let_in(&mut self) -> bool {
+        let nobody = self.lead.joins.is_empty() && self.configuration.learners.is_empty();
+        if nobody || !self.is_leader() || self.failed.is_some() {
+            return false;
+        }
+        let change = self.next_change();
+        if let Some(change) = change {
+            self.propose_change(change);
+        }
+        if self.mirror().wanted.take().is_some() {
+            self.ask_for_cut();
+        }
+        change.is_some()
+    }
+
+    /// The pipeline has made the cut that was asked for: who waits for it is offered it now, and not when the next heartbeat is due.
+    pub fn cut_made(&mut self) {
+        self.lead.cut_asked = None;
+        // Asked for once more while it was made: this is it.
+        self.mirror().wanted.take();
+        if self.is_leader() {
+            self.settle();
+            self.guard(|node| node.raw.ping());
+        }
+    }
+
+    /// Once per tick, at the leader: whatever was left unanswered.
     pub fn lead_on(&mut self) {
         if !self.is_leader() || self.failed.is_some() {
             return;
-        }
-        if let Some(change) = self.next_change() {
-            self.propose_change(change);
         }
         self.retry_snapshots();
         if self.mirror().wanted.take().is_some() {
@@ -193,7 +214,8 @@ impl<L: LogStore> Node<L> {
             let slot = slot_of(id)?;
             let progress = self.raw.raft.prs().get(id)?;
             let close = |index: u64| index + self.config.learner_lag >= committed;
-            let caught_up = progress.state == ProgressState::Replicate
+            // Who has acknowledged the last entry is probed until there is another one.
+            let caught_up = progress.state != ProgressState::Snapshot
                 && close(progress.matched)
                 && close(self.peers[usize::from(slot)].delivered);
             (caught_up && self.is_live(slot)).then_some(Change::Promote { id })

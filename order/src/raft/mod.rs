@@ -306,7 +306,7 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
         if let Some(node) = &mut self.node
             && node.raw.mut_store().offer_cut(cut)
         {
-            node.lead.cut_made();
+            node.cut_made();
         }
     }
 

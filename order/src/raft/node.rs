@@ -208,6 +208,13 @@ impl<L: LogStore> Node<L> {
 
     /// Moves on as far as possible without the disk.
     pub fn pump(&mut self) {
+        self.move_on();
+        if self.pending.is_none() && self.let_in() {
+            self.move_on();
+        }
+    }
+
+    fn move_on(&mut self) {
         self.guard(|node| {
             loop {
                 node.flush_proposals();

@@ -312,21 +312,28 @@ impl<P: Protocol> Connection<P> {
 
 /// What the system call will read, up to the first reply that is not what was voted on. The last look: behind this line only
 /// the kernel sees the bytes.
+///
+/// The list is made first and looked at afterwards, as it lies in memory: an entry that was not written, and still is what an
+/// earlier list had there, leads to another reply.
 fn slices<'a>(
     unsent: &'a VecDeque<(u64, Unsent)>,
     queued: u64,
     counters: &ClientCounters,
 ) -> Vec<IoSlice<'a>> {
     let first = queued.wrapping_sub(unsent.len() as u64);
-    let mut slices = Vec::with_capacity(unsent.len().min(SLICES));
-    for ((number, reply), meant) in unsent.iter().zip(first..).take(SLICES) {
-        let slice = IoSlice::new(&reply.bytes);
-        let is_right = reply.voted.is_none_or(|(asked, voted)| vote::digest::reply(asked, &slice) == voted);
-        if *number != meant || !is_right {
-            counters.withheld.fetch_add(u64::from(slices.is_empty()), Relaxed);
-            break;
-        }
-        slices.push(slice);
+    let mut slices: Vec<IoSlice<'a>> =
+        unsent.iter().take(SLICES).map(|(_, reply)| IoSlice::new(&reply.bytes)).collect();
+    let listed = std::hint::black_box(&slices).iter().zip(unsent).zip(first..);
+    let is_right = |((slice, (number, reply)), meant): &((&IoSlice<'_>, &(u64, Unsent)), u64)| {
+        let is_its_own =
+            std::ptr::eq(slice.as_ptr(), reply.bytes.as_ptr()) && slice.len() == reply.bytes.len();
+        let is_voted = reply.voted.is_none_or(|(asked, voted)| vote::digest::reply(asked, slice) == voted);
+        number == meant && is_its_own && is_voted
+    };
+    let right = listed.take_while(is_right).count();
+    if right < slices.len() {
+        counters.withheld.fetch_add(u64::from(right == 0), Relaxed);
+        slices.truncate(right);
     }
     slices
 }

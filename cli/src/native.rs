@@ -44,7 +44,7 @@ Exit code: 0 when everything recorded repeats, 1 when not.")]
     Replay(Replay),
     /// Tables of one or more campaigns, with 95 % Wilson intervals; also as HTML
     #[command(after_long_help = "Example:
-  crosscheck inject report bench/results/inject/*.jsonl --html coverage.html")]
+  crosscheck inject report bench/results/inject/*.jsonl* --html coverage.html")]
     Report(Report),
 }
 
@@ -128,7 +128,7 @@ pub struct Replay {
 /// Options of `report`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Report {
-    /// Records of campaigns
+    /// Records of campaigns; compressed ones end in .gz
     #[arg(value_name = "FILE", required = true)]
     pub records: Vec<PathBuf>,
     /// Write a self-contained page too

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 
 use anyhow::Context;
+use flate2::read::MultiGzDecoder;
 
 use crate::fault::Fault;
 use crate::record::{Class, Record};
@@ -18,16 +20,25 @@ const Z: f64 = 1.959_963_985;
 /// Lists of runs are cut here.
 const LONGEST_LIST: usize = 200;
 
-/// Reads the records of a campaign.
+/// Reads the records of a campaign; those of a file whose name ends in `.gz` are compressed.
 ///
 /// # Errors
 /// When the file is not one of records.
 pub fn read(path: &Path) -> anyhow::Result<Vec<Record>> {
-    let text = fs::read_to_string(path).with_context(|| format!("records {}", path.display()))?;
+    let text = text(path).with_context(|| format!("records {}", path.display()))?;
     let line = |(number, line): (usize, &str)| {
         serde_json::from_str(line).with_context(|| format!("{}:{}: not a record", path.display(), number + 1))
     };
     text.lines().enumerate().filter(|(_, line)| !line.is_empty()).map(line).collect()
+}
+
+fn text(path: &Path) -> std::io::Result<String> {
+    if path.extension().is_none_or(|extension| extension != "gz") {
+        return fs::read_to_string(path);
+    }
+    let mut text = String::new();
+    MultiGzDecoder::new(fs::File::open(path)?).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// The Wilson score interval of `count` in `all`, in percent (Wilson 1927).
@@ -382,6 +393,22 @@ mod tests {
             "address":0,"module":"m","offset":0,"symbol":"","text":"","hits":1,"flip":null,"class":"masked",
             "subclass":"","message":null,"told":"","signal":null,"exit":null,"start_us":0,"total_us":0,"retries":0}"#;
         serde_json::from_str(line).expect("a record")
+    }
+
+    #[test]
+    fn compressed_records_are_read_and_damaged_ones_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("records.jsonl.gz");
+        let line = serde_json::to_string(&masked()).unwrap();
+        let mut file = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        std::io::Write::write_all(&mut file, format!("{line}\n{line}\n").as_bytes()).unwrap();
+        let mut bytes = file.finish().unwrap();
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(read(&path).unwrap().len(), 2);
+        let last = bytes.len() - 6;
+        bytes[last] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        assert!(read(&path).is_err(), "its checksum does not hold");
     }
 
     #[test]

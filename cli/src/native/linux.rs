@@ -214,7 +214,8 @@ fn replay(args: &Replay) -> Outcome {
 fn tell(args: &Report) -> Outcome {
     let mut campaigns = Vec::new();
     for path in &args.records {
-        let title = path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let title = name.trim_end_matches(".gz").trim_end_matches(".jsonl").to_owned();
         campaigns.push((title, report::read(path)?));
     }
     say(&report::table(&campaigns))?;

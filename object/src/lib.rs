@@ -69,7 +69,7 @@ mod strays;
 mod summed;
 mod walk;
 
-pub use checksum::Summer;
+pub use checksum::{Summer, is_sound as checksums_are_sound};
 pub use corrupted::{Corrupted, How};
 pub use critical::Critical;
 pub use delta::{Pair, Touched};

@@ -95,8 +95,9 @@ pub enum Progress {
 
 /// One client connection's protocol. It owns no socket: the pipeline hands it what has arrived.
 ///
-/// A copy is taken before each step where requests are decoded twice, so that it should be cheap: a few words.
-pub trait Protocol: Clone + Send + 'static {
+/// Two copies are taken before each step where requests are decoded twice, and compared afterwards, so that both should be cheap: a few
+/// words.
+pub trait Protocol: Clone + PartialEq + Send + 'static {
     /// Takes the next step over `input`, the unconsumed bytes from the last step on. Total: any bytes are answered.
     fn next(&mut self, input: &[u8]) -> Progress;
 }

@@ -141,7 +141,8 @@ impl Message {
 #[derive(Debug, Default)]
 pub struct Donor {
     cut: Option<(Manifest, Bytes)>,
-    /// Who asked for a state that was not cut yet, and from which log index on.
+    /// Who asked for a state that was not cut yet, and from which log index on. It may have got it elsewhere meanwhile, and drops what it
+    /// is told then.
     waiting: BTreeMap<u8, u64>,
 }
 

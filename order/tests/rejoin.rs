@@ -40,6 +40,41 @@ fn a_restarted_replica_joins_as_a_learner_and_votes_when_it_has_caught_up() {
     }
 }
 
+/// Hardly longer than the state takes to get there: none of the steps waits for a tick, of which there is one in 25 ms.
+#[test]
+fn a_restarted_replica_votes_again_within_a_tick_and_a_half() {
+    let mut cluster = established(3, 15);
+    cluster.transfer_ms = 5;
+    load(&mut cluster, 300);
+    let slot = (cluster.leader().unwrap() + 1) % 3;
+    cluster.kill(slot);
+    load(&mut cluster, 500);
+    cluster.start_empty(slot);
+    cluster.run_until(37, "a voter", |cluster| {
+        let leader = cluster.leader().unwrap();
+        cluster.replica(leader).members.is_voter(slot)
+    });
+    cluster.settle();
+}
+
+/// In a group that has hardly any log, too, a replica without state gets one before it votes.
+#[test]
+fn who_has_acknowledged_nothing_is_not_promoted() {
+    let mut cluster = established(3, 16);
+    cluster.transfer_ms = 500;
+    let leader = cluster.leader().unwrap();
+    let slot = (leader + 1) % 3;
+    assert!((0..5).all(|_| cluster.submit(leader)));
+    cluster.run(300);
+    cluster.kill(slot);
+    cluster.run(100);
+    cluster.start_empty(slot);
+    cluster.run_until(1_000, "a learner", |cluster| cluster.replica(leader).members.is_learner(slot));
+    cluster.run(300);
+    assert!(cluster.replica(leader).members.is_learner(slot), "its state is still on its way");
+    cluster.settle();
+}
+
 #[test]
 fn every_replica_is_restarted_in_turn_several_times_under_load() {
     let mut cluster = established(3, 20);

@@ -27,7 +27,7 @@ pub struct Cell {
     evicts: bool,
 }
 
-/// The rotation: seed `first + n` runs in cell `n` of it, counted round and round.
+/// The rotation: seed `first + n` runs in cell `n` of it, or of those that were asked for, counted round and round.
 pub const CELLS: [Cell; 20] = [
     cell("3 replicas, memory: all faults", "all", 3, false, (5_000, 8, 12, 24)),
     cell("3 replicas, memory: storms of corruption", "memory", 3, false, (5_000, 4, 200, 960)),

@@ -401,7 +401,7 @@ impl Fault {
         matches!(self, Fault::Corruption(_) | Fault::Stuck | Fault::Entry)
     }
 
-    /// Whether it is of memory and its replica goes on with what is repaired: no replica has to be replaced, so that the next fault
+    /// Whether it is of memory and its replica goes on with what is repaired: a replica is seldom replaced, so that the next fault
     /// follows at once.
     pub fn is_mended(self) -> bool {
         matches!(self, Fault::Corruption(kind) if kind != C::Position)

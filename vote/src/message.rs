@@ -54,11 +54,11 @@ pub enum Message {
     },
     /// A message was lost or is needed again.
     Ask(Ask),
-    /// The details asked for are gone; the batch digest was this, if it is still known.
+    /// The details asked for are gone: the sender has closed the batch, or begun its life behind it.
     Gone {
         /// The batch.
         batch: u64,
-        /// Its digest at the sender.
+        /// What f+1 agreed on, where the sender was there and remembers it.
         digest: Option<u128>,
     },
     /// A part of a reply's bytes.

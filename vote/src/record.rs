@@ -21,8 +21,6 @@ pub(crate) struct Record {
     pub seal: u64,
     /// Peers that have no details of this batch any more.
     pub gone: Set,
-    /// Those of them that have closed it: f+1 agreed, whether or not this replica heard of it.
-    pub closed: Set,
     /// Details, once two digests differ.
     pub drill: Option<Box<Drill>>,
     /// Everybody who is up is classified and no reply is owed.

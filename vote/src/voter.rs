@@ -87,7 +87,7 @@ impl Voter {
             Event::Message { from, message } => self.on_message(from, message, round),
             Event::Garbled { from } => self.on_garbled(from, round),
             Event::PeerDown(replica) => self.on_peer_down(replica, round),
-            Event::PeerUp(replica) => self.on_peer_up(replica),
+            Event::PeerUp(replica) => self.on_peer_up(replica, round),
             Event::PeerReplaced { replica, first_batch } => {
                 self.on_peer_replaced(replica, first_batch, round)
             }
@@ -213,9 +213,10 @@ impl Voter {
         }
     }
 
-    fn on_peer_up(&mut self, replica: Replica) {
-        if replica < self.config.replicas() {
+    fn on_peer_up(&mut self, replica: Replica, round: &mut Round<'_>) {
+        if replica < self.config.replicas() && !self.live.contains(replica) {
             self.live.insert(replica);
+            self.evaluate_all(round);
         }
     }
 

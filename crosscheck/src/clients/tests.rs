@@ -14,7 +14,7 @@ use crate::mailbox::Mailbox;
 use crate::service::{Action, Progress};
 
 /// One request a line: `now X` is answered locally, `end` closes, everything else is ordered.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 struct Lines;
 
 impl Protocol for Lines {
@@ -244,6 +244,12 @@ fn a_reply_that_is_not_what_was_voted_on_does_not_leave() {
 #[derive(Clone, Default)]
 struct Flaky(Arc<std::sync::atomic::AtomicU64>);
 
+impl PartialEq for Flaky {
+    fn eq(&self, other: &Flaky) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 impl Protocol for Flaky {
     fn next(&mut self, input: &[u8]) -> Progress {
         let progress = Lines.next(input);
@@ -257,6 +263,53 @@ impl Protocol for Flaky {
             progress => progress,
         }
     }
+}
+
+/// Refuses every request longer than its limit, which one of its copies has not got: a copy that was not made as it should be.
+#[derive(Debug)]
+struct Limited {
+    limit: usize,
+    copies: Arc<std::sync::atomic::AtomicU64>,
+}
+
+impl Clone for Limited {
+    fn clone(&self) -> Limited {
+        let is_bad = self.copies.fetch_add(1, Relaxed) == 0;
+        Limited { limit: if is_bad { 0 } else { self.limit }, copies: self.copies.clone() }
+    }
+}
+
+impl PartialEq for Limited {
+    fn eq(&self, other: &Limited) -> bool {
+        self.limit == other.limit
+    }
+}
+
+impl Protocol for Limited {
+    fn next(&mut self, input: &[u8]) -> Progress {
+        match Lines.next(input) {
+            Progress::Done { used, action: Action::Order(line) } if line.len() > self.limit => {
+                Progress::Done { used, action: Action::Reply(b"too long\n".to_vec()) }
+            }
+            progress => progress,
+        }
+    }
+}
+
+#[test]
+fn a_bad_copy_of_the_protocols_state_decides_nothing() {
+    let mut protocol = Limited { limit: 10, copies: Arc::default() };
+    let input = super::input::Input::of(b"request\n");
+    for _ in 0..2 {
+        let step = input.next(&mut protocol, true);
+        assert!(matches!(step, Some(super::input::Step::Order(8, _))));
+        assert_eq!(protocol.limit, 10, "the state that is kept is not the bad one either");
+    }
+    let mut alone = Limited { limit: 0, copies: Arc::default() };
+    assert!(
+        matches!(input.next(&mut alone, false), Some(super::input::Step::Reply(..))),
+        "one copy is believed"
+    );
 }
 
 fn serve_flaky(twice: bool) -> Server {

@@ -75,8 +75,8 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    /// What lost replicas wait for, as soon as it is due: one membership change at a time, and a cut to begin with. Says whether there is
-    /// something new to send.
+    /// What lost replicas wait for, as soon as it is due: one membership change at a time, and a cut to begin with. Says whether a
+    /// change was proposed.
     pub fn let_in(&mut self) -> bool {
         let nobody = self.lead.joins.is_empty() && self.configuration.learners.is_empty();
         if nobody || !self.is_leader() || self.failed.is_some() {
@@ -86,16 +86,20 @@ impl<L: LogStore> Node<L> {
         if let Some(change) = change {
             self.propose_change(change);
         }
-        if self.mirror().wanted.take().is_some() {
-            self.ask_for_cut();
-        }
+        self.cut_if_wanted();
         change.is_some()
     }
 
-    /// The pipeline has made the cut that was asked for: who waits for it is offered it now, and not when the next heartbeat is due.
+    fn cut_if_wanted(&mut self) {
+        if self.mirror().wanted.take().is_some() {
+            self.ask_for_cut();
+        }
+    }
+
+    /// The pipeline has a cut: who waits for one is offered it now, and not when the next heartbeat is due.
     pub fn cut_made(&mut self) {
         self.lead.cut_asked = None;
-        // Asked for once more while it was made: this is it.
+        // Mostly it was asked for more than once while it was made. Who needs a later one asks again.
         self.mirror().wanted.take();
         if self.is_leader() {
             self.settle();
@@ -109,9 +113,7 @@ impl<L: LogStore> Node<L> {
             return;
         }
         self.retry_snapshots();
-        if self.mirror().wanted.take().is_some() {
-            self.ask_for_cut();
-        }
+        self.cut_if_wanted();
         let ticks = self.ticks;
         let peers = self.peers;
         // Until the log flows again: what follows the cut is sent a moment after the cut is acknowledged.
@@ -214,8 +216,9 @@ impl<L: LogStore> Node<L> {
             let slot = slot_of(id)?;
             let progress = self.raw.raft.prs().get(id)?;
             let close = |index: u64| index + self.config.learner_lag >= committed;
-            // Who has acknowledged the last entry is probed until there is another one.
+            // Who has acknowledged the last entry is probed until there is another one; who has acknowledged nothing has no state.
             let caught_up = progress.state != ProgressState::Snapshot
+                && progress.matched > 0
                 && close(progress.matched)
                 && close(self.peers[usize::from(slot)].delivered);
             (caught_up && self.is_live(slot)).then_some(Change::Promote { id })

@@ -34,6 +34,8 @@ pub(super) struct Case {
     streaks: BTreeMap<Home, (u32, u64)>,
     /// Ordered times of recent repairs, and the ids they had.
     recent: VecDeque<(u64, u64)>,
+    /// Ordered times of recent repairs of whole regions.
+    recent_regions: BTreeMap<Home, VecDeque<u64>>,
 }
 
 impl Case {
@@ -165,7 +167,23 @@ impl Case {
         if let Some((_, latest)) = self.wrong.iter().next() {
             self.cause = *latest;
         }
-        self.is_too_often(time_us, recover.id, limit)
+        let stubborn = self.is_stubborn(time_us, recover);
+        self.is_too_often(time_us, recover.id, limit) || stubborn
+    }
+
+    /// Whether a region is wrong again and again, however often it is repaired as a whole.
+    fn is_stubborn(&mut self, time_us: u64, recover: &Recover) -> bool {
+        let mut stubborn = false;
+        for home in &recover.regions {
+            let times = self.recent_regions.entry(*home).or_default();
+            times.retain(|at| time_us.saturating_sub(*at) <= REPAIR_RATE_US);
+            times.push_back(time_us);
+            stubborn |= times.len() > REGION_REPAIRS_BEFORE_REPLACE;
+        }
+        if stubborn {
+            self.recent_regions.clear();
+        }
+        stubborn
     }
 
     fn remember(&mut self, turn: Place, recover: &Recover) {
@@ -212,6 +230,23 @@ mod tests {
     use super::*;
 
     /// A replica that comes back is wrong again, and is heard of that before its greeting.
+    /// A bit in the checksum's own table, say: single objects, then the region, then the replica.
+    #[test]
+    fn a_region_that_stays_wrong_however_often_it_is_filled_is_given_up_with_its_replica() {
+        let filled_every = |pause_us: u64| {
+            let mut case = Case::default();
+            (0..20_000u64).find(|batch| {
+                let objects = [(3, ObjectId::new(*batch, 0))];
+                case.add(Place::new(2 * batch, 0), objects.into_iter(), Set::first(2), 0);
+                let recover = case.propose(0, 2, Set::first(2), 0).expect("something is wrong");
+                case.on_turn(Place::new(2 * batch + 1, 0), batch * pause_us, &recover, usize::MAX, 0)
+            })
+        };
+        let each = u64::from(REPAIRS_BEFORE_REGION) + 1;
+        assert_eq!(filled_every(1_000), Some(each * (REGION_REPAIRS_BEFORE_REPLACE as u64 + 1) - 1));
+        assert_eq!(filled_every(20_000), None, "as faults that come one by one would need it");
+    }
+
     #[test]
     fn what_a_new_life_has_shown_is_not_forgotten_with_the_old_one() {
         let mut case = Case::default();

@@ -86,9 +86,16 @@ impl Voter {
         if by_quorum.majority.is_some() {
             return self.decide(place, &votes, by_quorum, quorum, round);
         }
-        // Where a peer has closed the batch, f+1 have agreed: who is left over must not decide for itself.
+        // Where a peer has closed the batch, f+1 have agreed, and where one that is away now voted otherwise, they may have: who is left
+        // over must not decide for itself.
+        let says = |replica: Replica, value| {
+            votes[replica as usize].is_blamed() || votes[replica as usize].says(value)
+        };
+        let may_decide = |value: &u128| {
+            record.gone.is_empty() && record.known.minus(voters).iter().all(|replica| says(replica, *value))
+        };
         let left_over = by_elimination(&votes, voters, dispute.stands, self.config.faults());
-        match left_over.filter(|_| record.closed.is_empty()) {
+        match left_over.filter(may_decide) {
             Some(value) => {
                 let verdict = verdict(&votes, Some(value));
                 let agreeing = verdict.with(Status::Valid).len();

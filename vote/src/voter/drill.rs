@@ -42,9 +42,6 @@ impl Voter {
     pub(super) fn on_gone(&mut self, from: Replica, batch: u64, digest: Option<u128>, round: &mut Round<'_>) {
         let Some(record) = self.window.get_mut(batch) else { return };
         record.gone.insert(from);
-        if digest.is_some() {
-            record.closed.insert(from);
-        }
         self.fetch_elsewhere(from, batch, round);
         if let Some(digest) = digest {
             self.on_batch_digest(from, batch, digest, round);
@@ -209,7 +206,9 @@ impl Voter {
         if agreed.is_some_and(|digest| digest != record.digests[me as usize]) {
             let case = Case { batch, request: None, kind: 0, stage: FaultStage::InRequest };
             self.evidence(me, case, None, &[], round);
-            round.commands.push(Command::ReplaceSelf(BeyondRepair::TooLate));
+            if self.can_begin_anew(Set::EMPTY) {
+                round.commands.push(Command::ReplaceSelf(BeyondRepair::TooLate));
+            }
         }
         self.drop_replies(batch, round);
         if let Some(record) = self.window.get_mut(batch) {

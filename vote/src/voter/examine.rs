@@ -6,7 +6,7 @@ use super::dispute::{final_votes, find, find_mut};
 use super::{Case, Round, Voter};
 use crate::classify::Votes;
 use crate::command::{BeyondRepair, Command, Dropped, Held, To};
-use crate::config::Replica;
+use crate::config::{Replica, Set};
 use crate::digest;
 use crate::event::{Failure, Place, Reexecution};
 use crate::evidence::{FaultStage, Finding};
@@ -113,7 +113,9 @@ impl Voter {
 
     /// Last step: the reply waits for a replica that comes back, or for the operator. Everything else goes on.
     fn hold(&mut self, place: Place, votes: &Votes, round: &mut Round<'_>) {
-        let too_late = self.is_too_late(place.batch, votes) && self.can_begin_anew();
+        let blaming = self.live.iter().filter(|replica| votes[*replica as usize].is_blamed());
+        let blaming = blaming.fold(Set::EMPTY, Set::with);
+        let too_late = self.is_too_late(place.batch, votes) && self.can_begin_anew(blaming);
         let Some(dispute) = self.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request)) else {
             return;
         };
@@ -121,7 +123,7 @@ impl Voter {
         let blamed = votes.iter().filter(|vote| vote.is_blamed()).count() as u32;
         if !told {
             self.counters.requests_held += 1;
-            self.report_held(place, blamed, round);
+            self.report_held(place, blamed, blamed == 0 && !too_late, round);
         }
         if too_late {
             round.commands.push(Command::ReplaceSelf(BeyondRepair::TooLate));
@@ -131,7 +133,7 @@ impl Voter {
         }
     }
 
-    fn report_held(&mut self, place: Place, blamed: u32, round: &mut Round<'_>) {
+    fn report_held(&mut self, place: Place, blamed: u32, everybody_stands: bool, round: &mut Round<'_>) {
         let Some(record) = self.window.get(place.batch) else { return };
         let kind = record.requests()[place.request as usize].asked.kind;
         let case =
@@ -142,7 +144,7 @@ impl Voter {
             stage: case.stage,
             panicked: false,
             abandoned_by_quorum: blamed >= self.config.quorum(),
-            everybody_stands: blamed == 0,
+            everybody_stands,
         };
         self.evidence_of(&finding, case, None, &[], round);
     }
@@ -153,17 +155,17 @@ impl Voter {
         self.window.get(batch).is_none_or(|record| others.minus(record.gone).is_empty())
     }
 
-    /// Whether what is held can never be decided here: f+1 agreed on something without this replica, or it is wrong itself, and nobody
+    /// Whether what is held can never be decided here: f+1 others have gone on without this replica, or it is wrong itself, and nobody
     /// can tell it any more what is right.
     fn is_too_late(&self, batch: u64, votes: &Votes) -> bool {
         let is_wrong = votes[self.config.me() as usize].is_blamed();
-        let closed = self.window.get(batch).map_or(0, |record| record.closed.len());
-        closed >= self.config.quorum() || (is_wrong && self.nobody_will_tell(batch))
+        let gone = self.window.get(batch).map_or(0, |record| record.gone.len());
+        gone >= self.config.quorum() || (is_wrong && self.nobody_will_tell(batch))
     }
 
-    /// Whether the others that are up are enough to give this replica a state.
-    fn can_begin_anew(&self) -> bool {
-        self.live.without(self.config.me()).len() > u32::from(self.config.faults())
+    /// Whether the others that are up, those in `wrong` left out, are enough to give this replica a state.
+    pub(super) fn can_begin_anew(&self, wrong: Set) -> bool {
+        self.live.without(self.config.me()).minus(wrong).len() > u32::from(self.config.faults())
     }
 
     /// A vote came in after all.

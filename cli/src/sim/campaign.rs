@@ -19,17 +19,9 @@ const SAVED_EVERY: Duration = Duration::from_secs(20);
 /// Runs until `--seeds` or `--minutes` are over, and writes `part-FIRST.json`; then `summary.json` and `summary.md` of all
 /// parts in the directory.
 pub fn run_campaign(args: &Args, directory: &Path) -> Outcome {
+    let cells = cells_with(args.cells.as_deref().unwrap_or_default())?;
     fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
     let first = args.first.unwrap_or_else(|| draw(clock()) >> 24);
-    let wanted = args.cells.as_deref().unwrap_or_default();
-    let cells: Vec<&Cell> = CELLS.iter().filter(|cell| cell.name.contains(wanted)).collect();
-    if cells.is_empty() {
-        let names: Vec<&str> = CELLS.iter().map(|cell| cell.name).collect();
-        bail!(
-            "no cluster and set of faults has `{wanted}` in its name; there are:\n  {}",
-            names.join("\n  ")
-        );
-    }
     let ending = Ending::catch()?;
     let begun = Instant::now();
     let until = args.minutes.map(|minutes| begun + Duration::from_secs_f64(minutes * 60.0));
@@ -86,6 +78,19 @@ pub fn run_campaign(args: &Args, directory: &Path) -> Outcome {
         total.activated()
     ))?;
     Ok(Verdict::of(total.failed == 0))
+}
+
+/// The cells that have `wanted` in their name.
+fn cells_with(wanted: &str) -> anyhow::Result<Vec<&'static Cell>> {
+    let cells: Vec<&Cell> = CELLS.iter().filter(|cell| cell.name.contains(wanted)).collect();
+    if cells.is_empty() {
+        let names: Vec<&str> = CELLS.iter().map(|cell| cell.name).collect();
+        bail!(
+            "no cluster and set of faults has `{wanted}` in its name; there are:\n  {}",
+            names.join("\n  ")
+        );
+    }
+    Ok(cells)
 }
 
 /// The command that repeats a part; the same seeds give the same runs, but how many fit into the minutes may differ.

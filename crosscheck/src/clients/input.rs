@@ -104,13 +104,13 @@ impl Input {
             let (mut its, mut other) = (protocol.clone(), protocol.clone());
             let first = Step::of(other.next(again));
             let second = Step::of(its.next(bytes));
+            if its == other && first == second {
+                *protocol = its;
+                return Some(second);
+            }
             // What is answered here and now may differ from one time to the next (statistics), but not that it is.
             let are_answers = matches!((&first, &second), (Step::Reply(..), Step::Reply(..)));
-            let same = first == second;
-            last = (its == other && (same || (are_answers && bytes == again))).then_some((its, second));
-            if same && last.is_some() {
-                break;
-            }
+            last = (its == other && are_answers && bytes == again).then_some((its, second));
         }
         let (its, step) = last?;
         *protocol = its;

@@ -80,7 +80,6 @@ impl Voter {
         let Some(record) = self.window.get(place.batch) else { return };
         let Some(dispute) = find(record, place.request) else { return };
         let votes = self.votes(record, place.request);
-        let voters = self.live.minus(record.gone);
         let quorum = self.config.quorum();
         let by_quorum = classify(&votes, quorum);
         if by_quorum.majority.is_some() {
@@ -92,9 +91,10 @@ impl Voter {
             votes[replica as usize].is_blamed() || votes[replica as usize].says(value)
         };
         let may_decide = |value: &u128| {
-            record.gone.is_empty() && record.known.minus(voters).iter().all(|replica| says(replica, *value))
+            record.gone.is_empty()
+                && record.known.minus(self.live).iter().all(|replica| says(replica, *value))
         };
-        let left_over = by_elimination(&votes, voters, dispute.stands, self.config.faults());
+        let left_over = by_elimination(&votes, self.live, dispute.stands, self.config.faults());
         match left_over.filter(may_decide) {
             Some(value) => {
                 let verdict = verdict(&votes, Some(value));

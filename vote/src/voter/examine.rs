@@ -113,14 +113,14 @@ impl Voter {
 
     /// Last step: the reply waits for a replica that comes back, or for the operator. Everything else goes on.
     fn hold(&mut self, place: Place, votes: &Votes, round: &mut Round<'_>) {
-        let blaming = self.live.iter().filter(|replica| votes[*replica as usize].is_blamed());
+        let blaming = (0..self.config.replicas()).filter(|replica| votes[*replica as usize].is_blamed());
         let blaming = blaming.fold(Set::EMPTY, Set::with);
+        let blamed = blaming.len();
         let too_late = self.is_too_late(place.batch, votes) && self.can_begin_anew(blaming);
         let Some(dispute) = self.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request)) else {
             return;
         };
         let told = std::mem::replace(&mut dispute.held, true);
-        let blamed = votes.iter().filter(|vote| vote.is_blamed()).count() as u32;
         if !told {
             self.counters.requests_held += 1;
             self.report_held(place, blamed, blamed == 0 && !too_late, round);

@@ -5,7 +5,7 @@ mod support;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 use support::checker::{Draw, Load, Running};
@@ -150,6 +150,35 @@ fn a_fault_in_a_computation_while_a_replica_is_away_is_masked() {
     report.assert_right();
     cluster.assert_equal_state();
     cluster.finish();
+}
+
+/// A request whose checksum was wrong before it was ordered is wrong at every replica alike. Were each to take its own memory for
+/// wrong, none would be left to copy the state from.
+#[test]
+fn a_request_that_is_wrong_for_all_costs_its_client_the_reply_and_nobody_a_state() {
+    for mode in ["RDGX", "RDG0", "RD00"] {
+        let cluster = Cluster::up(&Wish { mode, ..Wish::default() });
+        store(&cluster, "kept", "as it was");
+        for victim in 0..3 {
+            let injected = cluster.ask(victim, &json!({"cmd": "inject", "kind": "asked", "seed": victim}));
+            assert_eq!(injected["done"], true, "{injected}");
+            let mut client =
+                TcpStream::connect(cluster.clients()[victim]).expect("the replica accepts clients");
+            client.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+            client.write_all(b"set kept 0 0 5\r\nwrong\r\n").expect("the replica reads");
+            let mut reply = Vec::new();
+            let end = client.read_to_end(&mut reply);
+            assert!(
+                reply.is_empty() && !matches!(&end, Err(why) if why.kind() == ErrorKind::WouldBlock),
+                "{end:?}"
+            );
+            assert_eq!(fetch(&cluster, victim, "kept"), "as it was", "{mode}");
+        }
+        assert_eq!(cluster.replaced(), Vec::<String>::new(), "{mode}");
+        cluster.wait_serving();
+        cluster.assert_equal_state();
+        cluster.finish();
+    }
 }
 
 /// Injects faults into one replica at a time, and waits until the group is healthy before it hits another.

@@ -76,6 +76,8 @@ pub enum Kind {
     Repair,
     /// The next ordered request, between its delivery and its execution.
     Request,
+    /// The checksum of the next client request, before it is ordered: wrong for every replica.
+    Asked,
     /// Some bytes of a resting object, as a write that was meant for another one leaves them.
     Stray,
     /// The handler of the next request does nothing.

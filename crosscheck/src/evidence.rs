@@ -35,6 +35,18 @@ pub fn unchecked(me: u8, place: Place, failure: &Failure) -> EvidenceRecord {
     hardware_like(me, Some(place), vec![told(failure)], stage(FaultStage::Passive), "reply withheld")
 }
 
+/// A request that `origin` had ordered with bytes that nobody can run.
+pub fn void(origin: u8, place: Place) -> EvidenceRecord {
+    let what = told(&Failure::Void);
+    hardware_like(
+        origin,
+        Some(place),
+        vec![what],
+        stage(FaultStage::Message),
+        "nobody runs it; reply withheld",
+    )
+}
+
 /// What a scrub found in objects at rest.
 pub fn scrubbed(me: u8, place: Place, home: object::Home, findings: &[object::Finding]) -> EvidenceRecord {
     use object::Finding;
@@ -131,6 +143,7 @@ fn told(failure: &Failure) -> String {
         Failure::Missing { home, id } => format!("object {home}:{id} is missing"),
         Failure::Panic => "the handler panicked".into(),
         Failure::Request => "the request's bytes do not fit their checksum".into(),
+        Failure::Void => "it was ordered as nothing that anybody can run".into(),
         Failure::Hang => "the handler does not end".into(),
         Failure::Unreproducible => "the result cannot be had again".into(),
     }

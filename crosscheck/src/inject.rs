@@ -126,6 +126,12 @@ impl Armory {
         wrong
     }
 
+    /// A client's request on its way into the log, if that is armed with another checksum than its bytes have.
+    pub fn wrong_sum(&self, request: order::Request) -> order::Request {
+        let Some(armed) = self.take(|armed| armed.kind == Kind::Asked) else { return request };
+        order::Request { checksum: request.checksum ^ 1 << (armed.target.seed % 32), ..request }
+    }
+
     /// Takes the first fault whose occasion this is.
     pub fn take(&self, is_now: impl Fn(&Armed) -> bool) -> Option<Armed> {
         if self.count.load(Ordering::Acquire) == 0 {

@@ -27,8 +27,10 @@ pub(crate) enum Work<R> {
     Service(R),
     /// One of the pipeline's own.
     Control(Control),
-    /// The ordered bytes are not what a client sent: nobody runs them.
+    /// The ordered bytes are not what was ordered any more: this replica cannot run them.
     Unsound,
+    /// What was ordered is nothing that anybody can run, at any replica.
+    Void,
     /// Runs behind a batch that asked for a cut: the state as of that batch.
     Cut(Arc<Head>),
 }

@@ -197,6 +197,7 @@ impl<S: Service> Context<S> {
                 self.control(turn, locks, &control, slot)
             }
             Work::Unsound => self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Request)),
+            Work::Void => self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Void)),
             Work::Cut(head) => {
                 let head = head.clone();
                 match state::pack(turn, &*self.service, &head) {
@@ -298,7 +299,7 @@ impl<S: Service> Context<S> {
                     self.service.execute(cx, request, reply)
                 })
             }
-            Work::Control(_) | Work::Unsound | Work::Cut(_) => Ok(()),
+            Work::Control(_) | Work::Unsound | Work::Void | Work::Cut(_) => Ok(()),
         };
         if self.alone.load(Ordering::Relaxed) {
             let (end, outcome, how) = runner.reproduced(turn, reply, handler);
@@ -490,7 +491,7 @@ impl<S: Service> Context<S> {
     fn kind(&self, turn: &Turn<'_, Job<S::Request>>) -> u16 {
         match &turn.request().work {
             Work::Service(request) => self.service.kind(request),
-            Work::Control(_) | Work::Unsound | Work::Cut(_) => 0,
+            Work::Control(_) | Work::Unsound | Work::Void | Work::Cut(_) => 0,
         }
     }
 }

@@ -64,6 +64,8 @@ pub struct Batch {
     pub drain: bool,
     count: u32,
     body: Bytes,
+    /// Checksum of the body when its requests were joined.
+    body_crc: u32,
 }
 
 impl Batch {
@@ -82,12 +84,14 @@ impl Batch {
         }
         requests.iter().for_each(|request| body.extend_from_slice(&request.bytes));
         let count = requests.len() as u32;
-        Batch { origin, incarnation, number, time_us: 0, seed: 0, drain: false, count, body: body.into() }
+        let body_crc = crc32c::crc32c(&body);
+        let body = body.into();
+        Batch { origin, incarnation, number, time_us: 0, seed: 0, drain: false, count, body, body_crc }
     }
 
     /// The batch as a log entry: head and body. The body is shared, not copied.
     pub fn encode(&self) -> Encoded {
-        Encoded { head: self.encode_head(crc32c::crc32c(&self.body)), body: self.body.clone() }
+        Encoded { head: self.encode_head(), body: self.body.clone() }
     }
 
     /// Reads and verifies a batch.
@@ -95,8 +99,8 @@ impl Batch {
     /// # Errors
     /// [`Malformed`] when a checksum does not match or a field is out of range; nothing of it may then be used.
     pub fn decode(encoded: &Encoded) -> Result<Self, Malformed> {
-        let (batch, body_crc) = Self::decode_head(encoded)?;
-        if crc32c::crc32c(&encoded.body) != body_crc {
+        let batch = Self::decode_head(encoded)?;
+        if !batch.is_intact() {
             return Err(Malformed("batch body does not match its checksum"));
         }
         batch.check_rows()?;
@@ -118,6 +122,12 @@ impl Batch {
         self.body.len()
     }
 
+    /// Whether the body is still what it was when its requests were joined. Then a request in it that does not fit its own
+    /// checksum did not fit it before it was ordered either, and does so nowhere.
+    pub fn is_intact(&self) -> bool {
+        crc32c::crc32c(&self.body) == self.body_crc
+    }
+
     /// The requests in order, sharing the batch's buffer.
     pub fn requests(&self) -> impl ExactSizeIterator<Item = Request> + '_ {
         let mut at = self.len() * ROW;
@@ -129,7 +139,7 @@ impl Batch {
         })
     }
 
-    fn encode_head(&self, body_crc: u32) -> Bytes {
+    fn encode_head(&self) -> Bytes {
         let mut head = Vec::with_capacity(HEAD);
         head.put32(0);
         head.extend_from_slice(&[VERSION, self.origin, if self.drain { FLAG_DRAIN } else { 0 }, 0]);
@@ -139,7 +149,7 @@ impl Batch {
         head.put64(self.seed);
         head.put32(self.count);
         head.put32(self.body.len() as u32);
-        head.put32(body_crc);
+        head.put32(self.body_crc);
         head.put32(0);
         debug_assert_eq!(head.len(), HEAD);
         let crc = crc32c::crc32c(&head[4..]);
@@ -147,8 +157,8 @@ impl Batch {
         head.into()
     }
 
-    /// The fields of a sound head, and the body's checksum that it claims.
-    fn decode_head(encoded: &Encoded) -> Result<(Self, u32), Malformed> {
+    /// The fields of a sound head, with a body that may not be the one it speaks of ([`Batch::is_intact`]).
+    fn decode_head(encoded: &Encoded) -> Result<Self, Malformed> {
         let head: &[u8; HEAD] =
             encoded.head.as_ref().try_into().map_err(|_| Malformed("batch head has a wrong length"))?;
         let u32_at = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -168,6 +178,7 @@ impl Batch {
             drain: head[6] & FLAG_DRAIN != 0,
             count: u32_at(40),
             body: encoded.body.clone(),
+            body_crc: u32_at(48),
         };
         if batch.count == 0
             || batch.len() > limits::BATCH_REQUESTS
@@ -175,7 +186,7 @@ impl Batch {
         {
             return Err(Malformed("batch has a wrong size"));
         }
-        Ok((batch, u32_at(48)))
+        Ok(batch)
     }
 
     /// Every row's length is in range and together they fill the body exactly; [`Batch::requests`] relies on it.
@@ -244,9 +255,8 @@ impl Encoded {
     /// # Errors
     /// [`Malformed`] when the head is not sound.
     pub fn stamped(&self, time_us: u64, seed: u64, drain: bool) -> Result<Self, Malformed> {
-        let (batch, body_crc) = Batch::decode_head(self)?;
-        let stamped = Batch { time_us, seed, drain, ..batch };
-        Ok(Encoded { head: stamped.encode_head(body_crc), body: self.body.clone() })
+        let stamped = Batch { time_us, seed, drain, ..Batch::decode_head(self)? };
+        Ok(Encoded { head: stamped.encode_head(), body: self.body.clone() })
     }
 }
 
@@ -301,5 +311,9 @@ mod tests {
         bad.bytes = Bytes::from_static(b"incr a 9");
         let batch = Batch::decode(&Batch::new(0, 1, 1, &[bad]).encode()).unwrap();
         assert!(!batch.requests().next().unwrap().is_sound());
+        assert!(batch.is_intact(), "it was ordered like this: it is the same at every replica");
+        let mut body = batch.body.to_vec();
+        *body.last_mut().unwrap() ^= 1;
+        assert!(!Batch { body: body.into(), ..batch }.is_intact(), "it is wrong here alone");
     }
 }

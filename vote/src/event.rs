@@ -200,6 +200,9 @@ pub enum Failure {
     Panic,
     /// The ordered bytes of the request did not match their checksum any more.
     Request,
+    /// It was ordered as something that nobody can run: its bytes did not fit its checksum before it had its position, or say
+    /// nothing. Healthy replicas agree on that.
+    Void,
     /// The watchdog of the turn fired.
     Hang,
     /// The replica does not get its own result again: its stored result or its re-execution differs.
@@ -211,7 +214,9 @@ impl Failure {
     pub fn object(&self) -> Option<(Home, ObjectId)> {
         match *self {
             Failure::Check { home, id } | Failure::Missing { home, id } => Some((home, id)),
-            Failure::Panic | Failure::Request | Failure::Hang | Failure::Unreproducible => None,
+            Failure::Panic | Failure::Request | Failure::Void | Failure::Hang | Failure::Unreproducible => {
+                None
+            }
         }
     }
 }

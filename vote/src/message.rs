@@ -392,6 +392,9 @@ pub(crate) fn encode_failure(w: &mut Writer<'_>, failure: &Failure) {
         Failure::Unreproducible => {
             w.u8(5);
         }
+        Failure::Void => {
+            w.u8(6);
+        }
     }
 }
 
@@ -403,6 +406,7 @@ pub(crate) fn decode_failure(r: &mut Reader<'_>) -> Result<Failure, Malformed> {
         3 => Failure::Request,
         4 => Failure::Hang,
         5 => Failure::Unreproducible,
+        6 => Failure::Void,
         other => return Err(Malformed::Kind(other)),
     })
 }

@@ -97,6 +97,12 @@ impl<N: Net> Peers<N> {
         }
     }
 
+    /// Whether what never changes is still what it was for replica `me`: a wrong number, or a list that lost a peer, would cut this
+    /// replica off for ever, and it would not know.
+    pub fn is_sound(&self, me: u8) -> bool {
+        self.me == me && self.links.len() == self.dialled_us.len() && self.guests.len() == MAX_GUESTS
+    }
+
     /// Bytes that wait for the peer that most wait for.
     pub fn most_unsent(&self) -> usize {
         self.links.iter().flatten().map(Link::unsent).max().unwrap_or(0)
@@ -318,6 +324,18 @@ mod tests {
             nodes.iter_mut().for_each(|node| node.step(step * 2000));
         }
         panic!("never happened: {:?}", nodes.iter().map(|node| &node.seen).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_replica_that_mistakes_itself_or_forgets_a_peer_is_not_sound() {
+        let addresses = addresses();
+        let peers = || Node::new(1, &addresses).peers;
+        assert!(peers().is_sound(1));
+        assert!(!peers().is_sound(0));
+        let (mut shorter, mut forgetful) = (peers(), peers());
+        shorter.links.pop();
+        forgetful.dialled_us.pop();
+        assert!(!shorter.is_sound(1) && !forgetful.is_sound(1));
     }
 
     #[test]

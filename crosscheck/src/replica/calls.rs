@@ -205,6 +205,7 @@ mod injecting {
                 | Kind::Digest
                 | Kind::Reply
                 | Kind::Request
+                | Kind::Asked
                 | Kind::Skip
                 | Kind::Twice
                 | Kind::Footprint

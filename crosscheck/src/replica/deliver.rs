@@ -66,7 +66,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             let asked = request.checksum;
             #[cfg(feature = "inject")]
             let request = self.sabotaged.request(batch, request);
-            let (work, footprint) = execution.decode(&request);
+            let (mut work, mut footprint) = execution.decode(&request);
+            if matches!(work, Work::Unsound) {
+                // A mistake of the moment does not happen twice.
+                (work, footprint) = execution.decode(&request);
+            }
+            if matches!(work, Work::Unsound) && delivered.batch.is_intact() {
+                work = Work::Void;
+            }
             #[cfg(feature = "inject")]
             let footprint = execution.armory.wrong_footprint(footprint, execution.locks());
             wants_cut |= matches!(&work, Work::Control(Control::Cut));

@@ -93,7 +93,7 @@ impl<S: Service> Execution<S> {
             let service = service.clone();
             move |job: &Job<S::Request>, footprint: &mut Footprint| match &job.work {
                 Work::Service(request) => service.footprint(request, footprint),
-                Work::Control(_) | Work::Unsound | Work::Cut(_) => footprint.make_all(),
+                Work::Control(_) | Work::Unsound | Work::Void | Work::Cut(_) => footprint.make_all(),
             }
         };
         let alone = Arc::new(AtomicBool::new(false));

@@ -450,6 +450,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         {
             #[cfg(feature = "inject")]
             self.sabotage_submission(&request);
+            #[cfg(feature = "inject")]
+            let request = match &self.execution {
+                Some(execution) => execution.armory.wrong_sum(request),
+                None => request,
+            };
             self.submit(request, Owner::Client(to));
         }
     }
@@ -494,12 +499,15 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     /// What finds everybody's errors may itself be wrong from some moment on; then everything that this replica has looks wrong, and
-    /// repairing it would never end.
+    /// repairing it would never end. So may what it knows of itself.
     fn check_the_checkers(&mut self) {
         let checksums = !self.settings.mode.guarded || object::checksums_are_sound();
         let digests = !self.settings.mode.crosschecked || vote::digest::is_sound();
         if !(checksums && digests) {
             self.stop_with(Ok(Stop::Replace("it does not compute checksums rightly any more".into())));
+        }
+        if !self.peers.is_sound(self.settings.me) {
+            self.stop_with(Ok(Stop::Replace("it does not know its own number or its peers any more".into())));
         }
     }
 

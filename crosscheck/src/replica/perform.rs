@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use object::Finding;
 use order::OrderEngine;
-use vote::{Command, Event, Message, Place, Reexecution, To};
+use vote::{Command, Event, Failure, Message, Place, Reexecution, To};
 
 use super::group::Awaited;
 #[cfg(feature = "inject")]
@@ -91,17 +91,22 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         if self.voter.is_some() {
             self.vote(Event::Executed { batch, requests: results });
         } else {
-            self.externalize_unchecked(batch, results);
+            self.externalize_unchecked(batch, origin, results);
         }
     }
 
     /// Without the letter X a reply leaves when its request has run; a request that failed a check has no reply.
-    fn externalize_unchecked(&mut self, batch: u64, results: Vec<vote::RequestResult>) {
+    fn externalize_unchecked(&mut self, batch: u64, origin: u8, results: Vec<vote::RequestResult>) {
         for (number, result) in results.into_iter().enumerate() {
             let place = Place::new(batch, number as u16);
             let owed = if result.asked.mine { self.owed_at(place) } else { Owed::NOTHING };
             match result.failure {
                 None => self.externalize(owed, result.reply, None),
+                Some(Failure::Void) => {
+                    // No replica runs it, so all of them have the same state without it.
+                    self.drop_reply(owed.owner);
+                    self.keep_evidence(evidence::void(origin, place));
+                }
                 Some(failure) => {
                     self.drop_reply(owed.owner);
                     self.keep_evidence(evidence::unchecked(self.settings.me, place, &failure));

@@ -25,6 +25,7 @@ fn failure() -> impl Strategy<Value = Failure> {
         object.prop_map(|(home, id)| Failure::Missing { home, id }),
         Just(Failure::Panic),
         Just(Failure::Request),
+        Just(Failure::Void),
         Just(Failure::Hang),
         Just(Failure::Unreproducible),
     ]

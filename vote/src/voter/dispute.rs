@@ -331,7 +331,7 @@ fn stage_of(
 ) -> FaultStage {
     match failure {
         Some(Failure::Check { .. } | Failure::Missing { .. }) => FaultStage::Passive,
-        Some(Failure::Request) => FaultStage::Message,
+        Some(Failure::Request | Failure::Void) => FaultStage::Message,
         None if theirs.is_some_and(|theirs| theirs.answer.position != right.answer.position) => {
             FaultStage::Schedule
         }

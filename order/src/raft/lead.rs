@@ -136,7 +136,9 @@ impl<L: LogStore> Node<L> {
         let slowest = (0..self.config.replicas)
             .filter(|&slot| slot != self.config.slot && members.is_voter(slot))
             .filter(|&slot| self.is_live(slot) && self.peers[usize::from(slot)].in_sync)
-            .filter(|&slot| self.ticks - self.peers[usize::from(slot)].moved <= limits::STUCK_TICKS)
+            .filter(|&slot| {
+                self.ticks.saturating_sub(self.peers[usize::from(slot)].moved) <= limits::STUCK_TICKS
+            })
             .map(|slot| self.peers[usize::from(slot)].delivered)
             .chain([self.delivered()])
             .min();
@@ -151,7 +153,7 @@ impl<L: LogStore> Node<L> {
             let peer = &self.peers[usize::from(slot)];
             progress.get(id).is_some_and(|pr| match pr.state {
                 ProgressState::Replicate => true,
-                ProgressState::Probe => peer.in_sync && self.ticks - peer.moved <= PROBED_TICKS,
+                ProgressState::Probe => peer.in_sync && self.ticks.saturating_sub(peer.moved) <= PROBED_TICKS,
                 ProgressState::Snapshot => false,
             })
         };
@@ -172,7 +174,7 @@ impl<L: LogStore> Node<L> {
             peer.moved = self.ticks;
         }
         peer.delivered = peer.delivered.max(envelope.delivered.min(last));
-        peer.in_sync |= last - peer.delivered <= self.config.window / 2;
+        peer.in_sync |= last.saturating_sub(peer.delivered) <= self.config.window / 2;
     }
 
     pub fn lost_follower(&mut self, slot: u8) {

@@ -42,6 +42,9 @@ pub struct RaftConfig {
     pub learner_lag: u64,
     /// Entries the leader may be ahead of the slowest live voter.
     pub window: u64,
+    /// Whether the engine's own numbers are checked, held against the rules of raft, and sealed. Always, but in a test that shows what it
+    /// is for.
+    pub seals_numbers: bool,
 }
 
 impl RaftConfig {
@@ -58,6 +61,7 @@ impl RaftConfig {
             hello_ticks: 4,
             learner_lag: 64,
             window: limits::WINDOW_ENTRIES,
+            seals_numbers: true,
         }
     }
 }
@@ -114,6 +118,12 @@ impl<L: LogStore> RaftEngine<L> {
     /// Changes one byte of the entry at `index` at rest in memory, for tests and fault injection. False when it has no such byte.
     pub fn corrupt_entry(&mut self, index: u64, at: usize) -> bool {
         self.node.as_mut().is_some_and(|node| node.raw.mut_store().corrupt(index, at))
+    }
+
+    /// Flips a bit of one of the engine's own numbers, for tests and fault injection, and says which one that was. `None` when there are not
+    /// so many, or no engine yet.
+    pub fn corrupt_number(&mut self, ordinal: usize, bit: u32) -> Option<&'static str> {
+        self.node.as_mut()?.corrupt_number(ordinal, bit)
     }
 
     fn on_control(&mut self, from: u8, body: Bytes) -> Result<(), Blame> {

@@ -1,5 +1,7 @@
 //! One member of a group: the engine, stepped by hand, and its log. Everything that could make the engine panic stops here.
 
+mod numbers;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ::raft::eraftpb::{Entry, EntryType, Message, MessageType};
@@ -64,6 +66,8 @@ pub(crate) struct Node<L: LogStore> {
     campaigns: u64,
     followed: (u64, u64),
     gone: u16,
+    /// The engine's numbers as [`Node::guard`] left them.
+    sealed: u64,
 }
 
 impl<L: LogStore> Node<L> {
@@ -114,8 +118,10 @@ impl<L: LogStore> Node<L> {
             campaigns: 0,
             followed: (0, 0),
             gone: 0,
+            sealed: 0,
         };
         node.mind_finality();
+        node.seal();
         Ok(node)
     }
 
@@ -163,9 +169,18 @@ impl<L: LogStore> Node<L> {
 
     /// Runs `f` unless this member stopped; afterwards it has stopped if the engine found its state impossible.
     pub fn guard(&mut self, f: impl FnOnce(&mut Self)) {
+        self.guard_hearing(0, f);
+    }
+
+    /// As [`Node::guard`], where `f` gives the engine a message of the term `heard`.
+    fn guard_hearing(&mut self, heard: u64, f: impl FnOnce(&mut Self)) {
         if self.failed.is_some() || self.removed {
             return;
         }
+        if self.config.seals_numbers && !self.is_sealed() {
+            return self.fail(FailStop::Engine("a number of the engine has changed outside of it".into()));
+        }
+        let (before, queued) = (self.before(), self.out.outputs.len());
         let outcome = catch_unwind(AssertUnwindSafe(|| f(self)));
         if let Err(panic) = outcome {
             let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -178,6 +193,15 @@ impl<L: LogStore> Node<L> {
         let timeout = self.election_timeout();
         if self.raw.raft.randomized_election_timeout() != timeout {
             self.raw.raft.set_randomized_election_timeout(timeout);
+        }
+        // In this order: a number that changes before it is sealed is held against the rules, and one that changes later breaks the seal.
+        self.seal();
+        if self.config.seals_numbers
+            && let Some(rule) = self.broken_rule(before, heard)
+        {
+            // Nothing that follows from it leaves.
+            self.out.outputs.truncate(queued);
+            self.fail(FailStop::Engine(format!("the engine broke a rule: {rule}")));
         }
     }
 
@@ -338,7 +362,7 @@ impl<L: LogStore> Node<L> {
         self.installed = cut;
         self.taken = self.taken.max(cut);
         self.handed = self.handed.max(cut);
-        self.guard(|node| _ = node.raw.step(message));
+        self.guard_hearing(message.term, |node| _ = node.raw.step(message));
         true
     }
 
@@ -367,7 +391,7 @@ impl<L: LogStore> Node<L> {
         if message.get_msg_type() == MessageType::MsgSnapshot && self.hold(from, &message) {
             return;
         }
-        self.guard(|node| _ = node.raw.step(message));
+        self.guard_hearing(message.term, |node| _ = node.raw.step(message));
         if self.leader_slot() == Some(from) {
             self.leaders_floor = envelope.floor;
         }

@@ -74,6 +74,8 @@ pub struct Cluster {
     pub submitted: u64,
     pub compacting: bool,
     pub transfer_ms: u64,
+    /// Whether replicas that start from now on seal the engine's numbers.
+    pub seals_numbers: bool,
     wire: BTreeMap<(u64, u64), (u8, u8, Vec<u8>)>,
     last_arrival: BTreeMap<(u8, u8), u64>,
     sequence: u64,
@@ -97,6 +99,7 @@ impl Cluster {
             submitted: 0,
             compacting: false,
             transfer_ms: 30,
+            seals_numbers: true,
             wire: BTreeMap::new(),
             last_arrival: BTreeMap::new(),
             sequence: 0,
@@ -124,7 +127,11 @@ impl Cluster {
         let nonce = self.rng.next();
         self.lives += 1;
         let (state, service) = cuts.last_key_value().map(|(_, cut)| cut.clone()).unwrap_or_default();
-        let raft = RaftConfig { window: 256, ..RaftConfig::new(slot, size, nonce, nonce) };
+        let raft = RaftConfig {
+            window: 256,
+            seals_numbers: self.seals_numbers,
+            ..RaftConfig::new(slot, size, nonce, nonce)
+        };
         let engine = RaftEngine::new(raft, store, records, state.index).expect("the log opens");
         let config = Config { window: 256, ..Config::new(slot, size, nonce) };
         let last_time = state.time_us;

@@ -1,0 +1,143 @@
+//! The engine's numbers: terms, positions, what it believes about its peers. They decide what is final, nothing compares them with
+//! another replica's, and they are memory like any other. So they are treated as objects are (design section 3): checked
+//! when the engine is entered, held against the rules of raft when it has done its work, and sealed.
+
+use ::raft::StateRole;
+
+use super::Node;
+use crate::log::LogStore;
+
+/// What the rules of raft compare before and after.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Before {
+    term: u64,
+    vote: u64,
+    committed: u64,
+    applied: u64,
+}
+
+impl<L: LogStore> Node<L> {
+    /// Visits the numbers that change only inside [`Node::guard`].
+    fn each_number(&mut self, mut visit: impl FnMut(&'static str, &mut u64)) {
+        let raft = &mut *self.raw.raft;
+        let log = &mut raft.raft_log;
+        visit("term", &mut raft.term);
+        visit("vote", &mut raft.vote);
+        visit("own id", &mut raft.id);
+        visit("leader", &mut raft.leader_id);
+        visit("pending change", &mut raft.pending_conf_index);
+        visit("committed", &mut log.committed);
+        visit("persisted", &mut log.persisted);
+        visit("applied", &mut log.applied);
+        visit("begin of the unstable log", &mut log.unstable.offset);
+        // The map's order is a function of its history (its hasher has no seed), and the seal never leaves this replica.
+        for (_, progress) in self.raw.raft.mut_prs().iter_mut() {
+            visit("matched", &mut progress.matched);
+            visit("next index", &mut progress.next_idx);
+            visit("pending snapshot", &mut progress.pending_snapshot);
+            visit("what a member committed", &mut progress.committed_index);
+        }
+    }
+
+    /// One number for all of them: with one of them changed, it is another one.
+    fn folded(&mut self) -> u64 {
+        let fold =
+            |folded: u64, number: u64| (folded ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+        let raft = &self.raw.raft;
+        let role = match raft.state {
+            StateRole::Follower => 1,
+            StateRole::Candidate => 2,
+            StateRole::Leader => 3,
+            StateRole::PreCandidate => 4,
+        };
+        let small = [
+            role,
+            u64::from(raft.promotable()),
+            raft.election_elapsed as u64,
+            raft.randomized_election_timeout() as u64,
+        ];
+        let mut folded = small.into_iter().fold(self.mirror().identity.id, fold);
+        for (id, progress) in raft.prs().iter() {
+            let flags = u64::from(progress.recent_active)
+                | u64::from(progress.paused) << 1
+                | (progress.state as u64) << 2;
+            folded = fold(fold(folded, *id), flags);
+        }
+        self.each_number(|_, number| folded = fold(folded, *number));
+        folded
+    }
+
+    /// The engine has done its work: what it leaves behind is what it must find.
+    pub(super) fn seal(&mut self) {
+        self.sealed = self.folded();
+    }
+
+    /// Whether the numbers are those that the engine left behind.
+    pub(super) fn is_sealed(&mut self) -> bool {
+        self.sealed == self.folded()
+    }
+
+    pub(super) fn before(&self) -> Before {
+        let raft = &self.raw.raft;
+        let log = &raft.raft_log;
+        Before { term: raft.term, vote: raft.vote, committed: log.committed, applied: log.applied }
+    }
+
+    /// Which rule of raft the engine has broken since `before`, if any; `heard` is the term of the message that it was given.
+    pub(super) fn broken_rule(&self, before: Before, heard: u64) -> Option<&'static str> {
+        let raft = &self.raw.raft;
+        let log = &raft.raft_log;
+        let last = log.last_index();
+        let follows =
+            |now: u64| now == before.term || now == before.term + 1 || now == heard.max(before.term);
+        let votes = raft.vote == before.vote || raft.term > before.term || before.vote == ::raft::INVALID_ID;
+        let counts = |matched: u64, next: u64| matched <= last && matched < next;
+        let rules = [
+            (raft.id == self.mirror().identity.id, "a replica is who it was"),
+            (follows(raft.term), "a term is what a message says, or one more"),
+            (votes, "one vote in a term"),
+            (
+                before.committed <= log.committed && log.committed <= last,
+                "what is final stays final, and is in the log",
+            ),
+            (before.applied <= log.applied && log.applied <= log.committed, "what is applied is final"),
+            (log.persisted <= last, "what is persisted is in the log"),
+            (
+                raft.state != StateRole::Leader
+                    || raft.prs().iter().all(|(_, pr)| counts(pr.matched, pr.next_idx)),
+                "nobody has more than the leader",
+            ),
+        ];
+        rules.into_iter().find(|(holds, _)| !holds).map(|(_, rule)| rule)
+    }
+
+    /// Flips a bit of the number with this ordinal, and says which one that was. `None` when there are not so many.
+    pub(crate) fn corrupt_number(&mut self, ordinal: usize, bit: u32) -> Option<&'static str> {
+        let (mut place, mut hit) = (0, None);
+        let mut strike = |name: &'static str, number: &mut u64| {
+            if place == ordinal {
+                *number ^= 1 << (bit % 64);
+                hit = Some(name);
+            }
+            place += 1;
+        };
+        self.each_number(&mut strike);
+        let replicas = usize::from(self.config.replicas);
+        for peer in &mut self.peers[..replicas] {
+            strike("tick a peer was heard at", &mut peer.heard);
+            strike("what a peer has delivered", &mut peer.delivered);
+            strike("tick a peer moved at", &mut peer.moved);
+            strike("ticks of an offer", &mut peer.snapshot_ticks);
+        }
+        strike("handed", &mut self.handed);
+        strike("taken", &mut self.taken);
+        strike("applied by the member", &mut self.applied);
+        strike("installed", &mut self.installed);
+        strike("the leader's floor", &mut self.leaders_floor);
+        strike("campaigns", &mut self.campaigns);
+        strike("followed leader", &mut self.followed.0);
+        strike("followed term", &mut self.followed.1);
+        strike("ticks", &mut self.ticks);
+        hit
+    }
+}

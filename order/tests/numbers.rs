@@ -1,0 +1,103 @@
+//! A flipped bit in any of the engine's own numbers, at one replica: the healthy ones agree and go on, and the struck one is back.
+
+mod harness;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use harness::Cluster;
+
+/// How long a healthy replica may stand still, in milliseconds.
+const PATIENCE: u64 = 8_000;
+/// Bits that are flipped, one in each run: small and large changes.
+const BITS: [u32; 8] = [0, 3, 8, 12, 20, 21, 40, 63];
+
+/// A replica that stops is started again without memory, as `crosscheck up` does it.
+fn step(cluster: &mut Cluster) {
+    cluster.step();
+    for slot in cluster.running() {
+        if cluster.replica(slot).stopped.is_some() {
+            cluster.kill(slot);
+            cluster.start_empty(slot);
+        }
+    }
+}
+
+fn load(cluster: &mut Cluster, milliseconds: u64) {
+    for _ in 0..milliseconds {
+        for slot in 0..3 {
+            if cluster.rng.chance(100) {
+                cluster.submit(slot);
+            }
+        }
+        step(cluster);
+    }
+}
+
+fn step_until(cluster: &mut Cluster, what: &str, done: impl Fn(&mut Cluster) -> bool) {
+    let start = cluster.now;
+    while !done(cluster) {
+        assert!(cluster.now - start < PATIENCE, "{what}: {}", cluster.describe());
+        step(cluster);
+    }
+}
+
+/// Flips one bit of one number, at the leader or at a follower; tells the number's name, or `None` when there are no more.
+fn strike(seals: bool, at_leader: bool, ordinal: usize, bit: u32) -> Option<&'static str> {
+    let mut cluster = Cluster::new(3, 7 + u64::from(bit));
+    for slot in 0..3 {
+        cluster.kill(slot);
+    }
+    cluster.seals_numbers = seals;
+    for slot in 0..3 {
+        cluster.start_empty(slot);
+    }
+    cluster.run_until(3_000, "a first leader", |cluster| cluster.leader().is_some());
+    load(&mut cluster, 200);
+    let leader = cluster.leader().expect("there is one");
+    let victim = if at_leader { leader } else { (leader + 1) % 3 };
+    let name = cluster.replica(victim).orderer.engine_mut().corrupt_number(ordinal, bit)?;
+    load(&mut cluster, 300);
+    for healthy in (0..3).filter(|&slot| slot != victim) {
+        let asked = cluster.submitted + 1;
+        step_until(&mut cluster, "a healthy replica has room", |cluster| cluster.submit(healthy));
+        step_until(&mut cluster, "a healthy replica goes on", |cluster| cluster.acked.contains(&asked));
+    }
+    step_until(&mut cluster, "all have executed the same", |cluster| {
+        let first = cluster.replica(0).service.clone();
+        (1..3).all(|slot| cluster.replica(slot).service == first)
+    });
+    Some(name)
+}
+
+/// Strikes every number; gives the names of those after which something was amiss.
+fn strike_all(seals: bool) -> Vec<&'static str> {
+    let mut amiss = Vec::new();
+    let name_of = |ordinal| {
+        let mut cluster = Cluster::new(3, 1);
+        cluster.run_until(3_000, "a first leader", |cluster| cluster.leader().is_some());
+        cluster.replica(0).orderer.engine_mut().corrupt_number(ordinal, 0)
+    };
+    for (at_leader, bit) in [false, true].into_iter().flat_map(|role| BITS.map(|bit| (role, bit))) {
+        for (ordinal, name) in (0..).map_while(|ordinal| Some((ordinal, name_of(ordinal)?))) {
+            if catch_unwind(AssertUnwindSafe(|| strike(seals, at_leader, ordinal, bit))).is_err() {
+                amiss.push(name);
+            }
+        }
+    }
+    amiss
+}
+
+#[test]
+fn a_wrong_number_of_the_engine_costs_one_replica_its_place_and_the_others_nothing() {
+    assert_eq!(strike_all(true), Vec::<&str>::new());
+}
+
+/// What the seals are for: a leader that takes a follower for further than it is leaves it behind for ever, and a term that nobody
+/// believes shuts its replica out.
+#[test]
+fn without_the_seals_a_wrong_number_stops_replicas_for_ever() {
+    let amiss = strike_all(false);
+    for number in ["matched", "term", "own id"] {
+        assert!(amiss.contains(&number), "{amiss:?}");
+    }
+}

@@ -88,10 +88,10 @@ impl<L: LogStore> Node<L> {
         let raft = &self.raw.raft;
         let log = &raft.raft_log;
         let last = log.last_index();
-        let follows =
-            |now: u64| now == before.term || now == before.term + 1 || now == heard.max(before.term);
+        // Who is told to stand for election in a later term stands in the one behind it.
+        let told = before.term.max(heard);
+        let follows = |now: u64| [before.term, before.term + 1, told, told + 1].contains(&now);
         let votes = raft.vote == before.vote || raft.term > before.term || before.vote == ::raft::INVALID_ID;
-        let counts = |matched: u64, next: u64| matched <= last && matched < next;
         let rules = [
             (raft.id == self.mirror().identity.id, "a replica is who it was"),
             (follows(raft.term), "a term is what a message says, or one more"),
@@ -104,7 +104,7 @@ impl<L: LogStore> Node<L> {
             (log.persisted <= last, "what is persisted is in the log"),
             (
                 raft.state != StateRole::Leader
-                    || raft.prs().iter().all(|(_, pr)| counts(pr.matched, pr.next_idx)),
+                    || raft.prs().iter().all(|(_, progress)| progress.matched <= last),
                 "nobody has more than the leader",
             ),
         ];

@@ -53,6 +53,19 @@ struct Watched {
     since_us: u64,
 }
 
+/// How far this replica is, and how far it could be.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Progress {
+    /// Last batch executed here.
+    pub executed: u64,
+    /// Commit index of the log here.
+    pub committed: u64,
+    /// Whether batches were taken from the log that are not executed.
+    pub in_flight: bool,
+    /// Last batch that f+1 others have executed, if all others are there to say so.
+    pub others: u64,
+}
+
 /// When a batch was last executed, or there was none to execute.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moved {
@@ -60,18 +73,24 @@ struct Moved {
     /// The commit index then.
     committed: u64,
     since_us: u64,
+    looked_us: u64,
 }
 
 impl Moved {
-    /// Takes note of how far it is `now`; tells for how many microseconds nothing has been executed that could have been.
-    fn looked(&mut self, now: Moved, in_flight: bool) -> u64 {
-        let has_work = in_flight || now.committed > self.committed + limits::COMMITTED_UNSEEN;
-        if now.executed != self.executed {
-            *self = now;
-        } else if !has_work {
-            self.since_us = now.since_us;
+    /// Takes note of how far the replica is at `now_us`; tells for how many microseconds nothing has been executed that could have been.
+    fn looked(&mut self, progress: Progress, now_us: u64) -> u64 {
+        let Progress { executed, committed, in_flight, others } = progress;
+        let has_work =
+            in_flight || committed > self.committed + limits::COMMITTED_UNSEEN || others > executed;
+        // A process that was stopped for a while has been nowhere, and begins to catch up.
+        let was_stopped = now_us - self.looked_us > limits::SILENCE.as_micros() as u64;
+        if executed != self.executed {
+            (self.executed, self.committed, self.since_us) = (executed, committed, now_us);
+        } else if !has_work || was_stopped {
+            self.since_us = now_us;
         }
-        now.since_us - self.since_us
+        self.looked_us = now_us;
+        now_us - self.since_us
     }
 }
 
@@ -221,11 +240,11 @@ impl<S: Service> Execution<S> {
         None
     }
 
-    /// Whether nothing has been executed for longer than `limit_us` although there is something to execute. A counter or a queue that
-    /// was corrupted can stop a replica without anything that hangs.
-    pub(super) fn is_stuck(&mut self, committed: u64, now_us: u64, limit_us: u64) -> bool {
+    /// Whether nothing has been executed for longer than `limit_us` although there is something to execute: taken from the log, `committed`
+    /// in it, or executed by the `others`. A counter, a queue or a connection that was corrupted can stop a replica without anything that hangs.
+    pub(super) fn is_stuck(&mut self, committed: u64, others: u64, now_us: u64, limit_us: u64) -> bool {
         let (executed, in_flight) = (self.executed, self.in_flight() > 0);
-        self.moved.looked(Moved { executed, committed, since_us: now_us }, in_flight) > limit_us
+        self.moved.looked(Progress { executed, committed, in_flight, others }, now_us) > limit_us
     }
 }
 
@@ -266,16 +285,17 @@ mod tests {
 
     #[test]
     fn only_who_has_something_to_execute_is_stuck() {
-        let at = |executed, committed, since_us| Moved { executed, committed, since_us };
+        let at = |executed, committed, in_flight, others| Progress { executed, committed, in_flight, others };
         let mut moved = Moved::default();
-        assert_eq!(moved.looked(at(5, 9, 100), false), 0);
-        assert_eq!(moved.looked(at(5, 20, 900), false), 0, "idle: the group changed");
-        assert_eq!(
-            moved.looked(at(5, 9 + limits::COMMITTED_UNSEEN + 1, 1000), false),
-            100,
-            "committed and not taken"
-        );
-        assert_eq!(moved.looked(at(6, 80, 1100), true), 0);
-        assert_eq!(moved.looked(at(6, 80, 1700), true), 600, "taken and not executed");
+        assert_eq!(moved.looked(at(5, 9, false, 0), 100), 0);
+        assert_eq!(moved.looked(at(5, 20, false, 5), 900), 0, "idle: the group changed");
+        let many = 9 + limits::COMMITTED_UNSEEN + 1;
+        assert_eq!(moved.looked(at(5, many, false, 5), 1000), 100, "committed and not taken");
+        assert_eq!(moved.looked(at(6, 80, true, 6), 1100), 0);
+        assert_eq!(moved.looked(at(6, 80, true, 6), 1700), 600, "taken and not executed");
+        assert_eq!(moved.looked(at(6, 80, false, 7), 1800), 700, "executed by the others");
+        assert_eq!(moved.looked(at(7, 80, false, 7), 1900), 0);
+        let later = 1900 + 2 * limits::SILENCE.as_micros() as u64;
+        assert_eq!(moved.looked(at(7, 80, false, 9), later), 0, "the process was stopped");
     }
 }

@@ -57,6 +57,8 @@ struct Other {
     heard_us: u64,
     /// What it says of itself, once it executes.
     voting: Option<Greeting>,
+    /// Last batch that it says it has executed.
+    executed: u64,
     /// What the voter was last told: whether to wait for it, and which life of it.
     counted: bool,
     told: Option<Greeting>,
@@ -112,6 +114,18 @@ impl Group {
     pub(super) fn on_up(&mut self, peer: u8, now_us: u64) {
         let other = &mut self.others[usize::from(peer)];
         other.heard_us = now_us;
+    }
+
+    /// Last batch that f+1 others have executed, by their own word: one of them is right. 0 unless all of them were heard just now: who
+    /// hears only some of the group may be cut off, and its memory may be needed yet.
+    fn others_executed(&self, me: u8, now_us: u64) -> u64 {
+        let others = self.others.iter().enumerate().filter(|(peer, _)| *peer != usize::from(me));
+        let heard = others
+            .clone()
+            .all(|(_, other)| other.voting.is_some() && !other.is_silent(now_us, limits::QUIET));
+        let mut executed: Vec<u64> = others.map(|(_, other)| other.executed).collect();
+        executed.sort_unstable_by(|a, b| b.cmp(a));
+        executed.get(self.faults()).copied().filter(|_| heard).unwrap_or(0)
     }
 
     /// f, of 2f+1 replicas.
@@ -347,7 +361,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// Says now and then that this replica is there, and since which batch it votes.
+    /// Says now and then that this replica is there, since which batch it votes, and how far it is.
     pub(super) fn greet(&mut self) {
         let now_us = self.world.now_us();
         if now_us >= self.group.next_greeting_us {
@@ -378,13 +392,17 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     pub(super) fn greet_one(&mut self, peer: u8) {
         if peer != self.settings.me {
             let since = self.execution.as_ref().map_or(0, |execution| execution.first_batch);
-            self.peers.send(peer, Kind::Admin, &[&since.to_le_bytes(), &self.life.to_le_bytes()]);
+            let executed = self.tally.executed;
+            let words = [since, self.life, executed].map(u64::to_le_bytes);
+            self.peers.send(peer, Kind::Admin, &[words.as_flattened()]);
         }
     }
 
     fn on_greeting(&mut self, from: u8, mut body: Bytes) {
-        let (Ok(since), Ok(life)) = (body.try_get_u64_le(), body.try_get_u64_le()) else { return };
-        self.group.others[usize::from(from)].voting = (since > 0).then_some(Greeting { since, life });
+        let mut word = || body.try_get_u64_le();
+        let (Ok(since), Ok(life), Ok(executed)) = (word(), word(), word()) else { return };
+        let other = &mut self.group.others[usize::from(from)];
+        (other.voting, other.executed) = ((since > 0).then_some(Greeting { since, life }), executed);
         self.count_peer(from);
     }
 
@@ -485,7 +503,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 .stop_with(Ok(Stop::Replace(format!("the handler at position {position} does not end"))));
         }
         let committed = self.orderer.standing().commit_index;
-        if self.execution.as_mut().is_some_and(|execution| execution.is_stuck(committed, now_us, limit_us)) {
+        let others = self.group.others_executed(self.settings.me, now_us);
+        let stuck = |execution: &mut Execution<S>| execution.is_stuck(committed, others, now_us, limit_us);
+        if self.execution.as_mut().is_some_and(stuck) {
             self.stop_with(Ok(Stop::Replace("what is ordered is not executed any more".into())));
         }
     }

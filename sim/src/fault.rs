@@ -47,6 +47,8 @@ pub enum Fault {
     Stuck,
     /// A bit of an ordered entry in its memory flips.
     Entry,
+    /// A bit of one of its order engine's numbers flips.
+    Number,
     /// Its memory or its computation is corrupted, as `crosscheck inject` does it.
     Corruption(Kind),
 }
@@ -79,7 +81,7 @@ use Fault::Corruption;
 use Kind as C;
 
 /// Every fault there is.
-pub const CATALOGUE: [Entry; 42] = [
+pub const CATALOGUE: [Entry; 43] = [
     entry(
         Fault::Crash,
         "crash",
@@ -306,6 +308,13 @@ pub const CATALOGUE: [Entry; 42] = [
         "the replica stops and joins anew, or comes back from its log",
     ),
     entry(
+        Fault::Number,
+        "number",
+        "a bit of a number of the order engine: a term, a position, what it believes about a peer",
+        "the seal of the numbers, when the engine is entered; nobody, where it does no harm",
+        "the replica stops and joins anew, or comes back from its log",
+    ),
+    entry(
         Corruption(C::Stray),
         "stray",
         "up to eight bytes of a resting object, as a write that was meant for another one leaves them",
@@ -398,7 +407,7 @@ impl Fault {
 
     /// Whether its memory, its computation or what it sends is corrupted.
     pub fn is_of_memory(self) -> bool {
-        matches!(self, Fault::Corruption(_) | Fault::Stuck | Fault::Entry)
+        matches!(self, Fault::Corruption(_) | Fault::Stuck | Fault::Entry | Fault::Number)
     }
 
     /// Whether it is of memory and its replica goes on with what is repaired: a replica is seldom replaced, so that the next fault
@@ -415,7 +424,7 @@ impl Fault {
 
     /// Whether evidence about the replica is expected, and no false alarm.
     pub fn is_corruption(self) -> bool {
-        matches!(self, Fault::Corruption(_) | Fault::Noise | Fault::Stuck | Fault::Entry)
+        matches!(self, Fault::Corruption(_) | Fault::Noise | Fault::Stuck | Fault::Entry | Fault::Number)
     }
 }
 

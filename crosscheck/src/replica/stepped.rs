@@ -25,6 +25,10 @@ use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients, limits
 
 type Engine = RaftEngine<Box<dyn LogStore>>;
 
+/// About as many numbers as an engine of three replicas has.
+#[cfg(feature = "inject")]
+const NUMBERS: usize = 42;
+
 /// What a life of a replica begins with.
 pub struct Birth {
     /// How its ordering engine behaves; the seed and the nonce are the simulation's.
@@ -207,6 +211,13 @@ impl<S: Service, W: World> Stepped<S, W> {
         let last = self.replica.orderer.standing().last_index;
         let index = last.saturating_sub(seed % 64);
         self.replica.orderer.engine_mut().corrupt_entry(index, (seed >> 32) as usize % 16)
+    }
+
+    /// Flips a bit of one of the order engine's own numbers; false when there is none.
+    #[cfg(feature = "inject")]
+    pub fn corrupt_number(&mut self, seed: u64) -> bool {
+        let engine = self.replica.orderer.engine_mut();
+        engine.corrupt_number((seed >> 32) as usize % NUMBERS, seed as u32).is_some()
     }
 
     /// How full this replica's queues and buffers are, with their bounds from the `limits` of each room.

@@ -49,9 +49,13 @@ impl Run {
                 self.stick(victim, &mut draws);
                 None
             }
-            Fault::Entry => {
+            Fault::Entry | Fault::Number => {
                 let process = self.slots[usize::from(victim)].process.as_mut();
-                let hit = process.is_some_and(|process| process.replica.corrupt_entry(draws.draw()));
+                let seed = draws.draw();
+                let hit = process.is_some_and(|process| match fault {
+                    Fault::Entry => process.replica.corrupt_entry(seed),
+                    _ => process.replica.corrupt_number(seed),
+                });
                 self.summary.faults.entry(fault).or_default().struck += u64::from(hit);
                 None
             }

@@ -46,12 +46,20 @@ pub(crate) struct ResultSlot {
     pub checksum: u32,
     /// Where in the schedule the request runs; 0 until its turn.
     pub position: u64,
+    /// Ordered time at which the request runs; 0 until its turn.
+    pub time_us: u64,
 }
 
 impl ResultSlot {
     /// What the result answers; of what kind it is, the service says.
     pub fn asked(&self) -> Asked {
-        Asked { position: self.position, checksum: self.checksum, mine: self.mine, kind: 0 }
+        Asked {
+            position: self.position,
+            time_us: self.time_us,
+            checksum: self.checksum,
+            mine: self.mine,
+            kind: 0,
+        }
     }
 
     pub fn place(&self) -> Place {

@@ -8,6 +8,7 @@ mod admin_server;
 mod archive;
 mod clients;
 mod evidence;
+mod image;
 #[cfg(feature = "inject")]
 mod inject;
 mod job;

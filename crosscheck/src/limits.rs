@@ -46,6 +46,9 @@ pub const ENTRIES_IN_EXECUTION: usize = 4096;
 /// Log entries that may be committed without one of them being a batch to execute: changes of the group, a new leader's first entry.
 pub const COMMITTED_UNSEEN: u64 = 64;
 
+/// Bytes of the program's own code and constants that are looked at per tick: all of it in some seconds.
+pub const IMAGE_PIECE: usize = 128 << 10;
+
 /// A replica tells its peers this often that it is there.
 pub const GREETING: Duration = Duration::from_millis(100);
 /// A peer that says nothing for so long is no longer waited for.

@@ -49,6 +49,12 @@ pub trait Service: Send + Sync + 'static {
         0
     }
 
+    /// Whether what never changes once the service serves (settings, tables) is still what it was. Asked at every tick, so it is short;
+    /// a replica whose service says no replaces itself.
+    fn is_sound(&self) -> bool {
+        true
+    }
+
     /// The lock behind which a named object lives (`item:KEY`), for the fault injector.
     ///
     /// A function of the name alone; the object itself is looked up by [`Service::find`] once the lock is held.

@@ -186,7 +186,8 @@ impl<S: Service> Context<S> {
         replies: &mut Replies,
     ) -> Outcome {
         let position = turn.position();
-        let slot = turn.request().result.clone().map(|slot| ResultSlot { position, ..slot });
+        let time_us = turn.time_us();
+        let slot = turn.request().result.clone().map(|slot| ResultSlot { position, time_us, ..slot });
         match &turn.request().work {
             Work::Service(_) if self.request_fault(turn) => {
                 self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Request))

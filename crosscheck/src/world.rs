@@ -13,6 +13,7 @@ use vote::{Packed, Place, RequestResult};
 
 use crate::admin::{EvidenceRecord, Position};
 use crate::clients::ReplyTo;
+use crate::image::Image;
 use crate::peers::Net;
 use crate::replica::{Crew, MAILBOX};
 use crate::snapshot::SnapshotError;
@@ -105,6 +106,11 @@ pub trait World: Send + 'static {
         limits::ENTRIES_PER_SNAPSHOT
     }
 
+    /// Whether the program itself, of which a piece is looked at, is still what it was.
+    fn program_is_sound(&mut self) -> bool {
+        true
+    }
+
     /// Something happened that a checker may want to see.
     fn see(&mut self, seen: Seen<'_>);
 }
@@ -114,6 +120,8 @@ pub(crate) struct Os {
     pub poll: Poll,
     waker: Arc<Waker>,
     started: Instant,
+    /// None where the kernel does not show it.
+    image: Option<Image>,
 }
 
 impl Os {
@@ -122,7 +130,7 @@ impl Os {
     pub fn new() -> Result<Self, ServeError> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), MAILBOX)?);
-        Ok(Os { poll, waker, started: Instant::now() })
+        Ok(Os { poll, waker, started: Instant::now(), image: Image::of_this_process().ok() })
     }
 
     /// A mailbox into the thread that sleeps in the poll.
@@ -145,6 +153,10 @@ impl World for Os {
 
     fn wall_us(&self) -> u64 {
         wall_us()
+    }
+
+    fn program_is_sound(&mut self) -> bool {
+        self.image.as_mut().is_none_or(Image::next_is_sound)
     }
 
     fn stopwatch(&self) -> impl Fn() -> Duration {

@@ -19,6 +19,8 @@ use crate::work;
 /// [`Stats`].
 pub struct Memcached {
     config: Config,
+    /// The same, to notice when one of them has changed.
+    settled: Config,
     stats: Arc<Stats>,
     shards: Box<[DetMutex<Shard>]>,
 }
@@ -32,7 +34,7 @@ impl Memcached {
         config.check()?;
         let shard = |home| DetMutex::new(home, genesis(home, || Shard::new(config.shard_memory())));
         let shards = (0..config.shards).map(shard).collect();
-        Ok(Memcached { config, stats: Arc::new(Stats::new(config.shards)), shards })
+        Ok(Memcached { config, settled: config, stats: Arc::new(Stats::new(config.shards)), shards })
     }
 
     /// Its settings.
@@ -196,6 +198,10 @@ impl Service for Memcached {
 
     fn locks_mut(&mut self) -> Vec<&mut dyn Lock> {
         self.shards.iter_mut().map(|shard| shard as &mut dyn Lock).collect()
+    }
+
+    fn is_sound(&self) -> bool {
+        self.config == self.settled && self.config.shards as usize == self.shards.len()
     }
 
     fn kind(&self, command: &Command) -> u16 {

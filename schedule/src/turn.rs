@@ -79,6 +79,11 @@ impl<'w, R> Turn<'w, R> {
         self.driver.run().position
     }
 
+    /// Ordered time in microseconds, as the handler sees it.
+    pub fn time_us(&self) -> u64 {
+        self.driver.run().time_us
+    }
+
     /// A fault: the worker counts one position too many, so that this request and all behind it run at wrong ones here.
     #[cfg(feature = "inject")]
     pub fn lose_count(&mut self) {

@@ -483,7 +483,10 @@ impl Run<'_> {
             _ if !progress => (Class::NoProgress, "clients of healthy replicas".into(), false),
             (_, Some(how)) if !back => (Class::NoProgress, format!("victim not back: {how}"), false),
             (Digests::Silent(who), _) => (Class::NoProgress, format!("no digest from {who:?}"), false),
-            (Digests::Different(who), _) => (Class::Latent, format!("differs: {who:?}"), false),
+            (Digests::Different(who), None) => (Class::Latent, format!("differs: {who:?}"), false),
+            (Digests::Different(who), Some(how)) => {
+                (Class::Latent, format!("differs: {who:?}; replaced: {how}"), false)
+            }
             (Digests::Equal, Some(how)) => (Class::Replaced, how.clone(), true),
             (Digests::Equal, None) if noticed.is_empty() => (Class::Masked, String::new(), true),
             (Digests::Equal, None) => {

@@ -10,7 +10,7 @@ pub type BatchDigest = u128;
 
 /// Version of the definitions below. It seeds every digest, so that replicas of different versions never agree by
 /// accident.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 
 const SEED_REPLY: u64 = 0x5245_504c_5900_0000 | VERSION;
 const SEED_CONTENT: u64 = 0x434f_4e54_4e54_0000 | VERSION;
@@ -23,7 +23,7 @@ pub(crate) const PAIR_BYTES: usize = 20;
 /// Pairs whose digest is computed on the stack; nearly every request of a key-value store.
 const PAIRS_ON_STACK: usize = 24;
 /// An [`Answer`].
-const TAIL_BYTES: usize = 36;
+const TAIL_BYTES: usize = 44;
 
 /// What a request answers, as replicas compare it and tell each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -31,6 +31,9 @@ pub struct Answer {
     /// Position of the request in the schedule. Ids of new objects are made of it: a replica that has lost count would create
     /// other objects than its peers from then on, though every handler is right.
     pub position: u64,
+    /// Ordered time at which it ran, in microseconds. A scheduler never goes back in time: one that has gone too far ahead once lets
+    /// everything expire at its replica from then on, though every handler is right.
+    pub time_us: u64,
     /// Checksum of the ordered request that is answered: the same bytes at the same position, or the replica has mistaken one
     /// request for another.
     pub asked: u32,
@@ -49,7 +52,7 @@ pub fn reply(asked: u32, bytes: &[u8]) -> u128 {
 /// Lengths that [`is_sound`] tries: all four ways in which XXH3 treats its input.
 const TRIED: usize = 300;
 /// What [`is_sound`] has to come to.
-const FOLDED: u128 = 0xdd98_a1d4_35d5_c4f7_7036_fe7e_fddd_8847;
+const FOLDED: u128 = 0x1359_9135_e9f6_dcd4_8ccb_8667_00bf_1750;
 
 /// Whether digests are still computed rightly, shown by known answers: XXH3 reads a table, and with one wrong bit in it a replica
 /// disagrees with its peers about everything.
@@ -159,7 +162,8 @@ fn tail_bytes(answer: &Answer) -> [u8; TAIL_BYTES] {
     bytes[..8].copy_from_slice(&answer.bytes.to_le_bytes());
     bytes[8..24].copy_from_slice(&answer.digest.to_le_bytes());
     bytes[24..28].copy_from_slice(&answer.asked.to_le_bytes());
-    bytes[28..].copy_from_slice(&answer.position.to_le_bytes());
+    bytes[28..36].copy_from_slice(&answer.position.to_le_bytes());
+    bytes[36..].copy_from_slice(&answer.time_us.to_le_bytes());
     bytes
 }
 

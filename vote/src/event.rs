@@ -113,6 +113,8 @@ pub enum Reexecution {
 pub struct Asked {
     /// Position of the request in the schedule of this replica, where the result comes from.
     pub position: u64,
+    /// Ordered time at which it ran here, in microseconds.
+    pub time_us: u64,
     /// Checksum of the ordered request (`order::Request`), as the log of this replica has it.
     pub checksum: u32,
     /// Whether this replica owes the client the reply.
@@ -168,8 +170,14 @@ impl RequestResult {
 
     /// What it answers, as replicas tell each other.
     pub fn answer(&self) -> Answer {
-        let Asked { position, checksum, .. } = self.asked;
-        Answer { position, asked: checksum, bytes: self.reply.len() as u64, digest: self.reply_digest }
+        let Asked { position, time_us, checksum, .. } = self.asked;
+        Answer {
+            position,
+            time_us,
+            asked: checksum,
+            bytes: self.reply.len() as u64,
+            digest: self.reply_digest,
+        }
     }
 
     /// Bytes this result keeps alive.

@@ -193,7 +193,7 @@ impl Message {
                 }
             }
             Message::Pairs { place, answer, total, first, pairs } => {
-                w.u8(PAIRS).place(*place).u64(answer.position).u32(answer.asked);
+                w.u8(PAIRS).place(*place).u64(answer.position).u64(answer.time_us).u32(answer.asked);
                 w.u64(answer.bytes).u128(answer.digest);
                 w.u32(*total).u32(*first);
                 w.u16(pairs.len() as u16);
@@ -271,8 +271,8 @@ fn decode_digests(r: &mut Reader<'_>) -> Result<Message, Malformed> {
 
 fn decode_pairs(r: &mut Reader<'_>) -> Result<Message, Malformed> {
     let place = r.place()?;
-    let (position, asked) = (r.u64()?, r.u32()?);
-    let answer = Answer { position, asked, bytes: r.u64()?, digest: r.u128()? };
+    let (position, time_us, asked) = (r.u64()?, r.u64()?, r.u32()?);
+    let answer = Answer { position, time_us, asked, bytes: r.u64()?, digest: r.u128()? };
     let (total, first) = (r.u32()?, r.u32()?);
     let count = r.count(MAX_PAIRS_PER_MESSAGE, crate::digest::PAIR_BYTES)?;
     let end = first.checked_add(count as u32).ok_or(Malformed::Bound)?;

@@ -84,6 +84,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 mine,
                 checksum: asked,
                 position: 0,
+                time_us: 0,
             };
             let owner = owners.get(number).copied();
             owed.extend(owner.map(|owner| Owed { owner, asked }));

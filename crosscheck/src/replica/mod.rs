@@ -31,7 +31,7 @@ use crate::job::Ran;
 use crate::mailbox::Mailbox;
 use crate::peers::{PeerEvent, Peers};
 use crate::service::{ClientCounters, Service};
-use crate::settings::{Durability, Settings};
+use crate::settings::{Durability, Mode, Settings};
 use crate::state::Base;
 use crate::transfer::{Donor, Receiver};
 use crate::worker::Report;
@@ -490,7 +490,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.compact();
         self.scrub();
         self.watch();
-        self.check_the_checkers();
+        self.check_oneself();
         let now_us = self.world.now_us();
         if let Some(voter) = &mut self.voter {
             voter.handle(vote::Event::Tick, now_us, &mut self.commands);
@@ -498,17 +498,24 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// What finds everybody's errors may itself be wrong from some moment on; then everything that this replica has looks wrong, and
-    /// repairing it would never end. So may what it knows of itself.
-    fn check_the_checkers(&mut self) {
-        let checksums = !self.settings.mode.guarded || object::checksums_are_sound();
-        let digests = !self.settings.mode.crosschecked || vote::digest::is_sound();
-        if !(checksums && digests) {
-            self.stop_with(Ok(Stop::Replace("it does not compute checksums rightly any more".into())));
-        }
-        if !self.peers.is_sound(self.settings.me) {
-            self.stop_with(Ok(Stop::Replace("it does not know its own number or its peers any more".into())));
-        }
+    /// What is not an object, and no vote can have repaired: what computes everybody's checksums, what this replica knows of itself, the
+    /// service's settings, the program. Once that is wrong, the replica is wrong again and again, however often it is repaired.
+    fn check_oneself(&mut self) {
+        let Mode { guarded, crosschecked, .. } = self.settings.mode;
+        let service_is_sound = |execution: &Execution<S>| execution.service.is_sound();
+        let wrong =
+            if (guarded && !object::checksums_are_sound()) || (crosschecked && !vote::digest::is_sound()) {
+                "it does not compute checksums rightly any more"
+            } else if !self.peers.is_sound(self.settings.me) {
+                "it does not know its own number or its peers any more"
+            } else if guarded && !self.execution.as_ref().is_none_or(service_is_sound) {
+                "what its service was started with has changed"
+            } else if guarded && !self.world.program_is_sound() {
+                "its code or its constants have changed"
+            } else {
+                return;
+            };
+        self.stop_with(Ok(Stop::Replace(wrong.into())));
     }
 
     /// The end of the path: a reply that passed the vote goes to its connection, with the digest that was voted on.

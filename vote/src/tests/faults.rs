@@ -167,14 +167,21 @@ fn right_bytes_for_another_request() {
 }
 
 #[test]
-fn right_results_at_another_position() {
+fn right_results_at_another_position_or_time() {
     // The schedule of this replica has skipped a position: what it does is right, but what it creates would have other ids.
     fn lose_count(result: &mut RequestResult) {
         let asked = Asked { position: result.asked.position + 1, ..result.asked };
         *result = RequestResult::new(asked, result.pairs.clone(), result.reply.clone());
     }
-    for faulty in 0..3u8 {
-        let cluster = tampered(lose_count, usize::from(faulty));
+    // Or it has gone ahead in time: what it keeps would expire too early.
+    fn go_ahead(result: &mut RequestResult) {
+        let asked = Asked { time_us: result.asked.time_us ^ 1 << 55, ..result.asked };
+        *result = RequestResult::new(asked, result.pairs.clone(), result.reply.clone());
+    }
+    for (faulty, tamper) in
+        (0..3u8).flat_map(|faulty| [(faulty, lose_count as fn(&mut _)), (faulty, go_ahead)])
+    {
+        let cluster = tampered(tamper, usize::from(faulty));
         assert_found(&cluster, faulty, FaultStage::Schedule);
         let why = BeyondRepair::OutOfStep;
         for (replica, node) in (0..).zip(&cluster.nodes) {

@@ -66,7 +66,7 @@ fn message() -> impl Strategy<Value = Message> {
                 let total = first + pairs.len() as u32 + more;
                 Message::Pairs {
                     place,
-                    answer: Answer { position: place.batch, asked, bytes, digest },
+                    answer: Answer { position: place.batch, time_us: !place.batch, asked, bytes, digest },
                     total,
                     first,
                     pairs,

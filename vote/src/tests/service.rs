@@ -84,7 +84,7 @@ impl State {
     /// Runs one request; a failed entry check abandons it without a trace.
     pub(crate) fn run(&mut self, op: Op, mine: bool, slip: Slip) -> RequestResult {
         let before = self.clone();
-        let asked = Asked { position: 0, checksum: checksum(op), mine, kind: kind(op) };
+        let asked = Asked { position: 0, time_us: 0, checksum: checksum(op), mine, kind: kind(op) };
         match self.attempt(op, slip) {
             Ok((pairs, reply)) => {
                 let pairs: Pairs =

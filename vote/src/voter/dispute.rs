@@ -329,12 +329,11 @@ fn stage_of(
     right: &Delta,
     wrong: &[WrongObject],
 ) -> FaultStage {
+    let turn = |delta: &Delta| (delta.answer.position, delta.answer.time_us);
     match failure {
         Some(Failure::Check { .. } | Failure::Missing { .. }) => FaultStage::Passive,
         Some(Failure::Request | Failure::Void) => FaultStage::Message,
-        None if theirs.is_some_and(|theirs| theirs.answer.position != right.answer.position) => {
-            FaultStage::Schedule
-        }
+        None if theirs.is_some_and(|theirs| turn(theirs) != turn(right)) => FaultStage::Schedule,
         None if wrong.is_empty() && theirs.is_some_and(|theirs| theirs.answer != right.answer) => {
             FaultStage::Reply
         }

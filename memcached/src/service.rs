@@ -252,3 +252,20 @@ impl<'a> Name<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_setting_is_noticed() {
+        let cache = || Memcached::new(Config::with_memory(64 << 20)).expect("a usable size");
+        assert!(cache().is_sound());
+        let mut more_shards = cache();
+        more_shards.config.shards ^= 1 << 26;
+        assert!(!more_shards.is_sound());
+        let mut fewer = cache();
+        fewer.shards = fewer.shards.into_vec().into_iter().skip(1).collect();
+        assert!(!fewer.is_sound());
+    }
+}

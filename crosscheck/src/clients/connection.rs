@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use mio::Registry;
 use mio::net::TcpStream;
 
@@ -15,6 +15,9 @@ use crate::service::{ClientCounters, Protocol};
 
 /// Replies that one system call writes.
 const SLICES: usize = 64;
+
+/// In the place of a request's checksum, in the digest of a reply to what is not ordered.
+const NOT_ORDERED: u32 = 0;
 
 /// What becomes of a connection after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +34,10 @@ pub(super) enum Fate {
 enum Place {
     /// The request with this checksum is on its way.
     Waiting(u32),
-    /// The reply waits for those before it; with what it answers and its digest, if it was voted on.
-    Ready(Bytes, Option<(u32, u128)>),
+    /// The reply waits for those before it.
+    Ready(Vouched),
     /// The last reply: after it the connection is closed.
-    Last(Bytes),
+    Last(Vouched),
     /// No correct reply can be had: the connection ends here, without these bytes.
     Broken,
 }
@@ -49,11 +52,40 @@ pub(super) struct Reading<'a> {
     pub scratch: &'a mut [u8],
 }
 
+/// A reply, and what shows that it is one.
+#[derive(Default)]
+struct Vouched {
+    bytes: Bytes,
+    /// What it answers and its digest: the one that was voted on, or one made where the reply was. None without cross-checking.
+    digest: Option<(u32, u128)>,
+}
+
+impl Vouched {
+    /// A reply of this connection itself, to what is not ordered.
+    fn here(bytes: impl Into<Bytes>, twice: bool) -> Self {
+        let bytes = bytes.into();
+        let digest = twice.then(|| (NOT_ORDERED, vote::digest::reply(NOT_ORDERED, &bytes)));
+        Vouched { bytes, digest }
+    }
+
+    /// Whether the bytes still are the reply; with cross-checking, what nobody vouches for is none.
+    fn is_right(&self, twice: bool) -> bool {
+        let fits = |(asked, digest)| vote::digest::reply(asked, &self.bytes) == digest;
+        self.digest.map_or(!twice, fits)
+    }
+}
+
 /// A reply whose turn has come.
 struct Unsent {
-    bytes: Bytes,
-    /// What it answers and the digest that was voted on; none once some of it has left.
-    voted: Option<(u32, u128)>,
+    reply: Vouched,
+    /// Bytes of it that have left.
+    sent: usize,
+}
+
+impl Unsent {
+    fn rest(&self) -> &[u8] {
+        self.reply.bytes.get(self.sent..).unwrap_or_default()
+    }
 }
 
 pub(super) struct Connection<P> {
@@ -74,9 +106,10 @@ pub(super) struct Connection<P> {
     places: VecDeque<(u64, Place)>,
     /// Number of the first place.
     first: u64,
-    /// Numbered without a gap up to `queued`.
+    /// Each with the number of its place. Every place comes by here, also one without bytes: a gap is a reply that was lost.
     unsent: VecDeque<(u64, Unsent)>,
-    queued: u64,
+    /// Number of the first of them, counted apart.
+    leaving: u64,
     unsent_bytes: usize,
     broken: bool,
 }
@@ -95,7 +128,7 @@ impl<P: Protocol> Connection<P> {
             places: VecDeque::new(),
             first: 0,
             unsent: VecDeque::new(),
-            queued: 0,
+            leaving: 0,
             unsent_bytes: 0,
             broken: false,
         }
@@ -146,7 +179,7 @@ impl<P: Protocol> Connection<P> {
                 Err(_) => return Fate::Closed,
             }
         }
-        let fate = self.write(counters);
+        let fate = self.write(bounds.twice, counters);
         let cut_short = left == 0 || taken >= limits::READ_PER_TURN;
         if fate == Fate::Open && cut_short && self.may_go_on() { Fate::Unread } else { fate }
     }
@@ -185,18 +218,19 @@ impl<P: Protocol> Connection<P> {
                     self.wanted = wanted.max(there + 1);
                     // By what both decodings came to alone.
                     if wanted > bounds.request {
-                        self.push(Place::Last(Bytes::from_static(b"SERVER_ERROR request too long\r\n")));
+                        let refusal = Bytes::from_static(b"SERVER_ERROR request too long\r\n");
+                        self.push(Place::Last(Vouched::here(refusal, bounds.twice)));
                         self.closing = true;
                     }
                     return;
                 }
                 Step::Nothing(used) => used,
                 Step::Reply(used, reply) => {
-                    self.push(Place::Ready(reply.into(), None));
+                    self.push(Place::Ready(Vouched::here(reply, bounds.twice)));
                     used
                 }
                 Step::Close(used, reply) => {
-                    self.push(Place::Last(reply.into()));
+                    self.push(Place::Last(Vouched::here(reply, bounds.twice)));
                     self.closing = true;
                     used
                 }
@@ -229,17 +263,18 @@ impl<P: Protocol> Connection<P> {
         {
             let right = reply.filter(|reply| reply.asked == asked);
             *place = right.map_or(Place::Broken, |reply| {
-                Place::Ready(reply.bytes, reply.voted.map(|voted| (asked, voted)))
+                Place::Ready(Vouched { bytes: reply.bytes, digest: reply.voted.map(|voted| (asked, voted)) })
             });
         }
     }
 
     /// Sends the replies whose turn has come, as far as the socket takes them.
-    pub(super) fn write(&mut self, counters: &ClientCounters) -> Fate {
+    pub(super) fn write(&mut self, twice: bool, counters: &ClientCounters) -> Fate {
         let was_full = self.is_full();
         self.collect();
+        self.sent(0);
         while !self.unsent.is_empty() {
-            let slices = slices(&self.unsent, self.queued, counters);
+            let slices = slices(&self.unsent, self.leaving, twice, counters);
             if slices.is_empty() {
                 return Fate::Closed;
             }
@@ -261,37 +296,34 @@ impl<P: Protocol> Connection<P> {
         while !self.broken {
             let first = self.first;
             let Some((number, place)) = self.places.front_mut() else { return };
-            let ((bytes, voted), last) = match place {
+            let (reply, last) = match place {
                 // What a queue gave up stays in memory for a while, and looks like a reply.
-                _ if *number != first => ((Bytes::new(), None), true),
+                _ if *number != first => (Vouched::default(), true),
                 Place::Waiting(_) => return,
-                Place::Ready(bytes, voted) => ((std::mem::take(bytes), *voted), false),
-                Place::Last(bytes) => ((std::mem::take(bytes), None), true),
-                Place::Broken => ((Bytes::new(), None), true),
+                Place::Ready(reply) => (std::mem::take(reply), false),
+                Place::Last(reply) => (std::mem::take(reply), true),
+                Place::Broken => (Vouched::default(), true),
             };
             self.places.pop_front();
             self.first += 1;
             self.broken = last;
-            if !bytes.is_empty() {
-                self.unsent_bytes += bytes.len();
-                self.unsent.push_back((self.queued, Unsent { bytes, voted }));
-                self.queued += 1;
-            }
+            self.unsent_bytes += reply.bytes.len();
+            self.unsent.push_back((first, Unsent { reply, sent: 0 }));
         }
     }
 
+    /// So many bytes have left. What has left as a whole is forgotten, and so is what had no bytes.
     fn sent(&mut self, mut count: usize) {
         self.unsent_bytes -= count;
         while let Some((_, front)) = self.unsent.front_mut() {
-            if count < front.bytes.len() {
-                if count > 0 {
-                    front.bytes.advance(count);
-                    front.voted = None;
-                }
+            let rest = front.rest().len();
+            if count < rest {
+                front.sent += count;
                 return;
             }
-            count -= front.bytes.len();
+            count -= rest;
             self.unsent.pop_front();
+            self.leaving += 1;
         }
     }
 
@@ -317,18 +349,18 @@ impl<P: Protocol> Connection<P> {
 /// earlier list had there, leads to another reply.
 fn slices<'a>(
     unsent: &'a VecDeque<(u64, Unsent)>,
-    queued: u64,
+    first: u64,
+    twice: bool,
     counters: &ClientCounters,
 ) -> Vec<IoSlice<'a>> {
-    let first = queued.wrapping_sub(unsent.len() as u64);
     let mut slices: Vec<IoSlice<'a>> =
-        unsent.iter().take(SLICES).map(|(_, reply)| IoSlice::new(&reply.bytes)).collect();
+        unsent.iter().take(SLICES).map(|(_, unsent)| IoSlice::new(unsent.rest())).collect();
     let listed = std::hint::black_box(&slices).iter().zip(unsent).zip(first..);
-    let is_right = |((slice, (number, reply)), meant): &((&IoSlice<'_>, &(u64, Unsent)), u64)| {
-        let is_its_own =
-            std::ptr::eq(slice.as_ptr(), reply.bytes.as_ptr()) && slice.len() == reply.bytes.len();
-        let is_voted = reply.voted.is_none_or(|(asked, voted)| vote::digest::reply(asked, slice) == voted);
-        number == meant && is_its_own && is_voted
+    let is_right = |((slice, (number, unsent)), meant): &((&IoSlice<'_>, &(u64, Unsent)), u64)| {
+        let bytes = &unsent.reply.bytes;
+        let is_its_own = slice.as_ptr() as usize == bytes.as_ptr() as usize + unsent.sent
+            && slice.len() + unsent.sent == bytes.len();
+        number == meant && is_its_own && unsent.reply.is_right(twice)
     };
     let right = listed.take_while(is_right).count();
     if right < slices.len() {
@@ -336,4 +368,50 @@ fn slices<'a>(
         slices.truncate(right);
     }
     slices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unsent(text: &'static str, vouched: &'static str) -> Unsent {
+        let digest = Some((7, vote::digest::reply(7, vouched.as_bytes())));
+        Unsent { reply: Vouched { bytes: Bytes::from_static(text.as_bytes()), digest }, sent: 0 }
+    }
+
+    /// What would leave, of replies numbered from 5.
+    fn leaves(replies: Vec<(u64, Unsent)>, twice: bool) -> String {
+        let replies = VecDeque::from(replies);
+        let counters = ClientCounters::default();
+        let list = slices(&replies, 5, twice, &counters);
+        list.iter().map(|slice| String::from_utf8_lossy(slice).into_owned()).collect()
+    }
+
+    #[test]
+    fn right_replies_leave_and_partly_sent_ones_go_on() {
+        let mut begun = unsent("first\n", "first\n");
+        begun.sent = 2;
+        assert_eq!(
+            leaves(vec![(5, begun), (6, unsent("", "")), (7, unsent("next\n", "next\n"))], true),
+            "rst\nnext\n"
+        );
+        let own = Unsent { reply: Vouched::here("ERROR\n", true), sent: 0 };
+        assert_eq!(leaves(vec![(5, own)], true), "ERROR\n");
+    }
+
+    /// A place that was lost on its way here, and what looks like a reply and is none: nothing behind them leaves.
+    #[test]
+    fn nothing_leaves_behind_a_gap_or_a_reply_that_nobody_vouches_for() {
+        let right = || unsent("right\n", "right\n");
+        assert_eq!(leaves(vec![(5, right()), (7, right())], true), "right\n");
+        assert_eq!(leaves(vec![(6, right())], true), "");
+        assert_eq!(leaves(vec![(5, unsent("wrong\n", "right\n"))], true), "");
+        let nobodys =
+            || Unsent { reply: Vouched { bytes: Bytes::from_static(b"memory"), digest: None }, sent: 0 };
+        assert_eq!(leaves(vec![(5, nobodys())], true), "");
+        assert_eq!(leaves(vec![(5, nobodys())], false), "memory");
+        let mut begun = unsent("wrong\n", "right\n");
+        begun.sent = 3;
+        assert_eq!(leaves(vec![(5, begun)], true), "");
+    }
 }

@@ -151,7 +151,7 @@ impl<P: Protocol> Clients<P> {
     fn on_writable(&mut self, slot: u32) {
         let entry = self.connections.get_mut(slot as usize);
         let Some(connection) = entry.and_then(|entry| entry.connection.as_mut()) else { return };
-        let fate = connection.write(&self.counters);
+        let fate = connection.write(self.bounds.twice, &self.counters);
         self.settle(slot, fate);
     }
 

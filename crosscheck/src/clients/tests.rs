@@ -70,7 +70,9 @@ fn serve_with<P: Protocol>(make: MakeProtocol<P>, bounds: Bounds, counters: Arc<
 impl Submission {
     /// The answer with these bytes.
     fn answered(&self, bytes: impl Into<Bytes>) -> Answer {
-        Answer::Reply(self.to, Reply { asked: self.request.checksum, bytes: bytes.into(), voted: None })
+        let (asked, bytes) = (self.request.checksum, bytes.into());
+        let voted = Some(vote::digest::reply(asked, &bytes));
+        Answer::Reply(self.to, Reply { asked, bytes, voted })
     }
 }
 

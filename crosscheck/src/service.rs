@@ -125,6 +125,8 @@ pub struct ClientCounters {
     pub misread: AtomicU64,
     /// Replies that were not any more what was voted on when they were to leave: their connections were closed.
     pub withheld: AtomicU64,
+    /// Calls on clients' sockets that no healthy process makes, and that the kernel refused.
+    pub own_faults: AtomicU64,
 }
 
 impl ClientCounters {

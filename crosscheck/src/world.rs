@@ -139,6 +139,13 @@ impl Os {
     }
 }
 
+/// Whether the kernel refused a call on a socket because of what this process asked for, not because of what the other end did: a buffer
+/// that is not its memory, a descriptor that is not open. A healthy process does not make such a call.
+pub(crate) fn is_own_fault(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(Errno::from_io_error(error), Some(Errno::FAULT | Errno::BADF | Errno::NOTSOCK | Errno::INVAL))
+}
+
 /// Microseconds since 1970.
 pub(crate) fn wall_us() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64
@@ -244,5 +251,29 @@ impl Lockstep {
             *goes.lock() = false;
             rests.notify_all();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn only_what_this_process_got_wrong_is_its_own_fault() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        drop(listener.accept().unwrap());
+        let lost = loop {
+            if let Err(error) = stream.write(b"more").and_then(|_| stream.read(&mut [0; 8])) {
+                break error;
+            }
+        };
+        assert!(!is_own_fault(&lost), "{lost}");
+        // Opened for reading alone.
+        let refused = std::fs::File::open("/dev/null").unwrap().write(b"more").unwrap_err();
+        assert!(is_own_fault(&refused), "{refused}");
     }
 }

@@ -12,6 +12,7 @@ use super::input::{Input, Step};
 use super::{Bounds, Reply};
 use crate::limits;
 use crate::service::{ClientCounters, Protocol};
+use crate::world::is_own_fault;
 
 /// Replies that one system call writes.
 const SLICES: usize = 64;
@@ -176,7 +177,7 @@ impl<P: Protocol> Connection<P> {
                     break;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Fate::Closed,
+                Err(error) => return lost(&error, counters),
             }
         }
         let fate = self.write(bounds.twice, counters);
@@ -286,7 +287,7 @@ impl<P: Protocol> Connection<P> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.fate(was_full),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Fate::Closed,
+                Err(error) => return lost(&error, counters),
             }
         }
         self.fate(was_full)
@@ -340,6 +341,12 @@ impl<P: Protocol> Connection<P> {
     fn has_request(&self) -> bool {
         self.input.len() >= self.wanted
     }
+}
+
+/// The socket is of no use any more: mostly because of the other end.
+fn lost(error: &io::Error, counters: &ClientCounters) -> Fate {
+    counters.own_faults.fetch_add(u64::from(is_own_fault(error)), Relaxed);
+    Fate::Closed
 }
 
 /// What the system call will read, up to the first reply that is not what was voted on. The last look: behind this line only

@@ -8,6 +8,7 @@ use order::frame::Decoder;
 use super::PeerEvent;
 use super::net::Net;
 use crate::limits;
+use crate::world::is_own_fault;
 
 /// The first 8 bytes in either direction: magic, version, sender, CRC-32C (low half) of the six before.
 const PREAMBLE: usize = 8;
@@ -61,6 +62,8 @@ pub(super) struct Link<N: Net> {
     pub(super) is_urgent: bool,
     /// Frames in `output`.
     pub(super) riding: usize,
+    /// The kernel has refused a call that no healthy process makes.
+    pub(super) is_refused: bool,
 }
 
 impl<N: Net> Link<N> {
@@ -103,6 +106,7 @@ impl<N: Net> Link<N> {
             written: 0,
             is_urgent: true,
             riding: 0,
+            is_refused: false,
         }
     }
 
@@ -151,9 +155,15 @@ impl<N: Net> Link<N> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return false,
+                Err(error) => return self.lost(&error),
             }
         }
+    }
+
+    /// The connection is of no use any more.
+    fn lost(&mut self, error: &io::Error) -> bool {
+        self.is_refused |= is_own_fault(error);
+        false
     }
 
     fn take_frames(&mut self, events: &mut Vec<PeerEvent>) -> bool {
@@ -181,7 +191,7 @@ impl<N: Net> Link<N> {
                 // The connection is still being opened; the socket says when it is.
                 Err(error) if error.kind() == io::ErrorKind::NotConnected && !self.is_up() => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return false,
+                Err(error) => return self.lost(&error),
             }
         }
         if self.written == self.output.len() {

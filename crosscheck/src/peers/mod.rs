@@ -57,6 +57,8 @@ pub struct Peers<N: Net = Tcp> {
     dialled_us: Vec<Option<u64>>,
     /// What one socket is read into.
     scratch: Vec<u8>,
+    /// The kernel has refused a call that no healthy process makes: it would refuse the next one as well.
+    is_refused: bool,
     /// What went out so far.
     pub sent: Sent,
     /// Flips one bit of the next frame on its way out: an injected fault.
@@ -91,16 +93,20 @@ impl<N: Net> Peers<N> {
             accepted: 0,
             dialled_us: vec![None; count],
             scratch: vec![0; limits::READ_CHUNK],
+            is_refused: false,
             sent: Sent::default(),
             #[cfg(feature = "inject")]
             garble_next: Vec::new(),
         }
     }
 
-    /// Whether what never changes is still what it was for replica `me`: a wrong number, or a list that lost a peer, would cut this
-    /// replica off for ever, and it would not know.
+    /// Whether what never changes is still what it was for replica `me`: a wrong number, a list that lost a peer, or a buffer that is
+    /// elsewhere, would cut this replica off for ever, and it would not know.
     pub fn is_sound(&self, me: u8) -> bool {
-        self.me == me && self.links.len() == self.dialled_us.len() && self.guests.len() == MAX_GUESTS
+        !self.is_refused
+            && self.me == me
+            && self.links.len() == self.dialled_us.len()
+            && self.guests.len() == MAX_GUESTS
     }
 
     /// Bytes that wait for the peer that most wait for.
@@ -223,6 +229,7 @@ impl<N: Net> Peers<N> {
     fn hang_up(&mut self, peer: u8, events: &mut Vec<PeerEvent>) {
         if let Some(link) = self.links[usize::from(peer)].take() {
             let was_up = link.is_up();
+            self.is_refused |= link.is_refused;
             link.close(&mut self.net);
             if was_up {
                 events.push(PeerEvent::Down(peer));

@@ -15,6 +15,7 @@ pub mod stepped;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -502,20 +503,22 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// service's settings, the program. Once that is wrong, the replica is wrong again and again, however often it is repaired.
     fn check_oneself(&mut self) {
         let Mode { guarded, crosschecked, .. } = self.settings.mode;
-        let service_is_sound = |execution: &Execution<S>| execution.service.is_sound();
-        let wrong =
-            if (guarded && !object::checksums_are_sound()) || (crosschecked && !vote::digest::is_sound()) {
-                "it does not compute checksums rightly any more"
-            } else if !self.peers.is_sound(self.settings.me) {
-                "it does not know its own number or its peers any more"
-            } else if guarded && !self.execution.as_ref().is_none_or(service_is_sound) {
-                "what its service was started with has changed"
-            } else if guarded && !self.world.program_is_sound() {
-                "its code or its constants have changed"
-            } else {
-                return;
-            };
-        self.stop_with(Ok(Stop::Replace(wrong.into())));
+        let service = self.execution.as_ref().map(|execution| &execution.service);
+        let refused = self.counters.own_faults.load(Ordering::Relaxed) > 0;
+        let sound = [
+            (!guarded || object::checksums_are_sound(), "it does not compute checksums rightly any more"),
+            (!crosschecked || vote::digest::is_sound(), "it does not compute digests rightly any more"),
+            (self.peers.is_sound(self.settings.me), "it does not know itself or its peers any more"),
+            (!refused, "it asks the kernel for what no healthy process asks for"),
+            (
+                !guarded || service.is_none_or(|service| service.is_sound()),
+                "its service's settings have changed",
+            ),
+            (!guarded || self.world.program_is_sound(), "its code or its constants have changed"),
+        ];
+        if let Some((_, wrong)) = sound.into_iter().find(|(holds, _)| !holds) {
+            self.stop_with(Ok(Stop::Replace(wrong.into())));
+        }
     }
 
     /// The end of the path: a reply that passed the vote goes to its connection, with the digest that was voted on.

@@ -65,7 +65,7 @@ fn request_digest(c: &mut Criterion) {
             b.iter(|| {
                 digest::request(
                     black_box(&pairs),
-                    &digest::Answer { position: 1, asked: 1, bytes: 8, digest: 12345 },
+                    &digest::Answer { position: 1, time_us: 1, asked: 1, bytes: 8, digest: 12345 },
                 )
             });
         });

@@ -64,6 +64,8 @@ fn heals() -> bool {
     true
 }
 
+/// Injections that one cluster takes: clients leave keys behind, and a replica that is replaced is given all of them, each time more.
+const RUNS_PER_CLUSTER: u64 = 250;
 /// Between two looks at something that takes milliseconds.
 const LOOK: Duration = Duration::from_micros(500);
 /// How long a site may take to be executed.
@@ -132,7 +134,7 @@ pub fn campaign(
                 if !tell(&record)? {
                     return Ok(false);
                 }
-                if !healthy {
+                if !healthy || number - begun >= RUNS_PER_CLUSTER {
                     return Ok(true);
                 }
             }
@@ -424,6 +426,14 @@ impl Run<'_> {
         })
     }
 
+    /// What the victim says of itself.
+    fn victims_words(&self) -> String {
+        self.cluster.status(self.victim()).map_or("no status".into(), |status| {
+            let crosscheck::admin::Status { phase, executed, mismatches, repairs, failed_checks, .. } = status;
+            format!("{phase:?}, executed {executed}, {mismatches} mismatches, {repairs} repairs, {failed_checks} failed checks")
+        })
+    }
+
     fn wrong(&self) -> Vec<usize> {
         let count = |tally: &Tally| tally.wrong.lock().unwrap_or_else(PoisonError::into_inner).len();
         self.clients.iter().map(count).collect()
@@ -483,9 +493,9 @@ impl Run<'_> {
             _ if !progress => (Class::NoProgress, "clients of healthy replicas".into(), false),
             (_, Some(how)) if !back => (Class::NoProgress, format!("victim not back: {how}"), false),
             (Digests::Silent(who), _) => (Class::NoProgress, format!("no digest from {who:?}"), false),
-            (Digests::Different(who), None) => (Class::Latent, format!("differs: {who:?}"), false),
-            (Digests::Different(who), Some(how)) => {
-                (Class::Latent, format!("differs: {who:?}; replaced: {how}"), false)
+            (Digests::Different(who), end) => {
+                let replaced = end.as_ref().map_or(String::new(), |how| format!("; replaced: {how}"));
+                (Class::Latent, format!("differs: {who:?}{replaced}; {}", self.victims_words()), false)
             }
             (Digests::Equal, Some(how)) => (Class::Replaced, how.clone(), true),
             (Digests::Equal, None) if noticed.is_empty() => (Class::Masked, String::new(), true),

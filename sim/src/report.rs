@@ -37,7 +37,7 @@ pub fn promises() -> String {
     page.push_str(
         "\n## Not checked yet\n\n- That the objects which a vote finds different are those where an error began: errors of a handler \
          spread under valid checksums, and only damage at rest is compared with what was hit.\n- The code between the gate and the \
-         socket (`crosscheck/src/clients/connection.rs`): the simulation hands over whole replies.\n- Which item is evicted: only \
+         socket (`crosscheck/src/clients`): the simulation hands over whole replies.\n- Which item is evicted: only \
          that it was not a fresh one, that it stays gone, and that all replicas agree.\n- Several workers overtake each other where \
          one of them takes or passes a turn, looks for its next request or ends one, not between any two instructions: what happens \
          in between is loom's (`schedule/src/model.rs`).\n",

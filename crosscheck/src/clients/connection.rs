@@ -1,7 +1,7 @@
 //! One client connection: bytes in, requests out; replies in any order in, bytes in request order out.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
@@ -9,16 +9,11 @@ use mio::Registry;
 use mio::net::TcpStream;
 
 use super::input::{Input, Step};
+use super::leaving::{Leaving, Vouched};
 use super::{Bounds, Reply};
 use crate::limits;
 use crate::service::{ClientCounters, Protocol};
 use crate::world::is_own_fault;
-
-/// Replies that one system call writes.
-const SLICES: usize = 64;
-
-/// In the place of a request's checksum, in the digest of a reply to what is not ordered.
-const NOT_ORDERED: u32 = 0;
 
 /// What becomes of a connection after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,42 +48,6 @@ pub(super) struct Reading<'a> {
     pub scratch: &'a mut [u8],
 }
 
-/// A reply, and what shows that it is one.
-#[derive(Default)]
-struct Vouched {
-    bytes: Bytes,
-    /// What it answers and its digest: the one that was voted on, or one made where the reply was. None without cross-checking.
-    digest: Option<(u32, u128)>,
-}
-
-impl Vouched {
-    /// A reply of this connection itself, to what is not ordered.
-    fn here(bytes: impl Into<Bytes>, twice: bool) -> Self {
-        let bytes = bytes.into();
-        let digest = twice.then(|| (NOT_ORDERED, vote::digest::reply(NOT_ORDERED, &bytes)));
-        Vouched { bytes, digest }
-    }
-
-    /// Whether the bytes still are the reply; with cross-checking, what nobody vouches for is none.
-    fn is_right(&self, twice: bool) -> bool {
-        let fits = |(asked, digest)| vote::digest::reply(asked, &self.bytes) == digest;
-        self.digest.map_or(!twice, fits)
-    }
-}
-
-/// A reply whose turn has come.
-struct Unsent {
-    reply: Vouched,
-    /// Bytes of it that have left.
-    sent: usize,
-}
-
-impl Unsent {
-    fn rest(&self) -> &[u8] {
-        self.reply.bytes.get(self.sent..).unwrap_or_default()
-    }
-}
-
 pub(super) struct Connection<P> {
     stream: TcpStream,
     protocol: P,
@@ -107,11 +66,7 @@ pub(super) struct Connection<P> {
     places: VecDeque<(u64, Place)>,
     /// Number of the first place.
     first: u64,
-    /// Each with the number of its place. Every place comes by here, also one without bytes: a gap is a reply that was lost.
-    unsent: VecDeque<(u64, Unsent)>,
-    /// Number of the first of them, counted apart.
-    leaving: u64,
-    unsent_bytes: usize,
+    leaving: Leaving,
     broken: bool,
 }
 
@@ -128,9 +83,7 @@ impl<P: Protocol> Connection<P> {
             closing: false,
             places: VecDeque::new(),
             first: 0,
-            unsent: VecDeque::new(),
-            leaving: 0,
-            unsent_bytes: 0,
+            leaving: Leaving::default(),
             broken: false,
         }
     }
@@ -192,7 +145,7 @@ impl<P: Protocol> Connection<P> {
 
     fn is_full(&self) -> bool {
         self.places.len() >= limits::PIPELINED_PER_CONNECTION
-            || self.unsent_bytes >= limits::UNSENT_PER_CONNECTION
+            || self.leaving.bytes() >= limits::UNSENT_PER_CONNECTION
     }
 
     /// The first stage: bytes become requests, each with a checksum from here on.
@@ -272,28 +225,34 @@ impl<P: Protocol> Connection<P> {
     /// Sends the replies whose turn has come, as far as the socket takes them.
     pub(super) fn write(&mut self, twice: bool, counters: &ClientCounters) -> Fate {
         let was_full = self.is_full();
-        self.collect();
-        self.sent(0);
-        while !self.unsent.is_empty() {
-            let slices = slices(&self.unsent, self.leaving, twice, counters);
+        self.collect(twice);
+        loop {
+            if !self.leaving.pass_empty(self.first, twice) {
+                counters.withheld.fetch_add(1, Relaxed);
+                return Fate::Closed;
+            }
+            if self.leaving.is_empty() {
+                return self.fate(was_full);
+            }
+            let slices = self.leaving.slices(twice);
             if slices.is_empty() {
+                counters.withheld.fetch_add(1, Relaxed);
                 return Fate::Closed;
             }
             match self.stream.write_vectored(&slices) {
                 Ok(0) => return Fate::Closed,
                 Ok(sent) => {
                     counters.bytes_out.fetch_add(sent as u64, Relaxed);
-                    self.sent(sent);
+                    self.leaving.sent(sent);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.fate(was_full),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return lost(&error, counters),
             }
         }
-        self.fate(was_full)
     }
 
-    fn collect(&mut self) {
+    fn collect(&mut self, twice: bool) {
         while !self.broken {
             let first = self.first;
             let Some((number, place)) = self.places.front_mut() else { return };
@@ -303,33 +262,17 @@ impl<P: Protocol> Connection<P> {
                 Place::Waiting(_) => return,
                 Place::Ready(reply) => (std::mem::take(reply), false),
                 Place::Last(reply) => (std::mem::take(reply), true),
-                Place::Broken => (Vouched::default(), true),
+                Place::Broken => (Vouched::here(Bytes::new(), twice), true),
             };
             self.places.pop_front();
             self.first += 1;
             self.broken = last;
-            self.unsent_bytes += reply.bytes.len();
-            self.unsent.push_back((first, Unsent { reply, sent: 0 }));
-        }
-    }
-
-    /// So many bytes have left. What has left as a whole is forgotten, and so is what had no bytes.
-    fn sent(&mut self, mut count: usize) {
-        self.unsent_bytes -= count;
-        while let Some((_, front)) = self.unsent.front_mut() {
-            let rest = front.rest().len();
-            if count < rest {
-                front.sent += count;
-                return;
-            }
-            count -= rest;
-            self.unsent.pop_front();
-            self.leaving += 1;
+            self.leaving.push(first, reply);
         }
     }
 
     fn fate(&self, was_full: bool) -> Fate {
-        let all_sent = self.unsent.is_empty();
+        let all_sent = self.leaving.is_empty();
         if all_sent && (self.broken || (self.half_closed && self.places.is_empty() && !self.has_request())) {
             return Fate::Closed;
         }
@@ -347,78 +290,4 @@ impl<P: Protocol> Connection<P> {
 fn lost(error: &io::Error, counters: &ClientCounters) -> Fate {
     counters.own_faults.fetch_add(u64::from(is_own_fault(error)), Relaxed);
     Fate::Closed
-}
-
-/// What the system call will read, up to the first reply that is not what was voted on. The last look: behind this line only
-/// the kernel sees the bytes.
-///
-/// The list is made first and looked at afterwards, as it lies in memory: an entry that was not written, and still is what an
-/// earlier list had there, leads to another reply.
-fn slices<'a>(
-    unsent: &'a VecDeque<(u64, Unsent)>,
-    first: u64,
-    twice: bool,
-    counters: &ClientCounters,
-) -> Vec<IoSlice<'a>> {
-    let mut slices: Vec<IoSlice<'a>> =
-        unsent.iter().take(SLICES).map(|(_, unsent)| IoSlice::new(unsent.rest())).collect();
-    let listed = std::hint::black_box(&slices).iter().zip(unsent).zip(first..);
-    let is_right = |((slice, (number, unsent)), meant): &((&IoSlice<'_>, &(u64, Unsent)), u64)| {
-        let bytes = &unsent.reply.bytes;
-        let is_its_own = slice.as_ptr() as usize == bytes.as_ptr() as usize + unsent.sent
-            && slice.len() + unsent.sent == bytes.len();
-        number == meant && is_its_own && unsent.reply.is_right(twice)
-    };
-    let right = listed.take_while(is_right).count();
-    if right < slices.len() {
-        counters.withheld.fetch_add(u64::from(right == 0), Relaxed);
-        slices.truncate(right);
-    }
-    slices
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn unsent(text: &'static str, vouched: &'static str) -> Unsent {
-        let digest = Some((7, vote::digest::reply(7, vouched.as_bytes())));
-        Unsent { reply: Vouched { bytes: Bytes::from_static(text.as_bytes()), digest }, sent: 0 }
-    }
-
-    /// What would leave, of replies numbered from 5.
-    fn leaves(replies: Vec<(u64, Unsent)>, twice: bool) -> String {
-        let replies = VecDeque::from(replies);
-        let counters = ClientCounters::default();
-        let list = slices(&replies, 5, twice, &counters);
-        list.iter().map(|slice| String::from_utf8_lossy(slice).into_owned()).collect()
-    }
-
-    #[test]
-    fn right_replies_leave_and_partly_sent_ones_go_on() {
-        let mut begun = unsent("first\n", "first\n");
-        begun.sent = 2;
-        assert_eq!(
-            leaves(vec![(5, begun), (6, unsent("", "")), (7, unsent("next\n", "next\n"))], true),
-            "rst\nnext\n"
-        );
-        let own = Unsent { reply: Vouched::here("ERROR\n", true), sent: 0 };
-        assert_eq!(leaves(vec![(5, own)], true), "ERROR\n");
-    }
-
-    /// A place that was lost on its way here, and what looks like a reply and is none: nothing behind them leaves.
-    #[test]
-    fn nothing_leaves_behind_a_gap_or_a_reply_that_nobody_vouches_for() {
-        let right = || unsent("right\n", "right\n");
-        assert_eq!(leaves(vec![(5, right()), (7, right())], true), "right\n");
-        assert_eq!(leaves(vec![(6, right())], true), "");
-        assert_eq!(leaves(vec![(5, unsent("wrong\n", "right\n"))], true), "");
-        let nobodys =
-            || Unsent { reply: Vouched { bytes: Bytes::from_static(b"memory"), digest: None }, sent: 0 };
-        assert_eq!(leaves(vec![(5, nobodys())], true), "");
-        assert_eq!(leaves(vec![(5, nobodys())], false), "memory");
-        let mut begun = unsent("wrong\n", "right\n");
-        begun.sent = 3;
-        assert_eq!(leaves(vec![(5, begun)], true), "");
-    }
 }

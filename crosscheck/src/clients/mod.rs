@@ -4,6 +4,7 @@
 
 mod connection;
 mod input;
+mod leaving;
 #[cfg(test)]
 mod tests;
 pub mod thread;

@@ -1,0 +1,224 @@
+//! What is about to leave on a connection: the last look at every reply before the kernel has it.
+//!
+//! A reply that is another one, that was forgotten, or that leaves twice answers the wrong request, and no vote sees it any more. So
+//! each comes with a digest and with the number of its place, and what has left is counted in two ways.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::Bytes;
+
+/// Replies that one system call writes.
+const SLICES: usize = 64;
+
+/// In the place of a request's checksum, in the digest of a reply to what is not ordered.
+const NOT_ORDERED: u32 = 0;
+
+/// A reply, and what shows that it is one.
+#[derive(Default)]
+pub(super) struct Vouched {
+    pub bytes: Bytes,
+    /// What it answers and its digest: the one that was voted on, or one made where the reply was. None without cross-checking.
+    pub digest: Option<(u32, u128)>,
+}
+
+impl Vouched {
+    /// A reply of this connection itself, to what is not ordered.
+    pub fn here(bytes: impl Into<Bytes>, twice: bool) -> Self {
+        let bytes = bytes.into();
+        let digest = twice.then(|| (NOT_ORDERED, vote::digest::reply(NOT_ORDERED, &bytes)));
+        Vouched { bytes, digest }
+    }
+
+    /// Whether the bytes still are the reply; with cross-checking, what nobody vouches for is none.
+    fn is_right(&self, twice: bool) -> bool {
+        let fits = |(asked, digest)| vote::digest::reply(asked, &self.bytes) == digest;
+        self.digest.map_or(!twice, fits)
+    }
+}
+
+/// A reply whose turn has come.
+struct Unsent {
+    reply: Vouched,
+    /// Bytes of it that have left.
+    sent: usize,
+}
+
+impl Unsent {
+    fn rest(&self) -> &[u8] {
+        self.reply.bytes.get(self.sent..).unwrap_or_default()
+    }
+}
+
+/// The replies whose turn has come.
+#[derive(Default)]
+pub(super) struct Leaving {
+    /// Each with the number of its place. Every place comes by here, also one without bytes: a gap is a reply that was lost.
+    unsent: VecDeque<(u64, Unsent)>,
+    /// Number of the first of them, counted apart.
+    first: u64,
+    /// Bytes of them that have not left.
+    bytes: usize,
+}
+
+impl Leaving {
+    /// Bytes that have not left.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether everything has left.
+    pub fn is_empty(&self) -> bool {
+        self.unsent.is_empty()
+    }
+
+    /// The reply of the place with this number.
+    pub fn push(&mut self, number: u64, reply: Vouched) {
+        self.bytes += reply.bytes.len();
+        self.unsent.push_back((number, Unsent { reply, sent: 0 }));
+    }
+
+    /// Passes over replies without bytes, which no call can send; false if one should have some, or what is here is not everything
+    /// before the place `next` that has not left.
+    pub fn pass_empty(&mut self, next: u64, twice: bool) -> bool {
+        while let Some((_, front)) = self.unsent.front()
+            && front.rest().is_empty()
+        {
+            if !front.reply.is_right(twice) {
+                return false;
+            }
+            self.unsent.pop_front();
+            self.first += 1;
+        }
+        !twice || self.adds_up(next)
+    }
+
+    /// Whether what is to leave is all that was collected and has not left: as many replies, and as many bytes. One that was
+    /// forgotten, or is sent again, would be taken for the reply to another request.
+    fn adds_up(&self, next: u64) -> bool {
+        let bytes: usize = self.unsent.iter().map(|(_, unsent)| unsent.rest().len()).sum();
+        self.first + self.unsent.len() as u64 == next && bytes == self.bytes
+    }
+
+    /// So many bytes have left. What has left as a whole is forgotten.
+    pub fn sent(&mut self, mut count: usize) {
+        self.bytes -= count;
+        while count > 0
+            && let Some((_, front)) = self.unsent.front_mut()
+        {
+            let rest = front.rest().len();
+            if count < rest {
+                front.sent += count;
+                return;
+            }
+            count -= rest;
+            self.unsent.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// What the system call will read, up to the first reply that is not what was voted on. The last look: behind this line only
+    /// the kernel sees the bytes.
+    ///
+    /// The list is made first and looked at afterwards, as it lies in memory: an entry that was not written, and still is what an
+    /// earlier list had there, leads to another reply.
+    pub fn slices(&self, twice: bool) -> Vec<IoSlice<'_>> {
+        let mut slices: Vec<IoSlice<'_>> =
+            self.unsent.iter().take(SLICES).map(|(_, unsent)| IoSlice::new(unsent.rest())).collect();
+        let listed = std::hint::black_box(&slices).iter().zip(&self.unsent).zip(self.first..);
+        let is_right = |((slice, (number, unsent)), meant): &((&IoSlice<'_>, &(u64, Unsent)), u64)| {
+            let bytes = &unsent.reply.bytes;
+            let is_its_own = slice.as_ptr() as usize == bytes.as_ptr() as usize + unsent.sent
+                && slice.len() + unsent.sent == bytes.len();
+            number == meant && is_its_own && unsent.reply.is_right(twice)
+        };
+        slices.truncate(listed.take_while(is_right).count());
+        slices
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unsent(text: &'static str, vouched: &'static str) -> Unsent {
+        let digest = Some((7, vote::digest::reply(7, vouched.as_bytes())));
+        Unsent { reply: Vouched { bytes: Bytes::from_static(text.as_bytes()), digest }, sent: 0 }
+    }
+
+    /// What would leave, of replies numbered from 5.
+    fn leaves(replies: Vec<(u64, Unsent)>, twice: bool) -> String {
+        let leaving = Leaving { unsent: replies.into(), first: 5, bytes: 0 };
+        let list = leaving.slices(twice);
+        list.iter().map(|slice| String::from_utf8_lossy(slice).into_owned()).collect()
+    }
+
+    #[test]
+    fn right_replies_leave_and_partly_sent_ones_go_on() {
+        let mut begun = unsent("first\n", "first\n");
+        begun.sent = 2;
+        assert_eq!(
+            leaves(vec![(5, begun), (6, unsent("", "")), (7, unsent("next\n", "next\n"))], true),
+            "rst\nnext\n"
+        );
+        let own = Unsent { reply: Vouched::here("ERROR\n", true), sent: 0 };
+        assert_eq!(leaves(vec![(5, own)], true), "ERROR\n");
+    }
+
+    /// The replies `one`, none, and `two` of places 0 to 2, of which the kernel took so many bytes.
+    fn three(taken: usize) -> Leaving {
+        let mut leaving = Leaving::default();
+        for (number, text) in ["one\n", "", "two\n"].into_iter().enumerate() {
+            leaving.push(number as u64, unsent(text, text).reply);
+        }
+        assert!(leaving.pass_empty(3, true));
+        leaving.sent(taken);
+        leaving
+    }
+
+    #[test]
+    fn what_has_left_is_forgotten_and_replies_without_bytes_are_passed_over() {
+        for taken in 0..=8 {
+            let mut leaving = three(taken);
+            assert!(leaving.pass_empty(3, true), "{taken}");
+            let left: String =
+                leaving.slices(true).iter().map(|slice| String::from_utf8_lossy(slice)).collect();
+            assert_eq!(left, "one\ntwo\n"[taken..]);
+            assert_eq!(leaving.is_empty(), taken == 8);
+        }
+    }
+
+    /// As a struck processor leaves it: one reply is forgotten, sent again, or thought to have no bytes.
+    #[test]
+    fn nothing_leaves_where_the_replies_do_not_add_up() {
+        let strikes: [fn(&mut Leaving); 5] = [
+            |leaving| _ = leaving.unsent.pop_front(),
+            |leaving| leaving.first += 1,
+            |leaving| leaving.bytes -= 2,
+            |leaving| leaving.unsent[0].1.sent += 1,
+            |leaving| leaving.unsent[0].1.reply.bytes.clear(),
+        ];
+        for (number, strike) in strikes.into_iter().enumerate() {
+            let mut leaving = three(2);
+            strike(&mut leaving);
+            assert!(!leaving.pass_empty(3, true), "{number}");
+        }
+        assert!(!three(2).pass_empty(4, true), "a place was taken and its reply did not come here");
+    }
+
+    /// A place that was lost on its way here, and what looks like a reply and is none: nothing behind them leaves.
+    #[test]
+    fn nothing_leaves_behind_a_gap_or_a_reply_that_nobody_vouches_for() {
+        let right = || unsent("right\n", "right\n");
+        assert_eq!(leaves(vec![(5, right()), (7, right())], true), "right\n");
+        assert_eq!(leaves(vec![(6, right())], true), "");
+        assert_eq!(leaves(vec![(5, unsent("wrong\n", "right\n"))], true), "");
+        let nobodys =
+            || Unsent { reply: Vouched { bytes: Bytes::from_static(b"memory"), digest: None }, sent: 0 };
+        assert_eq!(leaves(vec![(5, nobodys())], true), "");
+        assert_eq!(leaves(vec![(5, nobodys())], false), "memory");
+        let mut begun = unsent("wrong\n", "right\n");
+        begun.sent = 3;
+        assert_eq!(leaves(vec![(5, begun)], true), "");
+    }
+}

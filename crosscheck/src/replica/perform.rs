@@ -129,9 +129,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let mut whole = findings.len() > vote::limits::MAX_OBJECTS_PER_RECOVER;
         for finding in findings {
             match finding {
-                Finding::Damaged(id) | Finding::Lost(id) | Finding::Extra(id) => objects.push((home, *id)),
-                // Several are missing or too many, and nobody can say which.
-                Finding::Population(_) => whole = true,
+                Finding::Damaged(id) | Finding::Lost(id) => objects.push((home, *id)),
+                // Several are missing or too many, and nobody can say which. One that is too many may stand beside its twin, in a place
+                // that its owner knows nothing of: to repair it by its id leaves the other one there, to be found by every scrub.
+                Finding::Extra(_) | Finding::Population(_) => whole = true,
             }
         }
         objects.sort_unstable();

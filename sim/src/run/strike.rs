@@ -50,13 +50,7 @@ impl Run {
                 None
             }
             Fault::Entry | Fault::Number => {
-                let process = self.slots[usize::from(victim)].process.as_mut();
-                let seed = draws.draw();
-                let hit = process.is_some_and(|process| match fault {
-                    Fault::Entry => process.replica.corrupt_entry(seed),
-                    _ => process.replica.corrupt_number(seed),
-                });
-                self.summary.faults.entry(fault).or_default().struck += u64::from(hit);
+                self.corrupt_engine(victim, fault, draws.draw());
                 None
             }
             Fault::Pause => {
@@ -69,12 +63,7 @@ impl Run {
                 None
             }
             Fault::ClockJump => {
-                let hour = 3_600_000_000;
-                let slot = &mut self.slots[usize::from(victim)];
-                slot.skew_us = draws.within(0, 2 * hour) as i64 - hour as i64;
-                if let Some(process) = &mut slot.process {
-                    process.replica.world().skew_us = slot.skew_us;
-                }
+                self.jump_clock(victim, &mut draws);
                 None
             }
             Fault::Partition | Fault::Mute | Fault::Deaf => {
@@ -92,6 +81,26 @@ impl Run {
         if let Some(lasts) = lasts {
             self.lasting += 1;
             self.at(lasts, Event::Over(stroke.clone()));
+        }
+    }
+
+    /// A bit of an ordered entry in memory, or of a number of the order engine.
+    fn corrupt_engine(&mut self, victim: u8, fault: Fault, seed: u64) {
+        let process = self.slots[usize::from(victim)].process.as_mut();
+        let hit = process.is_some_and(|process| match fault {
+            Fault::Entry => process.replica.corrupt_entry(seed),
+            _ => process.replica.corrupt_number(seed),
+        });
+        self.summary.faults.entry(fault).or_default().struck += u64::from(hit);
+    }
+
+    /// A wall clock that is up to an hour ahead or behind from now on.
+    fn jump_clock(&mut self, victim: u8, draws: &mut Rng) {
+        let hour = 3_600_000_000;
+        let slot = &mut self.slots[usize::from(victim)];
+        slot.skew_us = draws.within(0, 2 * hour) as i64 - hour as i64;
+        if let Some(process) = &mut slot.process {
+            process.replica.world().skew_us = slot.skew_us;
         }
     }
 

@@ -484,6 +484,8 @@ impl Run<'_> {
             std::thread::sleep(Duration::from_millis(300));
             digests = self.cluster.digests(self.victim());
         }
+        // One that stands still replaces itself after its watchdog's time, while it is asked for its digest.
+        let (end, back) = if end.is_none() { self.await_victim(before) } else { (end, back) };
         let noticed = self.noticed(before, end.is_some());
         let told = self.words(before, &noticed);
         let (class, subclass, mut healthy) = match (&digests, &end) {

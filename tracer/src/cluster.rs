@@ -371,10 +371,15 @@ impl Run<'_> {
         std::thread::sleep(Duration::from_micros(stream.below(10_000)));
         let struck = self.strike(code, &mut stream);
         let struck_us = begun.elapsed().as_micros() as u64;
-        let judged = match &struck {
+        let mut judged = match &struck {
             Err(why) => Judged { subclass: why.clone(), healthy: true, ..Judged::default() },
             Ok(_) => self.judge(&before),
         };
+        if judged.healthy && !self.cluster.all_serve(BACK) {
+            judged.class = Some(Class::NoProgress);
+            judged.subclass += &format!("; then not all served: {}", self.phases());
+            judged.healthy = false;
+        }
         let (module, offset) = module_of(&self.sample.modules, code.address);
         let record = Record {
             id: self.id,
@@ -432,6 +437,15 @@ impl Run<'_> {
             let crosscheck::admin::Status { phase, executed, mismatches, repairs, failed_checks, .. } = status;
             format!("{phase:?}, executed {executed}, {mismatches} mismatches, {repairs} repairs, {failed_checks} failed checks")
         })
+    }
+
+    /// What each replica does at present.
+    fn phases(&self) -> String {
+        let phase = |number| match self.cluster.status(number) {
+            Some(status) => format!("{number} {:?} at {}", status.phase, status.executed),
+            None => format!("{number} silent"),
+        };
+        (1..=self.cluster.size()).map(phase).collect::<Vec<_>>().join(", ")
     }
 
     fn wrong(&self) -> Vec<usize> {

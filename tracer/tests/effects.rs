@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use iced_x86::InstructionInfoFactory;
-use iced_x86::code_asm::{CodeAssembler, eax, edi, qword_ptr, rax, rdi, rsp};
+use iced_x86::code_asm::{CodeAssembler, eax, edi, qword_ptr, rax, rdi, rsp, xmm0};
 use tracer::code::{Code, LONGEST};
 use tracer::draw::Stream;
 use tracer::fault::{Bits, Fault};
@@ -26,8 +26,10 @@ const HEADERS: u64 = 64 + 56;
 const MOVE: usize = 2;
 const STORE: usize = 3;
 const LOAD: usize = 4;
+const TO_VECTOR: usize = 5;
+const FROM_VECTOR: usize = 6;
 
-/// Exits with 5, the value that goes through two registers and the memory at [rsp]; 9 stands 16 bytes above it.
+/// Exits with 5, the value that goes through two registers, the memory at [rsp] and a vector register; 9 stands 16 bytes above it.
 fn program() -> Vec<u8> {
     let assemble = || {
         let mut a = CodeAssembler::new(64)?;
@@ -36,7 +38,8 @@ fn program() -> Vec<u8> {
         a.mov(edi, eax)?;
         a.mov(qword_ptr(rsp), rdi)?;
         a.mov(rax, qword_ptr(rsp))?;
-        a.mov(rdi, rax)?;
+        a.movq(xmm0, rax)?;
+        a.movq(rdi, xmm0)?;
         a.mov(eax, 60)?;
         a.syscall()?;
         a.assemble(BASE + HEADERS)
@@ -136,6 +139,14 @@ fn a_written_register_has_its_bit_flipped() {
 fn a_read_register_is_flipped_before_it_is_read() {
     let Some(code) = exit(Fault::Rreg, MOVE, "3..3") else { return };
     assert_eq!(code, 5 ^ 8);
+}
+
+#[test]
+fn vector_registers_are_flipped_too() {
+    let Some(code) = exit(Fault::Wreg, TO_VECTOR, "4..4") else { return };
+    assert_eq!(code, 5 ^ 16);
+    assert_eq!(exit(Fault::Rreg, FROM_VECTOR, "5..5"), Some(5 ^ 32));
+    assert_eq!(exit(Fault::Rreg, FROM_VECTOR, "64..127"), Some(5), "the upper half goes nowhere");
 }
 
 #[test]

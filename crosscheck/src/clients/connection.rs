@@ -167,7 +167,7 @@ impl<P: Protocol> Connection<P> {
                 self.closing = true;
                 return;
             };
-            let used = match step {
+            match step {
                 Step::NeedMore(wanted) => {
                     self.wanted = wanted.max(there + 1);
                     // By what both decodings came to alone.
@@ -178,25 +178,20 @@ impl<P: Protocol> Connection<P> {
                     }
                     return;
                 }
-                Step::Nothing(used) => used,
-                Step::Reply(used, reply) => {
+                Step::Nothing(_) => {}
+                Step::Reply(_, reply) => {
                     self.push(Place::Ready(Vouched::here(reply, bounds.twice)));
-                    used
                 }
-                Step::Close(used, reply) => {
+                Step::Close(_, reply) => {
                     self.push(Place::Last(Vouched::here(reply, bounds.twice)));
                     self.closing = true;
-                    used
                 }
-                Step::Order(used, request) => {
+                Step::Order(_, request) => {
                     *left -= 1;
                     let sequence = self.push(Place::Waiting(request.checksum));
                     submit(sequence, request);
-                    used
                 }
-            };
-            assert!(used > 0 && used <= there, "a protocol consumes what it has seen, and something");
-            self.input.consume(used);
+            }
             self.wanted = 1;
         }
     }

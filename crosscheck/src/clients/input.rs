@@ -11,14 +11,41 @@ use mio::net::TcpStream;
 use crate::limits;
 use crate::service::{Action, Progress, Protocol};
 
-/// What has come from a client and is not done with.
+/// Bytes from a client, and how many of them are done with.
+#[derive(Debug, Default)]
+struct Heard {
+    bytes: Vec<u8>,
+    done: usize,
+}
+
+impl Heard {
+    fn rest(&self) -> &[u8] {
+        self.bytes.get(self.done..).unwrap_or_default()
+    }
+
+    /// What is done with is forgotten.
+    fn forget(&mut self) {
+        self.bytes.drain(..self.done.min(self.bytes.len()));
+        self.done = 0;
+        if self.bytes.is_empty() && self.bytes.capacity() > limits::READ_PER_TURN {
+            self.bytes = Vec::new();
+        }
+    }
+
+    /// The step that was made of the rest is taken.
+    fn take(&mut self, step: &Step) {
+        let used = step.used();
+        assert!(used <= self.rest().len(), "a protocol consumes what it has seen");
+        self.done += used;
+    }
+}
+
+/// What has come from a client and is not done with. The copies have nothing in common, not even how far they are done with.
 #[derive(Debug, Default)]
 pub(super) struct Input {
-    bytes: Vec<u8>,
+    heard: Heard,
     /// The same bytes, as the kernel gave them a second time; unused without cross-checking.
-    again: Vec<u8>,
-    /// Bytes of both that are done with.
-    consumed: usize,
+    again: Heard,
 }
 
 /// What the input comes to, and how much of it; a request with its checksum.
@@ -32,6 +59,17 @@ pub(super) enum Step {
 }
 
 impl Step {
+    /// Bytes that it consumes; only waiting for more consumes none.
+    fn used(&self) -> usize {
+        match *self {
+            Step::NeedMore(_) => 0,
+            Step::Nothing(used) | Step::Order(used, _) | Step::Reply(used, _) | Step::Close(used, _) => {
+                assert!(used > 0, "a protocol consumes something");
+                used
+            }
+        }
+    }
+
     fn of(progress: Progress) -> Step {
         match progress {
             Progress::NeedMore(wanted) => Step::NeedMore(wanted),
@@ -48,17 +86,13 @@ impl Step {
 impl Input {
     #[cfg(test)]
     pub fn of(bytes: &[u8]) -> Self {
-        Input { bytes: bytes.to_vec(), again: bytes.to_vec(), consumed: 0 }
+        let heard = || Heard { bytes: bytes.to_vec(), done: 0 };
+        Input { heard: heard(), again: heard() }
     }
 
     /// Bytes that are not done with.
     pub fn len(&self) -> usize {
-        self.bytes.len() - self.consumed
-    }
-
-    /// So many bytes are done with.
-    pub fn consume(&mut self, used: usize) {
-        self.consumed += used;
+        self.heard.rest().len().max(self.again.rest().len())
     }
 
     /// The most that one [`Input::fill`] takes through `scratch`: each of two copies has half of it.
@@ -71,49 +105,86 @@ impl Input {
     /// # Errors
     /// As reading the socket; `WouldBlock` when nothing has come.
     pub fn fill(&mut self, stream: &mut TcpStream, scratch: &mut [u8], twice: bool) -> io::Result<usize> {
-        for bytes in [&mut self.bytes, &mut self.again] {
-            bytes.drain(..self.consumed.min(bytes.len()));
-            if bytes.is_empty() && bytes.capacity() > limits::READ_PER_TURN {
-                *bytes = Vec::new();
-            }
-        }
-        self.consumed = 0;
+        self.heard.forget();
+        self.again.forget();
         if !twice {
             let read = stream.read(scratch)?;
-            self.bytes.extend_from_slice(&scratch[..read]);
+            self.heard.bytes.extend_from_slice(&scratch[..read]);
             return Ok(read);
         }
         let (first, second) = scratch.split_at_mut(scratch.len() / 2);
         let peeked = stream.peek(first)?;
+        // The kernel gives all that it has shown. Each copy goes by its own count: a wrong one would cut both alike.
         let read = stream.read(&mut second[..peeked])?;
-        self.again.extend_from_slice(&first[..read]);
-        self.bytes.extend_from_slice(&second[..read]);
+        self.again.bytes.extend_from_slice(&first[..peeked]);
+        self.heard.bytes.extend_from_slice(&second[..read]);
         Ok(read)
     }
 
-    /// The next step; with `twice`, only if both copies come to it. `None` when they do not, and not at a second try either.
-    pub fn next<P: Protocol>(&self, protocol: &mut P, twice: bool) -> Option<Step> {
-        let bytes = &self.bytes[self.consumed..];
+    /// Takes the next step; with `twice`, only if both copies come to it. `None` when they do not, and not at a second try either.
+    pub fn next<P: Protocol>(&mut self, protocol: &mut P, twice: bool) -> Option<Step> {
         if !twice {
-            return Some(Step::of(protocol.next(bytes)));
+            let step = Step::of(protocol.next(self.heard.rest()));
+            self.heard.take(&step);
+            return Some(step);
         }
-        let again = self.again.get(self.consumed..)?;
-        let mut last = None;
+        let (bytes, again) = (self.heard.rest(), self.again.rest());
+        let mut agreed = None;
         for _ in 0..2 {
             // Each decodes with a copy of its own: one that was not made as it should be is not the other's.
             let (mut its, mut other) = (protocol.clone(), protocol.clone());
-            let first = Step::of(other.next(again));
-            let second = Step::of(its.next(bytes));
-            if its == other && first == second {
-                *protocol = its;
-                return Some(second);
+            let second = Step::of(other.next(again));
+            let first = Step::of(its.next(bytes));
+            let is_same = its == other && bytes.len() == again.len();
+            if is_same && first == second {
+                agreed = Some((its, first, second));
+                break;
             }
             // What is answered here and now may differ from one time to the next (statistics), but not that it is.
             let are_answers = matches!((&first, &second), (Step::Reply(..), Step::Reply(..)));
-            last = (its == other && are_answers && bytes == again).then_some((its, second));
+            agreed = (is_same && are_answers && bytes == again).then_some((its, first, second));
         }
-        let (its, step) = last?;
+        let (its, step, second) = agreed?;
         *protocol = its;
+        self.heard.take(&step);
+        self.again.take(&second);
         Some(step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::tests::Lines;
+
+    #[test]
+    fn both_copies_are_taken_step_by_step() {
+        let mut input = Input::of(b"one\ntwo\nth");
+        for left in [6, 2] {
+            assert!(matches!(input.next(&mut Lines, true), Some(Step::Order(4, _))));
+            assert_eq!(input.len(), left);
+        }
+        assert!(matches!(input.next(&mut Lines, true), Some(Step::NeedMore(_))));
+        assert_eq!(input.len(), 2);
+    }
+
+    /// As a struck processor leaves it: one copy is thought to be further, or less far, than it is.
+    #[test]
+    fn a_copy_that_lost_its_place_decides_nothing() {
+        let strikes: [fn(&mut Input); 5] = [
+            |input| input.heard.done ^= 8,
+            |input| input.again.done ^= 8,
+            |input| input.again.done ^= 1 << 40,
+            |input| input.heard.bytes.truncate(8),
+            // Both would take the same step here, and answer what comes behind it once too often.
+            |input| _ = input.again.bytes.drain(..4),
+        ];
+        for (number, strike) in strikes.into_iter().enumerate() {
+            let mut input = Input::of(b"one\none\none\none\n");
+            assert!(input.next(&mut Lines, true).is_some());
+            strike(&mut input);
+            assert!(input.next(&mut Lines, true).is_none(), "{number}");
+            assert!(input.len() > 0, "{number}: it is noticed without waiting for more");
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::service::{Action, Progress};
 
 /// One request a line: `now X` is answered locally, `end` closes, everything else is ordered.
 #[derive(Clone, PartialEq)]
-struct Lines;
+pub(super) struct Lines;
 
 impl Protocol for Lines {
     fn next(&mut self, input: &[u8]) -> Progress {
@@ -301,13 +301,14 @@ impl Protocol for Limited {
 #[test]
 fn a_bad_copy_of_the_protocols_state_decides_nothing() {
     let mut protocol = Limited { limit: 10, copies: Arc::default() };
-    let input = super::input::Input::of(b"request\n");
     for _ in 0..2 {
+        let mut input = super::input::Input::of(b"request\n");
         let step = input.next(&mut protocol, true);
         assert!(matches!(step, Some(super::input::Step::Order(8, _))));
         assert_eq!(protocol.limit, 10, "the state that is kept is not the bad one either");
     }
     let mut alone = Limited { limit: 0, copies: Arc::default() };
+    let mut input = super::input::Input::of(b"request\n");
     assert!(
         matches!(input.next(&mut alone, false), Some(super::input::Step::Reply(..))),
         "one copy is believed"

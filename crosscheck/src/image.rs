@@ -64,15 +64,15 @@ impl Image {
     }
 }
 
-/// The range of a line of the map, if it is of a file, and can be read and not written to.
+/// The range of a line of the map, if it is of a file, can be read and not written to, and is this process's own: what is shared,
+/// another process may write to.
 fn constant(line: &str) -> Option<Range<u64>> {
     let mut words = line.split_whitespace();
     let (range, rights) = (words.next()?, words.next()?);
     let path = words.nth(3)?;
     let (start, end) = range.split_once('-')?;
     let address = |text| u64::from_str_radix(text, 16).ok();
-    let is_constant =
-        rights.starts_with('r') && rights.as_bytes().get(1) == Some(&b'-') && path.starts_with('/');
+    let is_constant = matches!(rights, "r--p" | "r-xp") && path.starts_with('/');
     is_constant.then_some(address(start)?..address(end)?).filter(|range| !range.is_empty())
 }
 
@@ -85,7 +85,7 @@ mod tests {
         let line = "555555554000-5555555f2000 r--p 00000000 fe:00 131 /usr/bin/crosscheck";
         assert_eq!(constant(line), Some(0x5555_5555_4000..0x5555_555f_2000));
         assert!(constant(&line.replace("r--p", "r-xp")).is_some());
-        for other in ["rw-p", "---p"] {
+        for other in ["rw-p", "---p", "r--s"] {
             assert_eq!(constant(&line.replace("r--p", other)), None);
         }
         assert_eq!(constant("7ffff7fc1000-7ffff7fc3000 r-xp 00000000 00:00 0 [vdso]"), None);

@@ -73,6 +73,8 @@ pub const SCRUB_EVERY: Duration = Duration::from_millis(50);
 pub const SCRUB_REST: u32 = 200;
 /// A look that is not done after this long is asked for again.
 pub const SCRUB_PATIENCE: Duration = Duration::from_secs(1);
+/// A CUT that is not made after this long is asked for again: a large state takes seconds, and one that was ordered wrongly is void.
+pub const CUT_PATIENCE: Duration = Duration::from_secs(30);
 /// A worker that waits longer for a repair passes its turn without it.
 pub const REPAIR_PATIENCE: Duration = Duration::from_secs(6);
 /// Repairs in a row that may fail to arrive before the replica starts anew.

@@ -34,8 +34,9 @@ pub const COMPACT_STEP: u64 = 256;
 pub const UNCOMMITTED_BYTES: u64 = 256 << 20;
 /// Replicas a group has at most.
 pub const SLOTS: usize = 15;
-/// How far ahead of our own term a peer's term may be before we call the message corrupt.
-pub const TERM_JUMP: u64 = 1 << 20;
+/// From this term on we call a message corrupt: nobody gets there by elections. The bound is the same for all: if each measured from its own
+/// term, a wrong term of one replica would be believed by some of the healthy ones and not by others, and they would not hear each other any more.
+pub const TERM_LIMIT: u64 = 1 << 48;
 
 const _: () = assert!(FRAME_BODY > REQUEST_BYTES + APPEND_BYTES + (64 << 10));
 const _: () = assert!(OWN_EAGER <= OWN_IN_FLIGHT);

@@ -46,12 +46,24 @@ impl Default for Batching {
 #[derive(Debug)]
 pub(crate) struct Own {
     batching: Batching,
-    collected: VecDeque<(Request, u64)>,
+    collected: VecDeque<Collected>,
     collected_bytes: usize,
     in_flight: VecDeque<InFlight>,
     /// Batches at the front of `in_flight` that were handed to the current leader.
     sent: usize,
     next_number: u64,
+    /// Requests that were ever collected, and that were ever put into a batch.
+    submitted: u64,
+    formed: u64,
+}
+
+/// A request that is in no batch yet.
+#[derive(Debug)]
+struct Collected {
+    request: Request,
+    tag: u64,
+    /// How many were collected before it.
+    number: u64,
 }
 
 #[derive(Debug)]
@@ -70,6 +82,8 @@ impl Own {
             in_flight: VecDeque::new(),
             sent: 0,
             next_number: 1,
+            submitted: 0,
+            formed: 0,
         }
     }
 
@@ -86,7 +100,12 @@ impl Own {
             return Err(Refused::Full);
         }
         self.collected_bytes += bytes.len();
-        self.collected.push_back((Request { checksum, bytes }, tag));
+        self.collected.push_back(Collected {
+            request: Request { checksum, bytes },
+            tag,
+            number: self.submitted,
+        });
+        self.submitted += 1;
         Ok(())
     }
 
@@ -143,25 +162,34 @@ impl Own {
         self.collected.len() >= self.batching.requests || self.collected_bytes >= self.batching.bytes
     }
 
+    /// The next batch. A queue that was corrupted may give a request again, or pass one over; every replica would agree on that, so it must not
+    /// be ordered.
     fn form_one(&mut self, origin: u8, incarnation: u64) {
         let mut requests = Vec::new();
         let mut tags = Vec::new();
         let mut bytes = 0;
-        while let Some((request, tag)) = self.collected.pop_front() {
-            let len = request.bytes.len();
+        let first = self.formed;
+        while let Some(next) = self.collected.pop_front() {
+            let len = next.request.bytes.len();
             if !requests.is_empty() && bytes + len > self.batching.bytes {
-                self.collected.push_front((request, tag));
+                self.collected.push_front(next);
                 break;
             }
+            assert_eq!(
+                next.number, self.formed,
+                "requests are ordered once each, in the order in which they came"
+            );
+            self.formed += 1;
             bytes += len;
-            requests.push(request);
-            tags.push(tag);
+            requests.push(next.request);
+            tags.push(next.tag);
             if requests.len() == self.batching.requests {
                 break;
             }
         }
         self.collected_bytes -= bytes;
         let batch = Batch::new(origin, incarnation, self.next_number, &requests);
+        assert_eq!(first + batch.len() as u64, self.formed, "a batch has the requests that it was formed of");
         self.in_flight.push_back(InFlight { number: self.next_number, encoded: batch.encode(), tags });
         self.next_number += 1;
     }
@@ -236,5 +264,26 @@ mod tests {
         }
         assert!(!own.can_accept());
         assert_eq!(own.submit(Bytes::new(), 0, 0), Err(Refused::Full));
+    }
+
+    /// As a struck processor leaves the queue: a request stands in it again, is gone, or has changed places.
+    #[test]
+    fn a_request_is_never_ordered_again_or_passed_over() {
+        let strikes: [fn(&mut Own); 3] = [
+            |own| {
+                let Some(Collected { request, tag, number }) = own.collected.front() else { return };
+                let again = Collected { request: request.clone(), tag: *tag, number: *number };
+                own.collected.push_back(again);
+            },
+            |own| _ = own.collected.pop_front(),
+            |own| own.collected.swap(0, 1),
+        ];
+        for (number, strike) in strikes.into_iter().enumerate() {
+            let mut own = Own::new(Batching::default());
+            (0..3).for_each(|tag| submit(&mut own, 1, tag));
+            strike(&mut own);
+            let formed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| own.form(0, 1)));
+            assert!(formed.is_err() && own.take_unsent().is_none(), "{number}");
+        }
     }
 }

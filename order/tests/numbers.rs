@@ -11,6 +11,9 @@ const PATIENCE: u64 = 8_000;
 /// Bits that are flipped, one in each run: small and large changes.
 const BITS: [u32; 8] = [0, 3, 8, 12, 20, 21, 40, 63];
 
+/// Ordinal of the term among the numbers.
+const TERM: usize = 0;
+
 /// A replica that stops is started again without memory, as `crosscheck up` does it.
 fn step(cluster: &mut Cluster) {
     cluster.step();
@@ -90,6 +93,17 @@ fn strike_all(seals: bool) -> Vec<&'static str> {
 #[test]
 fn a_wrong_number_of_the_engine_costs_one_replica_its_place_and_the_others_nothing() {
     assert_eq!(strike_all(true), Vec::<&str>::new());
+}
+
+/// A term that is far ahead costs an election, and nothing else: all healthy replicas believe it, or none does. So it is even where it
+/// was not noticed that it is wrong.
+#[test]
+fn a_term_far_ahead_stops_nobody() {
+    for (at_leader, bit) in
+        [false, true].into_iter().flat_map(|role| [19, 20, 21, 30, 47].map(|bit| (role, bit)))
+    {
+        assert_eq!(strike(false, at_leader, TERM, bit), Some("term"));
+    }
 }
 
 /// What the seals are for: a leader that takes a follower for further than it is leaves it behind for ever, and a term that nobody

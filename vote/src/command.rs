@@ -132,6 +132,6 @@ pub enum BeyondRepair {
     TooManyRepairs,
     /// It disagreed about a batch whose details nobody keeps any more.
     TooLate,
-    /// Its schedule has lost count: it runs requests at other positions than f+1 others.
+    /// Its schedule has lost count: it runs requests at other positions, or ordered times, than f+1 others.
     OutOfStep,
 }

@@ -73,7 +73,7 @@ pub enum FaultStage {
     Digest,
     /// In a message between replicas.
     Message,
-    /// In the schedule: the request ran at another position than at the others.
+    /// In the schedule: the request ran at another position, or ordered time, than at the others.
     Schedule,
 }
 

@@ -54,6 +54,8 @@ pub struct Reply {
 /// A request on its way to the order thread.
 #[derive(Clone, Debug)]
 pub struct Submission {
+    /// Counts the requests of this replica's clients, from 0: none is ordered twice, and none is passed over.
+    pub number: u64,
     /// Where its reply goes.
     pub to: ReplyTo,
     /// The service's encoding of it, summed when it was made (`order::batch`).
@@ -104,6 +106,8 @@ pub struct Clients<P> {
     /// Connections whose replies leave with the next flush.
     answered: Vec<u32>,
     outstanding: usize,
+    /// Requests that were ever handed on.
+    submitted: u64,
     /// What one socket is read into; its connection keeps only what was read.
     scratch: Vec<u8>,
 }
@@ -140,6 +144,7 @@ impl<P: Protocol> Clients<P> {
             unread: Vec::new(),
             answered: Vec::new(),
             outstanding: 0,
+            submitted: 0,
             scratch: vec![0; limits::READ_CHUNK],
         })
     }
@@ -162,10 +167,13 @@ impl<P: Protocol> Clients<P> {
         let Some(connection) = entry.connection.as_mut() else { return };
         let room = limits::OUTSTANDING_PER_CLIENT_THREAD.saturating_sub(self.outstanding);
         let before = submissions.len();
+        let numbers = &mut self.submitted;
         let mut reading =
             Reading { bounds: self.bounds, counters: &self.counters, scratch: &mut self.scratch };
         let fate = connection.read(ending, room, &mut reading, |sequence, request| {
-            submissions.push(Submission { to: ReplyTo { slot, generation, sequence }, request });
+            let to = ReplyTo { slot, generation, sequence };
+            submissions.push(Submission { number: *numbers, to, request });
+            *numbers += 1;
         });
         self.outstanding += submissions.len() - before;
         self.settle(slot, fate);

@@ -143,7 +143,7 @@ fn a_reply_to_another_request_closes_the_connection_without_a_byte_of_it() {
     second.write_all(b"two\n").unwrap();
     let two = server.take();
     // The order thread has taken one's place for two's: the reply is right for its position, and the client is not.
-    let mistaken = Submission { to: one.to, request: two.request.clone() };
+    let mistaken = Submission { number: 0, to: one.to, request: two.request.clone() };
     server.answers.send(mistaken.answered(b"2\n".as_slice()));
     server.answers.send(two.answered(b"2\n".as_slice()));
     let mut rest = Vec::new();

@@ -62,17 +62,22 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let mut requests = Vec::with_capacity(delivered.batch.len());
         let mut owed = Vec::with_capacity(owners.len());
         let (mut wants_cut, mut is_long) = (false, false);
-        for (number, request) in delivered.batch.requests().enumerate() {
-            let asked = request.checksum;
+        for (number, mut request) in delivered.batch.requests().enumerate() {
+            let mut asked = request.checksum;
             #[cfg(feature = "inject")]
-            let request = self.sabotaged.request(batch, request);
-            let (mut work, mut footprint) = execution.decode(&request);
-            if matches!(work, Work::Unsound) {
-                // A mistake of the moment does not happen twice.
-                (work, footprint) = execution.decode(&request);
+            {
+                request = self.sabotaged.request(batch, request);
             }
-            if matches!(work, Work::Unsound) && delivered.batch.is_intact() {
-                work = Work::Void;
+            let (mut work, mut footprint) = execution.decode(&request);
+            if matches!(work, Work::Unsound)
+                && let Some(again) = delivered.batch.requests().nth(number)
+            {
+                // Taken from the batch once more: what befell the first copy of it, or its decoding, does not happen twice.
+                (work, footprint) = execution.decode(&again);
+                (asked, request) = (again.checksum, again);
+                if matches!(work, Work::Unsound) && delivered.batch.is_intact() {
+                    work = Work::Void;
+                }
             }
             #[cfg(feature = "inject")]
             let footprint = execution.armory.wrong_footprint(footprint, execution.locks());
@@ -89,9 +94,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             let owner = owners.get(number).copied();
             owed.extend(owner.map(|owner| Owed { owner, asked }));
             let stream = owner.as_ref().and_then(Owner::stream);
-            let ordered = request.bytes;
             requests.push(schedule::Work {
-                request: Job { work, ordered, result: Some(result) },
+                request: Job { work, ordered: request.bytes, result: Some(result) },
                 footprint,
                 stream,
             });

@@ -78,12 +78,13 @@ struct Moved {
 
 impl Moved {
     /// Takes note of how far the replica is at `now_us`; tells for how many microseconds nothing has been executed that could have been.
-    fn looked(&mut self, progress: Progress, now_us: u64) -> u64 {
+    /// More than `limit_us` will be too many.
+    fn looked(&mut self, progress: Progress, now_us: u64, limit_us: u64) -> u64 {
         let Progress { executed, committed, in_flight, others } = progress;
         let has_work =
             in_flight || committed > self.committed + limits::COMMITTED_UNSEEN || others > executed;
         // A process that was stopped for a while has been nowhere, and begins to catch up.
-        let was_stopped = now_us - self.looked_us > limits::SILENCE.as_micros() as u64;
+        let was_stopped = now_us - self.looked_us > (limits::SILENCE.as_micros() as u64).min(limit_us / 2);
         if executed != self.executed {
             (self.executed, self.committed, self.since_us) = (executed, committed, now_us);
         } else if !has_work || was_stopped {
@@ -243,8 +244,8 @@ impl<S: Service> Execution<S> {
     /// Whether nothing has been executed for longer than `limit_us` although there is something to execute: taken from the log, `committed`
     /// in it, or executed by the `others`. A counter, a queue or a connection that was corrupted can stop a replica without anything that hangs.
     pub(super) fn is_stuck(&mut self, committed: u64, others: u64, now_us: u64, limit_us: u64) -> bool {
-        let (executed, in_flight) = (self.executed, self.in_flight() > 0);
-        self.moved.looked(Progress { executed, committed, in_flight, others }, now_us) > limit_us
+        let (executed, in_flight) = (self.executed.saturating_sub(1), self.in_flight() > 0);
+        self.moved.looked(Progress { executed, committed, in_flight, others }, now_us, limit_us) > limit_us
     }
 }
 
@@ -286,16 +287,17 @@ mod tests {
     #[test]
     fn only_who_has_something_to_execute_is_stuck() {
         let at = |executed, committed, in_flight, others| Progress { executed, committed, in_flight, others };
-        let mut moved = Moved::default();
-        assert_eq!(moved.looked(at(5, 9, false, 0), 100), 0);
-        assert_eq!(moved.looked(at(5, 20, false, 5), 900), 0, "idle: the group changed");
+        let (mut moved, limit_us) = (Moved::default(), 60_000_000);
+        let mut looked = |progress, now_us| moved.looked(progress, now_us, limit_us);
+        assert_eq!(looked(at(5, 9, false, 0), 100), 0);
+        assert_eq!(looked(at(5, 20, false, 5), 900), 0, "idle: the group changed");
         let many = 9 + limits::COMMITTED_UNSEEN + 1;
-        assert_eq!(moved.looked(at(5, many, false, 5), 1000), 100, "committed and not taken");
-        assert_eq!(moved.looked(at(6, 80, true, 6), 1100), 0);
-        assert_eq!(moved.looked(at(6, 80, true, 6), 1700), 600, "taken and not executed");
-        assert_eq!(moved.looked(at(6, 80, false, 7), 1800), 700, "executed by the others");
-        assert_eq!(moved.looked(at(7, 80, false, 7), 1900), 0);
+        assert_eq!(looked(at(5, many, false, 5), 1000), 100, "committed and not taken");
+        assert_eq!(looked(at(6, 80, true, 6), 1100), 0);
+        assert_eq!(looked(at(6, 80, true, 6), 1700), 600, "taken and not executed");
+        assert_eq!(looked(at(6, 80, false, 7), 1800), 700, "executed by the others");
+        assert_eq!(looked(at(7, 80, false, 7), 1900), 0);
         let later = 1900 + 2 * limits::SILENCE.as_micros() as u64;
-        assert_eq!(moved.looked(at(7, 80, false, 9), later), 0, "the process was stopped");
+        assert_eq!(looked(at(7, 80, false, 9), later), 0, "the process was stopped");
     }
 }

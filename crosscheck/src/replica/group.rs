@@ -30,8 +30,8 @@ pub(super) struct Group {
     /// ordered.
     replayed_index: u64,
     replayed_batch: u64,
-    /// Whether a CUT is on its way through the order.
-    cut_wanted: bool,
+    /// Since when a CUT is on its way through the order.
+    cut_asked_us: Option<u64>,
     /// Log index of the last cut that rests on disk.
     pub(super) kept_index: u64,
     next_greeting_us: u64,
@@ -82,7 +82,7 @@ impl Group {
             repairs_given_up: 0,
             replayed_index: last_index,
             replayed_batch: 0,
-            cut_wanted: false,
+            cut_asked_us: None,
             kept_index: 0,
             next_greeting_us: 0,
             next_scrub_us: 0,
@@ -119,13 +119,22 @@ impl Group {
     /// Last batch that f+1 others have executed, by their own word: one of them is right. 0 unless all of them were heard just now: who
     /// hears only some of the group may be cut off, and its memory may be needed yet.
     fn others_executed(&self, me: u8, now_us: u64) -> u64 {
-        let others = self.others.iter().enumerate().filter(|(peer, _)| *peer != usize::from(me));
-        let heard = others
-            .clone()
-            .all(|(_, other)| other.voting.is_some() && !other.is_silent(now_us, limits::QUIET));
-        let mut executed: Vec<u64> = others.map(|(_, other)| other.executed).collect();
+        let mut executed: Vec<u64> = self.but(me).map(|other| other.executed).collect();
         executed.sort_unstable_by(|a, b| b.cmp(a));
-        executed.get(self.faults()).copied().filter(|_| heard).unwrap_or(0)
+        executed.get(self.faults()).copied().filter(|_| self.hears_all(me, now_us)).unwrap_or(0)
+    }
+
+    /// Whether all others were heard just now, and vote: then this replica's memory is not needed.
+    pub(super) fn hears_all(&self, me: u8, now_us: u64) -> bool {
+        self.but(me).all(|other| other.voting.is_some() && !other.is_silent(now_us, limits::QUIET))
+    }
+
+    fn but(&self, me: u8) -> impl Iterator<Item = &Other> {
+        self.others
+            .iter()
+            .enumerate()
+            .filter(move |(peer, _)| *peer != usize::from(me))
+            .map(|(_, other)| other)
     }
 
     /// f, of 2f+1 replicas.
@@ -147,7 +156,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         while let Some(output) = self.orderer.poll_output() {
             match output {
                 Output::Send { to, kind, body, rides } => self.send(to, kind, &body, rides),
-                Output::LeaderChanged { .. } | Output::Membership { .. } => self.group.cut_wanted = false,
+                Output::LeaderChanged { .. } | Output::Membership { .. } => self.group.cut_asked_us = None,
                 Output::Established { joined, .. } => self.on_established(joined),
                 Output::CutWanted => self.want_cut(),
                 Output::NeedState { index, .. } => self.need_state(index),
@@ -222,15 +231,17 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// A replica needs a state that does not exist yet: the leader gives a CUT a position.
     fn want_cut(&mut self) {
-        if !self.group.cut_wanted {
-            self.group.cut_wanted = true;
+        let now_us = self.world.now_us();
+        let patience_us = limits::CUT_PATIENCE.as_micros() as u64;
+        if self.group.cut_asked_us.is_none_or(|asked_us| now_us > asked_us + patience_us) {
+            self.group.cut_asked_us = Some(now_us);
             self.submit_control(&Control::Cut);
         }
     }
 
     /// The workers made the cut. On disk it has to rest before the log behind it may go.
     pub(super) fn on_cut(&mut self, head: &state::Head, bytes: Bytes) {
-        self.group.cut_wanted = false;
+        self.group.cut_asked_us = None;
         let index = head.index;
         if let Some((manifest, waiting)) = self.donor.offer(index, bytes.clone()) {
             let manifest = manifest.encode();
@@ -469,7 +480,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             let is_large = self.orderer.standing().log_bytes > limits::LOG_KEPT_BYTES;
             let keep_from = match self.settings.durability {
                 // A state is being cut for somebody, who will need what follows it.
-                Durability::Memory if self.group.cut_wanted => return,
+                Durability::Memory if self.group.cut_asked_us.is_some() => return,
                 Durability::Memory if is_large => floor,
                 Durability::Memory => floor.saturating_sub(limits::LOG_KEPT),
                 Durability::Disk(_) => {

@@ -130,6 +130,8 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     first_tag: u64,
     /// Own requests that the orderer had no room for yet.
     waiting: VecDeque<Submission>,
+    /// Number of the next of them.
+    submitted: u64,
     /// Empty; requests of clients served on this thread pass through it.
     submissions: Vec<Submission>,
     /// Empty; what other threads leave passes through it.
@@ -330,6 +332,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             owners: VecDeque::new(),
             first_tag: 0,
             waiting: VecDeque::new(),
+            submitted: 0,
             submissions: Vec::new(),
             inputs: Vec::new(),
             next_tick_us: 0,
@@ -447,8 +450,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// Hands requests to the orderer as far as it has room.
     fn submit_waiting(&mut self) {
         while self.orderer.can_accept()
-            && let Some(Submission { to, request }) = self.waiting.pop_front()
+            && let Some(Submission { number, to, request }) = self.waiting.pop_front()
         {
+            // A queue that thinks it is longer than it is gives what it gave before, and all replicas would agree to run it again.
+            if number != self.submitted {
+                let wrong = "a request of its clients would be ordered twice, or not at all";
+                return self.stop_with(Ok(Stop::Replace(wrong.into())));
+            }
+            self.submitted += 1;
             #[cfg(feature = "inject")]
             self.sabotage_submission(&request);
             #[cfg(feature = "inject")]
@@ -505,16 +514,19 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let Mode { guarded, crosschecked, .. } = self.settings.mode;
         let service = self.execution.as_ref().map(|execution| &execution.service);
         let refused = self.counters.own_faults.load(Ordering::Relaxed) > 0;
+        // Something outside may change all replicas' programs at about the same time (a probe that is set on all hosts). The votes cover for
+        // this one until the others are there to fill it.
+        let can_wait = !guarded || !self.group.hears_all(self.settings.me, self.world.now_us());
         let sound = [
             (!guarded || object::checksums_are_sound(), "it does not compute checksums rightly any more"),
             (!crosschecked || vote::digest::is_sound(), "it does not compute digests rightly any more"),
             (self.peers.is_sound(self.settings.me), "it does not know itself or its peers any more"),
             (!refused, "it asks the kernel for what no healthy process asks for"),
             (
-                !guarded || service.is_none_or(|service| service.is_sound()),
+                can_wait || service.is_none_or(|service| service.is_sound()),
                 "its service's settings have changed",
             ),
-            (!guarded || self.world.program_is_sound(), "its code or its constants have changed"),
+            (can_wait || self.world.program_is_sound(), "its code or its constants have changed"),
         ];
         if let Some((_, wrong)) = sound.into_iter().find(|(holds, _)| !holds) {
             self.stop_with(Ok(Stop::Replace(wrong.into())));

@@ -25,9 +25,11 @@ use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients, limits
 
 type Engine = RaftEngine<Box<dyn LogStore>>;
 
-/// About as many numbers as an engine of three replicas has.
+/// About as many numbers as an order engine has, without those that it has of each replica.
 #[cfg(feature = "inject")]
-const NUMBERS: usize = 42;
+const NUMBERS: usize = 18;
+#[cfg(feature = "inject")]
+const NUMBERS_PER_PEER: usize = 8;
 
 /// What a life of a replica begins with.
 pub struct Birth {
@@ -63,6 +65,8 @@ pub struct Stepped<S: Service, W: World> {
     answers: Mailbox<Answer>,
     /// Checksums of the requests that wait, as a connection would remember them.
     asked: BTreeMap<(u32, u32, u64), u32>,
+    /// Requests of clients so far.
+    submitted: u64,
     heard: Vec<PeerEvent>,
 }
 
@@ -103,6 +107,7 @@ impl<S: Service, W: World> Stepped<S, W> {
             replica,
             answers,
             asked: BTreeMap::new(),
+            submitted: 0,
             heard: Vec::new(),
         })
     }
@@ -140,7 +145,9 @@ impl<S: Service, W: World> Stepped<S, W> {
     pub fn submit(&mut self, to: ReplyTo, request: Vec<u8>) {
         let request = crate::ordered::summed(request.into());
         self.asked.insert((to.slot, to.generation, to.sequence), request.checksum);
-        self.mailbox.send(Input::Submissions(vec![clients::Submission { to, request }]));
+        let number = self.submitted;
+        self.submitted += 1;
+        self.mailbox.send(Input::Submissions(vec![clients::Submission { number, to, request }]));
     }
 
     /// Takes the answers that left since the last call; `None` if no correct reply can be had.
@@ -216,8 +223,9 @@ impl<S: Service, W: World> Stepped<S, W> {
     /// Flips a bit of one of the order engine's own numbers; false when there is none.
     #[cfg(feature = "inject")]
     pub fn corrupt_number(&mut self, seed: u64) -> bool {
+        let numbers = NUMBERS + NUMBERS_PER_PEER * self.replica.settings.peers.len();
         let engine = self.replica.orderer.engine_mut();
-        engine.corrupt_number((seed >> 32) as usize % NUMBERS, seed as u32).is_some()
+        engine.corrupt_number((seed >> 32) as usize % numbers, seed as u32).is_some()
     }
 
     /// How full this replica's queues and buffers are, with their bounds from the `limits` of each room.

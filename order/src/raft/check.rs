@@ -33,7 +33,7 @@ pub(crate) fn check(view: &View, from_slot: u8, received: &Received) -> Result<(
     let demand = |holds: bool, why: &'static str| if holds { Ok(()) } else { Err(Implausible::Field(why)) };
     demand(slot_of(message.from) == Some(from_slot), "message from another replica's id")?;
     demand(message.to == view.id && message.from != view.id, "message to another id")?;
-    demand(message.term >= 1 && message.term <= view.term + limits::TERM_JUMP, "term out of range")?;
+    demand(message.term >= 1 && message.term < limits::TERM_LIMIT, "term out of range")?;
     demand(message.log_term <= message.term, "log term above the term")?;
     demand(message.index < 1 << 62 && message.reject_hint < 1 << 62, "index out of range")?;
     demand(message.commit < 1 << 62 && message.commit_term <= message.term, "commit out of range")?;

@@ -39,7 +39,7 @@ pub(crate) struct Peer {
     pub snapshot_ticks: u64,
 }
 
-/// A member of a group. `raw` is touched only inside [`Node::guard`].
+/// A member of a group. `raw` is changed only inside [`Node::guard`].
 pub(crate) struct Node<L: LogStore> {
     pub config: RaftConfig,
     pub raw: RawNode<Mirror<L>>,
@@ -177,10 +177,11 @@ impl<L: LogStore> Node<L> {
         if self.failed.is_some() || self.removed {
             return;
         }
+        // What the rules start from is read first: a number that changes after that breaks the seal, or a rule.
+        let (before, queued) = (self.before(), self.out.outputs.len());
         if self.config.seals_numbers && !self.is_sealed() {
             return self.fail(FailStop::Engine("a number of the engine has changed outside of it".into()));
         }
-        let (before, queued) = (self.before(), self.out.outputs.len());
         let outcome = catch_unwind(AssertUnwindSafe(|| f(self)));
         if let Err(panic) = outcome {
             let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -197,6 +198,7 @@ impl<L: LogStore> Node<L> {
         // In this order: a number that changes before it is sealed is held against the rules, and one that changes later breaks the seal.
         self.seal();
         if self.config.seals_numbers
+            && self.failed.is_none()
             && let Some(rule) = self.broken_rule(before, heard)
         {
             // Nothing that follows from it leaves.

@@ -101,8 +101,8 @@ pub enum Progress {
 
 /// One client connection's protocol. It owns no socket: the pipeline hands it what has arrived.
 ///
-/// Two copies are taken before each step where requests are decoded twice, and compared afterwards, so that both should be cheap: a few
-/// words.
+/// Where requests are decoded twice there are two of it, each is copied before each step, and they are compared afterwards, so that both
+/// should be cheap: a few words.
 pub trait Protocol: Clone + PartialEq + Send + 'static {
     /// Takes the next step over `input`, the unconsumed bytes from the last step on. Total: any bytes are answered.
     fn next(&mut self, input: &[u8]) -> Progress;

@@ -49,6 +49,8 @@ pub enum Fault {
     Entry,
     /// A bit of one of its order engine's numbers flips.
     Number,
+    /// The last request of a client stands in its queue a second time.
+    Queue,
     /// Its memory or its computation is corrupted, as `crosscheck inject` does it.
     Corruption(Kind),
 }
@@ -81,7 +83,7 @@ use Fault::Corruption;
 use Kind as C;
 
 /// Every fault there is.
-pub const CATALOGUE: [Entry; 43] = [
+pub const CATALOGUE: [Entry; 44] = [
     entry(
         Fault::Crash,
         "crash",
@@ -315,6 +317,13 @@ pub const CATALOGUE: [Entry; 43] = [
         "the replica stops and joins anew, or comes back from its log",
     ),
     entry(
+        Fault::Queue,
+        "queue",
+        "a queue of requests that are not ordered yet gives one a second time",
+        "the count of what goes through the queue",
+        "the replica stops and joins anew",
+    ),
+    entry(
         Corruption(C::Stray),
         "stray",
         "up to eight bytes of a resting object, as a write that was meant for another one leaves them",
@@ -407,7 +416,7 @@ impl Fault {
 
     /// Whether its memory, its computation or what it sends is corrupted.
     pub fn is_of_memory(self) -> bool {
-        matches!(self, Fault::Corruption(_) | Fault::Stuck | Fault::Entry | Fault::Number)
+        matches!(self, Fault::Corruption(_) | Fault::Stuck | Fault::Entry | Fault::Number | Fault::Queue)
     }
 
     /// Whether it is of memory and its replica goes on with what is repaired: a replica is seldom replaced, so that the next fault
@@ -424,7 +433,10 @@ impl Fault {
 
     /// Whether evidence about the replica is expected, and no false alarm.
     pub fn is_corruption(self) -> bool {
-        matches!(self, Fault::Corruption(_) | Fault::Noise | Fault::Stuck | Fault::Entry | Fault::Number)
+        matches!(
+            self,
+            Fault::Corruption(_) | Fault::Noise | Fault::Stuck | Fault::Entry | Fault::Number | Fault::Queue
+        )
     }
 }
 

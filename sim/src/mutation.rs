@@ -27,7 +27,7 @@ use Sabotage as S;
 use Where::{All, One};
 
 /// All of them; each promise is expected at least once.
-pub const MUTATIONS: [Mutation; 16] = [
+pub const MUTATIONS: [Mutation; 17] = [
     Mutation {
         name: "unvoted",
         what: "replies leave when the request has run",
@@ -47,6 +47,13 @@ pub const MUTATIONS: [Mutation; 16] = [
         what: "a replica orders every request a second time",
         sabotage: &[(P(S::SubmitsTwice), One)],
         faults: "none",
+        expects: "once",
+    },
+    Mutation {
+        name: "again",
+        what: "a replica orders what a struck queue gives it a second time",
+        sabotage: &[(P(S::BelievesQueue), All)],
+        faults: "queue",
         expects: "once",
     },
     Mutation {

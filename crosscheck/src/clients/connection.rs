@@ -50,8 +50,7 @@ pub(super) struct Reading<'a> {
 
 pub(super) struct Connection<P> {
     stream: TcpStream,
-    protocol: P,
-    input: Input,
+    input: Input<P>,
     /// Bytes of `input` that the protocol wants to see before it is asked again.
     wanted: usize,
     /// The socket may have more input than was read.
@@ -74,8 +73,7 @@ impl<P: Protocol> Connection<P> {
     pub(super) fn new(stream: TcpStream, protocol: P) -> Self {
         Connection {
             stream,
-            protocol,
-            input: Input::default(),
+            input: Input::new(protocol),
             wanted: 1,
             readable: true,
             ending: false,
@@ -123,7 +121,7 @@ impl<P: Protocol> Connection<P> {
                     counters.bytes_in.fetch_add(read as u64, Relaxed);
                     // A short read has emptied the socket, and what comes from now on is announced by a new event. (An end
                     // that came with this event is not.)
-                    self.readable = self.ending || read == Input::most(reading.scratch, bounds.twice);
+                    self.readable = self.ending || read == Input::<P>::most(reading.scratch, bounds.twice);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.readable = false;
@@ -161,7 +159,7 @@ impl<P: Protocol> Connection<P> {
             if there < self.wanted {
                 return;
             }
-            let Some(step) = self.input.next(&mut self.protocol, bounds.twice) else {
+            let Some(step) = self.input.next(bounds.twice) else {
                 counters.misread.fetch_add(1, Relaxed);
                 self.push(Place::Broken);
                 self.closing = true;

@@ -2,7 +2,8 @@
 //!
 //! The bytes of a client have no checksum: nothing could tell later that a request is not what its client sent, and all replicas
 //! would agree on a wrong one. So the kernel gives them twice, each copy is decoded by itself, and a request is ordered only if
-//! both come to the same, checksum included. A bit that changes in one copy, or a mistake in one decoding, shows here.
+//! both come to the same, checksum included. A bit that changes in one copy, in what its protocol remembers, or a mistake in one
+//! decoding, shows here.
 
 use std::io::{self, Read};
 
@@ -11,14 +12,18 @@ use mio::net::TcpStream;
 use crate::limits;
 use crate::service::{Action, Progress, Protocol};
 
-/// Bytes from a client, and how many of them are done with.
-#[derive(Debug, Default)]
-struct Heard {
+/// Bytes from a client, how many of them are done with, and what the protocol remembers of those.
+struct Heard<P> {
     bytes: Vec<u8>,
     done: usize,
+    protocol: P,
 }
 
-impl Heard {
+impl<P> Heard<P> {
+    fn new(protocol: P) -> Self {
+        Heard { bytes: Vec::new(), done: 0, protocol }
+    }
+
     fn rest(&self) -> &[u8] {
         self.bytes.get(self.done..).unwrap_or_default()
     }
@@ -41,11 +46,10 @@ impl Heard {
 }
 
 /// What has come from a client and is not done with. The copies have nothing in common, not even how far they are done with.
-#[derive(Debug, Default)]
-pub(super) struct Input {
-    heard: Heard,
+pub(super) struct Input<P> {
+    heard: Heard<P>,
     /// The same bytes, as the kernel gave them a second time; unused without cross-checking.
-    again: Heard,
+    again: Heard<P>,
 }
 
 /// What the input comes to, and how much of it; a request with its checksum.
@@ -83,11 +87,16 @@ impl Step {
     }
 }
 
-impl Input {
+impl<P: Protocol> Input<P> {
+    pub fn new(protocol: P) -> Self {
+        Input { heard: Heard::new(protocol.clone()), again: Heard::new(protocol) }
+    }
+
     #[cfg(test)]
-    pub fn of(bytes: &[u8]) -> Self {
-        let heard = || Heard { bytes: bytes.to_vec(), done: 0 };
-        Input { heard: heard(), again: heard() }
+    pub fn of(bytes: &[u8], protocol: P) -> Self {
+        let mut input = Input::new(protocol);
+        (input.heard.bytes, input.again.bytes) = (bytes.to_vec(), bytes.to_vec());
+        input
     }
 
     /// Bytes that are not done with.
@@ -122,32 +131,32 @@ impl Input {
     }
 
     /// Takes the next step; with `twice`, only if both copies come to it. `None` when they do not, and not at a second try either.
-    pub fn next<P: Protocol>(&mut self, protocol: &mut P, twice: bool) -> Option<Step> {
+    pub fn next(&mut self, twice: bool) -> Option<Step> {
         if !twice {
-            let step = Step::of(protocol.next(self.heard.rest()));
+            let Heard { bytes, done, protocol } = &mut self.heard;
+            let step = Step::of(protocol.next(bytes.get(*done..).unwrap_or_default()));
             self.heard.take(&step);
             return Some(step);
         }
         let (bytes, again) = (self.heard.rest(), self.again.rest());
         let mut agreed = None;
         for _ in 0..2 {
-            // Each decodes with a copy of its own: one that was not made as it should be is not the other's.
-            let (mut its, mut other) = (protocol.clone(), protocol.clone());
+            let (mut its, mut other) = (self.heard.protocol.clone(), self.again.protocol.clone());
             let second = Step::of(other.next(again));
             let first = Step::of(its.next(bytes));
             let is_same = its == other && bytes.len() == again.len();
             if is_same && first == second {
-                agreed = Some((its, first, second));
+                agreed = Some((first, its, second, other));
                 break;
             }
             // What is answered here and now may differ from one time to the next (statistics), but not that it is.
             let are_answers = matches!((&first, &second), (Step::Reply(..), Step::Reply(..)));
-            agreed = (is_same && are_answers && bytes == again).then_some((its, first, second));
+            agreed = (is_same && are_answers && bytes == again).then_some((first, its, second, other));
         }
-        let (its, step, second) = agreed?;
-        *protocol = its;
+        let (step, its, second, other) = agreed?;
         self.heard.take(&step);
         self.again.take(&second);
+        (self.heard.protocol, self.again.protocol) = (its, other);
         Some(step)
     }
 }
@@ -159,19 +168,19 @@ mod tests {
 
     #[test]
     fn both_copies_are_taken_step_by_step() {
-        let mut input = Input::of(b"one\ntwo\nth");
+        let mut input = Input::of(b"one\ntwo\nth", Lines);
         for left in [6, 2] {
-            assert!(matches!(input.next(&mut Lines, true), Some(Step::Order(4, _))));
+            assert!(matches!(input.next(true), Some(Step::Order(4, _))));
             assert_eq!(input.len(), left);
         }
-        assert!(matches!(input.next(&mut Lines, true), Some(Step::NeedMore(_))));
+        assert!(matches!(input.next(true), Some(Step::NeedMore(_))));
         assert_eq!(input.len(), 2);
     }
 
     /// As a struck processor leaves it: one copy is thought to be further, or less far, than it is.
     #[test]
     fn a_copy_that_lost_its_place_decides_nothing() {
-        let strikes: [fn(&mut Input); 5] = [
+        let strikes: [fn(&mut Input<Lines>); 5] = [
             |input| input.heard.done ^= 8,
             |input| input.again.done ^= 8,
             |input| input.again.done ^= 1 << 40,
@@ -180,10 +189,10 @@ mod tests {
             |input| _ = input.again.bytes.drain(..4),
         ];
         for (number, strike) in strikes.into_iter().enumerate() {
-            let mut input = Input::of(b"one\none\none\none\n");
-            assert!(input.next(&mut Lines, true).is_some());
+            let mut input = Input::of(b"one\none\none\none\n", Lines);
+            assert!(input.next(true).is_some());
             strike(&mut input);
-            assert!(input.next(&mut Lines, true).is_none(), "{number}");
+            assert!(input.next(true).is_none(), "{number}");
             assert!(input.len() > 0, "{number}: it is noticed without waiting for more");
         }
     }

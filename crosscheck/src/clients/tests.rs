@@ -267,17 +267,24 @@ impl Protocol for Flaky {
     }
 }
 
-/// Refuses every request longer than its limit, which one of its copies has not got: a copy that was not made as it should be.
+/// Refuses every request longer than its limit, which one of its copies, the `bad`th, has not got: it was not made as it should be.
 #[derive(Debug)]
 struct Limited {
     limit: usize,
+    bad: u64,
     copies: Arc<std::sync::atomic::AtomicU64>,
+}
+
+impl Limited {
+    fn new(limit: usize, bad: u64) -> Limited {
+        Limited { limit, bad, copies: Arc::default() }
+    }
 }
 
 impl Clone for Limited {
     fn clone(&self) -> Limited {
-        let is_bad = self.copies.fetch_add(1, Relaxed) == 0;
-        Limited { limit: if is_bad { 0 } else { self.limit }, copies: self.copies.clone() }
+        let is_bad = self.copies.fetch_add(1, Relaxed) == self.bad;
+        Limited { limit: if is_bad { 0 } else { self.limit }, copies: self.copies.clone(), ..*self }
     }
 }
 
@@ -300,19 +307,14 @@ impl Protocol for Limited {
 
 #[test]
 fn a_bad_copy_of_the_protocols_state_decides_nothing() {
-    let mut protocol = Limited { limit: 10, copies: Arc::default() };
-    for _ in 0..2 {
-        let mut input = super::input::Input::of(b"request\n");
-        let step = input.next(&mut protocol, true);
-        assert!(matches!(step, Some(super::input::Step::Order(8, _))));
-        assert_eq!(protocol.limit, 10, "the state that is kept is not the bad one either");
+    use super::input::{Input, Step};
+    let next = |bad, twice| Input::of(b"request\n", Limited::new(10, bad)).next(twice);
+    for made_for_a_step in 1..=2 {
+        assert!(matches!(next(made_for_a_step, true), Some(Step::Order(8, _))), "the second try is right");
     }
-    let mut alone = Limited { limit: 0, copies: Arc::default() };
-    let mut input = super::input::Input::of(b"request\n");
-    assert!(
-        matches!(input.next(&mut alone, false), Some(super::input::Step::Reply(..))),
-        "one copy is believed"
-    );
+    let kept = 0;
+    assert!(next(kept, true).is_none());
+    assert!(matches!(next(kept, false), Some(Step::Reply(..))), "one copy is believed");
 }
 
 fn serve_flaky(twice: bool) -> Server {

@@ -17,6 +17,8 @@ pub enum Sabotage {
     ReleasesUnvoted,
     /// Every client request is ordered a second time.
     SubmitsTwice,
+    /// What the queue of requests gives is ordered, however often it gave it before.
+    BelievesQueue,
     /// Now and then a connection is given its last reply again, with the position that it had.
     ReleasesStale,
     /// One batch of another replica is left out.

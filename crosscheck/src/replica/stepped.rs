@@ -67,6 +67,7 @@ pub struct Stepped<S: Service, W: World> {
     asked: BTreeMap<(u32, u32, u64), u32>,
     /// Requests of clients so far.
     submitted: u64,
+    last: Option<clients::Submission>,
     heard: Vec<PeerEvent>,
 }
 
@@ -108,6 +109,7 @@ impl<S: Service, W: World> Stepped<S, W> {
             answers,
             asked: BTreeMap::new(),
             submitted: 0,
+            last: None,
             heard: Vec::new(),
         })
     }
@@ -145,9 +147,10 @@ impl<S: Service, W: World> Stepped<S, W> {
     pub fn submit(&mut self, to: ReplyTo, request: Vec<u8>) {
         let request = crate::ordered::summed(request.into());
         self.asked.insert((to.slot, to.generation, to.sequence), request.checksum);
-        let number = self.submitted;
+        let submission = clients::Submission { number: self.submitted, to, request };
         self.submitted += 1;
-        self.mailbox.send(Input::Submissions(vec![clients::Submission { number, to, request }]));
+        self.last = Some(submission.clone());
+        self.mailbox.send(Input::Submissions(vec![submission]));
     }
 
     /// Takes the answers that left since the last call; `None` if no correct reply can be had.
@@ -226,6 +229,16 @@ impl<S: Service, W: World> Stepped<S, W> {
         let numbers = NUMBERS + NUMBERS_PER_PEER * self.replica.settings.peers.len();
         let engine = self.replica.orderer.engine_mut();
         engine.corrupt_number((seed >> 32) as usize % numbers, seed as u32).is_some()
+    }
+
+    /// Puts the last request of a client into the queue a second time, as a queue gives it whose length has changed: an injected fault.
+    /// False if there was none.
+    #[cfg(feature = "inject")]
+    pub fn corrupt_queue(&mut self) -> bool {
+        let again = self.last.clone();
+        let hit = again.is_some();
+        again.into_iter().for_each(|again| self.mailbox.send(Input::Submissions(vec![again])));
+        hit
     }
 
     /// How full this replica's queues and buffers are, with their bounds from the `limits` of each room.

@@ -49,8 +49,8 @@ impl Run {
                 self.stick(victim, &mut draws);
                 None
             }
-            Fault::Entry | Fault::Number => {
-                self.corrupt_engine(victim, fault, draws.draw());
+            Fault::Entry | Fault::Number | Fault::Queue => {
+                self.corrupt_order(victim, fault, draws.draw());
                 None
             }
             Fault::Pause => {
@@ -84,11 +84,12 @@ impl Run {
         }
     }
 
-    /// A bit of an ordered entry in memory, or of a number of the order engine.
-    fn corrupt_engine(&mut self, victim: u8, fault: Fault, seed: u64) {
+    /// A bit of an ordered entry in memory, or of a number of the order engine; or what waits to be ordered.
+    fn corrupt_order(&mut self, victim: u8, fault: Fault, seed: u64) {
         let process = self.slots[usize::from(victim)].process.as_mut();
         let hit = process.is_some_and(|process| match fault {
             Fault::Entry => process.replica.corrupt_entry(seed),
+            Fault::Queue => process.replica.corrupt_queue(),
             _ => process.replica.corrupt_number(seed),
         });
         self.summary.faults.entry(fault).or_default().struck += u64::from(hit);

@@ -439,6 +439,16 @@ impl Run<'_> {
         })
     }
 
+    /// How far the clients of each replica came, and what the replicas do.
+    fn stuck_words(&self, before: &Before) -> String {
+        let batches: Vec<u64> =
+            self.progress().iter().zip(&before.progress).map(|(now, then)| now - then).collect();
+        let statuses = (1..=self.cluster.size()).filter_map(|number| self.cluster.status(number));
+        let statuses: Vec<String> =
+            statuses.map(|status| serde_json::to_string(&status).unwrap_or_default()).collect();
+        format!("clients of healthy replicas: batches {batches:?}; {}", statuses.join(" "))
+    }
+
     /// What each replica does at present.
     fn phases(&self) -> String {
         let phase = |number| match self.cluster.status(number) {
@@ -506,7 +516,7 @@ impl Run<'_> {
             _ if self.wrong() != before.wrong => {
                 (Class::WrongReply, self.wrong_words(before), digests == Digests::Equal)
             }
-            _ if !progress => (Class::NoProgress, "clients of healthy replicas".into(), false),
+            _ if !progress => (Class::NoProgress, self.stuck_words(before), false),
             (_, Some(how)) if !back => (Class::NoProgress, format!("victim not back: {how}"), false),
             (Digests::Silent(who), _) => (Class::NoProgress, format!("no digest from {who:?}"), false),
             (Digests::Different(who), end) => {

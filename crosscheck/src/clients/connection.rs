@@ -1,7 +1,7 @@
 //! One client connection: bytes in, requests out; replies in any order in, bytes in request order out.
 
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
@@ -227,12 +227,13 @@ impl<P: Protocol> Connection<P> {
             if self.leaving.is_empty() {
                 return self.fate(was_full);
             }
-            let slices = self.leaving.slices(twice);
+            let slices = self.leaving.slices(self.first, twice);
             if slices.is_empty() {
                 counters.withheld.fetch_add(1, Relaxed);
                 return Fate::Closed;
             }
-            match self.stream.write_vectored(&slices) {
+            // Without libc, which puts what the kernel has taken into memory and reads it back: that has been struck.
+            match rustix::io::writev(&self.stream, &slices).map_err(io::Error::from) {
                 Ok(0) => return Fate::Closed,
                 Ok(sent) => {
                     counters.bytes_out.fetch_add(sent as u64, Relaxed);

@@ -121,8 +121,8 @@ impl Leaving {
     /// the kernel sees the bytes.
     ///
     /// The list is made first and looked at afterwards, as it lies in memory: an entry that was not written, and still is what an
-    /// earlier list had there, leads to another reply.
-    pub fn slices(&self, twice: bool) -> Vec<IoSlice<'_>> {
+    /// earlier list had there, leads to another reply. And only then it is added up: how far a reply has left is what the list was made by.
+    pub fn slices(&self, next: u64, twice: bool) -> Vec<IoSlice<'_>> {
         let mut slices: Vec<IoSlice<'_>> =
             self.unsent.iter().take(SLICES).map(|(_, unsent)| IoSlice::new(unsent.rest())).collect();
         let listed = std::hint::black_box(&slices).iter().zip(&self.unsent).zip(self.first..);
@@ -133,6 +133,9 @@ impl Leaving {
             number == meant && is_its_own && unsent.reply.is_right(twice)
         };
         slices.truncate(listed.take_while(is_right).count());
+        if twice && !self.adds_up(next) {
+            slices.clear();
+        }
         slices
     }
 }
@@ -148,8 +151,10 @@ mod tests {
 
     /// What would leave, of replies numbered from 5.
     fn leaves(replies: Vec<(u64, Unsent)>, twice: bool) -> String {
-        let leaving = Leaving { unsent: replies.into(), first: 5, bytes: 0 };
-        let list = leaving.slices(twice);
+        let bytes = replies.iter().map(|(_, unsent)| unsent.rest().len()).sum();
+        let next = 5 + replies.len() as u64;
+        let leaving = Leaving { unsent: replies.into(), first: 5, bytes };
+        let list = leaving.slices(next, twice);
         list.iter().map(|slice| String::from_utf8_lossy(slice).into_owned()).collect()
     }
 
@@ -182,7 +187,7 @@ mod tests {
             let mut leaving = three(taken);
             assert!(leaving.pass_empty(3, true), "{taken}");
             let left: String =
-                leaving.slices(true).iter().map(|slice| String::from_utf8_lossy(slice)).collect();
+                leaving.slices(3, true).iter().map(|slice| String::from_utf8_lossy(slice)).collect();
             assert_eq!(left, "one\ntwo\n"[taken..]);
             assert_eq!(leaving.is_empty(), taken == 8);
         }
@@ -201,6 +206,7 @@ mod tests {
         for (number, strike) in strikes.into_iter().enumerate() {
             let mut leaving = three(2);
             strike(&mut leaving);
+            assert!(leaving.slices(3, true).is_empty(), "{number}: struck after the first look");
             assert!(!leaving.pass_empty(3, true), "{number}");
         }
         assert!(!three(2).pass_empty(4, true), "a place was taken and its reply did not come here");

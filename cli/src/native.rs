@@ -37,10 +37,11 @@ Then:
     )]
     Campaign(Many),
     /// One injection of a campaign again, exactly (a cluster: the same site and bit, at its next execution)
-    #[command(after_long_help = "Example:
+    #[command(after_long_help = "Examples:
   crosscheck inject replay --target tracer/targets/memcached.toml --run mc.jsonl:wreg/17
+  crosscheck inject replay --target tracer/targets/cluster-RDGX.toml --run rdgx.jsonl:wval/92 --times 50
 
-Exit code: 0 when everything recorded repeats, 1 when not.")]
+Exit code: 0 when everything recorded repeats, 1 when not. Of a cluster: 0 when some run ended as recorded.")]
     Replay(Replay),
     /// Tables of one or more campaigns, with 95 % Wilson intervals; also as HTML
     #[command(after_long_help = "Example:
@@ -120,6 +121,9 @@ pub struct Replay {
     /// FILE:TYPE/NUMBER, as the report names it
     #[arg(long, value_name = "RUN")]
     pub run: String,
+    /// How often (a cluster: no two runs of it are the same)
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub times: u64,
     /// The profile, made before if there is none or it is of another target
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,

@@ -99,6 +99,14 @@ pub(crate) struct Executed {
     pub runs: Vec<Ran>,
 }
 
+/// How a batch was run at this replica.
+pub(crate) struct Runs {
+    /// The replica whose clients asked for it.
+    pub origin: u8,
+    /// How each request was.
+    pub of_requests: Vec<Ran>,
+}
+
 /// How a request was run at this replica: for evidence and for the no-majority rules, not compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ran {

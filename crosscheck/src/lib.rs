@@ -172,17 +172,21 @@ fn watch<S: Service, E: order::OrderEngine + 'static>(
     let mut watchdog = Watchdog::new(replica.pulse(), limit);
     let (ended, end) = mpsc::channel();
     let order = std::thread::Builder::new().name("order".into());
-    let order = order.spawn(move || ended.send(replica.run(open_clients)))?;
+    let order = order.spawn(move || replica.run(open_clients, &ended))?;
     loop {
         match end.recv_timeout(limits::WATCH) {
-            Ok(outcome) => return outcome,
+            Ok(outcome) => {
+                // Its sockets are closed when its thread is over. If that takes too long, they are closed with the process.
+                let _ = end.recv_timeout(limit);
+                return outcome;
+            }
             // Its thread cannot be ended from here; it ends with the process.
             Err(RecvTimeoutError::Timeout) if watchdog.is_hung() => {
                 return Ok(Stop::Replace("the order thread hangs".into()));
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => match order.join() {
-                Ok(_) => unreachable!("it says how it ended"),
+                Ok(()) => unreachable!("it says how it ended"),
                 Err(payload) => std::panic::resume_unwind(payload),
             },
         }

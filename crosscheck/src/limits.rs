@@ -101,6 +101,7 @@ pub const TRANSFER_PATIENCE: Duration = Duration::from_secs(2);
 
 const _: () = assert!(PIPELINED_PER_CONNECTION <= OUTSTANDING_PER_CLIENT_THREAD);
 const _: () = assert!(READ_CHUNK <= READ_PER_TURN);
+const _: () = assert!(ENTRIES_IN_EXECUTION as u64 <= vote::limits::IN_EXECUTION_BATCHES);
 const _: () = assert!(PEER_FRAME < UNSENT_PER_PEER);
 const _: () =
     assert!(2 * GREETING.as_millis() < QUIET.as_millis() && QUIET.as_millis() < SILENCE.as_millis());

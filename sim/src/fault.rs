@@ -83,7 +83,7 @@ use Fault::Corruption;
 use Kind as C;
 
 /// Every fault there is.
-pub const CATALOGUE: [Entry; 44] = [
+pub const CATALOGUE: [Entry; 45] = [
     entry(
         Fault::Crash,
         "crash",
@@ -252,6 +252,13 @@ pub const CATALOGUE: [Entry; 44] = [
         "an ordered request before it is executed",
         "its checksum",
         "RECOVER of what it should have changed",
+    ),
+    entry(
+        Corruption(C::Asked),
+        "asked",
+        "the checksum of a client's request before it is ordered: wrong for everybody",
+        "every replica, when it decodes the request",
+        "nobody runs it, everybody names its origin, and its client's connection is closed",
     ),
     entry(
         Fault::Power,

@@ -2,7 +2,7 @@
 //!
 //! Timing makes every run of a cluster different, so that nothing is repeated exactly: sites are drawn from a sample of
 //! the instructions that the victim's thread executes under this load, and the fault strikes at the next execution after a
-//! random pause. One cluster takes many injections; a victim that died is started again and filled by the others.
+//! random pause. What is repeated of a recorded run ([`again`]) is its site and its bit, as often as wanted. One cluster takes many injections; a victim that died is started again and filled by the others.
 
 use std::fs;
 use std::io;
@@ -66,6 +66,8 @@ fn heals() -> bool {
 
 /// Injections that one cluster takes: clients leave keys behind, and a replica that is replaced is given all of them, each time more.
 const RUNS_PER_CLUSTER: u64 = 250;
+/// Draws after which an injection has found an instruction that can carry it.
+const DRAWS: u32 = 100_000;
 /// Between two looks at something that takes milliseconds.
 const LOOK: Duration = Duration::from_micros(500);
 /// How long a site may take to be executed.
@@ -110,26 +112,78 @@ pub fn campaign(
     plan: &Plan<'_>,
     faults: &[Fault],
     runs: u64,
+    tell: impl FnMut(&Record) -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let kinds = faults.len() as u64;
+    let one = |run: &Run<'_>, sample: &Sample, number: u64, symbols: &mut Symbols| {
+        let fault = faults[(number % kinds) as usize];
+        run.inject(sample, fault, number / kinds, symbols)
+    };
+    on_clusters(plan, runs * kinds, Sample::take, one, tell)
+}
+
+/// The injection of `record` again, `times` times: the same bit of the same instruction, at its next execution.
+///
+/// # Errors
+/// When no cluster comes up, or the program is another than the recorded one.
+pub fn again(
+    plan: &Plan<'_>,
+    record: &Record,
+    times: u64,
+    tell: impl FnMut(&Record) -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let site = |plan: &Plan<'_>, cluster: &Cluster| Sample::of_site(plan, cluster, record);
+    let stream = at_the_strike(plan, record)?;
+    let one = |run: &Run<'_>, sample: &Sample, _, symbols: &mut Symbols| {
+        let drawn = Drawn {
+            fault: record.fault,
+            id: record.id,
+            index: record.index,
+            code: &sample.codes[0],
+            stream: stream.clone(),
+        };
+        run.carry_out(sample, drawn, symbols)
+    };
+    on_clusters(plan, times, site, one, tell)
+}
+
+/// The numbers of a recorded injection as they were when its site had been drawn: its bit comes from those behind.
+fn at_the_strike(plan: &Plan<'_>, record: &Record) -> anyhow::Result<Stream> {
+    let group = plan.target.cluster.as_ref().context("the target is no cluster")?;
+    let steps = u64::from(group.windows) * u64::from(group.window_steps);
+    let mut stream = Stream::of(record.seed, record.fault.number(), record.id);
+    // Most instructions can carry a fault, so the draws before it were few.
+    let found = (0..DRAWS).any(|_| stream.below(steps) == record.index);
+    if found {
+        Ok(stream)
+    } else {
+        bail!("the target samples {steps} instructions; the recorded one another number")
+    }
+}
+
+/// Gives `runs` injections to one cluster after the other, until `tell` says `false`. The sites come from the first.
+fn on_clusters(
+    plan: &Plan<'_>,
+    runs: u64,
+    sites: impl Fn(&Plan<'_>, &Cluster) -> anyhow::Result<Sample>,
+    one: impl Fn(&Run<'_>, &Sample, u64, &mut Symbols) -> anyhow::Result<(Record, bool)>,
     mut tell: impl FnMut(&Record) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
-    let all = runs * faults.len() as u64;
     let mut symbols = Symbols::default();
     let mut sample = None;
     let mut number = 0;
-    while number < all {
+    while number < runs {
         let begun = number;
         let dir = tempfile::tempdir().context("a directory for the cluster")?;
         let cluster = Cluster::up(plan.target, &Place::new(dir.path(), 0))?;
         let go_on = with_clients(plan, &cluster, number, |clients| {
             let sample = match &sample {
                 Some(sample) => sample,
-                None => sample.insert(Sample::take(plan, &cluster)?),
+                None => sample.insert(sites(plan, &cluster)?),
             };
-            while number < all {
-                let fault = faults[(number % faults.len() as u64) as usize];
-                let run =
-                    Run { plan, cluster: &cluster, clients, sample, fault, id: number / faults.len() as u64 };
-                let (record, healthy) = run.inject(&mut symbols)?;
+            let run = Run { plan, cluster: &cluster, clients };
+            while number < runs {
+                let (record, healthy) = one(&run, sample, number, &mut symbols)?;
                 number += 1;
                 if !tell(&record)? {
                     return Ok(false);
@@ -303,6 +357,19 @@ impl Sample {
         Ok(sample)
     }
 
+    /// The one site of a recorded injection, in a cluster of the same program.
+    fn of_site(plan: &Plan<'_>, cluster: &Cluster, record: &Record) -> anyhow::Result<Self> {
+        let group = plan.target.cluster.as_ref().context("the target is no cluster")?;
+        let memory = Memory::open(victim_thread(plan, cluster, group.victim)?.0)?;
+        let mut bytes = [0; LONGEST];
+        memory.read_some(record.address, &mut bytes);
+        let code = Code::decode(record.address, bytes, &mut InstructionInfoFactory::new());
+        if code.text() != record.text || !code.can(record.fault) {
+            bail!("at the recorded site there is `{}`, not `{}`: another build", code.text(), record.text);
+        }
+        Ok(Sample { codes: vec![code], steps: vec![0], modules: memory.modules()? })
+    }
+
     fn draw(&self, fault: Fault, stream: &mut Stream) -> Option<(usize, &Code)> {
         if !self.codes.iter().any(|code| code.can(fault)) {
             return None;
@@ -317,14 +384,22 @@ impl Sample {
     }
 }
 
-/// One injection into a running cluster.
+/// A running cluster, and its clients.
 struct Run<'a> {
     plan: &'a Plan<'a>,
     cluster: &'a Cluster,
     clients: &'a [Tally],
-    sample: &'a Sample,
+}
+
+/// One injection, drawn.
+struct Drawn<'a> {
     fault: Fault,
     id: u64,
+    /// Number of the step in the sample.
+    index: u64,
+    code: &'a Code,
+    /// Decides what is left to decide: the pause and the bit.
+    stream: Stream,
 }
 
 /// How it was after the fault.
@@ -358,18 +433,34 @@ impl Run<'_> {
         self.plan.target.cluster.as_ref().map_or(1, |group| group.batches)
     }
 
+    /// Draws an injection and carries it out.
+    fn inject(
+        &self,
+        sample: &Sample,
+        fault: Fault,
+        id: u64,
+        symbols: &mut Symbols,
+    ) -> anyhow::Result<(Record, bool)> {
+        let mut stream = Stream::of(self.plan.seed, fault.number(), id);
+        let (index, code) = sample.draw(fault, &mut stream).context("no instruction carries this fault")?;
+        self.carry_out(sample, Drawn { fault, id, index: index as u64, code, stream }, symbols)
+    }
+
     /// The record, and whether the cluster can take another one.
-    fn inject(&self, symbols: &mut Symbols) -> anyhow::Result<(Record, bool)> {
+    fn carry_out(
+        &self,
+        sample: &Sample,
+        drawn: Drawn<'_>,
+        symbols: &mut Symbols,
+    ) -> anyhow::Result<(Record, bool)> {
         let begun = Instant::now();
-        let mut stream = Stream::of(self.plan.seed, self.fault.number(), self.id);
-        let (index, code) =
-            self.sample.draw(self.fault, &mut stream).context("no instruction carries this fault")?;
+        let Drawn { fault, id, index, code, mut stream } = drawn;
         if !self.cluster.all_serve(BACK) {
             bail!("the cluster does not serve before an injection");
         }
         let before = self.before()?;
         std::thread::sleep(Duration::from_micros(stream.below(10_000)));
-        let struck = self.strike(code, &mut stream);
+        let struck = self.strike(sample, fault, code, &mut stream);
         let struck_us = begun.elapsed().as_micros() as u64;
         let mut judged = match &struck {
             Err(why) => Judged { subclass: why.clone(), healthy: true, ..Judged::default() },
@@ -380,22 +471,22 @@ impl Run<'_> {
             judged.subclass += &format!("; then not all served: {}", self.phases());
             judged.healthy = false;
         }
-        let (module, offset) = module_of(&self.sample.modules, code.address);
+        let (module, offset) = module_of(&sample.modules, code.address);
         let record = Record {
-            id: self.id,
+            id,
             seed: self.plan.seed,
-            fault: self.fault,
+            fault,
             bits: self.plan.bits,
             flips: self.plan.flips,
             profile: "sample".into(),
-            index: index as u64,
+            index,
             address: code.address,
             module: file_name(module).to_owned(),
             offset,
             symbol: symbols.name(module, offset),
             callers: struck
                 .as_ref()
-                .map_or_else(|_| Vec::new(), |(_, callers)| names(callers, &self.sample.modules, symbols)),
+                .map_or_else(|_| Vec::new(), |(_, callers)| names(callers, &sample.modules, symbols)),
             text: code.text(),
             hits: 1,
             flip: struck.ok().map(|(flip, _)| flip),
@@ -476,7 +567,13 @@ impl Run<'_> {
         self.clients.iter().map(|tally| tally.batches.load(Ordering::Relaxed)).collect()
     }
 
-    fn strike(&self, code: &Code, stream: &mut Stream) -> Result<(Flip, Vec<u64>), String> {
+    fn strike(
+        &self,
+        sample: &Sample,
+        fault: Fault,
+        code: &Code,
+        stream: &mut Stream,
+    ) -> Result<(Flip, Vec<u64>), String> {
         let told = |error: &dyn std::fmt::Display| error.to_string();
         let (process, thread) =
             victim_thread(self.plan, self.cluster, self.victim()).map_err(|error| told(&error))?;
@@ -488,10 +585,10 @@ impl Run<'_> {
         if !seized.run_to(code.address).map_err(|error| told(&error))? {
             return Err("the site was not executed in time".into());
         }
-        let callers = callers(thread, &memory, &self.sample.modules).map_err(|error| told(&error))?;
+        let callers = callers(thread, &memory, &sample.modules).map_err(|error| told(&error))?;
         let mut step = || seized.step();
         let victim = Victim { thread, memory: &memory, flips: self.plan.flips, step: &mut step };
-        match victim.strike(self.fault, code, self.plan.bits, stream) {
+        match victim.strike(fault, code, self.plan.bits, stream) {
             Ok(flip) => Ok((flip, callers)),
             Err(Missed::OutOfReach) => Err("the operand is out of reach".into()),
             Err(Missed::Gone) => Err("the thread was gone".into()),

@@ -134,4 +134,6 @@ pub enum BeyondRepair {
     TooLate,
     /// Its schedule has lost count: it runs requests at other positions, or ordered times, than f+1 others.
     OutOfStep,
+    /// Its results come under numbers of batches that it cannot be executing: one twice, one never, or one from far ahead.
+    Miscounted,
 }

@@ -5,8 +5,13 @@ pub const MAX_REPLICAS: usize = 7;
 /// Requests one batch may hold. The ordering room sends at most 128; the codec allows some headroom.
 pub const MAX_REQUESTS_PER_BATCH: usize = 1024;
 
-/// Batches whose votes are kept open at the same time. A replica this far behind is compared by the ring only.
-pub const WINDOW_BATCHES: u64 = 8192;
+/// Batches whose votes are kept open at the same time.
+pub const WINDOW_BATCHES: u64 = 16_384;
+/// As many of them are kept free for peers that are ahead: their votes wait there for the own results, also while a replica that is
+/// there and does not vote keeps everything before them open. A replica further behind than the rest is compared by the ring only.
+pub const AHEAD_BATCHES: u64 = 8192;
+/// Batches that a replica executes at the same time: their results come in any order, and never from further apart.
+pub const IN_EXECUTION_BATCHES: u64 = 4096;
 /// Bytes of pairs and replies the open batches may hold, own and peers'; the oldest batch is closed when exceeded.
 pub const WINDOW_BYTES: usize = 256 << 20;
 /// Finished batches that keep their replies and pairs all the same: a peer may still find its stored copy corrupt.
@@ -99,7 +104,12 @@ pub struct Load {
 
 const _: () = assert!(MAX_REPLICAS % 2 == 1 && MAX_REPLICAS <= 8, "a replica set is a mask of 8 bits");
 const _: () = assert!(MAX_REQUESTS_PER_BATCH <= u16::MAX as usize, "a request's index is 16 bits");
-const _: () = assert!(KEEP_FINISHED_BATCHES < WINDOW_BATCHES, "finished batches must not fill the window");
+const _: () =
+    assert!(AHEAD_BATCHES + IN_EXECUTION_BATCHES < WINDOW_BATCHES, "what is executed here is open here");
+const _: () = assert!(
+    KEEP_FINISHED_BATCHES < WINDOW_BATCHES - AHEAD_BATCHES,
+    "finished batches must not fill the window"
+);
 const _: () = assert!(KEEP_FINISHED_BYTES < WINDOW_BYTES);
 const _: () =
     assert!(RING_BATCHES as u64 >= WINDOW_BATCHES, "whoever leaves the window is still in the ring");

@@ -40,6 +40,8 @@ pub struct Voter {
     /// Digests of consecutive batches that wait for the end of the round.
     unsent: SmallVec<[u128; 2]>,
     unsent_first: u64,
+    /// The newest batch executed here.
+    newest: u64,
     /// By peer, a batch whose digest came too late and differed, and since when it is asked for again: before anyone is accused.
     late: [Option<(u64, u64)>; MAX_REPLICAS],
     scratch: Vec<u8>,
@@ -73,6 +75,7 @@ impl Voter {
             counters: Counters::default(),
             unsent: SmallVec::new(),
             unsent_first: 0,
+            newest: config.first_batch(),
             late: [None; MAX_REPLICAS],
             scratch: Vec::with_capacity(4096),
             config,

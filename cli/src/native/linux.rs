@@ -180,7 +180,10 @@ fn replay(args: &Replay) -> Outcome {
         .into_iter()
         .find(|record| format!("{}/{}", record.fault, record.id) == name)
         .ok_or_else(|| anyhow!("{file} has no run {name}"))?;
-    let target = single(&args.target, args.program.as_deref())?;
+    let target = load(&args.target, args.program.as_deref())?;
+    if target.cluster.is_some() {
+        return replay_in_cluster(args, &target, &record);
+    }
     let trace = Trace::new(&target.trace);
     let profile = obtain(&target, &trace, args.profile.as_deref())?;
     if profile.head.hash != record.profile {
@@ -211,6 +214,24 @@ fn replay(args: &Replay) -> Outcome {
     Ok(Verdict::of(same))
 }
 
+/// The same bit of the same instruction, as often as wanted: how often does it end as recorded?
+fn replay_in_cluster(args: &Replay, target: &Target, record: &Record) -> Outcome {
+    let plan = tracer::cluster::Plan { target, seed: record.seed, bits: record.bits, flips: record.flips };
+    let mut watch = Watch::new(None)?;
+    let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
+    tracer::cluster::again(&plan, record, args.times, |again| {
+        *counts.entry(again.class.name()).or_default() += 1;
+        let words = if again.told.is_empty() { String::new() } else { format!("; {}", again.told) };
+        let flip =
+            again.flip.as_ref().map_or(String::new(), |flip| format!(" at {} bit {}", flip.place, flip.bit));
+        say(&format!("{}{flip} {}{words}", again.class.name(), again.subclass))?;
+        Ok(watch.on_record(again))
+    })?;
+    let repeated = counts.get(record.class.name()).copied().unwrap_or(0);
+    say(&format!("{repeated} of {} runs ended as recorded: {}", args.times, record.class.name()))?;
+    Ok(Verdict::of(repeated > 0))
+}
+
 fn tell(args: &Report) -> Outcome {
     let mut campaigns = Vec::new();
     for path in &args.records {
@@ -236,7 +257,7 @@ fn load(path: &Path, program: Option<&Path>) -> anyhow::Result<Target> {
 fn single(path: &Path, program: Option<&Path>) -> anyhow::Result<Target> {
     let target = load(path, program)?;
     if target.cluster.is_some() {
-        return Err(misuse("a cluster is never repeated exactly: there are `null` and `campaign` for it"));
+        return Err(misuse("a cluster has no golden run: there are `null`, `campaign` and `replay` for it"));
     }
     Ok(target)
 }

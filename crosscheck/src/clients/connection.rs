@@ -261,7 +261,7 @@ impl<P: Protocol> Connection<P> {
             self.places.pop_front();
             self.first += 1;
             self.broken = last;
-            self.leaving.push(first, reply);
+            self.leaving.push(first, reply, twice);
         }
     }
 

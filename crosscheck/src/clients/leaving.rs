@@ -11,6 +11,9 @@ use bytes::Bytes;
 /// Replies that one system call writes.
 const SLICES: usize = 64;
 
+/// Longest stretch of one reply that a look covers: a slow reader of a reply much longer than this has it looked at stretch by stretch.
+const STRETCH: usize = 1 << 20;
+
 /// In the place of a request's checksum, in the digest of a reply to what is not ordered.
 const NOT_ORDERED: u32 = 0;
 
@@ -42,11 +45,49 @@ struct Unsent {
     reply: Vouched,
     /// Bytes of it that have left.
     sent: usize,
+    /// Digests of the stretches of a long reply, which as a whole was right when they were made.
+    stretches: Vec<u128>,
 }
 
 impl Unsent {
+    fn new(reply: Vouched, twice: bool) -> Self {
+        let stretch = |bytes: &[u8]| vote::digest::reply(NOT_ORDERED, bytes);
+        let is_long = twice && reply.bytes.len() > STRETCH;
+        let mut stretches = Vec::new();
+        if is_long {
+            stretches.extend(reply.bytes.chunks(STRETCH).map(stretch));
+            if !reply.is_right(twice) {
+                // It is looked at as a whole, and does not leave.
+                stretches.clear();
+            }
+        }
+        Unsent { reply, sent: 0, stretches }
+    }
+
+    /// Bytes that have not left.
+    fn left(&self) -> usize {
+        self.reply.bytes.len().saturating_sub(self.sent)
+    }
+
+    /// Where in the reply the stretch ends that leaves next.
+    fn end(&self) -> usize {
+        let len = self.reply.bytes.len();
+        if self.stretches.is_empty() { len } else { len.min((self.sent / STRETCH + 1) * STRETCH) }
+    }
+
+    /// What leaves next: all the rest, unless it is long.
     fn rest(&self) -> &[u8] {
-        self.reply.bytes.get(self.sent..).unwrap_or_default()
+        self.reply.bytes.get(self.sent..self.end()).unwrap_or_default()
+    }
+
+    /// Whether what leaves next still is what was voted on.
+    fn is_right(&self, twice: bool) -> bool {
+        if self.stretches.is_empty() {
+            return self.reply.is_right(twice);
+        }
+        let (number, end) = (self.sent / STRETCH, self.end());
+        let bytes = self.reply.bytes.get(number * STRETCH..end).unwrap_or_default();
+        self.stretches.get(number) == Some(&vote::digest::reply(NOT_ORDERED, bytes))
     }
 }
 
@@ -73,16 +114,16 @@ impl Leaving {
     }
 
     /// The reply of the place with this number.
-    pub fn push(&mut self, number: u64, reply: Vouched) {
+    pub fn push(&mut self, number: u64, reply: Vouched, twice: bool) {
         self.bytes += reply.bytes.len();
-        self.unsent.push_back((number, Unsent { reply, sent: 0 }));
+        self.unsent.push_back((number, Unsent::new(reply, twice)));
     }
 
     /// Passes over replies without bytes, which no call can send; false if one should have some, or what is here is not everything
     /// before the place `next` that has not left.
     pub fn pass_empty(&mut self, next: u64, twice: bool) -> bool {
         while let Some((_, front)) = self.unsent.front()
-            && front.rest().is_empty()
+            && front.left() == 0
         {
             if !front.reply.is_right(twice) {
                 return false;
@@ -96,7 +137,7 @@ impl Leaving {
     /// Whether what is to leave is all that was collected and has not left: as many replies, and as many bytes. One that was
     /// forgotten, or is sent again, would be taken for the reply to another request.
     fn adds_up(&self, next: u64) -> bool {
-        let bytes: usize = self.unsent.iter().map(|(_, unsent)| unsent.rest().len()).sum();
+        let bytes: usize = self.unsent.iter().map(|(_, unsent)| unsent.left()).sum();
         self.first + self.unsent.len() as u64 == next && bytes == self.bytes
     }
 
@@ -106,12 +147,12 @@ impl Leaving {
         while count > 0
             && let Some((_, front)) = self.unsent.front_mut()
         {
-            let rest = front.rest().len();
-            if count < rest {
+            let left = front.left();
+            if count < left {
                 front.sent += count;
                 return;
             }
-            count -= rest;
+            count -= left;
             self.unsent.pop_front();
             self.first += 1;
         }
@@ -123,14 +164,19 @@ impl Leaving {
     /// The list is made first and looked at afterwards, as it lies in memory: an entry that was not written, and still is what an
     /// earlier list had there, leads to another reply. And only then it is added up: how far a reply has left is what the list was made by.
     pub fn slices(&self, next: u64, twice: bool) -> Vec<IoSlice<'_>> {
-        let mut slices: Vec<IoSlice<'_>> =
-            self.unsent.iter().take(SLICES).map(|(_, unsent)| IoSlice::new(unsent.rest())).collect();
+        // Nothing leaves behind a reply that leaves in part.
+        let mut follows = true;
+        let is_next = |(_, unsent): &&(u64, Unsent)| {
+            std::mem::replace(&mut follows, unsent.end() == unsent.reply.bytes.len())
+        };
+        let next_ones = self.unsent.iter().take(SLICES).take_while(is_next);
+        let mut slices: Vec<IoSlice<'_>> = next_ones.map(|(_, unsent)| IoSlice::new(unsent.rest())).collect();
         let listed = std::hint::black_box(&slices).iter().zip(&self.unsent).zip(self.first..);
         let is_right = |((slice, (number, unsent)), meant): &((&IoSlice<'_>, &(u64, Unsent)), u64)| {
             let bytes = &unsent.reply.bytes;
             let is_its_own = slice.as_ptr() as usize == bytes.as_ptr() as usize + unsent.sent
-                && slice.len() + unsent.sent == bytes.len();
-            number == meant && is_its_own && unsent.reply.is_right(twice)
+                && slice.len() + unsent.sent == unsent.end();
+            number == meant && is_its_own && unsent.is_right(twice)
         };
         slices.truncate(listed.take_while(is_right).count());
         if twice && !self.adds_up(next) {
@@ -146,7 +192,11 @@ mod tests {
 
     fn unsent(text: &'static str, vouched: &'static str) -> Unsent {
         let digest = Some((7, vote::digest::reply(7, vouched.as_bytes())));
-        Unsent { reply: Vouched { bytes: Bytes::from_static(text.as_bytes()), digest }, sent: 0 }
+        Unsent {
+            reply: Vouched { bytes: Bytes::from_static(text.as_bytes()), digest },
+            sent: 0,
+            stretches: vec![],
+        }
     }
 
     /// What would leave, of replies numbered from 5.
@@ -166,7 +216,7 @@ mod tests {
             leaves(vec![(5, begun), (6, unsent("", "")), (7, unsent("next\n", "next\n"))], true),
             "rst\nnext\n"
         );
-        let own = Unsent { reply: Vouched::here("ERROR\n", true), sent: 0 };
+        let own = Unsent::new(Vouched::here("ERROR\n", true), true);
         assert_eq!(leaves(vec![(5, own)], true), "ERROR\n");
     }
 
@@ -174,7 +224,7 @@ mod tests {
     fn three(taken: usize) -> Leaving {
         let mut leaving = Leaving::default();
         for (number, text) in ["one\n", "", "two\n"].into_iter().enumerate() {
-            leaving.push(number as u64, unsent(text, text).reply);
+            leaving.push(number as u64, unsent(text, text).reply, true);
         }
         assert!(leaving.pass_empty(3, true));
         leaving.sent(taken);
@@ -219,12 +269,49 @@ mod tests {
         assert_eq!(leaves(vec![(5, right()), (7, right())], true), "right\n");
         assert_eq!(leaves(vec![(6, right())], true), "");
         assert_eq!(leaves(vec![(5, unsent("wrong\n", "right\n"))], true), "");
-        let nobodys =
-            || Unsent { reply: Vouched { bytes: Bytes::from_static(b"memory"), digest: None }, sent: 0 };
+        let nobodys = || Unsent::new(Vouched { bytes: Bytes::from_static(b"memory"), digest: None }, true);
         assert_eq!(leaves(vec![(5, nobodys())], true), "");
         assert_eq!(leaves(vec![(5, nobodys())], false), "memory");
         let mut begun = unsent("wrong\n", "right\n");
         begun.sent = 3;
         assert_eq!(leaves(vec![(5, begun)], true), "");
+    }
+
+    /// A reply of two and a half stretches, and one behind it.
+    fn long(bytes: Vec<u8>, digest_of: &[u8]) -> Leaving {
+        let mut leaving = Leaving::default();
+        let digest = Some((7, vote::digest::reply(7, digest_of)));
+        leaving.push(0, Vouched { bytes: bytes.into(), digest }, true);
+        leaving.push(1, unsent("next\n", "next\n").reply, true);
+        leaving
+    }
+
+    #[test]
+    fn a_long_reply_leaves_stretch_by_stretch_and_only_what_is_right_of_it() {
+        let whole: Vec<u8> = (0..5 * STRETCH / 2).map(|at| (at / 1000) as u8).collect();
+        let mut leaving = long(whole.clone(), &whole);
+        let mut left = Vec::new();
+        while !leaving.is_empty() {
+            assert!(leaving.pass_empty(2, true));
+            let given: Vec<u8> = leaving.slices(2, true).iter().flat_map(|slice| slice.to_vec()).collect();
+            assert!(!given.is_empty() && given.len() <= STRETCH + 5);
+            // The kernel takes less than it was given.
+            let taken = given.len().min(700_000);
+            left.extend_from_slice(&given[..taken]);
+            leaving.sent(taken);
+        }
+        assert!(left == [&whole[..], b"next\n"].concat());
+
+        let mut wrong = whole.clone();
+        wrong[2 * STRETCH] ^= 1;
+        assert!(long(wrong, &whole).slices(2, true).is_empty(), "wrong from the start");
+        let mut leaving = long(whole.clone(), &whole);
+        leaving.sent(STRETCH + 10);
+        leaving.unsent[0].1.stretches.swap(1, 2);
+        assert!(leaving.slices(2, true).is_empty(), "wrong when its stretch is to leave");
+        let mut leaving = long(whole.clone(), &whole);
+        leaving.sent(STRETCH + 10);
+        leaving.unsent[0].1.sent -= STRETCH;
+        assert!(leaving.slices(2, true).is_empty(), "a stretch again");
     }
 }

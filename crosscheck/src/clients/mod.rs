@@ -21,6 +21,7 @@ use mio::{Interest, Registry, Token};
 
 use crate::limits;
 use crate::service::{ClientCounters, MakeProtocol, Protocol};
+use crate::world::is_own_fault;
 use connection::{Connection, Fate, Reading};
 
 /// Tokens from here on belong to the clients' sockets.
@@ -202,6 +203,11 @@ impl<P: Protocol> Clients<P> {
         }
     }
 
+    /// The kernel refused a call; perhaps one that no healthy process makes.
+    fn on_refused(&self, error: &io::Error) {
+        self.counters.own_faults.fetch_add(u64::from(is_own_fault(error)), Relaxed);
+    }
+
     fn accept(&mut self) {
         loop {
             let mut stream = match self.listener.accept() {
@@ -209,8 +215,8 @@ impl<P: Protocol> Clients<P> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    eprintln!("crosscheck: a client could not be accepted: {error}");
-                    return;
+                    self.on_refused(&error);
+                    return eprintln!("crosscheck: a client could not be accepted: {error}");
                 }
             };
             if self.counters.open.load(Relaxed) as usize >= self.bounds.connections {
@@ -228,6 +234,7 @@ impl<P: Protocol> Clients<P> {
             if let Err(error) =
                 self.registry.register(&mut stream, Token(CONNECTIONS + slot as usize), interest)
             {
+                self.on_refused(&error);
                 eprintln!("crosscheck: a client could not be served: {error}");
                 self.free.push(slot);
                 continue;

@@ -139,7 +139,8 @@ impl<N: Net> Link<N> {
                     net.tune(&self.stream);
                     events.push(PeerEvent::Up(peer));
                 }
-                Ok(Some(_)) | Err(_) => return false,
+                Ok(Some(_)) => return false,
+                Err(error) => return self.lost(&error),
             }
         }
         loop {

@@ -14,6 +14,7 @@ use order::{FrameError, Kind};
 
 use crate::admin::{Sent, Traffic};
 use crate::limits;
+use crate::world::is_own_fault;
 use link::{Link, Preamble};
 pub use net::{Net, Tcp};
 
@@ -102,9 +103,10 @@ impl<N: Net> Peers<N> {
 
     /// Whether what never changes is still what it was for replica `me`: a wrong number, a list that lost a peer, or a buffer that is
     /// elsewhere, would cut this replica off for ever, and it would not know.
-    pub fn is_sound(&self, me: u8) -> bool {
+    pub fn is_sound(&self, me: u8, addresses: &[SocketAddr]) -> bool {
         !self.is_refused
             && self.me == me
+            && self.net.goes_to(addresses)
             && self.links.len() == self.dialled_us.len()
             && self.guests.len() == MAX_GUESTS
     }
@@ -134,7 +136,8 @@ impl<N: Net> Peers<N> {
             self.dialled_us[index] = Some(now_us);
             if let Ok(stream) = self.net.connect(peer) {
                 let token = Token(LINKS + index);
-                self.links[index] = Link::dialled(self.me, peer, stream, token, &mut self.net).ok();
+                let link = Link::dialled(self.me, peer, stream, token, &mut self.net);
+                self.links[index] = self.granted(link);
             }
         }
     }
@@ -237,13 +240,21 @@ impl<N: Net> Peers<N> {
         }
     }
 
+    /// What the kernel gave; what it refused a healthy process would not have asked for, or comes again.
+    fn granted<T>(&mut self, asked: io::Result<T>) -> Option<T> {
+        asked.inspect_err(|error| self.is_refused |= is_own_fault(error)).ok()
+    }
+
     fn accept(&mut self) {
-        while let Ok(mut stream) = self.net.accept() {
+        loop {
+            let accepted = self.net.accept();
+            let Some(mut stream) = self.granted(accepted) else { return };
             let free = self.guests.iter().position(Option::is_none);
             // With none free, one after the other gives way: it may have been cut off before it could say who it is.
             let place = free.unwrap_or(self.accepted % MAX_GUESTS);
             self.accepted += 1;
-            if self.net.register(&mut stream, Token(GUESTS + place), Interest::READABLE).is_err() {
+            let registered = self.net.register(&mut stream, Token(GUESTS + place), Interest::READABLE);
+            if self.granted(registered).is_none() {
                 continue;
             }
             self.guests[place] = Some(Guest { stream, preamble: Preamble::default() });
@@ -252,11 +263,12 @@ impl<N: Net> Peers<N> {
 
     fn on_guest(&mut self, place: usize, events: &mut Vec<PeerEvent>) {
         let Some(guest) = self.guests.get_mut(place).and_then(Option::as_mut) else { return };
-        let peer = match guest.preamble.read(&mut guest.stream) {
-            Ok(None) => return,
-            Ok(Some(peer)) if peer > self.me && usize::from(peer) < self.links.len() => peer,
+        let read = guest.preamble.read(&mut guest.stream);
+        let peer = match self.granted(read) {
+            Some(None) => return,
+            Some(Some(peer)) if peer > self.me && usize::from(peer) < self.links.len() => peer,
             // Not a replica of this group, or gone: forget it.
-            Ok(Some(_)) | Err(_) => {
+            Some(Some(_)) | None => {
                 self.guests[place] = None;
                 return;
             }
@@ -265,7 +277,8 @@ impl<N: Net> Peers<N> {
         // A peer that dials again has lost its old connection.
         self.hang_up(peer, events);
         let token = Token(LINKS + usize::from(peer));
-        if let Ok(mut link) = Link::accepted(self.me, peer, stream, token, &mut self.net) {
+        let link = Link::accepted(self.me, peer, stream, token, &mut self.net);
+        if let Some(mut link) = self.granted(link) {
             events.push(PeerEvent::Up(peer));
             // The peer may have sent frames right behind its preamble, before the socket changed its token.
             let alive = link.read(&mut self.net, &mut self.scratch, events) && link.write();
@@ -335,13 +348,17 @@ mod tests {
 
     #[test]
     fn a_replica_that_mistakes_itself_or_forgets_a_peer_is_not_sound() {
-        let mut peers = Node::new(1, &addresses()).peers;
-        assert!(peers.is_sound(1) && !peers.is_sound(0));
+        let mut known = addresses();
+        let mut peers = Node::new(1, &known).peers;
+        assert!(peers.is_sound(1, &known) && !peers.is_sound(0, &known));
         let link = peers.links.pop();
-        assert!(!peers.is_sound(1));
+        assert!(!peers.is_sound(1, &known));
         peers.links.extend(link);
+        known[0].set_port(1);
+        assert!(!peers.is_sound(1, &known), "it dials another address than it was told");
+        known = peers.net.addresses.clone();
         peers.dialled_us.pop();
-        assert!(!peers.is_sound(1));
+        assert!(!peers.is_sound(1, &known));
     }
 
     #[test]

@@ -38,13 +38,18 @@ pub trait Net: Send + 'static {
     /// No more events of `stream`.
     fn deregister(&mut self, stream: &mut Self::Stream);
 
+    /// Whether it still connects to these (index = replica).
+    fn goes_to(&self, _addresses: &[SocketAddr]) -> bool {
+        true
+    }
+
     /// Both ends know each other: small messages leave at once, and a peer that cannot be reached is noticed soon.
     fn tune(&mut self, stream: &Self::Stream);
 }
 
 /// TCP, watched by the poll of the order thread.
 pub struct Tcp {
-    addresses: Vec<SocketAddr>,
+    pub(super) addresses: Vec<SocketAddr>,
     listener: TcpListener,
     registry: Registry,
 }
@@ -86,6 +91,10 @@ impl Net for Tcp {
     fn deregister(&mut self, stream: &mut TcpStream) {
         // Closing the descriptor would do it as well; an error changes nothing.
         let _ = self.registry.deregister(stream);
+    }
+
+    fn goes_to(&self, addresses: &[SocketAddr]) -> bool {
+        self.addresses == addresses
     }
 
     /// Reno has shorter tails than the machine's default here (ordering study, 3.5). What a kernel does not know is left as it is.

@@ -14,8 +14,8 @@ pub mod stepped;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,7 +28,7 @@ use crate::admin_server::Call;
 use crate::archive::Archive;
 use crate::clients::thread::Answer;
 use crate::clients::{self, ClientSide, Reply, ReplyTo, Submission};
-use crate::job::Ran;
+use crate::job::Runs;
 use crate::mailbox::Mailbox;
 use crate::peers::{PeerEvent, Peers};
 use crate::service::{ClientCounters, Service};
@@ -144,8 +144,8 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     donor: Donor,
     receiver: Option<Receiver>,
     calls: calls::Calls,
-    /// Of the last batches: how each request was run.
-    runs: BTreeMap<u64, Vec<Ran>>,
+    /// Of the last batches: how they were run.
+    runs: BTreeMap<u64, Runs>,
     evidence: Archive,
     tally: Tally,
     outcome: Option<Result<Stop, ServeError>>,
@@ -191,6 +191,9 @@ impl Front {
         }
     }
 }
+
+/// How a replica ended.
+pub(crate) type Ended = Result<Stop, ServeError>;
 
 /// Opens the client side; the order thread's world, with its poll, is offered.
 pub(crate) type OpenClients<W> = Box<dyn FnOnce(&W) -> io::Result<Front> + Send>;
@@ -259,11 +262,9 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         Ok(Replica::over(ties, settings, service, base, orderer, counters))
     }
 
-    /// Runs until it is told to stop, or cannot go on.
-    ///
-    /// # Errors
-    /// When going on would break a promise; nothing acknowledged is lost.
-    pub(crate) fn run(mut self, open_clients: OpenClients<Os>) -> Result<Stop, ServeError> {
+    /// Runs until it is told to stop, or cannot go on, and tells how it ended before anything is given back: a fault may have made of
+    /// a lock something that can never be had again.
+    pub(crate) fn run(mut self, open_clients: OpenClients<Os>, ended: &mpsc::Sender<Ended>) {
         self.open_clients = Some(open_clients);
         let mut events = Events::with_capacity(1024);
         let mut heard = Vec::new();
@@ -272,14 +273,17 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             if let Err(error) = self.world.poll.poll(&mut events, Some(pause))
                 && error.kind() != io::ErrorKind::Interrupted
             {
-                return Err(error.into());
+                self.stop_with(Err(error.into()));
+                break;
             }
             self.pulse.beat();
             self.hear(&events, &mut heard);
             self.round(&mut heard);
             self.pulse.beat();
         }
-        self.close()
+        // Nobody hears of it when the process is already on its way out.
+        let _ = ended.send(self.outcome.take().unwrap_or(Ok(Stop::Asked)));
+        self.close();
     }
 
     fn hear(&mut self, events: &Events, heard: &mut Vec<PeerEvent>) {
@@ -524,7 +528,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let sound = [
             (!guarded || object::checksums_are_sound(), "it does not compute checksums rightly any more"),
             (!crosschecked || vote::digest::is_sound(), "it does not compute digests rightly any more"),
-            (self.peers.is_sound(self.settings.me), "it does not know itself or its peers any more"),
+            (
+                self.peers.is_sound(self.settings.me, &self.settings.peers),
+                "it does not know itself or its peers any more",
+            ),
             (!refused, "it asks the kernel for what no healthy process asks for"),
             (
                 can_wait || service.is_none_or(|service| service.is_sound()),
@@ -559,12 +566,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    fn close(mut self) -> Result<Stop, ServeError> {
+    fn close(mut self) {
         self.phase = Phase::Stopping;
         if let Some(Front::Thread(answers)) = self.front.take() {
             answers.send(Answer::Stop);
         }
         drop(self.execution.take());
-        self.outcome.unwrap_or(Ok(Stop::Asked))
     }
 }

@@ -10,7 +10,7 @@ use super::group::Awaited;
 #[cfg(feature = "inject")]
 use super::sabotage::Sabotage;
 use super::{Owed, Replica};
-use crate::job::{Executed, Ran};
+use crate::job::{Executed, Ran, Runs};
 use crate::ordered::Control;
 use crate::peers;
 use crate::service::Service;
@@ -73,7 +73,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.sabotage_results(executed.batch, &mut executed.results);
         let Executed { batch, origin, results, runs } = executed;
         self.world.see(Seen::Executed { batch, results: &results });
-        self.runs.insert(batch, runs);
+        self.runs.insert(batch, Runs { origin, of_requests: runs });
         #[cfg(feature = "inject")]
         let hoards = self.sabotaged.has(super::sabotage::Sabotage::Hoards);
         #[cfg(not(feature = "inject"))]
@@ -324,16 +324,27 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         if record.replica == self.settings.me {
             self.note_verdict(Place::new(record.batch, record.request.unwrap_or_default()));
         }
-        let mut told = evidence::record(record);
+        let mut told = match self.void(record) {
+            Some((origin, place)) => evidence::void(origin, place),
+            None => evidence::record(record),
+        };
         if let (true, Some((batch, request))) = (record.replica == self.settings.me, told.request) {
             told.core = self.ran(Place::new(batch, request as u16)).map(|ran| ran.core);
         }
         self.keep_evidence(told);
     }
 
+    /// Whose fault it is that nobody has a result: whoever had such a request ordered. The voter knows of no origins, and takes it for
+    /// a bug that all share.
+    fn void(&self, record: &vote::Evidence) -> Option<(u8, Place)> {
+        let is_void = record.failure == Some(Failure::Void) && record.class == vote::Class::SoftwareBug;
+        let place = Place::new(record.batch, record.request.filter(|_| is_void)?);
+        Some((self.runs.get(&place.batch)?.origin, place))
+    }
+
     /// How a request of one of the last batches was run here.
     fn ran(&self, place: Place) -> Option<Ran> {
-        self.runs.get(&place.batch)?.get(usize::from(place.request)).copied()
+        self.runs.get(&place.batch)?.of_requests.get(usize::from(place.request)).copied()
     }
 
     fn note_repaired(&mut self, turn: Place, notes: Vec<String>) {

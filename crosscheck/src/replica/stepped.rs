@@ -207,12 +207,14 @@ impl<S: Service, W: World> Stepped<S, W> {
         armed.chain(votes).chain(replica.peers.garble_next.iter().map(|_| Kind::Message)).collect()
     }
 
-    /// Gives up on messages that were to be wrong; says on how many.
+    /// Gives up on armed faults whose occasion may never come; says on how many.
     #[cfg(feature = "inject")]
     pub fn disarm(&mut self, kind: crate::admin::Kind) -> usize {
         let before = self.replica.garble_vote.len();
         self.replica.garble_vote.retain(|(armed, _)| *armed != kind);
-        before - self.replica.garble_vote.len()
+        let armory =
+            self.replica.execution.iter().map(|execution| execution.armory.disarm(kind)).sum::<usize>();
+        before - self.replica.garble_vote.len() + armory
     }
 
     /// Flips a bit of one of the last ordered entries that rest in the log's memory; false when there is none.

@@ -71,11 +71,14 @@ impl Run {
         }
     }
 
-    /// A wrong REPAIR waits until somebody needs one, which may be another victim's turn by then.
+    /// A wrong REPAIR waits until somebody needs one, which may be another victim's turn by then; a wrong request, until a client comes
+    /// back to the victim.
     fn disarm(&mut self) {
         for process in self.slots.iter_mut().filter_map(|slot| slot.process.as_mut()) {
-            let count = process.replica.disarm(Kind::Repair);
-            self.summary.uncount(vec![Kind::Repair; count]);
+            for kind in [Kind::Repair, Kind::Asked] {
+                let count = process.replica.disarm(kind);
+                self.summary.uncount(vec![kind; count]);
+            }
         }
     }
 

@@ -10,3 +10,4 @@ mod protections;
 mod repair;
 mod service;
 mod transcript;
+mod window;

@@ -16,17 +16,17 @@ use crate::record::Record;
 impl Voter {
     /// The own results of a batch: they are voted on, and their CHECK goes out with the round (Fig. 2 line 1).
     pub(super) fn on_executed(&mut self, batch: u64, requests: Vec<RequestResult>, round: &mut Round<'_>) {
-        while batch >= self.window.base() + WINDOW_BATCHES {
+        if !self.is_next(batch) {
+            return round.commands.push(Command::ReplaceSelf(BeyondRepair::Miscounted));
+        }
+        self.newest = self.newest.max(batch);
+        while batch + AHEAD_BATCHES >= self.window.base() + WINDOW_BATCHES {
             self.close_oldest(round);
         }
         let me = self.config.me();
         let Some(record) = self.window.open(batch) else {
             return self.executed_too_late(batch, &requests, round);
         };
-        if record.own.is_some() {
-            debug_assert!(false, "batch {batch} was executed twice");
-            return;
-        }
         self.counters.batches += 1;
         let digest = fold(batch, me, &requests, &mut self.scratch);
         record.set_digest(me, digest);
@@ -45,6 +45,15 @@ impl Voter {
         self.collect_check(batch, digest, round);
         self.evaluate(batch, round);
         self.advance(round);
+    }
+
+    /// Whether results of this batch can come now: not for the second time, from further ahead than anything is executed, or after one
+    /// was left out. A struck number would close what is open, or leave a batch without a vote, and nobody else could tell.
+    fn is_next(&self, batch: u64) -> bool {
+        let has_results = |batch| self.window.get(batch).is_none_or(|record| record.own.is_some());
+        let is_fresh = self.window.get(batch).is_none_or(|record| record.own.is_none());
+        let oldest = batch.checked_sub(IN_EXECUTION_BATCHES);
+        is_fresh && batch <= self.newest + IN_EXECUTION_BATCHES && oldest.is_none_or(has_results)
     }
 
     /// CHECK from a peer: the function that receives it (EDCC'16 Table II, Fig. 2 line 3).

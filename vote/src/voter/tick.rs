@@ -31,7 +31,7 @@ impl Voter {
         }
     }
 
-    /// Asks for what the oldest unfinished batches lack.
+    /// Asks for what unfinished batches lack: first those with a reply that somebody waits for, then the oldest.
     fn ask_again(&mut self, round: &mut Round<'_>) {
         let now_us = round.now_us;
         let open = self.window.base()..self.window.end();
@@ -40,8 +40,12 @@ impl Voter {
             let since = record.executed_us.max(record.asked_us);
             record.own.is_some() && !record.finished && now_us.saturating_sub(since) >= ASK_AFTER_US
         };
+        let is_awaited =
+            |batch: &u64| self.window.get(*batch).is_some_and(|record| record.owed > 0 && due(record));
+        let awaited: Vec<u64> = open.clone().filter(is_awaited).take(BATCHES_PER_TICK).collect();
+        let oldest = parked.into_iter().chain(open).take(BATCHES_PER_TICK);
         let mut asks: Vec<(Replica, Ask)> = Vec::new();
-        for batch in parked.into_iter().chain(open).take(BATCHES_PER_TICK) {
+        for batch in awaited.into_iter().chain(oldest) {
             if asks.len() >= ASKS_PER_TICK {
                 break;
             }

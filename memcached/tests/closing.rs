@@ -1,0 +1,50 @@
+//! A replica that has ended is over in bounded time, whatever a fault has made of what it would give back.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use crosscheck::{Durability, Settings, Stop};
+use memcached::{Config, Connection, Memcached};
+
+/// What no thread can give back: as a lock does that a struck processor did not open.
+struct Stuck;
+
+impl Drop for Stuck {
+    fn drop(&mut self) {
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+#[test]
+fn a_replica_ends_although_its_order_thread_cannot_close() {
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let settings = Settings {
+        me: 0,
+        peers: vec![free()],
+        clients: free(),
+        admin: free(),
+        mode: "0000".parse().unwrap(),
+        workers: 1,
+        durability: Durability::Memory,
+        max_connections: 8,
+        max_request: 1 << 20,
+        election: (Duration::from_millis(150), Duration::from_millis(300)),
+        watchdog: Duration::from_millis(500),
+        hold_replies: true,
+    };
+    let options = Config::default();
+    let service = Memcached::new(options).unwrap();
+    let (stats, stuck) = (service.stats().clone(), Stuck);
+    let make_protocol: crosscheck::MakeProtocol<Connection> = Arc::new(move |clients| {
+        let _kept = &stuck;
+        Connection::new(options, stats.clone(), clients.clone())
+    });
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        tell.send(crosscheck::serve(settings, service, make_protocol, |stopper| stopper.stop()))
+    });
+    let outcome = told.recv_timeout(Duration::from_secs(60)).expect("it ends");
+    assert_eq!(outcome.unwrap(), Stop::Asked);
+}

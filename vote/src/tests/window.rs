@@ -1,0 +1,85 @@
+//! The window of open batches: a replica that is there and does not vote fills it, and nobody waits for that one.
+
+use super::cluster::Cluster;
+use super::service::{Op, Slip, State};
+use crate::limits::{BATCHES_PER_TICK, IN_EXECUTION_BATCHES, WINDOW_BATCHES};
+use crate::{BeyondRepair, Command, Config, Event, Message, RequestResult, Voter};
+
+/// Three replicas of which the last one is heard of and never votes. Replica 1 is a batch ahead of replica 0.
+fn with_a_mute_one(batches: u64) -> Cluster {
+    let mut cluster = Cluster::new(3, 7);
+    cluster.on_wire = Box::new(|from, _, message| Some(message).filter(|_| from != 2));
+    for _ in 0..batches {
+        cluster.order(&[Op::Get(0), Op::Get(1), Op::Get(2)]);
+        cluster.execute_at(1);
+        while cluster.deliver() {}
+        cluster.execute_at(0);
+        while cluster.deliver() {}
+    }
+    cluster
+}
+
+/// Replies that clients of replicas 0 and 1 wait for: a third of three per batch each.
+fn assert_all_left(cluster: &Cluster) {
+    let batches = cluster.log.len();
+    for node in &cluster.nodes[..2] {
+        assert_eq!(node.released.len(), batches);
+        assert!(node.dropped.is_empty() && node.evidence.is_empty() && node.replace.is_empty());
+    }
+}
+
+#[test]
+fn a_full_window_has_room_for_votes_of_peers_that_are_ahead() {
+    assert_all_left(&with_a_mute_one(WINDOW_BATCHES + 500));
+}
+
+#[test]
+fn a_lost_vote_that_a_client_waits_for_is_asked_for_before_older_ones() {
+    let mut cluster = with_a_mute_one(2 * BATCHES_PER_TICK as u64);
+    let lost = cluster.log.len() as u64;
+    cluster.on_wire = Box::new(move |from, _, message| {
+        let is_lost = matches!(message, Message::Check { first, .. } if first == lost);
+        Some(message).filter(|_| from != 2 && !is_lost)
+    });
+    cluster.order(&[Op::Get(0), Op::Get(1), Op::Get(2)]);
+    for replica in [1, 0] {
+        cluster.execute_at(replica);
+        while cluster.deliver() {}
+    }
+    cluster.on_wire = Box::new(|from, _, message| Some(message).filter(|_| from != 2));
+    cluster.tick(60_000);
+    while cluster.deliver() {}
+    assert_all_left(&cluster);
+}
+
+/// A voter that has executed batches 0 to 9.
+fn ten() -> (Voter, impl FnMut(&mut Voter, u64) -> bool) {
+    let mut state = State::default();
+    let mut commands = Vec::new();
+    let mut execute = move |voter: &mut Voter, batch: u64| {
+        let result: RequestResult = state.run(Op::Get(0), false, Slip::None);
+        commands.clear();
+        voter.handle(Event::Executed { batch, requests: vec![result] }, 1, &mut commands);
+        !commands.iter().any(|one| matches!(one, Command::ReplaceSelf(BeyondRepair::Miscounted)))
+    };
+    let mut voter = Voter::new(Config::new(3, 0, super::service::HOMES, 0));
+    assert!((0..10).all(|batch| execute(&mut voter, batch)));
+    (voter, execute)
+}
+
+/// As a struck number makes it: nobody else can tell, since nobody else knows what was executed here.
+#[test]
+fn results_under_a_wrong_number_end_the_replica() {
+    let (mut voter, mut execute) = ten();
+    assert!(!execute(&mut voter, 5), "a second time");
+    let (mut voter, mut execute) = ten();
+    assert!(!execute(&mut voter, 10 | 1 << 25), "from far ahead");
+    assert!(execute(&mut voter, 9 + IN_EXECUTION_BATCHES), "the last that may be in execution");
+    let (mut voter, mut execute) = ten();
+    let mut behind = 11..=10 + IN_EXECUTION_BATCHES;
+    assert_eq!(
+        behind.find(|batch| !execute(&mut voter, *batch)),
+        Some(10 + IN_EXECUTION_BATCHES),
+        "10 never comes"
+    );
+}

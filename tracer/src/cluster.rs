@@ -24,9 +24,10 @@ use crate::memory::{Memory, Module};
 use crate::model::{self, Expected, Tally};
 use crate::profile::{file_name, module_of};
 use crate::record::{Class, Record};
+use crate::seized::Seized;
 use crate::strike::{Flip, Missed, Victim};
 use crate::symbols::Symbols;
-use crate::sys::{self, Event, Resume};
+use crate::sys;
 use crate::target::{Place, Target};
 
 /// A cluster, as its target file describes it: `argv` starts all of it, in the way of `crosscheck up --json`.
@@ -70,8 +71,6 @@ const RUNS_PER_CLUSTER: u64 = 250;
 const DRAWS: u32 = 100_000;
 /// Between two looks at something that takes milliseconds.
 const LOOK: Duration = Duration::from_micros(500);
-/// How long a site may take to be executed.
-const REACHED: Duration = Duration::from_millis(500);
 /// How long healthy replicas may leave their clients without a reply: a leader may have to be elected.
 const PROGRESS: Duration = Duration::from_secs(8);
 /// How long a victim may hang before it is ended from outside: the watchdog's 5 s, and some.
@@ -80,8 +79,6 @@ const HUNG: Duration = Duration::from_secs(8);
 const BACK: Duration = Duration::from_secs(30);
 /// A difference of digests may be on its way to repair for this long.
 const HEALING: Duration = Duration::from_secs(10);
-/// `PTRACE_EVENT_STOP`: the stop that an interrupt asked for.
-const EVENT_STOP: i32 = 128;
 
 /// The instructions that the victim executes under load.
 #[derive(Debug)]
@@ -224,90 +221,6 @@ fn with_clients<T>(
     })
 }
 
-/// A seized thread, let go when this value ends.
-struct Seized {
-    thread: i32,
-    stopped: bool,
-    signal: i32,
-}
-
-impl Seized {
-    fn new(thread: i32) -> io::Result<Self> {
-        sys::seize(thread)?;
-        Ok(Seized { thread, stopped: false, signal: 0 })
-    }
-
-    /// Stops it where it is.
-    fn interrupt(&mut self) -> io::Result<bool> {
-        sys::interrupt(self.thread)?;
-        loop {
-            match sys::wait(Some(self.thread), true)? {
-                Some(Event::Stopped { event: EVENT_STOP, .. }) => {
-                    self.stopped = true;
-                    return Ok(true);
-                }
-                Some(Event::Stopped { signal, .. }) => sys::resume(self.thread, Resume::Freely, signal)?,
-                _ => return Ok(false),
-            }
-        }
-    }
-
-    /// One instruction; false when it ended, or got a signal of a crash, which it then has on its way.
-    fn step(&mut self) -> io::Result<bool> {
-        self.stopped = false;
-        sys::resume(self.thread, Resume::Step, 0)?;
-        loop {
-            match sys::wait(Some(self.thread), true)? {
-                Some(Event::Stopped { signal: libc::SIGTRAP, .. }) => {
-                    self.stopped = true;
-                    return Ok(true);
-                }
-                Some(Event::Stopped { signal, .. }) if signal == libc::SIGSEGV || signal == libc::SIGBUS => {
-                    self.stopped = true;
-                    self.signal = signal;
-                    return Ok(false);
-                }
-                Some(Event::Stopped { signal, .. }) => sys::resume(self.thread, Resume::Step, signal)?,
-                _ => return Ok(false),
-            }
-        }
-    }
-
-    /// Runs up to the instruction at `address`; false when that does not come in time.
-    fn run_to(&mut self, address: u64) -> io::Result<bool> {
-        sys::set_breakpoint(self.thread, Some(address))?;
-        sys::resume(self.thread, Resume::Freely, 0)?;
-        self.stopped = false;
-        let begun = Instant::now();
-        while begun.elapsed() < REACHED {
-            match sys::wait(Some(self.thread), false)? {
-                None => std::thread::sleep(Duration::from_micros(100)),
-                Some(Event::Stopped { signal: libc::SIGTRAP, event: 0, .. }) => {
-                    self.stopped = true;
-                    sys::set_breakpoint(self.thread, None)?;
-                    return Ok(sys::instruction_pointer(self.thread)? == address);
-                }
-                Some(Event::Stopped { signal, event, .. }) => {
-                    sys::resume(self.thread, Resume::Freely, if event == 0 { signal } else { 0 })?;
-                }
-                Some(_) => return Ok(false),
-            }
-        }
-        if self.interrupt()? {
-            sys::set_breakpoint(self.thread, None)?;
-        }
-        Ok(false)
-    }
-}
-
-impl Drop for Seized {
-    fn drop(&mut self) {
-        if self.stopped || self.interrupt().unwrap_or(false) {
-            let _ = sys::detach(self.thread, self.signal);
-        }
-    }
-}
-
 /// The traced thread of the victim: its process and its own id.
 fn victim_thread(plan: &Plan<'_>, cluster: &Cluster, victim: u8) -> anyhow::Result<(i32, i32)> {
     let process = *cluster.processes(victim).last().context("the victim has no process")?;
@@ -417,6 +330,8 @@ struct Judged {
 /// What was to be seen before the fault.
 struct Before {
     deaths: usize,
+    /// Lines that the victim had said.
+    lines: usize,
     process: i32,
     signs: Vec<u64>,
     /// Wrong replies so far, by client.
@@ -508,6 +423,7 @@ impl Run<'_> {
     fn before(&self) -> anyhow::Result<Before> {
         Ok(Before {
             deaths: self.cluster.deaths(self.victim()).0,
+            lines: self.cluster.lines(self.victim()).len(),
             process: *self.cluster.processes(self.victim()).last().context("a process")?,
             signs: (1..=self.cluster.size()).map(|number| self.signs(number)).collect(),
             wrong: self.wrong(),
@@ -537,7 +453,7 @@ impl Run<'_> {
         let statuses = (1..=self.cluster.size()).filter_map(|number| self.cluster.status(number));
         let statuses: Vec<String> =
             statuses.map(|status| serde_json::to_string(&status).unwrap_or_default()).collect();
-        format!("clients of healthy replicas: batches {batches:?}; {}", statuses.join(" "))
+        format!("clients of each replica: batches {batches:?}; {}", statuses.join(" "))
     }
 
     /// What each replica does at present.
@@ -605,7 +521,8 @@ impl Run<'_> {
             std::thread::sleep(Duration::from_millis(300));
             digests = self.cluster.digests(self.victim());
         }
-        // One that stands still replaces itself after its watchdog's time, while it is asked for its digest.
+        // One that stands still replaces itself after its watchdog's time, while it is asked for its digest, or its client waits.
+        let serves = end.is_some() || self.await_victims_client(before);
         let (end, back) = if end.is_none() { self.await_victim(before) } else { (end, back) };
         let noticed = self.noticed(before, end.is_some());
         let told = self.words(before, &noticed);
@@ -621,6 +538,11 @@ impl Run<'_> {
                 (Class::Latent, format!("differs: {who:?}{replaced}; {}", self.victims_words()), false)
             }
             (Digests::Equal, Some(how)) => (Class::Replaced, how.clone(), true),
+            (Digests::Equal, None) if !serves => (
+                Class::NoProgress,
+                format!("the victim answers no client; {}", self.stuck_words(before)),
+                false,
+            ),
             (Digests::Equal, None) if noticed.is_empty() => (Class::Masked, String::new(), true),
             (Digests::Equal, None) => {
                 let by: Vec<String> = noticed.iter().map(|number| format!("noticed by {number}")).collect();
@@ -665,6 +587,21 @@ impl Run<'_> {
         }
         // A reply that is wrong ends a connection: that is no lack of progress.
         self.wrong() != before.wrong
+    }
+
+    /// Until the client of the victim, which may have had to connect again, has had its replies, or the victim has ended. False if neither
+    /// comes: who is there and says that it serves must answer.
+    fn await_victims_client(&self, before: &Before) -> bool {
+        let victim = usize::from(self.victim()) - 1;
+        let wanted = before.progress[victim] + self.batches();
+        let begun = Instant::now();
+        while begun.elapsed() < PROGRESS {
+            if self.progress()[victim] >= wanted || self.cluster.deaths(self.victim()).0 > before.deaths {
+                return true;
+            }
+            std::thread::sleep(LOOK);
+        }
+        false
     }
 
     /// How the victim ended, if it did, and whether it is back. One that hangs is ended when its watchdog did not.
@@ -715,7 +652,7 @@ impl Run<'_> {
             }
         }
         if self.cluster.deaths(self.victim()).0 > before.deaths {
-            words.push(self.cluster.said(self.victim()));
+            words.push(self.cluster.said(self.victim(), before.lines));
         }
         for wrong in self.wrong_since(before) {
             let now = self.healthy_answer(&wrong.expected);

@@ -103,14 +103,19 @@ impl Cluster {
         (died.len(), died.last().and_then(|event| event["how"].as_str()).unwrap_or("").to_owned())
     }
 
-    /// What replica `number` said last before it was replaced.
-    pub fn said(&self, number: u8) -> String {
-        let said: Vec<Value> =
-            self.events("said").into_iter().filter(|event| event["replica"] == number).collect();
-        let lines = said.iter().rev().filter_map(|event| event["line"].as_str());
+    /// The lines that replica `number` has said so far, in all its lives.
+    pub fn lines(&self, number: u8) -> Vec<String> {
+        let said = self.events("said").into_iter().filter(|event| event["replica"] == number);
+        said.filter_map(|event| Some(event["line"].as_str()?.to_owned())).collect()
+    }
+
+    /// What replica `number` said last, but for the first `before` lines.
+    pub fn said(&self, number: u8, before: usize) -> String {
+        let lines = self.lines(number);
+        let lines = lines.iter().skip(before).rev();
         // A panic names the file it is in, with the path of the machine that built it: its last part is enough.
         let words = |line: &str| line.split(' ').map(short).collect::<Vec<_>>().join(" ");
-        lines.take(3).map(words).collect::<Vec<_>>().join(" | ")
+        lines.take(3).map(|line| words(line)).collect::<Vec<_>>().join(" | ")
     }
 
     /// Asks a replica, from 1.

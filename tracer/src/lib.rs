@@ -24,6 +24,7 @@ pub mod profile;
 pub mod protocol;
 pub mod record;
 pub mod report;
+mod seized;
 pub mod session;
 pub mod single;
 pub mod strike;

@@ -1,5 +1,5 @@
 //! `crosscheck inject golden`, `profile`, `null`, `campaign`, `replay`, `report`: faults in single machine instructions of
-//! any server, from outside.
+//! any server, from outside. `hooks`: campaigns of the faults that our own replicas place when they are asked to.
 
 use std::path::PathBuf;
 
@@ -36,6 +36,21 @@ Then:
   crosscheck inject replay --target tracer/targets/memcached.toml --run mc.jsonl:wreg/17"
     )]
     Campaign(Many),
+    /// Lets one replica do one fault of the other injector to itself per run, and judges each run as `campaign` does
+    #[command(
+        after_long_help = "Kinds: those of `crosscheck inject --help`, and stray (bytes of an object that were meant for another
+one), sticky, erratic (a core that is wrong every n-th time, or sometimes), skip, twice (a handler
+that does not run, or runs again), image (a before-image), footprint (another lock), position (the
+count of turns). Without --kind: all that the target's mode has something for, but those that strike
+more than one replica (asked, repair).
+
+Examples:
+  crosscheck inject hooks --target tracer/targets/cluster-RDGX.toml --runs 500 --out hooks-RDGX.jsonl
+  crosscheck inject hooks --target tracer/targets/alone-00G0.toml --kind flip,reply
+Then:
+  crosscheck inject report hooks-RDGX.jsonl"
+    )]
+    Hooks(Hooks),
     /// One injection of a campaign again, exactly (a cluster: the same site and bit, at its next execution)
     #[command(after_long_help = "Examples:
   crosscheck inject replay --target tracer/targets/memcached.toml --run mc.jsonl:wreg/17
@@ -101,6 +116,32 @@ pub struct Many {
     /// Land by single steps alone: slow, to check the landing by breakpoint
     #[arg(long)]
     pub steps_only: bool,
+    /// Where the records go, one JSON line per run
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Stop beginning new runs after this many seconds
+    #[arg(long, value_name = "S")]
+    pub seconds: Option<u64>,
+}
+
+/// Options of `hooks`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Hooks {
+    /// The target's file, TOML; one with a [cluster], which may be of one replica
+    #[arg(long, short, value_name = "FILE")]
+    pub target: PathBuf,
+    /// Program that a target's {crosscheck} stands for [default: this one]
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
+    /// What is corrupted, with commas between kinds [default: what the target's mode has]
+    #[arg(long, value_name = "KINDS", value_delimiter = ',')]
+    pub kind: Vec<String>,
+    /// Runs of each kind
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub runs: u64,
+    /// Decides what is struck, and when
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
     /// Where the records go, one JSON line per run
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,

@@ -160,6 +160,9 @@ pub struct Status {
     pub dropped_frames: u64,
     /// Replies held back now because no f+1 replicas agree on them.
     pub held: u64,
+    /// Faults that were placed here on purpose and wait for their occasion; always 0 in a build without the injector.
+    #[serde(default)]
+    pub armed: u64,
     /// Too few replicas are there for a vote to tell which one is wrong: every request is run until two runs agree.
     #[serde(default)]
     pub alone: bool,

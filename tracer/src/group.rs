@@ -10,12 +10,48 @@ use anyhow::{Context, bail};
 use crosscheck::admin::{Command, EvidenceList, Phase, StateDigest, Status};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::profile::file_name;
 use crate::session;
 use crate::sys;
 use crate::target::{Place, Target};
+
+/// A cluster, as its target file describes it: `argv` starts all of it, in the way of `crosscheck up --json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    /// How many replicas.
+    pub replicas: u8,
+    /// The one that faults strike, from 1.
+    pub victim: u8,
+    /// Stretches of instructions in the sample of the victim's thread.
+    #[serde(default = "windows")]
+    pub windows: u32,
+    /// Instructions of each, single-stepped.
+    #[serde(default = "window_steps")]
+    pub window_steps: u32,
+    /// Batches of eight requests that each healthy replica's client must see answered after a fault.
+    #[serde(default = "batches")]
+    pub batches: u64,
+    /// Whether the replicas repair each other: then a difference of their states is given time to heal.
+    #[serde(default = "heals")]
+    pub heals: bool,
+}
+
+fn windows() -> u32 {
+    200
+}
+fn window_steps() -> u32 {
+    2_000
+}
+fn batches() -> u64 {
+    60
+}
+fn heals() -> bool {
+    true
+}
 
 /// How long a cluster may take until all its replicas serve.
 const START: Duration = Duration::from_secs(60);

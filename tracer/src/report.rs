@@ -8,12 +8,23 @@ use std::path::Path;
 
 use anyhow::Context;
 use flate2::read::MultiGzDecoder;
+use serde::de::DeserializeOwned;
 
 use crate::fault::Fault;
+use crate::hooks;
 use crate::record::{Class, Record};
 
+/// The records of one campaign. Flips of instructions and hooks say different things: no table has both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Records {
+    /// Of flipped bits in single instructions.
+    Native(Vec<Record>),
+    /// Of faults that a replica did to itself.
+    Hooks(Vec<hooks::Record>),
+}
+
 /// A campaign: its title and records.
-pub type Titled = (String, Vec<Record>);
+pub type Titled = (String, Records);
 
 /// The 97.5 % quantile of the normal distribution.
 const Z: f64 = 1.959_963_985;
@@ -24,8 +35,17 @@ const LONGEST_LIST: usize = 200;
 ///
 /// # Errors
 /// When the file is not one of records.
-pub fn read(path: &Path) -> anyhow::Result<Vec<Record>> {
+pub fn read(path: &Path) -> anyhow::Result<Records> {
     let text = text(path).with_context(|| format!("records {}", path.display()))?;
+    let first = text.lines().next().unwrap_or("");
+    if serde_json::from_str::<hooks::Record>(first).is_ok() {
+        Ok(Records::Hooks(lines(path, &text)?))
+    } else {
+        Ok(Records::Native(lines(path, &text)?))
+    }
+}
+
+fn lines<R: DeserializeOwned>(path: &Path, text: &str) -> anyhow::Result<Vec<R>> {
     let line = |(number, line): (usize, &str)| {
         serde_json::from_str(line).with_context(|| format!("{}:{}: not a record", path.display(), number + 1))
     };
@@ -61,10 +81,10 @@ struct Row {
 }
 
 impl Row {
-    fn of<'a>(name: String, records: impl Iterator<Item = &'a Record>) -> Self {
+    fn of(name: String, classes: impl Iterator<Item = Class>) -> Self {
         let mut counts = BTreeMap::new();
-        for record in records {
-            *counts.entry(record.class).or_default() += 1;
+        for class in classes {
+            *counts.entry(class).or_default() += 1;
         }
         Row { name, counts }
     }
@@ -98,54 +118,112 @@ fn rate(count: u64, all: u64) -> String {
 /// A heading and its lines.
 type Section = (String, Vec<Row>);
 
-fn sections(records: &[Record]) -> Vec<Section> {
-    let by = |key: &dyn Fn(&Record) -> String| {
-        let mut keys: Vec<(usize, String)> = Vec::new();
-        for record in records {
-            let name = key(record);
-            match keys.iter_mut().find(|(_, other)| *other == name) {
-                Some((count, _)) => *count += 1,
-                None => keys.push((1, name)),
-            }
-        }
-        keys.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
-        keys.into_iter()
-            .take(25)
-            .map(|(_, name)| Row::of(name.clone(), records.iter().filter(|record| key(record) == name)))
-            .collect::<Vec<_>>()
+/// The records in groups of one key, the largest 25 groups, the largest first.
+fn by<R>(records: &[R], class: impl Fn(&R) -> Class, key: impl Fn(&R) -> String) -> Vec<Row> {
+    let mut groups: BTreeMap<String, Vec<Class>> = BTreeMap::new();
+    for record in records {
+        groups.entry(key(record)).or_default().push(class(record));
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, classes)| std::cmp::Reverse(classes.len()));
+    groups.into_iter().take(25).map(|(name, classes)| Row::of(name, classes.into_iter())).collect()
+}
+
+fn sections(records: &Records) -> Vec<Section> {
+    match records {
+        Records::Native(records) => sections_of_flips(records),
+        Records::Hooks(records) => sections_of_hooks(records),
+    }
+}
+
+fn sections_of_flips(records: &[Record]) -> Vec<Section> {
+    let by = |key: &dyn Fn(&Record) -> String| by(records, |record| record.class, key);
+    let row = |name: String, wanted: &dyn Fn(&Record) -> bool| {
+        Row::of(name, records.iter().filter(|record| wanted(record)).map(|record| record.class))
     };
     let mut types: Vec<Row> = Fault::ALL
         .into_iter()
-        .map(|fault| Row::of(fault.to_string(), records.iter().filter(|record| record.fault == fault)))
+        .map(|fault| row(fault.to_string(), &|record| record.fault == fault))
         .filter(|row| !row.counts.is_empty())
         .collect();
-    let group = |name: &str, faults: &[Fault]| {
-        Row::of(name.into(), records.iter().filter(|record| faults.contains(&record.fault)))
-    };
+    let group = |name: &str, faults: &[Fault]| row(name.into(), &|record| faults.contains(&record.fault));
     types.push(group("DF", &[Fault::Wreg, Fault::Wval, Fault::Waddr, Fault::Raddr]));
     types.push(group("RD", &[Fault::Rreg, Fault::Rval]));
-    types.push(Row::of("all".into(), records.iter()));
+    types.push(row("all".into(), &|_| true));
     let mut rooms = by(&|record| room(record).to_owned());
-    let checker = |record: &&Record| CHECKER.contains(&room(record));
-    if records.iter().any(|record| checker(&record)) {
-        let name = format!("the checker's own code ({})", CHECKER.join(", "));
-        rooms.push(Row::of(name, records.iter().filter(checker)));
+    let checker = |record: &Record| CHECKER.contains(&room(record));
+    if records.iter().any(checker) {
+        rooms.push(row(format!("the checker's own code ({})", CHECKER.join(", ")), &checker));
     }
     let symbol = |record: &Record| match record.symbol.as_str() {
         "" => format!("{} (no symbol)", record.module),
         symbol => symbol.chars().take(70).collect(),
     };
+    let ended = |record: &Record| ending(record.class, &record.subclass);
     vec![
         ("by fault type (DF, RD: SEI's sums)".into(), types),
         ("by room: whose function was struck, or the nearest one of ours that had called it".into(), rooms),
         ("by module".into(), by(&|record| record.module.clone())),
         ("by function, the 25 most struck".into(), by(&symbol)),
         ("by flipped bit".into(), by(&bit_range)),
-        (
-            "by how it ended".into(),
-            by(&|record| format!("{}: {}", record.class.name(), folded(&record.subclass))),
-        ),
+        ("by how it ended".into(), by(&ended)),
     ]
+}
+
+fn sections_of_hooks(records: &[hooks::Record]) -> Vec<Section> {
+    let mut kinds: Vec<Row> = by(records, |record| record.class, hooks::Record::name);
+    kinds.sort_by(|one, other| one.name.cmp(&other.name));
+    kinds.push(Row::of("all".into(), records.iter().map(|record| record.class)));
+    let ended = by(records, |record| record.class, |record| ending(record.class, &record.subclass));
+    vec![("by what was corrupted".into(), kinds), ("by how it ended".into(), ended)]
+}
+
+fn ending(class: Class, subclass: &str) -> String {
+    format!("{}: {}", class.name(), folded(subclass))
+}
+
+/// What both shapes of records have.
+struct Run {
+    class: Class,
+    noticed: bool,
+    states_equal: Option<bool>,
+    /// Where and how it ended, for a list.
+    words: String,
+}
+
+fn runs(title: &str, records: &Records) -> Vec<Run> {
+    match records {
+        Records::Native(records) => records.iter().map(|record| run_of_flip(title, record)).collect(),
+        Records::Hooks(records) => records.iter().map(run_of_hook).collect(),
+    }
+}
+
+fn run_of_flip(title: &str, record: &Record) -> Run {
+    let flip =
+        record.flip.as_ref().map_or_else(String::new, |flip| format!("{} bit {}", flip.place, flip.bit));
+    let words = format!(
+        "{} at {}+{:#x} {}: {} ({flip})  crosscheck inject replay --run {title}.jsonl:{}/{}",
+        told(record.class, &record.subclass, &record.told),
+        record.module,
+        record.offset,
+        record.symbol,
+        record.text,
+        record.fault,
+        record.id
+    );
+    let (class, states_equal) = (record.class, record.states_equal);
+    Run { class, noticed: !record.noticed.is_empty(), states_equal, words }
+}
+
+fn run_of_hook(record: &hooks::Record) -> Run {
+    let how = told(record.class, &record.subclass, &record.told);
+    let words = format!("{how} after {} {} ({})", record.name(), record.id, record.hit);
+    let (class, states_equal) = (record.class, record.states_equal);
+    Run { class, noticed: !record.noticed.is_empty(), states_equal, words }
+}
+
+fn told(class: Class, subclass: &str, told: &str) -> String {
+    format!("{}: {} {}", class.name(), folded(subclass), told.escape_debug())
 }
 
 /// One and the same part again and again, as of a replica that gives one wrong reply after the other, is told once.
@@ -198,19 +276,17 @@ fn bit_range(record: &Record) -> String {
 }
 
 /// Of a cluster: who could have known of the wrong replies, and of states that differ.
-fn comparisons(records: &[Record]) -> Option<String> {
-    let judged: Vec<&Record> = records
-        .iter()
-        .filter(|record| record.class != Class::Lost && record.states_equal.is_some())
-        .collect();
+fn comparisons(runs: &[Run]) -> Option<String> {
+    let judged: Vec<&Run> =
+        runs.iter().filter(|run| run.class != Class::Lost && run.states_equal.is_some()).collect();
     if judged.is_empty() {
         return None;
     }
     let count = |wrong: bool, noticed: bool, equal: bool| {
-        let is = |record: &&&Record| {
-            (record.class == Class::WrongReply) == wrong
-                && record.noticed.is_empty() != noticed
-                && record.states_equal == Some(equal)
+        let is = |run: &&&Run| {
+            (run.class == Class::WrongReply) == wrong
+                && run.noticed == noticed
+                && run.states_equal == Some(equal)
         };
         judged.iter().filter(is).count()
     };
@@ -226,8 +302,8 @@ fn comparisons(records: &[Record]) -> Option<String> {
     ))
 }
 
-fn classes_of(records: &[Record]) -> Vec<Class> {
-    Class::ALL.into_iter().filter(|class| records.iter().any(|record| record.class == *class)).collect()
+fn classes_of(runs: &[Run]) -> Vec<Class> {
+    Class::ALL.into_iter().filter(|class| runs.iter().any(|run| run.class == *class)).collect()
 }
 
 fn heading(classes: &[Class]) -> Vec<String> {
@@ -243,8 +319,9 @@ fn heading(classes: &[Class]) -> Vec<String> {
 pub fn table(campaigns: &[Titled]) -> String {
     let mut text = String::new();
     for (title, records) in campaigns {
-        let classes = classes_of(records);
-        let _ = writeln!(text, "{title}: {} records", records.len());
+        let runs = runs(title, records);
+        let classes = classes_of(&runs);
+        let _ = writeln!(text, "{title}: {} records", runs.len());
         for (name, rows) in sections(records) {
             let mut lines = vec![heading(&classes)];
             lines[0][0] = name;
@@ -260,7 +337,7 @@ pub fn table(campaigns: &[Titled]) -> String {
             }
             text.push('\n');
         }
-        if let Some(told) = comparisons(records) {
+        if let Some(told) = comparisons(&runs) {
             let _ = writeln!(text, "  {told}\n");
         }
     }
@@ -271,8 +348,9 @@ pub fn table(campaigns: &[Titled]) -> String {
 pub fn page(campaigns: &[Titled]) -> String {
     let mut body = String::new();
     for (title, records) in campaigns {
-        let classes = classes_of(records);
-        let _ = write!(body, "<h2>{}: {} records</h2>", escape(title), records.len());
+        let runs = runs(title, records);
+        let classes = classes_of(&runs);
+        let _ = write!(body, "<h2>{}: {} records</h2>", escape(title), runs.len());
         for (name, rows) in sections(records) {
             let _ = write!(body, "<h3>{}</h3><div class=w><table><tr>", escape(&name));
             for cell in heading(&classes) {
@@ -288,10 +366,10 @@ pub fn page(campaigns: &[Titled]) -> String {
             }
             body.push_str("</table></div>");
         }
-        if let Some(told) = comparisons(records) {
+        if let Some(told) = comparisons(&runs) {
             let _ = write!(body, "<p>{}</p>", escape(&told));
         }
-        list(&mut body, title, records);
+        list(&mut body, &runs);
     }
     PAGE.replace("{body}", &body)
 }
@@ -325,11 +403,9 @@ fn color(class: Class) -> &'static str {
     }
 }
 
-fn list(body: &mut String, title: &str, records: &[Record]) {
-    let bad = |record: &&Record| {
-        record.class.is_failure() || matches!(record.class, Class::Latent | Class::NoProgress)
-    };
-    let all = records.iter().filter(bad).count();
+fn list(body: &mut String, runs: &[Run]) {
+    let bad = |run: &&Run| run.class.is_failure() || matches!(run.class, Class::Latent | Class::NoProgress);
+    let all = runs.iter().filter(bad).count();
     if all == 0 {
         return;
     }
@@ -337,22 +413,8 @@ fn list(body: &mut String, title: &str, records: &[Record]) {
         body,
         "<details><summary>{all} runs that failed, are latent, or stopped the cluster</summary><ol>"
     );
-    for record in records.iter().filter(bad).take(LONGEST_LIST) {
-        let flip =
-            record.flip.as_ref().map_or_else(String::new, |flip| format!("{} bit {}", flip.place, flip.bit));
-        let line = format!(
-            "{}: {} {} at {}+{:#x} {}: {} ({flip})  crosscheck inject replay --run {title}.jsonl:{}/{}",
-            record.class.name(),
-            folded(&record.subclass),
-            record.told.escape_debug(),
-            record.module,
-            record.offset,
-            record.symbol,
-            record.text,
-            record.fault,
-            record.id
-        );
-        let _ = write!(body, "<li><code>{}</code></li>", escape(&line));
+    for run in runs.iter().filter(bad).take(LONGEST_LIST) {
+        let _ = write!(body, "<li><code>{}</code></li>", escape(&run.words));
     }
     body.push_str("</ol></details>");
 }
@@ -365,7 +427,7 @@ const PAGE: &str = "<!doctype html><html lang=en><meta charset=utf-8><title>Faul
 body{font:14px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:82rem;padding:0 1rem;color:#1f2933}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.15rem .6rem;text-align:right;border-bottom:1px solid #e4e7eb;white-space:nowrap}
 td:first-child,th:first-child{text-align:left}.w{overflow-x:auto}code{font-size:12px}h3{margin:1.2rem 0 .3rem}
-</style><h1>Fault injection</h1><p>One flipped bit per run. Manifested: everything but masked and late. Failures: a wrong reply
+</style><h1>Fault injection</h1><p>One fault per run: a flipped bit in one instruction, or what a replica did to itself. Manifested: everything but masked and late. Failures: a wrong reply
 that nobody noticed. Intervals: Wilson, 95 %.</p>{body}</html>
 ";
 
@@ -404,7 +466,7 @@ mod tests {
         std::io::Write::write_all(&mut file, format!("{line}\n{line}\n").as_bytes()).unwrap();
         let mut bytes = file.finish().unwrap();
         fs::write(&path, &bytes).unwrap();
-        assert_eq!(read(&path).unwrap().len(), 2);
+        assert!(matches!(read(&path).unwrap(), Records::Native(records) if records.len() == 2));
         let last = bytes.len() - 6;
         bytes[last] ^= 1;
         fs::write(&path, &bytes).unwrap();
@@ -412,14 +474,34 @@ mod tests {
     }
 
     #[test]
+    fn hooks_have_tables_of_their_own() {
+        let line = r#"{"id":3,"seed":1,"kind":"multi-flip","hit":"an item","class":"repaired","subclass":"noticed by 1",
+            "told":"","states_equal":true,"noticed":[1],"struck_us":1,"total_us":2}"#;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("hooks.jsonl");
+        fs::write(&path, line.replace('\n', "")).unwrap();
+        let records = read(&path).unwrap();
+        assert!(
+            matches!(&records, Records::Hooks(records) if records[0].name() == "multi-flip"),
+            "{records:?}"
+        );
+        let told = table(&[("hooks".into(), records)]);
+        assert!(told.contains("by what was corrupted") && !told.contains("by fault type"), "{told}");
+    }
+
+    #[test]
     fn who_could_have_known_is_told_of_clusters() {
-        let record = |class, noticed: &[u8], states_equal| Record {
+        let record = |class, noticed: &[u8], states_equal| Run {
             class,
-            noticed: noticed.to_vec(),
+            noticed: !noticed.is_empty(),
             states_equal: Some(states_equal),
-            ..masked()
+            words: String::new(),
         };
-        assert_eq!(comparisons(&[masked()]), None, "an old record, or one of a single server");
+        assert_eq!(
+            comparisons(&[run_of_flip("", &masked())]),
+            None,
+            "an old record, or one of a single server"
+        );
         let told = comparisons(&[
             record(Class::WrongReply, &[1, 3], true),
             record(Class::WrongReply, &[], false),
@@ -454,7 +536,7 @@ mod tests {
         );
         assert_eq!(room(&record("", &["__memmove", "object::walk::seal_object", "crosscheck::x"])), "object");
         assert_eq!(room(&record("raft::raft::Raft<T>::step", &[])), "none");
-        let all = sections(&[record("vote::voter::check", &[]), record("order::x", &[])]);
+        let all = sections_of_flips(&[record("vote::voter::check", &[]), record("order::x", &[])]);
         let rooms = &all[1].1;
         assert_eq!(
             rooms.last().map(|row| (row.name.starts_with("the checker"), row.runs())),

@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow, bail};
 use serde::Deserialize;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::cluster::Group;
+use crate::group::Group;
 use crate::protocol::Protocol;
 use crate::trace::{Recipe, Trace};
 

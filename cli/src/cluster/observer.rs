@@ -171,6 +171,7 @@ pub mod tests {
             failed_checks: 0,
             dropped_frames: 0,
             held: 0,
+            armed: 0,
             alone: false,
             last_repair_us: 0,
             last_evidence: None,

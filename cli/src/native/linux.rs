@@ -8,15 +8,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use tracer::campaign::Campaign;
 use tracer::fault::{Bits, Fault};
+use tracer::hooks;
 use tracer::profile::Profile;
-use tracer::record::{Class, Record};
-use tracer::report;
+use tracer::record::{self, Class, Record};
+use tracer::report::{self, Records};
 use tracer::single::Plan;
 use tracer::symbols::Symbols;
 use tracer::target::{Place, Target};
 use tracer::trace::Trace;
 
-use super::{Golden, Many, Native, Replay, Report};
+use super::{Golden, Hooks, Many, Native, Replay, Report};
 use crate::outcome::{Outcome, Verdict, misuse, say};
 use crate::signals::Ending;
 use crate::view::grouped;
@@ -30,6 +31,7 @@ pub fn run(native: &Native) -> Outcome {
         Native::Profile(args) => profile(args),
         Native::Null(args) => many(args, false),
         Native::Campaign(args) => many(args, true),
+        Native::Hooks(args) => in_process(args),
         Native::Replay(args) => replay(args),
         Native::Report(args) => tell(args),
     }
@@ -118,27 +120,54 @@ fn many(args: &Many, flips: bool) -> Outcome {
     };
     let campaign = Campaign { plan, faults: &faults, runs: args.runs, jobs: args.jobs };
     let mut watch = Watch::new(args.seconds)?;
-    let records = campaign.run(args.out.as_deref(), |record| watch.on_record(record))?;
-    say(&report::table(&[(target.title.clone(), records.clone())]))?;
+    let records = campaign.run(args.out.as_deref(), |record| watch.on_record(record.class))?;
     let all_masked = records.iter().all(|record| record.class == Class::Masked);
+    say(&report::table(&[(target.title.clone(), Records::Native(records))]))?;
     Ok(Verdict::of(flips || all_masked))
 }
 
 fn cluster(args: &Many, target: &Target, faults: &[Fault], bits: Bits, flips: bool) -> Outcome {
     let plan = tracer::cluster::Plan { target, seed: args.seed, bits, flips };
-    let mut file = args.out.as_deref().map(tracer::cluster::create).transpose()?;
+    let mut file = args.out.as_deref().map(record::create).transpose()?;
     let mut watch = Watch::new(args.seconds)?;
     let mut records = Vec::new();
     tracer::cluster::campaign(&plan, faults, args.runs, |record| {
         if let Some(file) = &mut file {
-            tracer::cluster::append(file, record)?;
+            record::append(file, record)?;
         }
         records.push(record.clone());
-        Ok(watch.on_record(record))
+        Ok(watch.on_record(record.class))
     })?;
     let all_masked = records.iter().all(|record| record.class == Class::Masked);
-    say(&report::table(&[(target.title.clone(), records)]))?;
+    say(&report::table(&[(target.title.clone(), Records::Native(records))]))?;
     Ok(Verdict::of(flips || all_masked))
+}
+
+fn in_process(args: &Hooks) -> Outcome {
+    let target = load(&args.target, args.program.as_deref())?;
+    let kinds = match args.kind.as_slice() {
+        [] => hooks::kinds(mode(&target)),
+        words => words.iter().map(|word| hooks::kind(word).map_err(misuse)).collect::<Result<_, _>>()?,
+    };
+    let plan = hooks::Plan { target: &target, seed: args.seed };
+    let mut file = args.out.as_deref().map(record::create).transpose()?;
+    let mut watch = Watch::new(args.seconds)?;
+    let mut records = Vec::new();
+    hooks::campaign(&plan, &kinds, args.runs, |record| {
+        if let Some(file) = &mut file {
+            record::append(file, record)?;
+        }
+        records.push(record.clone());
+        Ok(watch.on_record(record.class))
+    })?;
+    say(&report::table(&[(target.title.clone(), Records::Hooks(records))]))?;
+    Ok(Verdict::Holds)
+}
+
+/// The mode that a cluster's target asks `up` for.
+fn mode(target: &Target) -> &str {
+    let named = target.argv.windows(2).find(|words| words[0] == "--mode");
+    named.map_or("RDGX", |words| &words[1])
 }
 
 /// Tells of progress, and when it is enough.
@@ -158,8 +187,8 @@ impl Watch {
     }
 
     /// False when no more runs shall begin.
-    pub fn on_record(&mut self, record: &Record) -> bool {
-        *self.counts.entry(record.class.name()).or_default() += 1;
+    pub fn on_record(&mut self, class: Class) -> bool {
+        *self.counts.entry(class.name()).or_default() += 1;
         if self.told.elapsed() > PROGRESS {
             self.told = Instant::now();
             let done: u64 = self.counts.values().sum();
@@ -176,7 +205,10 @@ fn replay(args: &Replay) -> Outcome {
         .run
         .rsplit_once(':')
         .ok_or_else(|| misuse("--run is FILE:TYPE/NUMBER, as in mc.jsonl:wreg/17"))?;
-    let record = report::read(Path::new(file))?
+    let Records::Native(records) = report::read(Path::new(file))? else {
+        return Err(misuse("hooks have no replay: `crosscheck inject KIND --seed S` places one again"));
+    };
+    let record = records
         .into_iter()
         .find(|record| format!("{}/{}", record.fault, record.id) == name)
         .ok_or_else(|| anyhow!("{file} has no run {name}"))?;
@@ -225,7 +257,7 @@ fn replay_in_cluster(args: &Replay, target: &Target, record: &Record) -> Outcome
         let flip =
             again.flip.as_ref().map_or(String::new(), |flip| format!(" at {} bit {}", flip.place, flip.bit));
         say(&format!("{}{flip} {}{words}", again.class.name(), again.subclass))?;
-        Ok(watch.on_record(again))
+        Ok(watch.on_record(again.class))
     })?;
     let repeated = counts.get(record.class.name()).copied().unwrap_or(0);
     say(&format!("{repeated} of {} runs ended as recorded: {}", args.times, record.class.name()))?;

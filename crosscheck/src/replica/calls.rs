@@ -109,6 +109,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         );
     }
 
+    #[cfg(not(feature = "inject"))]
+    fn pending_faults(&self) -> [(); 0] {
+        []
+    }
+
     pub(super) fn status(&self) -> Status {
         let standing = self.orderer.standing();
         // Without a vote it cannot stand in for another one: whoever goes by this to stop the next replica has to wait.
@@ -131,6 +136,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             failed_checks: self.tally.failed_checks + self.counters.failed_checks(),
             dropped_frames: self.tally.dropped_frames,
             held: self.tally.held.len() as u64,
+            armed: self.pending_faults().len() as u64,
             alone: self.execution.as_ref().is_some_and(Execution::is_alone),
             last_repair_us: self.tally.last_repair_us,
             last_evidence: self.evidence.last().as_ref().map(crate::evidence::line),
@@ -215,6 +221,13 @@ mod injecting {
                     call.reply(&armed("armed; it strikes at the next occasion"));
                 }
             }
+        }
+
+        /// Faults that were armed and have not struck yet.
+        pub(in crate::replica) fn pending_faults(&self) -> Vec<Kind> {
+            let armed = self.execution.iter().flat_map(|execution| execution.armory.kinds());
+            let votes = self.garble_vote.iter().map(|(kind, _)| *kind);
+            armed.chain(votes).chain(self.peers.garble_next.iter().map(|_| Kind::Message)).collect()
         }
 
         /// Asks for an ordered turn on the target's lock.

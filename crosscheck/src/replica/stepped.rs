@@ -200,11 +200,7 @@ impl<S: Service, W: World> Stepped<S, W> {
     /// Faults that were armed and have not struck yet.
     #[cfg(feature = "inject")]
     pub fn pending_faults(&self) -> Vec<crate::admin::Kind> {
-        use crate::admin::Kind;
-        let replica = &self.replica;
-        let armed = replica.execution.iter().flat_map(|execution| execution.armory.kinds());
-        let votes = replica.garble_vote.iter().map(|(kind, _)| *kind);
-        armed.chain(votes).chain(replica.peers.garble_next.iter().map(|_| Kind::Message)).collect()
+        self.replica.pending_faults()
     }
 
     /// Gives up on armed faults whose occasion may never come; says on how many.

@@ -1,0 +1,56 @@
+//! `crosscheck inject hooks`: what replicas do to themselves is seen where nobody compares them, and repaired where they do.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+use std::path::Path;
+use std::process::Command;
+
+use tracer::hooks::Record;
+use tracer::record::Class;
+use tracer::report::{self, Records};
+
+const RUNS: usize = 3;
+
+/// A small campaign on a shipped target, with the program under test.
+fn campaign(target: &str, kinds: &str) -> Vec<Record> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let out = dir.path().join("hooks.jsonl");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tracer/targets").join(target);
+    let told = Command::new(env!("CARGO_BIN_EXE_crosscheck"))
+        .args(["inject", "hooks", "--seed", "7", "--kind", kinds, "--runs", &RUNS.to_string()])
+        .arg("--target")
+        .arg(file)
+        .arg("--out")
+        .arg(&out)
+        .output()
+        .expect("the campaign");
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    let Records::Hooks(records) = report::read(&out).expect("its records") else {
+        panic!("they are records of hooks");
+    };
+    assert_eq!(records.len(), RUNS * kinds.split(',').count());
+    records
+}
+
+#[test]
+fn a_reply_that_nobody_compares_is_wrong_and_one_that_is_compared_is_not() {
+    let alone = campaign("alone-00G0.toml", "reply");
+    let undetected = alone.iter().filter(|record| record.class == Class::Undetected).count();
+    assert!(undetected > 0, "checksums of objects see no reply: {alone:?}");
+    let compared = campaign("cluster-RDGX.toml", "reply,flip,digest");
+    for record in compared {
+        assert!(matches!(record.class, Class::Repaired | Class::Replaced), "{record:?}");
+        assert_eq!(record.states_equal, Some(true), "{record:?}");
+        assert!(!record.noticed.is_empty(), "{record:?}");
+    }
+}
+
+#[test]
+fn a_kind_that_is_none_is_refused_with_the_word() {
+    let told = Command::new(env!("CARGO_BIN_EXE_crosscheck"))
+        .args(["inject", "hooks", "--kind", "flop", "--target"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../tracer/targets/cluster-RDGX.toml"))
+        .output()
+        .expect("its answer");
+    assert_eq!(told.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&told.stderr).contains("there is no kind flop"));
+}

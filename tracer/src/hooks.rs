@@ -1,0 +1,199 @@
+//! Faults that a replica does to itself when it is asked to: the hooks of builds with the fault injector, one at a time, judged as the
+//! flips of single instructions are ([`crate::cluster`]).
+//!
+//! They strike what a flip by the tracer meets once in a million runs, an object at rest, a digest, a CHECK, and strike it every time. They
+//! are placed by code that knows the structures, so their counts say how well each protection does its own work, and nothing about how
+//! often such errors happen. The two kinds of campaigns have records of different shapes and never share a table.
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use crosscheck::admin::{Command, Inject, Injected, Kind};
+use serde::{Deserialize, Serialize};
+
+use crate::draw::Stream;
+use crate::judge::{BACK, Before, Judged, Watch};
+use crate::record::Class;
+use crate::series::Series;
+use crate::target::Target;
+
+/// How long a replica may take to place a fault: one in a resting object waits for an ordered turn.
+const PLACING: Duration = Duration::from_secs(3);
+/// How long a placed fault may wait for its occasion.
+const OCCASION: Duration = Duration::from_secs(1);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(1);
+/// Sets the streams of hooks apart from those of the native faults.
+const STREAMS: u64 = 1_000;
+
+/// One injection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// Number within its campaign and kind.
+    pub id: u64,
+    /// The campaign's seed: with `kind` and `id` it decides everything that is not left to timing.
+    pub seed: u64,
+    /// What was corrupted.
+    pub kind: Kind,
+    /// The replica's own words for what was hit.
+    pub hit: String,
+    /// How it ended.
+    pub class: Class,
+    /// More precisely.
+    pub subclass: String,
+    /// What replicas and clients say of it.
+    pub told: String,
+    /// Of several replicas: whether their digests were equal in the end.
+    pub states_equal: Option<bool>,
+    /// The replicas that noticed something by themselves.
+    pub noticed: Vec<u8>,
+    /// From the start until the fault had struck, in microseconds.
+    pub struck_us: u64,
+    /// From the start to the end.
+    pub total_us: u64,
+}
+
+impl Record {
+    /// The kind's name, as the admin protocol has it.
+    pub fn name(&self) -> String {
+        serde_json::to_value(self.kind)
+            .ok()
+            .and_then(|name| Some(name.as_str()?.to_owned()))
+            .unwrap_or_default()
+    }
+}
+
+/// What a campaign is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// The target; it has a group.
+    pub target: &'a Target,
+    /// The campaign's seed.
+    pub seed: u64,
+}
+
+/// The kinds that strike one replica alone, in any mode: objects, handlers, requests and replies.
+const ANYWHERE: [Kind; 16] = [
+    Kind::Flip,
+    Kind::MultiFlip,
+    Kind::Stray,
+    Kind::InRequest,
+    Kind::Sticky,
+    Kind::Erratic,
+    Kind::Checksum,
+    Kind::Id,
+    Kind::Length,
+    Kind::Lost,
+    Kind::Doubled,
+    Kind::Reply,
+    Kind::Request,
+    Kind::Skip,
+    Kind::Twice,
+    Kind::Image,
+];
+
+/// The kinds that mode `mode` (the paper's letters) has something for. Left out are those that strike several replicas, or
+/// need a second fault: a request's checksum before it is ordered, and a REPAIR packet.
+pub fn kinds(mode: &str) -> Vec<Kind> {
+    let mut kinds = ANYWHERE.to_vec();
+    if mode.starts_with("RD") {
+        kinds.extend([Kind::Footprint, Kind::Message]);
+    }
+    if mode.contains('X') {
+        kinds.extend([Kind::Position, Kind::Digest, Kind::Check]);
+    }
+    kinds
+}
+
+/// The kind that the admin protocol has under this name.
+///
+/// # Errors
+/// When there is none.
+pub fn kind(word: &str) -> Result<Kind, String> {
+    serde_json::from_value(word.into())
+        .map_err(|_| format!("there is no kind {word}; `crosscheck inject hooks --help` has them"))
+}
+
+/// Runs `runs` injections of each of `kinds`, or until `tell`, which is told of each, says `false`.
+///
+/// # Errors
+/// When no cluster comes up, or its replicas carry no injector.
+pub fn campaign(
+    plan: &Plan<'_>,
+    kinds: &[Kind],
+    runs: u64,
+    tell: impl FnMut(&Record) -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let count = kinds.len() as u64;
+    let series = Series { target: plan.target, seed: plan.seed, runs: runs * count };
+    let one = |watch: &Watch<'_>, (): &(), number: u64| {
+        plan.carry_out(watch, kinds[(number % count) as usize], number / count)
+    };
+    series.run(|_| Ok(()), one, tell)
+}
+
+impl Plan<'_> {
+    /// The record, and whether the cluster can take another one.
+    fn carry_out(&self, watch: &Watch<'_>, kind: Kind, id: u64) -> anyhow::Result<(Record, bool)> {
+        let begun = Instant::now();
+        if !watch.cluster.all_serve(BACK) {
+            bail!("the cluster does not serve before an injection");
+        }
+        let mut stream = Stream::of(self.seed, STREAMS + kind as u64, id);
+        let before = watch.before()?;
+        std::thread::sleep(Duration::from_micros(stream.below(5_000)));
+        let placed = place(watch, &before, kind, stream.bits())?;
+        let struck = placed.done && await_occasion(watch);
+        let struck_us = begun.elapsed().as_micros() as u64;
+        let judged = match (placed.done, struck) {
+            (true, true) => watch.judge(&before),
+            (true, false) => self.given_up(watch),
+            (false, _) => watch.with_all_serving(Judged::lost("nothing to strike".into())),
+        };
+        let record = Record {
+            id,
+            seed: self.seed,
+            kind,
+            hit: placed.what,
+            class: judged.class,
+            subclass: judged.subclass,
+            told: judged.told,
+            states_equal: judged.states_equal,
+            noticed: judged.noticed,
+            struck_us,
+            total_us: begun.elapsed().as_micros() as u64,
+        };
+        Ok((record, judged.healthy))
+    }
+
+    /// A fault whose occasion did not come waits on, for a later run: it ends with its process.
+    fn given_up(&self, watch: &Watch<'_>) -> Judged {
+        watch.cluster.kill(watch.victim());
+        Judged { healthy: false, ..Judged::lost("its occasion did not come".into()) }
+    }
+}
+
+fn place(watch: &Watch<'_>, before: &Before, kind: Kind, seed: u64) -> anyhow::Result<Injected> {
+    let inject = Inject { kind, object: None, bit: None, member: None, seed };
+    if let Some(answer) = watch.cluster.ask(watch.victim(), &Command::Inject(inject), PLACING) {
+        return Ok(answer);
+    }
+    if watch.has_ended(before) {
+        let what = "the victim ended before it could tell".to_owned();
+        return Ok(Injected { done: true, what, home: None, id: None });
+    }
+    bail!("the victim places no fault: was it built with the fault injector?")
+}
+
+/// Until no placed fault waits any more, or the victim is gone; false when one still does.
+fn await_occasion(watch: &Watch<'_>) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < OCCASION {
+        match watch.cluster.status(watch.victim()) {
+            Some(status) if status.armed > 0 => std::thread::sleep(LOOK),
+            _ => return true,
+        }
+    }
+    false
+}

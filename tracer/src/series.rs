@@ -1,0 +1,99 @@
+//! Many injections on one cluster after the other, under one client per replica that checks every reply.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, bail};
+
+use crate::group::{Cluster, Group};
+use crate::judge::Watch;
+use crate::model::{self, Tally};
+use crate::target::{Place, Target};
+
+/// Injections that one cluster takes: clients leave keys behind, and a replica that is replaced is given all of them, each time more.
+const RUNS_PER_CLUSTER: u64 = 250;
+
+/// So many injections, of whatever kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Series<'a> {
+    /// The target; it has a group.
+    pub target: &'a Target,
+    /// The campaign's seed.
+    pub seed: u64,
+    /// How many.
+    pub runs: u64,
+}
+
+impl Series<'_> {
+    /// What the target's file says of the cluster.
+    ///
+    /// # Errors
+    /// When it is no cluster.
+    pub fn group(&self) -> anyhow::Result<&Group> {
+        self.target.cluster.as_ref().context("the target is no cluster: its file has no [cluster]")
+    }
+
+    /// Carries the injections out, until `tell`, which is told of each, says `false`. `prepare` looks at the first cluster; `one` does one
+    /// injection, and says whether its cluster can take another one.
+    ///
+    /// # Errors
+    /// When no cluster comes up.
+    pub fn run<P, R>(
+        &self,
+        prepare: impl Fn(&Cluster) -> anyhow::Result<P>,
+        mut one: impl FnMut(&Watch<'_>, &P, u64) -> anyhow::Result<(R, bool)>,
+        mut tell: impl FnMut(&R) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        let mut prepared = None;
+        let mut number = 0;
+        while number < self.runs {
+            let begun = number;
+            let dir = tempfile::tempdir().context("a directory for the cluster")?;
+            let cluster = Cluster::up(self.target, &Place::new(dir.path(), 0))?;
+            let go_on = self.with_clients(&cluster, number, |watch| {
+                let prepared = match &prepared {
+                    Some(prepared) => prepared,
+                    None => prepared.insert(prepare(&cluster)?),
+                };
+                while number < self.runs {
+                    let (record, healthy) = one(watch, prepared, number)?;
+                    number += 1;
+                    if !tell(&record)? {
+                        return Ok(false);
+                    }
+                    if !healthy || number - begun >= RUNS_PER_CLUSTER {
+                        return Ok(true);
+                    }
+                }
+                Ok(true)
+            })?;
+            if !go_on {
+                break;
+            }
+            if number == begun {
+                bail!("the cluster takes no injection");
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets one client per replica run while `work` does.
+    fn with_clients<T>(
+        &self,
+        cluster: &Cluster,
+        salt: u64,
+        work: impl FnOnce(&Watch<'_>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let group = self.group()?;
+        let clients: Vec<Tally> = cluster.clients.iter().map(|_| Tally::default()).collect();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for (number, (address, tally)) in cluster.clients.iter().zip(&clients).enumerate() {
+                let (stop, seed) = (&stop, self.seed ^ (salt << 32));
+                scope.spawn(move || model::drive(number as u8 + 1, *address, seed, tally, stop));
+            }
+            let done = work(&Watch { group, cluster, clients: &clients });
+            stop.store(true, Ordering::Relaxed);
+            done
+        })
+    }
+}

@@ -13,6 +13,11 @@ pub const READ_PER_TURN: usize = 256 << 10;
 /// Size of the buffer that sockets are read into.
 pub const READ_CHUNK: usize = 64 << 10;
 
+/// Connections that are looked at per tick although nothing was said of them, one system call each.
+pub const LOOKS_PER_TICK: usize = 16;
+/// A reply that is waited for longer than this, while others come back, is lost.
+pub const REPLY_PATIENCE: Duration = Duration::from_secs(6);
+
 /// Longest frame between peers: the largest batch and its header.
 pub const PEER_FRAME: usize = 4 << 20;
 /// Bytes that may wait for one peer; a slower peer is disconnected and catches up later.
@@ -101,6 +106,7 @@ pub const TRANSFER_PATIENCE: Duration = Duration::from_secs(2);
 
 const _: () = assert!(PIPELINED_PER_CONNECTION <= OUTSTANDING_PER_CLIENT_THREAD);
 const _: () = assert!(READ_CHUNK <= READ_PER_TURN);
+const _: () = assert!(REPAIR_PATIENCE.as_micros() <= REPLY_PATIENCE.as_micros());
 const _: () = assert!(ENTRIES_IN_EXECUTION as u64 <= vote::limits::IN_EXECUTION_BATCHES);
 const _: () = assert!(PEER_FRAME < UNSENT_PER_PEER);
 const _: () =

@@ -125,14 +125,16 @@ pub struct ClientCounters {
     pub misread: AtomicU64,
     /// Replies that were not any more what was voted on when they were to leave: their connections were closed.
     pub withheld: AtomicU64,
+    /// Replies that did not come although later ones did: their connections were closed.
+    pub overdue: AtomicU64,
     /// Calls on clients' sockets that no healthy process makes, and that the kernel refused.
     pub own_faults: AtomicU64,
 }
 
 impl ClientCounters {
-    /// Requests and replies that were found to be wrong on their way between the sockets and the log.
+    /// Requests and replies that were found to be wrong, or lost, on their way between the sockets and the log.
     pub fn failed_checks(&self) -> u64 {
-        self.misread.load(Relaxed) + self.withheld.load(Relaxed)
+        self.misread.load(Relaxed) + self.withheld.load(Relaxed) + self.overdue.load(Relaxed)
     }
 }
 

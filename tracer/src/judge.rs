@@ -184,23 +184,21 @@ impl Watch<'_> {
             None => (Class::Masked, String::new()),
         };
         let told = wrong.iter().map(|wrong| wrong.told.clone()).collect::<Vec<_>>().join("; ");
-        self.cluster.kill(self.victim());
-        let anew = back && self.await_another_life(before);
+        // The next fault is to meet a server in which its client has stored something.
+        let anew =
+            back && self.begin_anew() && self.before().is_ok_and(|now| self.await_victims_client(&now));
         Judged { class, subclass, told, states_equal: None, noticed, healthy: anew }
     }
 
-    /// Until the victim, which has ended, serves again, and its client has stored something in it.
-    fn await_another_life(&self, before: &Before) -> bool {
+    /// Ends the victim, so that nothing of it is left; whether another process of it serves then.
+    fn begin_anew(&self) -> bool {
+        let process = self.cluster.processes(self.victim()).last().copied();
+        self.cluster.kill(self.victim());
         let begun = Instant::now();
-        while self.cluster.processes(self.victim()).last() == Some(&before.process) && begun.elapsed() < BACK
-        {
+        while self.cluster.processes(self.victim()).last().copied() == process && begun.elapsed() < BACK {
             std::thread::sleep(LOOK);
         }
-        let serves = self.cluster.all_serve(BACK);
-        match self.before() {
-            Ok(now) => serves && self.await_victims_client(&now),
-            Err(_) => false,
-        }
+        self.cluster.all_serve(BACK)
     }
 
     fn judge_group(&self, before: &Before) -> Judged {
@@ -247,13 +245,7 @@ impl Watch<'_> {
         };
         // A latent difference must not be blamed on the next fault; a replica without state is filled by its peers.
         if !healthy && matches!(&digests, Digests::Different(who) if *who == [self.victim()]) {
-            self.cluster.kill(self.victim());
-            let since = Instant::now();
-            while !healthy && since.elapsed() < BACK {
-                std::thread::sleep(Duration::from_millis(200));
-                healthy =
-                    self.cluster.all_serve(BACK) && self.cluster.digests(self.victim()) == Digests::Equal;
-            }
+            healthy = self.begin_anew() && self.cluster.digests(self.victim()) == Digests::Equal;
         }
         Judged { class, subclass, told, states_equal, noticed, healthy }
     }

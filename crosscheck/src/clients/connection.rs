@@ -38,6 +38,17 @@ enum Place {
     Broken,
 }
 
+/// How long the first reply in turn has been waited for.
+#[derive(Clone, Copy)]
+struct Wait {
+    /// Its number.
+    first: u64,
+    /// The tick at which it should have been there for long.
+    until: u64,
+    /// So many replies will have come back when all have that were on their way then.
+    due: u64,
+}
+
 /// What all connections of a client thread share when they read.
 pub(super) struct Reading<'a> {
     /// What may be asked.
@@ -67,6 +78,7 @@ pub(super) struct Connection<P> {
     first: u64,
     leaving: Leaving,
     broken: bool,
+    wait: Option<Wait>,
 }
 
 impl<P: Protocol> Connection<P> {
@@ -83,6 +95,7 @@ impl<P: Protocol> Connection<P> {
             first: 0,
             leaving: Leaving::default(),
             broken: false,
+            wait: None,
         }
     }
 
@@ -263,6 +276,37 @@ impl<P: Protocol> Connection<P> {
             self.broken = last;
             self.leaving.push(first, reply, twice);
         }
+    }
+
+    /// Whether the first reply in turn should have been there long ago: it has been waited for since more than [`limits::REPLY_PATIENCE`],
+    /// and more replies have come back to this replica's clients (`answers`) than were on their way then (with those before: `due`).
+    /// While nobody gets a reply, as without a majority, none is overdue.
+    pub(super) fn is_overdue(&mut self, tick: u64, answers: u64, due: u64) -> bool {
+        let first = self.first;
+        if !matches!(self.places.front(), Some((_, Place::Waiting(_)))) {
+            self.wait = None;
+            return false;
+        }
+        match self.wait {
+            Some(wait) if wait.first == first => tick > wait.until && answers > wait.due,
+            _ => {
+                let until =
+                    tick + limits::REPLY_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as u64;
+                self.wait = Some(Wait { first, until, due });
+                false
+            }
+        }
+    }
+
+    /// What the protocol said it wants to see before it is asked again is forgotten.
+    pub(super) fn ask_anew(&mut self) {
+        self.wanted = 1;
+    }
+
+    /// As a struck connection has it.
+    #[cfg(test)]
+    pub(super) fn wants(&mut self, bytes: usize) {
+        self.wanted = bytes;
     }
 
     fn fate(&self, was_full: bool) -> Fate {

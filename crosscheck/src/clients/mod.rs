@@ -80,6 +80,10 @@ pub trait ClientSide: Send {
 
     /// The last stage: replies leave, one system call per connection.
     fn flush(&mut self);
+
+    /// Comes every [`limits::TICK`]. Some connections, in turn, are looked at as if their sockets had just said everything they can say,
+    /// and one whose reply is overdue is closed: an event, a request or a reply that a fault has swallowed is announced by nobody.
+    fn tick(&mut self, submissions: &mut Vec<Submission>);
 }
 
 /// What clients may do, and what is done about corruption on the way from their bytes to a request.
@@ -107,6 +111,11 @@ pub struct Clients<P> {
     /// Connections whose replies leave with the next flush.
     answered: Vec<u32>,
     outstanding: usize,
+    /// Replies that ever came back.
+    answers: u64,
+    ticks: u64,
+    /// Slot of the connection that the next tick looks at first.
+    next_look: usize,
     /// Requests that were ever handed on.
     submitted: u64,
     /// What one socket is read into; its connection keeps only what was read.
@@ -145,6 +154,9 @@ impl<P: Protocol> Clients<P> {
             unread: Vec::new(),
             answered: Vec::new(),
             outstanding: 0,
+            answers: 0,
+            ticks: 0,
+            next_look: 0,
             submitted: 0,
             scratch: vec![0; limits::READ_CHUNK],
         })
@@ -201,6 +213,18 @@ impl<P: Protocol> Clients<P> {
             self.free.push(slot);
             self.counters.open.fetch_sub(1, Relaxed);
         }
+    }
+
+    fn look_at(&mut self, slot: u32, submissions: &mut Vec<Submission>) {
+        let (ticks, due) = (self.ticks, self.answers + self.outstanding as u64);
+        let Some(connection) = self.connections[slot as usize].connection.as_mut() else { return };
+        if connection.is_overdue(ticks, self.answers, due) {
+            self.counters.overdue.fetch_add(1, Relaxed);
+            return self.close(slot);
+        }
+        connection.ask_anew();
+        self.on_writable(slot);
+        self.on_readable(slot, false, submissions);
     }
 
     /// The kernel refused a call; perhaps one that no healthy process makes.
@@ -275,6 +299,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
 
     fn answer(&mut self, to: ReplyTo, reply: Option<Reply>) {
         self.outstanding = self.outstanding.saturating_sub(1);
+        self.answers += 1;
         if let Some(connection) = self.connection(to) {
             connection.answer(to.sequence, reply);
             if self.answered.last() != Some(&to.slot) {
@@ -289,5 +314,14 @@ impl<P: Protocol> ClientSide for Clients<P> {
             self.on_writable(slot);
         }
         self.answered = answered;
+    }
+
+    fn tick(&mut self, submissions: &mut Vec<Submission>) {
+        self.ticks += 1;
+        self.accept();
+        for _ in 0..self.connections.len().min(limits::LOOKS_PER_TICK) {
+            self.next_look = (self.next_look + 1) % self.connections.len();
+            self.look_at(self.next_look as u32, submissions);
+        }
     }
 }

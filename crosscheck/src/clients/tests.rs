@@ -353,3 +353,88 @@ fn without_a_second_look_what_was_read_wrongly_is_ordered() {
     stream.write_all(b"once\n").unwrap();
     assert_eq!(&server.take().request.bytes[..], b"wrong 0");
 }
+
+/// A client side that hears of no event at all: what moves, moves because it is looked at.
+fn unheard() -> (Clients<Lines>, SocketAddr, Arc<ClientCounters>, mio::Poll) {
+    let poll = mio::Poll::new().unwrap();
+    let counters = Arc::new(ClientCounters::default());
+    let bounds = Bounds { connections: 10, request: 1 << 20, twice: true };
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let registry = poll.registry().try_clone().unwrap();
+    let clients = Clients::bind(any, registry, Arc::new(|_| Lines), counters.clone(), bounds).unwrap();
+    let address = clients.listener.local_addr().unwrap();
+    (clients, address, counters, poll)
+}
+
+/// Ticks until so many requests have come.
+fn look_until(clients: &mut Clients<Lines>, submissions: &mut Vec<Submission>, count: usize) {
+    let begun = std::time::Instant::now();
+    while submissions.len() < count {
+        clients.tick(submissions);
+        assert!(begun.elapsed() < Duration::from_secs(10), "{} of {count} requests", submissions.len());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn give(clients: &mut Clients<Lines>, submission: &Submission, bytes: &'static [u8]) {
+    let Answer::Reply(to, reply) = submission.answered(bytes) else { panic!("it is a reply") };
+    clients.answer(to, Some(reply));
+}
+
+#[test]
+fn what_no_event_announces_is_found_by_looking() {
+    let (mut clients, address, _, _poll) = unheard();
+    let mut client = TcpStream::connect(address).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    client.write_all(b"one\n").unwrap();
+    let mut submissions = Vec::new();
+    look_until(&mut clients, &mut submissions, 1);
+    give(&mut clients, &submissions[0], b"1\n");
+    // The list of connections that have something to send is lost.
+    clients.answered.clear();
+    clients.tick(&mut submissions);
+    read_exactly(&mut client, b"1\n");
+    client.write_all(b"t").unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    clients.tick(&mut submissions);
+    // What the protocol wants to see is struck.
+    clients.connections[0].connection.as_mut().unwrap().wants(1 << 40);
+    client.write_all(b"wo\n").unwrap();
+    look_until(&mut clients, &mut submissions, 2);
+    assert_eq!(&submissions[1].request.bytes[..], b"two");
+}
+
+#[test]
+fn a_lost_reply_ends_its_connection_once_others_have_had_theirs() {
+    let patience = limits::REPLY_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as usize;
+    let (mut clients, address, counters, _poll) = unheard();
+    let mut waits = TcpStream::connect(address).unwrap();
+    let mut other = TcpStream::connect(address).unwrap();
+    for client in [&waits, &other] {
+        client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    }
+    let mut submissions = Vec::new();
+    waits.write_all(b"lost\n").unwrap();
+    look_until(&mut clients, &mut submissions, 1);
+    other.write_all(b"one\n").unwrap();
+    look_until(&mut clients, &mut submissions, 2);
+    // Nobody gets a reply: that may be as it should be, for as long as it takes.
+    for _ in 0..3 * patience {
+        clients.tick(&mut submissions);
+    }
+    assert_eq!(counters.open.load(Relaxed), 2);
+    for (number, reply) in [b"1\n", b"2\n", b"3\n"].iter().enumerate() {
+        give(&mut clients, &submissions[1 + number], *reply);
+        clients.flush();
+        read_exactly(&mut other, *reply);
+        other.write_all(b"next\n").unwrap();
+        look_until(&mut clients, &mut submissions, 3 + number);
+    }
+    for _ in 0..3 * patience {
+        clients.tick(&mut submissions);
+    }
+    assert_eq!((counters.open.load(Relaxed), counters.overdue.load(Relaxed)), (1, 1));
+    let mut rest = Vec::new();
+    waits.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"", "it is ended without a byte");
+}

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Registry, Token, Waker};
 
@@ -48,6 +48,7 @@ fn run(
 ) {
     let mut events = Events::with_capacity(1024);
     let (mut answers, mut submissions) = (Vec::new(), Vec::new());
+    let mut ticked = Instant::now();
     loop {
         let pause = if clients.has_unread() { Duration::ZERO } else { limits::IDLE };
         if let Err(error) = poll.poll(&mut events, Some(pause))
@@ -67,6 +68,10 @@ fn run(
         clients.flush();
         for event in events.iter().filter(|event| event.token() != MAILBOX) {
             clients.on_event(event, &mut submissions);
+        }
+        if ticked.elapsed() >= limits::TICK {
+            ticked = Instant::now();
+            clients.tick(&mut submissions);
         }
         clients.read_on(&mut submissions);
         if !submissions.is_empty() {

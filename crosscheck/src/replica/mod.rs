@@ -502,6 +502,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     fn on_tick(&mut self) {
         self.orderer.tick();
+        if let Some(clients) = self.front.as_mut().and_then(Front::here) {
+            clients.tick(&mut self.submissions);
+            self.waiting.extend(self.submissions.drain(..));
+        }
         self.peers.leave_now();
         self.poll_transfer();
         self.greet();

@@ -15,7 +15,7 @@ pub const READ_CHUNK: usize = 64 << 10;
 
 /// Connections that are looked at per tick although nothing was said of them, one system call each.
 pub const LOOKS_PER_TICK: usize = 16;
-/// A reply that is waited for longer than this, while others come back, is lost.
+/// A reply that is waited for longer than this, while the votes go on, is lost.
 pub const REPLY_PATIENCE: Duration = Duration::from_secs(6);
 
 /// Longest frame between peers: the largest batch and its header.

@@ -125,7 +125,11 @@ pub struct ClientCounters {
     pub misread: AtomicU64,
     /// Replies that were not any more what was voted on when they were to leave: their connections were closed.
     pub withheld: AtomicU64,
-    /// Replies that did not come although later ones did: their connections were closed.
+    /// Last log entry that this replica knows to be agreed on, as of its last tick.
+    pub committed: AtomicU64,
+    /// Last batch up to which the vote is closed here, as of its last tick.
+    pub validated: AtomicU64,
+    /// Replies that did not come although the votes on their requests must be over: their connections were closed.
     pub overdue: AtomicU64,
     /// Calls on clients' sockets that no healthy process makes, and that the kernel refused.
     pub own_faults: AtomicU64,

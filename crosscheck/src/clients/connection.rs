@@ -45,8 +45,8 @@ struct Wait {
     first: u64,
     /// The tick at which it should have been there for long.
     until: u64,
-    /// So many replies will have come back when all have that were on their way then.
-    due: u64,
+    /// What the log was agreed on up to when the wait began: its entries are at least as many as the batches.
+    committed: u64,
 }
 
 /// What all connections of a client thread share when they read.
@@ -279,20 +279,22 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Whether the first reply in turn should have been there long ago: it has been waited for since more than [`limits::REPLY_PATIENCE`],
-    /// and more replies have come back to this replica's clients (`answers`) than were on their way then (with those before: `due`).
-    /// While nobody gets a reply, as without a majority, none is overdue.
-    pub(super) fn is_overdue(&mut self, tick: u64, answers: u64, due: u64) -> bool {
+    /// and every batch that was agreed on when that began has long had its vote. While nothing is agreed on or decided, as without a
+    /// majority, no reply is overdue; a reply that is held back keeps its batch open.
+    pub(super) fn is_overdue(&mut self, tick: u64, counters: &ClientCounters) -> bool {
         let first = self.first;
         if !matches!(self.places.front(), Some((_, Place::Waiting(_)))) {
             self.wait = None;
             return false;
         }
         match self.wait {
-            Some(wait) if wait.first == first => tick > wait.until && answers > wait.due,
+            Some(wait) if wait.first == first => {
+                tick > wait.until && counters.validated.load(Relaxed) > wait.committed
+            }
             _ => {
                 let until =
                     tick + limits::REPLY_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as u64;
-                self.wait = Some(Wait { first, until, due });
+                self.wait = Some(Wait { first, until, committed: counters.committed.load(Relaxed) });
                 false
             }
         }

@@ -111,8 +111,6 @@ pub struct Clients<P> {
     /// Connections whose replies leave with the next flush.
     answered: Vec<u32>,
     outstanding: usize,
-    /// Replies that ever came back.
-    answers: u64,
     ticks: u64,
     /// Slot of the connection that the next tick looks at first.
     next_look: usize,
@@ -154,7 +152,6 @@ impl<P: Protocol> Clients<P> {
             unread: Vec::new(),
             answered: Vec::new(),
             outstanding: 0,
-            answers: 0,
             ticks: 0,
             next_look: 0,
             submitted: 0,
@@ -216,9 +213,8 @@ impl<P: Protocol> Clients<P> {
     }
 
     fn look_at(&mut self, slot: u32, submissions: &mut Vec<Submission>) {
-        let (ticks, due) = (self.ticks, self.answers + self.outstanding as u64);
         let Some(connection) = self.connections[slot as usize].connection.as_mut() else { return };
-        if connection.is_overdue(ticks, self.answers, due) {
+        if connection.is_overdue(self.ticks, &self.counters) {
             self.counters.overdue.fetch_add(1, Relaxed);
             return self.close(slot);
         }
@@ -299,7 +295,6 @@ impl<P: Protocol> ClientSide for Clients<P> {
 
     fn answer(&mut self, to: ReplyTo, reply: Option<Reply>) {
         self.outstanding = self.outstanding.saturating_sub(1);
-        self.answers += 1;
         if let Some(connection) = self.connection(to) {
             connection.answer(to.sequence, reply);
             if self.answered.last() != Some(&to.slot) {

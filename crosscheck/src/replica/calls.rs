@@ -127,7 +127,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             incarnation: standing.incarnation.unwrap_or(0),
             committed: standing.commit_index,
             executed: self.tally.executed,
-            validated: self.voter.as_ref().map_or(self.tally.executed, vote::Voter::validated),
+            validated: self.validated(),
             requests: self.tally.requests,
             connections: self.counters.open.load(std::sync::atomic::Ordering::Relaxed),
             peers: self.peers.connected().map(|peer| peer + 1).collect(),

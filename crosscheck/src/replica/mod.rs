@@ -502,6 +502,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     fn on_tick(&mut self) {
         self.orderer.tick();
+        self.counters.committed.store(self.orderer.standing().commit_index, Ordering::Relaxed);
+        self.counters.validated.store(self.validated(), Ordering::Relaxed);
         if let Some(clients) = self.front.as_mut().and_then(Front::here) {
             clients.tick(&mut self.submissions);
             self.waiting.extend(self.submissions.drain(..));
@@ -518,6 +520,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             voter.handle(vote::Event::Tick, now_us, &mut self.commands);
             self.perform_commands();
         }
+    }
+
+    /// Last batch up to which the vote is closed; without votes, that has run.
+    fn validated(&self) -> u64 {
+        self.voter.as_ref().map_or(self.tally.executed, vote::Voter::validated)
     }
 
     /// What is not an object, and no vote can have repaired: what computes everybody's checksums, what this replica knows of itself, the

@@ -18,6 +18,9 @@ pub const LOOKS_PER_TICK: usize = 16;
 /// A reply that is waited for longer than this, while the votes go on, is lost.
 pub const REPLY_PATIENCE: Duration = Duration::from_secs(6);
 
+/// A client side that nobody drives for so long is lost.
+pub const CLIENTS_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Longest frame between peers: the largest batch and its header.
 pub const PEER_FRAME: usize = 4 << 20;
 /// Bytes that may wait for one peer; a slower peer is disconnected and catches up later.

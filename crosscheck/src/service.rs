@@ -125,6 +125,8 @@ pub struct ClientCounters {
     pub misread: AtomicU64,
     /// Replies that were not any more what was voted on when they were to leave: their connections were closed.
     pub withheld: AtomicU64,
+    /// Ticks of the client side: it stands still when they do.
+    pub looks: AtomicU64,
     /// Last log entry that this replica knows to be agreed on, as of its last tick.
     pub committed: AtomicU64,
     /// Last batch up to which the vote is closed here, as of its last tick.

@@ -86,6 +86,24 @@ pub trait ClientSide: Send {
     fn tick(&mut self, submissions: &mut Vec<Submission>);
 }
 
+/// Tells whether somebody drives the client side: what holds it may be struck, and its thread may be gone.
+#[derive(Debug, Default)]
+pub(crate) struct Driven {
+    looks: u64,
+    /// Ticks since it last moved.
+    still: u32,
+}
+
+impl Driven {
+    /// Asked once per [`limits::TICK`]: false when it has begun, and has stood still for [`limits::CLIENTS_PATIENCE`].
+    pub(crate) fn looks_so(&mut self, counters: &ClientCounters) -> bool {
+        let looks = counters.looks.load(Relaxed);
+        self.still = if looks > 0 && looks == self.looks { self.still + 1 } else { 0 };
+        self.looks = looks;
+        u128::from(self.still) * limits::TICK.as_micros() < limits::CLIENTS_PATIENCE.as_micros()
+    }
+}
+
 /// What clients may do, and what is done about corruption on the way from their bytes to a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
@@ -313,6 +331,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
 
     fn tick(&mut self, submissions: &mut Vec<Submission>) {
         self.ticks += 1;
+        self.counters.looks.fetch_add(1, Relaxed);
         self.accept();
         for _ in 0..self.connections.len().min(limits::LOOKS_PER_TICK) {
             self.next_look = (self.next_look + 1) % self.connections.len();

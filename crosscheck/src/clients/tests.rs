@@ -447,3 +447,18 @@ fn a_reply_that_takes_its_time_is_not_overdue_before_its_time() {
     }
     assert_eq!((counters.open.load(Relaxed), counters.overdue.load(Relaxed)), (1, 0));
 }
+
+#[test]
+fn a_client_side_that_nobody_drives_any_more_is_missed() {
+    let patience = limits::CLIENTS_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as usize;
+    let (mut clients, _, counters, _poll) = unheard();
+    let mut driven = Driven::default();
+    assert!((0..2 * patience).all(|_| driven.looks_so(&counters)), "it has not begun");
+    let mut round = |_| {
+        clients.tick(&mut Vec::new());
+        driven.looks_so(&counters)
+    };
+    assert!((0..2 * patience).all(&mut round));
+    let missed = (0..2 * patience).find(|_| !driven.looks_so(&counters));
+    assert_eq!(missed, Some(patience - 1));
+}

@@ -121,6 +121,7 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     commands: Vec<vote::Command>,
     /// Where replies go, once this replica serves clients.
     front: Option<Front>,
+    clients_driven: clients::Driven,
     /// Starts serving clients once this replica takes part.
     open_clients: Option<OpenClients<W>>,
     counters: Arc<ClientCounters>,
@@ -331,6 +332,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             voter: None,
             commands: Vec::new(),
             front: None,
+            clients_driven: clients::Driven::default(),
             open_clients: None,
             counters,
             owners: VecDeque::new(),
@@ -536,6 +538,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         // Something outside may change all replicas' programs at about the same time (a probe that is set on all hosts). The votes cover for
         // this one until the others are there to fill it.
         let can_wait = !guarded || !self.group.hears_all(self.settings.me, self.world.now_us());
+        let clients_served = self.clients_driven.looks_so(&self.counters);
         let sound = [
             (!guarded || object::checksums_are_sound(), "it does not compute checksums rightly any more"),
             (!crosschecked || vote::digest::is_sound(), "it does not compute digests rightly any more"),
@@ -543,6 +546,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 self.peers.is_sound(self.settings.me, &self.settings.peers),
                 "it does not know itself or its peers any more",
             ),
+            (clients_served, "it does not serve its clients any more"),
             (!refused, "it asks the kernel for what no healthy process asks for"),
             (
                 can_wait || service.is_none_or(|service| service.is_sound()),

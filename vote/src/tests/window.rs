@@ -82,4 +82,9 @@ fn results_under_a_wrong_number_end_the_replica() {
         Some(10 + IN_EXECUTION_BATCHES),
         "10 never comes"
     );
+    let (mut voter, mut execute) = ten();
+    voter.close_below(10 + WINDOW_BATCHES);
+    assert!(execute(&mut voter, 10), "its peers may be that far ahead");
+    voter.close_below(1 << 22);
+    assert!(!execute(&mut voter, 11), "what nobody has executed is closed");
 }

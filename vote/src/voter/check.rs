@@ -53,7 +53,10 @@ impl Voter {
         let has_results = |batch| self.window.get(batch).is_none_or(|record| record.own.is_some());
         let is_fresh = self.window.get(batch).is_none_or(|record| record.own.is_none());
         let oldest = batch.checked_sub(IN_EXECUTION_BATCHES);
-        is_fresh && batch <= self.newest + IN_EXECUTION_BATCHES && oldest.is_none_or(has_results)
+        let is_within = batch <= self.newest + IN_EXECUTION_BATCHES;
+        // Nobody votes on what nobody has executed: the window closes no further ahead than peers can have filled it.
+        let has_place = self.window.base() <= batch + WINDOW_BATCHES;
+        is_fresh && is_within && has_place && oldest.is_none_or(has_results)
     }
 
     /// CHECK from a peer: the function that receives it (EDCC'16 Table II, Fig. 2 line 3).
@@ -301,6 +304,15 @@ impl Voter {
         let Some((batch, record)) = self.window.pop(agreed) else { return };
         self.window.bytes -= record.bytes;
         self.drop_owed(batch, record, round);
+    }
+
+    /// Closes batches as a struck bound of a loop does.
+    #[cfg(test)]
+    pub(crate) fn close_below(&mut self, batch: u64) {
+        while self.window.base() < batch {
+            self.window.open_next();
+            self.window.pop(None);
+        }
     }
 
     /// Forgets a batch; replies still owed can never leave.

@@ -47,6 +47,24 @@ struct Wait {
     until: u64,
     /// What the log was agreed on up to when the wait began: its entries are at least as many as the batches.
     committed: u64,
+    /// So many replies will have come back when all have that were on their way then.
+    due: u64,
+}
+
+/// What is known at a look of all connections together.
+pub(super) struct Now {
+    /// Ticks so far.
+    pub tick: u64,
+    /// Replies that have come back.
+    pub answers: u64,
+    /// The tick of the last one.
+    pub answered_at: u64,
+    /// Requests on their way.
+    pub outstanding: u64,
+    /// Last log entry known to be agreed on.
+    pub committed: u64,
+    /// Last batch up to which the vote is closed.
+    pub validated: u64,
 }
 
 /// What all connections of a client thread share when they read.
@@ -278,23 +296,24 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Whether the first reply in turn should have been there long ago: it has been waited for since more than [`limits::REPLY_PATIENCE`],
-    /// and every batch that was agreed on when that began has long had its vote. While nothing is agreed on or decided, as without a
-    /// majority, no reply is overdue; a reply that is held back keeps its batch open.
-    pub(super) fn is_overdue(&mut self, tick: u64, counters: &ClientCounters) -> bool {
+    /// Whether the first reply in turn is lost: it has been waited for since more than [`limits::REPLY_PATIENCE`]; every batch that was agreed
+    /// on when that began has had its vote (without a majority nothing has, and a reply that is held back keeps its batch open); and either
+    /// more replies have come back than were on their way then, or none any more. A long queue that moves loses nothing.
+    pub(super) fn is_overdue(&mut self, now: &Now) -> bool {
         let first = self.first;
         if !matches!(self.places.front(), Some((_, Place::Waiting(_)))) {
             self.wait = None;
             return false;
         }
+        let patience = limits::REPLY_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as u64;
         match self.wait {
             Some(wait) if wait.first == first => {
-                tick > wait.until && counters.validated.load(Relaxed) > wait.committed
+                let passed_over = now.answers > wait.due || now.tick - now.answered_at > patience / 2;
+                now.tick > wait.until && now.validated > wait.committed && passed_over
             }
             _ => {
-                let until =
-                    tick + limits::REPLY_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as u64;
-                self.wait = Some(Wait { first, until, committed: counters.committed.load(Relaxed) });
+                let due = now.answers + now.outstanding;
+                self.wait = Some(Wait { first, until: now.tick + patience, committed: now.committed, due });
                 false
             }
         }
@@ -303,6 +322,12 @@ impl<P: Protocol> Connection<P> {
     /// What the protocol said it wants to see before it is asked again is forgotten.
     pub(super) fn ask_anew(&mut self) {
         self.wanted = 1;
+    }
+
+    /// The first reply in turn is waited for from now on.
+    #[cfg(test)]
+    pub(super) fn forget_wait(&mut self) {
+        self.wait = None;
     }
 
     /// As a struck connection has it.

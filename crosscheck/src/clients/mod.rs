@@ -22,7 +22,7 @@ use mio::{Interest, Registry, Token};
 use crate::limits;
 use crate::service::{ClientCounters, MakeProtocol, Protocol};
 use crate::world::is_own_fault;
-use connection::{Connection, Fate, Reading};
+use connection::{Connection, Fate, Now, Reading};
 
 /// Tokens from here on belong to the clients' sockets.
 pub const FIRST_TOKEN: usize = 1 << 32;
@@ -129,6 +129,9 @@ pub struct Clients<P> {
     /// Connections whose replies leave with the next flush.
     answered: Vec<u32>,
     outstanding: usize,
+    /// Replies that ever came back, and the tick of the last one.
+    answers: u64,
+    answered_at: u64,
     ticks: u64,
     /// Slot of the connection that the next tick looks at first.
     next_look: usize,
@@ -170,6 +173,8 @@ impl<P: Protocol> Clients<P> {
             unread: Vec::new(),
             answered: Vec::new(),
             outstanding: 0,
+            answers: 0,
+            answered_at: 0,
             ticks: 0,
             next_look: 0,
             submitted: 0,
@@ -231,8 +236,16 @@ impl<P: Protocol> Clients<P> {
     }
 
     fn look_at(&mut self, slot: u32, submissions: &mut Vec<Submission>) {
+        let now = Now {
+            tick: self.ticks,
+            answers: self.answers,
+            answered_at: self.answered_at,
+            outstanding: self.outstanding as u64,
+            committed: self.counters.committed.load(Relaxed),
+            validated: self.counters.validated.load(Relaxed),
+        };
         let Some(connection) = self.connections[slot as usize].connection.as_mut() else { return };
-        if connection.is_overdue(self.ticks, &self.counters) {
+        if connection.is_overdue(&now) {
             self.counters.overdue.fetch_add(1, Relaxed);
             return self.close(slot);
         }
@@ -313,6 +326,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
 
     fn answer(&mut self, to: ReplyTo, reply: Option<Reply>) {
         self.outstanding = self.outstanding.saturating_sub(1);
+        (self.answers, self.answered_at) = (self.answers + 1, self.ticks);
         if let Some(connection) = self.connection(to) {
             connection.answer(to.sequence, reply);
             if self.answered.last() != Some(&to.slot) {

@@ -448,6 +448,40 @@ fn a_reply_that_takes_its_time_is_not_overdue_before_its_time() {
     assert_eq!((counters.open.load(Relaxed), counters.overdue.load(Relaxed)), (1, 0));
 }
 
+/// Two connections with a queue of requests each: the replies to one come, slowly, and then those to later requests of it.
+#[test]
+fn a_reply_behind_a_long_queue_is_not_overdue_until_later_ones_have_come() {
+    let patience = limits::REPLY_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as usize;
+    let (mut clients, address, counters, _poll) = unheard();
+    let (mut lost, mut moves) = (TcpStream::connect(address).unwrap(), TcpStream::connect(address).unwrap());
+    let mut submissions = Vec::new();
+    lost.write_all(b"lost\n").unwrap();
+    look_until(&mut clients, &mut submissions, 1);
+    moves.write_all(&b"next\n".repeat(20)).unwrap();
+    look_until(&mut clients, &mut submissions, 21);
+    // The wait of the first begins with all of them on their way.
+    clients.connections[0].connection.as_mut().unwrap().forget_wait();
+    counters.validated.store(10, Relaxed);
+    let mut give_next = {
+        let mut number = 1;
+        move |clients: &mut Clients<Lines>, submissions: &mut Vec<Submission>| {
+            give(clients, &submissions[number], b"x\n");
+            clients.flush();
+            number += 1;
+            (0..patience / 4).for_each(|_| clients.tick(submissions));
+        }
+    };
+    for _ in 0..20 {
+        give_next(&mut clients, &mut submissions);
+        assert_eq!(counters.overdue.load(Relaxed), 0);
+    }
+    moves.write_all(b"later\nlater\n").unwrap();
+    look_until(&mut clients, &mut submissions, 23);
+    give_next(&mut clients, &mut submissions);
+    give_next(&mut clients, &mut submissions);
+    assert_eq!((counters.open.load(Relaxed), counters.overdue.load(Relaxed)), (1, 1));
+}
+
 #[test]
 fn a_client_side_that_nobody_drives_any_more_is_missed() {
     let patience = limits::CLIENTS_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as usize;

@@ -68,6 +68,8 @@ struct Collected {
 
 #[derive(Debug)]
 struct InFlight {
+    origin: u8,
+    incarnation: u64,
     number: u64,
     encoded: Encoded,
     tags: Vec<u64>,
@@ -125,8 +127,17 @@ impl Own {
     }
 
     /// The next batch to hand to the leader, once; see [`Own::send_again`].
+    ///
+    /// # Panics
+    /// When it is not what it was formed as: everybody would drop it for ever, and all that comes after it would wait.
     pub fn take_unsent(&mut self) -> Option<Encoded> {
         let batch = self.in_flight.get(self.sent)?;
+        let says = Batch::decode(&batch.encoded).map(|says| (says.origin, says.incarnation, says.number));
+        assert_eq!(
+            says,
+            Ok((batch.origin, batch.incarnation, batch.number)),
+            "a batch of its own clients is not what it was"
+        );
         self.sent += 1;
         Some(batch.encoded.clone())
     }
@@ -190,7 +201,8 @@ impl Own {
         self.collected_bytes -= bytes;
         let batch = Batch::new(origin, incarnation, self.next_number, &requests);
         assert_eq!(first + batch.len() as u64, self.formed, "a batch has the requests that it was formed of");
-        self.in_flight.push_back(InFlight { number: self.next_number, encoded: batch.encode(), tags });
+        let (number, encoded) = (self.next_number, batch.encode());
+        self.in_flight.push_back(InFlight { origin, incarnation, number, encoded, tags });
         self.next_number += 1;
     }
 }
@@ -264,6 +276,30 @@ mod tests {
         }
         assert!(!own.can_accept());
         assert_eq!(own.submit(Bytes::new(), 0, 0), Err(Refused::Full));
+    }
+
+    /// As a struck processor makes or leaves it: with another head whose checksum fits, or another body.
+    #[test]
+    fn a_batch_that_all_would_drop_is_not_sent() {
+        let strikes: [fn(&mut InFlight); 3] = [
+            |batch| batch.encoded = Batch::new(0, 1, 7, &[request()]).encode(),
+            |batch| batch.encoded = Batch::new(1, 1, 1, &[request()]).encode(),
+            |batch| batch.encoded.body = Bytes::from_static(b"others"),
+        ];
+        for strike in strikes {
+            let mut own = Own::new(Batching::default());
+            submit(&mut own, 1, 1);
+            own.form(0, 1);
+            assert!(own.take_unsent().is_some());
+            own.send_again();
+            strike(&mut own.in_flight[0]);
+            let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| own.take_unsent()));
+            assert!(taken.is_err());
+        }
+    }
+
+    fn request() -> Request {
+        Request { checksum: checksum(b"x"), bytes: Bytes::from_static(b"x") }
     }
 
     /// As a struck processor leaves the queue: a request stands in it again, is gone, or has changed places.

@@ -346,6 +346,9 @@ impl<P: Protocol> ClientSide for Clients<P> {
     fn tick(&mut self, submissions: &mut Vec<Submission>) {
         self.ticks += 1;
         self.counters.looks.fetch_add(1, Relaxed);
+        // An empty buffer reads nothing, which looks as if every client had hung up.
+        let reads_nothing = self.scratch.len() != limits::READ_CHUNK;
+        self.counters.own_faults.fetch_add(u64::from(reads_nothing), Relaxed);
         self.accept();
         for _ in 0..self.connections.len().min(limits::LOOKS_PER_TICK) {
             self.next_look = (self.next_look + 1) % self.connections.len();

@@ -483,6 +483,16 @@ fn a_reply_behind_a_long_queue_is_not_overdue_until_later_ones_have_come() {
 }
 
 #[test]
+fn a_buffer_that_reads_nothing_is_the_replicas_own_fault() {
+    let (mut clients, _, counters, _poll) = unheard();
+    clients.tick(&mut Vec::new());
+    assert_eq!(counters.own_faults.load(Relaxed), 0);
+    clients.scratch.clear();
+    clients.tick(&mut Vec::new());
+    assert_eq!(counters.own_faults.load(Relaxed), 1);
+}
+
+#[test]
 fn a_client_side_that_nobody_drives_any_more_is_missed() {
     let patience = limits::CLIENTS_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as usize;
     let (mut clients, _, counters, _poll) = unheard();

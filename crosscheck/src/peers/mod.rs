@@ -109,6 +109,8 @@ impl<N: Net> Peers<N> {
             && self.net.goes_to(addresses)
             && self.links.len() == self.dialled_us.len()
             && self.guests.len() == MAX_GUESTS
+            // An empty buffer reads nothing, which looks as if every peer had hung up.
+            && self.scratch.len() == limits::READ_CHUNK
     }
 
     /// Bytes that wait for the peer that most wait for.
@@ -357,8 +359,12 @@ mod tests {
         known[0].set_port(1);
         assert!(!peers.is_sound(1, &known), "it dials another address than it was told");
         known = peers.net.addresses.clone();
-        peers.dialled_us.pop();
+        let dialled = peers.dialled_us.pop();
         assert!(!peers.is_sound(1, &known));
+        peers.dialled_us.extend(dialled);
+        assert!(peers.is_sound(1, &known));
+        peers.scratch.clear();
+        assert!(!peers.is_sound(1, &known), "it reads nothing");
     }
 
     #[test]

@@ -10,6 +10,8 @@ pub const OUTSTANDING_PER_CLIENT_THREAD: usize = 16 * 1024;
 pub const UNSENT_PER_CONNECTION: usize = 4 << 20;
 /// Bytes taken from one client socket before the others have their turn.
 pub const READ_PER_TURN: usize = 256 << 10;
+/// Bytes given to one client socket before the others have their turn: a reader that keeps up with its writer would keep it for ever.
+pub const WRITE_PER_TURN: usize = 1 << 20;
 /// Size of the buffer that sockets are read into.
 pub const READ_CHUNK: usize = 64 << 10;
 

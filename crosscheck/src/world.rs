@@ -9,6 +9,7 @@ use std::{fmt, io, thread};
 use bytes::Bytes;
 use mio::{Poll, Waker};
 use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
 use vote::{Packed, Place, RequestResult};
 
 use crate::admin::{EvidenceRecord, Position};
@@ -139,11 +140,16 @@ impl Os {
     }
 }
 
-/// Whether the kernel refused a call on a socket because of what this process asked for, not because of what the other end did: a buffer
-/// that is not its memory, a descriptor that is not open. A healthy process does not make such a call.
+/// Whether the kernel refused a call on a socket because of what this process asked for, not because of what the other end or the network
+/// did: a buffer that is not its memory, a descriptor that is not open. A healthy process does not make such a call. (EINVAL is no such sign
+/// on a connection: Linux says it to who reads or writes when the route has become a black hole.)
 pub(crate) fn is_own_fault(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    matches!(Errno::from_io_error(error), Some(Errno::FAULT | Errno::BADF | Errno::NOTSOCK | Errno::INVAL))
+    matches!(Errno::from_io_error(error), Some(Errno::FAULT | Errno::BADF | Errno::NOTSOCK))
+}
+
+/// The same of what has no other end yet: accepting, and asking the poll to hear of a socket.
+pub(crate) fn is_own_fault_without_peer(error: &io::Error) -> bool {
+    is_own_fault(error) || Errno::from_io_error(error) == Some(Errno::INVAL)
 }
 
 /// Microseconds since 1970.
@@ -275,5 +281,8 @@ mod tests {
         // Opened for reading alone.
         let refused = std::fs::File::open("/dev/null").unwrap().write(b"more").unwrap_err();
         assert!(is_own_fault(&refused), "{refused}");
+        // A connection over a route that has become a black hole says so; a socket without another end does not.
+        let invalid = Errno::INVAL.into();
+        assert!(!is_own_fault(&invalid) && is_own_fault_without_peer(&invalid));
     }
 }

@@ -22,6 +22,8 @@ pub(super) enum Fate {
     Open,
     /// Has input left that nobody will announce again: call `read` again soon.
     Unread,
+    /// Has replies left that its socket would take: call `write` again soon.
+    Unsent,
     /// Is over.
     Closed,
 }
@@ -96,6 +98,8 @@ pub(super) struct Connection<P> {
     first: u64,
     leaving: Leaving,
     broken: bool,
+    /// The socket was full, and has not said since that it is not.
+    blocked: bool,
     wait: Option<Wait>,
 }
 
@@ -113,6 +117,7 @@ impl<P: Protocol> Connection<P> {
             first: 0,
             leaving: Leaving::default(),
             broken: false,
+            blocked: false,
             wait: None,
         }
     }
@@ -164,7 +169,9 @@ impl<P: Protocol> Connection<P> {
         }
         let fate = self.write(bounds.twice, counters);
         let cut_short = left == 0 || taken >= limits::READ_PER_TURN;
-        if fate == Fate::Open && cut_short && self.may_go_on() { Fate::Unread } else { fate }
+        // Whoever reads on writes on.
+        let is_open = matches!(fate, Fate::Open | Fate::Unsent);
+        if is_open && cut_short && self.may_go_on() { Fate::Unread } else { fate }
     }
 
     /// Whether input is waiting that no event will announce again.
@@ -250,13 +257,17 @@ impl<P: Protocol> Connection<P> {
     pub(super) fn write(&mut self, twice: bool, counters: &ClientCounters) -> Fate {
         let was_full = self.is_full();
         self.collect(twice);
-        loop {
+        let mut taken = 0;
+        while !self.blocked {
             if !self.leaving.pass_empty(self.first, twice) {
                 counters.withheld.fetch_add(1, Relaxed);
                 return Fate::Closed;
             }
             if self.leaving.is_empty() {
                 return self.fate(was_full);
+            }
+            if taken >= limits::WRITE_PER_TURN {
+                return Fate::Unsent;
             }
             let slices = self.leaving.slices(self.first, twice);
             if slices.is_empty() {
@@ -269,12 +280,19 @@ impl<P: Protocol> Connection<P> {
                 Ok(sent) => {
                     counters.bytes_out.fetch_add(sent as u64, Relaxed);
                     self.leaving.sent(sent);
+                    taken += sent;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.fate(was_full),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.blocked = true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return lost(&error, counters),
             }
         }
+        self.fate(was_full)
+    }
+
+    /// The socket takes more, or is asked whether it does.
+    pub(super) fn unblock(&mut self) {
+        self.blocked = false;
     }
 
     fn collect(&mut self, twice: bool) {

@@ -11,7 +11,8 @@ use bytes::Bytes;
 /// Replies that one system call writes.
 const SLICES: usize = 64;
 
-/// Longest stretch of one reply that a look covers: a slow reader of a reply much longer than this has it looked at stretch by stretch.
+/// Longest stretch of one reply that a look covers: a slow reader of a reply much longer than this has it looked at stretch by stretch. A
+/// list that holds so much ends: what a full socket does not take is looked at again.
 const STRETCH: usize = 1 << 20;
 
 /// In the place of a request's checksum, in the digest of a reply to what is not ordered.
@@ -165,9 +166,12 @@ impl Leaving {
     /// earlier list had there, leads to another reply. And only then it is added up: how far a reply has left is what the list was made by.
     pub fn slices(&self, next: u64, twice: bool) -> Vec<IoSlice<'_>> {
         // Nothing leaves behind a reply that leaves in part.
-        let mut follows = true;
+        let (mut follows, mut held) = (true, 0);
         let is_next = |(_, unsent): &&(u64, Unsent)| {
-            std::mem::replace(&mut follows, unsent.end() == unsent.reply.bytes.len())
+            let is_next = follows && held < STRETCH;
+            follows = unsent.end() == unsent.reply.bytes.len();
+            held += unsent.rest().len();
+            is_next
         };
         let next_ones = self.unsent.iter().take(SLICES).take_while(is_next);
         let mut slices: Vec<IoSlice<'_>> = next_ones.map(|(_, unsent)| IoSlice::new(unsent.rest())).collect();
@@ -229,6 +233,15 @@ mod tests {
         assert!(leaving.pass_empty(3, true));
         leaving.sent(taken);
         leaving
+    }
+
+    #[test]
+    fn a_list_ends_when_it_holds_enough() {
+        let mut leaving = Leaving::default();
+        for number in 0..3 {
+            leaving.push(number, Vouched::here(vec![b'x'; STRETCH / 2 + 1], true), true);
+        }
+        assert_eq!(leaving.slices(3, true).len(), 2);
     }
 
     #[test]

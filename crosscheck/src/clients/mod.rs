@@ -21,7 +21,7 @@ use mio::{Interest, Registry, Token};
 
 use crate::limits;
 use crate::service::{ClientCounters, MakeProtocol, Protocol};
-use crate::world::is_own_fault;
+use crate::world::is_own_fault_without_peer;
 use connection::{Connection, Fate, Now, Reading};
 
 /// Tokens from here on belong to the clients' sockets.
@@ -71,7 +71,7 @@ pub trait ClientSide: Send {
     /// Goes on with input that no event will announce again.
     fn read_on(&mut self, submissions: &mut Vec<Submission>);
 
-    /// Whether [`ClientSide::read_on`] would find something: do not sleep.
+    /// Whether [`ClientSide::read_on`] or [`ClientSide::flush`] would find something: do not sleep.
     fn has_unread(&self) -> bool;
 
     /// A validated reply takes its place; it leaves with the next [`ClientSide::flush`]. `None` means that no correct reply
@@ -187,6 +187,12 @@ impl<P: Protocol> Clients<P> {
         if entry.generation == to.generation { entry.connection.as_mut() } else { None }
     }
 
+    fn unblock(&mut self, slot: u32) {
+        if let Some(Entry { connection: Some(connection), .. }) = self.connections.get_mut(slot as usize) {
+            connection.unblock();
+        }
+    }
+
     fn on_writable(&mut self, slot: u32) {
         let entry = self.connections.get_mut(slot as usize);
         let Some(connection) = entry.and_then(|entry| entry.connection.as_mut()) else { return };
@@ -220,6 +226,7 @@ impl<P: Protocol> Clients<P> {
                     self.unread.push(slot);
                 }
             }
+            Fate::Unsent => self.answered.push(slot),
             Fate::Closed => self.close(slot),
         }
     }
@@ -250,13 +257,14 @@ impl<P: Protocol> Clients<P> {
             return self.close(slot);
         }
         connection.ask_anew();
+        connection.unblock();
         self.on_writable(slot);
         self.on_readable(slot, false, submissions);
     }
 
     /// The kernel refused a call; perhaps one that no healthy process makes.
     fn on_refused(&self, error: &io::Error) {
-        self.counters.own_faults.fetch_add(u64::from(is_own_fault(error)), Relaxed);
+        self.counters.own_faults.fetch_add(u64::from(is_own_fault_without_peer(error)), Relaxed);
     }
 
     fn accept(&mut self) {
@@ -305,6 +313,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
         }
         let slot = (event.token().0 - CONNECTIONS) as u32;
         if event.is_writable() {
+            self.unblock(slot);
             self.on_writable(slot);
         }
         let ending = event.is_read_closed() || event.is_error();
@@ -321,7 +330,8 @@ impl<P: Protocol> ClientSide for Clients<P> {
 
     fn has_unread(&self) -> bool {
         // With too much on its way, only an answer lets unread input go on.
-        !self.unread.is_empty() && self.outstanding < limits::OUTSTANDING_PER_CLIENT_THREAD
+        let has_input = !self.unread.is_empty() && self.outstanding < limits::OUTSTANDING_PER_CLIENT_THREAD;
+        has_input || !self.answered.is_empty()
     }
 
     fn answer(&mut self, to: ReplyTo, reply: Option<Reply>) {
@@ -336,11 +346,14 @@ impl<P: Protocol> ClientSide for Clients<P> {
     }
 
     fn flush(&mut self) {
+        // What is still to be sent then has its next turn with the next flush.
         let mut answered = std::mem::take(&mut self.answered);
         for slot in answered.drain(..) {
             self.on_writable(slot);
         }
-        self.answered = answered;
+        if self.answered.is_empty() {
+            self.answered = answered;
+        }
     }
 
     fn tick(&mut self, submissions: &mut Vec<Submission>) {

@@ -482,6 +482,41 @@ fn a_reply_behind_a_long_queue_is_not_overdue_until_later_ones_have_come() {
     assert_eq!((counters.open.load(Relaxed), counters.overdue.load(Relaxed)), (1, 1));
 }
 
+/// A reader as fast as this writer would otherwise keep it for as long as there is something to write.
+#[test]
+fn large_replies_leave_in_turns_and_a_full_socket_is_not_tried_again() {
+    let (mut clients, address, counters, mut poll) = unheard();
+    let mut client = TcpStream::connect(address).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut submissions = Vec::new();
+    client.write_all(&b"next\n".repeat(24)).unwrap();
+    look_until(&mut clients, &mut submissions, 24);
+    let large = Bytes::from(vec![b'x'; 1 << 20]);
+    for submission in &submissions {
+        let Answer::Reply(to, reply) = submission.answered(large.clone()) else { panic!("it is a reply") };
+        clients.answer(to, Some(reply));
+    }
+    clients.flush();
+    let first = counters.bytes_out.load(Relaxed) as usize;
+    assert!(first > 0 && first < limits::WRITE_PER_TURN + (2 << 20), "{first}");
+    // Nobody reads: sooner or later the socket is full, and nothing is left to do until it says that it is not.
+    let begun = std::time::Instant::now();
+    while clients.has_unread() {
+        clients.flush();
+        assert!(begun.elapsed() < Duration::from_secs(10));
+    }
+    let full = counters.bytes_out.load(Relaxed);
+    let reader = std::thread::spawn(move || client.read_exact(&mut vec![0; 24 << 20]).unwrap());
+    let mut events = mio::Events::with_capacity(16);
+    while counters.bytes_out.load(Relaxed) < 24 << 20 {
+        poll.poll(&mut events, Some(Duration::from_millis(10))).unwrap();
+        events.iter().for_each(|event| clients.on_event(event, &mut submissions));
+        clients.flush();
+        assert!(begun.elapsed() < Duration::from_secs(20), "{full} and no more");
+    }
+    reader.join().unwrap();
+}
+
 #[test]
 fn a_buffer_that_reads_nothing_is_the_replicas_own_fault() {
     let (mut clients, _, counters, _poll) = unheard();

@@ -14,7 +14,7 @@ use order::{FrameError, Kind};
 
 use crate::admin::{Sent, Traffic};
 use crate::limits;
-use crate::world::is_own_fault;
+use crate::world::is_own_fault_without_peer;
 use link::{Link, Preamble};
 pub use net::{Net, Tcp};
 
@@ -244,7 +244,7 @@ impl<N: Net> Peers<N> {
 
     /// What the kernel gave; what it refused a healthy process would not have asked for, or comes again.
     fn granted<T>(&mut self, asked: io::Result<T>) -> Option<T> {
-        asked.inspect_err(|error| self.is_refused |= is_own_fault(error)).ok()
+        asked.inspect_err(|error| self.is_refused |= is_own_fault_without_peer(error)).ok()
     }
 
     fn accept(&mut self) {

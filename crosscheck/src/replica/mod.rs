@@ -282,8 +282,11 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             self.round(&mut heard);
             self.pulse.beat();
         }
+        // From here on the pulse is a long one: should even the telling hang, the watchdog knows.
+        self.pulse.beat();
+        let unknown = || Ok(Stop::Replace("it does not know why it ended".into()));
         // Nobody hears of it when the process is already on its way out.
-        let _ = ended.send(self.outcome.take().unwrap_or(Ok(Stop::Asked)));
+        let _ = ended.send(self.outcome.take().unwrap_or_else(unknown));
         self.close();
     }
 
@@ -449,7 +452,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             Input::Report(report) => self.on_report(report),
             Input::Call(call) => self.on_call(call),
             Input::Kept { index, result } => self.on_kept(index, result),
-            Input::Stop => self.outcome = Some(Ok(Stop::Asked)),
+            Input::Stop => self.stop_with(Ok(Stop::Asked)),
         }
     }
 

@@ -42,7 +42,8 @@ impl Voter {
         };
         let is_awaited =
             |batch: &u64| self.window.get(*batch).is_some_and(|record| record.owed > 0 && due(record));
-        let awaited: Vec<u64> = open.clone().filter(is_awaited).take(BATCHES_PER_TICK).collect();
+        let awaited = parked.iter().copied().chain(open.clone()).filter(is_awaited);
+        let awaited: Vec<u64> = awaited.take(BATCHES_PER_TICK).collect();
         let oldest = parked.into_iter().chain(open).take(BATCHES_PER_TICK);
         let mut asks: Vec<(Replica, Ask)> = Vec::new();
         for batch in awaited.into_iter().chain(oldest) {

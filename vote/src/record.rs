@@ -171,6 +171,8 @@ pub(crate) struct Window {
     /// Digests of batches before `base` that f+1 replicas agreed on; 0 where there is none.
     ring: Vec<u128>,
     ring_low: u64,
+    /// The last batch that left without results of this replica: it has yet to run them.
+    unexecuted: Option<u64>,
     /// Bytes held by open and parked batches.
     pub bytes: usize,
 }
@@ -178,11 +180,16 @@ pub(crate) struct Window {
 impl Window {
     pub(crate) fn new(first: u64) -> Self {
         let (open, parked) = (VecDeque::with_capacity(64), BTreeMap::new());
-        Window { base: first, open, parked, ring: Vec::new(), ring_low: first, bytes: 0 }
+        Window { base: first, open, parked, ring: Vec::new(), ring_low: first, unexecuted: None, bytes: 0 }
     }
 
     pub(crate) fn base(&self) -> u64 {
         self.base
+    }
+
+    /// Whether this replica may still have to run the batch: it is open, or left before its results were there.
+    pub(crate) fn is_to_come(&self, batch: u64) -> bool {
+        batch >= self.base || self.unexecuted >= Some(batch)
     }
 
     /// One past the newest batch anything is known about.
@@ -233,6 +240,9 @@ impl Window {
         let record = self.open.pop_front()?;
         let batch = self.base;
         self.base += 1;
+        if record.own.is_none() {
+            self.unexecuted = Some(batch);
+        }
         if self.ring.len() < RING_BATCHES {
             // Grows to its bound once; batches are dense, so index and mask agree from the first one on.
             self.ring.resize(RING_BATCHES, 0);

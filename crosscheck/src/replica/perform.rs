@@ -321,14 +321,17 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     fn on_evidence(&mut self, record: &vote::Evidence) {
         self.tally.mismatches += 1;
-        if record.replica == self.settings.me {
+        let void = self.void(record);
+        if record.replica == self.settings.me && void.is_none() {
             self.note_verdict(Place::new(record.batch, record.request.unwrap_or_default()));
         }
-        let mut told = match self.void(record) {
+        let mut told = match void {
             Some((origin, place)) => evidence::void(origin, place),
             None => evidence::record(record),
         };
-        if let (true, Some((batch, request))) = (record.replica == self.settings.me, told.request) {
+        // Of another replica's fault it is not known here on which core it happened.
+        let is_own = told.replica == Some(self.settings.me + 1);
+        if let (true, Some((batch, request))) = (is_own, told.request) {
             told.core = self.ran(Place::new(batch, request as u16)).map(|ran| ran.core);
         }
         self.keep_evidence(told);

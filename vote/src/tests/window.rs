@@ -73,6 +73,9 @@ fn results_under_a_wrong_number_end_the_replica() {
     let (mut voter, mut execute) = ten();
     assert!(!execute(&mut voter, 5), "a second time");
     let (mut voter, mut execute) = ten();
+    voter.close_executed();
+    assert!(!execute(&mut voter, 5), "a second time, and long closed");
+    let (mut voter, mut execute) = ten();
     assert!(!execute(&mut voter, 10 | 1 << 25), "from far ahead");
     assert!(execute(&mut voter, 9 + IN_EXECUTION_BATCHES), "the last that may be in execution");
     let (mut voter, mut execute) = ten();

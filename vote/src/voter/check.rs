@@ -51,7 +51,8 @@ impl Voter {
     /// was left out. A struck number would close what is open, or leave a batch without a vote, and nobody else could tell.
     fn is_next(&self, batch: u64) -> bool {
         let has_results = |batch| self.window.get(batch).is_none_or(|record| record.own.is_some());
-        let is_fresh = self.window.get(batch).is_none_or(|record| record.own.is_none());
+        let is_fresh =
+            self.window.is_to_come(batch) && self.window.get(batch).is_none_or(|record| record.own.is_none());
         let oldest = batch.checked_sub(IN_EXECUTION_BATCHES);
         let is_within = batch <= self.newest + IN_EXECUTION_BATCHES;
         // Nobody votes on what nobody has executed: the window closes no further ahead than peers can have filled it.
@@ -304,6 +305,14 @@ impl Voter {
         let Some((batch, record)) = self.window.pop(agreed) else { return };
         self.window.bytes -= record.bytes;
         self.drop_owed(batch, record, round);
+    }
+
+    /// Closes what was executed, as it comes with time.
+    #[cfg(test)]
+    pub(crate) fn close_executed(&mut self) {
+        while self.window.front().is_some_and(|front| front.own.is_some()) {
+            self.window.pop(None);
+        }
     }
 
     /// Closes batches as a struck bound of a loop does.

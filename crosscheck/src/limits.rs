@@ -113,6 +113,9 @@ const _: () = assert!(PIPELINED_PER_CONNECTION <= OUTSTANDING_PER_CLIENT_THREAD)
 const _: () = assert!(READ_CHUNK <= READ_PER_TURN);
 const _: () = assert!(REPAIR_PATIENCE.as_micros() <= REPLY_PATIENCE.as_micros());
 const _: () = assert!(ENTRIES_IN_EXECUTION as u64 <= vote::limits::IN_EXECUTION_BATCHES);
+// A request that missed a lock runs again a lag later, and its batch has its results after so many others.
+const _: () =
+    assert!(schedule::LAG * (schedule::MAX_ATTEMPTS as u64 + 1) <= vote::limits::IN_EXECUTION_BATCHES);
 const _: () = assert!(PEER_FRAME < UNSENT_PER_PEER);
 const _: () =
     assert!(2 * GREETING.as_millis() < QUIET.as_millis() && QUIET.as_millis() < SILENCE.as_millis());

@@ -152,6 +152,23 @@ pub(crate) fn is_own_fault_without_peer(error: &io::Error) -> bool {
     is_own_fault(error) || Errno::from_io_error(error) == Some(Errno::INVAL)
 }
 
+/// Whether accepting failed because of what befell the one connection that was next, or was interrupted: others may wait behind it
+/// (accept(2): "treat them like EAGAIN by retrying").
+pub(crate) fn is_of_one_attempt(error: &io::Error) -> bool {
+    let of_one = [
+        Errno::INTR,
+        Errno::CONNABORTED,
+        Errno::NETDOWN,
+        Errno::PROTO,
+        Errno::NOPROTOOPT,
+        Errno::HOSTDOWN,
+        Errno::NONET,
+        Errno::HOSTUNREACH,
+        Errno::NETUNREACH,
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| of_one.contains(&errno))
+}
+
 /// Microseconds since 1970.
 pub(crate) fn wall_us() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64

@@ -55,5 +55,7 @@ pub use rng::{DetRng, GOLDEN, scramble};
 pub use state::{BadState, DispatcherState};
 pub use turn::{Outcome, Scheduler, Step, Turn};
 
+/// Positions after which an outcome takes effect, unless [`Config::lag`] says otherwise (research/determinism.md section 7).
+pub const LAG: u64 = 256;
 /// Misses after which a request runs alone, where no lock is outside its footprint (research/determinism.md 4.2).
 pub const MAX_ATTEMPTS: u32 = 3;

@@ -45,7 +45,7 @@ pub struct Config {
 impl Config {
     /// Lagged ordered turns with the measured defaults (research/determinism.md section 7).
     pub const fn new(workers: usize, locks: u32) -> Self {
-        Config { mode: Mode::Turns, workers, lag: 256, locks, spins: 100 }
+        Config { mode: Mode::Turns, workers, lag: crate::LAG, locks, spins: 100 }
     }
 }
 

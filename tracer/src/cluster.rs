@@ -66,7 +66,7 @@ pub fn campaign(
         let fault = faults[(number % kinds) as usize];
         Run { plan, watch }.inject(sample, fault, number / kinds, &mut symbols)
     };
-    plan.series(runs * kinds).run(|cluster| Sample::take(plan, cluster), one, tell)
+    plan.series(runs * kinds).run(|watch| Sample::take(plan, watch), one, tell)
 }
 
 /// The injection of `record` again, `times` times: the same bit of the same instruction, at its next execution.
@@ -91,7 +91,7 @@ pub fn again(
         };
         Run { plan, watch }.carry_out(sample, drawn, &mut symbols)
     };
-    plan.series(times).run(|cluster| Sample::of_site(plan, cluster, record), one, tell)
+    plan.series(times).run(|watch| Sample::of_site(plan, watch.cluster, record), one, tell)
 }
 
 /// The numbers of a recorded injection as they were when its site had been drawn: its bit comes from those behind.
@@ -125,19 +125,24 @@ fn victim_thread(plan: &Plan<'_>, cluster: &Cluster, victim: u8) -> anyhow::Resu
 impl Sample {
     /// Steps the victim's thread through stretches of what it does, at random moments under load.
     ///
+    /// It is ten thousand times slower then, and behind the others afterwards: before the next stretch its client has to have its replies
+    /// again. Otherwise a follower does nothing but catch up, and the code that serves clients is missing from the sample.
+    ///
     /// # Errors
-    /// When tracing is not permitted.
-    pub fn take(plan: &Plan<'_>, cluster: &Cluster) -> anyhow::Result<Self> {
-        let series = plan.series(1);
-        let group = series.group()?;
-        let (process, thread) = victim_thread(plan, cluster, group.victim)?;
+    /// When tracing is not permitted, or the victim does not serve its client.
+    pub fn take(plan: &Plan<'_>, watch: &Watch<'_>) -> anyhow::Result<Self> {
+        let group = watch.group;
+        let (process, thread) = victim_thread(plan, watch.cluster, group.victim)?;
         let memory = Memory::open(process)?;
         let mut sample = Sample { codes: vec![], steps: vec![], modules: memory.modules()? };
         let mut numbers = std::collections::HashMap::new();
         let mut factory = InstructionInfoFactory::new();
         let mut stream = Stream::of(plan.seed, 99, 0);
         for _ in 0..group.windows {
-            std::thread::sleep(Duration::from_micros(2_000 + stream.below(8_000)));
+            if !watch.await_victims_client(&watch.before()?) {
+                bail!("the victim does not serve its client while it is sampled");
+            }
+            std::thread::sleep(Duration::from_micros(stream.below(10_000)));
             let mut seized = Seized::new(thread).context("tracing the victim: is ptrace permitted here?")?;
             if !seized.interrupt()? {
                 bail!("the victim ended while it was sampled");

@@ -22,6 +22,9 @@ const HUNG: Duration = Duration::from_secs(8);
 pub const BACK: Duration = Duration::from_secs(30);
 /// A difference of digests may be on its way to repair for this long.
 const HEALING: Duration = Duration::from_secs(10);
+/// Between two looks at different states: first, and at most.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(300);
 
 /// How it was after the fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -205,9 +208,11 @@ impl Watch<'_> {
         let progress = self.await_progress(before);
         let (end, back) = self.await_victim(before);
         let mut digests = self.cluster.digests(self.victim());
-        let since = Instant::now();
+        let (since, mut pause) = (Instant::now(), SHORTEST_PAUSE);
         while digests != Digests::Equal && since.elapsed() < self.healing() {
-            std::thread::sleep(Duration::from_millis(300));
+            // The look at the states itself is what finds an error at rest; its repair takes milliseconds.
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(LONGEST_PAUSE);
             digests = self.cluster.digests(self.victim());
         }
         // One that stands still replaces itself after its watchdog's time, while it is asked for its digest, or its client waits.
@@ -273,7 +278,7 @@ impl Watch<'_> {
 
     /// Until the client of the victim, which may have had to connect again, has had its replies, or the victim has ended. False if neither
     /// comes: who is there and says that it serves must answer.
-    fn await_victims_client(&self, before: &Before) -> bool {
+    pub fn await_victims_client(&self, before: &Before) -> bool {
         let victim = usize::from(self.victim()) - 1;
         let wanted = before.progress[victim] + self.group.batches;
         let begun = Instant::now();

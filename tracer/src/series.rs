@@ -32,14 +32,14 @@ impl Series<'_> {
         self.target.cluster.as_ref().context("the target is no cluster: its file has no [cluster]")
     }
 
-    /// Carries the injections out, until `tell`, which is told of each, says `false`. `prepare` looks at the first cluster; `one` does one
-    /// injection, and says whether its cluster can take another one.
+    /// Carries the injections out, until `tell`, which is told of each, says `false`. `prepare` looks at the first cluster under its clients;
+    /// `one` does one injection, and says whether its cluster can take another one.
     ///
     /// # Errors
     /// When no cluster comes up.
     pub fn run<P, R>(
         &self,
-        prepare: impl Fn(&Cluster) -> anyhow::Result<P>,
+        prepare: impl Fn(&Watch<'_>) -> anyhow::Result<P>,
         mut one: impl FnMut(&Watch<'_>, &P, u64) -> anyhow::Result<(R, bool)>,
         mut tell: impl FnMut(&R) -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
@@ -52,7 +52,7 @@ impl Series<'_> {
             let go_on = self.with_clients(&cluster, number, |watch| {
                 let prepared = match &prepared {
                     Some(prepared) => prepared,
-                    None => prepared.insert(prepare(&cluster)?),
+                    None => prepared.insert(prepare(watch)?),
                 };
                 while number < self.runs {
                     let (record, healthy) = one(watch, prepared, number)?;

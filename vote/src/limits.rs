@@ -90,7 +90,6 @@ pub const FETCH_GIVE_UP_US: u64 = 3_000_000;
 /// A RECOVER whose objects did not arrive for this long passes without them.
 pub const REPAIR_GIVE_UP_US: u64 = 4_000_000;
 
-// Relations between the bounds.
 /// How full a bounded place is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
@@ -102,6 +101,7 @@ pub struct Load {
     pub bound: u64,
 }
 
+// Relations between the bounds.
 const _: () = assert!(MAX_REPLICAS % 2 == 1 && MAX_REPLICAS <= 8, "a replica set is a mask of 8 bits");
 const _: () = assert!(MAX_REQUESTS_PER_BATCH <= u16::MAX as usize, "a request's index is 16 bits");
 const _: () =

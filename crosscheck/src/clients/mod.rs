@@ -21,7 +21,7 @@ use mio::{Interest, Registry, Token};
 
 use crate::limits;
 use crate::service::{ClientCounters, MakeProtocol, Protocol};
-use crate::world::is_own_fault_without_peer;
+use crate::world::{is_of_one_attempt, is_own_fault_without_peer};
 use connection::{Connection, Fate, Now, Reading};
 
 /// Tokens from here on belong to the clients' sockets.
@@ -137,6 +137,8 @@ pub struct Clients<P> {
     next_look: usize,
     /// Requests that were ever handed on.
     submitted: u64,
+    /// Why no client can be accepted at present, once that was told.
+    told_refusal: Option<i32>,
     /// What one socket is read into; its connection keeps only what was read.
     scratch: Vec<u8>,
 }
@@ -178,6 +180,7 @@ impl<P: Protocol> Clients<P> {
             ticks: 0,
             next_look: 0,
             submitted: 0,
+            told_refusal: None,
             scratch: vec![0; limits::READ_CHUNK],
         })
     }
@@ -267,16 +270,26 @@ impl<P: Protocol> Clients<P> {
         self.counters.own_faults.fetch_add(u64::from(is_own_fault_without_peer(error)), Relaxed);
     }
 
+    /// No client can be accepted at present. Of an error that stays, as a limit on open files does, each tick would tell.
+    fn on_refused_client(&mut self, error: &io::Error) {
+        self.on_refused(error);
+        if self.told_refusal != error.raw_os_error() {
+            self.told_refusal = error.raw_os_error();
+            eprintln!("crosscheck: clients cannot be accepted: {error}");
+        }
+    }
+
     fn accept(&mut self) {
         loop {
             let mut stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => {
-                    self.on_refused(&error);
-                    return eprintln!("crosscheck: a client could not be accepted: {error}");
+                Ok((stream, _)) => {
+                    self.told_refusal = None;
+                    stream
                 }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // That one client hung up while it waited says nothing of those behind it.
+                Err(error) if is_of_one_attempt(&error) => continue,
+                Err(error) => return self.on_refused_client(&error),
             };
             if self.counters.open.load(Relaxed) as usize >= self.bounds.connections {
                 // The text memcached sends; a socket that cannot even take it is closed all the same.

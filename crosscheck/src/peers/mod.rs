@@ -14,7 +14,7 @@ use order::{FrameError, Kind};
 
 use crate::admin::{Sent, Traffic};
 use crate::limits;
-use crate::world::is_own_fault_without_peer;
+use crate::world::{is_of_one_attempt, is_own_fault_without_peer};
 use link::{Link, Preamble};
 pub use net::{Net, Tcp};
 
@@ -250,6 +250,9 @@ impl<N: Net> Peers<N> {
     fn accept(&mut self) {
         loop {
             let accepted = self.net.accept();
+            if accepted.as_ref().is_err_and(is_of_one_attempt) {
+                continue;
+            }
             let Some(mut stream) = self.granted(accepted) else { return };
             let free = self.guests.iter().position(Option::is_none);
             // With none free, one after the other gives way: it may have been cut off before it could say who it is.

@@ -3,7 +3,9 @@
 use super::cluster::Cluster;
 use super::service::{Op, Slip, State};
 use crate::limits::{BATCHES_PER_TICK, IN_EXECUTION_BATCHES, WINDOW_BATCHES};
-use crate::{BeyondRepair, Command, Config, Event, Message, RequestResult, Voter};
+use crate::event::Pairs;
+use crate::message::Ask;
+use crate::{BeyondRepair, Command, Config, Event, Message, Place, RequestResult, Voter};
 
 /// Three replicas of which the last one is heard of and never votes. Replica 1 is a batch ahead of replica 0.
 fn with_a_mute_one(batches: u64) -> Cluster {
@@ -90,4 +92,45 @@ fn results_under_a_wrong_number_end_the_replica() {
     assert!(execute(&mut voter, 10), "its peers may be that far ahead");
     voter.close_below(1 << 22);
     assert!(!execute(&mut voter, 11), "what nobody has executed is closed");
+}
+
+/// A peer may still find its own copy of a reply corrupt, and asks for these. The number may have been struck on its way into the CHECK.
+#[test]
+fn a_check_of_batches_far_ahead_takes_nothing_from_those_who_ask() {
+    let (mut voter, _) = ten();
+    let mut commands = Vec::new();
+    let mut hear = |from, message| {
+        commands.clear();
+        voter.handle(Event::Message { from, message }, 1, &mut commands);
+        std::mem::take(&mut commands)
+    };
+    let mut state = State::default();
+    for batch in 0..10 {
+        let result = state.run(Op::Get(0), false, Slip::None);
+        let digest = crate::digest::batch(batch, [result.digest].into_iter(), &mut Vec::new());
+        for from in [1, 2] {
+            hear(from, Message::Check { first: batch, digests: [digest].into_iter().collect() });
+        }
+    }
+    hear(1, Message::Check { first: WINDOW_BATCHES - 1, digests: [7].into_iter().collect() });
+    let told = hear(2, Message::Ask(Ask::Digests { batch: 0 }));
+    let has_told = |one: &Command| matches!(one, Command::Send { message: Message::Digests { .. }, .. });
+    assert!(told.iter().any(has_told), "{told:?}");
+}
+
+#[test]
+fn a_peer_that_repeats_itself_takes_no_more_room() {
+    let (mut voter, _) = ten();
+    let result = State::default().run(Op::Set(0, 1), false, Slip::None);
+    let pairs = || Pairs::from_slice(&result.pairs);
+    let mut holds = Vec::new();
+    for _ in 0..3 {
+        let (place, answer) = (Place::new(9, 0), result.answer());
+        let message =
+            Message::Pairs { place, answer, total: result.pairs.len() as u32, first: 0, pairs: pairs() };
+        voter.handle(Event::Message { from: 1, message }, 1, &mut Vec::new());
+        holds.push(voter.loads()[2].holds);
+    }
+    assert_eq!(holds[0], holds[2]);
+    assert!(!result.pairs.is_empty());
 }

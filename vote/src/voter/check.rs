@@ -257,7 +257,8 @@ impl Voter {
     /// Moves the window on: finished batches leave it, batches with a mismatch are parked, and its bounds are kept.
     pub(super) fn advance(&mut self, round: &mut Round<'_>) {
         while let Some(front) = self.window.front() {
-            let kept = self.window.end() - self.window.base();
+            // Only what is executed here counts: news of batches far ahead, true or not, must not take the place of what peers may ask for.
+            let kept = (self.newest + 1).saturating_sub(self.window.base());
             let full = kept > KEEP_FINISHED_BATCHES || self.window.bytes > KEEP_FINISHED_BYTES;
             let done = front.finished || (front.drill.is_some() && front.own.is_some());
             if !(full && done && kept > 1) {

@@ -26,6 +26,7 @@ impl Voter {
     pub(super) fn on_pairs(&mut self, from: Replica, place: Place, part: Part, round: &mut Round<'_>) {
         let Some(dispute) = self.dispute_mut(place, round) else { return };
         let delta = dispute.deltas[from as usize].get_or_insert_default();
+        let held = size_of_val(&delta.pairs[..]);
         if part.first == 0 {
             **delta =
                 Delta { answer: part.answer, total: part.total, pairs: Vec::with_capacity(part.pairs.len()) };
@@ -34,8 +35,8 @@ impl Voter {
             return;
         }
         delta.pairs.extend_from_slice(&part.pairs);
-        let bytes = part.pairs.len() * size_of::<Pair>();
-        self.account(place.batch, bytes);
+        let holds = size_of_val(&delta.pairs[..]);
+        self.account(place.batch, held, holds);
         self.evaluate(place.batch, round);
         self.advance(round);
     }
@@ -68,7 +69,7 @@ impl Voter {
         }
         let disputes = &mut record.drill_mut(round.now_us).disputes;
         if !disputes.contains_key(&place.request) {
-            self.account(place.batch, size_of::<Dispute>());
+            self.account(place.batch, 0, size_of::<Dispute>());
         }
         let drill = self.window.get_mut(place.batch)?.drill_mut(round.now_us);
         Some(drill.disputes.entry(place.request).or_default())
@@ -254,10 +255,11 @@ impl Voter {
         }
     }
 
-    pub(super) fn account(&mut self, batch: u64, bytes: usize) {
+    /// What held some bytes of a batch holds others now: a peer that says the same again and again takes no more room.
+    pub(super) fn account(&mut self, batch: u64, held: usize, holds: usize) {
         if let Some(record) = self.window.get_mut(batch) {
-            record.bytes += bytes;
-            self.window.bytes += bytes;
+            record.bytes = record.bytes + holds - held;
+            self.window.bytes = self.window.bytes + holds - held;
         }
     }
 }

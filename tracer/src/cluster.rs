@@ -28,6 +28,10 @@ use crate::target::Target;
 
 /// Draws after which an injection has found an instruction that can carry it.
 const DRAWS: u32 = 100_000;
+/// Moments after which one has been found in which the victim's thread ran.
+const MOMENTS: u32 = 10_000;
+/// The instruction.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// The instructions that the victim executes under load.
 #[derive(Debug)]
@@ -122,11 +126,32 @@ fn victim_thread(plan: &Plan<'_>, cluster: &Cluster, victim: u8) -> anyhow::Resu
     bail!("replica {victim} has no thread {:?}", plan.target.thread)
 }
 
+/// The thread, stopped at a random moment in which it ran in its own code.
+fn stopped_on_its_way(thread: i32, memory: &Memory, stream: &mut Stream) -> anyhow::Result<Seized> {
+    for _ in 0..MOMENTS {
+        std::thread::sleep(Duration::from_micros(stream.below(2_000)));
+        let mut seized = Seized::new(thread).context("tracing the victim: is ptrace permitted here?")?;
+        if !seized.interrupt()? {
+            bail!("the victim ended while it was sampled");
+        }
+        // What was stopped within a system call stands behind it, or before it when it is to be called again.
+        let around = sys::instruction_pointer(thread)?.wrapping_sub(SYSCALL.len() as u64);
+        let mut bytes = [0; 2 * SYSCALL.len()];
+        memory.read_some(around, &mut bytes);
+        if !bytes.chunks(SYSCALL.len()).any(|instruction| instruction == SYSCALL) {
+            return Ok(seized);
+        }
+    }
+    bail!("the victim's thread sleeps: there is nothing to sample")
+}
+
 impl Sample {
     /// Steps the victim's thread through stretches of what it does, at random moments under load.
     ///
     /// It is ten thousand times slower then, and behind the others afterwards: before the next stretch its client has to have its replies
-    /// again. Otherwise a follower does nothing but catch up, and the code that serves clients is missing from the sample.
+    /// again. Otherwise a follower does nothing but catch up, and the code that serves clients is missing from the sample. And a stretch
+    /// begins where the thread ran: if it began where a thread that sleeps wakes up, too, half of all stretches would be of what comes first
+    /// then, which is to read from clients.
     ///
     /// # Errors
     /// When tracing is not permitted, or the victim does not serve its client.
@@ -142,11 +167,7 @@ impl Sample {
             if !watch.await_victims_client(&watch.before()?) {
                 bail!("the victim does not serve its client while it is sampled");
             }
-            std::thread::sleep(Duration::from_micros(stream.below(10_000)));
-            let mut seized = Seized::new(thread).context("tracing the victim: is ptrace permitted here?")?;
-            if !seized.interrupt()? {
-                bail!("the victim ended while it was sampled");
-            }
+            let mut seized = stopped_on_its_way(thread, &memory, &mut stream)?;
             for _ in 0..group.window_steps {
                 let address = sys::instruction_pointer(thread)?;
                 let number = *numbers.entry(address).or_insert_with(|| {

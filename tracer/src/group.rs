@@ -41,10 +41,10 @@ pub struct Group {
 }
 
 fn windows() -> u32 {
-    200
+    800
 }
 fn window_steps() -> u32 {
-    2_000
+    500
 }
 fn batches() -> u64 {
     60

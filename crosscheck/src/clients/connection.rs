@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
@@ -81,6 +82,8 @@ pub(super) struct Reading<'a> {
 
 pub(super) struct Connection<P> {
     stream: TcpStream,
+    /// The descriptor that `stream` had when it was accepted.
+    descriptor: RawFd,
     input: Input<P>,
     /// Bytes of `input` that the protocol wants to see before it is asked again.
     wanted: usize,
@@ -106,6 +109,7 @@ pub(super) struct Connection<P> {
 impl<P: Protocol> Connection<P> {
     pub(super) fn new(stream: TcpStream, protocol: P) -> Self {
         Connection {
+            descriptor: stream.as_raw_fd(),
             stream,
             input: Input::new(protocol),
             wanted: 1,
@@ -122,9 +126,19 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    pub(super) fn deregister(&mut self, registry: &Registry) {
+    /// The end of it, as far as its socket is concerned.
+    pub(super) fn deregister(&mut self, registry: &Registry, counters: &ClientCounters) {
+        self.has_own_socket(counters);
         // Closing the descriptor would do it as well; an error changes nothing.
         let _ = registry.deregister(&mut self.stream);
+    }
+
+    /// Whether its socket is still the one that was accepted. Another one belongs to somebody else, who would lose requests or get replies
+    /// that are not for them; and the right one would never be closed, so that its client waits for ever.
+    fn has_own_socket(&self, counters: &ClientCounters) -> bool {
+        let is_own = self.stream.as_raw_fd() == self.descriptor;
+        counters.own_faults.fetch_add(u64::from(!is_own), Relaxed);
+        is_own
     }
 
     /// Reads what has come and hands on at most `room` requests. `ending` says that the client has sent its last byte.
@@ -145,6 +159,9 @@ impl<P: Protocol> Connection<P> {
             let stop = self.closing || self.is_full() || left == 0 || !self.readable;
             if stop || taken >= limits::READ_PER_TURN {
                 break;
+            }
+            if !self.has_own_socket(counters) {
+                return Fate::Closed;
             }
             match self.input.fill(&mut self.stream, reading.scratch, bounds.twice) {
                 Ok(0) => {
@@ -274,6 +291,9 @@ impl<P: Protocol> Connection<P> {
                 counters.withheld.fetch_add(1, Relaxed);
                 return Fate::Closed;
             }
+            if !self.has_own_socket(counters) {
+                return Fate::Closed;
+            }
             // Without libc, which puts what the kernel has taken into memory and reads it back: that has been struck.
             match rustix::io::writev(&self.stream, &slices).map_err(io::Error::from) {
                 Ok(0) => return Fate::Closed,
@@ -346,6 +366,12 @@ impl<P: Protocol> Connection<P> {
     #[cfg(test)]
     pub(super) fn forget_wait(&mut self) {
         self.wait = None;
+    }
+
+    /// As a struck connection has it: the socket of somebody else, which is given back.
+    #[cfg(test)]
+    pub(super) fn has_instead(&mut self, stream: TcpStream) -> TcpStream {
+        std::mem::replace(&mut self.stream, stream)
     }
 
     /// As a struck connection has it.

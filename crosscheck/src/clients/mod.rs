@@ -238,7 +238,7 @@ impl<P: Protocol> Clients<P> {
         let entry = &mut self.connections[slot as usize];
         if let Some(mut connection) = entry.connection.take() {
             // Replies still on their way find another generation; they are counted when they come.
-            connection.deregister(&self.registry);
+            connection.deregister(&self.registry, &self.counters);
             entry.generation = entry.generation.wrapping_add(1);
             self.free.push(slot);
             self.counters.open.fetch_sub(1, Relaxed);

@@ -517,6 +517,26 @@ fn large_replies_leave_in_turns_and_a_full_socket_is_not_tried_again() {
     reader.join().unwrap();
 }
 
+/// Found by native fault injection: a struck address put a length where the descriptor is. The connection was closed, its socket was not,
+/// and its client waited for ever.
+#[test]
+fn nothing_goes_through_a_socket_that_was_not_accepted_for_this_client() {
+    let (mut clients, address, counters, _poll) = unheard();
+    let mut ours = TcpStream::connect(address).unwrap();
+    let mut submissions = Vec::new();
+    ours.write_all(b"next\n").unwrap();
+    look_until(&mut clients, &mut submissions, 1);
+    let elsewhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let theirs = mio::net::TcpStream::connect(elsewhere.local_addr().unwrap()).unwrap();
+    let (mut somebody_else, _) = elsewhere.accept().unwrap();
+    let connection = clients.connections[0].connection.as_mut().unwrap();
+    let _right_one = connection.has_instead(theirs);
+    give(&mut clients, &submissions[0], b"not theirs");
+    clients.flush();
+    assert!(counters.own_faults.load(Relaxed) > 0);
+    assert_eq!(somebody_else.read_to_end(&mut Vec::new()).unwrap(), 0);
+}
+
 #[test]
 fn a_buffer_that_reads_nothing_is_the_replicas_own_fault() {
     let (mut clients, _, counters, _poll) = unheard();

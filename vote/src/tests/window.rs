@@ -2,8 +2,8 @@
 
 use super::cluster::Cluster;
 use super::service::{Op, Slip, State};
-use crate::limits::{BATCHES_PER_TICK, IN_EXECUTION_BATCHES, WINDOW_BATCHES};
 use crate::event::Pairs;
+use crate::limits::{BATCHES_PER_TICK, IN_EXECUTION_BATCHES, WINDOW_BATCHES};
 use crate::message::Ask;
 use crate::{BeyondRepair, Command, Config, Event, Message, Place, RequestResult, Voter};
 

@@ -245,6 +245,16 @@ impl<P: Protocol> Clients<P> {
         }
     }
 
+    /// Whether what concerns all connections can be as it is. An empty buffer reads nothing, which looks as if every client had hung up;
+    /// no client is read from while more requests are on their way than are let through; and none is accepted while more are counted than
+    /// may be there.
+    fn is_sound(&self) -> bool {
+        let taken = self.connections.len() - self.free.len().min(self.connections.len());
+        self.scratch.len() == limits::READ_CHUNK
+            && self.outstanding <= limits::OUTSTANDING_PER_CLIENT_THREAD
+            && self.counters.open.load(Relaxed) == taken as u64
+    }
+
     fn look_at(&mut self, slot: u32, submissions: &mut Vec<Submission>) {
         let now = Now {
             tick: self.ticks,
@@ -372,9 +382,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
     fn tick(&mut self, submissions: &mut Vec<Submission>) {
         self.ticks += 1;
         self.counters.looks.fetch_add(1, Relaxed);
-        // An empty buffer reads nothing, which looks as if every client had hung up.
-        let reads_nothing = self.scratch.len() != limits::READ_CHUNK;
-        self.counters.own_faults.fetch_add(u64::from(reads_nothing), Relaxed);
+        self.counters.own_faults.fetch_add(u64::from(!self.is_sound()), Relaxed);
         self.accept();
         for _ in 0..self.connections.len().min(limits::LOOKS_PER_TICK) {
             self.next_look = (self.next_look + 1) % self.connections.len();

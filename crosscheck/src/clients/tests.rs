@@ -537,14 +537,26 @@ fn nothing_goes_through_a_socket_that_was_not_accepted_for_this_client() {
     assert_eq!(somebody_else.read_to_end(&mut Vec::new()).unwrap(), 0);
 }
 
-#[test]
-fn a_buffer_that_reads_nothing_is_the_replicas_own_fault() {
-    let (mut clients, _, counters, _poll) = unheard();
-    clients.tick(&mut Vec::new());
+/// How often the client side finds itself at fault in a tick, after this was done to it.
+fn own_faults(strike: impl Fn(&mut Clients<Lines>)) -> u64 {
+    let (mut clients, address, counters, _poll) = unheard();
+    let _client = TcpStream::connect(address).unwrap();
+    while counters.open.load(Relaxed) == 0 {
+        clients.tick(&mut Vec::new());
+    }
     assert_eq!(counters.own_faults.load(Relaxed), 0);
-    clients.scratch.clear();
+    strike(&mut clients);
     clients.tick(&mut Vec::new());
-    assert_eq!(counters.own_faults.load(Relaxed), 1);
+    counters.own_faults.load(Relaxed)
+}
+
+/// Found by native fault injection, the first and the last: no client was read from any more, and nothing was noticed.
+#[test]
+fn what_keeps_all_clients_out_is_the_replicas_own_fault() {
+    assert_eq!(own_faults(|_| ()), 0);
+    assert_eq!(own_faults(|clients| clients.scratch.clear()), 1);
+    assert_eq!(own_faults(|clients| clients.counters.open.store(1 << 40, Relaxed)), 1);
+    assert_eq!(own_faults(|clients| clients.outstanding |= 1 << 55), 1);
 }
 
 #[test]

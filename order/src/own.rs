@@ -117,7 +117,13 @@ impl Own {
     }
 
     /// Forms batches: with little in flight at once, with more in flight only full ones. No timer decides anything.
+    ///
+    /// # Panics
+    /// When the counts of what waits cannot be right: with a wrong one nothing more may be let in, for ever.
     pub fn form(&mut self, origin: u8, incarnation: u64) {
+        let waiting = self.collected.len() as u64;
+        assert_eq!(self.submitted, self.formed + waiting, "what waits is what was submitted and is in no batch");
+        assert!(waiting > 0 || self.collected_bytes == 0, "what does not wait has no bytes");
         while !self.collected.is_empty() && self.in_flight.len() < self.batching.in_flight {
             if self.in_flight.len() >= self.batching.eager && !self.fills_a_batch() {
                 break;
@@ -295,6 +301,19 @@ mod tests {
             strike(&mut own.in_flight[0]);
             let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| own.take_unsent()));
             assert!(taken.is_err());
+        }
+    }
+
+    /// Found by native fault injection: the replica let nothing in any more, for ever, and noticed nothing.
+    #[test]
+    fn counts_that_would_keep_everything_out_end_the_replica() {
+        let strikes: [fn(&mut Own); 2] = [|own| own.collected_bytes |= 1 << 49, |own| own.submitted -= 1];
+        for strike in strikes {
+            let mut own = Own::new(Batching::default());
+            submit(&mut own, 1, 1);
+            own.form(0, 1);
+            strike(&mut own);
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| own.form(0, 1))).is_err());
         }
     }
 

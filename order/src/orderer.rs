@@ -199,7 +199,7 @@ impl<E: OrderEngine> Orderer<E> {
         let standing = self.engine.standing();
         if let Some(incarnation) = standing.incarnation {
             self.own.form(self.config.slot, incarnation);
-            self.hand_over(standing);
+            self.hand_over(standing, incarnation);
         }
         if standing.is_leader {
             self.queue.propose(&mut self.engine, now_us, self.config.window);
@@ -381,12 +381,14 @@ impl<E: OrderEngine> Orderer<E> {
         }
     }
 
-    fn hand_over(&mut self, standing: Standing) {
+    fn hand_over(&mut self, standing: Standing, incarnation: u64) {
         let Some(leader) = standing.leader else { return };
         if !standing.is_leader && self.peers_up >> leader & 1 == 0 {
             return;
         }
-        while let Some(encoded) = self.own.take_unsent() {
+        let slot = self.config.slot;
+        let next = self.state.next_number(slot, incarnation);
+        while let Some(encoded) = self.own.take_unsent(slot, incarnation, next) {
             if standing.is_leader {
                 match Batch::decode(&encoded) {
                     Ok(batch) => _ = self.queue.push(&batch, encoded, &self.state),

@@ -68,8 +68,6 @@ struct Collected {
 
 #[derive(Debug)]
 struct InFlight {
-    origin: u8,
-    incarnation: u64,
     number: u64,
     encoded: Encoded,
     tags: Vec<u64>,
@@ -122,7 +120,11 @@ impl Own {
     /// When the counts of what waits cannot be right: with a wrong one nothing more may be let in, for ever.
     pub fn form(&mut self, origin: u8, incarnation: u64) {
         let waiting = self.collected.len() as u64;
-        assert_eq!(self.submitted, self.formed + waiting, "what waits is what was submitted and is in no batch");
+        assert_eq!(
+            self.submitted,
+            self.formed + waiting,
+            "what waits is what was submitted and is in no batch"
+        );
         assert!(waiting > 0 || self.collected_bytes == 0, "what does not wait has no bytes");
         while !self.collected.is_empty() && self.in_flight.len() < self.batching.in_flight {
             if self.in_flight.len() >= self.batching.eager && !self.fills_a_batch() {
@@ -132,18 +134,17 @@ impl Own {
         }
     }
 
-    /// The next batch to hand to the leader, once; see [`Own::send_again`].
+    /// The next batch to hand to the leader, once; see [`Own::send_again`]. It is of this life of this replica, and the oldest one that is
+    /// not delivered yet has number `next` (none when this life is over).
     ///
     /// # Panics
-    /// When it is not what it was formed as: everybody would drop it for ever, and all that comes after it would wait.
-    pub fn take_unsent(&mut self) -> Option<Encoded> {
+    /// When it is not: everybody would drop it for ever, and all that comes after it would wait; or take it for a later life's, and drop
+    /// whatever this replica sends from then on.
+    pub fn take_unsent(&mut self, origin: u8, incarnation: u64, next: Option<u64>) -> Option<Encoded> {
         let batch = self.in_flight.get(self.sent)?;
         let says = Batch::decode(&batch.encoded).map(|says| (says.origin, says.incarnation, says.number));
-        assert_eq!(
-            says,
-            Ok((batch.origin, batch.incarnation, batch.number)),
-            "a batch of its own clients is not what it was"
-        );
+        let number = next.map_or(batch.number, |next| next + self.sent as u64);
+        assert_eq!(says, Ok((origin, incarnation, number)), "a batch of its own clients is not what it was");
         self.sent += 1;
         Some(batch.encoded.clone())
     }
@@ -208,7 +209,7 @@ impl Own {
         let batch = Batch::new(origin, incarnation, self.next_number, &requests);
         assert_eq!(first + batch.len() as u64, self.formed, "a batch has the requests that it was formed of");
         let (number, encoded) = (self.next_number, batch.encode());
-        self.in_flight.push_back(InFlight { origin, incarnation, number, encoded, tags });
+        self.in_flight.push_back(InFlight { number, encoded, tags });
         self.next_number += 1;
     }
 }
@@ -223,8 +224,13 @@ mod tests {
         own.submit(bytes.clone(), checksum(&bytes), tag).unwrap();
     }
 
+    fn take(own: &mut Own, next: u64) -> Option<Encoded> {
+        own.take_unsent(0, 1, Some(next))
+    }
+
     fn sizes(own: &mut Own) -> Vec<usize> {
-        std::iter::from_fn(|| own.take_unsent()).map(|b| Batch::decode(&b).unwrap().len()).collect()
+        let next = own.in_flight.front().map_or(1, |batch| batch.number);
+        std::iter::from_fn(|| take(own, next)).map(|b| Batch::decode(&b).unwrap().len()).collect()
     }
 
     #[test]
@@ -270,7 +276,7 @@ mod tests {
         assert_eq!(own.delivered(1), [0]);
         own.send_again();
         let again: Vec<u64> =
-            std::iter::from_fn(|| own.take_unsent()).map(|b| Batch::decode(&b).unwrap().number).collect();
+            std::iter::from_fn(|| take(&mut own, 2)).map(|b| Batch::decode(&b).unwrap().number).collect();
         assert_eq!(again, [2, 3]);
     }
 
@@ -287,8 +293,9 @@ mod tests {
     /// As a struck processor makes or leaves it: with another head whose checksum fits, or another body.
     #[test]
     fn a_batch_that_all_would_drop_is_not_sent() {
-        let strikes: [fn(&mut InFlight); 3] = [
+        let strikes: [fn(&mut InFlight); 4] = [
             |batch| batch.encoded = Batch::new(0, 1, 7, &[request()]).encode(),
+            |batch| batch.encoded = Batch::new(0, 1 | 1 << 46, 1, &[request()]).encode(),
             |batch| batch.encoded = Batch::new(1, 1, 1, &[request()]).encode(),
             |batch| batch.encoded.body = Bytes::from_static(b"others"),
         ];
@@ -296,10 +303,10 @@ mod tests {
             let mut own = Own::new(Batching::default());
             submit(&mut own, 1, 1);
             own.form(0, 1);
-            assert!(own.take_unsent().is_some());
+            assert!(take(&mut own, 1).is_some());
             own.send_again();
             strike(&mut own.in_flight[0]);
-            let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| own.take_unsent()));
+            let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| take(&mut own, 1)));
             assert!(taken.is_err());
         }
     }
@@ -338,7 +345,7 @@ mod tests {
             (0..3).for_each(|tag| submit(&mut own, 1, tag));
             strike(&mut own);
             let formed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| own.form(0, 1)));
-            assert!(formed.is_err() && own.take_unsent().is_none(), "{number}");
+            assert!(formed.is_err() && take(&mut own, 1).is_none(), "{number}");
         }
     }
 }

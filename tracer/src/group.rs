@@ -57,8 +57,8 @@ fn heals() -> bool {
 const START: Duration = Duration::from_secs(60);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(10);
-/// How often a digest is asked for while a replica is being filled.
-const DIGESTS: u32 = 4;
+/// Pauses between asking for digests while a replica is being filled, or repaired: from the first on, each twice as long.
+const DIGESTS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(640)];
 
 /// A cluster that ends with this value.
 #[derive(Debug)]
@@ -194,15 +194,15 @@ impl Cluster {
 
     /// Compares the digests of all replicas at one position, while requests go on. The replica in `last` is asked last.
     pub fn digests(&self, last: u8) -> Digests {
-        let mut result = Digests::Silent(vec![]);
-        for _ in 0..DIGESTS {
-            result = self.digests_once(last);
-            if !matches!(result, Digests::Silent(_)) {
-                break;
+        let [mut pause, longest] = DIGESTS;
+        loop {
+            let result = self.digests_once(last);
+            if !matches!(result, Digests::Silent(_)) || pause > longest {
+                return result;
             }
-            std::thread::sleep(Duration::from_millis(250));
+            std::thread::sleep(pause);
+            pause *= 2;
         }
-        result
     }
 
     fn digests_once(&self, last: u8) -> Digests {

@@ -176,12 +176,16 @@ impl Plan<'_> {
 
 fn place(watch: &Watch<'_>, before: &Before, kind: Kind, seed: u64) -> anyhow::Result<Injected> {
     let inject = Inject { kind, object: None, bit: None, member: None, seed };
-    if let Some(answer) = watch.cluster.ask(watch.victim(), &Command::Inject(inject), PLACING) {
-        return Ok(answer);
-    }
-    if watch.has_ended(before) {
-        let what = "the victim ended before it could tell".to_owned();
-        return Ok(Injected { done: true, what, home: None, id: None });
+    for _ in 0..2 {
+        if let Some(answer) = watch.cluster.ask(watch.victim(), &Command::Inject(inject.clone()), PLACING) {
+            return Ok(answer);
+        }
+        // What was placed before may have brought it down only now.
+        let serves = watch.cluster.all_serve(BACK);
+        if watch.has_ended(before) || !serves {
+            let what = "the victim ended before it could tell".to_owned();
+            return Ok(Injected { done: true, what, home: None, id: None });
+        }
     }
     bail!("the victim places no fault: was it built with the fault injector?")
 }

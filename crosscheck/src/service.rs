@@ -133,7 +133,8 @@ pub struct ClientCounters {
     pub validated: AtomicU64,
     /// Replies that did not come although the votes on their requests must be over: their connections were closed.
     pub overdue: AtomicU64,
-    /// Calls on clients' sockets that no healthy process makes, and that the kernel refused.
+    /// Signs that the client side itself was struck: calls on sockets that no healthy process makes and the kernel refused, a connection
+    /// that has somebody else's socket, counts that cannot be right.
     pub own_faults: AtomicU64,
 }
 

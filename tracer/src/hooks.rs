@@ -143,19 +143,23 @@ impl Plan<'_> {
         let mut stream = Stream::of(self.seed, STREAMS + kind as u64, id);
         let before = watch.before()?;
         std::thread::sleep(Duration::from_micros(stream.below(5_000)));
-        let placed = place(watch, &before, kind, stream.bits())?;
-        let struck = placed.done && await_occasion(watch);
+        let placed = place(watch, &before, kind, stream.bits());
+        if placed.is_none() && id == 0 {
+            bail!("the victim places no fault: was it built with the fault injector?");
+        }
+        let struck = placed.as_ref().is_some_and(|placed| placed.done && await_occasion(watch));
         let struck_us = begun.elapsed().as_micros() as u64;
-        let judged = match (placed.done, struck) {
-            (true, true) => watch.judge(&before),
-            (true, false) => self.given_up(watch),
-            (false, _) => watch.with_all_serving(Judged::lost("nothing to strike".into())),
+        let judged = match (&placed, struck) {
+            (Some(_), true) => watch.judge(&before),
+            (Some(Injected { done: true, .. }), false) => self.given_up(watch, "its occasion did not come"),
+            (Some(_), false) => watch.with_all_serving(Judged::lost("nothing to strike".into())),
+            (None, _) => self.given_up(watch, "whether it was placed was not told"),
         };
         let record = Record {
             id,
             seed: self.seed,
             kind,
-            hit: placed.what,
+            hit: placed.map_or_else(String::new, |placed| placed.what),
             class: judged.class,
             subclass: judged.subclass,
             told: judged.told,
@@ -167,27 +171,27 @@ impl Plan<'_> {
         Ok((record, judged.healthy))
     }
 
-    /// A fault whose occasion did not come waits on, for a later run: it ends with its process.
-    fn given_up(&self, watch: &Watch<'_>) -> Judged {
+    /// A fault that may still wait for its occasion would strike in a later run: it ends with its process.
+    fn given_up(&self, watch: &Watch<'_>, why: &str) -> Judged {
         watch.cluster.kill(watch.victim());
-        Judged { healthy: false, ..Judged::lost("its occasion did not come".into()) }
+        Judged { healthy: false, ..Judged::lost(why.into()) }
     }
 }
 
-fn place(watch: &Watch<'_>, before: &Before, kind: Kind, seed: u64) -> anyhow::Result<Injected> {
+/// The order is given once: a fault whose answer was lost may have been placed, and a second one like it would undo it.
+/// `None` when the victim serves and has not answered.
+fn place(watch: &Watch<'_>, before: &Before, kind: Kind, seed: u64) -> Option<Injected> {
     let inject = Inject { kind, object: None, bit: None, member: None, seed };
-    for _ in 0..2 {
-        if let Some(answer) = watch.cluster.ask(watch.victim(), &Command::Inject(inject.clone()), PLACING) {
-            return Ok(answer);
-        }
-        // What was placed before may have brought it down only now.
-        let serves = watch.cluster.all_serve(BACK);
-        if watch.has_ended(before) || !serves {
-            let what = "the victim ended before it could tell".to_owned();
-            return Ok(Injected { done: true, what, home: None, id: None });
-        }
+    if let Some(answer) = watch.cluster.ask(watch.victim(), &Command::Inject(inject), PLACING) {
+        return Some(answer);
     }
-    bail!("the victim places no fault: was it built with the fault injector?")
+    // What was placed before may have brought it down only now.
+    let serves = watch.cluster.all_serve(BACK);
+    if watch.has_ended(before) || !serves {
+        let what = "the victim ended before it could tell".to_owned();
+        return Some(Injected { done: true, what, home: None, id: None });
+    }
+    None
 }
 
 /// Until no placed fault waits any more, or the victim is gone; false when one still does.

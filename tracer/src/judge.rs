@@ -24,7 +24,7 @@ pub const BACK: Duration = Duration::from_secs(30);
 const HEALING: Duration = Duration::from_secs(10);
 /// Between two looks at different states: first, and at most.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(300);
+const LONGEST_PAUSE: Duration = Duration::from_millis(40);
 
 /// How it was after the fault.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,11 +20,12 @@ use crate::world::is_own_fault;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// Goes on when its socket or a reply says so.
-    Open,
-    /// Has input left that nobody will announce again: call `read` again soon.
-    Unread,
-    /// Has replies left that its socket would take: call `write` again soon.
-    Unsent,
+    Open {
+        /// Has input left that nobody will announce again: call `read` again soon.
+        unread: bool,
+        /// Has replies left that its socket would take: call `write` again soon.
+        unsent: bool,
+    },
     /// Is over.
     Closed,
 }
@@ -126,9 +127,12 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// The end of it, as far as its socket is concerned.
-    pub(super) fn deregister(&mut self, registry: &Registry, counters: &ClientCounters) {
-        self.has_own_socket(counters);
+    /// The end of it. A socket that is not its own is left alone: once closed, its number would be given to the next client, who
+    /// would then be sent somebody else's replies.
+    pub(super) fn end(mut self, registry: &Registry, counters: &ClientCounters) {
+        if !self.has_own_socket(counters) {
+            return std::mem::forget(self);
+        }
         // Closing the descriptor would do it as well; an error changes nothing.
         let _ = registry.deregister(&mut self.stream);
     }
@@ -186,9 +190,12 @@ impl<P: Protocol> Connection<P> {
         }
         let fate = self.write(bounds.twice, counters);
         let cut_short = left == 0 || taken >= limits::READ_PER_TURN;
-        // Whoever reads on writes on.
-        let is_open = matches!(fate, Fate::Open | Fate::Unsent);
-        if is_open && cut_short && self.may_go_on() { Fate::Unread } else { fate }
+        match fate {
+            Fate::Open { unread, unsent } => {
+                Fate::Open { unread: unread || (cut_short && self.may_go_on()), unsent }
+            }
+            Fate::Closed => Fate::Closed,
+        }
     }
 
     /// Whether input is waiting that no event will announce again.
@@ -284,7 +291,7 @@ impl<P: Protocol> Connection<P> {
                 return self.fate(was_full);
             }
             if taken >= limits::WRITE_PER_TURN {
-                return Fate::Unsent;
+                return self.open(was_full, true);
             }
             let slices = self.leaving.slices(self.first, twice);
             if slices.is_empty() {
@@ -385,8 +392,12 @@ impl<P: Protocol> Connection<P> {
         if all_sent && (self.broken || (self.half_closed && self.places.is_empty() && !self.has_request())) {
             return Fate::Closed;
         }
-        // What was left unread because of a limit is not announced by the socket again.
-        if was_full && self.may_go_on() { Fate::Unread } else { Fate::Open }
+        self.open(was_full, false)
+    }
+
+    /// What was left unread because of a limit is not announced by the socket again.
+    fn open(&self, was_full: bool, unsent: bool) -> Fate {
+        Fate::Open { unread: was_full && self.may_go_on(), unsent }
     }
 
     /// Whether unread input may still hold a whole request.

@@ -223,22 +223,23 @@ impl<P: Protocol> Clients<P> {
 
     fn settle(&mut self, slot: u32, fate: Fate) {
         match fate {
-            Fate::Open => {}
-            Fate::Unread => {
-                if !self.unread.contains(&slot) {
+            Fate::Open { unread, unsent } => {
+                if unread && !self.unread.contains(&slot) {
                     self.unread.push(slot);
                 }
+                if unsent {
+                    self.answered.push(slot);
+                }
             }
-            Fate::Unsent => self.answered.push(slot),
             Fate::Closed => self.close(slot),
         }
     }
 
     fn close(&mut self, slot: u32) {
         let entry = &mut self.connections[slot as usize];
-        if let Some(mut connection) = entry.connection.take() {
+        if let Some(connection) = entry.connection.take() {
             // Replies still on their way find another generation; they are counted when they come.
-            connection.deregister(&self.registry, &self.counters);
+            connection.end(&self.registry, &self.counters);
             entry.generation = entry.generation.wrapping_add(1);
             self.free.push(slot);
             self.counters.open.fetch_sub(1, Relaxed);
@@ -371,6 +372,9 @@ impl<P: Protocol> ClientSide for Clients<P> {
     fn flush(&mut self) {
         // What is still to be sent then has its next turn with the next flush.
         let mut answered = std::mem::take(&mut self.answered);
+        // One turn each, however many replies came.
+        answered.sort_unstable();
+        answered.dedup();
         for slot in answered.drain(..) {
             self.on_writable(slot);
         }

@@ -517,6 +517,44 @@ fn large_replies_leave_in_turns_and_a_full_socket_is_not_tried_again() {
     reader.join().unwrap();
 }
 
+/// A connection at its limits has input that is announced by nobody: what of its replies left in a turn makes room for it at once.
+#[test]
+fn a_long_pipeline_of_large_replies_goes_on_without_an_event() {
+    let (mut clients, address, counters, _poll) = unheard();
+    let mut client = TcpStream::connect(address).unwrap();
+    let all = limits::PIPELINED_PER_CONNECTION + 100;
+    let large = Bytes::from(vec![b'x'; limits::WRITE_PER_TURN / 8]);
+    client.write_all(&b"next\n".repeat(all)).unwrap();
+    let mut submissions = Vec::new();
+    look_until(&mut clients, &mut submissions, limits::PIPELINED_PER_CONNECTION);
+    let mut reader = client.try_clone().unwrap();
+    let length = all * large.len();
+    let reader = std::thread::spawn(move || {
+        std::io::copy(&mut (&mut reader).take(length as u64), &mut std::io::sink())
+    });
+    let begun = std::time::Instant::now();
+    let mut given = 0;
+    while given < all {
+        assert!(given < submissions.len(), "{given} were answered, and nothing more is asked for");
+        for submission in &submissions[given..] {
+            let Answer::Reply(to, reply) = submission.answered(large.clone()) else {
+                panic!("it is a reply")
+            };
+            clients.answer(to, Some(reply));
+        }
+        given = submissions.len();
+        while clients.has_unread() || counters.bytes_out.load(Relaxed) < (given * large.len()) as u64 {
+            clients.flush();
+            clients.read_on(&mut submissions);
+            // As an event does when the socket was full.
+            clients.unblock(0);
+            clients.on_writable(0);
+            assert!(begun.elapsed() < Duration::from_secs(60), "{given}");
+        }
+    }
+    assert_eq!(reader.join().unwrap().unwrap(), length as u64);
+}
+
 /// Found by native fault injection: a struck address put a length where the descriptor is. The connection was closed, its socket was not,
 /// and its client waited for ever.
 #[test]
@@ -534,7 +572,9 @@ fn nothing_goes_through_a_socket_that_was_not_accepted_for_this_client() {
     give(&mut clients, &submissions[0], b"not theirs");
     clients.flush();
     assert!(counters.own_faults.load(Relaxed) > 0);
-    assert_eq!(somebody_else.read_to_end(&mut Vec::new()).unwrap(), 0);
+    // Neither written to nor closed: its number must not become that of the next client's socket.
+    somebody_else.set_nonblocking(true).unwrap();
+    assert_eq!(somebody_else.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
 }
 
 /// How often the client side finds itself at fault in a tick, after this was done to it.

@@ -14,7 +14,7 @@ use order::{FrameError, Kind};
 
 use crate::admin::{Sent, Traffic};
 use crate::limits;
-use crate::world::{is_of_one_attempt, is_own_fault_without_peer};
+use crate::world::{is_of_one_attempt, is_own_fault, is_own_fault_without_peer};
 use link::{Link, Preamble};
 pub use net::{Net, Tcp};
 
@@ -269,7 +269,8 @@ impl<N: Net> Peers<N> {
     fn on_guest(&mut self, place: usize, events: &mut Vec<PeerEvent>) {
         let Some(guest) = self.guests.get_mut(place).and_then(Option::as_mut) else { return };
         let read = guest.preamble.read(&mut guest.stream);
-        let peer = match self.granted(read) {
+        self.is_refused |= read.as_ref().is_err_and(is_own_fault);
+        let peer = match read.ok() {
             Some(None) => return,
             Some(Some(peer)) if peer > self.me && usize::from(peer) < self.links.len() => peer,
             // Not a replica of this group, or gone: forget it.

@@ -550,7 +550,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 "it does not know itself or its peers any more",
             ),
             (clients_served, "it does not serve its clients any more"),
-            (!refused, "it asks the kernel for what no healthy process asks for"),
+            (!refused, "its client side is not what it made it"),
             (
                 can_wait || service.is_none_or(|service| service.is_sound()),
                 "its service's settings have changed",

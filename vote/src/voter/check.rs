@@ -257,7 +257,8 @@ impl Voter {
     /// Moves the window on: finished batches leave it, batches with a mismatch are parked, and its bounds are kept.
     pub(super) fn advance(&mut self, round: &mut Round<'_>) {
         while let Some(front) = self.window.front() {
-            // Only what is executed here counts: news of batches far ahead, true or not, must not take the place of what peers may ask for.
+            // Only batches executed here count: news of batches far ahead, true or not, must not take the place of what peers may ask for.
+            // Of the bytes all count, for all are held; details that peers told of a dispute can shorten what is kept.
             let kept = (self.newest + 1).saturating_sub(self.window.base());
             let full = kept > KEEP_FINISHED_BATCHES || self.window.bytes > KEEP_FINISHED_BYTES;
             let done = front.finished || (front.drill.is_some() && front.own.is_some());

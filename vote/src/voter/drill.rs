@@ -25,15 +25,10 @@ impl Voter {
         if record.own.is_none() && crowded {
             return;
         }
-        let bytes = digests.len() * size_of::<Option<u128>>();
-        let drill = record.drill_mut(round.now_us);
-        if drill.stated[from as usize].is_none() {
-            record.bytes += bytes;
-            self.window.bytes += bytes;
-        }
-        if let Some(drill) = self.window.get_mut(batch).and_then(|record| record.drill.as_mut()) {
-            drill.stated[from as usize] = Some(digests);
-        }
+        let bytes = |digests: &Vec<Option<u128>>| size_of_val(digests.as_slice());
+        let holds = bytes(&digests);
+        let held = record.drill_mut(round.now_us).stated[from as usize].replace(digests);
+        self.account(batch, held.as_ref().map_or(0, bytes), holds);
         self.evaluate(batch, round);
         self.advance(round);
     }

@@ -364,6 +364,12 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
+    /// Whether nothing more is read because a last reply is on its way, and for no other reason.
+    pub(super) fn is_sound(&self) -> bool {
+        let last = matches!(self.places.back(), Some((_, Place::Last(_) | Place::Broken)));
+        !self.closing || self.broken || last
+    }
+
     /// What the protocol said it wants to see before it is asked again is forgotten.
     pub(super) fn ask_anew(&mut self) {
         self.wanted = 1;
@@ -379,6 +385,12 @@ impl<P: Protocol> Connection<P> {
     #[cfg(test)]
     pub(super) fn has_instead(&mut self, stream: TcpStream) -> TcpStream {
         std::mem::replace(&mut self.stream, stream)
+    }
+
+    /// As a struck connection has it.
+    #[cfg(test)]
+    pub(super) fn reads_no_more(&mut self) {
+        self.closing = true;
     }
 
     /// As a struck connection has it.

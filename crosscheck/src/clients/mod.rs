@@ -266,6 +266,7 @@ impl<P: Protocol> Clients<P> {
             validated: self.counters.validated.load(Relaxed),
         };
         let Some(connection) = self.connections[slot as usize].connection.as_mut() else { return };
+        self.counters.own_faults.fetch_add(u64::from(!connection.is_sound()), Relaxed);
         if connection.is_overdue(&now) {
             self.counters.overdue.fetch_add(1, Relaxed);
             return self.close(slot);

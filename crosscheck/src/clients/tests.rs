@@ -597,6 +597,7 @@ fn what_keeps_all_clients_out_is_the_replicas_own_fault() {
     assert_eq!(own_faults(|clients| clients.scratch.clear()), 1);
     assert_eq!(own_faults(|clients| clients.counters.open.store(1 << 40, Relaxed)), 1);
     assert_eq!(own_faults(|clients| clients.outstanding |= 1 << 55), 1);
+    assert_eq!(own_faults(|clients| clients.connections[0].connection.as_mut().unwrap().reads_no_more()), 1);
 }
 
 #[test]

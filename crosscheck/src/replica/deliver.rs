@@ -6,8 +6,9 @@ use bytes::Bytes;
 use order::{Batch, Delivered, OrderEngine};
 use schedule::Footprint;
 
+use super::Replica;
+use super::owners::{Owed, Owner};
 use super::solo::Slice;
-use super::{Owed, Owner, Replica};
 use crate::job::{InFlight, Job, ResultSlot, Work};
 use crate::ordered::Control;
 use crate::service::{Service, declared};
@@ -46,7 +47,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     fn deliver(&mut self, delivered: &Delivered) {
         let mine = !delivered.tags.is_empty();
-        let owners: Vec<Owner> = delivered.tags.iter().map(|tag| self.take_owner(*tag)).collect();
+        let owners: Vec<Owner> = delivered.tags.iter().map(|tag| self.owners.take(*tag)).collect();
         let order_state = self.orderer.export_state();
         let Some(execution) = &mut self.execution else { return };
         let batch = execution.next_batch;
@@ -117,13 +118,6 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             requests,
         });
         execution.append(entry, is_long);
-    }
-
-    /// Own requests are delivered in the order of their tags.
-    pub(super) fn take_owner(&mut self, tag: u64) -> Owner {
-        assert_eq!(tag, self.first_tag, "own requests are delivered in the order they were submitted in");
-        self.first_tag += 1;
-        self.owners.pop_front().unwrap_or(Owner::Nobody)
     }
 
     /// Who is owed the reply at `place`; asked once per request.

@@ -162,7 +162,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 Output::NeedState { index, .. } => self.need_state(index),
                 Output::Skipped { tags } => {
                     for tag in tags {
-                        let owner = self.take_owner(tag);
+                        let owner = self.owners.take(tag);
                         self.drop_reply(owner);
                     }
                 }

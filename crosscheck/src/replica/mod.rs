@@ -6,6 +6,7 @@ mod crew;
 mod deliver;
 mod execution;
 mod group;
+mod owners;
 mod perform;
 #[cfg(feature = "inject")]
 pub mod sabotage;
@@ -41,6 +42,7 @@ use crate::{ServeError, Stop, limits};
 pub(crate) use crew::{Crew, Seat};
 use execution::Execution;
 use group::Group;
+use owners::{Owed, Owner, Owners};
 pub(crate) use solo::{Pulse, Watchdog};
 
 /// The one token of the order thread's poll that is no socket's.
@@ -63,43 +65,6 @@ pub(crate) enum Input {
     },
     /// Stop cleanly.
     Stop,
-}
-
-/// Who is owed what comes of an own request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
-    /// A client connection.
-    Client(ReplyTo),
-    /// Nobody: one of the pipeline's own requests.
-    Nobody,
-}
-
-impl Owner {
-    /// The client connection, if it is one.
-    fn client(&self) -> Option<ReplyTo> {
-        match self {
-            Owner::Client(to) => Some(*to),
-            Owner::Nobody => None,
-        }
-    }
-
-    /// What a client sends over one connection is answered as if it ran in that order, in every mode.
-    fn stream(&self) -> Option<u64> {
-        self.client().map(|to| u64::from(to.slot))
-    }
-}
-
-/// An own request that is executed or voted on.
-#[derive(Clone, Copy, Debug)]
-struct Owed {
-    /// Who is owed its reply, as this replica remembers it.
-    owner: Owner,
-    /// Its checksum, as the log has it: the owner must have asked for just this.
-    asked: u32,
-}
-
-impl Owed {
-    const NOTHING: Owed = Owed { owner: Owner::Nobody, asked: 0 };
 }
 
 /// One replica, as its order thread sees it.
@@ -126,9 +91,7 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     open_clients: Option<OpenClients<W>>,
     counters: Arc<ClientCounters>,
     /// Own requests in the order in which they were submitted, which is the order of their delivery.
-    owners: VecDeque<Owner>,
-    /// Tag of the first of `owners`.
-    first_tag: u64,
+    owners: Owners,
     /// Own requests that the orderer had no room for yet.
     waiting: VecDeque<Submission>,
     /// Number of the next of them.
@@ -338,8 +301,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             clients_driven: clients::Driven::default(),
             open_clients: None,
             counters,
-            owners: VecDeque::new(),
-            first_tag: 0,
+            owners: Owners::default(),
             waiting: VecDeque::new(),
             submitted: 0,
             submissions: Vec::new(),
@@ -483,9 +445,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     fn submit(&mut self, request: order::Request, owner: Owner) {
-        let tag = self.first_tag + self.owners.len() as u64;
-        match self.orderer.submit(request.bytes, request.checksum, tag) {
-            Ok(()) => self.owners.push_back(owner),
+        match self.orderer.submit(request.bytes, request.checksum, self.owners.next_tag()) {
+            Ok(()) => self.owners.push(owner),
             Err(_) => self.drop_reply(owner),
         }
     }

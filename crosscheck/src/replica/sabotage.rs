@@ -4,7 +4,8 @@ use bytes::Bytes;
 use order::OrderEngine;
 use vote::{Packed, Place, RequestResult};
 
-use super::{Owner, Replica};
+use super::Replica;
+use super::owners::Owner;
 use crate::admin::EvidenceRecord;
 use crate::ordered::summed;
 use crate::service::Service;

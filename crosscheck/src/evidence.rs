@@ -35,16 +35,11 @@ pub fn unchecked(me: u8, place: Place, failure: &Failure) -> EvidenceRecord {
     hardware_like(me, Some(place), vec![told(failure)], stage(FaultStage::Passive), "reply withheld")
 }
 
-/// A request that `origin` had ordered with bytes that nobody can run.
-pub fn void(origin: u8, place: Place) -> EvidenceRecord {
-    let what = told(&Failure::Void);
-    hardware_like(
-        origin,
-        Some(place),
-        vec![what],
-        stage(FaultStage::Message),
-        "nobody runs it; reply withheld",
-    )
+/// A request that `origin` had ordered with bytes that nobody can run; nobody is blamed where that is not remembered any more.
+pub fn void(origin: Option<u8>, place: Place) -> EvidenceRecord {
+    let (what, outcome) = (told(&Failure::Void), "nobody runs it; reply withheld");
+    let of = |origin| hardware_like(origin, Some(place), vec![what], stage(FaultStage::Message), outcome);
+    EvidenceRecord { replica: origin.map(|origin| origin + 1), ..of(origin.unwrap_or_default()) }
 }
 
 /// What a scrub found in objects at rest.

@@ -91,6 +91,16 @@ impl Control {
         ordered.first().is_some_and(|first| *first >= CONTROL)
     }
 
+    /// Whether it may wait or take long at replica `me`: only who is wrong waits at a RECOVER, for what is to overwrite its objects.
+    pub fn is_long(&self, me: u8) -> bool {
+        match self {
+            Control::Recover(recover) => recover.faulty == me || !recover.regions.is_empty(),
+            Control::Nudge { .. } => false,
+            Control::Recheck { by, .. } => *by == me,
+            Control::Scrub { .. } | Control::Digest { .. } | Control::Cut => true,
+        }
+    }
+
     /// The request in `ordered`; `None` if it is none.
     pub fn decode(ordered: &Bytes) -> Option<Control> {
         let mut rest = ordered.clone();

@@ -83,7 +83,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             #[cfg(feature = "inject")]
             let footprint = execution.armory.wrong_footprint(footprint, execution.locks());
             wants_cut |= matches!(&work, Work::Control(Control::Cut));
-            is_long |= matches!(&work, Work::Control(_));
+            is_long |= matches!(&work, Work::Control(control) if control.is_long(self.settings.me));
             let result = ResultSlot {
                 batch: in_flight.clone(),
                 request: number as u16,

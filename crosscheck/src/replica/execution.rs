@@ -177,7 +177,7 @@ impl<S: Service> Execution<S> {
         self.next_batch.wrapping_sub(self.executed) as usize
     }
 
-    /// `is_long` if one of the pipeline's own requests is among them.
+    /// `is_long` if it has a request that may wait or take long.
     pub(super) fn append(&mut self, entry: Arc<schedule::Entry<Job<S::Request>>>, is_long: bool) {
         let batch = entry.index;
         self.lot.append(entry);

@@ -105,7 +105,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 Some(Failure::Void) => {
                     // No replica runs it, so all of them have the same state without it.
                     self.drop_reply(owed.owner);
-                    self.keep_evidence(evidence::void(origin, place));
+                    self.keep_evidence(evidence::void(Some(origin), place));
                 }
                 Some(failure) => {
                     self.drop_reply(owed.owner);
@@ -338,11 +338,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     /// Whose fault it is that nobody has a result: whoever had such a request ordered. The voter knows of no origins, and takes it for
-    /// a bug that all share.
-    fn void(&self, record: &vote::Evidence) -> Option<(u8, Place)> {
+    /// a bug that all share. Where a peer was away for long, more batches have run since than are remembered.
+    fn void(&self, record: &vote::Evidence) -> Option<(Option<u8>, Place)> {
         let is_void = record.failure == Some(Failure::Void) && record.class == vote::Class::SoftwareBug;
         let place = Place::new(record.batch, record.request.filter(|_| is_void)?);
-        Some((self.runs.get(&place.batch)?.origin, place))
+        Some((self.runs.get(&place.batch).map(|runs| runs.origin), place))
     }
 
     /// How a request of one of the last batches was run here.

@@ -1,7 +1,7 @@
 //! The worker of a replica that has only one: the order thread runs it between two looks at its sockets, so that a
 //! request gets from socket to socket without waiting for another thread.
 //!
-//! What may wait or take long must not hold up the sockets: while a batch with one of the pipeline's own requests is on its
+//! What may wait or take long must not hold up the sockets: while a batch with such a request of the pipeline's own is on its
 //! way (a RECOVER waits for its objects, a CUT packs the whole state), the worker is lent to a helper thread.
 
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ pub(super) struct Solo<S: Service> {
     worker: Option<Share<S>>,
     helper: mpsc::Sender<Share<S>>,
     back: mpsc::Receiver<Share<S>>,
-    /// Batches with one of the pipeline's own requests that have not all their results.
+    /// Batches with a request that may wait or take long, and that have not all their results.
     long: BTreeSet<u64>,
     /// The last of them: the helper gives the worker back behind it.
     last_long: Arc<AtomicU64>,
@@ -92,7 +92,7 @@ impl<S: Service> Solo<S> {
         Ok(Solo { context, said, worker, helper, back, long, last_long, replies, lockstep })
     }
 
-    /// Batch `batch` was appended; `is_long` if it has one of the pipeline's own requests.
+    /// Batch `batch` was appended; `is_long` if it has a request that may wait or take long.
     pub fn on_append(&mut self, batch: u64, is_long: bool) {
         if is_long {
             self.long.insert(batch);

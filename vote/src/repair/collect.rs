@@ -32,8 +32,10 @@ pub(super) struct Case {
     repaired_regions: BTreeMap<Home, Place>,
     /// Repairs of a home in a row, and the batch of the last one.
     streaks: BTreeMap<Home, (u32, u64)>,
-    /// Ordered times of recent repairs, and the ids they had.
+    /// Ordered times of recent repairs, and the ids they had: in the order of time, which never goes back.
     recent: VecDeque<(u64, u64)>,
+    /// The same ids.
+    recent_ids: BTreeSet<u64>,
     /// Ordered times of recent repairs of whole regions.
     recent_regions: BTreeMap<Home, VecDeque<u64>>,
 }
@@ -212,14 +214,20 @@ impl Case {
     }
 
     fn is_too_often(&mut self, time_us: u64, id: u64, limit: usize) -> bool {
-        self.recent.retain(|(at, _)| time_us.saturating_sub(*at) <= REPAIR_RATE_US);
-        if !self.recent.iter().any(|(_, other)| *other == id) {
-            // The same proposal ordered twice counts once.
+        while let Some((at, old)) = self.recent.front().copied()
+            && time_us.saturating_sub(at) > REPAIR_RATE_US
+        {
+            self.recent.pop_front();
+            self.recent_ids.remove(&old);
+        }
+        // The same proposal ordered twice counts once.
+        if self.recent_ids.insert(id) {
             self.recent.push_back((time_us, id));
         }
         let too_often = self.recent.len() > limit;
         if too_often {
             self.recent.clear();
+            self.recent_ids.clear();
         }
         too_often
     }

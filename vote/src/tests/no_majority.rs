@@ -102,6 +102,23 @@ fn everybody_abandons_the_request() {
     assert!(cluster.nodes[1].released.contains_key(&Place::new(1, 0)));
 }
 
+/// Found by a simulation: long after that, the others were not heard of for a while. The replica that was left took what they all had said for
+/// an open question, held it, blamed itself, and waited for ever for who would decide it.
+#[test]
+fn what_nobody_has_a_result_for_is_not_asked_again_when_replicas_go() {
+    let mut cluster = group();
+    for node in &mut cluster.nodes {
+        node.slips.insert(Place::new(1, 1), Slip::Panic);
+    }
+    cluster.order(&[Op::Get(0), Op::Get(1), Op::Get(2)]);
+    cluster.run();
+    cluster.down(0);
+    cluster.down(1);
+    cluster.run();
+    assert_eq!(cluster.nodes[2].held, []);
+    assert_eq!(cluster.nodes[2].evidence.len(), 1);
+}
+
 #[test]
 fn two_of_three_abandon_it() {
     let mut cluster = group();

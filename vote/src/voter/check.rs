@@ -326,9 +326,13 @@ impl Voter {
         }
     }
 
-    /// Forgets a batch; replies still owed can never leave.
+    /// Forgets a batch; replies still owed can never leave, and what is held is not held any more.
     pub(super) fn drop_owed(&mut self, batch: u64, record: Record, round: &mut Round<'_>) {
         self.counters.batches_closed_early += !record.finished as u64;
+        let disputes = record.drill.iter().flat_map(|drill| &drill.disputes);
+        let held =
+            disputes.filter(|(_, dispute)| dispute.held).map(|(request, _)| Place::new(batch, *request));
+        round.commands.extend(held.map(|place| Command::Resumed { place }));
         for (index, _) in record.requests().iter().enumerate().filter(|(_, result)| result.asked.mine) {
             let place = Place::new(batch, index as u16);
             self.fetches.remove(&place);

@@ -23,6 +23,10 @@ impl Voter {
             return;
         }
         let Some(dispute) = find(record, place.request) else { return };
+        if dispute.done {
+            // Decided while more replicas were up.
+            return;
+        }
         let blamed = |replica: Replica| votes[replica as usize].is_blamed();
         if others.with(me).iter().all(blamed) && others.with(me).len() >= self.config.quorum() {
             return self.nobody_has_a_result(place, round);
@@ -168,7 +172,7 @@ impl Voter {
         self.live.without(self.config.me()).minus(wrong).len() > u32::from(self.config.faults())
     }
 
-    /// A vote came in after all.
+    /// A vote came in after all, or nobody waits for one any more.
     pub(super) fn resume(&mut self, place: Place, round: &mut Round<'_>) {
         let Some(dispute) = self.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request)) else {
             return;
@@ -188,6 +192,7 @@ impl Voter {
         if std::mem::replace(&mut dispute.done, true) {
             return;
         }
+        self.resume(place, round);
         let case =
             Case { batch: place.batch, request: Some(place.request), kind, stage: FaultStage::InRequest };
         let finding = Finding {

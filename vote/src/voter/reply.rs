@@ -173,6 +173,7 @@ impl Voter {
             self.counters.replies_dropped += 1;
             round.commands.push(Command::DropReply { place, why });
         }
+        self.resume(place, round);
         self.finish(place.batch);
     }
 

@@ -41,6 +41,8 @@ const PROGRESS: Duration = Duration::from_secs(10);
 const DOWN: Duration = Duration::from_millis(700);
 /// A replica is paused for so long: several election timeouts.
 const PAUSED: Duration = Duration::from_millis(2_500);
+/// The same where nobody could fill it: at 300,000 requests per second the log that is kept for it (64 MiB) lasts some two seconds.
+const PAUSED_BRIEFLY: Duration = Duration::from_millis(1_000);
 
 /// Options of `trial soak`.
 #[derive(Clone, Debug, clap::Args)]
@@ -96,13 +98,13 @@ impl Away {
         }
     }
 
-    fn take(self, keeper: &Keeper, victim: usize) {
+    fn take(self, keeper: &Keeper, victim: usize, paused: Duration) {
         match self {
             Away::Killed => keeper.keep_down(victim, true),
             Away::Stopped => keeper.shut_down(victim, STOP),
             Away::Paused => keeper.with(victim, |replica| replica.freeze(true)),
         }
-        thread::sleep(if self == Away::Paused { PAUSED } else { DOWN });
+        thread::sleep(if self == Away::Paused { paused } else { DOWN });
         match self {
             Away::Killed | Away::Stopped => keeper.keep_down(victim, false),
             Away::Paused => keeper.with(victim, |replica| replica.freeze(false)),
@@ -393,7 +395,7 @@ impl Soak<'_> {
             let follower = (leader + 1 + number / 4 % (keeper.size() - 1)) % keeper.size();
             let victim = if number % 2 == 0 { leader } else { follower };
             let away = if is_deterministic { Away::ALL[number / 2 % Away::ALL.len()] } else { Away::Paused };
-            away.take(keeper, victim);
+            away.take(keeper, victim, if is_deterministic { PAUSED } else { PAUSED_BRIEFLY });
             *soaked.away.entry(away.word()).or_default() += 1;
             soaked.restarts += u64::from(away != Away::Paused);
             soaked.leader_changes += u64::from(victim == leader);

@@ -37,9 +37,8 @@ pub fn unchecked(me: u8, place: Place, failure: &Failure) -> EvidenceRecord {
 
 /// A request that `origin` had ordered with bytes that nobody can run; nobody is blamed where that is not remembered any more.
 pub fn void(origin: Option<u8>, place: Place) -> EvidenceRecord {
-    let (what, outcome) = (told(&Failure::Void), "nobody runs it; reply withheld");
-    let of = |origin| hardware_like(origin, Some(place), vec![what], stage(FaultStage::Message), outcome);
-    EvidenceRecord { replica: origin.map(|origin| origin + 1), ..of(origin.unwrap_or_default()) }
+    let outcome = "nobody runs it; reply withheld";
+    hardware_like(origin, Some(place), vec![told(&Failure::Void)], stage(FaultStage::Message), outcome)
 }
 
 /// What a scrub found in objects at rest.
@@ -57,11 +56,7 @@ pub fn scrubbed(me: u8, place: Place, home: object::Home, findings: &[object::Fi
 /// In the place of a record that does not fit its checksum any more: nothing in it is believed.
 pub fn damaged(number: u64) -> EvidenceRecord {
     let outcome = "damaged since it was kept: it does not fit its checksum";
-    EvidenceRecord {
-        number,
-        replica: None,
-        ..hardware_like(0, None, vec!["this record".into()], "evidence", outcome)
-    }
+    EvidenceRecord { number, ..hardware_like(None, None, vec!["this record".into()], "evidence", outcome) }
 }
 
 /// A request that did one thing in one run and another in two others, at this replica.
@@ -105,9 +100,9 @@ pub fn difference(member: &object::MemberDifference) -> String {
     format!(".{}: {} bits wrong{first}, pattern {:x}", member.member, member.bits, member.pattern)
 }
 
-/// A record of what looks like a fault of the hardware of `replica`. Its number and time come when it is kept.
+/// A record of what looks like a fault of the hardware of `replica`, where that is known. Its number and time come when it is kept.
 fn hardware_like(
-    replica: u8,
+    replica: impl Into<Option<u8>>,
     place: Option<Place>,
     objects: Vec<String>,
     stage: &str,
@@ -116,7 +111,7 @@ fn hardware_like(
     EvidenceRecord {
         number: 0,
         time_us: 0,
-        replica: Some(replica + 1),
+        replica: replica.into().map(|replica| replica + 1),
         request: place.map(|place| (place.batch, u32::from(place.request))),
         objects,
         class: class(Class::HardwareLike).into(),

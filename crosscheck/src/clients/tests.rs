@@ -376,7 +376,7 @@ fn look_until(clients: &mut Clients<Lines>, submissions: &mut Vec<Submission>, c
     }
 }
 
-fn give(clients: &mut Clients<Lines>, submission: &Submission, bytes: &'static [u8]) {
+fn give(clients: &mut Clients<Lines>, submission: &Submission, bytes: impl Into<Bytes>) {
     let Answer::Reply(to, reply) = submission.answered(bytes) else { panic!("it is a reply") };
     clients.answer(to, Some(reply));
 }
@@ -389,7 +389,7 @@ fn what_no_event_announces_is_found_by_looking() {
     client.write_all(b"one\n").unwrap();
     let mut submissions = Vec::new();
     look_until(&mut clients, &mut submissions, 1);
-    give(&mut clients, &submissions[0], b"1\n");
+    give(&mut clients, &submissions[0], "1\n");
     // The list of connections that have something to send is lost.
     clients.answered.clear();
     clients.tick(&mut submissions);
@@ -436,14 +436,14 @@ fn a_reply_that_takes_its_time_is_not_overdue_before_its_time() {
     let mut client = TcpStream::connect(address).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let mut submissions = Vec::new();
-    for (round, reply) in [b"1\n", b"2\n", b"3\n"].iter().enumerate() {
+    for (round, reply) in ["1\n", "2\n", "3\n"].into_iter().enumerate() {
         client.write_all(b"next\n").unwrap();
         look_until(&mut clients, &mut submissions, round + 1);
         counters.validated.fetch_add(10, Relaxed);
         (0..patience - 2).for_each(|_| clients.tick(&mut submissions));
-        give(&mut clients, &submissions[round], *reply);
+        give(&mut clients, &submissions[round], reply);
         clients.flush();
-        read_exactly(&mut client, *reply);
+        read_exactly(&mut client, reply.as_bytes());
     }
     assert_eq!((counters.open.load(Relaxed), counters.overdue.load(Relaxed)), (1, 0));
 }
@@ -465,7 +465,7 @@ fn a_reply_behind_a_long_queue_is_not_overdue_until_later_ones_have_come() {
     let mut give_next = {
         let mut number = 1;
         move |clients: &mut Clients<Lines>, submissions: &mut Vec<Submission>| {
-            give(clients, &submissions[number], b"x\n");
+            give(clients, &submissions[number], "x\n");
             clients.flush();
             number += 1;
             (0..patience / 4).for_each(|_| clients.tick(submissions));
@@ -493,8 +493,7 @@ fn large_replies_leave_in_turns_and_a_full_socket_is_not_tried_again() {
     look_until(&mut clients, &mut submissions, 24);
     let large = Bytes::from(vec![b'x'; 1 << 20]);
     for submission in &submissions {
-        let Answer::Reply(to, reply) = submission.answered(large.clone()) else { panic!("it is a reply") };
-        clients.answer(to, Some(reply));
+        give(&mut clients, submission, large.clone());
     }
     clients.flush();
     let first = counters.bytes_out.load(Relaxed) as usize;
@@ -537,10 +536,7 @@ fn a_long_pipeline_of_large_replies_goes_on_without_an_event() {
     while given < all {
         assert!(given < submissions.len(), "{given} were answered, and nothing more is asked for");
         for submission in &submissions[given..] {
-            let Answer::Reply(to, reply) = submission.answered(large.clone()) else {
-                panic!("it is a reply")
-            };
-            clients.answer(to, Some(reply));
+            give(&mut clients, submission, large.clone());
         }
         given = submissions.len();
         while clients.has_unread() || counters.bytes_out.load(Relaxed) < (given * large.len()) as u64 {
@@ -569,7 +565,7 @@ fn nothing_goes_through_a_socket_that_was_not_accepted_for_this_client() {
     let (mut somebody_else, _) = elsewhere.accept().unwrap();
     let connection = clients.connections[0].connection.as_mut().unwrap();
     let _right_one = connection.has_instead(theirs);
-    give(&mut clients, &submissions[0], b"not theirs");
+    give(&mut clients, &submissions[0], "not theirs");
     clients.flush();
     assert!(counters.own_faults.load(Relaxed) > 0);
     // Neither written to nor closed: its number must not become that of the next client's socket.

@@ -87,14 +87,20 @@ fn all_different_and_all_stand_by_it() {
     assert_eq!(left, 3 + 2 + 200);
 }
 
-#[test]
-fn everybody_abandons_the_request() {
+/// The second of three requests panics at every replica.
+fn abandoned_by_all() -> Cluster {
     let mut cluster = group();
     for node in &mut cluster.nodes {
         node.slips.insert(Place::new(1, 1), Slip::Panic);
     }
     cluster.order(&[Op::Get(0), Op::Get(1), Op::Get(2)]);
     cluster.run();
+    cluster
+}
+
+#[test]
+fn everybody_abandons_the_request() {
+    let cluster = abandoned_by_all();
     assert_eq!(cluster.nodes[2].dropped, [Place::new(1, 1)], "no reply exists anywhere");
     for node in &cluster.nodes {
         assert_eq!(node.evidence.iter().map(|e| e.class).collect::<Vec<_>>(), [Class::SoftwareBug]);
@@ -106,12 +112,7 @@ fn everybody_abandons_the_request() {
 /// an open question, held it, blamed itself, and waited for ever for who would decide it.
 #[test]
 fn what_nobody_has_a_result_for_is_not_asked_again_when_replicas_go() {
-    let mut cluster = group();
-    for node in &mut cluster.nodes {
-        node.slips.insert(Place::new(1, 1), Slip::Panic);
-    }
-    cluster.order(&[Op::Get(0), Op::Get(1), Op::Get(2)]);
-    cluster.run();
+    let mut cluster = abandoned_by_all();
     cluster.down(0);
     cluster.down(1);
     cluster.run();

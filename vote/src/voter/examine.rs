@@ -189,9 +189,7 @@ impl Voter {
         let own = &record.requests()[place.request as usize];
         let (kind, failure, owed) = (own.asked.kind, own.failure, own.asked.mine);
         let Some(dispute) = find_mut(record, place.request) else { return };
-        if std::mem::replace(&mut dispute.done, true) {
-            return;
-        }
+        dispute.done = true;
         self.resume(place, round);
         let case =
             Case { batch: place.batch, request: Some(place.request), kind, stage: FaultStage::InRequest };

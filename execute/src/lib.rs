@@ -23,10 +23,6 @@ pub struct Protection {
 }
 
 /// How a handler ended.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large variant is the usual one; a box would allocate per request"
-)]
 #[derive(Debug)]
 pub enum End {
     /// It did its work; what it touched is in the state delta.

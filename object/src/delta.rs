@@ -1,6 +1,7 @@
 //! What one request touched: the value that replicas compare before a reply leaves.
 
 use crate::id::{Home, ObjectId};
+use crate::ledger::Entry;
 use smallvec::SmallVec;
 
 /// One line of a state delta: an object and its latest checksum (EDCC'16 section IV-B, the pair p = (C, I)).
@@ -28,12 +29,18 @@ pub struct Touched {
 }
 
 impl Touched {
-    /// Pairs that fit without an allocation.
-    pub const INLINE: usize = 16;
+    /// Pairs that fit without an allocation. All of them are copied whenever the delta is handed on, used or not.
+    pub const INLINE: usize = 6;
 
-    pub(crate) fn new(mut pairs: SmallVec<[Pair; Touched::INLINE]>, unclaimed: u32) -> Self {
-        pairs.sort_unstable();
-        Touched { pairs, unclaimed }
+    /// Makes it the delta of a request that has entered the objects of `entries`.
+    pub(crate) fn fill(&mut self, entries: &[Entry]) {
+        for entry in entries {
+            match entry.home {
+                Some(home) => self.pairs.push(Pair { home, id: entry.id, sum: entry.sum }),
+                None => self.unclaimed += 1,
+            }
+        }
+        self.pairs.sort_unstable();
     }
 
     /// The pairs, sorted.

@@ -103,23 +103,11 @@ pub fn finish() -> Touched {
 /// The state delta as [`finish`] would hand it out now, while the scope stays open: a request that was sealed can still
 /// be undone.
 pub fn so_far() -> Touched {
-    LEDGER.with(|ledger| {
-        let ledger = ledger.borrow();
-        let checks = HOT.with(|hot| hot.flags.get() & CHECK != 0);
-        let mut unclaimed = 0;
-        let pairs = ledger
-            .entries
-            .iter()
-            .filter_map(|entry| match entry.home {
-                Some(home) => Some(Pair { home, id: entry.id, sum: entry.sum }),
-                None => {
-                    unclaimed += u32::from(checks);
-                    None
-                }
-            })
-            .collect();
-        Touched::new(pairs, unclaimed)
-    })
+    let mut touched = Touched::default();
+    if checks() {
+        LEDGER.with(|ledger| touched.fill(&ledger.borrow().entries));
+    }
+    touched
 }
 
 /// Closes the scope and forgets what it noted: the end of a request that was undone or abandoned.

@@ -136,6 +136,19 @@ mod tests {
         assert!(is_sound());
     }
 
+    /// The zeros that fill a block up are not taken for bytes of the object.
+    #[test]
+    fn what_is_filled_up_differs_from_what_ends_in_zeros() {
+        let sum = |length: usize| {
+            let mut summer = Summer::new(1, ObjectId::new(2, 3));
+            summer.length(length);
+            summer.bytes(&vec![0; length]);
+            summer.finish()
+        };
+        let sums: std::collections::BTreeSet<u64> = (0..2 * GATHER_MAX).map(sum).collect();
+        assert_eq!(sums.len(), 2 * GATHER_MAX);
+    }
+
     /// One wrong answer for one length is seen, whichever.
     #[test]
     fn a_wrong_answer_for_one_length_is_not_sound() {

@@ -195,6 +195,32 @@ fn corruption_of_synced_records_is_reported_wherever_it_is() {
     cluster.settle();
 }
 
+/// What was synced last and is bad looks like a torn write, and is cut off: the replica has less than it acknowledged, and
+/// its leader says what is final of a log that it does not have.
+#[test]
+fn a_log_that_lost_its_synced_end_is_filled_up_by_a_leader_that_believes_it_whole() {
+    for (seed, lost) in (20..26).flat_map(|seed| [40, 200, 900].map(|lost| (seed, lost))) {
+        let root = root();
+        let mut cluster = established(&root, seed);
+        load(&mut cluster, 300);
+        let leader = cluster.leader().expect("there is one");
+        let victim = (leader + 1) % 3;
+        cluster.settle();
+        let cuts = kill(&mut cluster, victim);
+        let path = last_segment(&directory(&root, victim));
+        let mut bytes = fs::read(&path).unwrap();
+        let end = written(&path);
+        bytes[end - lost..=end].fill(0);
+        fs::write(&path, bytes).unwrap();
+        // The leader tries to send it what is new, and takes its silence for a lost message.
+        load(&mut cluster, 100);
+        restart(&mut cluster, &root, victim, cuts);
+        cluster.settle();
+        assert!(!cluster.replica(victim).joined);
+        assert_eq!(cluster.leader(), Some(leader), "a new leader would have asked anew how far it is");
+    }
+}
+
 #[test]
 fn a_replica_that_lost_its_disk_joins_anew() {
     let root = root();

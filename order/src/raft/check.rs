@@ -15,6 +15,7 @@ pub(crate) struct View {
     pub id: u64,
     pub term: u64,
     pub last_index: u64,
+    pub committed: u64,
     /// Engine id of the leader, 0 for none.
     pub leader: u64,
 }
@@ -24,6 +25,15 @@ pub(crate) struct View {
 pub(crate) enum Implausible {
     Field(&'static str),
     Entry(u64),
+}
+
+/// A heartbeat that tells of final entries that this replica does not have is heard without them. Either the log lost its synced end on
+/// the disk, which looks like a torn write and is cut off, or the leader is wrong about how far this replica is. In both cases it sends what is
+/// missing only when it has had an answer; and which of the entries here are final is not for this message to say.
+pub(crate) fn leave_out_what_we_lack(view: &View, message: &mut Message) {
+    if message.get_msg_type() == MessageType::MsgHeartbeat && message.commit > view.last_index {
+        message.commit = view.committed;
+    }
 }
 
 /// Whether an honest, healthy sender can have sent this message to a replica with this view.
@@ -44,7 +54,6 @@ pub(crate) fn check(view: &View, from_slot: u8, received: &Received) -> Result<(
     demand(message.context.is_empty() || kind == T::MsgRequestVote, "context where none belongs")?;
     match kind {
         T::MsgAppend => check_append(message),
-        T::MsgHeartbeat => demand(ours(message.commit), "commit beyond our log"),
         T::MsgAppendResponse => {
             demand(ours(message.index), "acknowledges what was never sent")?;
             demand(message.reject_hint <= message.index, "hint above the index")?;
@@ -58,7 +67,7 @@ pub(crate) fn check(view: &View, from_slot: u8, received: &Received) -> Result<(
         T::MsgRequestVote | T::MsgRequestPreVote => {
             demand(message.commit <= message.index, "commit beyond its log")
         }
-        T::MsgRequestVoteResponse | T::MsgRequestPreVoteResponse => Ok(()),
+        T::MsgHeartbeat | T::MsgRequestVoteResponse | T::MsgRequestPreVoteResponse => Ok(()),
         _ => Err(Implausible::Field("a message that never travels")),
     }
 }

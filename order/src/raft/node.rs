@@ -318,7 +318,7 @@ impl<L: LogStore> Node<L> {
     }
 
     pub fn on_message(&mut self, from: u8, body: Bytes) -> Result<(), Blame> {
-        let received = codec::decode(body).map_err(Blame::malformed(from))?;
+        let mut received = codec::decode(body).map_err(Blame::malformed(from))?;
         if received.envelope.group != self.group() || self.failed.is_some() {
             return Ok(());
         }
@@ -338,8 +338,10 @@ impl<L: LogStore> Node<L> {
             id: raft.id,
             term: raft.term,
             last_index: raft.raft_log.last_index(),
+            committed: raft.raft_log.committed,
             leader: raft.leader_id,
         };
+        check::leave_out_what_we_lack(&view, &mut received.message);
         match check::check(&view, from, &received) {
             Ok(()) => self.take_message(from, received),
             Err(Implausible::Field(why)) => return Err(Blame::new(from, why)),

@@ -80,6 +80,16 @@ pub enum Output {
         /// What they were submitted with.
         tags: Vec<u64>,
     },
+    /// The leader takes entries for acknowledged and final here that this log does not have: the log on disk has lost its
+    /// synced end, or the leader is wrong. It sends what is missing; the operator should know.
+    Lacking {
+        /// The leader.
+        from: u8,
+        /// Up to which index it believes that they are here.
+        believed: u64,
+        /// Index at which the log ends.
+        last: u64,
+    },
     /// The group replaced this life of the replica by a later one. Stop, or restart to join anew.
     Removed,
     /// This replica cannot go on without breaking a promise. Nothing acknowledged is lost. Stop the process.
@@ -105,7 +115,7 @@ pub enum FailStop {
 
 /// A peer sent something that no honest, healthy replica sends. Count it against the peer and reset its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("replica {peer}: {why}")]
+#[error("replica {}: {why}", peer + 1)]
 pub struct Blame {
     /// Slot of the sender.
     pub peer: u8,

@@ -166,6 +166,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                         self.drop_reply(owner);
                     }
                 }
+                Output::Lacking { from, believed, last } => self.world.say(format_args!(
+                    "replica {} takes this log for final up to entry {believed}, and it ends at {last}: either its synced end was lost, or that replica is wrong; what is missing is sent again",
+                    from + 1
+                )),
                 Output::Removed => {
                     self.stop_with(Ok(Stop::Replace("a later life of this replica took its place".into())))
                 }

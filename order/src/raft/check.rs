@@ -29,11 +29,11 @@ pub(crate) enum Implausible {
 
 /// A heartbeat that tells of final entries that this replica does not have is heard without them. Either the log lost its synced end on
 /// the disk, which looks like a torn write and is cut off, or the leader is wrong about how far this replica is. In both cases it sends what is
-/// missing only when it has had an answer; and which of the entries here are final is not for this message to say.
-pub(crate) fn leave_out_what_we_lack(view: &View, message: &mut Message) {
-    if message.get_msg_type() == MessageType::MsgHeartbeat && message.commit > view.last_index {
-        message.commit = view.committed;
-    }
+/// missing only when it has had an answer; and which of the entries here are final is not for this message to say. Returns up to where the
+/// leader believes that they are here.
+pub(crate) fn leave_out_what_we_lack(view: &View, message: &mut Message) -> Option<u64> {
+    let lacks = message.get_msg_type() == MessageType::MsgHeartbeat && message.commit > view.last_index;
+    lacks.then(|| std::mem::replace(&mut message.commit, view.committed))
 }
 
 /// Whether an honest, healthy sender can have sent this message to a replica with this view.

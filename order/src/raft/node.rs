@@ -341,7 +341,9 @@ impl<L: LogStore> Node<L> {
             committed: raft.raft_log.committed,
             leader: raft.leader_id,
         };
-        check::leave_out_what_we_lack(&view, &mut received.message);
+        if let Some(believed) = check::leave_out_what_we_lack(&view, &mut received.message) {
+            self.out.outputs.push_back(Output::Lacking { from, believed, last: view.last_index });
+        }
         match check::check(&view, from, &received) {
             Ok(()) => self.take_message(from, received),
             Err(Implausible::Field(why)) => return Err(Blame::new(from, why)),

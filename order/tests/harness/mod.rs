@@ -54,6 +54,8 @@ pub struct Replica {
     pub cuts: BTreeMap<u64, (State, Service)>,
     pub fetching: Option<(u64, u64)>,
     pub stopped: Option<String>,
+    /// Index at which its log ended when its leader believed that it goes on.
+    pub lacking: Option<u64>,
     /// Takes no delivery, as when its executors hang.
     pub stuck: bool,
     /// Takes no batch of others: it lives, and leads for nobody.
@@ -144,6 +146,7 @@ impl Cluster {
             cuts,
             fetching: None,
             stopped: None,
+            lacking: None,
             stuck: false,
             deaf: false,
             leader: None,
@@ -359,6 +362,7 @@ impl Cluster {
                 }
                 // Executed, though nobody can say so to the client: the checker still wants each of them once.
                 Output::Skipped { tags } => self.acked.extend(tags.into_iter().filter(|&tag| tag != 0)),
+                Output::Lacking { last, .. } => self.replica(slot).lacking = Some(last),
                 Output::Removed => self.replica(slot).stopped = Some("removed".into()),
                 Output::FailStop(reason) => self.replica(slot).stopped = Some(reason.to_string()),
             }

@@ -20,6 +20,7 @@ mod replica;
 mod reply;
 mod service;
 mod settings;
+mod slow;
 pub mod snapshot;
 mod stage;
 mod state;
@@ -44,6 +45,7 @@ use std::time::Duration;
 use clients::Clients;
 use mailbox::Mailbox;
 use replica::{Front, Input, Replica, Watchdog};
+use slow::SlowBatch;
 
 /// Why a replica stopped in good order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,6 +138,13 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
     started: impl FnOnce(Stopper),
 ) -> Result<Stop, ServeError> {
     let counters = Arc::new(ClientCounters::default());
+    let slow = match &settings.durability {
+        Durability::Disk(directory) => SlowBatch::open(directory),
+        Durability::Memory => SlowBatch::default(),
+    };
+    if let Some(told) = slow.told() {
+        eprintln!("crosscheck: {told}");
+    }
     let (admin, watchdog, is_solo) = (settings.admin, settings.watchdog, settings.is_solo());
     let address = settings.clients;
     let bounds = clients::Bounds {
@@ -143,7 +152,8 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
         request: settings.max_request,
         twice: settings.mode.crosschecked,
     };
-    let replica = Replica::new(settings, service, base, orderer, counters.clone())?;
+    let mut replica = Replica::new(settings, service, base, orderer, counters.clone())?;
+    replica.leave_unwatched(slow.unwatched());
     let mailbox = replica.mailbox();
     let calls = mailbox.clone();
     admin_server::listen(admin, move |call| calls.send(Input::Call(call)))?;
@@ -160,7 +170,7 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
         clients::thread::start(bind, submit).map(Front::Thread)
     });
     started(Stopper(mailbox));
-    watch(replica, open_clients, watchdog)
+    watch(replica, open_clients, watchdog, slow)
 }
 
 /// Runs the replica on its order thread, and watches that nothing holds that thread up for longer than `limit`.
@@ -168,8 +178,10 @@ fn watch<S: Service, E: order::OrderEngine + 'static>(
     replica: Replica<S, E>,
     open_clients: replica::OpenClients<world::Os>,
     limit: Duration,
+    mut slow: SlowBatch,
 ) -> Result<Stop, ServeError> {
-    let mut watchdog = Watchdog::new(replica.pulse(), limit);
+    let pulse = replica.pulse();
+    let mut watchdog = Watchdog::new(pulse.clone(), limit, slow.unwatched());
     let (ended, end) = mpsc::channel();
     let order = std::thread::Builder::new().name("order".into());
     let order = order.spawn(move || replica.run(open_clients, &ended))?;
@@ -184,7 +196,7 @@ fn watch<S: Service, E: order::OrderEngine + 'static>(
             Err(RecvTimeoutError::Timeout) if watchdog.is_hung() => {
                 return Ok(Stop::Replace("the order thread hangs".into()));
             }
-            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Timeout) => slow.look(pulse.oldest()),
             Err(RecvTimeoutError::Disconnected) => match order.join() {
                 Ok(()) => unreachable!("it says how it ended"),
                 Err(payload) => std::panic::resume_unwind(payload),

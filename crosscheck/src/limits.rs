@@ -49,12 +49,11 @@ pub const SOLO_RUN: Duration = Duration::from_micros(500);
 pub const SOLO_SHORT: Duration = Duration::from_micros(50);
 /// The order thread is looked at this often: does a handler hold it up?
 pub const WATCH: Duration = Duration::from_millis(100);
+/// Looks after which a batch that is still in execution is noted for the next process, should this one end of it.
+pub const SLOW_BATCH_LOOKS: u32 = 10;
 
 /// Log entries that may be delivered and not yet executed: beyond it no further entry is taken from the log.
 pub const ENTRIES_IN_EXECUTION: usize = 4096;
-
-/// Log entries that may be committed without one of them being a batch to execute: changes of the group, a new leader's first entry.
-pub const COMMITTED_UNSEEN: u64 = 64;
 
 /// Bytes of the program's own code and constants that are looked at per tick: all of it in some seconds.
 pub const IMAGE_PIECE: usize = 128 << 10;

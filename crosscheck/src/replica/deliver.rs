@@ -117,7 +117,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             drain: delivered.batch.drain,
             requests,
         });
-        execution.append(entry, is_long);
+        execution.append(delivered.index, entry, is_long);
+        self.pulse.execute(execution.oldest());
     }
 
     /// Who is owed the reply at `place`; asked once per request.

@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes};
 use order::{Kind, OrderEngine, Output};
 use vote::{Event, Packed, Place};
 
-use super::execution::{Execution, Ties};
+use super::execution::{Execution, Stall, Ties};
 use super::{Input, Replica};
 use crate::admin::Phase;
 use crate::ordered::Control;
@@ -512,16 +512,20 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             return;
         }
         let limit_us = self.settings.watchdog.as_micros() as u64;
-        if let Some(position) = self.execution.as_mut().and_then(|execution| execution.hung(now_us, limit_us))
-        {
-            return self
-                .stop_with(Ok(Stop::Replace(format!("the handler at position {position} does not end"))));
-        }
-        let committed = self.orderer.standing().commit_index;
-        let others = self.group.others_executed(self.settings.me, now_us);
-        let stuck = |execution: &mut Execution<S>| execution.is_stuck(committed, others, now_us, limit_us);
-        if self.execution.as_mut().is_some_and(stuck) {
-            self.stop_with(Ok(Stop::Replace("what is ordered is not executed any more".into())));
+        let others =
+            (self.settings.peers.len() > 1).then(|| self.group.others_executed(self.settings.me, now_us));
+        match self.execution.as_mut().and_then(|execution| execution.stall(others, now_us, limit_us)) {
+            _ if (1..=self.unwatched).contains(&self.pulse.oldest()) => {}
+            Some(Stall::Handler(position)) => {
+                let what =
+                    format!("the handler at position {position} does not end, and others have executed it");
+                self.stop_with(Ok(Stop::Replace(what)));
+            }
+            Some(Stall::Pipeline) => {
+                let what = "what is ordered is not executed any more, and others have executed it";
+                self.stop_with(Ok(Stop::Replace(what.into())));
+            }
+            None => {}
         }
     }
 }

@@ -120,6 +120,8 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     /// What was executed last took so long that a message should not have waited for it.
     is_slow: bool,
     pulse: Arc<Pulse>,
+    /// Batches up to this log index are executed without a watchdog: the last processes of this replica ended at one.
+    unwatched: u64,
     /// Tells this life of the process from earlier ones.
     life: u64,
     /// Falsifies the next CHECK or REPAIR on its way out: an injected fault.
@@ -226,6 +228,11 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         Ok(Replica::over(ties, settings, service, base, orderer, counters))
     }
 
+    /// Batches up to this log index are executed without a watchdog.
+    pub(crate) fn leave_unwatched(&mut self, index: u64) {
+        self.unwatched = index;
+    }
+
     /// Runs until it is told to stop, or cannot go on, and tells how it ended before anything is given back: a fault may have made of
     /// a lock something that can never be had again.
     pub(crate) fn run(mut self, open_clients: OpenClients<Os>, ended: &mpsc::Sender<Ended>) {
@@ -320,6 +327,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             is_busy: false,
             is_slow: false,
             pulse: Arc::default(),
+            unwatched: 0,
             life,
             #[cfg(feature = "inject")]
             garble_vote: Vec::new(),

@@ -86,6 +86,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.tally.failed_checks += results.iter().filter(|result| result.failure.is_some()).count() as u64;
         if let Some(execution) = &mut self.execution {
             execution.on_executed(batch);
+            self.pulse.execute(execution.oldest());
         }
         self.awaited_by |= 1 << origin;
         if self.voter.is_some() {

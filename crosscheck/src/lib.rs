@@ -151,6 +151,8 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
         connections: settings.max_connections,
         request: settings.max_request,
         twice: settings.mode.crosschecked,
+        shares: clients::Shares::of(settings.buffer_limit / 2),
+        idle: settings.idle_timeout,
     };
     let mut replica = Replica::new(settings, service, base, orderer, counters.clone())?;
     replica.leave_unwatched(slow.unwatched());

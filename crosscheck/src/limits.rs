@@ -2,12 +2,32 @@
 
 use std::time::Duration;
 
+/// Memory for what is on its way, unless configured otherwise, in bytes: half of it for clients, the rest for the log and the vote.
+pub const BUFFERS: usize = 128 << 20;
 /// Replies that one client connection may be waiting for; its socket is not read while it has more.
 pub const PIPELINED_PER_CONNECTION: usize = 1024;
 /// Requests that one client thread may have on their way; no client socket is read while it has more.
 pub const OUTSTANDING_PER_CLIENT_THREAD: usize = 16 * 1024;
-/// Reply bytes that may wait in one client connection before its socket is no longer read.
+/// Bytes of requests on their way and of replies that one client connection may have at most before its socket is no longer read. With
+/// little memory it is less: a sixteenth of what all clients may have.
 pub const UNSENT_PER_CONNECTION: usize = 4 << 20;
+/// A connection that holds more than this is one that holds much: these wait for one another, and others do not wait for them.
+pub const SMALL_HOLDING: usize = 64 << 10;
+/// A request that costs more than this, with its reply, is large: it waits for other large ones, and small ones do not wait for it.
+pub const SMALL_COST: usize = 16 << 10;
+/// What any reply is expected to have at least, with what administers it.
+pub const SMALLEST_REPLY: u32 = 64;
+/// Cost of the large requests of a replica's clients that are on their way at the same time, and of the small ones, at most (a single
+/// request may cost more). It is what a request may have to wait for: some tens of milliseconds of work.
+pub const COST_IN_EXECUTION: usize = 8 << 20;
+/// Where connections have waited for room for so long, those that hold some and do not move are closed.
+pub const ROOM_PATIENCE: Duration = Duration::from_millis(250);
+/// A connection moves if it sends or takes so many bytes in that time.
+pub const LEAST_MOVED: u64 = 16 << 10;
+/// Input of one connection that is read without asking for room: more than the longest line of most commands.
+pub const FREE_INPUT: usize = 4 << 10;
+/// Memory that an empty input buffer keeps.
+pub const KEPT_INPUT: usize = 8 << 10;
 /// Bytes taken from one client socket before the others have their turn.
 pub const READ_PER_TURN: usize = 256 << 10;
 /// Bytes given to one client socket before the others have their turn: a reader that keeps up with its writer would keep it for ever.
@@ -15,6 +35,8 @@ pub const WRITE_PER_TURN: usize = 1 << 20;
 /// Size of the buffer that sockets are read into.
 pub const READ_CHUNK: usize = 64 << 10;
 
+/// Ticks after which what connections hold is counted anew, and between two messages about connections that were closed.
+pub const RECOUNT_TICKS: u64 = 400;
 /// Connections that are looked at per tick although nothing was said of them, one system call each.
 pub const LOOKS_PER_TICK: usize = 16;
 /// A reply that is waited for longer than this, while the votes go on, is lost.
@@ -23,10 +45,12 @@ pub const REPLY_PATIENCE: Duration = Duration::from_secs(6);
 /// A client side that nobody drives for so long is lost.
 pub const CLIENTS_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Longest frame between peers: the largest batch and its header.
-pub const PEER_FRAME: usize = 4 << 20;
+/// Longest ordered request, in bytes.
+pub const REQUEST: usize = order::limits::REQUEST_BYTES;
+/// Longest frame between peers.
+pub const PEER_FRAME: usize = order::limits::FRAME_BODY;
 /// Bytes that may wait for one peer; a slower peer is disconnected and catches up later.
-pub const UNSENT_PER_PEER: usize = 256 << 20;
+pub const UNSENT_PER_PEER: usize = 128 << 20;
 /// Pause between two attempts to reach a peer.
 pub const RECONNECT: Duration = Duration::from_millis(20);
 /// A peer that was dialled and does not say who it is for so long is dialled again.
@@ -66,8 +90,6 @@ pub const SILENCE: Duration = Duration::from_secs(3);
 pub const QUIET: Duration = Duration::from_millis(300);
 /// Log entries kept behind what every live replica has, for one that was away for a moment.
 pub const LOG_KEPT: u64 = 16 * 1024;
-/// With more bytes than this in memory, what every live replica has is dropped until fewer are left.
-pub const LOG_KEPT_BYTES: u64 = 64 << 20;
 /// Steps in which the log is shortened, per tick: dropping much at once costs milliseconds (ordering study, 3.6).
 pub const COMPACTIONS_PER_TICK: usize = 8;
 

@@ -86,6 +86,11 @@ pub struct Settings {
     pub max_connections: usize,
     /// Longest request in bytes that a client connection may buffer.
     pub max_request: usize,
+    /// Memory in bytes for what is on its way: half of it for clients (input, requests, replies), a quarter for the log that is kept, a
+    /// quarter for the vote.
+    pub buffer_limit: usize,
+    /// A client connection from which nothing comes for so long, and that waits for nothing, is closed; none = never.
+    pub idle_timeout: Option<Duration>,
     /// A follower that hears nothing from the leader for a random time in this range calls an election.
     pub election: (Duration, Duration),
     /// A turn that takes longer than this means a hung handler: the replica replaces itself.

@@ -30,6 +30,8 @@ fn a_replica_ends_although_its_order_thread_cannot_close() {
         durability: Durability::Memory,
         max_connections: 8,
         max_request: 1 << 20,
+        buffer_limit: crosscheck::limits::BUFFERS,
+        idle_timeout: None,
         election: (Duration::from_millis(150), Duration::from_millis(300)),
         watchdog: Duration::from_millis(500),
         hold_replies: true,

@@ -4,8 +4,11 @@
 pub const BATCH_REQUESTS: usize = 128;
 /// Bytes of requests at which a batch is full; a single larger request still travels, alone.
 pub const BATCH_BYTES: usize = 64 << 10;
+/// What the requests of one batch may cost at most, with the replies that are expected of them, in bytes; a single one may cost more, and
+/// travels alone. Nobody's reply leaves before its whole batch was executed.
+pub const BATCH_COST: usize = 1 << 20;
 /// Bytes of the largest single request that is accepted.
-pub const REQUEST_BYTES: usize = 2 << 20;
+pub const REQUEST_BYTES: usize = 4 << 20;
 /// Bytes of the largest frame body a peer may send (a batch, an append of several, or a piece of state).
 pub const FRAME_BODY: usize = 8 << 20;
 /// Bytes of log entries that one append message carries, unless its first entry alone is larger.

@@ -133,10 +133,25 @@ impl<E: OrderEngine> Orderer<E> {
     /// # Errors
     /// [`Refused`] when the queue is full or the request too long; it was then not taken.
     pub fn submit(&mut self, request: Bytes, checksum: u32, tag: u64) -> Result<(), Refused> {
+        let cost = request.len();
+        self.submit_at_cost(request, checksum, tag, cost)
+    }
+
+    /// As [`Orderer::submit`], of a request that takes `cost` bytes while it is on its way, with the reply that is expected.
+    ///
+    /// # Errors
+    /// Those of [`Orderer::submit`].
+    pub fn submit_at_cost(
+        &mut self,
+        request: Bytes,
+        checksum: u32,
+        tag: u64,
+        cost: usize,
+    ) -> Result<(), Refused> {
         if self.stopped {
             return Err(Refused::Full);
         }
-        self.own.submit(request, checksum, tag)
+        self.own.submit(request, checksum, tag, cost)
     }
 
     /// A frame of one of this room's kinds (Order, Forward, Control) from the replica in slot `from`.

@@ -79,6 +79,8 @@ fn settings((me, replicas): (u8, u8), workers: usize, on_disk: bool, max_request
         durability: if on_disk { Durability::Disk(DATA.into()) } else { Durability::Memory },
         max_connections: 1024,
         max_request,
+        buffer_limit: crosscheck::limits::BUFFERS,
+        idle_timeout: None,
         election: (Duration::from_millis(300), Duration::from_millis(600)),
         watchdog: Duration::from_secs(10),
         hold_replies: true,
@@ -155,7 +157,7 @@ impl Process {
                     let sequence = session.first + session.places.len() as u64;
                     session.places.push_back((number, None));
                     self.owed.insert((slot, sequence), number);
-                    let to = ReplyTo { slot, generation: session.generation, sequence };
+                    let to = ReplyTo { slot, generation: session.generation, sequence, cost: 0 };
                     self.replica.submit(to, request.clone());
                     return Ok(Some(Submitted { number, request }));
                 }

@@ -109,6 +109,8 @@ impl NodeConfig {
             durability: self.durability.clone(),
             max_connections: self.max_connections,
             max_request: self.service().request_bytes(),
+            buffer_limit: crosscheck::limits::BUFFERS,
+            idle_timeout: None,
             election: (Duration::from_millis(self.election_ms.0), Duration::from_millis(self.election_ms.1)),
             watchdog: Duration::from_millis(self.watchdog_ms),
             hold_replies: self.hold_replies,

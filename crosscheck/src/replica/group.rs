@@ -481,7 +481,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.cut_now_and_then();
         let floor = self.orderer.compaction_floor();
         for _ in 0..limits::COMPACTIONS_PER_TICK {
-            let is_large = self.orderer.standing().log_bytes > limits::LOG_KEPT_BYTES;
+            let is_large = self.orderer.standing().log_bytes > self.settings.buffer_limit as u64 / 4;
             let keep_from = match self.settings.durability {
                 // A state is being cut for somebody, who will need what follows it.
                 Durability::Memory if self.group.cut_asked_us.is_some() => return,

@@ -453,7 +453,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     fn submit(&mut self, request: order::Request, owner: Owner) {
-        match self.orderer.submit(request.bytes, request.checksum, self.owners.next_tag()) {
+        let cost = owner.client().map_or(request.bytes.len(), |to| to.cost as usize);
+        match self.orderer.submit_at_cost(request.bytes, request.checksum, self.owners.next_tag(), cost) {
             Ok(()) => self.owners.push(owner),
             Err(_) => self.drop_reply(owner),
         }

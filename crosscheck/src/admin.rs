@@ -233,8 +233,8 @@ pub struct EvidenceRecord {
     pub objects: Vec<String>,
     /// hardware-like, nondeterminism or software-bug.
     pub class: String,
-    /// Where it was noticed: entry-check, in-request, digest, reply, message, schedule, repair, scrub, panic, or evidence: the record
-    /// itself.
+    /// Where it was noticed: entry-check, in-request, digest, reply, message, schedule, repair, scrub, panic, clock, or evidence: the
+    /// record itself.
     pub stage: String,
     /// How it ended: repaired, dropped, held, replaced.
     pub outcome: String,

@@ -7,6 +7,7 @@ pub mod admin;
 mod admin_server;
 mod archive;
 mod clients;
+mod clock;
 mod evidence;
 mod image;
 #[cfg(feature = "inject")]

@@ -88,6 +88,20 @@ pub const GREETING: Duration = Duration::from_millis(100);
 pub const SILENCE: Duration = Duration::from_secs(3);
 /// A peer that says nothing for so long may be away: should too few be left for a vote, requests are run twice.
 pub const QUIET: Duration = Duration::from_millis(300);
+/// A clock that is further away than this from f+1 others is wrong, and a stamp that is further ahead of f+1 clocks is not believed.
+pub const CLOCK_TOLERANCE: Duration = Duration::from_millis(500);
+/// Differences between clocks that are left alone: less can hardly be measured over a wide-area network.
+pub const CLOCK_DEAD_ZONE: Duration = Duration::from_millis(20);
+/// Larger ones are made up for by so much with every round of heartbeats.
+pub const CLOCK_SLEW: Duration = Duration::from_millis(5);
+/// The best measurement of a period, and of the one before, is the one that counts.
+pub const CLOCK_PERIOD: Duration = Duration::from_secs(1);
+/// Another replica's clock that has been wrong for so long is told of.
+pub const CLOCK_PATIENCE: Duration = Duration::from_secs(1);
+/// Steps of the machine's wall clock that are told of.
+pub const CLOCK_STEP: Duration = Duration::from_secs(2);
+/// What may happen again and again is told of so often at most.
+pub const TOLD_AGAIN: Duration = Duration::from_secs(1);
 /// Log entries kept behind what every live replica has, for one that was away for a moment.
 pub const LOG_KEPT: u64 = 16 * 1024;
 /// Steps in which the log is shortened, per tick: dropping much at once costs milliseconds (ordering study, 3.6).

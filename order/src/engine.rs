@@ -90,6 +90,13 @@ pub enum Output {
         /// Index at which the log ends.
         last: u64,
     },
+    /// The leader stamps batches later than f+1 clocks allow, and goes on with it: this replica called an election against it.
+    Distrusted {
+        /// The leader.
+        leader: u8,
+        /// By how much its last stamp was too late, in microseconds.
+        ahead_us: u64,
+    },
     /// The group replaced this life of the replica by a later one. Stop, or restart to join anew.
     Removed,
     /// This replica cannot go on without breaking a promise. Nothing acknowledged is lost. Stop the process.
@@ -284,6 +291,12 @@ pub trait OrderEngine: Send {
 
     /// Follower only: stands for election now, although it may hear a leader.
     fn campaign(&mut self) {}
+
+    /// Entries that are stamped later than this, in microseconds since 1970, are not believed from now on: f+1 clocks have not come so
+    /// far. A leader that goes on sending such entries is deposed ([`Output::Distrusted`]).
+    fn accept_stamps(&mut self, until_us: u64) {
+        let _ = until_us;
+    }
 }
 
 impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
@@ -343,5 +356,8 @@ impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
     }
     fn campaign(&mut self) {
         (**self).campaign();
+    }
+    fn accept_stamps(&mut self, until_us: u64) {
+        (**self).accept_stamps(until_us);
     }
 }

@@ -29,6 +29,10 @@ pub const COLLECTED_BYTES: usize = 64 << 20;
 pub const LEADER_QUEUE: usize = 256;
 /// Ticks after which a replica that takes nothing is not waited for: its pipeline is stuck, and the group goes on.
 pub const STUCK_TICKS: u64 = 20;
+/// Ticks for which a leader's stamps are refused before an election is called against it.
+pub const DISTRUST_TICKS: u64 = 8;
+/// Doublings at most of the time between two calls against the same leader.
+pub const MOST_DOUBLINGS: u32 = 5;
 /// Entries the leader may be ahead of what the slowest live replica has delivered.
 pub const WINDOW_ENTRIES: u64 = 4096;
 /// Log entries one call of `compact_to` drops at most: dropping much at once costs milliseconds.

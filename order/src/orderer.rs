@@ -336,6 +336,23 @@ impl<E: OrderEngine> Orderer<E> {
         &self.counters
     }
 
+    /// Stamps of entries later than this are not believed from now on: see [`OrderEngine::accept_stamps`].
+    pub fn accept_stamps(&mut self, until_us: u64) {
+        self.engine.accept_stamps(until_us);
+    }
+
+    /// Follower only: calls an election against a leader that does not do what it should.
+    pub fn call_election(&mut self) {
+        if !self.stopped {
+            self.engine.campaign();
+        }
+    }
+
+    /// Flips bits of the next stamp that this replica gives as a leader, for tests and fault injection.
+    pub fn corrupt_stamp(&mut self, bits: u64) {
+        self.queue.wrong_stamp = Some(bits);
+    }
+
     /// The engine itself, for tests and status.
     pub fn engine(&self) -> &E {
         &self.engine

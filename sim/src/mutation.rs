@@ -27,7 +27,7 @@ use Sabotage as S;
 use Where::{All, One};
 
 /// All of them; each promise is expected at least once.
-pub const MUTATIONS: [Mutation; 17] = [
+pub const MUTATIONS: [Mutation; 18] = [
     Mutation {
         name: "unvoted",
         what: "replies leave when the request has run",
@@ -76,6 +76,13 @@ pub const MUTATIONS: [Mutation; 17] = [
         sabotage: &[(P(S::LosesCount), One)],
         faults: "none",
         expects: "turns",
+    },
+    Mutation {
+        name: "clock",
+        what: "replicas stamp with their own clocks, and believe any stamp",
+        sabotage: &[(P(S::BelievesClocks), All)],
+        faults: "clock,stamp",
+        expects: "time",
     },
     Mutation {
         name: "misplace",

@@ -11,6 +11,7 @@ use vote::{Event, Packed, Place};
 use super::execution::{Execution, Stall, Ties};
 use super::{Input, Replica};
 use crate::admin::Phase;
+use crate::clock::ClockWords;
 use crate::ordered::Control;
 use crate::service::Service;
 use crate::settings::Durability;
@@ -42,6 +43,8 @@ pub(super) struct Group {
     scrub_asked_us: Option<u64>,
     /// How long the last one took here.
     scrub_took: Duration,
+    /// Since when what is delivered is stamped far behind what f+1 clocks have reached.
+    pub(super) behind_since_us: Option<u64>,
 }
 
 /// A worker that waits for the right objects.
@@ -62,6 +65,9 @@ struct Other {
     /// What the voter was last told: whether to wait for it, and which life of it.
     counted: bool,
     told: Option<Greeting>,
+    /// Messages of it that were dropped and not told of, and when they may be.
+    dropped: u64,
+    tells_us: u64,
 }
 
 /// What a replica that executes tells its peers now and then.
@@ -89,6 +95,7 @@ impl Group {
             next_scrub: 0,
             scrub_asked_us: None,
             scrub_took: Duration::ZERO,
+            behind_since_us: None,
         }
     }
 
@@ -138,7 +145,7 @@ impl Group {
     }
 
     /// f, of 2f+1 replicas.
-    fn faults(&self) -> usize {
+    pub(super) fn faults(&self) -> usize {
         self.others.len() / 2
     }
 }
@@ -170,6 +177,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     "replica {} takes this log for final up to entry {believed}, and it ends at {last}: either its synced end was lost, or that replica is wrong; what is missing is sent again",
                     from + 1
                 )),
+                Output::Distrusted { leader, ahead_us } => {
+                    self.distrust(leader, i64::try_from(ahead_us).unwrap_or(i64::MAX));
+                }
                 Output::Removed => {
                     self.stop_with(Ok(Stop::Replace("a later life of this replica took its place".into())))
                 }
@@ -367,12 +377,27 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             Kind::Order | Kind::Forward | Kind::Control => {
                 if let Err(blame) = self.orderer.on_frame(from, kind, body) {
                     self.tally.dropped_frames += 1;
-                    self.world.say(format_args!("{blame}; the message is dropped"));
+                    self.say_dropped(blame);
                 }
             }
             Kind::Check | Kind::Repair => self.on_vote_message(from, &body),
             Kind::Transfer => self.on_transfer(from, body),
             Kind::Admin => self.on_greeting(from, body),
+        }
+    }
+
+    /// A peer's message was dropped. A peer that is wrong again and again is told of once a second.
+    fn say_dropped(&mut self, blame: order::Blame) {
+        let now_us = self.world.now_us();
+        let Some(other) = self.group.others.get_mut(usize::from(blame.peer)) else { return };
+        other.dropped += 1;
+        if now_us < other.tells_us {
+            return;
+        }
+        other.tells_us = now_us + limits::TOLD_AGAIN.as_micros() as u64;
+        match std::mem::take(&mut other.dropped) {
+            1 => self.world.say(format_args!("{blame}; the message is dropped")),
+            count => self.world.say(format_args!("{blame}; {count} messages from there were dropped")),
         }
     }
 
@@ -384,6 +409,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             for peer in 0..self.settings.peers.len() as u8 {
                 self.greet_one(peer);
             }
+            self.mind_the_clocks();
         }
         for peer in 0..self.group.others.len() as u8 {
             self.count_peer(peer);
@@ -408,7 +434,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         if peer != self.settings.me {
             let since = self.execution.as_ref().map_or(0, |execution| execution.first_batch);
             let executed = self.tally.executed;
-            let words = [since, self.life, executed].map(u64::to_le_bytes);
+            let ClockWords { now_us, sent_us, echo_us, held_us } =
+                self.clock.words_for(peer, self.world.now_us());
+            let words = [since, self.life, executed, now_us, sent_us, echo_us, held_us].map(u64::to_le_bytes);
             self.peers.send(peer, Kind::Admin, &[words.as_flattened()]);
         }
     }
@@ -416,6 +444,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     fn on_greeting(&mut self, from: u8, mut body: Bytes) {
         let mut word = || body.try_get_u64_le();
         let (Ok(since), Ok(life), Ok(executed)) = (word(), word(), word()) else { return };
+        if let (Ok(now_us), Ok(sent_us), Ok(echo_us), Ok(held_us)) = (word(), word(), word(), word()) {
+            self.clock.hear(from, ClockWords { now_us, sent_us, echo_us, held_us }, self.world.now_us());
+        }
         let other = &mut self.group.others[usize::from(from)];
         (other.voting, other.executed) = ((since > 0).then_some(Greeting { since, life }), executed);
         self.count_peer(from);

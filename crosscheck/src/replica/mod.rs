@@ -2,6 +2,7 @@
 //! request along the path `Decode → Order → Schedule → Execute → Vote → Externalize` (`Stage`).
 
 mod calls;
+mod clocks;
 mod crew;
 mod deliver;
 mod execution;
@@ -29,6 +30,7 @@ use crate::admin_server::Call;
 use crate::archive::Archive;
 use crate::clients::thread::Answer;
 use crate::clients::{self, ClientSide, Reply, ReplyTo, Submission};
+use crate::clock::GroupClock;
 use crate::job::Runs;
 use crate::mailbox::Mailbox;
 use crate::peers::{PeerEvent, Peers};
@@ -76,6 +78,7 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     orderer: Orderer<E>,
     peers: Peers<W::Net>,
     group: Group,
+    clock: GroupClock,
     phase: Phase,
     /// The service until its workers start.
     service: Option<S>,
@@ -261,7 +264,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     }
 
     fn hear(&mut self, events: &Events, heard: &mut Vec<PeerEvent>) {
-        self.peers.dial(self.world.now_us());
+        self.listen();
         for event in events.iter().filter(|event| event.token() != MAILBOX) {
             if event.token().0 >= clients::FIRST_TOKEN {
                 if let Some(clients) = self.front.as_mut().and_then(Front::here) {
@@ -292,6 +295,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let Ties { world, mailbox, lockstep, peers } = ties;
         let life = world.wall_us();
         Replica {
+            clock: GroupClock::new(settings.me, settings.peers.len(), world.now_us(), life),
             group: Group::new(settings.peers.len(), orderer.standing().last_index),
             mailbox,
             lockstep,
@@ -360,6 +364,27 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.advance(heard);
     }
 
+    /// Before the peers are heard: who is missing is dialled, and it is known which stamps can be right by now.
+    fn listen(&mut self) {
+        let now_us = self.world.now_us();
+        self.peers.dial(now_us);
+        #[cfg(feature = "inject")]
+        if self.sabotaged.has(sabotage::Sabotage::BelievesClocks) {
+            return self.orderer.accept_stamps(u64::MAX);
+        }
+        self.orderer.accept_stamps(self.clock.latest_us(now_us));
+    }
+
+    /// What this replica stamps with, if it leads.
+    fn stamp_us(&self) -> u64 {
+        let now_us = self.world.now_us();
+        #[cfg(feature = "inject")]
+        if self.sabotaged.has(sabotage::Sabotage::BelievesClocks) {
+            return self.clock.now_us(now_us);
+        }
+        self.clock.stamp_us(now_us)
+    }
+
     fn pause(&self) -> Duration {
         let has_unread = matches!(&self.front, Some(Front::Here(clients)) if clients.has_unread());
         if self.is_busy || has_unread {
@@ -373,7 +398,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// One round: everything that can move moves, and every socket is written once.
     fn advance(&mut self, heard: &mut Vec<PeerEvent>) {
         self.submit_waiting();
-        self.orderer.pump(self.world.wall_us());
+        let stamp_us = self.stamp_us();
+        self.orderer.pump(stamp_us);
         self.perform_outputs();
         if matches!(self.settings.durability, Durability::Memory) {
             // Nothing to wait for: what follows leaves in the same write.

@@ -385,6 +385,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             match event {
                 peers::PeerEvent::Up(peer) => {
                     self.orderer.peer_up(peer);
+                    self.clock.forget(peer);
                     self.group.on_up(peer, self.world.now_us());
                     self.greet_one(peer);
                     if let Some(receiver) = &mut self.receiver {

@@ -20,6 +20,7 @@ use crate::raft::check::{self, Implausible, View};
 use crate::raft::codec::{self, Envelope, Received};
 use crate::raft::lead::Lead;
 use crate::raft::members::{Change, Configuration, incarnation_of, slot_of};
+use crate::raft::stamps::Distrust;
 use crate::raft::storage::{GENESIS, Mirror};
 use crate::wire::mix;
 
@@ -66,6 +67,9 @@ pub(crate) struct Node<L: LogStore> {
     campaigns: u64,
     followed: (u64, u64),
     gone: u16,
+    /// Latest stamp of an entry that is believed, in microseconds since 1970; the pipeline moves it on.
+    pub latest_us: u64,
+    distrust: Distrust,
     /// The engine's numbers as [`Node::guard`] left them.
     sealed: u64,
 }
@@ -118,6 +122,8 @@ impl<L: LogStore> Node<L> {
             campaigns: 0,
             followed: (0, 0),
             gone: 0,
+            latest_us: u64::MAX,
+            distrust: Distrust::default(),
             sealed: 0,
         };
         node.mind_finality();
@@ -289,6 +295,19 @@ impl<L: LogStore> Node<L> {
         });
     }
 
+    /// Calls an election against a leader whose stamps have not been believed for a while.
+    pub fn mind_stamps(&mut self) {
+        let leader = self.raw.raft.leader_id;
+        if self.is_leader() || !self.distrust.is_due(leader, self.ticks) {
+            return;
+        }
+        if let Some(leader) = slot_of(leader) {
+            let ahead_us = self.distrust.ahead_us;
+            self.out.outputs.push_back(Output::Distrusted { leader, ahead_us });
+        }
+        self.campaign();
+    }
+
     pub fn peer_up(&mut self, peer: u8) {
         self.peers[usize::from(peer)].up = true;
         self.settle();
@@ -340,13 +359,23 @@ impl<L: LogStore> Node<L> {
             last_index: raft.raft_log.last_index(),
             committed: raft.raft_log.committed,
             leader: raft.leader_id,
+            latest_us: self.latest_us,
         };
         if let Some(believed) = check::leave_out_what_we_lack(&view, &mut received.message) {
             self.out.outputs.push_back(Output::Lacking { from, believed, last: view.last_index });
         }
         match check::check(&view, from, &received) {
-            Ok(()) => self.take_message(from, received),
+            Ok(()) => {
+                if !received.message.entries.is_empty() {
+                    self.distrust.believed();
+                }
+                self.take_message(from, received);
+            }
             Err(Implausible::Field(why)) => return Err(Blame::new(from, why)),
+            Err(Implausible::Future(ahead_us)) => {
+                self.distrust.refused(sender, ahead_us, self.ticks);
+                return Err(Blame::new(from, "an entry is stamped later than f+1 clocks allow"));
+            }
             Err(Implausible::Entry(index)) => {
                 let bad = Control::BadEntry { group: self.group(), index };
                 self.out.send(from, Kind::Control, bad.encode());

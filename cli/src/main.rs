@@ -5,7 +5,6 @@ mod bench;
 mod client;
 mod cluster;
 mod config;
-mod control;
 mod demo;
 mod digest;
 mod evidence;

@@ -25,7 +25,7 @@ remedy, before anything starts.";
   crosscheck serve --example-config > crosscheck.toml    a complete file, every field explained
   crosscheck serve --config crosscheck.toml              run it
   crosscheck serve --config crosscheck.toml --check      only say whether the file is right
-  crosscheck status --admin 127.0.0.1:11311              how it is doing
+  crosscheck status --admin /run/crosscheck/admin.sock   how it is doing
 
 A production build carries no fault injector: cargo build --release --no-default-features")]
 pub struct Args {
@@ -123,11 +123,13 @@ fn replica(config: &NodeConfig) -> Outcome {
             stopper.stop();
         });
     };
-    match crosscheck::serve(config.settings(), service, make_protocol, started)? {
-        crosscheck::Stop::Asked => Ok(Verdict::Holds),
-        crosscheck::Stop::Replace(why) => {
+    match crosscheck::serve(config.settings(), service, make_protocol, started) {
+        Ok(crosscheck::Stop::Asked) => Ok(Verdict::Holds),
+        Ok(crosscheck::Stop::Replace(why)) => {
             eprintln!("crosscheck: replica {} has to be replaced: {why}", config.this_replica);
             Ok(Verdict::Fails)
         }
+        Err(crosscheck::ServeError::Operator(what)) => Err(misuse(what)),
+        Err(error) => Err(error.into()),
     }
 }

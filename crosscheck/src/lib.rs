@@ -16,6 +16,7 @@ pub mod limits;
 mod mailbox;
 mod ordered;
 mod peers;
+pub mod private;
 mod replica;
 mod reply;
 mod service;
@@ -58,16 +59,19 @@ pub enum Stop {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The operating system refused something.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
+    /// The operator has to change something first: what, and how. Starting again does not help before that.
+    #[error("{0}")]
+    Operator(String),
     /// Going on would break a promise; nothing acknowledged is lost.
     #[error("stopped: {0}")]
     FailStop(order::FailStop),
     /// The log cannot be used.
-    #[error("{0}")]
+    #[error(transparent)]
     Log(#[from] order::LogError),
     /// The state on disk cannot be used.
-    #[error("{0}")]
+    #[error(transparent)]
     Snapshot(#[from] snapshot::SnapshotError),
     /// The state that f+1 peers agree on cannot be loaded: they run another version.
     #[error(
@@ -136,7 +140,7 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
     started: impl FnOnce(Stopper),
 ) -> Result<Stop, ServeError> {
     let counters = Arc::new(ClientCounters::default());
-    let (admin, watchdog, is_solo) = (settings.admin, settings.watchdog, settings.is_solo());
+    let (admin, watchdog, is_solo) = (settings.admin.clone(), settings.watchdog, settings.is_solo());
     let address = settings.clients;
     let bounds = clients::Bounds {
         connections: settings.max_connections,
@@ -146,7 +150,8 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
     let replica = Replica::new(settings, service, base, orderer, counters.clone())?;
     let mailbox = replica.mailbox();
     let calls = mailbox.clone();
-    admin_server::listen(admin, move |call| calls.send(Input::Call(call)))?;
+    let call = move |call| calls.send(Input::Call(call));
+    let _socket_file = admin_server::listen(&admin, admin_server::Bounds::default(), call)?;
     let submissions = mailbox.clone();
     let open_clients = Box::new(move |world: &world::Os| {
         let registry = world.poll.registry();

@@ -1,5 +1,6 @@
 //! Every bound of the pipeline, with the relations between them checked when it is compiled.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Replies that one client connection may be waiting for; its socket is not read while it has more.
@@ -102,6 +103,24 @@ pub const REPAIRS_TIMED: usize = 4096;
 pub const RUNS_KEPT: usize = 1024;
 /// Longest line of the admin protocol.
 pub const ADMIN_LINE: usize = 64 << 10;
+/// Admin connections at the same time, each with a thread; more are told so and closed.
+pub const ADMIN_CONNECTIONS: usize = 32;
+/// An admin connection that sends no whole line for so long ends.
+pub const ADMIN_IDLE: Duration = Duration::from_secs(300);
+/// The same of one that has yet to present its secret: anybody on this machine can make such connections.
+pub const ADMIN_TOKEN: Duration = Duration::from_secs(5);
+/// An admin connection that takes nothing of its answer for so long ends.
+pub const ADMIN_WRITE: Duration = Duration::from_secs(10);
+/// An admin command that needs an ordered position waits at most so long for it.
+pub const ADMIN_ANSWER: Duration = Duration::from_secs(30);
+/// Pause after an admin connection could not be accepted.
+pub const ADMIN_RETRY: Duration = Duration::from_millis(50);
+/// Admin commands that wait for an ordered position, those included that their callers gave up on.
+pub const CALLS_WAITING: usize = 1024;
+/// Characters of the secret of an admin port.
+pub const TOKEN_BYTES: RangeInclusive<usize> = 32..=1024;
+/// Longest path of a socket file: the kernel's 108 bytes, with the zero at the end.
+pub const SOCKET_PATH_BYTES: usize = 107;
 /// Size of a piece of a state transfer.
 pub const TRANSFER_PIECE: usize = 256 << 10;
 /// Longest message on a transfer connection: a manifest of a large state.
@@ -120,4 +139,5 @@ const _: () = assert!(PEER_FRAME < UNSENT_PER_PEER);
 const _: () =
     assert!(2 * GREETING.as_millis() < QUIET.as_millis() && QUIET.as_millis() < SILENCE.as_millis());
 const _: () = assert!(TRANSFER_PIECE < TRANSFER_MESSAGE);
+const _: () = assert!(ADMIN_CONNECTIONS <= DIGESTS_KEPT && DIGESTS_KEPT <= CALLS_WAITING);
 const _: () = assert!(2 * RIDING <= order::limits::APPENDS_IN_FLIGHT);

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::admin::Endpoint;
+
 /// The paper's letters (EDCC'16 Table IV): which protections are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
@@ -74,8 +76,8 @@ pub struct Settings {
     pub peers: Vec<SocketAddr>,
     /// Where clients connect to this replica.
     pub clients: SocketAddr,
-    /// Where `status`, `inject` and the like connect. Loopback: whoever reaches it may stop the replica.
-    pub admin: SocketAddr,
+    /// Where `status`, `inject` and the like connect. Whoever gets in may stop the replica.
+    pub admin: Endpoint,
     /// Which protections are on.
     pub mode: Mode,
     /// Threads that run handlers. A single one also does everything else: no request waits for another thread.

@@ -73,7 +73,7 @@ fn settings((me, replicas): (u8, u8), workers: usize, on_disk: bool, max_request
         me,
         peers: vec![nowhere; usize::from(replicas)],
         clients: nowhere,
-        admin: nowhere,
+        admin: crosscheck::admin::Endpoint::Unix("admin.sock".into()),
         mode: Mode::default(),
         workers,
         durability: if on_disk { Durability::Disk(DATA.into()) } else { Durability::Memory },

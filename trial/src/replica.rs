@@ -200,11 +200,11 @@ fn configuration(number: usize, ground: &Ground, plan: &Plan) -> String {
         })
         .collect();
     format!(
-        "this_replica = {}\nlisten = \"{}\"\nadmin = \"{}\"\nmode = \"{}\"\nworkers = {}\n{durability}\n\
+        "this_replica = {}\nlisten = \"{}\"\nadmin = {}\nmode = \"{}\"\nworkers = {}\n{durability}\n\
          memory_limit_mb = {}\n{replicas}",
         number + 1,
         place.clients,
-        place.admin,
+        toml::Value::String(place.admin.to_string()),
         plan.mode,
         plan.workers,
         plan.memory_mb,

@@ -1,10 +1,12 @@
 //! Decides everything about a local cluster before anything is started: its addresses, its directories, each replica's file.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::net::TcpListener;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
+use crosscheck::admin::Endpoint;
 use crosscheck::{Durability, Mode};
 
 use super::find::{DEFAULT_PORT, Replica};
@@ -93,7 +95,8 @@ impl Plan {
         let places = place(wish.port.unwrap_or(DEFAULT_PORT), count, &directory)?;
         let peers: Vec<_> = places.iter().map(|place| place.peers).collect();
         let node = |place: &Place| {
-            let mut node = NodeConfig::new(place.number, peers.clone(), place.clients, place.admin);
+            let admin = Endpoint::Unix(place.admin.clone());
+            let mut node = NodeConfig::new(place.number, peers.clone(), place.clients, admin);
             node.mode = wish.mode;
             node.workers = wish.workers.unwrap_or_else(|| share_of_cores(count));
             node.memory_limit_mb = wish.memory_mb;
@@ -123,7 +126,7 @@ impl Plan {
     pub fn replicas(&self) -> Vec<Replica> {
         let replica = |place: &Place| Replica {
             number: place.number,
-            admin: place.admin,
+            admin: Endpoint::Unix(place.admin.clone()),
             clients: Some(place.clients),
         };
         self.places.iter().map(replica).collect()
@@ -135,7 +138,9 @@ impl Plan {
     /// A directory cannot be written.
     pub fn write(&self) -> anyhow::Result<Vec<PathBuf>> {
         let configs = runfile::config_directory(&self.directory, self.port());
-        fs::create_dir_all(&configs).with_context(|| format!("making {}", configs.display()))?;
+        // Nobody else may put a socket of his own in the place of a replica's, whatever the umask.
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&configs);
+        made.with_context(|| format!("making {}", configs.display()))?;
         let mut paths = Vec::new();
         for node in &self.nodes {
             if let Durability::Disk(data) = &node.durability {
@@ -171,14 +176,14 @@ fn durability(wish: &Wish) -> anyhow::Result<Durability> {
     }
 }
 
-/// Client ports from `first` on (any free ones when it is 0), and two more ports per replica.
+/// Client ports from `first` on (any free ones when it is 0), one more port per replica for its peers, and a socket file.
 fn place(first: u16, count: u8, directory: &Path) -> anyhow::Result<Vec<Place>> {
     RunFile::sweep(directory);
     let running = RunFile::all_alive(directory);
     let mut taken: Vec<u16> = running
         .iter()
         .flat_map(|file| &file.replicas)
-        .flat_map(|place| [place.clients.port(), place.peers.port(), place.admin.port()])
+        .flat_map(|place| [place.clients.port(), place.peers.port()])
         .collect();
     let clients: Vec<u16> = if first == 0 {
         pick(usize::from(count), &taken)?
@@ -194,14 +199,21 @@ fn place(first: u16, count: u8, directory: &Path) -> anyhow::Result<Vec<Place>> 
         client_ports(first, count)?
     };
     taken.extend(&clients);
-    let others = pick(2 * usize::from(count), &taken)?;
-    let place = |(number, (clients, others)): (u8, (u16, &[u16]))| Place {
+    let peers = pick(usize::from(count), &taken)?;
+    let port = clients.first().copied().unwrap_or(0);
+    let place = |(number, (clients, peers)): (u8, (u16, u16))| Place {
         number,
         clients: loopback(clients),
-        peers: loopback(others[0]),
-        admin: loopback(others[1]),
+        peers: loopback(peers),
+        admin: runfile::config_directory(directory, port).join(format!("admin-{number}.sock")),
     };
-    Ok((1..).zip(clients.into_iter().zip(others.chunks(2))).map(place).collect())
+    let places: Vec<Place> = (1..).zip(clients.into_iter().zip(peers)).map(place).collect();
+    for place in &places {
+        Endpoint::unix(&place.admin).map_err(|(what, _)| {
+            misuse(format!("{what}; set XDG_RUNTIME_DIR to a directory with a shorter path"))
+        })?;
+    }
+    Ok(places)
 }
 
 fn client_ports(first: u16, count: u8) -> anyhow::Result<Vec<u16>> {
@@ -238,14 +250,14 @@ mod tests {
     #[test]
     fn every_address_is_used_once() {
         let plan = Plan::new(&Wish { replicas: Some(5), ..wish("RDGX") }).expect("planned");
-        let mut ports: Vec<u16> = plan
-            .places
-            .iter()
-            .flat_map(|place| [place.clients.port(), place.peers.port(), place.admin.port()])
-            .collect();
+        let mut ports: Vec<u16> =
+            plan.places.iter().flat_map(|place| [place.clients.port(), place.peers.port()]).collect();
         ports.sort_unstable();
         ports.dedup();
-        assert_eq!(ports.len(), 15);
+        assert_eq!(ports.len(), 10);
+        let mut sockets: Vec<_> = plan.places.iter().map(|place| &place.admin).collect();
+        sockets.dedup();
+        assert_eq!(sockets.len(), 5);
     }
 
     #[test]

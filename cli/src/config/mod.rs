@@ -6,13 +6,15 @@ mod read;
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crosscheck::{Durability, Mode, Settings};
+use crosscheck::admin::Endpoint;
+use crosscheck::{Durability, Mode, Settings, private};
 
 pub use parse::{check_group, check_service, parse};
 pub use problem::meant;
+pub use read::resolve;
 
 use crate::outcome::misuse;
 
@@ -33,8 +35,10 @@ pub struct NodeConfig {
     pub replicas: Vec<SocketAddr>,
     /// Where clients connect.
     pub listen: SocketAddr,
-    /// Where the command line connects. Loopback.
-    pub admin: SocketAddr,
+    /// Where the command line connects.
+    pub admin: Endpoint,
+    /// File of the secret, when that is a port.
+    pub admin_token_file: Option<PathBuf>,
     /// Which protections are on.
     pub mode: Mode,
     /// Threads that execute requests.
@@ -63,12 +67,13 @@ pub struct NodeConfig {
 
 impl NodeConfig {
     /// A replica with the documented defaults.
-    pub fn new(this_replica: u8, replicas: Vec<SocketAddr>, listen: SocketAddr, admin: SocketAddr) -> Self {
+    pub fn new(this_replica: u8, replicas: Vec<SocketAddr>, listen: SocketAddr, admin: Endpoint) -> Self {
         NodeConfig {
             this_replica,
             replicas,
             listen,
             admin,
+            admin_token_file: None,
             mode: Mode::default(),
             workers: DEFAULT_WORKERS,
             durability: Durability::Memory,
@@ -84,7 +89,7 @@ impl NodeConfig {
         }
     }
 
-    /// Reads and checks a file.
+    /// Reads and checks a file, and the secrets that it names.
     ///
     /// # Errors
     /// The operator's, always: an unreadable file, or every problem found in it.
@@ -94,7 +99,7 @@ impl NodeConfig {
             let remedy = "give a readable file; `crosscheck serve --example-config` prints one to start from";
             misuse(format!("cannot read {name}: {error}. Remedy: {remedy}"))
         })?;
-        parse(&name.to_string(), &text).map_err(|problems| misuse(problems.to_string()))
+        parse(&name.to_string(), &text, &private::read).map_err(|problems| misuse(problems.to_string()))
     }
 
     /// What the pipeline is told.
@@ -103,7 +108,7 @@ impl NodeConfig {
             me: self.this_replica - 1,
             peers: self.replicas.clone(),
             clients: self.listen,
-            admin: self.admin,
+            admin: self.admin.clone(),
             mode: self.mode,
             workers: self.workers,
             durability: self.durability.clone(),
@@ -135,7 +140,10 @@ impl NodeConfig {
         let quoted = |value: &str| toml::Value::String(value.to_owned()).to_string();
         // Writing into a string cannot fail.
         let _ = writeln!(text, "this_replica = {}", self.this_replica);
-        let _ = writeln!(text, "listen = \"{}\"\nadmin = \"{}\"", self.listen, self.admin);
+        let _ = writeln!(text, "listen = \"{}\"\nadmin = {}", self.listen, quoted(&self.admin.to_string()));
+        if let Some(file) = &self.admin_token_file {
+            let _ = writeln!(text, "admin_token_file = {}", quoted(&file.to_string_lossy()));
+        }
         let _ = writeln!(text, "mode = \"{}\"\nworkers = {}", self.mode, self.workers);
         match &self.durability {
             Durability::Memory => text.push_str("durability = \"memory\"\n"),

@@ -1,21 +1,23 @@
 //! From the text of a configuration file to a checked [`NodeConfig`], or to every problem in it.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use crosscheck::admin::{Endpoint, Token};
 use crosscheck::{Durability, Mode};
 use memcached::limits::{ITEM_BYTES_MAX, ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD};
 use toml::de::DeTable;
 
 use super::NodeConfig;
 use super::problem::{Problem, Problems, line_of, meant};
-use super::read::Reader;
+use super::read::{Reader, resolve};
 
 /// Every field of the file's top level; the example documents each (a test compares).
-const FIELDS: [&str; 17] = [
+const FIELDS: [&str; 18] = [
     "this_replica",
     "listen",
     "admin",
+    "admin_token_file",
     "mode",
     "workers",
     "durability",
@@ -35,18 +37,21 @@ const REPLICA_FIELDS: [&str; 2] = ["number", "address"];
 /// Replica numbers are small: the vote is quadratic in their count, and f = 4 is more than anybody has asked for.
 pub const MOST_REPLICAS: u64 = 9;
 
-/// Reads the text of the file called `file`.
+/// How the file of a secret is read: its text, or what is wrong and the remedy.
+pub type ReadSecret<'r> = &'r dyn Fn(&Path) -> Result<String, (String, String)>;
+
+/// Reads the text of the file called `file`; the secrets that it names are read by `secret`.
 ///
 /// # Errors
 /// Every problem found, each with its line and remedy.
-pub fn parse(file: &str, text: &str) -> Result<NodeConfig, Problems> {
+pub fn parse(file: &str, text: &str, secret: ReadSecret<'_>) -> Result<NodeConfig, Problems> {
     let fail = |mut list: Vec<Problem>| {
         list.sort_by_key(|problem| problem.line.unwrap_or(usize::MAX));
         Problems { file: file.to_owned(), list }
     };
     let root = DeTable::parse(text).map_err(|error| fail(vec![syntax(text, &error)]))?;
     let mut reader = Reader::new(text, root.get_ref(), "", None, &FIELDS);
-    let config = read(text, &mut reader);
+    let config = read(text, &mut reader, secret);
     match config {
         Some(config) if reader.problems.is_empty() => Ok(config),
         _ => Err(fail(reader.problems)),
@@ -63,12 +68,12 @@ fn syntax(text: &str, error: &toml::de::Error) -> Problem {
 }
 
 /// Reads every field before giving up, so that one run shows every problem.
-fn read(text: &str, reader: &mut Reader<'_>) -> Option<NodeConfig> {
+fn read(text: &str, reader: &mut Reader<'_>, secret: ReadSecret<'_>) -> Option<NodeConfig> {
     let this_replica = reader.integer("this_replica", 1..=MOST_REPLICAS, "");
     let this_replica = reader.require("this_replica", this_replica, "1");
     let listen = reader.address("listen");
     let listen = reader.require("listen", listen, "\"0.0.0.0:11211\"");
-    let admin = read_admin(reader);
+    let admin = read_admin(reader, secret);
     let mode = reader.parsed("mode", "`crosscheck modes` explains them", |letters| letters.parse());
     let mode = mode.unwrap_or_default();
     let durability = read_durability(reader);
@@ -87,7 +92,9 @@ fn read(text: &str, reader: &mut Reader<'_>) -> Option<NodeConfig> {
     check_count(reader, mode, replicas.len(), this_replica);
 
     let small = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    let mut config = NodeConfig::new(u8::try_from(this_replica?).ok()?, replicas, listen?, admin?);
+    let (admin, token_file) = admin?;
+    let mut config = NodeConfig::new(u8::try_from(this_replica?).ok()?, replicas, listen?, admin);
+    config.admin_token_file = token_file;
     config.mode = mode;
     config.durability = durability?;
     config.workers = workers.map_or(config.workers, small);
@@ -143,16 +150,53 @@ pub fn check_service(config: &NodeConfig) -> Result<(), (String, String)> {
     })
 }
 
-fn read_admin(reader: &mut Reader<'_>) -> Option<SocketAddr> {
-    let admin = reader.address("admin");
-    let admin = reader.require("admin", admin, "\"127.0.0.1:11311\"")?;
-    if !admin.ip().is_loopback() {
-        let remedy = "use 127.0.0.1:PORT or [::1]:PORT and reach it over ssh";
-        let what = format!("{admin} is not a loopback address, and whoever reaches it may stop the replica");
-        reader.report(reader.offset("admin"), "admin", &what, remedy);
-        return None;
+/// The admin endpoint, and of a port the file of its secret.
+fn read_admin(reader: &mut Reader<'_>, secret: ReadSecret<'_>) -> Option<(Endpoint, Option<PathBuf>)> {
+    let text = reader.text("admin");
+    let text = reader.require("admin", text, "\"/run/crosscheck/admin.sock\"")?;
+    let file = reader.text("admin_token_file").map(PathBuf::from);
+    if Endpoint::is_path(text) {
+        if file.is_some() {
+            let what = "is set, but the admin socket is a file, which needs no secret";
+            let remedy = "remove it, or write admin = \"127.0.0.1:11311\"";
+            reader.report(reader.offset("admin_token_file"), "admin_token_file", what, remedy);
+        }
+        let endpoint = Endpoint::unix(text);
+        let endpoint =
+            endpoint.map_err(|(what, remedy)| reader.report(reader.offset("admin"), "admin", &what, &remedy));
+        return Some((endpoint.ok()?, None));
     }
-    Some(admin)
+    let address = admin_port(reader)?;
+    let Some(file) = file else {
+        let what = "is missing, and an admin port is served only to those who know its secret";
+        let remedy =
+            "add `admin_token_file = \"PATH\"`, or use a socket file: admin = \"/run/crosscheck/admin.sock\"";
+        reader.report(reader.offset("admin"), "admin_token_file", what, remedy);
+        return None;
+    };
+    let remedy = format!("(umask 077; head -c 32 /dev/urandom | base64 > {})", file.display());
+    let token = secret(&file).and_then(|text| Token::parse(&text).map_err(|what| (what, remedy)));
+    match token {
+        Ok(token) => Some((Endpoint::Tcp { address, token }, Some(file))),
+        Err((what, remedy)) => {
+            reader.report(reader.offset("admin_token_file"), "admin_token_file", &what, &remedy);
+            None
+        }
+    }
+}
+
+/// A port of this machine alone.
+fn admin_port(reader: &mut Reader<'_>) -> Option<SocketAddr> {
+    let remedy =
+        "write a path, admin = \"/run/crosscheck/admin.sock\", or a port, admin = \"127.0.0.1:11311\"";
+    let address = reader.parsed("admin", remedy, resolve)?;
+    if address.ip().is_loopback() {
+        return Some(address);
+    }
+    let what = format!("{address} is not a loopback address, and whoever gets in may stop the replica");
+    let remedy = "use a socket file, or 127.0.0.1:PORT or [::1]:PORT, and reach it over ssh";
+    reader.report(reader.offset("admin"), "admin", &what, remedy);
+    None
 }
 
 fn read_durability(reader: &mut Reader<'_>) -> Option<Durability> {
@@ -266,6 +310,15 @@ mod tests {
     use super::super::EXAMPLE;
     use super::*;
 
+    /// Reads a configuration whose secrets are what a test says they are, by the name of their file.
+    fn parse(file: &str, text: &str) -> Result<NodeConfig, Problems> {
+        super::parse(file, text, &|path| match path.to_str() {
+            Some("admin.token") => Ok("0123456789abcdef0123456789abcdef\n".to_owned()),
+            Some("short") => Ok("0123\n".to_owned()),
+            other => Err((format!("{other:?} cannot be read"), "give another file".to_owned())),
+        })
+    }
+
     /// The example with one line replaced, read again: the only problem's text.
     fn problem_with(line: &str, instead: &str) -> String {
         assert!(EXAMPLE.contains(line), "the example has no line `{line}`");
@@ -287,7 +340,9 @@ mod tests {
         assert_eq!(config.this_replica, 1);
         assert_eq!(config.replicas.len(), 3);
         for field in FIELDS.iter().filter(|field| **field != "replica").chain(&REPLICA_FIELDS) {
-            let at = EXAMPLE.lines().position(|line| line.starts_with(&format!("{field} = ")));
+            // A field that contradicts the rest of the example stands there as a comment.
+            let is_it = |line: &str| line.trim_start_matches("# ").starts_with(&format!("{field} = "));
+            let at = EXAMPLE.lines().position(is_it);
             let at = at.unwrap_or_else(|| panic!("`{field}` is not in the example"));
             let above = EXAMPLE.lines().nth(at - 1).unwrap_or_default();
             assert!(above.starts_with("# "), "`{field}` has no comment above it");
@@ -301,12 +356,33 @@ mod tests {
         config.durability = Durability::Disk(PathBuf::from("/a \"b\"\\c"));
         config.mode = "RD00".parse().expect("a mode");
         config.election_ms = (70, 80);
+        assert_eq!(parse("copy", &config.to_toml()), Ok(config.clone()));
+        let port = "admin = \"127.0.0.1:11311\"\nadmin_token_file = \"admin.token\"";
+        let text = EXAMPLE.replacen("admin = \"/run/crosscheck/admin.sock\"", port, 1);
+        let config = parse("example", &text).expect("a port with a secret");
+        assert!(matches!(config.admin, Endpoint::Tcp { .. }));
         assert_eq!(parse("copy", &config.to_toml()), Ok(config));
     }
 
     #[test]
+    fn the_admin_endpoint_is_a_short_path_or_a_local_port_with_a_secret() {
+        let with = |instead: &str| problem_with("admin = \"/run/crosscheck/admin.sock\"", instead);
+        let long = format!("admin = \"/{}\"", "a".repeat(107));
+        assert!(with(&long).contains("admin: /aaaa") && with(&long).contains("108 bytes"));
+        assert!(with("admin = \"admin\"").contains("write a path"));
+        assert!(with("admin = \"0.0.0.0:11311\"").contains("loopback"));
+        let bare = with("admin = \"127.0.0.1:11311\"");
+        assert!(bare.contains("admin_token_file: is missing") && bare.contains("secret"), "{bare}");
+        let port = |file: &str| with(&format!("admin = \"127.0.0.1:11311\"\nadmin_token_file = \"{file}\""));
+        assert!(port("missing").contains("admin_token_file: Some(\"missing\") cannot be read"));
+        assert!(port("short").contains("has 4 characters; use 32 to 1024. Remedy: (umask 077;"));
+        let both = with("admin = \"/run/a.sock\"\nadmin_token_file = \"admin.token\"");
+        assert!(both.contains("needs no secret"), "{both}");
+    }
+
+    #[test]
     fn the_defaults_are_the_documented_ones() {
-        let required = "this_replica = 1\nlisten = \"0.0.0.0:1\"\nadmin = \"[::1]:2\"\n\
+        let required = "this_replica = 1\nlisten = \"0.0.0.0:1\"\nadmin = \"./a.sock\"\n\
                         [[replica]]\nnumber = 1\naddress = \"127.0.0.1:3\"\n";
         let config = parse("short", required).expect("only what is required");
         for (name, value) in [
@@ -374,7 +450,6 @@ mod tests {
         assert!(problem_with("number = 3", "number = 2").contains("2 is taken"));
         assert!(problem_with("number = 3", "number = 5").contains("without gaps"));
         assert!(problem_with("10.0.0.3:12211", "10.0.0.2:12211").contains("is taken"));
-        assert!(problem_with("127.0.0.1:11311", "0.0.0.0:11311").contains("loopback"));
         let two = EXAMPLE.rsplit_once("[[replica]]").expect("a last section").0;
         let shown = parse("node.toml", two).expect_err("two replicas").to_string();
         assert!(shown.contains("use 1 or 3"), "{shown}");

@@ -56,8 +56,8 @@ pub fn play(scene: &Scene, victim: u8, stage: &mut Stage, tale: &Tale) -> anyhow
     let repairs = stage.status(victim).map_or(0, |status| status.repairs);
     let before = stage.load.tally.seen();
     stage.load.tally.take_longest();
-    let target = stage.replicas[usize::from(victim - 1)];
-    let injected = place(target, &scene.fault(SEED))?;
+    let target = stage.replicas[usize::from(victim - 1)].clone();
+    let injected = place(&target, &scene.fault(SEED))?;
     let done = if injected.done { Tone::Notable } else { Tone::Bad };
     tale.step("injected", done, &injected.what)?;
 

@@ -6,6 +6,7 @@ mod client;
 mod cluster;
 mod config;
 mod demo;
+mod descriptors;
 mod digest;
 mod evidence;
 mod inject;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::config::{EXAMPLE, NodeConfig};
+use crate::descriptors;
 use crate::outcome::{Outcome, Verdict, misuse, say};
 use crate::signals::Ending;
 
@@ -50,7 +51,10 @@ pub fn run(args: &Args) -> Outcome {
         return Ok(Verdict::Holds);
     }
     let path = args.config.as_deref().ok_or_else(|| misuse("--config FILE is missing"))?;
-    let config = NodeConfig::load(path)?;
+    let mut config = NodeConfig::load(path)?;
+    if let Some(lowered) = descriptors::fit(&mut config)? {
+        eprintln!("crosscheck: {lowered}");
+    }
     if args.check {
         say(&format!(
             "{}: replica {} of {}, mode {}",

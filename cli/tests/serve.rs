@@ -36,8 +36,26 @@ impl Node {
         Node { folder, running: None }
     }
 
+    /// Where its clients connect.
+    fn clients(&self) -> String {
+        let text = std::fs::read_to_string(self.path("node.toml")).expect("read");
+        text.split('"').nth(1).expect("the first string is `listen`").to_owned()
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// The same in a shell that has set limits first.
+    fn serve_after(&self, limits: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{limits} && exec \"$@\""), "sh"]);
+        command
+            .arg(env!("CARGO_BIN_EXE_crosscheck"))
+            .arg("serve")
+            .arg("--config")
+            .arg(self.path("node.toml"));
+        command
     }
 
     fn serve(&self) -> Command {
@@ -48,7 +66,11 @@ impl Node {
 
     /// Starts it, and waits until it answers on the socket `admin.sock`, or as `ask` says.
     fn start(&mut self, ask: &[&str]) {
-        let child = self.serve().stderr(Stdio::piped()).spawn().expect("it starts");
+        self.start_as(self.serve(), ask);
+    }
+
+    fn start_as(&mut self, mut command: Command, ask: &[&str]) {
+        let child = command.stderr(Stdio::piped()).spawn().expect("it starts");
         self.running = Some(child);
         let deadline = Instant::now() + PATIENCE;
         while !self.status(ask).status.success() {
@@ -174,4 +196,44 @@ fn an_admin_port_is_served_to_those_who_know_its_secret() {
     let told = post_shutdown(connect());
     assert!(told.contains("first line must be"), "{told}");
     assert!(node.status(&["--admin", &address, "--admin-token", "token"]).status.success());
+}
+
+#[test]
+fn connections_that_do_not_fit_below_the_limit_of_open_files_are_refused_or_lowered() {
+    let asked = Node::new("DIR/admin.sock", "max_connections = 100");
+    let (code, said) = refused(asked.serve_after("ulimit -n 200").arg("--check"));
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("max_connections = 100 needs 260 open files"), "{said}");
+    let (code, said) = refused(&mut asked.serve_after("ulimit -n 200"));
+    assert_eq!(code, Some(2), "{said}");
+    let left_out = Node::new("DIR/admin.sock", "");
+    let (code, said) = refused(left_out.serve_after("ulimit -n 200").arg("--check"));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("lowered from 1024 to 40") && said.lines().count() == 1, "{said}");
+    let (code, said) = refused(left_out.serve_after("ulimit -n 170").arg("--check"));
+    assert_eq!(code, Some(2), "{said}");
+    // A soft limit alone is raised, and nothing is said.
+    assert_eq!(refused(asked.serve_after("ulimit -Sn 64").arg("--check")), (Some(0), String::new()));
+}
+
+#[test]
+fn clients_cannot_take_the_files_that_others_need() {
+    let mut node = Node::new("DIR/admin.sock", "");
+    node.start_as(node.serve_after("ulimit -n 200"), &SOCKET);
+    let connect = || TcpStream::connect(node.clients()).expect("connected");
+    let version = |stream: &TcpStream| {
+        stream.set_read_timeout(Some(PATIENCE)).expect("a bound");
+        let mut stream = BufReader::new(stream);
+        stream.get_mut().write_all(b"version\r\n").expect("sent");
+        let mut line = String::new();
+        stream.read_line(&mut line).expect("an answer");
+        line
+    };
+    let served: Vec<TcpStream> = (0..40).map(|_| connect()).collect();
+    served.iter().for_each(|stream| assert!(version(stream).starts_with("VERSION ")));
+    let more = connect();
+    let mut line = String::new();
+    BufReader::new(&more).read_line(&mut line).expect("an answer");
+    assert_eq!(line, "ERROR Too many open connections\r\n");
+    assert!(node.status(&SOCKET).status.success(), "its admin socket is starved");
 }

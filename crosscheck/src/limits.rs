@@ -121,6 +121,12 @@ pub const CALLS_WAITING: usize = 1024;
 pub const TOKEN_BYTES: RangeInclusive<usize> = 32..=1024;
 /// Longest path of a socket file: the kernel's 108 bytes, with the zero at the end.
 pub const SOCKET_PATH_BYTES: usize = 107;
+/// Open files that are not for clients: 3 standard streams, 4 of two polls and what wakes them, 1 for the look at the program's own
+/// memory, 3 listeners, 16 for eight peers (a connection to each, and an attempt at a new one), 64 for connections whose peer is not
+/// known yet, 33 for admin commands (one of them refused), 16 for log and state on disk (their files, directories and lock), 1 for a
+/// client that is told that there are too many, and 19 to spare.
+pub const DESCRIPTORS_RESERVED: usize = 160;
+
 /// Size of a piece of a state transfer.
 pub const TRANSFER_PIECE: usize = 256 << 10;
 /// Longest message on a transfer connection: a manifest of a large state.
@@ -139,5 +145,6 @@ const _: () = assert!(PEER_FRAME < UNSENT_PER_PEER);
 const _: () =
     assert!(2 * GREETING.as_millis() < QUIET.as_millis() && QUIET.as_millis() < SILENCE.as_millis());
 const _: () = assert!(TRANSFER_PIECE < TRANSFER_MESSAGE);
+const _: () = assert!(3 + 4 + 1 + 3 + 2 * 8 + 64 + (ADMIN_CONNECTIONS + 1) + 16 + 1 <= DESCRIPTORS_RESERVED);
 const _: () = assert!(ADMIN_CONNECTIONS <= DIGESTS_KEPT && DIGESTS_KEPT <= CALLS_WAITING);
 const _: () = assert!(2 * RIDING <= order::limits::APPENDS_IN_FLIGHT);

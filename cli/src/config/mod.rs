@@ -18,6 +18,9 @@ pub use read::resolve;
 
 use crate::outcome::misuse;
 
+/// Client connections at the same time when nothing else is said; memcached's own default.
+pub const DEFAULT_CONNECTIONS: usize = 1024;
+
 /// A complete configuration with a comment for every field; `serve --example-config` prints it.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
@@ -49,8 +52,8 @@ pub struct NodeConfig {
     pub memory_limit_mb: u64,
     /// Longest item, in bytes.
     pub item_size_max: u64,
-    /// Client connections at the same time.
-    pub max_connections: usize,
+    /// Client connections at the same time; none = [`DEFAULT_CONNECTIONS`], or as many as open files allow.
+    pub max_connections: Option<usize>,
     /// Election timeout, lowest and highest, in milliseconds.
     pub election_ms: (u64, u64),
     /// Longest turn, in milliseconds.
@@ -79,7 +82,7 @@ impl NodeConfig {
             durability: Durability::Memory,
             memory_limit_mb: DEFAULT_MEMORY_MB,
             item_size_max: 1 << 20,
-            max_connections: 1024,
+            max_connections: None,
             election_ms: (300, 600),
             watchdog_ms: 5_000,
             work_us: 0,
@@ -112,7 +115,7 @@ impl NodeConfig {
             mode: self.mode,
             workers: self.workers,
             durability: self.durability.clone(),
-            max_connections: self.max_connections,
+            max_connections: self.max_connections.unwrap_or(DEFAULT_CONNECTIONS),
             max_request: self.service().request_bytes(),
             election: (Duration::from_millis(self.election_ms.0), Duration::from_millis(self.election_ms.1)),
             watchdog: Duration::from_millis(self.watchdog_ms),
@@ -154,7 +157,9 @@ impl NodeConfig {
         }
         let _ = writeln!(text, "memory_limit_mb = {}", self.memory_limit_mb);
         let _ = writeln!(text, "item_size_max = {}", self.item_size_max);
-        let _ = writeln!(text, "max_connections = {}", self.max_connections);
+        if let Some(connections) = self.max_connections {
+            let _ = writeln!(text, "max_connections = {connections}");
+        }
         let _ = writeln!(text, "election_ms = [{}, {}]", self.election_ms.0, self.election_ms.1);
         let _ = writeln!(text, "watchdog_ms = {}\nwork_us = {}", self.watchdog_ms, self.work_us);
         let classes = match &self.guarded_classes {

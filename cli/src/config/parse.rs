@@ -100,7 +100,7 @@ fn read(text: &str, reader: &mut Reader<'_>, secret: ReadSecret<'_>) -> Option<N
     config.workers = workers.map_or(config.workers, small);
     config.memory_limit_mb = memory.unwrap_or(config.memory_limit_mb);
     config.item_size_max = item_size_max.unwrap_or(config.item_size_max);
-    config.max_connections = max_connections.map_or(config.max_connections, small);
+    config.max_connections = max_connections.map(small);
     config.election_ms = election_ms.unwrap_or(config.election_ms);
     config.watchdog_ms = watchdog_ms.unwrap_or(config.watchdog_ms);
     config.work_us = work_us.map_or(config.work_us, |us| us as u32);
@@ -390,7 +390,7 @@ mod tests {
             ("workers", config.workers.to_string()),
             ("memory_limit_mb", config.memory_limit_mb.to_string()),
             ("item_size_max", config.item_size_max.to_string()),
-            ("max_connections", config.max_connections.to_string()),
+            ("max_connections", config.settings().max_connections.to_string()),
             ("election_ms", format!("[{}, {}]", config.election_ms.0, config.election_ms.1)),
             ("watchdog_ms", config.watchdog_ms.to_string()),
             ("work_us", config.work_us.to_string()),
@@ -400,6 +400,7 @@ mod tests {
             assert_eq!(told, Some(value.as_str()), "default of {name}");
         }
         assert_eq!(config.durability, Durability::Memory);
+        assert_eq!(parse("copy", &config.to_toml()), Ok(config));
     }
 
     #[test]

@@ -127,6 +127,9 @@ pub const SOCKET_PATH_BYTES: usize = 107;
 /// client that is told that there are too many, and 19 to spare.
 pub const DESCRIPTORS_RESERVED: usize = 160;
 
+/// Clients that may wait to be accepted, as memcached has it. With a shorter queue a burst of connections overflows it between two
+/// looks, and those that find no place try again a second later.
+pub const LISTEN_BACKLOG: i32 = 1024;
 /// Size of a piece of a state transfer.
 pub const TRANSFER_PIECE: usize = 256 << 10;
 /// Longest message on a transfer connection: a manifest of a large state.

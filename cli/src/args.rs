@@ -60,6 +60,9 @@ pub enum Command {
     #[cfg(all(feature = "inject", target_os = "linux"))]
     #[command(long_about = crate::trial::ABOUT)]
     Trial(crate::trial::Args),
+    /// Make the key by which the replicas of a group know each other
+    #[command(long_about = crate::key::ABOUT)]
+    Key(crate::key::Args),
     /// Explain the modes and their letters
     Modes,
 }

@@ -24,6 +24,7 @@ remedy, before anything starts.";
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   crosscheck serve --example-config > crosscheck.toml    a complete file, every field explained
+  crosscheck key new --out group.key                     the secret that its group_key names, once per group
   crosscheck serve --config crosscheck.toml              run it
   crosscheck serve --config crosscheck.toml --check      only say whether the file is right
   crosscheck status --admin /run/crosscheck/admin.sock   how it is doing

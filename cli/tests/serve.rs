@@ -237,3 +237,38 @@ fn clients_cannot_take_the_files_that_others_need() {
     assert_eq!(line, "ERROR Too many open connections\r\n");
     assert!(node.status(&SOCKET).status.success(), "its admin socket is starved");
 }
+
+#[test]
+fn a_replica_of_a_group_needs_a_key_that_others_cannot_read() {
+    let node = Node::new("DIR/admin.sock", "");
+    let file = node.path("node.toml");
+    let text = std::fs::read_to_string(&file).expect("read").replace("00G0", "RDGX");
+    std::fs::write(&file, &text).expect("written");
+    let (code, said) = refused(node.serve().arg("--check"));
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("group_key: is missing") && said.contains("crosscheck key new --out FILE"),
+        "{said}"
+    );
+    let key_new = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_crosscheck"));
+        command.args(["key", "new", "--name", "prod", "--out"]).arg(node.path("group.key"));
+        refused(&mut command)
+    };
+    assert_eq!(key_new(), (Some(0), String::new()));
+    let made = std::fs::read_to_string(node.path("group.key")).expect("a key");
+    assert!(made.starts_with("cluster = \"prod\"\nkey = \""), "{made}");
+    let (code, said) = key_new();
+    assert_eq!(code, Some(2), "{said}");
+    assert_eq!(std::fs::read_to_string(node.path("group.key")).expect("a key"), made, "it was overwritten");
+    let with_key = format!("group_key = \"{}\"\n{text}", node.path("group.key").display());
+    std::fs::write(&file, with_key).expect("written");
+    assert_eq!(refused(node.serve().arg("--check")), (Some(0), String::new()));
+    std::fs::set_permissions(node.path("group.key"), std::fs::Permissions::from_mode(0o640)).expect("set");
+    let (code, said) = refused(node.serve().arg("--check"));
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("group_key: ") && said.contains("mode 0640") && said.contains("chmod 600"),
+        "{said}"
+    );
+}

@@ -8,6 +8,7 @@ mod admin_server;
 mod archive;
 mod clients;
 mod evidence;
+mod group_key;
 mod image;
 #[cfg(feature = "inject")]
 mod inject;
@@ -29,6 +30,7 @@ mod transfer;
 mod worker;
 mod world;
 
+pub use group_key::GroupKey;
 pub use job::Job;
 pub use object;
 pub use replica::stepped;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::GroupKey;
 use crate::admin::Endpoint;
 
 /// The paper's letters (EDCC'16 Table IV): which protections are on.
@@ -88,6 +89,12 @@ pub struct Settings {
     pub max_connections: usize,
     /// Longest request in bytes that a client connection may buffer.
     pub max_request: usize,
+    /// A client connection that sends nothing and is sent nothing for so long is closed; none: never.
+    pub idle_timeout: Option<Duration>,
+    /// Bytes that requests and replies of this replica's clients may take while they wait, over all connections.
+    pub buffer_limit: usize,
+    /// The secret that the replicas of the group share; none where there are no other replicas.
+    pub group_key: Option<GroupKey>,
     /// A follower that hears nothing from the leader for a random time in this range calls an election.
     pub election: (Duration, Duration),
     /// A turn that takes longer than this means a hung handler: the replica replaces itself.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use crosscheck::admin::Endpoint;
-use crosscheck::{Durability, Mode};
+use crosscheck::{Durability, GroupKey, Mode};
 
 use super::find::{DEFAULT_PORT, Replica};
 use super::ports::{loopback, pick};
@@ -17,6 +17,9 @@ use crate::outcome::misuse;
 
 /// Replicas of a replicated mode when nothing else is said.
 const DEFAULT_REPLICAS: u8 = 3;
+
+/// Name of the file with the group's key.
+const KEY: &str = "group.key";
 
 /// What the operator asked for.
 #[derive(Clone, Debug)]
@@ -79,6 +82,8 @@ pub struct Plan {
     /// Where run files are kept.
     pub directory: PathBuf,
     nodes: Vec<NodeConfig>,
+    /// The group's key, which is made with the other files. With logs on disk it stays with them for the next start.
+    key: Option<PathBuf>,
 }
 
 impl Plan {
@@ -94,10 +99,17 @@ impl Plan {
         let directory = runfile::directory()?;
         let places = place(wish.port.unwrap_or(DEFAULT_PORT), count, &directory)?;
         let peers: Vec<_> = places.iter().map(|place| place.peers).collect();
+        let port = places.first().map_or(0, |place| place.clients.port());
+        let key = match &durability {
+            _ if !wish.mode.replicated => None,
+            Durability::Memory => Some(runfile::config_directory(&directory, port).join(KEY)),
+            Durability::Disk(data) => Some(data.join(KEY)),
+        };
         let node = |place: &Place| {
             let admin = Endpoint::Unix(place.admin.clone());
             let mut node = NodeConfig::new(place.number, peers.clone(), place.clients, admin);
             node.mode = wish.mode;
+            node.group_key_file.clone_from(&key);
             node.workers = wish.workers.unwrap_or_else(|| share_of_cores(count));
             node.memory_limit_mb = wish.memory_mb;
             node.work_us = wish.work_us;
@@ -114,7 +126,7 @@ impl Plan {
         for node in &nodes {
             check_service(node).map_err(|(what, remedy)| misuse(format!("{what}; {remedy} (--memory)")))?;
         }
-        Ok(Plan { mode: wish.mode, places, directory, nodes })
+        Ok(Plan { mode: wish.mode, places, directory, nodes, key })
     }
 
     /// The port that names the cluster.
@@ -149,6 +161,9 @@ impl Plan {
             let path = configs.join(format!("replica-{}.toml", node.this_replica));
             fs::write(&path, node.to_toml()).with_context(|| format!("writing {}", path.display()))?;
             paths.push(path);
+        }
+        if let Some(key) = &self.key {
+            GroupKey::keep(key).with_context(|| format!("writing {}", key.display()))?;
         }
         let mode = self.mode.to_string();
         RunFile::of_this_process(mode, self.places.clone()).write(&self.directory)?;
@@ -266,6 +281,30 @@ mod tests {
         let port = held.local_addr().expect("its address").port();
         let told = Plan::new(&Wish { port: Some(port), ..wish("RDGX") }).unwrap_err().to_string();
         assert!(told.contains(&format!("port {port}, for the clients of replica 1")), "{told}");
+    }
+
+    #[test]
+    fn a_group_has_one_key_which_stays_with_its_logs() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let data = Some(scratch.path().join("logs"));
+        let disk = Plan::new(&Wish { on_disk: true, data, ..wish("RDGX") }).expect("planned");
+        let expected = scratch.path().join("logs/group.key");
+        assert!(disk.nodes.iter().all(|node| node.group_key_file.as_ref() == Some(&expected)));
+        let write = |plan: &Plan| {
+            let configs = plan.write().expect("written");
+            let loaded: Vec<_> =
+                configs.iter().map(|path| NodeConfig::load(path).expect("a right file")).collect();
+            plan.clean();
+            loaded
+        };
+        let first = write(&disk);
+        assert!(
+            first[0].group_key.is_some() && first.iter().all(|node| node.group_key == first[0].group_key)
+        );
+        assert_eq!(write(&disk)[0].group_key, first[0].group_key, "the next start has another key");
+        let memory = Plan::new(&wish("RDGX")).expect("planned");
+        assert_ne!(write(&memory)[0].group_key, write(&memory)[0].group_key);
+        assert_eq!(write(&Plan::new(&wish("00G0")).expect("planned"))[0].group_key, None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crosscheck::admin::Endpoint;
-use crosscheck::{Durability, Mode, Settings, private};
+use crosscheck::{Durability, GroupKey, Mode, Settings, private};
 
 pub use parse::{check_group, check_service, parse};
 pub use problem::meant;
@@ -42,6 +42,10 @@ pub struct NodeConfig {
     pub admin: Endpoint,
     /// File of the secret, when that is a port.
     pub admin_token_file: Option<PathBuf>,
+    /// File of the group's key, in replicated modes.
+    pub group_key_file: Option<PathBuf>,
+    /// What it holds, when it was read.
+    pub group_key: Option<GroupKey>,
     /// Which protections are on.
     pub mode: Mode,
     /// Threads that execute requests.
@@ -54,6 +58,10 @@ pub struct NodeConfig {
     pub item_size_max: u64,
     /// Client connections at the same time; none = [`DEFAULT_CONNECTIONS`], or as many as open files allow.
     pub max_connections: Option<usize>,
+    /// Seconds after which a silent client connection is closed; 0 = never.
+    pub idle_timeout_s: u64,
+    /// Memory for requests and replies that wait, in MiB.
+    pub buffer_limit_mb: u64,
     /// Election timeout, lowest and highest, in milliseconds.
     pub election_ms: (u64, u64),
     /// Longest turn, in milliseconds.
@@ -77,12 +85,16 @@ impl NodeConfig {
             listen,
             admin,
             admin_token_file: None,
+            group_key_file: None,
+            group_key: None,
             mode: Mode::default(),
             workers: DEFAULT_WORKERS,
             durability: Durability::Memory,
             memory_limit_mb: DEFAULT_MEMORY_MB,
             item_size_max: 1 << 20,
             max_connections: None,
+            idle_timeout_s: 0,
+            buffer_limit_mb: 128,
             election_ms: (300, 600),
             watchdog_ms: 5_000,
             work_us: 0,
@@ -117,6 +129,9 @@ impl NodeConfig {
             durability: self.durability.clone(),
             max_connections: self.max_connections.unwrap_or(DEFAULT_CONNECTIONS),
             max_request: self.service().request_bytes(),
+            idle_timeout: Some(Duration::from_secs(self.idle_timeout_s)).filter(|timeout| !timeout.is_zero()),
+            buffer_limit: usize::try_from(self.buffer_limit_mb << 20).unwrap_or(usize::MAX),
+            group_key: self.group_key.clone(),
             election: (Duration::from_millis(self.election_ms.0), Duration::from_millis(self.election_ms.1)),
             watchdog: Duration::from_millis(self.watchdog_ms),
             hold_replies: self.hold_replies,
@@ -147,6 +162,9 @@ impl NodeConfig {
         if let Some(file) = &self.admin_token_file {
             let _ = writeln!(text, "admin_token_file = {}", quoted(&file.to_string_lossy()));
         }
+        if let Some(file) = &self.group_key_file {
+            let _ = writeln!(text, "group_key = {}", quoted(&file.to_string_lossy()));
+        }
         let _ = writeln!(text, "mode = \"{}\"\nworkers = {}", self.mode, self.workers);
         match &self.durability {
             Durability::Memory => text.push_str("durability = \"memory\"\n"),
@@ -160,6 +178,8 @@ impl NodeConfig {
         if let Some(connections) = self.max_connections {
             let _ = writeln!(text, "max_connections = {connections}");
         }
+        let _ = writeln!(text, "idle_timeout_s = {}", self.idle_timeout_s);
+        let _ = writeln!(text, "buffer_limit_mb = {}", self.buffer_limit_mb);
         let _ = writeln!(text, "election_ms = [{}, {}]", self.election_ms.0, self.election_ms.1);
         let _ = writeln!(text, "watchdog_ms = {}\nwork_us = {}", self.watchdog_ms, self.work_us);
         let classes = match &self.guarded_classes {

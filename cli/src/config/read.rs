@@ -174,15 +174,21 @@ impl<'t> Reader<'t> {
 /// The address that `host:port` means now.
 ///
 /// # Errors
-/// It means none; why.
+/// It means none, or port 0, which stands for any port and so tells nobody where to connect.
 pub fn resolve(text: &str) -> Result<SocketAddr, String> {
-    if let Ok(address) = text.parse() {
-        return Ok(address);
+    let address = match text.parse() {
+        Ok(address) => address,
+        Err(_) => {
+            let mut found = text
+                .to_socket_addrs()
+                .map_err(|error| format!("`{text}` is no address and does not resolve ({error})"))?;
+            found.next().ok_or_else(|| format!("`{text}` resolves to no address"))?
+        }
+    };
+    if address.port() == 0 {
+        return Err(format!("`{text}` has port 0, which is none that others can connect to"));
     }
-    let mut found = text
-        .to_socket_addrs()
-        .map_err(|error| format!("`{text}` is no address and does not resolve ({error})"))?;
-    found.next().ok_or_else(|| format!("`{text}` resolves to no address"))
+    Ok(address)
 }
 
 fn kind_of(value: &DeValue<'_>) -> String {

@@ -19,6 +19,7 @@ use super::repairs::{self, Repairs};
 use super::results::{Errors, Figures, Independent, Latency, Measurement, Process, Run, Skipped};
 use super::servers::{self, Running};
 use crate::cluster::{Replica, once};
+use crate::outcome::error_text;
 use crate::signals::Ending;
 
 /// Share of a core above which the generator may be what limits the throughput.
@@ -108,7 +109,7 @@ impl<'e> Campaign<'e> {
             }
             let (figures, failed) = match outcome {
                 Ok(figures) => (Some(figures), None),
-                Err(error) => (None, Some(format!("{error:#}"))),
+                Err(error) => (None, Some(error_text(&error))),
             };
             let measurement = Measurement {
                 repetition: cell.repetition,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::config::{EXAMPLE, NodeConfig};
+use crate::descriptors;
 use crate::outcome::{Outcome, Verdict, misuse, say};
 use crate::signals::Ending;
 
@@ -23,9 +24,10 @@ remedy, before anything starts.";
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   crosscheck serve --example-config > crosscheck.toml    a complete file, every field explained
+  crosscheck key new --out group.key                     the secret that its group_key names, once per group
   crosscheck serve --config crosscheck.toml              run it
   crosscheck serve --config crosscheck.toml --check      only say whether the file is right
-  crosscheck status --admin 127.0.0.1:11311              how it is doing
+  crosscheck status --admin /run/crosscheck/admin.sock   how it is doing
 
 A production build carries no fault injector: cargo build --release --no-default-features")]
 pub struct Args {
@@ -50,7 +52,10 @@ pub fn run(args: &Args) -> Outcome {
         return Ok(Verdict::Holds);
     }
     let path = args.config.as_deref().ok_or_else(|| misuse("--config FILE is missing"))?;
-    let config = NodeConfig::load(path)?;
+    let mut config = NodeConfig::load(path)?;
+    if let Some(lowered) = descriptors::fit(&mut config)? {
+        eprintln!("crosscheck: {lowered}");
+    }
     if args.check {
         say(&format!(
             "{}: replica {} of {}, mode {}",
@@ -123,11 +128,13 @@ fn replica(config: &NodeConfig) -> Outcome {
             stopper.stop();
         });
     };
-    match crosscheck::serve(config.settings(), service, make_protocol, started)? {
-        crosscheck::Stop::Asked => Ok(Verdict::Holds),
-        crosscheck::Stop::Replace(why) => {
+    match crosscheck::serve(config.settings(), service, make_protocol, started) {
+        Ok(crosscheck::Stop::Asked) => Ok(Verdict::Holds),
+        Ok(crosscheck::Stop::Replace(why)) => {
             eprintln!("crosscheck: replica {} has to be replaced: {why}", config.this_replica);
             Ok(Verdict::Fails)
         }
+        Err(crosscheck::ServeError::Operator(what)) => Err(misuse(what)),
+        Err(error) => Err(error.into()),
     }
 }

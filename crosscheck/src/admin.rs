@@ -1,4 +1,15 @@
-//! The admin protocol: JSON lines over a loopback connection, one answer line per command line.
+//! The admin protocol: JSON lines over a Unix socket, one answer line per command line.
+//!
+//! A line that is no command is answered with one [`Refused`] and ends the connection. Over TCP the first line presents the
+//! endpoint's secret, as `{"token":"SECRET"}`, and has no answer of its own.
+
+pub mod client;
+mod endpoint;
+pub mod line;
+mod stream;
+
+pub use endpoint::{Endpoint, Token};
+pub use stream::Stream;
 
 use serde::{Deserialize, Serialize};
 

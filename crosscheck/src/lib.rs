@@ -9,6 +9,7 @@ mod archive;
 mod clients;
 mod clock;
 mod evidence;
+mod group_key;
 mod image;
 #[cfg(feature = "inject")]
 mod inject;
@@ -17,6 +18,7 @@ pub mod limits;
 mod mailbox;
 mod ordered;
 mod peers;
+pub mod private;
 mod replica;
 mod reply;
 mod service;
@@ -30,6 +32,7 @@ mod transfer;
 mod worker;
 mod world;
 
+pub use group_key::GroupKey;
 pub use job::Job;
 pub use object;
 pub use replica::stepped;
@@ -61,16 +64,19 @@ pub enum Stop {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The operating system refused something.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
+    /// The operator has to change something first: what, and how. Starting again does not help before that.
+    #[error("{0}")]
+    Operator(String),
     /// Going on would break a promise; nothing acknowledged is lost.
     #[error("stopped: {0}")]
     FailStop(order::FailStop),
     /// The log cannot be used.
-    #[error("{0}")]
+    #[error(transparent)]
     Log(#[from] order::LogError),
     /// The state on disk cannot be used.
-    #[error("{0}")]
+    #[error(transparent)]
     Snapshot(#[from] snapshot::SnapshotError),
     /// The state that f+1 peers agree on cannot be loaded: they run another version.
     #[error(
@@ -146,7 +152,7 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
     if let Some(told) = slow.told() {
         eprintln!("crosscheck: {told}");
     }
-    let (admin, watchdog, is_solo) = (settings.admin, settings.watchdog, settings.is_solo());
+    let (admin, watchdog, is_solo) = (settings.admin.clone(), settings.watchdog, settings.is_solo());
     let address = settings.clients;
     let bounds = clients::Bounds {
         connections: settings.max_connections,
@@ -159,7 +165,8 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
     replica.leave_unwatched(slow.unwatched());
     let mailbox = replica.mailbox();
     let calls = mailbox.clone();
-    admin_server::listen(admin, move |call| calls.send(Input::Call(call)))?;
+    let call = move |call| calls.send(Input::Call(call));
+    let _socket_file = admin_server::listen(&admin, admin_server::Bounds::default(), call)?;
     let submissions = mailbox.clone();
     let open_clients = Box::new(move |world: &world::Os| {
         let registry = world.poll.registry();

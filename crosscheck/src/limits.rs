@@ -1,5 +1,6 @@
 //! Every bound of the pipeline, with the relations between them checked when it is compiled.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Memory for what is on its way, unless configured otherwise, in bytes: half of it for clients, the rest for the log and the vote.
@@ -137,6 +138,35 @@ pub const REPAIRS_TIMED: usize = 4096;
 pub const RUNS_KEPT: usize = 1024;
 /// Longest line of the admin protocol.
 pub const ADMIN_LINE: usize = 64 << 10;
+/// Admin connections at the same time, each with a thread; more are told so and closed.
+pub const ADMIN_CONNECTIONS: usize = 32;
+/// An admin connection that sends no whole line for so long ends.
+pub const ADMIN_IDLE: Duration = Duration::from_secs(300);
+/// The same of one that has yet to present its secret: anybody on this machine can make such connections.
+pub const ADMIN_TOKEN: Duration = Duration::from_secs(5);
+/// An admin connection that takes nothing of its answer for so long ends.
+pub const ADMIN_WRITE: Duration = Duration::from_secs(10);
+/// An admin command that needs an ordered position waits at most so long for it.
+pub const ADMIN_ANSWER: Duration = Duration::from_secs(30);
+/// Pause after an admin connection could not be accepted.
+pub const ADMIN_RETRY: Duration = Duration::from_millis(50);
+/// Admin commands that wait for an ordered position, those included that their callers gave up on.
+pub const CALLS_WAITING: usize = 1024;
+/// Characters of the secret of an admin port.
+pub const TOKEN_BYTES: RangeInclusive<usize> = 32..=1024;
+/// Longest name of a group.
+pub const CLUSTER_NAME_BYTES: usize = 64;
+/// Longest path of a socket file: the kernel's 108 bytes, with the zero at the end.
+pub const SOCKET_PATH_BYTES: usize = 107;
+/// Open files that are not for clients: 3 standard streams, 4 of two polls and what wakes them, 1 for the look at the program's own
+/// memory, 3 listeners, 16 for eight peers (a connection to each, and an attempt at a new one), 64 for connections whose peer is not
+/// known yet, 33 for admin commands (one of them refused), 16 for log and state on disk (their files, directories and lock), 1 for a
+/// client that is told that there are too many, and 19 to spare.
+pub const DESCRIPTORS_RESERVED: usize = 160;
+
+/// Clients that may wait to be accepted, as memcached has it. With a shorter queue a burst of connections overflows it between two
+/// looks, and those that find no place try again a second later.
+pub const LISTEN_BACKLOG: i32 = 1024;
 /// Size of a piece of a state transfer.
 pub const TRANSFER_PIECE: usize = 256 << 10;
 /// Longest message on a transfer connection: a manifest of a large state.
@@ -155,4 +185,7 @@ const _: () = assert!(PEER_FRAME < UNSENT_PER_PEER);
 const _: () =
     assert!(2 * GREETING.as_millis() < QUIET.as_millis() && QUIET.as_millis() < SILENCE.as_millis());
 const _: () = assert!(TRANSFER_PIECE < TRANSFER_MESSAGE);
+// The sum of its comment; one more is for the client that is told.
+const _: () = assert!(3 + 4 + 1 + 3 + 2 * 8 + 64 + (ADMIN_CONNECTIONS + 1) + 16 < DESCRIPTORS_RESERVED);
+const _: () = assert!(ADMIN_CONNECTIONS <= DIGESTS_KEPT && DIGESTS_KEPT <= CALLS_WAITING);
 const _: () = assert!(2 * RIDING <= order::limits::APPENDS_IN_FLIGHT);

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::GroupKey;
+use crate::admin::Endpoint;
+
 /// The paper's letters (EDCC'16 Table IV): which protections are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
@@ -74,8 +77,8 @@ pub struct Settings {
     pub peers: Vec<SocketAddr>,
     /// Where clients connect to this replica.
     pub clients: SocketAddr,
-    /// Where `status`, `inject` and the like connect. Loopback: whoever reaches it may stop the replica.
-    pub admin: SocketAddr,
+    /// Where `status`, `inject` and the like connect. Whoever gets in may stop the replica.
+    pub admin: Endpoint,
     /// Which protections are on.
     pub mode: Mode,
     /// Threads that run handlers. A single one also does everything else: no request waits for another thread.
@@ -91,6 +94,8 @@ pub struct Settings {
     pub buffer_limit: usize,
     /// A client connection from which nothing comes for so long, and that waits for nothing, is closed; none = never.
     pub idle_timeout: Option<Duration>,
+    /// The secret that the replicas of the group share; none where there are no other replicas.
+    pub group_key: Option<GroupKey>,
     /// A follower that hears nothing from the leader for a random time in this range calls an election.
     pub election: (Duration, Duration),
     /// A turn that takes longer than this means a hung handler: the replica replaces itself.

@@ -22,6 +22,7 @@ use bytes::Bytes;
 use mio::event::Event;
 use mio::net::TcpListener;
 use mio::{Interest, Registry, Token};
+use socket2::{Domain, Socket, Type};
 
 use crate::limits;
 use crate::service::{ClientCounters, MakeProtocol, Protocol};
@@ -176,7 +177,7 @@ impl<P: Protocol> Clients<P> {
         counters: Arc<ClientCounters>,
         bounds: Bounds,
     ) -> io::Result<Self> {
-        let mut listener = TcpListener::bind(address).map_err(|error| {
+        let mut listener = listen(address).map_err(|error| {
             io::Error::new(error.kind(), format!("clients cannot be served on {address}: {error}"))
         })?;
         registry.register(&mut listener, LISTENER, Interest::READABLE)?;
@@ -435,6 +436,17 @@ impl<P: Protocol> Clients<P> {
             self.counters.accepted.fetch_add(1, Relaxed);
         }
     }
+}
+
+/// As the standard library listens, with a longer queue.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    // Connections of an earlier process, which the kernel remembers for a minute, would keep a new one from its port.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(limits::LISTEN_BACKLOG)?;
+    Ok(TcpListener::from_std(socket.into()))
 }
 
 impl<P: Protocol> ClientSide for Clients<P> {

@@ -193,6 +193,17 @@ fn a_client_too_many_is_told_and_refused() {
 }
 
 #[test]
+fn a_burst_of_connections_waits_to_be_accepted() {
+    let nobody_accepts = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = nobody_accepts.local_addr().unwrap();
+    // More than the standard library's queue of 128, and few enough for the usual limit of open files.
+    let connect =
+        |_| TcpStream::connect_timeout(&address, Duration::from_secs(5)).expect("a place in the queue");
+    let burst: Vec<TcpStream> = (0..300).map(connect).collect();
+    assert_eq!(burst.len(), 300);
+}
+
+#[test]
 fn a_client_that_does_not_read_is_not_read_from_and_loses_nothing() {
     let server = serve(10);
     let mut client = server.connect();

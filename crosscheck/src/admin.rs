@@ -169,6 +169,12 @@ pub struct Status {
     pub failed_checks: u64,
     /// Frames dropped because their checksum failed.
     pub dropped_frames: u64,
+    /// Connections to the peers' port that were refused because their other end did not prove that it belongs to the group.
+    #[serde(default)]
+    pub strangers: u64,
+    /// Replicas that are not talked to, each with the reason: a setting that differs, say.
+    #[serde(default)]
+    pub refused: Vec<String>,
     /// Replies held back now because no f+1 replicas agree on them.
     pub held: u64,
     /// Faults that were placed here on purpose and wait for their occasion; always 0 in a build without the injector.

@@ -69,6 +69,11 @@ pub enum ServeError {
     /// The operator has to change something first: what, and how. Starting again does not help before that.
     #[error("{0}")]
     Operator(String),
+    /// The group has other replicas, and no key by which they know each other.
+    #[error(
+        "no group key is set: make one with `crosscheck key new`, and name its file in group_key on every replica"
+    )]
+    NoKey,
     /// Going on would break a promise; nothing acknowledged is lost.
     #[error("stopped: {0}")]
     FailStop(order::FailStop),
@@ -192,6 +197,7 @@ fn watch<S: Service, E: order::OrderEngine + 'static>(
 ) -> Result<Stop, ServeError> {
     let pulse = replica.pulse();
     let mut watchdog = Watchdog::new(pulse.clone(), limit, slow.unwatched());
+    let mut probe = replica.probe()?;
     let (ended, end) = mpsc::channel();
     let order = std::thread::Builder::new().name("order".into());
     let order = order.spawn(move || replica.run(open_clients, &ended))?;
@@ -204,7 +210,17 @@ fn watch<S: Service, E: order::OrderEngine + 'static>(
             }
             // Its thread cannot be ended from here; it ends with the process.
             Err(RecvTimeoutError::Timeout) if watchdog.is_hung() => {
-                return Ok(Stop::Replace("the order thread hangs".into()));
+                match probe.others_executed(limits::PROBE) {
+                    Some(others) if others <= pulse.executed() => {
+                        if watchdog.is_patient() {
+                            eprintln!(
+                                "crosscheck: the order thread has been at the same work for longer than watchdog_ms, and f+1 others \
+                                 have not executed more or do not answer: this replica waits, as they do"
+                            );
+                        }
+                    }
+                    _ => return Ok(Stop::Replace("the order thread hangs, and others have gone on".into())),
+                }
             }
             Err(RecvTimeoutError::Timeout) => slow.look(pulse.oldest()),
             Err(RecvTimeoutError::Disconnected) => match order.join() {

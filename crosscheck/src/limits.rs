@@ -54,6 +54,14 @@ pub const PEER_FRAME: usize = order::limits::FRAME_BODY;
 pub const UNSENT_PER_PEER: usize = 128 << 20;
 /// Pause between two attempts to reach a peer.
 pub const RECONNECT: Duration = Duration::from_millis(20);
+/// Pause after an attempt that one of the two ends refused: settings do not change by themselves.
+pub const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+/// Attempts in a row that a peer ends without an answer before that is told.
+pub const UNANSWERED: u32 = 5;
+/// A connection whose other end has not proved who it is for so long is closed.
+pub const HANDSHAKE: Duration = Duration::from_secs(2);
+/// Bytes that are sealed for a peer before they are given to its socket.
+pub const SEALED_AT_ONCE: usize = 256 << 10;
 /// A peer that was dialled and does not say who it is for so long is dialled again.
 pub const DIAL_PATIENCE: Duration = Duration::from_millis(500);
 /// A connection whose peer acknowledges nothing for so long is given up and dialled again. The kernel alone would try for a quarter
@@ -103,6 +111,10 @@ pub const CLOCK_PATIENCE: Duration = Duration::from_secs(1);
 pub const CLOCK_STEP: Duration = Duration::from_secs(2);
 /// What may happen again and again is told of so often at most.
 pub const TOLD_AGAIN: Duration = Duration::from_secs(1);
+/// What stays as it is is told again after this long.
+pub const TOLD_STILL: Duration = Duration::from_secs(60);
+/// A peer that a watchdog asks how far it is has so long to answer.
+pub const PROBE: Duration = Duration::from_millis(500);
 /// Log entries kept behind what every live replica has, for one that was away for a moment.
 pub const LOG_KEPT: u64 = 16 * 1024;
 /// Steps in which the log is shortened, per tick: dropping much at once costs milliseconds (ordering study, 3.6).

@@ -34,6 +34,7 @@ fn a_replica_ends_although_its_order_thread_cannot_close() {
         max_request: 1 << 20,
         idle_timeout: None,
         buffer_limit: crosscheck::limits::BUFFERS,
+        service: Vec::new(),
         group_key: None,
         election: (Duration::from_millis(150), Duration::from_millis(300)),
         watchdog: Duration::from_millis(500),

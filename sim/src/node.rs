@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crosscheck::stepped::{Birth, ReplyTo, Stepped};
-use crosscheck::{Action, ClientCounters, Durability, Mode, Progress, Protocol, Settings};
+use crosscheck::{Action, ClientCounters, Durability, GroupKey, Mode, Progress, Protocol, Settings};
 use memcached::Memcached;
 use order::{MemoryLog, RaftConfig};
 
@@ -81,7 +81,8 @@ fn settings((me, replicas): (u8, u8), workers: usize, on_disk: bool, max_request
         max_request,
         idle_timeout: None,
         buffer_limit: crosscheck::limits::BUFFERS,
-        group_key: None,
+        service: Vec::new(),
+        group_key: Some(GroupKey { cluster: "sim".to_owned(), key: [7; 32] }),
         election: (Duration::from_millis(300), Duration::from_millis(600)),
         watchdog: Duration::from_secs(10),
         hold_replies: true,

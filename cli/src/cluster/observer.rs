@@ -174,6 +174,8 @@ pub mod tests {
             repairs: 0,
             failed_checks: 0,
             dropped_frames: 0,
+            strangers: 0,
+            refused: vec![],
             held: 0,
             armed: 0,
             alone: false,

@@ -131,11 +131,26 @@ impl NodeConfig {
             max_request: self.service().request_bytes(),
             idle_timeout: Some(Duration::from_secs(self.idle_timeout_s)).filter(|timeout| !timeout.is_zero()),
             buffer_limit: usize::try_from(self.buffer_limit_mb << 20).unwrap_or(usize::MAX),
+            service: self.equal_settings(),
             group_key: self.group_key.clone(),
             election: (Duration::from_millis(self.election_ms.0), Duration::from_millis(self.election_ms.1)),
             watchdog: Duration::from_millis(self.watchdog_ms),
             hold_replies: self.hold_replies,
         }
+    }
+
+    /// Settings that have to be equal on all replicas, by the names they have in the file.
+    fn equal_settings(&self) -> Vec<(String, String)> {
+        let classes = self.guarded_classes.as_ref().map_or_else(|| "all".to_owned(), |names| names.join(","));
+        let images = if self.before_images { "kept" } else { "none" };
+        [
+            ("memory_limit_mb", self.memory_limit_mb.to_string()),
+            ("item_size_max", self.item_size_max.to_string()),
+            ("guarded_classes", classes),
+            ("before_images", images.to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
     }
 
     /// What the service is told: as many shards as memory and longest item allow.

@@ -163,6 +163,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             repairs: self.tally.repairs,
             failed_checks: self.tally.failed_checks + self.counters.failed_checks(),
             dropped_frames: self.tally.dropped_frames,
+            strangers: self.refusals.strangers,
+            refused: self.refusals.told(),
             held: self.tally.held.len() as u64,
             armed: self.pending_faults().len() as u64,
             alone: self.execution.as_ref().is_some_and(Execution::is_alone),

@@ -225,6 +225,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 }
                 self.execution = Some(execution);
                 self.tally.executed = first_batch - 1;
+                self.peers.executed = self.tally.executed;
+                self.pulse.execute_done(self.tally.executed);
                 self.group.others.iter_mut().for_each(|other| other.counted = false);
                 self.group.next_greeting_us = 0;
             }

@@ -9,6 +9,7 @@ mod execution;
 mod group;
 mod owners;
 mod perform;
+mod refusals;
 #[cfg(feature = "inject")]
 pub mod sabotage;
 mod solo;
@@ -33,6 +34,7 @@ use crate::clients::{self, ClientSide, Reply, ReplyTo, Submission};
 use crate::clock::GroupClock;
 use crate::job::Runs;
 use crate::mailbox::Mailbox;
+use crate::peers::probe::Probe;
 use crate::peers::{PeerEvent, Peers};
 use crate::service::{ClientCounters, Service};
 use crate::settings::{Durability, Mode, Settings};
@@ -114,6 +116,7 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     /// Of the last batches: how they were run.
     runs: BTreeMap<u64, Runs>,
     evidence: Archive,
+    refusals: refusals::Refusals,
     tally: Tally,
     outcome: Option<Result<Stop, ServeError>>,
     /// Empty; what a single worker has to say passes through it.
@@ -225,10 +228,19 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         counters: Arc<ClientCounters>,
     ) -> Result<Self, ServeError> {
         let world = Os::new()?;
-        let peers = Peers::bind(settings.me, settings.peers.clone(), world.poll.registry())?;
+        let identity = settings.identity(None)?;
+        let peers = Peers::bind(identity, settings.peers.clone(), world.poll.registry())?;
         let mailbox = world.mailbox();
         let ties = Ties { world, mailbox, lockstep: Lockstep::default(), peers };
         Ok(Replica::over(ties, settings, service, base, orderer, counters))
+    }
+
+    /// Asks the peers, for the watchdog, how far they are.
+    ///
+    /// # Errors
+    /// Those of [`Settings::identity`].
+    pub(crate) fn probe(&self) -> Result<Probe, ServeError> {
+        Ok(Probe::new(self.settings.identity(None)?, self.settings.peers.clone()))
     }
 
     /// Batches up to this log index are executed without a watchdog.
@@ -325,6 +337,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             calls: calls::Calls::default(),
             runs: BTreeMap::new(),
             evidence: Archive::default(),
+            refusals: refusals::Refusals::default(),
             tally: Tally::default(),
             outcome: None,
             reports: Vec::new(),
@@ -509,7 +522,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             clients.tick(&mut self.submissions);
             self.waiting.extend(self.submissions.drain(..));
         }
-        self.peers.leave_now();
+        self.peers.tick();
         self.poll_transfer();
         self.greet();
         self.compact();

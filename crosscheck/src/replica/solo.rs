@@ -158,6 +158,8 @@ pub(crate) struct Pulse {
     beats: AtomicU64,
     /// Log index of the oldest batch in execution; 0 for none.
     oldest: AtomicU64,
+    /// Last batch that was executed.
+    executed: AtomicU64,
 }
 
 impl Pulse {
@@ -170,6 +172,16 @@ impl Pulse {
     /// The oldest batch in execution is the one of this log entry now; 0 for none.
     pub fn execute(&self, oldest: u64) {
         self.oldest.store(oldest, Ordering::Relaxed);
+    }
+
+    /// That batch is executed.
+    pub fn execute_done(&self, batch: u64) {
+        self.executed.fetch_max(batch, Ordering::Relaxed);
+    }
+
+    /// Last batch that was executed.
+    pub fn executed(&self) -> u64 {
+        self.executed.load(Ordering::Relaxed)
     }
 
     /// Log index of the oldest batch in execution; 0 for none.
@@ -189,6 +201,8 @@ pub(crate) struct Watchdog {
     patience: u32,
     /// Batches up to this log index take as long as they take.
     unwatched: u64,
+    /// The stretch of work that was found to take long elsewhere, too.
+    spared: u64,
 }
 
 impl Watchdog {
@@ -196,7 +210,7 @@ impl Watchdog {
     /// [`limits::SOLO_RUN`] and one more request.
     pub fn new(pulse: Arc<Pulse>, limit: Duration, unwatched: u64) -> Self {
         let patience = limit.as_micros().div_ceil(limits::WATCH.as_micros()) as u32;
-        Watchdog { pulse, seen: 0, looks: 0, patience, unwatched }
+        Watchdog { pulse, seen: 0, looks: 0, patience, unwatched, spared: 0 }
     }
 
     /// One look: whether the order thread has been at the same stretch of work for too long.
@@ -206,6 +220,12 @@ impl Watchdog {
         self.looks = if now % 2 == 1 && now == self.seen && is_watched { self.looks + 1 } else { 0 };
         self.seen = now;
         self.looks > self.patience
+    }
+
+    /// What takes so long takes long elsewhere, too: it is looked at again later. Tells whether that is news.
+    pub fn is_patient(&mut self) -> bool {
+        self.looks = 0;
+        std::mem::replace(&mut self.spared, self.seen) != self.seen
     }
 }
 

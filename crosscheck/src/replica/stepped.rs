@@ -93,11 +93,12 @@ impl<S: Service, W: World> Stepped<S, W> {
         let load = |packed: Bytes| state::load(&mut service, &packed).map_err(ServeError::BadState);
         let base = birth.state.map(load).transpose()?;
         let order_state = base.as_ref().map_or_else(order::State::default, |(head, _)| head.order.clone());
-        let lockstep = crate::world::Lockstep::strict(settings.workers, birth.engine.seed);
+        let seed = birth.engine.seed;
+        let lockstep = crate::world::Lockstep::strict(settings.workers, seed);
         let engine = RaftEngine::new(birth.engine, birth.log, birth.records, order_state.index)?;
         let orderer = Orderer::new(config, engine, order_state);
-        let ties =
-            Ties { world, mailbox: Mailbox::silent(), lockstep, peers: Peers::over(me, replicas, net) };
+        let peers = Peers::over(settings.identity(Some(seed))?, replicas, net);
+        let ties = Ties { world, mailbox: Mailbox::silent(), lockstep, peers };
         let counters = Arc::new(ClientCounters::default());
         let mut replica = Replica::over(ties, settings, service, base, orderer, counters);
         let answers = Mailbox::silent();

@@ -199,5 +199,5 @@ const _: () =
 const _: () = assert!(TRANSFER_PIECE < TRANSFER_MESSAGE);
 // The sum of its comment; one more is for the client that is told.
 const _: () = assert!(3 + 4 + 1 + 3 + 2 * 8 + 64 + (ADMIN_CONNECTIONS + 1) + 16 < DESCRIPTORS_RESERVED);
-const _: () = assert!(ADMIN_CONNECTIONS <= DIGESTS_KEPT && DIGESTS_KEPT <= CALLS_WAITING);
+const _: () = assert!(ADMIN_CONNECTIONS <= DIGESTS_KEPT && ADMIN_CONNECTIONS <= CALLS_WAITING);
 const _: () = assert!(2 * RIDING <= order::limits::APPENDS_IN_FLIGHT);

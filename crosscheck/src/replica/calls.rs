@@ -278,3 +278,36 @@ mod injecting {
         Injected { done: true, what: what.to_owned(), home: None, id: None }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn call() -> (Call, mpsc::Receiver<serde_json::Value>) {
+        let (answer, answered) = mpsc::channel();
+        (Call { command: Command::Digest { at: None }, answer }, answered)
+    }
+
+    #[test]
+    fn those_who_gave_up_make_room_and_others_do_not() {
+        let mut calls = Calls::default();
+        let position = |ticket| Position { index: 7, ticket };
+        for ticket in 0..limits::CALLS_WAITING as u64 {
+            assert!(calls.wait(0, 1, call().0).is_some());
+            calls.expect_digest(position(ticket), 0, 1, call().0);
+        }
+        assert_eq!(calls.expecting.len(), limits::DIGESTS_KEPT);
+        let over = 1 + limits::ADMIN_ANSWER.as_micros() as u64;
+        let (one_too_many, told) = call();
+        assert_eq!(calls.wait(0, over - 1, one_too_many), None);
+        assert_eq!(told.recv().expect("an answer")["error"], TOO_MANY);
+        let (one_too_many, told) = call();
+        calls.expect_digest(position(0), 0, over - 1, one_too_many);
+        assert_eq!(told.recv().expect("an answer")["error"], TOO_MANY);
+        assert!(calls.wait(0, over, call().0).is_some());
+        calls.expect_digest(position(0), 0, over, call().0);
+        assert_eq!((calls.waiting.len(), calls.expecting.len()), (1, 1));
+    }
+}

@@ -292,6 +292,12 @@ pub trait OrderEngine: Send {
     /// Follower only: stands for election now, although it may hear a leader.
     fn campaign(&mut self) {}
 
+    /// Which life of the replica in `slot` was let into the group last, if that is known.
+    fn life_of(&self, slot: u8) -> Option<u32> {
+        let _ = slot;
+        None
+    }
+
     /// Entries that are stamped later than this, in microseconds since 1970, are not believed from now on: f+1 clocks have not come so
     /// far. A leader that goes on sending such entries is deposed ([`Output::Distrusted`]).
     fn accept_stamps(&mut self, until_us: u64) {
@@ -356,6 +362,9 @@ impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
     }
     fn campaign(&mut self) {
         (**self).campaign();
+    }
+    fn life_of(&self, slot: u8) -> Option<u32> {
+        (**self).life_of(slot)
     }
     fn accept_stamps(&mut self, until_us: u64) {
         (**self).accept_stamps(until_us);

@@ -45,6 +45,11 @@ pub const SLOTS: usize = 15;
 /// term, a wrong term of one replica would be believed by some of the healthy ones and not by others, and they would not hear each other any more.
 pub const TERM_LIMIT: u64 = 1 << 48;
 
+/// A term further ahead than this of one's own is believed only if f+1 others have come to such a one: elections take single steps.
+pub const TERM_STEP: u64 = 1 << 20;
+/// Starts of a process with one log that are believed at most beyond the last one that was heard of.
+pub const BOOTS_STEP: u32 = 1 << 20;
+
 const _: () = assert!(FRAME_BODY > REQUEST_BYTES + APPEND_BYTES + (64 << 10));
 const _: () = assert!(OWN_EAGER <= OWN_IN_FLIGHT);
 const _: () = assert!(LEADER_QUEUE >= SLOTS * OWN_IN_FLIGHT);

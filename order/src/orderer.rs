@@ -369,12 +369,24 @@ impl<E: OrderEngine> Orderer<E> {
         if batch.origin != from || batch.incarnation == 0 || batch.number == 0 || batch.number == u64::MAX {
             return Err(Blame::new(from, "a forwarded batch names another origin"));
         }
+        if !self.is_of_a_life(from, batch.incarnation) {
+            return Err(Blame::new(from, "a forwarded batch names a life that was never let in"));
+        }
         // At a follower it is only late: the origin hands it to the new leader by itself.
         if self.engine.standing().is_leader {
             self.follow();
             self.queue.push(&batch, encoded, &self.state);
         }
         Ok(())
+    }
+
+    /// Whether a replica can have such batches: of the life that the group let in last, which has not started absurdly often.
+    fn is_of_a_life(&self, slot: u8, incarnation: u64) -> bool {
+        let (life, boots) = ((incarnation >> 32) as u32, incarnation as u32);
+        let last = self.state.sessions.get(&slot).map_or(0, |session| session.incarnation);
+        let last_boots = if (last >> 32) as u32 == life { last as u32 } else { 0 };
+        let is_known = self.engine.life_of(slot).is_none_or(|known| known == life);
+        is_known && boots <= last_boots.saturating_add(limits::BOOTS_STEP)
     }
 
     /// Notices another leader or term: everything in flight is handed over again, and the leader's queue starts empty.

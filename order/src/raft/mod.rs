@@ -142,7 +142,7 @@ impl<L: LogStore> RaftEngine<L> {
         let control = Control::decode(body).map_err(Blame::malformed(from))?;
         let group = self.node.as_ref().map(Node::group);
         match (control, &mut self.node) {
-            (Control::Join { nonce }, Some(node)) => node.on_join(from, nonce),
+            (Control::Join { nonce }, Some(node)) => node.on_join(from, nonce)?,
             (Control::BadEntry { group: named, index }, Some(node)) if Some(named) == group => {
                 if !node.mirror().is_sound(index) {
                     node.fail(FailStop::LogCorrupt { index });
@@ -380,6 +380,10 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
         if let Some(node) = &mut self.node {
             node.campaign();
         }
+    }
+
+    fn life_of(&self, slot: u8) -> Option<u32> {
+        self.node.as_ref()?.configuration.lives.get(&slot).map(|life| life.incarnation)
     }
 
     fn accept_stamps(&mut self, until_us: u64) {

@@ -38,6 +38,10 @@ pub(crate) struct Peer {
     pub in_sync: bool,
     /// Ticks since it was offered a snapshot without an answer.
     pub snapshot_ticks: u64,
+    /// It has spoken as a member over this connection: its process is the one that is in.
+    pub spoke: bool,
+    /// A term that it claims, and that was not believed.
+    pub far_term: u64,
 }
 
 /// A member of a group. `raw` is changed only inside [`Node::guard`].
@@ -309,13 +313,15 @@ impl<L: LogStore> Node<L> {
     }
 
     pub fn peer_up(&mut self, peer: u8) {
-        self.peers[usize::from(peer)].up = true;
+        let known = &mut self.peers[usize::from(peer)];
+        (known.up, known.spoke, known.far_term) = (true, false, 0);
         self.settle();
         self.guard(|node| node.raw.ping());
     }
 
     pub fn peer_down(&mut self, peer: u8) {
-        self.peers[usize::from(peer)].up = false;
+        let known = &mut self.peers[usize::from(peer)];
+        (known.up, known.spoke) = (false, false);
         self.settle();
         self.guard(|node| {
             if node.is_leader() {
@@ -352,6 +358,9 @@ impl<L: LogStore> Node<L> {
             return Ok(()); // meant for another life of ours
         }
         self.settle();
+        if !self.is_term_plausible(from, received.message.term) {
+            return Err(Blame::new(from, "its term is far beyond any that f+1 others have come to"));
+        }
         let raft = &self.raw.raft;
         let view = View {
             id: raft.id,
@@ -383,6 +392,26 @@ impl<L: LogStore> Node<L> {
             }
         }
         Ok(())
+    }
+
+    /// Elections take single steps: a term far ahead is a corrupted one, unless f+1 others have come to such a one. A replica that has
+    /// no log yet cannot tell.
+    fn is_term_plausible(&mut self, from: u8, term: u64) -> bool {
+        let own = self.raw.raft.term;
+        let is_far = |term: u64| term > own + limits::TERM_STEP;
+        if own == 0 || !is_far(term) {
+            return true;
+        }
+        self.peers[usize::from(from)].far_term = term;
+        let others = self.peers.iter().filter(|peer| is_far(peer.far_term)).count();
+        others > usize::from(self.config.replicas) / 2
+    }
+
+    /// Whether the life that a batch names was let into the group: every replica sees the same changes before it.
+    fn is_of_a_life(&self, head: &[u8]) -> bool {
+        let Some((origin, incarnation)) = Encoded::claimed_life(head) else { return true };
+        let life = self.configuration.lives.get(&origin);
+        life.is_none_or(|life| incarnation >> 32 <= u64::from(life.incarnation))
     }
 
     /// The pipeline has the state after `cut` in place: the snapshot that told of it may act.
@@ -544,6 +573,8 @@ impl<L: LogStore> Node<L> {
             self.applied = entry.index;
             match entry.get_entry_type() {
                 EntryType::EntryNormal if entry.context.is_empty() => {}
+                // Otherwise whoever is in that slot would never be served again: its batches would be those of an earlier life.
+                EntryType::EntryNormal if !self.is_of_a_life(&entry.context) => {}
                 EntryType::EntryNormal => {
                     self.handed = entry.index;
                     let encoded = Encoded { head: entry.context, body: entry.data };

@@ -151,8 +151,8 @@ mod tests {
         assert!(batch.leave(0, result("a"), on(5)).is_none());
         let all = batch.leave(1, result("b"), on(6)).unwrap();
         assert_eq!(
-            all.results.iter().map(|result| &result.reply[..]).collect::<Vec<_>>(),
-            [b"a", b"b", b"c"]
+            all.results.iter().map(|result| result.reply.as_deref()).collect::<Vec<_>>(),
+            [Some(&b"a"[..]), Some(b"b"), Some(b"c")]
         );
         assert_eq!(all.runs, [on(5), on(6), on(7)]);
     }

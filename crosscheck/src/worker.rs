@@ -276,7 +276,11 @@ impl<S: Service> Context<S> {
     /// What a request came to: digested for the vote, or as much of it as somebody waits for.
     fn result(&self, asked: Asked, touched: &[Pair], replies: &mut Replies) -> RequestResult {
         if self.mode.crosschecked {
-            return RequestResult::new(asked, Pairs::from_slice(touched), replies.keep());
+            let pairs = Pairs::from_slice(touched);
+            return match vote::keeps_reply(asked.mine, replies.current.len()) {
+                true => RequestResult::new(asked, pairs, replies.keep()),
+                false => RequestResult::without_reply(asked, pairs, &replies.current),
+            };
         }
         let reply = if asked.mine { replies.keep() } else { Bytes::new() };
         RequestResult::unvoted(asked, reply)

@@ -114,6 +114,8 @@ pub enum Dropped {
     NotFetched,
     /// The window closed before enough replicas had voted.
     WindowClosed,
+    /// There was no room for its bytes when it was made ([`RequestResult::without_reply`](crate::RequestResult::without_reply)).
+    NoRoom,
 }
 
 /// Why a request is held.

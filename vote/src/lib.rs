@@ -47,7 +47,9 @@ mod wire;
 pub use classify::{Status, Verdict, Vote, Votes, classify};
 pub use command::{BeyondRepair, Command, Dropped, Held, To};
 pub use config::{Config, Protections, Replica};
-pub use event::{Asked, Content, Event, Failure, Packed, Pairs, Place, Reexecution, RequestResult};
+pub use event::{
+    Asked, Content, Event, Failure, Packed, Pairs, Place, Reexecution, RequestResult, keeps_reply,
+};
 pub use evidence::{Class, Classifier, Counters, Evidence, FaultStage, Finding, WrongObject};
 pub use message::{Ask, Malformed, Message, Repair};
 pub use repair::Recover;

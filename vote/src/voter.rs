@@ -8,8 +8,6 @@ mod examine;
 mod reply;
 mod tick;
 
-use std::collections::BTreeMap;
-
 use smallvec::SmallVec;
 
 use crate::classify::{Status, classify};
@@ -17,11 +15,13 @@ use crate::command::{Command, To};
 use crate::config::{Config, Replica, Set};
 use crate::event::{Event, Failure, Place};
 use crate::evidence::{Class, Classifier, Counters, Evidence, FaultStage, Finding, WrongObject};
-use crate::limits::{Load, MAX_PARKED_BATCHES, MAX_REPLICAS, MAX_REPLY_BYTES, WINDOW_BATCHES, WINDOW_BYTES};
+use crate::limits::{
+    FETCH_BYTES, LARGEST_BATCH_BYTES, Load, MAX_PARKED_BATCHES, MAX_REPLICAS, WINDOW_BATCHES,
+};
 use crate::message::Message;
 use crate::record::Window;
 use crate::repair::Repairs;
-use reply::Fetch;
+use reply::Fetches;
 
 /// Compares this replica's results with its peers', lets replies go, and drives repair. Owns no socket, clock or thread.
 ///
@@ -34,7 +34,7 @@ pub struct Voter {
     live: Set,
     window: Window,
     repairs: Repairs,
-    fetches: BTreeMap<Place, Fetch>,
+    fetches: Fetches,
     classifier: Classifier,
     counters: Counters,
     /// Digests of consecutive batches that wait for the end of the round.
@@ -70,7 +70,7 @@ impl Voter {
             live: Set::first(config.replicas()),
             window: Window::new(config.first_batch()),
             repairs: Repairs::new(&config),
-            fetches: BTreeMap::new(),
+            fetches: Fetches::default(),
             classifier: Classifier::default(),
             counters: Counters::default(),
             unsent: SmallVec::new(),
@@ -103,6 +103,7 @@ impl Voter {
             Event::Tick => self.on_tick(round),
         }
         self.report_repairs(round);
+        self.start_fetches(round);
     }
 
     /// Sends what was collected: CHECKs, and RECOVERs for what this round found out.
@@ -152,22 +153,38 @@ impl Voter {
         if let Some(batch) = batches.filter(|one| *one < batch).find(open) {
             return Some(format!("batch {batch} is open"));
         }
-        if let Some((place, _)) = self.fetches.range(..Place::new(batch, 0)).next() {
+        if let Some(place) = self.fetches.first().filter(|place| place.batch < batch) {
             return Some(format!("the reply of {place} is asked for"));
         }
         self.repairs.open(self.live)
     }
 
     /// How full the places are that the peers and the clients could fill.
-    pub fn loads(&self) -> [Load; 3] {
+    pub fn loads(&self) -> [Load; 5] {
         let open = self.window.end() - self.window.base();
         let load = |what, holds, bound| Load { what, holds, bound };
         [
             load("open batches", open, WINDOW_BATCHES),
             load("parked batches", self.window.parked.len() as u64, MAX_PARKED_BATCHES as u64),
             // One batch more than fits may be there until another is let go.
-            load("bytes of open batches", self.window.bytes as u64, (WINDOW_BYTES + MAX_REPLY_BYTES) as u64),
+            load(
+                "bytes of open batches",
+                self.window.bytes as u64,
+                (self.config.window_bytes() + LARGEST_BATCH_BYTES) as u64,
+            ),
+            load(
+                "bytes of replies kept for other replicas",
+                self.window.kept_bytes as u64,
+                self.config.kept_reply_bytes() as u64,
+            ),
+            load("bytes of replies being fetched", self.fetches.bytes(), FETCH_BYTES as u64),
         ]
+    }
+
+    /// What is kept about open batches, for tests that look at it.
+    #[cfg(test)]
+    pub(crate) fn window(&self) -> &Window {
+        &self.window
     }
 
     /// What is stored about a batch, for tests that corrupt it there.
@@ -192,6 +209,7 @@ impl Voter {
             Message::Stand { place } => self.on_stand(from, place, round),
             Message::Ask(ask) => self.on_ask(from, ask, round),
             Message::Gone { batch, digest } => self.on_gone(from, batch, digest, round),
+            Message::ReplyGone { place } => self.on_reply_gone(from, place, round),
             Message::Reply { place, total, offset, bytes } => {
                 self.on_reply(from, place, (total, offset), &bytes, round);
             }

@@ -13,7 +13,7 @@ use crate::world::is_own_fault;
 /// The first 8 bytes in either direction: magic, version, sender, CRC-32C (low half) of the six before.
 const PREAMBLE: usize = 8;
 /// The last byte is the version of what peers say to each other: those of another version are not understood.
-const MAGIC: [u8; 5] = *b"XCHK\x02";
+const MAGIC: [u8; 5] = *b"XCHK\x03";
 
 fn preamble_of(me: u8) -> [u8; PREAMBLE] {
     let mut bytes = [0; PREAMBLE];

@@ -8,8 +8,8 @@ use super::service::{Entry, HOMES, Op, Slip, State, checksum};
 use crate::Asked;
 use crate::record::Record;
 use crate::{
-    Command, Config, Event, Evidence, Message, Place, Protections, Reexecution, Replica, RequestResult, To,
-    Voter,
+    Command, Config, Dropped, Event, Evidence, Message, Place, Protections, Reexecution, Replica,
+    RequestResult, To, Voter,
 };
 
 /// A small generator with a seed; the only source of chance in these tests.
@@ -46,7 +46,7 @@ pub(crate) struct Node {
     pub waits_for_install: Option<Place>,
     pub up: bool,
     pub released: BTreeMap<Place, Bytes>,
-    pub dropped: Vec<Place>,
+    pub dropped: Vec<(Place, Dropped)>,
     pub held: Vec<Place>,
     pub evidence: Vec<Evidence>,
     pub replace: Vec<Command>,
@@ -83,8 +83,12 @@ impl Cluster {
     }
 
     pub(crate) fn with_protections(replicas: u8, seed: u64, protections: Protections) -> Cluster {
+        Cluster::configured(replicas, seed, |config| config.with_protections(protections))
+    }
+
+    pub(crate) fn configured(replicas: u8, seed: u64, configure: impl Fn(Config) -> Config) -> Cluster {
         let node = |me| Node {
-            voter: Voter::new(Config::new(replicas, me, HOMES, 0).with_protections(protections)),
+            voter: Voter::new(configure(Config::new(replicas, me, HOMES, 0))),
             state: State::default(),
             at: Place::default(),
             results: Vec::new(),
@@ -200,6 +204,8 @@ impl Cluster {
         let voter = &mut self.nodes[replica as usize].voter;
         voter.handle(event, self.now_us, &mut commands);
         voter.flush(self.now_us, &mut commands);
+        let over = voter.loads().into_iter().find(|load| load.holds > load.bound);
+        assert!(over.is_none(), "replica {replica}: {over:?}");
         for command in commands {
             self.perform(replica, command);
         }
@@ -217,7 +223,7 @@ impl Cluster {
                 assert_eq!(crate::digest::reply(checksum(op), &reply), digest);
                 assert!(node.released.insert(place, reply).is_none(), "reply {place} left twice");
             }
-            Command::DropReply { place, .. } => node.dropped.push(place),
+            Command::DropReply { place, why } => node.dropped.push((place, why)),
             Command::ProposeRecover(recover) => self.log.push(vec![Entry::Recover(recover)]),
             Command::Install { turn, objects } => {
                 assert_eq!(node.waits_for_install, Some(turn));
@@ -343,7 +349,8 @@ impl Cluster {
             for (index, entry) in entries.iter().enumerate() {
                 if let Entry::Op(op) = entry {
                     let result = state.run(*op, true, Slip::None);
-                    replies.insert(Place::new(batch as u64, index as u16), result.reply);
+                    let reply = result.reply.expect("it ran");
+                    replies.insert(Place::new(batch as u64, index as u16), reply);
                 }
             }
         }

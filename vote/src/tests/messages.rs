@@ -77,6 +77,7 @@ fn message() -> impl Strategy<Value = Message> {
         place().prop_map(|place| Message::Stand { place }),
         ask().prop_map(Message::Ask),
         any::<(u64, Option<u128>)>().prop_map(|(batch, digest)| Message::Gone { batch, digest }),
+        place().prop_map(|place| Message::ReplyGone { place }),
         (place(), 0..100u32, 0..100u32, bytes()).prop_map(|(place, offset, more, bytes)| {
             let total = offset + bytes.len() as u32 + more;
             Message::Reply { place, total, offset, bytes }

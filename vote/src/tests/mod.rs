@@ -8,6 +8,7 @@ mod no_majority;
 mod properties;
 mod protections;
 mod repair;
+mod replies;
 mod service;
 mod transcript;
 mod window;

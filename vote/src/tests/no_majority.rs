@@ -5,8 +5,8 @@ use super::service::{Op, Slip, key};
 use crate::classify::by_elimination;
 use crate::config::{Replica, Set};
 use crate::{
-    Asked, BeyondRepair, Class, Command, Config, Event, Failure, Held, Message, Pairs, Place, Reexecution,
-    RequestResult, Voter, Votes,
+    Asked, BeyondRepair, Class, Command, Config, Dropped, Event, Failure, Held, Message, Pairs, Place,
+    Reexecution, RequestResult, Voter, Votes,
 };
 use bytes::Bytes;
 
@@ -101,7 +101,8 @@ fn abandoned_by_all() -> Cluster {
 #[test]
 fn everybody_abandons_the_request() {
     let cluster = abandoned_by_all();
-    assert_eq!(cluster.nodes[2].dropped, [Place::new(1, 1)], "no reply exists anywhere");
+    let dropped = (Place::new(1, 1), Dropped::NoResult);
+    assert_eq!(cluster.nodes[2].dropped, [dropped], "no reply exists anywhere");
     for node in &cluster.nodes {
         assert_eq!(node.evidence.iter().map(|e| e.class).collect::<Vec<_>>(), [Class::SoftwareBug]);
     }

@@ -40,6 +40,8 @@ pub(crate) enum Op {
     Add(u8, u8),
     Get(u8),
     Remove(u8),
+    /// Answers so many bytes and touches nothing.
+    Long(u32),
 }
 
 /// Checksum of the ordered request.
@@ -125,6 +127,10 @@ impl State {
             Op::Remove(k) => {
                 read(self, key(k))?;
                 (key(k), None)
+            }
+            Op::Long(length) => {
+                let wrong = u8::from(slip == Slip::Reply);
+                return Ok((pairs, (0..length).map(|at| at as u8 ^ wrong).collect()));
             }
         };
         let mut reply = format!("{value:?}").into_bytes();
@@ -216,5 +222,6 @@ fn kind(op: Op) -> u16 {
         Op::Add(..) => 2,
         Op::Get(..) => 3,
         Op::Remove(..) => 4,
+        Op::Long(..) => 5,
     }
 }

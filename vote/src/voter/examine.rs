@@ -1,5 +1,6 @@
 //! No f+1 agree: nobody guesses. Every replica examines itself, and who cannot reproduce its own result steps back.
 
+use bytes::Bytes;
 use object::{Home, ObjectId};
 
 use super::dispute::{final_votes, find, find_mut};
@@ -48,7 +49,8 @@ impl Voter {
         let Some(record) = self.window.get_mut(place.batch) else { return };
         let own = &record.requests()[place.request as usize];
         let abandoned = own.failure.is_some();
-        let intact = digest::reply(own.asked.checksum, &own.reply) == own.reply_digest;
+        let is_intact = |reply: &Bytes| digest::reply(own.asked.checksum, reply) == own.reply_digest;
+        let intact = own.reply.as_ref().is_none_or(is_intact);
         let objects: Vec<_> = own.pairs.iter().map(|pair| (pair.home, pair.id)).collect();
         let Some(dispute) = find_mut(record, place.request) else { return };
         dispute.examination = if abandoned { Examination::Done } else { Examination::Rechecking };

@@ -26,7 +26,7 @@ impl Voter {
             self.window.parked.iter().filter(|(_, r)| over(r)).map(|(batch, _)| *batch).collect();
         for batch in old {
             if let Some(record) = self.window.parked.remove(&batch) {
-                self.window.bytes -= record.bytes;
+                self.window.on_gone(batch, &record);
             }
         }
     }

@@ -42,6 +42,8 @@ pub(crate) struct ResultSlot {
     pub request: u16,
     /// Whether this replica owes a client the reply.
     pub mine: bool,
+    /// Whether a client asked for it, and not the pipeline itself.
+    pub of_client: bool,
     /// Checksum of the ordered request.
     pub checksum: u32,
     /// Where in the schedule the request runs; 0 until its turn.
@@ -58,6 +60,7 @@ impl ResultSlot {
             time_us: self.time_us,
             checksum: self.checksum,
             mine: self.mine,
+            of_client: self.of_client,
             kind: 0,
         }
     }

@@ -1,11 +1,14 @@
 //! What a voter wants done: decisions are values, and the pipeline performs them.
 
+use std::fmt;
+
 use bytes::Bytes;
 use object::{Home, ObjectId};
 
 use crate::config::Replica;
 use crate::event::{Packed, Place};
 use crate::evidence::Evidence;
+use crate::limits::OUTVOTED_BEFORE_REPLACE;
 use crate::message::Message;
 use crate::repair::Recover;
 
@@ -138,4 +141,30 @@ pub enum BeyondRepair {
     OutOfStep,
     /// Its results come under numbers of batches that it cannot be executing: one twice, one never, or one from far ahead.
     Miscounted,
+    /// f+1 others outvoted it in [`OUTVOTED_BEFORE_REPLACE`] batches of clients' requests in a row: nothing that can be repaired is
+    /// wrong with it, or repairs do not help. All batches that named wrong objects before one RECOVER of it count as one.
+    Outvoted,
+}
+
+impl fmt::Display for BeyondRepair {
+    /// As an operator reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BeyondRepair::TooManyRepairs => {
+                f.write_str("its objects had to be repaired too often within a short time")
+            }
+            BeyondRepair::TooLate => {
+                f.write_str("it disagreed about a batch whose details no replica keeps any more")
+            }
+            BeyondRepair::OutOfStep => {
+                f.write_str("it ran a request at another position or ordered time than f+1 others")
+            }
+            BeyondRepair::Miscounted => {
+                f.write_str("its results came under a batch number it cannot execute")
+            }
+            BeyondRepair::Outvoted => {
+                write!(f, "f+1 others outvoted it {OUTVOTED_BEFORE_REPLACE} times in a row")
+            }
+        }
+    }
 }

@@ -120,6 +120,8 @@ pub struct Asked {
     pub checksum: u32,
     /// Whether this replica owes the client the reply.
     pub mine: bool,
+    /// Whether a client asked for it, and not the pipeline itself.
+    pub of_client: bool,
     /// What the service calls this kind of request, for evidence only: equal requests at different replicas differing
     /// again and again are a bug, not a bit flip.
     pub kind: u16,

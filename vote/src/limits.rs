@@ -89,6 +89,10 @@ pub const REGION_REPAIRS_BEFORE_REPLACE: usize = 128;
 /// The interval of the repair rate, in microseconds of ordered time.
 pub const REPAIR_RATE_US: u64 = 10_000_000;
 
+/// Batches of clients' requests in a row in which a replica is outvoted, after which it is replaced. What a repair explains
+/// counts once: see [`BeyondRepair::Outvoted`](crate::BeyondRepair::Outvoted).
+pub const OUTVOTED_BEFORE_REPLACE: u32 = 256;
+
 /// After this long without an expected message it is asked for, in microseconds.
 pub const ASK_AFTER_US: u64 = 50_000;
 /// Asks sent at one tick.

@@ -24,6 +24,8 @@ pub(crate) struct Record {
     pub gone: Set,
     /// Details, once two digests differ.
     pub drill: Option<Box<Drill>>,
+    /// Replicas for which the batch counts already: as one they agreed about, or were outvoted in.
+    pub counted: Set,
     /// Everybody who is up is classified and no reply is owed.
     pub finished: bool,
     /// Replies owed to clients.
@@ -140,6 +142,12 @@ impl Record {
             }
         }
         agreeing
+    }
+
+    /// The most replicas that have equal batch digests.
+    pub(crate) fn largest_agreement(&self) -> Set {
+        let agreements = self.known.iter().map(|replica| self.agreeing_with(replica));
+        agreements.max_by_key(|agreeing| agreeing.len()).unwrap_or_default()
     }
 
     pub(crate) fn requests(&self) -> &[RequestResult] {

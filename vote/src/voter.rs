@@ -5,6 +5,7 @@ mod check;
 mod dispute;
 mod drill;
 mod examine;
+mod outvoted;
 mod reply;
 mod tick;
 
@@ -21,6 +22,7 @@ use crate::limits::{
 use crate::message::Message;
 use crate::record::Window;
 use crate::repair::Repairs;
+use outvoted::Streak;
 use reply::Fetches;
 
 /// Compares this replica's results with its peers', lets replies go, and drives repair. Owns no socket, clock or thread.
@@ -44,6 +46,8 @@ pub struct Voter {
     newest: u64,
     /// By peer, a batch whose digest came too late and differed, and since when it is asked for again: before anyone is accused.
     late: [Option<(u64, u64)>; MAX_REPLICAS],
+    /// By replica, this one included.
+    streaks: [Streak; MAX_REPLICAS],
     scratch: Vec<u8>,
 }
 
@@ -77,6 +81,7 @@ impl Voter {
             unsent_first: 0,
             newest: config.first_batch(),
             late: [None; MAX_REPLICAS],
+            streaks: Default::default(),
             scratch: Vec::with_capacity(4096),
             config,
         }
@@ -96,6 +101,7 @@ impl Voter {
             }
             Event::RecoverTurn { turn, time_us, recover, packed } => {
                 self.counters.recovers_done += 1;
+                self.count_repair(recover.faulty, round);
                 self.repairs.on_turn(turn, time_us, recover, packed, self.live, round);
             }
             Event::Rechecked { place, corrupt } => self.on_rechecked(place, &corrupt, round),
@@ -247,6 +253,7 @@ impl Voter {
         }
         self.repairs.on_peer_replaced(replica, first_batch);
         self.late[replica as usize] = None;
+        self.streaks[replica as usize] = Streak::default();
         for batch in self.window.base()..self.window.end().min(first_batch) {
             if let Some(record) = self.window.get_mut(batch) {
                 record.gone.insert(replica);

@@ -234,9 +234,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 self.tally.held.remove(&place);
             }
             Command::GiveUpRepair { turn } => self.give_up_repair(turn),
-            Command::ReplaceSelf(why) => self.stop_with(Ok(Stop::Replace(format!("{why:?}")))),
+            Command::ReplaceSelf(why) => self.stop_with(Ok(Stop::Replace(why.to_string()))),
             Command::PeerBeyondRepair { replica, why } => {
-                self.world.say(format_args!("replica {} is beyond repair: {why:?}", replica + 1));
+                self.world.say(format_args!("replica {} is beyond repair: {why}", replica + 1));
             }
         }
     }

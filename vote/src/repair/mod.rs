@@ -64,9 +64,13 @@ impl Repairs {
             return;
         }
         let homes = self.homes;
-        // A corrupted region number names no lock; the majority's pairs name the regions that are really concerned.
-        let real = objects.iter().copied().filter(|(home, id)| *home < homes && !id.is_none());
+        let real = objects.iter().copied().filter(|object| is_real(*object, homes));
         self.cases[faulty as usize].add(place, real, proposers, now_us);
+    }
+
+    /// Whether a RECOVER may list any of these objects.
+    pub(crate) fn can_repair(&self, objects: &[(Home, ObjectId)]) -> bool {
+        objects.iter().any(|object| is_real(*object, self.homes))
     }
 
     /// Proposes a RECOVER for every replica with wrong objects, if it is this replica's place to do so.
@@ -177,6 +181,11 @@ impl Repairs {
     pub(crate) fn take_bad_pieces(&mut self) -> Vec<(Replica, Place)> {
         std::mem::take(&mut self.installs.bad)
     }
+}
+
+/// A corrupted region number names no lock; the majority's pairs name the regions that are really concerned.
+fn is_real((home, id): (Home, ObjectId), homes: Home) -> bool {
+    home < homes && !id.is_none()
 }
 
 #[cfg(test)]

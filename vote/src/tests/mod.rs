@@ -5,6 +5,7 @@ mod faults;
 mod fig2;
 mod messages;
 mod no_majority;
+mod outvoted;
 mod properties;
 mod protections;
 mod repair;

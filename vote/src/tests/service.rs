@@ -86,7 +86,8 @@ impl State {
     /// Runs one request; a failed entry check abandons it without a trace.
     pub(crate) fn run(&mut self, op: Op, mine: bool, slip: Slip) -> RequestResult {
         let before = self.clone();
-        let asked = Asked { position: 0, time_us: 0, checksum: checksum(op), mine, kind: kind(op) };
+        let asked =
+            Asked { checksum: checksum(op), mine, of_client: true, kind: kind(op), ..Asked::default() };
         match self.attempt(op, slip) {
             Ok((pairs, reply)) => {
                 let pairs: Pairs =

@@ -105,11 +105,15 @@ impl Voter {
         if record.own.is_none() {
             return;
         }
+        let owes = record.owed > 0;
         let compared = self.config.protections.digest_comparison;
         let agreeing = if compared { record.agreeing_with(me) } else { record.known };
         let differs = !record.known.minus(agreeing).is_empty();
         let drilled = record.drill.is_some();
-        if record.owed > 0 {
+        if compared {
+            self.count_agreeing(batch);
+        }
+        if owes {
             self.release_batch(batch, agreeing, round);
         }
         if differs || drilled || self.window.get(batch).is_some_and(|record| record.drill.is_some()) {

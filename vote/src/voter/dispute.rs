@@ -186,6 +186,10 @@ impl Voter {
         let objects: Vec<_> = wrong.iter().map(|wrong| (wrong.home, wrong.id)).collect();
         let proposers = self.live.minus(verdict.with(Status::Failed));
         self.evidence(replica, case, failure, &wrong, round);
+        if verdict.with(Status::Valid).len() >= self.config.quorum() {
+            let names_objects = self.repairs.can_repair(&objects);
+            self.count_outvoted(place.batch, replica, names_objects, round);
+        }
         self.repairs.add(replica, place, &objects, proposers, round.now_us);
         if stage == FaultStage::Schedule && replica == me {
             // Repairing objects does not set a counter right: what it creates next has a wrong id again.
@@ -206,6 +210,7 @@ impl Voter {
             let case =
                 Case { batch: place.batch, request: Some(place.request), kind, stage: FaultStage::Digest };
             self.evidence(replica, case, None, &[], round);
+            self.count_wrong_vote(place.batch, replica, round);
         }
     }
 

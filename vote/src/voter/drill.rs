@@ -185,6 +185,7 @@ impl Voter {
                 let case = Case { batch, request: None, kind: 0, stage: FaultStage::Digest };
                 self.evidence(replica, case, None, &[], round);
             }
+            self.count_wrong_vote(batch, replica, round);
         }
     }
 

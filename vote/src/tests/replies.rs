@@ -2,7 +2,7 @@
 
 use super::cluster::Cluster;
 use super::service::{Op, Slip};
-use crate::limits::{FETCHES, KEPT_REPLY_BYTES_MAX};
+use crate::limits::{FETCH_BYTES, FETCHES, KEPT_REPLY_BYTES_MAX};
 use crate::record::{Dispute, Drill, Record};
 use crate::{Config, Dropped, Message, Place, Replica, RequestResult, Voter, keeps_reply};
 
@@ -150,11 +150,16 @@ fn deliver_all(cluster: &mut Cluster) {
 
 #[test]
 fn a_long_reply_that_is_wrong_is_dropped_at_once() {
-    let ops = [Op::Long(KEPT_REPLY_BYTES_MAX as u32 + 1), Op::Get(0), Op::Get(0)];
-    let mut cluster = wrong_replies(1, &ops, |config| config);
-    deliver_all(&mut cluster);
-    assert_eq!(cluster.nodes[1].dropped, [(Place::new(1, 0), Dropped::NotFetched)]);
-    assert!(cluster.nodes[2].dropped.is_empty() && cluster.nodes[0].dropped.is_empty());
+    for length in [KEPT_REPLY_BYTES_MAX + 1, FETCH_BYTES + 1] {
+        let ops = [Op::Long(length as u32), Op::Get(0), Op::Get(0)];
+        let mut cluster = wrong_replies(1, &ops, |config| config);
+        deliver_all(&mut cluster);
+        assert_eq!(cluster.nodes[1].dropped, [(Place::new(1, 0), Dropped::NotFetched)]);
+        assert!(cluster.nodes[2].dropped.is_empty() && cluster.nodes[0].dropped.is_empty());
+        let asks =
+            |line: &&String| line.starts_with("1 -> ") && line.contains("batch: 1, request: 0 }, offset");
+        assert_eq!(cluster.transcript.iter().filter(asks).count(), 0, "nobody keeps it");
+    }
 }
 
 #[test]

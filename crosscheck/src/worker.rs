@@ -33,9 +33,9 @@ pub(crate) enum Report {
         time_us: u64,
         /// What is to be repaired.
         recover: Recover,
-        /// The objects, packed; nothing at the faulty replica.
+        /// The objects, packed; nothing at a replica that overwrites its own.
         packed: Vec<Packed>,
-        /// At the faulty replica: where the right objects are awaited.
+        /// At a replica that overwrites its own: where the right objects are awaited.
         install: Option<mpsc::Sender<Vec<Packed>>>,
     },
     /// Wrong objects were overwritten.
@@ -404,7 +404,7 @@ impl<S: Service> Context<S> {
         compared
     }
 
-    /// RECOVER at its turn: healthy replicas pack the objects; the faulty one waits for them and overwrites its own.
+    /// RECOVER at its turn: some replicas pack the objects; those that overwrite their own wait for them.
     fn recover(
         &self,
         turn: &mut Turn<'_, Job<S::Request>>,
@@ -414,7 +414,7 @@ impl<S: Service> Context<S> {
     ) -> Compared {
         let (place, time_us) = (slot.place(), slot.batch.time_us);
         let recover = recover.clone();
-        if recover.faulty != self.me {
+        if recover.packs_at(self.me) {
             let packed = pack(turn, locks, &recover);
             (self.report)(Report::RecoverTurn {
                 turn: place,

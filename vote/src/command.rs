@@ -63,7 +63,7 @@ pub enum Command {
     Install {
         /// Place of the RECOVER.
         turn: Place,
-        /// Every object and region it lists, accepted on f+1 equal digests.
+        /// Every object and region it lists, accepted on f+1 equal digests, or from the replica that the group settles on.
         objects: Vec<Packed>,
     },
     /// Check these objects against their checksums and answer with [`Event::Rechecked`](crate::Event::Rechecked).
@@ -97,6 +97,22 @@ pub enum Command {
         /// The turn.
         turn: Place,
     },
+    /// This replica does not take part in this RECOVER, or the version that the group settles on did not arrive: the turn is
+    /// passed. It says nothing about this replica, and must not be counted against it.
+    PassTurn {
+        /// The turn.
+        turn: Place,
+    },
+    /// The group settled on one version of this object again and again, and replicas have it differently all the same. It
+    /// stays as it is: whatever makes it differ has to be found by the operator.
+    NotSettled {
+        /// The last request that showed it.
+        place: Place,
+        /// Region of the object.
+        home: Home,
+        /// The object, or [`ObjectId::NONE`] for the whole region.
+        id: ObjectId,
+    },
     /// This replica should be replaced by state transfer.
     ReplaceSelf(BeyondRepair),
     /// A peer should be replaced by state transfer.
@@ -117,6 +133,8 @@ pub enum Dropped {
     NotFetched,
     /// The window closed before enough replicas had voted.
     WindowClosed,
+    /// All replicas are up and stand by their results, and no f+1 agree: nobody can say what is right.
+    NoMajority,
     /// There was no room for its bytes when it was made ([`RequestResult::without_reply`](crate::RequestResult::without_reply)).
     NoRoom,
 }

@@ -134,12 +134,15 @@ pub struct Protections {
     pub reply_gate: bool,
     /// A packed object is installed on f+1 equal digests. Without it the first REPAIR is believed, as in the paper.
     pub repair_quorum: bool,
+    /// A replica takes the version of one other only where its own voter found no majority. Without it whoever proposes such a
+    /// RECOVER is believed.
+    pub settle_check: bool,
 }
 
 impl Protections {
     /// Everything on.
     pub const ALL: Protections =
-        Protections { digest_comparison: true, reply_gate: true, repair_quorum: true };
+        Protections { digest_comparison: true, reply_gate: true, repair_quorum: true, settle_check: true };
 }
 
 /// A set of replicas.

@@ -76,8 +76,8 @@ pub enum Event {
         time_us: u64,
         /// What is to be repaired, and where.
         recover: Recover,
-        /// At replicas other than the faulty one, every listed object and region in any order. At the faulty one
-        /// empty; its worker keeps the turn until [`Command::Install`](crate::Command::Install) is done.
+        /// Where [`Recover::packs_at`] says so, every listed object and region in any order. Elsewhere empty: the worker
+        /// keeps the turn until [`Command::Install`](crate::Command::Install) is done, or the turn is passed.
         packed: Vec<Packed>,
     },
     /// Answer to [`Command::RecheckObjects`](crate::Command::RecheckObjects).

@@ -89,6 +89,20 @@ pub const REGION_REPAIRS_BEFORE_REPLACE: usize = 128;
 /// The interval of the repair rate, in microseconds of ordered time.
 pub const REPAIR_RATE_US: u64 = 10_000_000;
 
+/// A request about which no f+1 agree, although all replicas are up and stand by their results, is held for so long, in
+/// microseconds. Then the group settles on one version of what replicas have differently.
+pub const SETTLE_AFTER_US: u64 = 1_000_000;
+/// Times the group settles on a version of one object within [`SETTLE_MEMORY_US`]; then it stays as it is.
+pub const SETTLE_TRIES: u32 = 3;
+/// A settling that was so long ago counts no more, in microseconds.
+pub const SETTLE_MEMORY_US: u64 = 60_000_000;
+/// Requests without a majority that are known at a time, to be settled.
+pub const UNDECIDED_REQUESTS: usize = 1024;
+/// Objects that those name together.
+pub const UNDECIDED_OBJECTS: usize = 65_536;
+/// Objects and regions on which the group has settled that are remembered.
+pub const SETTLED_OBJECTS: usize = 16_384;
+
 /// Batches of clients' requests in a row in which a replica is outvoted, after which it is replaced. What a repair explains
 /// counts once: see [`BeyondRepair::Outvoted`](crate::BeyondRepair::Outvoted).
 pub const OUTVOTED_BEFORE_REPLACE: u32 = 256;
@@ -144,6 +158,9 @@ const _: () = assert!(KEPT_REPLY_BYTES_MAX <= u32::MAX as usize, "offsets in a r
 const _: () = assert!(REPAIR_PUSH_BYTES >= MAX_PIECE_BYTES, "an object of one piece needs no further round");
 const _: () = assert!(EARLY_REPAIR_BYTES >= REPAIR_PUSH_BYTES, "what is pushed can also wait");
 const _: () = assert!(ASK_AFTER_US < FETCH_GIVE_UP_US && FETCH_GIVE_UP_US < REPAIR_GIVE_UP_US);
+const _: () =
+    assert!(ASK_AFTER_US < SETTLE_AFTER_US, "what was lost is asked for before anything is settled");
+const _: () = assert!(MAX_OBJECTS_PER_RECOVER <= UNDECIDED_OBJECTS);
 const _: () = assert!(PROPOSE_AFTER_US < PROPOSE_AGAIN_US && PROPOSE_AGAIN_US < REPAIR_GIVE_UP_US);
 const _: () =
     assert!(REPAIRS_BEFORE_REGION as usize <= REPAIRS_BEFORE_REPLACE, "a region is tried before a replica");

@@ -7,6 +7,7 @@ mod drill;
 mod examine;
 mod outvoted;
 mod reply;
+mod settle;
 mod tick;
 
 use smallvec::SmallVec;
@@ -21,7 +22,7 @@ use crate::limits::{
 };
 use crate::message::Message;
 use crate::record::Window;
-use crate::repair::Repairs;
+use crate::repair::{Repairs, Scope, Settling};
 use outvoted::Streak;
 use reply::Fetches;
 
@@ -36,6 +37,7 @@ pub struct Voter {
     live: Set,
     window: Window,
     repairs: Repairs,
+    settling: Settling,
     fetches: Fetches,
     classifier: Classifier,
     counters: Counters,
@@ -74,6 +76,7 @@ impl Voter {
             live: Set::first(config.replicas()),
             window: Window::new(config.first_batch()),
             repairs: Repairs::new(&config),
+            settling: Settling::default(),
             fetches: Fetches::default(),
             classifier: Classifier::default(),
             counters: Counters::default(),
@@ -101,8 +104,13 @@ impl Voter {
             }
             Event::RecoverTurn { turn, time_us, recover, packed } => {
                 self.counters.recovers_done += 1;
-                self.count_repair(recover.faulty, round);
-                self.repairs.on_turn(turn, time_us, recover, packed, self.live, round);
+                match recover.scope {
+                    Scope::Faulty(faulty) => {
+                        self.count_repair(faulty, round);
+                        self.repairs.on_turn(turn, time_us, recover, packed, self.live, round);
+                    }
+                    Scope::SettleOn(source) => self.on_settling_turn(turn, &recover, source, packed, round),
+                }
             }
             Event::Rechecked { place, corrupt } => self.on_rechecked(place, &corrupt, round),
             Event::Reexecuted { place, outcome } => self.on_reexecuted(place, outcome, round),
@@ -252,6 +260,7 @@ impl Voter {
             return;
         }
         self.repairs.on_peer_replaced(replica, first_batch);
+        self.settling.on_peer_replaced(first_batch);
         self.late[replica as usize] = None;
         self.streaks[replica as usize] = Streak::default();
         for batch in self.window.base()..self.window.end().min(first_batch) {
@@ -310,10 +319,24 @@ impl Voter {
         wrong: &[WrongObject],
         round: &mut Round<'_>,
     ) -> Class {
+        let record = self.new_evidence(finding, case, failure, wrong);
+        let class = record.class;
+        round.commands.push(Command::Evidence(Box::new(record)));
+        class
+    }
+
+    /// Classifies and counts a disagreement.
+    fn new_evidence(
+        &mut self,
+        finding: &Finding,
+        case: Case,
+        failure: Option<Failure>,
+        wrong: &[WrongObject],
+    ) -> Evidence {
         let class = self.classifier.classify(finding);
         self.counters.blamed[finding.replica as usize] += 1;
         self.counters.digest_faults += (case.stage == FaultStage::Digest) as u64;
-        let record = Evidence {
+        Evidence {
             replica: finding.replica,
             batch: case.batch,
             request: case.request,
@@ -323,10 +346,9 @@ impl Voter {
             failure,
             wrong: wrong.iter().take(Evidence::MAX_OBJECTS).copied().collect(),
             wrong_total: wrong.len() as u32,
+            settled_on: None,
             number: self.counters.blamed.iter().sum(),
-        };
-        round.commands.push(Command::Evidence(Box::new(record)));
-        class
+        }
     }
 }
 

@@ -11,5 +11,6 @@ mod protections;
 mod repair;
 mod replies;
 mod service;
+mod settle;
 mod transcript;
 mod window;

@@ -3,7 +3,7 @@
 use super::cluster::Cluster;
 use super::service::{Entry, Op, Slip, key};
 use crate::limits::OUTVOTED_BEFORE_REPLACE;
-use crate::{BeyondRepair, Command, Event, Place, Recover, Replica};
+use crate::{BeyondRepair, Command, Event, Place, Recover, Replica, Scope};
 
 const LIMIT: u64 = OUTVOTED_BEFORE_REPLACE as u64;
 const FAULTY: usize = 1;
@@ -96,7 +96,8 @@ fn the_pipelines_own_requests_do_not_count() {
     let mut cluster = group();
     slip(&mut cluster, LIMIT - 1, Slip::Reply);
     let (objects, cause) = (vec![key(0)], Place::default());
-    let recover = Recover { id: 7, proposer: 0, faulty: 2, cause, objects, regions: Vec::new() };
+    let recover =
+        Recover { id: 7, proposer: 0, scope: Scope::Faulty(2), cause, objects, regions: Vec::new() };
     cluster.log.push(vec![Entry::Recover(recover)]);
     cluster.run();
     slip(&mut cluster, 1, Slip::Reply);

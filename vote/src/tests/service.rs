@@ -176,6 +176,19 @@ impl State {
         self.objects.get(&at).is_none_or(|object| object.sum == sum(at.1, object.value))
     }
 
+    /// What the vote compares about a RECOVER: the objects it lists, as they are now.
+    pub(crate) fn recovered(&self, recover: &Recover) -> RequestResult {
+        let asked = Asked::default();
+        if let Some((home, id)) = recover.objects.iter().copied().find(|at| !self.is_intact(*at)) {
+            return RequestResult::abandoned(asked, Failure::Check { home, id });
+        }
+        let pair = |at: &(Home, ObjectId)| {
+            let sum = self.objects.get(at).map_or(Pair::REMOVED, |object| object.sum);
+            Pair { home: at.0, id: at.1, sum }
+        };
+        RequestResult::new(asked, recover.objects.iter().map(pair).collect(), Bytes::new())
+    }
+
     /// Packs what a RECOVER lists.
     pub(crate) fn pack(&self, recover: &Recover) -> Vec<Packed> {
         recover.targets().map(|(home, id)| Packed { home, id, content: self.pack_one(home, id) }).collect()

@@ -111,6 +111,7 @@ impl Voter {
         let me = self.config.me();
         let Some(agreed) = verdict.majority else { return };
         self.resume(place, round);
+        self.settling.on_decided(place);
         let valid = verdict.with(Status::Valid);
         let Some(record) = self.window.get(place.batch) else { return };
         let right = right_delta(record, place.request, agreed);

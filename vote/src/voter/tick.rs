@@ -13,6 +13,7 @@ impl Voter {
     pub(super) fn on_tick(&mut self, round: &mut Round<'_>) {
         self.ask_again(round);
         self.tick_fetches(round);
+        self.tick_settling(round);
         self.repairs.tick(self.live, &mut self.counters, round);
         self.unpark(round);
         self.advance(round);

@@ -1,6 +1,6 @@
 //! Requests that no f+1 agree about: which objects replicas have differently, and on whose version the group settles.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use object::{Home, ObjectId};
 
@@ -160,7 +160,8 @@ impl Settling {
         }
         let recover = self.recover(*cause, first, me, now_us);
         self.proposed_us = Some(now_us);
-        Some(recover)
+        let is_empty = recover.objects.is_empty() && recover.regions.is_empty();
+        (!is_empty).then_some(recover)
     }
 
     /// Objects link to each other within a region: all that is undecided in the regions of `first` goes with it, so that they
@@ -219,11 +220,12 @@ impl Settling {
     /// Whether there is a reason to take whole regions: one of them is undecided as a whole, was settled before, or has very many
     /// undecided objects.
     fn may_be_whole(&self, requests: &[&Undecided], recover: &Recover) -> bool {
-        let listed = |target: &&Target| recover.regions.contains(&target.0);
-        let targets = || requests.iter().flat_map(|one| &one.targets).filter(listed);
+        let of_requests = requests.iter().flat_map(|one| &one.targets);
+        let listed: BTreeSet<&Target> =
+            of_requests.filter(|target| recover.regions.contains(&target.0)).collect();
         // Another voter may know of some more objects just now.
-        targets().count() > MAX_OBJECTS_PER_RECOVER / 2
-            || targets().any(|target| target.1.is_none() || self.settled.contains_key(target))
+        listed.len() > MAX_OBJECTS_PER_RECOVER / 2
+            || listed.iter().any(|target| target.1.is_none() || self.settled.contains_key(target))
     }
 
     /// The RECOVER at `turn` settles what it names. Returns the requests before it that are settled by that.
@@ -269,4 +271,62 @@ impl Settling {
 fn sort<T: Ord>(list: &mut Vec<T>) {
     list.sort_unstable();
     list.dedup();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: Replica = 0;
+
+    fn recover(cause: Place, objects: Vec<Target>, regions: Vec<Home>) -> Recover {
+        Recover { id: 0, proposer: 0, scope: Scope::SettleOn(SOURCE), cause, objects, regions }
+    }
+
+    fn objects(of: std::ops::Range<u16>) -> Vec<Target> {
+        of.map(|at| (1, ObjectId::new(4, at))).collect()
+    }
+
+    /// Many requests on one object are no reason to take its whole region; many objects are.
+    #[test]
+    fn very_many_objects_are_settled_with_their_regions() {
+        let turn = Place::new(9000, 0);
+        let mut settling = Settling::default();
+        for batch in 0..UNDECIDED_REQUESTS as u64 {
+            settling.note(Place::new(batch, 0), objects(0..1), SOURCE, 0);
+        }
+        let whole = recover(Place::default(), Vec::new(), vec![1]);
+        assert_eq!(settling.standing(turn, &whole), Standing::Unknown);
+        let mut settling = Settling::default();
+        for batch in 0..4u16 {
+            settling.note(Place::new(batch.into(), 0), objects(batch * 300..batch * 300 + 300), SOURCE, 0);
+        }
+        let proposed = settling.propose(0, SETTLE_AFTER_US).expect("it is overdue");
+        assert_eq!((proposed.objects.len(), &proposed.regions[..]), (0, &[1][..]));
+        assert_eq!(settling.standing(turn, &proposed), Standing::Known);
+        assert_eq!(settling.on_turn(turn, &proposed, SETTLE_AFTER_US).len(), 4);
+        assert_eq!((settling.is_idle(), settling.targets), (true, 0));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut settling = Settling::default();
+        let place = |at: usize| Place::new(at as u64, 0);
+        (0..2 * UNDECIDED_REQUESTS).for_each(|at| settling.note(place(at), objects(0..2), SOURCE, 0));
+        assert_eq!(settling.undecided.len(), UNDECIDED_REQUESTS);
+        assert!(!settling.has_room_again() && settling.is_full);
+        settling.on_peer_replaced(UNDECIDED_REQUESTS as u64 / 2);
+        settling.note(place(9999), objects(0..UNDECIDED_OBJECTS as u16 / 2), SOURCE, 0);
+        assert!(settling.knows(place(9999)), "what is decided makes room");
+        assert!(settling.undecided.len() <= UNDECIDED_REQUESTS && settling.targets <= UNDECIDED_OBJECTS);
+        for turn in 0..40 {
+            let at = turn * 1000;
+            let one = recover(place(at), objects(at as u16..at as u16 + 1000), Vec::new());
+            settling.undecided.clear();
+            settling.targets = 0;
+            settling.note(place(at), one.objects.clone(), SOURCE, 0);
+            settling.on_turn(Place::new(at as u64, 1), &one, 0);
+        }
+        assert_eq!(settling.settled.len(), SETTLED_OBJECTS);
+    }
 }

@@ -228,16 +228,21 @@ impl Settling {
             || listed.iter().any(|target| target.1.is_none() || self.settled.contains_key(target))
     }
 
+    /// What the RECOVER at `turn` overwrites of that which requests before it have shown to differ, sorted.
+    pub(crate) fn differing(&self, turn: Place, recover: &Recover) -> Vec<Target> {
+        let listed = |target: &Target| {
+            recover.objects.binary_search(target).is_ok() || recover.regions.contains(&target.0)
+        };
+        let before = self.undecided.range(..turn).flat_map(|(_, one)| one.targets.iter().copied());
+        let mut targets: Vec<Target> = before.filter(listed).collect();
+        sort(&mut targets);
+        targets
+    }
+
     /// The RECOVER at `turn` settles what it names. Returns the requests before it that are settled by that.
     pub(crate) fn on_turn(&mut self, turn: Place, recover: &Recover, now_us: u64) -> Vec<Place> {
         (self.proposed_us, self.turned_us) = (None, now_us);
-        let listed = |(home, id): &Target| {
-            recover.objects.binary_search(&(*home, *id)).is_ok() || recover.regions.contains(home)
-        };
-        let before = self.undecided.range(..turn).filter(|(_, one)| one.targets.iter().any(&listed));
-        let mut targets: Vec<Target> =
-            before.flat_map(|(_, one)| one.targets.iter().copied().filter(listed)).collect();
-        sort(&mut targets);
+        let targets = self.differing(turn, recover);
         for target in recover.regions.iter().map(|home| (*home, ObjectId::NONE)) {
             let fresh = Settled { turn, tries: 0, at_us: now_us, is_reported: false };
             self.settled.entry(target).or_insert(fresh).turn = turn;

@@ -205,6 +205,13 @@ fn an_object_that_differs_again_and_again_is_left_to_the_operator() {
     }
     let regions: Vec<usize> = recovers(&cluster).iter().map(|recover| recover.regions.len()).collect();
     assert_eq!(regions, [0, 1, 1], "as a whole from the second time on");
+    for evidence in cluster.nodes.iter().flat_map(|node| settled(&node.evidence)) {
+        assert_eq!(
+            (evidence.wrong[0].home, evidence.wrong[0].id),
+            key(0),
+            "the object is named all the same"
+        );
+    }
     for node in &cluster.nodes {
         assert_eq!(node.not_settled, [key(0)], "each operator is told once");
         assert!(node.voter.is_settled() && node.held.is_empty());

@@ -110,7 +110,7 @@ impl Voter {
         self.repairs.on_settling(turn, recover, packed, takes_part, self.live, round);
         if is_known {
             self.counters.settled += 1;
-            self.report_settled(recover, source, round);
+            self.report_settled(turn, recover, source, round);
             for place in self.settling.on_turn(turn, recover, round.now_us) {
                 self.close_undecided(place, round);
             }
@@ -132,8 +132,9 @@ impl Voter {
         }
     }
 
-    /// One record of what was settled, with the checksums that the request at its cause showed.
-    fn report_settled(&mut self, recover: &Recover, source: Replica, round: &mut Round<'_>) {
+    /// One record of what was settled: the objects that differed, also where their whole region is overwritten, with the
+    /// checksums that the request at its cause showed.
+    fn report_settled(&mut self, turn: Place, recover: &Recover, source: Replica, round: &mut Round<'_>) {
         let (me, cause) = (self.config.me(), recover.cause);
         let record = self.window.get(cause.batch);
         let sum = |(home, id): (Home, ObjectId), replica| {
@@ -146,7 +147,8 @@ impl Voter {
             theirs: sum(target, me),
             majority: sum(target, source),
         };
-        let objects: Vec<WrongObject> = recover.targets().map(wrong).collect();
+        let objects: Vec<WrongObject> =
+            self.settling.differing(turn, recover).into_iter().map(wrong).collect();
         let own = record.and_then(|record| record.requests().get(usize::from(cause.request)));
         let kind = own.map_or(0, |own| own.asked.kind);
         let case =

@@ -169,12 +169,15 @@ pub struct Status {
     pub failed_checks: u64,
     /// Frames dropped because their checksum failed.
     pub dropped_frames: u64,
-    /// Connections to the peers' port that were refused because their other end did not prove that it belongs to the group.
+    /// Connections of others that were refused at the peers' port.
     #[serde(default)]
-    pub strangers: u64,
-    /// Replicas that are not talked to, each with the reason: a setting that differs, say.
+    pub refused: RefusedPeers,
+    /// What this replica cannot go on without, and what can be done about it; none while it lacks nothing.
     #[serde(default)]
-    pub refused: Vec<String>,
+    pub waits_for: Option<String>,
+    /// Memory that clients take, and what was done where it was too much.
+    #[serde(default)]
+    pub buffers: Buffers,
     /// Replies held back now because no f+1 replicas agree on them.
     pub held: u64,
     /// Faults that were placed here on purpose and wait for their occasion; always 0 in a build without the injector.
@@ -190,6 +193,34 @@ pub struct Status {
     /// What this replica has sent to its peers since it started.
     #[serde(default)]
     pub sent: Sent,
+}
+
+/// Who was refused at the peers' port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedPeers {
+    /// Connections whose other end did not prove that it belongs to the group.
+    pub strangers: u64,
+    /// Replicas that are not talked to, each with the reason: a setting that differs, say.
+    pub replicas: Vec<String>,
+}
+
+/// Memory that clients make a replica hold, in bytes, and what was done where it was too much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Buffers {
+    /// The configured limit. Half of it is for clients, the rest for the log and the vote.
+    pub limit: u64,
+    /// What is held for client connections now: input, requests on their way, replies.
+    pub held: u64,
+    /// What long replies take now, on their way and kept for other replicas.
+    pub replies: u64,
+    /// Entries of the log that are in memory.
+    pub log: u64,
+    /// Connections that wait for room now.
+    pub waiting: u64,
+    /// Connections that were closed because they held room, did not move, and others waited for it.
+    pub evicted: u64,
+    /// Connections that were closed because nothing came from them for too long.
+    pub idle: u64,
 }
 
 /// Frames to peers, by what they are for; bytes with the frames' headers, to each peer counted on its own.

@@ -1,31 +1,123 @@
 //! Where handlers write replies, and where the replies stay until they have left and no peer can need them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use bytes::{Bytes, BytesMut};
 
 /// Kept replies lie behind one another in blocks of this size: a block is allocated once for many of them.
 const BLOCK: usize = 16 << 10;
 /// A reply from this length on has its own allocation, so that one that is kept for long keeps little else.
-const LARGE: usize = BLOCK / 4;
+pub(crate) const LARGE: usize = BLOCK / 4;
+/// One from this length on is kept where its handler wrote it: copying it costs more than a new place for the next one.
+const HUGE: usize = 256 << 10;
+
+/// Bytes that the large replies of a replica take together, from when their handlers end until nobody needs them, and the bound of them.
+///
+/// What a client may ask for is bounded by what its replies are expected to come to (`clients::Room`). This is the bound for those
+/// that turn out longer: the last one, and the only one that cannot be wrong.
+#[derive(Debug)]
+pub(crate) struct KeptReplies {
+    bytes: AtomicUsize,
+    bound: usize,
+}
+
+impl KeptReplies {
+    /// At most so many bytes; one reply alone may be longer.
+    pub fn new(bound: usize) -> Arc<Self> {
+        Arc::new(KeptReplies { bytes: AtomicUsize::new(0), bound })
+    }
+
+    /// What they take now.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    /// What they may take.
+    pub fn bound(&self) -> usize {
+        self.bound
+    }
+
+    /// Room for so many bytes more, if there is.
+    fn take(&self, bytes: usize) -> bool {
+        let others = self.bytes.fetch_add(bytes, Relaxed);
+        let fits = others == 0 || others.saturating_add(bytes) <= self.bound;
+        if !fits {
+            self.bytes.fetch_sub(bytes, Relaxed);
+        }
+        fits
+    }
+}
+
+/// A reply that is counted until it is dropped.
+struct Counted {
+    reply: Vec<u8>,
+    kept: Arc<KeptReplies>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.reply
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.kept.bytes.fetch_sub(self.reply.capacity(), Relaxed);
+    }
+}
 
 /// One worker's replies.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Replies {
     /// The reply of the request that runs.
     pub current: Vec<u8>,
     block: BytesMut,
+    kept: Arc<KeptReplies>,
 }
 
 impl Replies {
-    /// The current reply, to be kept.
-    pub fn keep(&mut self) -> Bytes {
+    /// Of a worker whose replica keeps its large replies there.
+    pub fn new(kept: Arc<KeptReplies>) -> Self {
+        Replies { current: Vec::new(), block: BytesMut::new(), kept }
+    }
+
+    /// The next request runs. The place of a long reply that was not kept is given back.
+    pub fn begin(&mut self) {
+        self.current.clear();
+        if self.current.capacity() > 2 * HUGE {
+            self.current = Vec::new();
+        }
+    }
+
+    /// The current reply, to be kept; none if there is no room for it. A long one is gone from here afterwards.
+    pub fn keep(&mut self) -> Option<Bytes> {
         if self.current.len() >= LARGE {
-            return Bytes::copy_from_slice(&self.current);
+            return self.keep_large();
         }
         if self.block.capacity() < self.current.len() {
             self.block = BytesMut::with_capacity(BLOCK);
         }
         self.block.extend_from_slice(&self.current);
-        self.block.split().freeze()
+        Some(self.block.split().freeze())
+    }
+
+    fn keep_large(&mut self) -> Option<Bytes> {
+        if !self.kept.take(self.current.len()) {
+            return None;
+        }
+        let (length, kept) = (self.current.len(), self.kept.clone());
+        let mut reply = Vec::new();
+        if length < HUGE {
+            reply.reserve_exact(length);
+            reply.extend_from_slice(&self.current);
+        } else {
+            std::mem::swap(&mut reply, &mut self.current);
+            reply.shrink_to_fit();
+        }
+        // The allocator may have given a little more than was asked for.
+        kept.bytes.fetch_add(reply.capacity() - length, Relaxed);
+        Some(Bytes::from_owner(Counted { reply, kept }))
     }
 }
 
@@ -35,16 +127,51 @@ mod tests {
 
     #[test]
     fn what_is_kept_stays_as_it_was() {
-        let mut replies = Replies::default();
-        let lengths = [0, 1, 500, LARGE - 1, LARGE, 3 * BLOCK];
+        let mut replies = Replies::new(KeptReplies::new(usize::MAX));
+        let lengths = [0, 1, 500, LARGE - 1, LARGE, 3 * BLOCK, HUGE, HUGE + 1];
         let kept: Vec<(u8, usize, Bytes)> = (0..200u8)
             .map(|round| {
                 let length = lengths[usize::from(round) % lengths.len()];
-                replies.current.clear();
+                replies.begin();
                 replies.current.resize(length, round);
-                (round, length, replies.keep())
+                (round, length, replies.keep().unwrap())
             })
             .collect();
         assert!(kept.iter().all(|(round, length, reply)| *reply == vec![*round; *length]));
+    }
+
+    #[test]
+    fn large_replies_are_kept_within_their_bound_and_one_always_is() {
+        let kept = KeptReplies::new(100 * LARGE);
+        let mut replies = Replies::new(kept.clone());
+        let mut keep = |length: usize| {
+            replies.begin();
+            replies.current.resize(length, 7);
+            replies.keep()
+        };
+        let alone = keep(1000 * LARGE).expect("one alone is kept, however long it is");
+        assert!(keep(LARGE).is_none() && keep(HUGE).is_none() && keep(LARGE - 1).is_some());
+        let part = alone.slice(5..10);
+        drop(alone);
+        assert!(keep(LARGE).is_none(), "a part of it keeps all of it");
+        drop(part);
+        assert_eq!(kept.bytes(), 0);
+        let many: Vec<Bytes> = std::iter::from_fn(|| keep(2 * LARGE)).collect();
+        assert_eq!((many.len(), kept.bytes()), (50, 100 * LARGE));
+        drop(many);
+        assert_eq!(kept.bytes(), 0);
+    }
+
+    #[test]
+    fn a_worker_gives_back_the_place_of_a_long_reply_that_was_not_kept() {
+        let mut replies = Replies::new(KeptReplies::new(0));
+        let _alone = {
+            replies.current.resize(LARGE, 1);
+            replies.keep().unwrap()
+        };
+        replies.current.resize(8 * HUGE, 2);
+        assert!(replies.keep().is_none());
+        replies.begin();
+        assert_eq!(replies.current.capacity(), 0);
     }
 }

@@ -15,7 +15,7 @@ use crate::admin::Injected;
 use crate::job::{Executed, Job, Ran, ResultSlot, Work};
 use crate::ordered::Control;
 use crate::replica::Seat;
-use crate::reply::Replies;
+use crate::reply::{KeptReplies, Replies};
 use crate::service::{Service, declared};
 use crate::settings::Mode;
 use crate::state;
@@ -117,6 +117,8 @@ pub(crate) struct Context<S: Service> {
     pub mode: Mode,
     /// Too few replicas are there for a vote to find the wrong one: run every request twice.
     pub alone: Arc<AtomicBool>,
+    /// What the replies take together.
+    pub kept: Arc<KeptReplies>,
     pub report: Tell,
     /// Where somebody steps the workers.
     pub seat: Option<Seat>,
@@ -128,7 +130,7 @@ pub(crate) struct Context<S: Service> {
 pub(crate) fn run<S: Service>(mut worker: Share<S>, context: &Context<S>) {
     let _last_words = LastWords(&*context.report);
     let locks = context.service.locks();
-    let mut replies = Replies::default();
+    let mut replies = Replies::new(context.kept.clone());
     while let Some(turn) = worker.next_blocking() {
         context.run_turn(turn, &locks, &mut replies);
     }
@@ -143,7 +145,7 @@ pub(crate) fn run_until<S: Service>(
 ) -> Option<Share<S>> {
     let last_words = LastWords(&*context.report);
     let locks = context.service.locks();
-    let mut replies = Replies::default();
+    let mut replies = Replies::new(context.kept.clone());
     loop {
         let turn = match worker.next() {
             Step::Run(turn) => turn,
@@ -172,7 +174,7 @@ impl Drop for LastWords<'_> {
 impl<S: Service> Context<S> {
     /// One request, to its end.
     pub fn run_turn(&self, mut turn: Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], replies: &mut Replies) {
-        replies.current.clear();
+        replies.begin();
         self.count_fault(&mut turn);
         let outcome = self.step(&mut turn, locks, replies);
         turn.finish(outcome);
@@ -277,13 +279,14 @@ impl<S: Service> Context<S> {
     fn result(&self, asked: Asked, touched: &[Pair], replies: &mut Replies) -> RequestResult {
         if self.mode.crosschecked {
             let pairs = Pairs::from_slice(touched);
-            return match vote::keeps_reply(asked.mine, replies.current.len()) {
-                true => RequestResult::new(asked, pairs, replies.keep()),
-                false => RequestResult::without_reply(asked, pairs, &replies.current),
+            let is_kept = vote::keeps_reply(asked.mine, replies.current.len());
+            return match is_kept.then(|| replies.keep()).flatten() {
+                Some(reply) => RequestResult::new(asked, pairs, reply),
+                None => RequestResult::without_reply(asked, pairs, &replies.current),
             };
         }
-        let reply = if asked.mine { replies.keep() } else { Bytes::new() };
-        RequestResult::unvoted(asked, reply)
+        let reply = if asked.mine { replies.keep() } else { Some(Bytes::new()) };
+        RequestResult { reply, ..RequestResult::unvoted(asked, Bytes::new()) }
     }
 
     /// Runs the handler once, or until two runs agree where no vote could tell which replica is wrong.

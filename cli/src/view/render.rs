@@ -33,6 +33,7 @@ pub fn block(rows: &[Row]) -> Vec<Line> {
             "too few replicas for a vote to find a wrong one: every request is run until two runs agree";
         lines.push(Line::of(Tone::Notable, told));
     }
+    lines.extend(rows.iter().filter_map(|row| row.seen.as_ref().ok()).flat_map(notices));
     for row in rows {
         let Ok(status) = &row.seen else { continue };
         let Some(evidence) = &status.last_evidence else { continue };
@@ -45,6 +46,26 @@ pub fn block(rows: &[Row]) -> Vec<Line> {
         lines.push(line);
     }
     lines
+}
+
+/// What an operator should know of a replica, beyond its row.
+fn notices(status: &Status) -> Vec<Line> {
+    let of = |what: String| Line::of(Tone::Notable, format!("replica {} {what}", status.replica));
+    let mut notices: Vec<Line> = Vec::new();
+    notices.extend(status.waits_for.iter().map(|what| of(format!("waits: {what}"))));
+    notices.extend(status.refused.replicas.iter().map(|why| of(format!("does not talk to {why}"))));
+    if status.refused.strangers > 0 {
+        let times = grouped(status.refused.strangers);
+        notices.push(of(format!("refused {times} connections to its peers' port that are not of its group")));
+    }
+    let buffers = &status.buffers;
+    if buffers.evicted > 0 {
+        let (closed, limit) = (grouped(buffers.evicted), buffers.limit >> 20);
+        notices.push(of(format!(
+            "closed {closed} connections that held room, did not move, and others waited for it (buffer_limit_mb = {limit})"
+        )));
+    }
+    notices
 }
 
 fn headline(rows: &[Row]) -> Line {
@@ -233,6 +254,27 @@ mod tests {
                 "2        127.0.0.1:11212  serving        10         10      -      0           0        0       0       0     0",
                 "3        127.0.0.1:11213  down: no answer",
                 "replica 2 says: replica 2: item 7.1  (last repair took 850 us)",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_block_tells_what_a_replica_waits_for_and_whom_it_refused() {
+        let told = row(2, |status| {
+            status.waits_for = Some("for replica 3".into());
+            status.refused.replicas.push("replica 1: memory_limit_mb is 64 here and 128 there".into());
+            status.refused.strangers = 1200;
+            status.buffers.evicted = 7;
+            status.buffers.limit = 128 << 20;
+        });
+        let lines: Vec<String> = block(&[told]).iter().map(Line::text).collect();
+        assert_eq!(
+            lines[3..],
+            [
+                "replica 2 waits: for replica 3",
+                "replica 2 does not talk to replica 1: memory_limit_mb is 64 here and 128 there",
+                "replica 2 refused 1,200 connections to its peers' port that are not of its group",
+                "replica 2 closed 7 connections that held room, did not move, and others waited for it (buffer_limit_mb = 128)",
             ]
         );
     }

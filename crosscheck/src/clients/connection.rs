@@ -517,6 +517,7 @@ impl<P: Protocol> Connection<P> {
                 Err(error) => return lost(&error, counters),
             }
         }
+        self.leaving.set_apart();
         self.fate()
     }
 

@@ -8,6 +8,8 @@ use std::io::IoSlice;
 
 use bytes::Bytes;
 
+use crate::reply;
+
 /// Replies that one system call writes.
 const SLICES: usize = 64;
 
@@ -46,6 +48,8 @@ struct Unsent {
     reply: Vouched,
     /// Bytes of it that have left.
     sent: usize,
+    /// Its bytes have a place of their own: see [`Leaving::set_apart`].
+    is_apart: bool,
     /// Digests of the stretches of a long reply, which as a whole was right when they were made.
     stretches: Vec<u128>,
 }
@@ -62,7 +66,7 @@ impl Unsent {
                 stretches.clear();
             }
         }
-        Unsent { reply, sent: 0, stretches }
+        Unsent { reply, sent: 0, is_apart: false, stretches }
     }
 
     /// Bytes that have not left.
@@ -112,6 +116,17 @@ impl Leaving {
     /// Whether everything has left.
     pub fn is_empty(&self) -> bool {
         self.unsent.is_empty()
+    }
+
+    /// The socket takes no more for now. Each short reply gets a place of its own: until now it lay between those of other clients
+    /// (`reply::Replies`), and kept the memory of all of them.
+    pub fn set_apart(&mut self) {
+        for (_, unsent) in self.unsent.iter_mut().rev().take_while(|(_, unsent)| !unsent.is_apart) {
+            unsent.is_apart = true;
+            if unsent.reply.bytes.len() < reply::LARGE {
+                unsent.reply.bytes = Bytes::copy_from_slice(&unsent.reply.bytes);
+            }
+        }
     }
 
     /// The reply of the place with this number.
@@ -199,6 +214,7 @@ mod tests {
         Unsent {
             reply: Vouched { bytes: Bytes::from_static(text.as_bytes()), digest },
             sent: 0,
+            is_apart: false,
             stretches: vec![],
         }
     }
@@ -233,6 +249,22 @@ mod tests {
         assert!(leaving.pass_empty(3, true));
         leaving.sent(taken);
         leaving
+    }
+
+    #[test]
+    fn short_replies_that_a_full_socket_leaves_behind_keep_no_others() {
+        let block = Bytes::from(b"one\ntwo\nthree\n".to_vec());
+        let mut leaving = Leaving::default();
+        for (number, range) in [(0, 0..4), (1, 4..8)] {
+            let digest = Some((7, vote::digest::reply(7, &block[range.clone()])));
+            leaving.push(number, Vouched { bytes: block.slice(range), digest }, true);
+        }
+        assert!(!block.is_unique());
+        leaving.sent(2);
+        leaving.set_apart();
+        assert!(block.is_unique());
+        let left: Vec<u8> = leaving.slices(2, true).iter().flat_map(|slice| slice.to_vec()).collect();
+        assert_eq!(left, b"e\ntwo\n");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use order::OrderEngine;
 
 use super::Replica;
 use super::execution::Execution;
-use crate::admin::{Command, EvidenceList, Injected, Phase, Position, StateDigest, Status};
+use crate::admin::{Buffers, Command, EvidenceList, Injected, Phase, Position, StateDigest, Status};
 use crate::admin_server::Call;
 use crate::ordered::Control;
 use crate::service::Service;
@@ -163,14 +163,32 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             repairs: self.tally.repairs,
             failed_checks: self.tally.failed_checks + self.counters.failed_checks(),
             dropped_frames: self.tally.dropped_frames,
-            strangers: self.refusals.strangers,
-            refused: self.refusals.told(),
+            refused: self.refusals.seen(),
+            waits_for: None,
+            buffers: self.buffers(),
             held: self.tally.held.len() as u64,
             armed: self.pending_faults().len() as u64,
             alone: self.execution.as_ref().is_some_and(Execution::is_alone),
             last_repair_us: self.tally.last_repair_us,
             last_evidence: self.evidence.last().as_ref().map(crate::evidence::line),
             sent: self.peers.sent,
+        }
+    }
+}
+
+impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
+    fn buffers(&self) -> Buffers {
+        let counters = &*self.counters;
+        let read =
+            |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+        Buffers {
+            limit: self.settings.buffer_limit as u64,
+            held: read(&counters.held),
+            replies: self.execution.as_ref().map_or(0, |execution| execution.kept.bytes() as u64),
+            log: self.orderer.standing().log_bytes,
+            waiting: read(&counters.waiting),
+            evicted: read(&counters.evicted),
+            idle: read(&counters.idle),
         }
     }
 }

@@ -12,6 +12,7 @@ use super::{Crew, Input, Seat};
 use crate::job::{Job, Work};
 use crate::limits;
 use crate::mailbox::Mailbox;
+use crate::reply::KeptReplies;
 use crate::service::Service;
 use crate::settings::{Mode, Settings};
 use crate::worker::{self, Report};
@@ -33,6 +34,8 @@ pub(super) struct Execution<S: Service> {
     locks: u32,
     watched: Vec<Watched>,
     alone: Arc<AtomicBool>,
+    /// What its replies take.
+    pub(super) kept: Arc<KeptReplies>,
     /// The worker, if there is only one; several have threads of their own.
     solo: Option<Solo<S>>,
     /// Several workers that are stepped.
@@ -123,6 +126,7 @@ impl<S: Service> Execution<S> {
             }
         };
         let alone = Arc::new(AtomicBool::new(false));
+        let kept = KeptReplies::new(settings.buffer_limit / 2);
         let crew = ties.lockstep.crew();
         let pace = crew.map(|crew| crew.clone() as Arc<dyn schedule::Pace>);
         let (lot, workers) = schedule::resume_paced(shape(settings, locks), footprint_of, state, pace);
@@ -133,6 +137,7 @@ impl<S: Service> Execution<S> {
             me: settings.me,
             mode: settings.mode,
             alone: alone.clone(),
+            kept: kept.clone(),
             report,
             seat: None,
             #[cfg(feature = "inject")]
@@ -167,6 +172,7 @@ impl<S: Service> Execution<S> {
             locks,
             watched,
             alone,
+            kept,
             solo,
             crew: crew.cloned(),
             #[cfg(feature = "inject")]

@@ -214,8 +214,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             Ok(execution) => {
                 if self.settings.mode.crosschecked {
                     let replicas = self.settings.peers.len() as u8;
+                    let buffers = self.settings.buffer_limit;
                     let config =
-                        vote::Config::new(replicas, self.settings.me, execution.locks(), first_batch);
+                        vote::Config::new(replicas, self.settings.me, execution.locks(), first_batch)
+                            .with_window_bytes(buffers / 4)
+                            .with_kept_reply_bytes(buffers / 8);
                     #[cfg(feature = "inject")]
                     let config = config.with_protections(vote::Protections {
                         reply_gate: self.settings.hold_replies,

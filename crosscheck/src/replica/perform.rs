@@ -108,7 +108,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             let place = Place::new(batch, number as u16);
             let owed = if result.asked.mine { self.owed_at(place) } else { Owed::NOTHING };
             match result.failure {
-                None => self.externalize(owed, result.reply.unwrap_or_default(), None),
+                None => match result.reply {
+                    Some(reply) => self.externalize(owed, reply, None),
+                    None => self.drop_reply(owed.owner),
+                },
                 Some(Failure::Void) => {
                     // No replica runs it, so all of them have the same state without it.
                     self.drop_reply(owed.owner);

@@ -3,6 +3,7 @@
 use order::OrderEngine;
 
 use super::Replica;
+use crate::admin::RefusedPeers;
 use crate::limits;
 use crate::peers::Refusal;
 use crate::service::Service;
@@ -21,10 +22,13 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
-    /// Why peers are not talked to, each with its number.
-    pub fn told(&self) -> Vec<String> {
+    /// All of it, for an operator.
+    pub fn seen(&self) -> RefusedPeers {
         let of_peers = (1..).zip(&self.of_peers);
-        of_peers.filter_map(|(number, why)| Some(format!("replica {number}: {}", why.as_ref()?.0))).collect()
+        let told = |(number, why): (u8, &Option<(String, u64)>)| {
+            Some(format!("replica {number}: {}", why.as_ref()?.0))
+        };
+        RefusedPeers { strangers: self.strangers, replicas: of_peers.filter_map(told).collect() }
     }
 
     /// The peer is talked to.

@@ -87,7 +87,7 @@ impl<S: Service> Solo<S> {
             }
         };
         std::thread::Builder::new().name("helper".into()).spawn(help)?;
-        let (long, replies) = (BTreeSet::new(), Replies::default());
+        let (long, replies) = (BTreeSet::new(), Replies::new(context.kept.clone()));
         let worker = Some(worker);
         Ok(Solo { context, said, worker, helper, back, long, last_long, replies, lockstep })
     }

@@ -281,6 +281,11 @@ impl<S: Service, W: World> Stepped<S, W> {
             load("repairs with their times", tally.repairing_us.len(), limits::REPAIRS_TIMED),
             load("unsent bytes of a peer", replica.peers.most_unsent(), limits::UNSENT_PER_PEER),
         ];
+        loads.extend(
+            replica.execution.iter().map(|execution| {
+                load("bytes of long replies", execution.kept.bytes(), execution.kept.bound())
+            }),
+        );
         loads.extend(replica.voter.iter().flat_map(Voter::loads));
         loads
     }

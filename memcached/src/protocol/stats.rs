@@ -42,6 +42,7 @@ fn general(report: &mut Report, config: &Config, stats: &Stats, clients: &Client
     report.line("curr_connections", clients.open.load(Relaxed));
     report.line("total_connections", clients.accepted.load(Relaxed));
     report.line("rejected_connections", clients.refused.load(Relaxed));
+    report.line("idle_kicks", clients.idle.load(Relaxed));
     for (name, counter) in stats.counters.all() {
         report.line(name, counter.load(Relaxed));
     }

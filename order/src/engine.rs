@@ -30,6 +30,53 @@ impl Members {
     }
 }
 
+/// What a replica that belongs to no group has heard of the others, by what they said last: bit sets over the slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outside {
+    /// Slots whose replicas have no log either.
+    pub fresh: u16,
+    /// Slots whose replicas belong to a group.
+    pub members: u16,
+    /// The group is to begin, as soon as everybody is here.
+    pub told: bool,
+}
+
+/// What replicas cannot decide, because only an operator knows what became of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// The group begins, empty: nobody has data of it that is still needed. For the replica in slot 0, which waits for all others.
+    Found,
+    /// More replicas have lost their logs for ever than the group can do without. It goes on with what this replica has, and what only the
+    /// others had is lost.
+    TakeOver,
+}
+
+/// Why a decision is not carried out here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Declined {
+    /// Only the replica in slot 0 founds.
+    #[error("a group is begun by replica 1")]
+    NotFirst,
+    /// There is nothing to decide.
+    #[error("this replica belongs to a group already")]
+    Belongs,
+    /// Somebody else does.
+    #[error("replica {} belongs to a group already", .0 + 1)]
+    OtherBelongs(u8),
+    /// Nothing to go on with.
+    #[error("this replica has no data of a group")]
+    NoData,
+    /// A majority is there.
+    #[error("the group has a leader, replica {}", .0 + 1)]
+    Led(u8),
+    /// It stopped, or was replaced.
+    #[error("this replica is about to stop")]
+    Stopped,
+    /// There is one replica, or no agreement.
+    #[error("in this mode a replica needs no decision")]
+    NoGroup,
+}
+
 /// Something the pipeline has to do or to know; see each variant for the answer it expects.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Output {
@@ -194,6 +241,8 @@ pub struct Standing {
     pub first_index: u64,
     /// What the entries in memory take, in bytes.
     pub log_bytes: u64,
+    /// What was heard of the others before this replica belonged to a group.
+    pub outside: Outside,
 }
 
 /// A consensus engine without I/O: it is told what arrived and when a tick passed, and pumped for what to do about it.
@@ -298,6 +347,15 @@ pub trait OrderEngine: Send {
         None
     }
 
+    /// Carries out what an operator decided.
+    ///
+    /// # Errors
+    /// [`Declined`] when that makes no sense here; nothing has changed then.
+    fn decide(&mut self, decision: Decision) -> Result<(), Declined> {
+        let _ = decision;
+        Err(Declined::NoGroup)
+    }
+
     /// Entries that are stamped later than this, in microseconds since 1970, are not believed from now on: f+1 clocks have not come so
     /// far. A leader that goes on sending such entries is deposed ([`Output::Distrusted`]).
     fn accept_stamps(&mut self, until_us: u64) {
@@ -365,6 +423,9 @@ impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
     }
     fn life_of(&self, slot: u8) -> Option<u32> {
         (**self).life_of(slot)
+    }
+    fn decide(&mut self, decision: Decision) -> Result<(), Declined> {
+        (**self).decide(decision)
     }
     fn accept_stamps(&mut self, until_us: u64) {
         (**self).accept_stamps(until_us);

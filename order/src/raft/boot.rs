@@ -1,14 +1,18 @@
 //! How a replica without a log gets into a group: founding it once, joining it ever after.
 //!
-//! A replica that lost its log must not found a group while another group may live, and must not act under an old id.
+//! A replica that lost its log must not found a group while another group may live, and must not act under an old id. And a group
+//! whose replicas have all lost their logs must not begin anew as if nothing had been: whether it ever held data, nobody is left to
+//! know. So an operator says when a group is to begin ([`Boot::tell`]).
 //!
 //! 1. Every process start without a log draws a *nonce* and says HELLO(nonce) to everybody until it belongs to a group.
 //! 2. Who is asked answers FRESH(its own nonce) or MEMBER. FRESH to slot 0's nonce is also a *promise*: a founding by an
 //!    earlier life of slot 0 will not be accepted from it any more.
-//! 3. Slot 0 founds a group only when **all** others answered FRESH to its current nonce. FOUND names everybody's nonce;
-//!    a replica takes part only if its own current nonce is in it.
+//! 3. Slot 0 founds a group only when it was told to and **all** others answered FRESH to its current nonce. FOUND names
+//!    everybody's nonce; a replica takes part only if its own current nonce is in it. Slot 0 was told of a group that is to begin:
+//!    once it hears of one that has begun, it has to be told again.
 //! 4. Whoever hears MEMBER asks to JOIN: the leader removes the slot's old id, adds a new one as a learner and promotes it
-//!    when it has caught up.
+//!    when it has caught up. What somebody answered holds until that replica answers something else, or says HELLO itself:
+//!    then its process has lost what it was a member of.
 //!
 //! Why all and not a majority: with {1,2} founding while 0 is late, then 2 losing its memory while 1 is unreachable, a
 //! majority {0,2} would be fresh again and found a second group without what {1,2} acknowledged. With all: if a group ever
@@ -19,10 +23,11 @@
 //!
 //! A FOUND that got lost is repeated by any member to a replica that still says HELLO with the nonce the founding names: that
 //! life never acted, so it may take its place late. More than f replicas losing their memory at once is
-//! outside the fault model: the rest answers MEMBER, nobody leads, and the operator has to decide.
+//! outside the fault model: the rest answers MEMBER, nobody leads, and the operator has to decide (`Node::take_over`).
 
 use bytes::Bytes;
 
+use crate::engine::Outside;
 use crate::limits;
 use crate::wire::{Malformed, Put, Reader};
 
@@ -104,17 +109,26 @@ pub(crate) enum Entrance {
     Joined { group: u64, id: u64 },
 }
 
+/// What another replica answers to our HELLO.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// It has no log either, and this nonce.
+    Fresh(u64),
+    /// It belongs to a group.
+    Member,
+}
+
 /// The protocol above, for one replica. Pure: messages in, messages and at most one entrance out.
 #[derive(Debug)]
 pub(crate) struct Boot {
     slot: u8,
     nonce: u64,
-    /// Nonces of the others that answered FRESH to our nonce.
-    fresh: Vec<Option<u64>>,
+    /// What each of the others said last in answer to our nonce.
+    answers: Vec<Option<Answer>>,
+    /// The group is to begin: slot 0 may found it.
+    told: bool,
     /// The nonce of slot 0 that we answered FRESH to last.
     promised: Option<u64>,
-    /// Somebody answered MEMBER.
-    join: bool,
     /// The group we are in, once we are.
     group: Option<u64>,
     /// The founding we took part in, to repeat it to those who missed it.
@@ -123,8 +137,33 @@ pub(crate) struct Boot {
 
 impl Boot {
     pub fn new(slot: u8, replicas: u8, nonce: u64) -> Self {
-        let fresh = vec![None; usize::from(replicas)];
-        Boot { slot, nonce, fresh, promised: None, join: false, group: None, founding: None }
+        let answers = vec![None; usize::from(replicas)];
+        Boot { slot, nonce, answers, told: false, promised: None, group: None, founding: None }
+    }
+
+    /// The group is to begin, as soon as everybody is here. Without effect unless this is slot 0.
+    pub fn tell(&mut self) {
+        self.told = self.group.is_none();
+    }
+
+    /// Who has no log either, and who belongs to a group, by what they said last.
+    pub fn outside(&self) -> Outside {
+        let mut outside = Outside { told: self.told, ..Outside::default() };
+        for (slot, answer) in self.answers.iter().enumerate() {
+            match answer {
+                Some(Answer::Fresh(_)) => outside.fresh |= 1 << slot,
+                Some(Answer::Member) => outside.members |= 1 << slot,
+                None => {}
+            }
+        }
+        outside
+    }
+
+    /// The connection to that replica is lost: who answers next may be another life of it.
+    pub fn forget(&mut self, peer: u8) {
+        if let Some(answer) = self.answers.get_mut(usize::from(peer)) {
+            *answer = None;
+        }
     }
 
     /// This replica belongs to a group: by its own log, or by the entrance just returned.
@@ -134,24 +173,25 @@ impl Boot {
 
     /// What to say to every reachable peer from time to time.
     pub fn announce(&self) -> Vec<Control> {
-        match (self.group, self.join) {
+        let hello = Control::Hello { nonce: self.nonce };
+        match (self.group, self.answers.contains(&Some(Answer::Member))) {
             (Some(_), _) => vec![],
-            (None, false) => vec![Control::Hello { nonce: self.nonce }],
-            (None, true) => vec![Control::Hello { nonce: self.nonce }, Control::Join { nonce: self.nonce }],
+            (None, false) => vec![hello],
+            (None, true) => vec![hello, Control::Join { nonce: self.nonce }],
         }
     }
 
     /// A replica that is alone need not ask anybody.
     pub fn try_found(&mut self) -> Option<Entrance> {
-        let everybody = (0u8..).zip(&self.fresh).filter(|&(slot, _)| slot != self.slot);
-        if self.slot != 0
-            || self.group.is_some()
-            || self.join
-            || !everybody.into_iter().all(|(_, n)| n.is_some())
-        {
+        if self.slot != 0 || self.group.is_some() || !self.told {
             return None;
         }
-        let nonces: Vec<u64> = self.fresh.iter().map(|nonce| nonce.unwrap_or(self.nonce)).collect();
+        let nonce = |(slot, answer): (u8, &Option<Answer>)| match *answer {
+            _ if slot == self.slot => Some(self.nonce),
+            Some(Answer::Fresh(nonce)) => Some(nonce),
+            Some(Answer::Member) | None => None,
+        };
+        let nonces: Vec<u64> = (0u8..).zip(&self.answers).map(nonce).collect::<Option<_>>()?;
         let group = nonces.iter().fold(0x6367_726f_7570, |group, &nonce| crate::wire::mix(group ^ nonce));
         self.founding = Some(nonces.clone());
         Some(Entrance::Founded { group, nonces })
@@ -162,11 +202,12 @@ impl Boot {
         match *control {
             Control::Hello { nonce } => self.on_hello(from, nonce, out),
             Control::Fresh { to, nonce } if to == self.nonce && self.group.is_none() => {
-                *self.fresh.get_mut(usize::from(from))? = Some(nonce);
+                *self.answers.get_mut(usize::from(from))? = Some(Answer::Fresh(nonce));
                 self.try_found()
             }
             Control::Member { to, .. } if to == self.nonce && self.group.is_none() => {
-                self.join = true;
+                *self.answers.get_mut(usize::from(from))? = Some(Answer::Member);
+                self.told = false;
                 out.push(Control::Join { nonce: self.nonce });
                 None
             }
@@ -185,6 +226,9 @@ impl Boot {
 
     fn on_hello(&mut self, from: u8, nonce: u64, out: &mut Vec<Control>) -> Option<Entrance> {
         let Some(group) = self.group else {
+            let answer = self.answers.get_mut(usize::from(from))?;
+            // What an earlier life of it answered.
+            answer.take_if(|before| *before != Answer::Fresh(nonce));
             if from == 0 {
                 self.promised = Some(nonce);
             }
@@ -200,7 +244,7 @@ impl Boot {
 
     fn on_found(&mut self, from: u8, group: u64, nonces: &[u64]) -> Option<Entrance> {
         let ours =
-            nonces.len() == self.fresh.len() && nonces.get(usize::from(self.slot)) == Some(&self.nonce);
+            nonces.len() == self.answers.len() && nonces.get(usize::from(self.slot)) == Some(&self.nonce);
         // From slot 0 only by the life we answered last; a member that repeats it proves by being one that it came to life.
         let accepted = from != 0 || self.promised == nonces.first().copied();
         if self.group.is_some() || !ours || !accepted {
@@ -247,7 +291,11 @@ mod tests {
 
     #[test]
     fn three_fresh_replicas_found_one_group_and_two_do_not() {
-        let boot = |slot: u8| (slot, Boot::new(slot, 3, 100 + u64::from(slot)));
+        let boot = |slot: u8| {
+            let mut boot = Boot::new(slot, 3, 100 + u64::from(slot));
+            boot.tell();
+            (slot, boot)
+        };
         assert_eq!(settle(&mut [boot(0), boot(1)]), [], "a majority is not enough");
         let entered = settle(&mut [boot(0), boot(1), boot(2)]);
         assert_eq!(entered.len(), 3);
@@ -257,13 +305,50 @@ mod tests {
     #[test]
     fn a_replica_that_lost_its_log_joins_and_founds_nothing() {
         let mut boots = [0, 1, 2].map(|slot| (slot, Boot::new(slot, 3, 100 + u64::from(slot))));
+        boots[0].1.tell();
         settle(&mut boots);
         boots[0].1 = Boot::new(0, 3, 900);
         assert_eq!(settle(&mut boots), []);
-        assert!(boots[0].1.join, "it was told that a group lives");
+        assert_eq!(boots[0].1.outside().members, 0b110, "it was told that a group lives");
         // Even with everybody else but one member unreachable.
         boots[0].1 = Boot::new(0, 3, 901);
         assert_eq!(settle(&mut boots[..2]), []);
+        // Nor when all of them have lost it, one after the other, unless an operator says so.
+        for slot in 0..3 {
+            boots[usize::from(slot)].1 = Boot::new(slot, 3, 910 + u64::from(slot));
+        }
+        assert_eq!(settle(&mut boots), []);
+        assert_eq!(boots[0].1.outside(), Outside { fresh: 0b110, members: 0, told: false });
+        boots[0].1.tell();
+        assert_eq!(settle(&mut boots).len(), 3);
+    }
+
+    /// Memories lost one after the other: whoever once heard of a group takes part in the next one.
+    #[test]
+    fn what_was_heard_of_a_group_is_taken_back_when_its_last_member_has_lost_it() {
+        let mut boots = [0, 1, 2].map(|slot| (slot, Boot::new(slot, 3, 100 + u64::from(slot))));
+        boots[0].1.tell();
+        assert_eq!(settle(&mut boots).len(), 3);
+        boots[0].1 = Boot::new(0, 3, 900);
+        boots[0].1.tell();
+        boots[1].1 = Boot::new(1, 3, 901);
+        assert_eq!(settle(&mut boots), [], "a majority has lost it, and slot 2 has not");
+        boots[2].1 = Boot::new(2, 3, 902);
+        assert_eq!(settle(&mut boots), [], "what slot 0 was told is not meant for a group that had begun");
+        assert_eq!(boots[0].1.outside(), Outside { fresh: 0b110, members: 0, told: false });
+        assert!(boots.iter().all(|(_, boot)| boot.announce().len() == 1), "nobody asks to be let in any more");
+        boots[0].1.tell();
+        assert_eq!(settle(&mut boots).len(), 3);
+    }
+
+    #[test]
+    fn a_lost_connection_takes_an_answer_back() {
+        let mut boots = [0, 1, 2].map(|slot| (slot, Boot::new(slot, 3, 100 + u64::from(slot))));
+        settle(&mut boots);
+        boots[0].1.forget(1);
+        boots[0].1.tell();
+        assert_eq!(boots[0].1.try_found(), None);
+        assert_eq!(settle(&mut boots).len(), 3);
     }
 
     #[test]

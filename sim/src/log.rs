@@ -33,6 +33,8 @@ struct Kept {
     last: Option<u128>,
     /// The last record that was acknowledged to be durable.
     synced: Option<u128>,
+    /// The log was being deleted when the process ended: the next one finds all of it, or nothing.
+    wiping: bool,
 }
 
 /// What a process finds when it opens its log.
@@ -48,7 +50,7 @@ pub struct Opened {
 /// Why a process cannot start with what is on its disk.
 #[derive(Debug)]
 pub enum Unusable {
-    /// Not what was written: its operator replaces the disk's contents, and it joins anew.
+    /// Not what was written, or not all of it: its operator empties the disk, as the message says, and it joins anew.
     Corrupt(String),
     /// Perhaps later.
     Refused(String),
@@ -82,17 +84,15 @@ impl Storage {
     /// Why they are of no use.
     pub fn open(&self, mut look: impl FnMut(&Reopened<'_>)) -> Result<Opened, Unusable> {
         let directory = Path::new(DATA);
-        let opened = FileLog::open_on(self.disk.clone(), &directory.join("log"), OPTIONS);
+        let opened = FileLog::open_on(self.disk.clone(), directory, self.disk.replica(), OPTIONS);
         let state = snapshot::read(&self.disk, directory);
         let read: Vec<u128> = match &opened {
             Ok((_, records)) => records.iter().map(digest).collect(),
             Err(_) => Vec::new(),
         };
         let corrupt = match (&opened, &state) {
-            (Err(error @ (LogError::Corrupt { .. } | LogError::Contradiction(_))), _) => {
-                Some(error.to_string())
-            }
-            (_, Err(error @ snapshot::SnapshotError::Corrupt { .. })) => Some(error.to_string()),
+            (Err(error), _) if error.is_operators() => Some(error.to_string()),
+            (_, Err(error)) if error.is_operators() => Some(error.to_string()),
             _ => None,
         };
         let refused = match (&opened, &state) {
@@ -101,7 +101,10 @@ impl Storage {
             _ => None,
         };
         if corrupt.is_some() || refused.is_none() {
-            let kept = self.kept();
+            let mut kept = self.kept();
+            if std::mem::take(&mut kept.wiping) && read.is_empty() && corrupt.is_none() {
+                *kept = Kept::default();
+            }
             look(&Reopened {
                 found: corrupt.as_deref().map_or(Ok(&read), Err),
                 written: &kept.written,
@@ -158,6 +161,7 @@ impl LogStore for Watched {
     }
 
     fn wipe(&mut self) -> Result<(), LogError> {
+        self.storage.kept().wiping = true;
         self.log.wipe()?;
         *self.storage.kept() = Kept::default();
         Ok(())

@@ -94,18 +94,18 @@ impl<L: LogStore> RaftEngine<L> {
     /// before it, is of no use without its state: it is dropped, and the replica joins under a new id.
     ///
     /// # Errors
-    /// [`LogError`] when the log cannot be written; [`LogError::Corrupt`] when it contradicts itself.
+    /// [`LogError`] when the log cannot be written; [`LogError::Contradiction`] when it is no log of this replica.
     pub fn new(config: RaftConfig, store: L, records: Vec<Record>, applied: u64) -> Result<Self, LogError> {
         let boot = Boot::new(config.slot, config.replicas, config.nonce);
         let out = EngineOut::default();
         let mut engine = RaftEngine { config, boot, store: None, node: None, peers_up: 0, ticks: 0, out };
-        match Mirror::recover(store, records, applied)? {
+        match Mirror::recover(store, records, engine.config.slot, applied)? {
             Recovered::Nobody(store) => engine.store = Some(store),
             Recovered::Member(mirror) => {
                 // Behind: the entries between state and log are gone. Ahead: the log lost entries that it had delivered.
                 let behind = applied < mirror.start() && mirror.start() > storage::GENESIS;
                 let ahead = applied > mirror.last();
-                if behind || ahead || slot_of(mirror.identity.id) != Some(engine.config.slot) {
+                if behind || ahead {
                     engine.store = Some(mirror.store);
                 } else {
                     engine.start(*mirror, applied, false);

@@ -64,10 +64,12 @@ pub mod fuzzing {
         found
     }
 
-    /// Reads the file beside a log that says whose it is; returns whether the bytes are one.
-    pub fn beside_log(bytes: &[u8]) -> bool {
+    /// Reads the files beside a log: whose it is, and how far it is durable; returns which of them the bytes are.
+    pub fn beside_log(bytes: &[u8]) -> (bool, bool) {
         let owner = crate::log::owner::Owner::decode(bytes);
         assert!(owner.is_err() || owner.is_ok_and(|owner| owner.encode().as_bytes() == bytes));
-        owner.is_ok()
+        let claim = crate::log::synced::Claim::decode(bytes);
+        assert!(claim.is_none_or(|claim| bytes.starts_with(&claim.encode())));
+        (owner.is_ok(), claim.is_some())
     }
 }

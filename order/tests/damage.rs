@@ -28,6 +28,7 @@ fn written(data: &Path, count: u64) {
         log.append(&entry(index, BODY)).unwrap();
         log.sync().unwrap();
     }
+    log.tick().unwrap();
 }
 
 fn reopen(data: &Path) -> Result<Vec<u64>, LogError> {
@@ -78,7 +79,7 @@ fn nobody_else_reads_what_clients_wrote_also_where_an_earlier_release_let_them()
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     written(&data, 60);
     let (all, log) = (files(&data), data.join("log"));
-    assert!(all.len() > 4, "{:?}", all.keys());
+    assert!(all.len() > 5, "{:?}", all.keys());
     assert!(
         all.keys().all(|file| mode(file) == 0o600),
         "{:?}",
@@ -124,7 +125,9 @@ fn files_of_somebody_else_are_left_as_they_are() {
     written(data, 60);
     let log = data.join("log");
     let contents: [&[u8]; 4] = [b"x", b"a log of something else\n", &[7; 100_000], &[0, 0, 0, 0, 0, 0, 0, 1]];
-    for name in ["log/00000999.log", "log/00000001.log", "log/00000999.spare", "log/lock", "identity"] {
+    for name in
+        ["log/00000999.log", "log/00000001.log", "log/00000999.spare", "log/lock", "log/synced", "identity"]
+    {
         let file = data.join(name);
         let ours = fs::read(&file).ok();
         for content in contents {
@@ -219,12 +222,18 @@ fn a_log_of_another_group_or_life_does_not_mix_with_this_one() {
         log.append(&identity_in(names.0, names.1, 0)).unwrap();
         (1..=60).for_each(|index| log.append(&entry(index, BODY)).unwrap());
         log.sync().unwrap();
+        log.tick().unwrap();
         drop(log);
         let last = segments(&data).pop().unwrap();
         let ours = fs::read(&last).unwrap();
         fs::copy(other.join("log").join(last.file_name().unwrap()), &last).unwrap();
         refused(&data, &["belongs to another log", &refill(&data)]);
         fs::write(&last, ours).unwrap();
+        let claims = data.join("log/synced");
+        let ours = fs::read(&claims).unwrap();
+        fs::copy(other.join("log/synced"), &claims).unwrap();
+        refused(&data, &["synced belongs to another log", &refill(&data)]);
+        fs::write(&claims, ours).unwrap();
     }
     // A whole log of another group, below the identity of this directory.
     let (ours, theirs) = (root.path().join("3"), root.path().join("4"));
@@ -295,6 +304,70 @@ fn a_damaged_header_or_identity_is_told() {
     refused(data, &["its header is missing", &refill(data)]);
 }
 
+#[test]
+fn a_log_that_lost_what_was_synced_last_is_refused() {
+    let root = root();
+    let data = root.path();
+    written(data, 60);
+    let last = segments(data).pop().unwrap();
+    let sound = fs::read(&last).unwrap();
+    let end = sound.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    let record = BODY as usize + 56;
+    // A bit of the last record, or of the last but one; the last 20 kB; all of the file.
+    let mut damages: Vec<Vec<u8>> = Vec::new();
+    for at in [end - 1, end - record / 2, end - record + 8] {
+        let mut broken = sound.clone();
+        broken[at] ^= 1;
+        damages.push(broken);
+    }
+    for lost in [1, 100, record, 20_000, end - HEADER] {
+        let mut broken = sound.clone();
+        broken[end - lost.min(end - HEADER)..end].fill(0);
+        damages.push(broken);
+    }
+    for broken in damages {
+        fs::write(&last, broken).unwrap();
+        let error = refused(data, &["has lost its end", "(entry 60) had been synced", &refill(data)]);
+        let LogError::EndLost { file, at, last: found, synced, entry, .. } = error else { panic!("{error}") };
+        assert!(file == last && at < end as u64 && found < synced && entry == 60);
+    }
+    fs::remove_file(&last).unwrap();
+    refused(data, &["has lost its end", &refill(data)]);
+    let all: Vec<(PathBuf, Vec<u8>)> =
+        segments(data).into_iter().map(|file| (file.clone(), fs::read(file).unwrap())).collect();
+    all.iter().for_each(|(file, _)| fs::remove_file(file).unwrap());
+    refused(data, &["has lost its end", "with record 0", &refill(data)]);
+    all.iter().for_each(|(file, bytes)| fs::write(file, bytes).unwrap());
+    fs::write(&last, sound).unwrap();
+    assert_eq!(reopen(data).unwrap().len(), 60);
+}
+
+/// What it costs is a write to memory now and then; so what was synced since the last one is not known to have been.
+#[test]
+fn a_claim_is_made_after_some_syncs_or_some_ticks() {
+    let root = root();
+    let claims = root.path().join("log/synced");
+    let (mut log, _) = FileLog::open(root.path(), 0, SMALL).unwrap();
+    log.append(&identity(0)).unwrap();
+    log.tick().unwrap();
+    assert!(!claims.exists(), "nothing is durable");
+    let mut seen = std::collections::BTreeSet::new();
+    for index in 1..=40 {
+        log.append(&entry(index, 10)).unwrap();
+        log.tick().unwrap();
+        log.sync().unwrap();
+        seen.insert(fs::read(&claims).unwrap_or_default());
+    }
+    assert!((5..=42).contains(&seen.len()), "{}", seen.len());
+    let mut seen = std::collections::BTreeSet::new();
+    for index in 41..=140 {
+        log.append(&entry(index, 10)).unwrap();
+        log.sync().unwrap();
+        seen.insert(fs::read(&claims).unwrap());
+    }
+    assert!((12..=14).contains(&seen.len()), "{}", seen.len());
+}
+
 /// Files as an earlier release made them: without headers, and nothing beside them.
 fn make_older(data: &Path) {
     for file in segments(data) {
@@ -302,6 +375,7 @@ fn make_older(data: &Path) {
         fs::write(&file, [&bytes[HEADER..], &[0; HEADER]].concat()).unwrap();
     }
     fs::remove_file(data.join("identity")).unwrap();
+    fs::remove_file(data.join("log/synced")).unwrap();
 }
 
 #[test]
@@ -327,6 +401,7 @@ fn a_directory_of_an_earlier_release_is_taken_over() {
             log.append(&entry(60 + 20 * round + index, BODY)).unwrap();
             log.sync().unwrap();
         }
+        log.tick().unwrap();
         if round == 1 {
             log.release(60).unwrap();
             assert!(older.iter().take(older.len() - 1).all(|file| !file.exists()));
@@ -375,7 +450,7 @@ fn a_log_that_was_given_up_is_given_up_altogether() {
     let identity_before = fs::read(data.join("identity")).unwrap();
     log.wipe().unwrap();
     drop(log);
-    assert!(segments(data).is_empty());
+    assert!(segments(data).is_empty() && !data.join("log/synced").exists());
     // As it was in between.
     whole.iter().for_each(|(file, bytes)| fs::write(file, bytes).unwrap());
     let last = segments(data).pop().unwrap();

@@ -32,6 +32,11 @@ fn directory(root: &TempDir, slot: u8) -> PathBuf {
     data(root, slot).join("log")
 }
 
+/// As after a power failure that came before the kernel wrote this file out.
+fn remove_claims(root: &TempDir, slot: u8) {
+    fs::remove_file(directory(root, slot).join("synced")).unwrap();
+}
+
 fn established(root: &TempDir, seed: u64) -> Cluster {
     let stores = (0..3).map(|slot| open(root, slot)).collect();
     let mut cluster = Cluster::with_stores(seed, stores);
@@ -208,8 +213,8 @@ fn corruption_of_synced_records_is_reported_wherever_it_is() {
     cluster.settle();
 }
 
-/// What was synced last and is bad looks like a torn write, and is cut off: the replica has less than it acknowledged, and
-/// its leader says what is final of a log that it does not have.
+/// Where nothing says that it was durable, what was synced last and is bad looks like a torn write, and is cut off: the replica has less
+/// than it acknowledged, and its leader says what is final of a log that it does not have.
 #[test]
 fn a_log_that_lost_its_synced_end_is_filled_up_by_a_leader_that_believes_it_whole() {
     for (seed, lost) in (20..26).flat_map(|seed| [200, 400, 900].map(|lost| (seed, lost))) {
@@ -226,6 +231,7 @@ fn a_log_that_lost_its_synced_end_is_filled_up_by_a_leader_that_believes_it_whol
         let end = written(&path);
         bytes[end - lost..=end].fill(0);
         fs::write(&path, bytes).unwrap();
+        remove_claims(&root, victim);
         // The leader tries to send it what is new, and takes its silence for a lost message.
         load(&mut cluster, 100);
         restart(&mut cluster, &root, victim, cuts);
@@ -233,6 +239,32 @@ fn a_log_that_lost_its_synced_end_is_filled_up_by_a_leader_that_believes_it_whol
         assert!(!cluster.replica(victim).joined);
         assert!(cluster.replica(victim).lacking.is_some_and(|last| last < acknowledged), "it is told of");
         assert_eq!(cluster.leader(), Some(leader), "a new leader would have asked anew how far it is");
+    }
+}
+
+/// Damage that used to be cut off without a word is refused, with all that it takes to know what to do, and that is done.
+#[test]
+fn a_log_that_lost_its_synced_end_is_refused_and_the_peers_fill_its_replica() {
+    for (seed, lost) in (40..44).flat_map(|seed| [1, 400, 20_000].map(|lost| (seed, lost))) {
+        let root = root();
+        let mut cluster = established(&root, seed);
+        load(&mut cluster, 300);
+        let victim = (cluster.leader().expect("there is one") + 1) % 3;
+        cluster.settle();
+        cluster.run(200);
+        kill(&mut cluster, victim);
+        let path = last_segment(&directory(&root, victim));
+        let mut bytes = fs::read(&path).unwrap();
+        let end = written(&path);
+        bytes[end.saturating_sub(lost).max(24)..=end].fill(0);
+        fs::write(&path, bytes).unwrap();
+        load(&mut cluster, 100);
+        let refused = FileLog::open(&data(&root, victim), victim, SMALL).map(|_| ()).unwrap_err();
+        assert!(matches!(refused, LogError::EndLost { .. }) && refused.is_operators(), "{refused}");
+        fs::rename(data(&root, victim), root.path().join("away")).unwrap();
+        restart(&mut cluster, &root, victim, BTreeMap::new());
+        cluster.run_until(5_000, "a new life", |cluster| cluster.replica(victim).joined);
+        cluster.settle();
     }
 }
 

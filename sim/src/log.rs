@@ -156,6 +156,10 @@ impl LogStore for Watched {
         Ok(())
     }
 
+    fn tick(&mut self) -> Result<(), LogError> {
+        self.log.tick()
+    }
+
     fn release(&mut self, index: u64) -> Result<(), LogError> {
         self.log.release(index)
     }

@@ -87,6 +87,25 @@ pub enum LogError {
         /// The data directory.
         directory: PathBuf,
     },
+    /// The log ends before what had been synced (state corrupted). Its last records may have been acknowledged.
+    #[error(
+        "{} has lost its end: it ends at byte {at} with record {last}, and record {synced} (entry {entry}) had been synced; {}",
+        file.display(), refill(directory)
+    )]
+    EndLost {
+        /// The last file of the log, or their directory when there is no file.
+        file: PathBuf,
+        /// Where it ends.
+        at: u64,
+        /// Number of its last record, 0 for none.
+        last: u64,
+        /// Number of the last record that is known to have been durable.
+        synced: u64,
+        /// Index of the last entry up to there.
+        entry: u64,
+        /// The data directory.
+        directory: PathBuf,
+    },
     /// Every record is what was written, but together they are no log (a bug of ours, or files from elsewhere).
     #[error(
         "the log contradicts itself: {0}; move the data directory away (keep it until all replicas serve) and start again: \
@@ -106,6 +125,7 @@ impl LogError {
             | LogError::OtherLog { .. }
             | LogError::Corrupt { .. }
             | LogError::Truncated { .. }
+            | LogError::EndLost { .. }
             | LogError::Contradiction(_) => true,
         }
     }

@@ -9,6 +9,7 @@
 //! DATA/log/lock            empty; locked while a process uses the directory
 //! DATA/log/NNNNNNNN.log    the segments (`segment.rs`)
 //! DATA/log/NNNNNNNN.spare  files of the same form that hold nothing any more, or nothing yet
+//! DATA/log/synced          how far the log is known to be durable (`synced.rs`)
 //! ```
 //!
 //! Files of these names that this program did not write are never changed: see `open.rs` for how they are told apart.
@@ -17,10 +18,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use crate::limits;
 use crate::log::disk::{Disk, DiskFile, System};
 use crate::log::owner::Owner;
 use crate::log::record::Kind;
 use crate::log::segment;
+use crate::log::synced::{Claim, Synced};
 use crate::log::{LogError, LogStore, Record};
 
 /// How the log uses its directory.
@@ -61,7 +64,13 @@ pub struct FileLog<D: Disk = System> {
     pub(super) buffer: Vec<u8>,
     pub(super) dirty: bool,
     pub(super) next_seq: u64,
-    pub(super) durable: u64,
+    /// Index of the entry that was appended last.
+    pub(super) last_entry: u64,
+    /// Number of the last record that is certainly on the disk, and index of the last entry up to it.
+    pub(super) durable: (u64, u64),
+    pub(super) synced: Synced<D>,
+    /// Syncs since the last claim.
+    pub(super) syncs: u64,
     pub(super) next_segment: u64,
     /// The records that every new file begins with.
     pub(super) essence: Essence,
@@ -229,12 +238,24 @@ impl<D: Disk> FileLog<D> {
     }
 
     fn buffer_record(&mut self, record: &Record) {
-        segment::encode(record, self.next_seq, self.durable, &mut self.buffer);
+        segment::encode(record, self.next_seq, self.durable.0, &mut self.buffer);
         self.next_seq += 1;
         self.dirty = true;
         if let (Some(index), Some(last)) = (record.entry_index(), self.segments.back_mut()) {
             last.greatest = last.greatest.max(index);
+            self.last_entry = index;
         }
+    }
+
+    /// Writes down how far the log is durable.
+    fn claim(&mut self) -> Result<(), LogError> {
+        self.syncs = 0;
+        let Some((group, id)) = self.essence.names() else { return Ok(()) };
+        let (record, entry) = self.durable;
+        if record == 0 {
+            return Ok(());
+        }
+        self.synced.claim(&self.disk, Claim { count: 0, group, id, record, entry })
     }
 
     /// Deletes a file of the log, unless another one has taken its place.
@@ -256,7 +277,7 @@ impl<D: Disk> LogStore for FileLog<D> {
             self.own(Owner { group: Some(group), ..self.owner })?;
         }
         let before = self.buffer.len();
-        let seq = self.next_seq;
+        let (seq, last_entry) = (self.next_seq, self.last_entry);
         self.essence.note(record);
         if self.active.is_some() {
             self.buffer_record(record);
@@ -267,7 +288,7 @@ impl<D: Disk> LogStore for FileLog<D> {
         // It does not fit: take it back, and begin a file that holds the essence and it.
         let needed = (self.buffer.len() - before) as u64 + (64 << 10);
         self.buffer.truncate(before);
-        self.next_seq = seq;
+        (self.next_seq, self.last_entry) = (seq, last_entry);
         self.roll(needed)?;
         self.buffer_record(record);
         Ok(())
@@ -283,8 +304,13 @@ impl<D: Disk> LogStore for FileLog<D> {
             file.sync_data().map_err(LogError::of(&self.directory))?;
         }
         self.dirty = false;
-        self.durable = self.next_seq - 1;
-        Ok(())
+        self.durable = (self.next_seq - 1, self.last_entry);
+        self.syncs += 1;
+        if self.syncs >= limits::SYNCS_PER_CLAIM { self.claim() } else { Ok(()) }
+    }
+
+    fn tick(&mut self) -> Result<(), LogError> {
+        self.claim()
     }
 
     fn release(&mut self, index: u64) -> Result<(), LogError> {
@@ -312,7 +338,7 @@ impl<D: Disk> LogStore for FileLog<D> {
         self.active = None;
         self.buffer.clear();
         self.dirty = false;
-        if !self.segments.is_empty() || !self.spares.is_empty() {
+        if !self.segments.is_empty() || !self.spares.is_empty() || self.synced.last().is_some() {
             // A process that ends in the middle of this must not leave a log that looks whole and lacks its end.
             self.own(Owner { discarded: true, ..self.owner })?;
         }
@@ -320,7 +346,9 @@ impl<D: Disk> LogStore for FileLog<D> {
             self.remove_segment(number)?;
         }
         self.remove_spares()?;
+        self.synced.remove(&self.disk)?;
         self.essence = Essence::default();
+        (self.syncs, self.last_entry) = (0, 0);
         self.disk.sync_directory(&self.directory).map_err(LogError::of(&self.directory))?;
         self.own(Owner { group: None, headers_from: 1, discarded: false, ..self.owner })
     }

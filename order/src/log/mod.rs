@@ -10,6 +10,7 @@ mod open;
 pub(crate) mod owner;
 mod record;
 pub(crate) mod segment;
+pub(crate) mod synced;
 
 pub use disk::{Disk, DiskFile, System};
 pub use error::{LogError, operators_remedy};
@@ -44,6 +45,15 @@ pub trait LogStore: Send {
     /// [`LogError`] when that is not certain.
     fn sync(&mut self) -> Result<(), LogError>;
 
+    /// Some time has passed ([`limits::CLAIM_TICKS`](crate::limits::CLAIM_TICKS)): an occasion to write down what need not be written at
+    /// every sync.
+    ///
+    /// # Errors
+    /// [`LogError`] when that cannot be written.
+    fn tick(&mut self) -> Result<(), LogError> {
+        Ok(())
+    }
+
     /// Entries up to `index` are superseded by a durable start of the log; their space may be used again.
     ///
     /// # Errors
@@ -69,6 +79,9 @@ impl<L: LogStore + ?Sized> LogStore for Box<L> {
     }
     fn sync(&mut self) -> Result<(), LogError> {
         (**self).sync()
+    }
+    fn tick(&mut self) -> Result<(), LogError> {
+        (**self).tick()
     }
     fn release(&mut self, index: u64) -> Result<(), LogError> {
         (**self).release(index)

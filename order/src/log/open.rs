@@ -1,4 +1,4 @@
-//! Opening a log: whose directory it is, which files are ours, and whether they are what was written.
+//! Opening a log: whose directory it is, which files are ours, and whether everything that had been synced is there.
 //!
 //! Nothing is changed before all of that is known, so that a refusal leaves every file as the evidence it is.
 //!
@@ -16,6 +16,7 @@ use crate::log::file::{Essence, FileLog, FileOptions, Segment, zero};
 use crate::log::owner::{self, Owner};
 use crate::log::record::Kind;
 use crate::log::segment::{self, Ending, FILE_HEADER};
+use crate::log::synced::{self, Synced};
 use crate::log::{LogError, LogStore, Record};
 use crate::raft::members::slot_of;
 
@@ -62,6 +63,7 @@ impl<D: Disk> FileLog<D> {
         let headers_from = names.last().map_or(1, |last| last + 1);
         let mut log = FileLog {
             owner: found.unwrap_or(Owner { slot, group: None, headers_from, discarded: false }),
+            synced: Synced::read(&disk, &directory)?,
             disk,
             data: data.to_owned(),
             directory,
@@ -74,7 +76,9 @@ impl<D: Disk> FileLog<D> {
             buffer: Vec::new(),
             dirty: false,
             next_seq: 1,
-            durable: 0,
+            last_entry: 0,
+            durable: (0, 0),
+            syncs: 0,
             next_segment: 1,
             essence: Essence::default(),
             _lock: lock,
@@ -118,7 +122,9 @@ impl<D: Disk> FileLog<D> {
             let mut greatest = 0;
             for found in scan.found {
                 self.check_names(&path, &found.record)?;
-                greatest = greatest.max(found.record.entry_index().unwrap_or(0));
+                if let Some(index) = found.record.entry_index() {
+                    (greatest, self.last_entry) = (greatest.max(index), index);
+                }
                 expected = found.seq + 1;
                 self.essence.note(&found.record);
                 records.push(found.record);
@@ -126,12 +132,13 @@ impl<D: Disk> FileLog<D> {
             self.segments.push_back(Segment { number, greatest, length: bytes.len() as u64 });
             (self.next_segment, end) = (number + 1, scan.end);
         }
+        self.check_end(expected.saturating_sub(1), end)?;
         if let Some(last) = names.last() {
             self.resume(&self.path(*last), end)?;
         }
         if expected > 0 {
             self.next_seq = expected;
-            self.durable = expected - 1;
+            self.durable = (expected - 1, self.last_entry);
         }
         Ok(records)
     }
@@ -237,6 +244,23 @@ impl<D: Disk> FileLog<D> {
         }
     }
 
+    /// What was known to be durable is there: the log's last record is `last`, and it ends at byte `at` of its last file.
+    fn check_end(&self, last: u64, at: u64) -> Result<(), LogError> {
+        let Some(claim) = self.synced.last() else { return Ok(()) };
+        let names = (claim.group, claim.id);
+        if self.essence.names().is_some_and(|found| found != names) {
+            let why = format!("it is about engine id {:x} of group {:016x}", claim.id, claim.group);
+            let file = synced::path(&self.directory);
+            return Err(LogError::OtherLog { file, why, directory: self.data.clone() });
+        }
+        if last >= claim.record {
+            return Ok(());
+        }
+        let file = self.segments.back().map_or(self.directory.clone(), |segment| self.path(segment.number));
+        let (synced, entry) = (claim.record, claim.entry);
+        Err(LogError::EndLost { file, at, last, synced, entry, directory: self.data.clone() })
+    }
+
     /// Overwrites what follows the last good record: a torn one must not come back to life behind new ones.
     fn resume(&mut self, path: &Path, end: u64) -> Result<(), LogError> {
         let resumed = || -> io::Result<(D::File, u64)> {
@@ -254,7 +278,7 @@ impl<D: Disk> FileLog<D> {
     /// Nobody but this user reads what clients wrote, also where an earlier release let them. A directory that something else lies in too
     /// was not made for the log alone: who may list it is its owner's business.
     fn restrict(&self) -> Result<(), LogError> {
-        let fixed = [self.directory.join(LOCK)];
+        let fixed = [self.directory.join(LOCK), synced::path(&self.directory)];
         let listed = self.disk.list(&self.directory).map_err(LogError::of(&self.directory))?;
         let is_ours = |path: &PathBuf| {
             fixed.contains(path) || number_of(path, "log").is_some() || number_of(path, "spare").is_some()

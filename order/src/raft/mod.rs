@@ -246,6 +246,9 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
         if let Some(node) = &mut self.node {
             node.tick();
             node.lead_on();
+            if self.ticks.is_multiple_of(limits::CLAIM_TICKS) {
+                node.tick_store();
+            }
         }
     }
 

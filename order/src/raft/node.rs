@@ -289,6 +289,15 @@ impl<L: LogStore> Node<L> {
         });
     }
 
+    /// The log writes what it writes now and then.
+    pub fn tick_store(&mut self) {
+        if self.failed.is_none()
+            && let Err(error) = self.raw.mut_store().store.tick()
+        {
+            self.fail(FailStop::LogWrite(error.to_string()));
+        }
+    }
+
     pub fn peer_up(&mut self, peer: u8) {
         self.peers[usize::from(peer)].up = true;
         self.settle();

@@ -1,7 +1,8 @@
 //! Decides everything about a local cluster before anything is started: its addresses, its directories, each replica's file.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::net::TcpListener;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
@@ -139,7 +140,9 @@ impl Plan {
         let mut paths = Vec::new();
         for node in &self.nodes {
             if let Durability::Disk(data) = &node.durability {
-                fs::create_dir_all(data).with_context(|| format!("making {}", data.display()))?;
+                // Clients' values will be in it.
+                let made = DirBuilder::new().recursive(true).mode(0o700).create(data);
+                made.with_context(|| format!("making {}", data.display()))?;
             }
             let path = configs.join(format!("replica-{}.toml", node.this_replica));
             fs::write(&path, node.to_toml()).with_context(|| format!("writing {}", path.display()))?;

@@ -363,10 +363,23 @@ impl Cluster {
                 // Executed, though nobody can say so to the client: the checker still wants each of them once.
                 Output::Skipped { tags } => self.acked.extend(tags.into_iter().filter(|&tag| tag != 0)),
                 Output::Lacking { last, .. } => self.replica(slot).lacking = Some(last),
-                Output::Removed => self.replica(slot).stopped = Some("removed".into()),
+                Output::Removed => self.give_up_log(slot, "removed".into()),
+                Output::OlderCopy { index, incarnation, number } => {
+                    let (life, start) = incarnation;
+                    let why = format!(
+                        "an older copy: entry {index} is batch {number} of start {start} of life {life}"
+                    );
+                    self.give_up_log(slot, why);
+                }
                 Output::FailStop(reason) => self.replica(slot).stopped = Some(reason.to_string()),
             }
         }
+    }
+
+    fn give_up_log(&mut self, slot: u8, why: String) {
+        let replica = self.replica(slot);
+        replica.orderer.forget().expect("the log can be deleted");
+        replica.stopped = Some(why);
     }
 
     fn execute(&mut self, slot: u8, delivered: Delivered) {

@@ -90,6 +90,16 @@ pub enum Output {
         /// Index at which the log ends.
         last: u64,
     },
+    /// The log on disk does not fit the state at hand, and is of no use without one that does: this replica joins anew. The operator should
+    /// know: a log that ends before its state has lost entries.
+    LogDropped {
+        /// Index before the first entry of the log.
+        begins_after: u64,
+        /// Index of its last entry.
+        ends_at: u64,
+        /// Index of the entry that the state is of, 0 without a state.
+        state: u64,
+    },
     /// The group replaced this life of the replica by a later one. Forget the log ([`crate::Orderer::forget`]), which is the earlier life's,
     /// and stop; the next process joins anew.
     Removed,

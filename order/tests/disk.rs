@@ -300,6 +300,30 @@ fn a_log_that_begins_after_the_state_at_hand_is_given_up() {
     kill(&mut cluster, 1);
     restart(&mut cluster, &root, 1, BTreeMap::new()); // its states at cuts were lost
     cluster.run_until(5_000, "a new life", |cluster| cluster.replica(1).joined);
+    assert!(matches!(cluster.replica(1).dropped, Some((1.., 1.., 0))), "its operator is told");
+    cluster.settle();
+}
+
+/// Nothing says how far it was durable but the state beside it.
+#[test]
+fn a_log_that_ends_before_the_state_at_hand_is_given_up() {
+    let root = root();
+    let mut cluster = established(&root, 17);
+    load(&mut cluster, 300);
+    cluster.submit_cut(1);
+    cluster.settle();
+    let cuts = kill(&mut cluster, 1);
+    let cut = *cuts.last_key_value().unwrap().0;
+    let path = last_segment(&directory(&root, 1));
+    let mut bytes = fs::read(&path).unwrap();
+    let end = written(&path);
+    bytes[end - 900..=end].fill(0);
+    fs::write(&path, bytes).unwrap();
+    remove_claims(&root, 1);
+    restart(&mut cluster, &root, 1, cuts);
+    cluster.run_until(5_000, "a new life", |cluster| cluster.replica(1).joined);
+    let (_, last, state) = cluster.replica(1).dropped.expect("its operator is told");
+    assert!(state == cut && last < cut, "{last} and {cut}");
     cluster.settle();
 }
 

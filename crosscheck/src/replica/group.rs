@@ -170,6 +170,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     "replica {} takes this log for final up to entry {believed}, and it ends at {last}: either its synced end was lost, or that replica is wrong; what is missing is sent again",
                     from + 1
                 )),
+                Output::LogDropped { begins_after, ends_at, state } => self.world.say(format_args!(
+                    "the log on disk has the entries after {begins_after} up to {ends_at}, and the state saved beside it is of entry \
+                     {state}: {}; this replica joins anew, and the peers fill it",
+                    if state > ends_at { "the log has lost its end" } else { "the entries in between are not here" }
+                )),
                 Output::Removed => {
                     self.give_up_log("a later life of this replica took its place".into());
                 }

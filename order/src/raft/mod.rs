@@ -106,6 +106,9 @@ impl<L: LogStore> RaftEngine<L> {
                 let behind = applied < mirror.start() && mirror.start() > storage::GENESIS;
                 let ahead = applied > mirror.last();
                 if behind || ahead {
+                    let (begins_after, ends_at) = (mirror.start(), mirror.last());
+                    let dropped = Output::LogDropped { begins_after, ends_at, state: applied };
+                    engine.out.outputs.push_back(dropped);
                     engine.store = Some(mirror.store);
                 } else {
                     engine.start(*mirror, applied, false);

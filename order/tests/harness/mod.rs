@@ -56,6 +56,8 @@ pub struct Replica {
     pub stopped: Option<String>,
     /// Index at which its log ended when its leader believed that it goes on.
     pub lacking: Option<u64>,
+    /// Where its log began and ended, and of which entry its state was, if it had no use for the log.
+    pub dropped: Option<(u64, u64, u64)>,
     /// Takes no delivery, as when its executors hang.
     pub stuck: bool,
     /// Takes no batch of others: it lives, and leads for nobody.
@@ -147,6 +149,7 @@ impl Cluster {
             fetching: None,
             stopped: None,
             lacking: None,
+            dropped: None,
             stuck: false,
             deaf: false,
             leader: None,
@@ -363,6 +366,9 @@ impl Cluster {
                 // Executed, though nobody can say so to the client: the checker still wants each of them once.
                 Output::Skipped { tags } => self.acked.extend(tags.into_iter().filter(|&tag| tag != 0)),
                 Output::Lacking { last, .. } => self.replica(slot).lacking = Some(last),
+                Output::LogDropped { begins_after, ends_at, state } => {
+                    self.replica(slot).dropped = Some((begins_after, ends_at, state));
+                }
                 Output::Removed => self.give_up_log(slot, "removed".into()),
                 Output::OlderCopy { index, incarnation, number } => {
                     let (life, start) = incarnation;

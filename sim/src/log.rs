@@ -186,3 +186,73 @@ fn digest(record: &Record) -> u128 {
     }
     xxh3_128(&bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use order::{Disk, DiskFile};
+
+    use super::*;
+    use crate::net::Fabric;
+    use crate::rng::Rng;
+
+    /// What a message about a damage says, and the damage.
+    type Damage = (&'static str, fn(&Platter, &Path));
+
+    /// Who a replica is, and an entry, as the log has them (`order/src/log/record.rs`).
+    fn record(kind: u8, words: &[u64], rest: &[u8]) -> Record {
+        let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        Record::decode([&[kind], &words[..], rest].concat().into()).expect("a record")
+    }
+
+    fn entry(index: u64) -> Record {
+        let mut bytes = vec![4, 0];
+        bytes.extend([1, index, 0].iter().flat_map(|word: &u64| word.to_le_bytes()));
+        Record::decode(bytes.into()).expect("a record")
+    }
+
+    fn opened(storage: &Storage) -> Result<Opened, Unusable> {
+        storage.open(|_| {})
+    }
+
+    /// As an operator would, the simulation empties a disk whose log is not all there: it is told so in whatever way the log was damaged.
+    #[test]
+    fn every_damage_that_only_an_operator_can_see_to_makes_a_disk_unusable() {
+        let path = Path::new(DATA).join("log/00000001.log");
+        let damages: [Damage; 4] = [
+            ("has lost its end", |disk, path| erase(disk, path, 560, 2000)),
+            ("its header is missing", |disk, path| erase(disk, path, 0, 24)),
+            ("is not a file of this program", |disk, path| {
+                disk.remove(path).unwrap();
+                disk.create(path).unwrap().write_all_at(b"somebody else's", 0).unwrap();
+            }),
+            ("was truncated", |disk, path| {
+                disk.remove(path).unwrap();
+                disk.create(path).unwrap();
+            }),
+        ];
+        for (words, damage) in damages {
+            let storage = Storage::new(Platter::new(0, Fabric::new(1, Rng::new(1, 2)), Rng::new(1, 4)));
+            let mut log = opened(&storage).map(|opened| opened.log).unwrap_or_else(|why| panic!("{why:?}"));
+            log.append(&record(1, &[7, 0x101], &0u32.to_le_bytes())).unwrap();
+            for index in 1..=20 {
+                log.append(&entry(index)).unwrap();
+                log.sync().unwrap();
+            }
+            log.tick().unwrap();
+            drop(log);
+            storage.disk.end_process();
+            damage(&storage.disk, &path);
+            match opened(&storage) {
+                Err(Unusable::Corrupt(why)) => assert!(why.contains(words), "{why}"),
+                Err(Unusable::Refused(why)) => panic!("it would start again for ever: {why}"),
+                Ok(_) => panic!("{words}: it opens"),
+            }
+            storage.wipe();
+            assert!(opened(&storage).is_ok());
+        }
+    }
+
+    fn erase(disk: &Platter, path: &Path, from: u64, to: u64) {
+        disk.open(path).unwrap().write_all_at(&vec![0; (to - from) as usize], from).unwrap();
+    }
+}

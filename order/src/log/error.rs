@@ -155,6 +155,7 @@ pub fn operators_remedy(kind: ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::PermissionDenied => Some("let the user of this process own it, read it and write it"),
         ErrorKind::ReadOnlyFilesystem => Some("mount it writable, or use another data directory"),
+        ErrorKind::NotFound => Some("use a data directory that is there, or can be made"),
         ErrorKind::InvalidData => Some("move it away"),
         ErrorKind::NotADirectory | ErrorKind::IsADirectory => {
             Some("use another data directory, or move it away")

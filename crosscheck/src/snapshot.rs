@@ -280,7 +280,7 @@ mod tests {
             fs::set_permissions(data, Permissions::from_mode(0o755)).unwrap();
             fs::set_permissions(data.join(NAME), Permissions::from_mode(0o644)).unwrap();
         };
-        fs::create_dir(data.join(order::NAMES[2])).unwrap();
+        fs::create_dir(data.join(order::NAMES[3])).unwrap();
         widen();
         restrict(&System, data).unwrap();
         assert_eq!((mode(data), mode(&data.join(NAME))), (0o700, 0o600));

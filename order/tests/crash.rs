@@ -33,6 +33,8 @@ struct State {
     names: BTreeMap<PathBuf, usize>,
     files: Vec<Vec<u8>>,
     done: Vec<Operation>,
+    /// No file can be made or written to.
+    is_full: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -76,6 +78,9 @@ impl Disk for Fake {
             return Ok(FakeFile(self.clone(), file));
         }
         let mut state = self.state();
+        if state.is_full {
+            return Err(ErrorKind::StorageFull.into());
+        }
         let file = state.files.len();
         state.files.push(Vec::new());
         state.names.insert(path.to_owned(), file);
@@ -109,6 +114,9 @@ impl Disk for Fake {
 impl DiskFile for FakeFile {
     fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         let mut state = self.0.state();
+        if state.is_full {
+            return Err(ErrorKind::StorageFull.into());
+        }
         let (at, end) = (at as usize, at as usize + bytes.len());
         let file = &mut state.files[self.1];
         file.resize(file.len().max(end), 0);
@@ -230,7 +238,7 @@ impl Failing {
         rename(&mut names, &self.changes[..changes]);
         let count = self.durable.keys().last().map_or(0, |last| last + 1);
         let files = (0..count).map(contents).collect();
-        Fake(Arc::new(Mutex::new(State { names, files, done: Vec::new() })))
+        Fake(Arc::new(Mutex::new(State { names, files, ..State::default() })))
     }
 
     fn number_of(&self, name: &str) -> Option<usize> {
@@ -444,6 +452,21 @@ fn a_crash_while_a_log_is_opened_after_a_crash_loses_nothing_either() {
     }
     println!("{looked} crashes");
     assert!(looked > 10_000, "{looked}");
+}
+
+/// It gives back the space that the log took, and the next process goes on from there.
+#[test]
+fn a_log_can_be_given_up_on_a_disk_that_is_full() {
+    let disk = Fake::default();
+    let (mut log, _) = FileLog::open_on(disk.clone(), Script::data(), 0, OPTIONS).unwrap();
+    live(&mut Script { disk: disk.clone(), marks: Vec::new() }, &mut log, 1, 12).unwrap();
+    disk.state().is_full = true;
+    assert!(matches!(log.wipe(), Err(LogError::Full(_))), "whose the directory is, is written anew");
+    let is_segment = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "log");
+    assert!(!disk.state().names.keys().any(is_segment), "{:?}", disk.state().names.keys());
+    disk.state().is_full = false;
+    let (_, records) = FileLog::open_on(disk.clone(), Script::data(), 0, OPTIONS).unwrap();
+    assert!(records.is_empty());
 }
 
 /// The negative control: a claim that is made before its sync is seen to be too much.

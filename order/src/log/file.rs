@@ -340,7 +340,10 @@ impl<D: Disk> LogStore for FileLog<D> {
         self.dirty = false;
         if !self.segments.is_empty() || !self.spares.is_empty() || self.synced.last().is_some() {
             // A process that ends in the middle of this must not leave a log that looks whole and lacks its end.
-            self.own(Owner { discarded: true, ..self.owner })?;
+            if !self.owner.discarded {
+                Owner::discard(&self.disk, &self.data)?;
+                self.owner.discarded = true;
+            }
         }
         while let Some(Segment { number, .. }) = self.segments.pop_back() {
             self.remove_segment(number)?;

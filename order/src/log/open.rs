@@ -21,7 +21,7 @@ use crate::log::{LogError, LogStore, Record};
 use crate::raft::members::slot_of;
 
 /// What a log puts into its data directory; the rest of what is there is the caller's.
-pub const NAMES: [&str; 3] = [owner::NAME, owner::UNFINISHED, LOG];
+pub const NAMES: [&str; 4] = [owner::NAME, owner::UNFINISHED, owner::DISCARDED, LOG];
 
 /// The directory of the log's files in its data directory.
 const LOG: &str = "log";
@@ -85,8 +85,9 @@ impl<D: Disk> FileLog<D> {
         };
         let useless = log.sort_spares(spares)?;
         let records = log.read(&names)?;
-        if found.is_none() {
-            log.owner.write(&log.disk, &log.data)?;
+        match found {
+            None => log.owner.write(&log.disk, &log.data)?,
+            Some(_) => Owner::remove_discarded(&log.disk, &log.data)?,
         }
         if let Some((group, _)) = log.essence.names() {
             log.own(Owner { group: Some(group), ..log.owner })?;

@@ -5,12 +5,12 @@
 //! replica 2
 //! group 00c0ffee00c0ffee            (`none` before the replica is in one)
 //! files with headers from 1         (earlier ones were made before log files had headers)
-//! log kept                          (or `discarded`: its files are to be deleted)
 //! crc32c 89abcdef                   (of everything above)
 //! ```
 //!
 //! It is written beside itself, synced and renamed, so it is always whole. Its group is never older than that of the log: it is written
-//! before the first record of a log, and says `discarded` before the first file of a log is deleted.
+//! before the first record of a log. Before the first file of a log is deleted, it is renamed to `identity.discarded`, which takes no space
+//! on a disk that is full: whoever finds it under that name finishes the deletion.
 
 use std::fmt::Write;
 use std::io::{self, ErrorKind};
@@ -23,6 +23,8 @@ use crate::wire::Malformed;
 
 /// The file's name.
 pub(crate) const NAME: &str = "identity";
+/// Its name while the log is being deleted.
+pub(crate) const DISCARDED: &str = "identity.discarded";
 /// Its name while it is being written.
 pub(crate) const UNFINISHED: &str = "identity.new";
 /// How every version of the file begins.
@@ -46,9 +48,16 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Reads what [`Owner::write`] left in `data`; `None` when there is no such file.
+    /// Reads what [`Owner::write`] or [`Owner::discard`] left in `data`; `None` when there is no such file.
     pub fn read(disk: &impl Disk, data: &Path) -> Result<Option<Owner>, LogError> {
-        let file = path(data);
+        if let Some(owner) = Owner::read_file(disk, data, path(data))? {
+            return Ok(Some(owner));
+        }
+        let discarded = Owner::read_file(disk, data, data.join(DISCARDED))?;
+        Ok(discarded.map(|owner| Owner { discarded: true, ..owner }))
+    }
+
+    fn read_file(disk: &impl Disk, data: &Path, file: PathBuf) -> Result<Option<Owner>, LogError> {
         let bytes = match disk.read(&file, BYTES + 1) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -77,18 +86,37 @@ impl Owner {
             disk.rename(&fresh, &file)?;
             disk.sync_directory(data)
         };
-        written().map_err(LogError::of(&file))
+        written().map_err(LogError::of(&file))?;
+        Owner::remove_discarded(disk, data)
+    }
+
+    /// Marks the log as one that is to be deleted; from here on a crash cannot stop that.
+    pub fn discard(disk: &impl Disk, data: &Path) -> Result<(), LogError> {
+        let renamed = || {
+            disk.rename(&path(data), &data.join(DISCARDED))?;
+            disk.sync_directory(data)
+        };
+        renamed().map_err(LogError::of(&path(data)))
+    }
+
+    /// Deletes the mark, where a crash left it behind: the log has been deleted, and another one may be there.
+    pub fn remove_discarded(disk: &impl Disk, data: &Path) -> Result<(), LogError> {
+        let file = data.join(DISCARDED);
+        match disk.remove(&file) {
+            Ok(()) => disk.sync_directory(data).map_err(LogError::of(data)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(LogError::of(&file)(error)),
+        }
     }
 
     /// The file's text.
     pub fn encode(&self) -> String {
         let mut text = String::from(FIRST_LINE);
         let group = self.group.map_or_else(|| "none".to_owned(), |group| format!("{group:016x}"));
-        let log = if self.discarded { "discarded" } else { "kept" };
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "replica {}\ngroup {group}\nfiles with headers from {}\nlog {log}\n",
+            "replica {}\ngroup {group}\nfiles with headers from {}\n",
             self.slot + 1,
             self.headers_from
         );
@@ -106,12 +134,11 @@ impl Owner {
             |name: &str| lines.next().and_then(|line| line.strip_prefix(name)).unwrap_or_default();
         let (replica, group, headers_from) =
             (value("replica "), value("group "), value("files with headers from "));
-        let log = value("log ");
         let owner = Owner {
             slot: replica.parse::<u8>().ok().and_then(|replica| replica.checked_sub(1)).unwrap_or(u8::MAX),
             group: if group == "none" { None } else { u64::from_str_radix(group, 16).ok() },
             headers_from: headers_from.parse().unwrap_or(0),
-            discarded: log == "discarded",
+            discarded: false,
         };
         if usize::from(owner.slot) >= limits::SLOTS {
             return Err(Malformed("it names no replica"));
@@ -167,7 +194,7 @@ mod tests {
 
     #[test]
     fn it_reads_back_and_every_other_text_is_refused() {
-        for owner in [OWNER, Owner { group: None, headers_from: 1, discarded: true, ..OWNER }] {
+        for owner in [OWNER, Owner { group: None, headers_from: 1, ..OWNER }] {
             let text = owner.encode();
             assert_eq!(Owner::decode(text.as_bytes()), Ok(owner), "{text}");
             assert!((text.len() as u64) < BYTES);
@@ -182,6 +209,20 @@ mod tests {
         }
         let far = Owner { slot: limits::SLOTS as u8, ..OWNER };
         assert!(Owner::decode(far.encode().as_bytes()).is_err(), "no group is so large");
+    }
+
+    #[test]
+    fn a_log_stays_discarded_until_it_is_somebodys_again() {
+        let data = tempfile::tempdir().unwrap();
+        OWNER.write(&System, data.path()).unwrap();
+        Owner::discard(&System, data.path()).unwrap();
+        assert_eq!(Owner::read(&System, data.path()).unwrap(), Some(Owner { discarded: true, ..OWNER }));
+        OWNER.write(&System, data.path()).unwrap();
+        assert_eq!(Owner::read(&System, data.path()).unwrap(), Some(OWNER));
+        assert!(!data.path().join(DISCARDED).exists());
+        // A crash came before that.
+        fs::copy(path(data.path()), data.path().join(DISCARDED)).unwrap();
+        assert_eq!(Owner::read(&System, data.path()).unwrap(), Some(OWNER));
     }
 
     #[test]

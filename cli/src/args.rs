@@ -60,6 +60,9 @@ pub enum Command {
     #[cfg(all(feature = "inject", target_os = "linux"))]
     #[command(long_about = crate::trial::ABOUT)]
     Trial(crate::trial::Args),
+    /// Make the key by which the replicas of a group know each other
+    #[command(long_about = crate::key::ABOUT)]
+    Key(crate::key::Args),
     /// Explain the modes and their letters
     Modes,
 }
@@ -85,7 +88,8 @@ const AFTER_LONG_HELP: &str = "\
 Finding a cluster:
   `up` records its cluster under its first client port in ${XDG_RUNTIME_DIR:-/tmp}/crosscheck-UID/PORT.json; status,
   top, digest, evidence and inject find it there by --port. Without --port they take the only cluster that runs. A
-  replica started with `serve` is found by --admin ADDRESS, given once per replica.
+  replica started with `serve` is found by --admin PATH, its admin socket, given once per replica. Only the user that
+  the replicas run as, and root, can ask them.
 
 Exit codes:
   0  done, and what was asked for holds

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
+use crosscheck::admin::client::{NoAnswer, ask};
 use crosscheck::admin::{Command, Position, StateDigest};
 use serde_json::json;
 
 use crate::cluster::{Replica, Target};
-use crate::control::{NoAnswer, ask};
 use crate::outcome::{Outcome, Verdict, say, say_json};
 use crate::view::grouped;
 
@@ -94,14 +94,14 @@ fn round(replicas: &[Replica]) -> Vec<Answer> {
     let mut others = replicas.iter();
     let mut at = None;
     while at.is_none()
-        && let Some(&first) = others.next()
+        && let Some(first) = others.next()
     {
         let answer = digest(first, None);
         at = answer.1.as_ref().ok().map(|digest| digest.position);
         answers.push(answer);
     }
     answers.extend(thread::scope(|scope| {
-        let asked: Vec<_> = others.map(|&other| scope.spawn(move || digest(other, at))).collect();
+        let asked: Vec<_> = others.map(|other| scope.spawn(move || digest(other, at))).collect();
         let answer = |asked: thread::ScopedJoinHandle<'_, Answer>| {
             asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
@@ -111,8 +111,8 @@ fn round(replicas: &[Replica]) -> Vec<Answer> {
 }
 
 /// One replica's digest, of a position or of a new one.
-fn digest(replica: Replica, at: Option<Position>) -> Answer {
-    (replica, ask(replica.admin, &Command::Digest { at }, PATIENCE))
+fn digest(replica: &Replica, at: Option<Position>) -> Answer {
+    (replica.clone(), ask(&replica.admin, &Command::Digest { at }, PATIENCE))
 }
 
 /// Whether all answers are equal; otherwise the sentence that says why not.
@@ -151,10 +151,12 @@ pub fn compare(answers: &[Answer]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use crosscheck::admin::Endpoint;
+
     use super::*;
 
     fn answer(number: u8, digest: &str) -> Answer {
-        let replica = Replica { number, admin: ([127, 0, 0, 1], 1).into(), clients: None };
+        let replica = Replica { number, admin: Endpoint::Unix("admin.sock".into()), clients: None };
         let position = Position { index: 5, ticket: 1 };
         (replica, Ok(StateDigest { position, digest: digest.into(), objects: 1 }))
     }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crosscheck::admin::client::{Link, NoAnswer};
 use crosscheck::admin::{Command, EvidenceList, EvidenceRecord};
 use serde_json::json;
 
 use crate::cluster::{Replica, Target};
-use crate::control::{Link, NoAnswer};
 use crate::outcome::{Outcome, Verdict, say, say_json};
 use crate::signals::Ending;
 use crate::view::{Line, Paint, Tone};
@@ -127,7 +127,7 @@ pub struct Round {
 impl Watch {
     /// Has seen nothing yet.
     pub fn new(replicas: &[Replica]) -> Self {
-        let link = |replica: &Replica| (replica.number, Link::new(replica.admin));
+        let link = |replica: &Replica| (replica.number, Link::new(replica.admin.clone()));
         Watch { links: replicas.iter().map(link).collect(), after: BTreeMap::new() }
     }
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
+use crosscheck::admin::client::{NoAnswer, ask};
 use crosscheck::admin::{Command, Inject, Injected, Kind};
 use serde_json::json;
 
 use crate::cluster::{Replica, Target};
-use crate::control::{NoAnswer, ask};
 use crate::native::Native;
 use crate::outcome::{Outcome, Verdict, misuse, say, say_json};
 use crate::signals::Ending;
@@ -182,13 +182,16 @@ pub fn run(args: &Args) -> Outcome {
         let (victim, fault) = match args.kind {
             Some(fault) => {
                 let object = args.object.clone();
-                (victims[0], Inject { kind: fault.kind(), object, bit: args.bit, member: args.member, seed })
+                (
+                    victims[0].clone(),
+                    Inject { kind: fault.kind(), object, bit: args.bit, member: args.member, seed },
+                )
             }
             None => random(&victims, seed.wrapping_add(number)),
         };
-        let injected = place(victim, &fault)?;
+        let injected = place(&victim, &fault)?;
         all_done &= injected.done;
-        tell(args.json, victim, &fault, &injected)?;
+        tell(args.json, &victim, &fault, &injected)?;
     }
     Ok(Verdict::of(all_done))
 }
@@ -200,8 +203,8 @@ const WITHOUT: &str = "built without the fault injector; start the cluster with 
 ///
 /// # Errors
 /// The replica does not answer or does not carry the injector.
-pub fn place(victim: Replica, fault: &Inject) -> anyhow::Result<Injected> {
-    ask(victim.admin, &Command::Inject(fault.clone()), PATIENCE).map_err(|why| match why {
+pub fn place(victim: &Replica, fault: &Inject) -> anyhow::Result<Injected> {
+    ask(&victim.admin, &Command::Inject(fault.clone()), PATIENCE).map_err(|why| match why {
         NoAnswer::Refused(why) if why.contains("inject") => {
             misuse(format!("replica {} refuses: {why}. It was probably {WITHOUT}", victim.number))
         }
@@ -211,7 +214,7 @@ pub fn place(victim: Replica, fault: &Inject) -> anyhow::Result<Injected> {
 
 fn victims(replicas: &[Replica], chosen: Option<u8>) -> anyhow::Result<Vec<Replica>> {
     let Some(number) = chosen else { return Ok(replicas.to_vec()) };
-    let victims: Vec<Replica> = replicas.iter().filter(|replica| replica.number == number).copied().collect();
+    let victims: Vec<Replica> = replicas.iter().filter(|replica| replica.number == number).cloned().collect();
     if victims.is_empty() {
         let numbers: Vec<String> = replicas.iter().map(|replica| replica.number.to_string()).collect();
         return Err(misuse(format!("there is no replica {number}; there are {}", numbers.join(", "))));
@@ -223,7 +226,7 @@ fn victims(replicas: &[Replica], chosen: Option<u8>) -> anyhow::Result<Vec<Repli
 /// by the same seed.
 fn random(victims: &[Replica], seed: u64) -> (Replica, Inject) {
     let first = draw(seed);
-    let victim = victims[(first % victims.len() as u64) as usize];
+    let victim = victims[(first % victims.len() as u64) as usize].clone();
     let fault = Fault::DRAWN[(draw(first) % Fault::DRAWN.len() as u64) as usize];
     (victim, Inject { kind: fault.kind(), object: None, bit: None, member: None, seed })
 }
@@ -233,7 +236,7 @@ fn another_seed() -> u64 {
     draw(now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(32))
 }
 
-fn tell(json: bool, victim: Replica, fault: &Inject, injected: &Injected) -> anyhow::Result<()> {
+fn tell(json: bool, victim: &Replica, fault: &Inject, injected: &Injected) -> anyhow::Result<()> {
     if json {
         return say_json(&json!({"replica": victim.number, "fault": fault, "injected": injected}));
     }
@@ -248,6 +251,7 @@ fn tell(json: bool, victim: Replica, fault: &Inject, injected: &Injected) -> any
 #[cfg(test)]
 mod tests {
     use clap::ValueEnum;
+    use crosscheck::admin::Endpoint;
 
     use super::*;
 
@@ -263,14 +267,14 @@ mod tests {
 
     #[test]
     fn a_series_is_repeated_by_its_seed_and_reaches_every_replica_and_kind() {
-        let replica = |number| Replica { number, admin: ([127, 0, 0, 1], 1).into(), clients: None };
+        let replica = |number| Replica { number, admin: Endpoint::Unix("admin.sock".into()), clients: None };
         let victims = [replica(1), replica(2), replica(3)];
         let series = |seed: u64| (0..300).map(|number| random(&victims, seed + number)).collect::<Vec<_>>();
         assert_eq!(series(7), series(7));
-        for victim in victims {
+        for victim in &victims {
             for fault in Fault::ALL {
                 let hit =
-                    |(other, inject): &(Replica, Inject)| *other == victim && inject.kind == fault.kind();
+                    |(other, inject): &(Replica, Inject)| other == victim && inject.kind == fault.kind();
                 let is_drawn = series(7).iter().any(hit);
                 assert_eq!(is_drawn, fault != Fault::Asked, "{fault:?} at replica {}", victim.number);
             }
@@ -279,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_replica_that_is_not_there_is_misuse() {
-        let replica = Replica { number: 1, admin: ([127, 0, 0, 1], 1).into(), clients: None };
+        let replica = Replica { number: 1, admin: Endpoint::Unix("admin.sock".into()), clients: None };
         let told = victims(&[replica], Some(4)).unwrap_err().to_string();
         assert_eq!(told, "there is no replica 4; there are 1");
     }

@@ -5,11 +5,12 @@ mod bench;
 mod client;
 mod cluster;
 mod config;
-mod control;
 mod demo;
+mod descriptors;
 mod digest;
 mod evidence;
 mod inject;
+mod key;
 mod load;
 mod modes;
 mod native;
@@ -55,6 +56,7 @@ fn run(command: Command) -> outcome::Outcome {
         Command::Sim(args) => sim::run_command(&args),
         #[cfg(all(feature = "inject", target_os = "linux"))]
         Command::Trial(args) => trial::run(&args),
+        Command::Key(args) => key::run(&args),
         Command::Modes => modes::run(),
     }
 }

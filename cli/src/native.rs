@@ -182,18 +182,19 @@ pub struct Report {
 }
 
 /// Runs one of the commands.
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(all(feature = "inject", target_os = "linux", target_arch = "x86_64"))]
 pub fn run(native: &Native) -> Outcome {
     linux::run(native)
 }
 
 /// Says why it cannot.
-#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+#[cfg(not(all(feature = "inject", target_os = "linux", target_arch = "x86_64")))]
 pub fn run(_: &Native) -> Outcome {
     Err(crate::outcome::misuse(
-        "native fault injection needs Linux on x86-64: it is built on ptrace and its debug registers",
+        "this build carries no native fault injection: it needs Linux on x86-64, since it is built on ptrace and debug registers, \
+         and a build with the injector (cargo build --release)",
     ))
 }
 
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(all(feature = "inject", target_os = "linux", target_arch = "x86_64"))]
 mod linux;

@@ -47,10 +47,24 @@ pub fn report(outcome: Outcome) -> ExitCode {
         // The reader of our output went away (`crosscheck evidence | head`): that is how pipes end, not a failure.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "crosscheck: {error:#}");
+            let _ = writeln!(io::stderr(), "crosscheck: {}", error_text(&error));
             ExitCode::from(code_of(&error))
         }
     }
+}
+
+/// An error and its causes in one line. Many errors name their cause themselves: what was said already is not said again.
+pub fn error_text(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
 }
 
 fn code_of(error: &anyhow::Error) -> u8 {
@@ -86,6 +100,17 @@ mod tests {
         let error = Err::<(), _>(misuse("no such mode")).context("reading FILE").unwrap_err();
         assert_eq!(code_of(&error), 2);
         assert_eq!(code_of(&anyhow::anyhow!("unreachable")), 1);
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let state = crosscheck::snapshot::SnapshotError::Io { path: "data".into(), error: cause() };
+        let ended = anyhow::Error::new(crosscheck::ServeError::from(state));
+        let told = "data: permission denied; let the user of this process own it, read it and write it";
+        assert_eq!(error_text(&ended), told);
+        assert_eq!(error_text(&ended.context("starting")), format!("starting: {told}"));
+        assert_eq!(error_text(&anyhow::Error::new(cause()).context("writing")), "writing: permission denied");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::config::{EXAMPLE, NodeConfig};
+use crate::descriptors;
 use crate::outcome::{Outcome, Verdict, misuse, say};
 use crate::signals::Ending;
 
@@ -23,9 +24,10 @@ remedy, before anything starts.";
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   crosscheck serve --example-config > crosscheck.toml    a complete file, every field explained
+  crosscheck key new --out group.key                     the secret that its group_key names, once per group
   crosscheck serve --config crosscheck.toml              run it
   crosscheck serve --config crosscheck.toml --check      only say whether the file is right
-  crosscheck status --admin 127.0.0.1:11311              how it is doing
+  crosscheck status --admin /run/crosscheck/admin.sock   how it is doing
 
 A production build carries no fault injector: cargo build --release --no-default-features")]
 pub struct Args {
@@ -50,7 +52,10 @@ pub fn run(args: &Args) -> Outcome {
         return Ok(Verdict::Holds);
     }
     let path = args.config.as_deref().ok_or_else(|| misuse("--config FILE is missing"))?;
-    let config = NodeConfig::load(path)?;
+    let mut config = NodeConfig::load(path)?;
+    if let Some(lowered) = descriptors::fit(&mut config)? {
+        eprintln!("crosscheck: {lowered}");
+    }
     if args.check {
         say(&format!(
             "{}: replica {} of {}, mode {}",
@@ -128,12 +133,13 @@ fn replica(config: &NodeConfig) -> Outcome {
             stopper.stop();
         });
     };
-    match crosscheck::serve(config.settings(), service, make_protocol, started).map_err(failure)? {
-        crosscheck::Stop::Asked => Ok(Verdict::Holds),
-        crosscheck::Stop::Replace(why) => {
+    match crosscheck::serve(config.settings(), service, make_protocol, started) {
+        Ok(crosscheck::Stop::Asked) => Ok(Verdict::Holds),
+        Ok(crosscheck::Stop::Replace(why)) => {
             eprintln!("crosscheck: replica {} has to be replaced: {why}", config.this_replica);
             Ok(Verdict::Fails)
         }
+        Err(error) => Err(failure(error)),
     }
 }
 
@@ -154,7 +160,8 @@ mod tests {
     fn a_data_directory_that_cannot_be_used_is_said_once_and_no_restart_helps() {
         let root = tempfile::tempdir().expect("a directory");
         let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut config = NodeConfig::new(1, vec![nowhere; 3], nowhere, nowhere);
+        let admin = crosscheck::admin::Endpoint::Unix(root.path().join("admin.sock"));
+        let mut config = NodeConfig::new(1, vec![nowhere; 3], nowhere, admin);
         config.durability = Durability::Disk(root.path().to_owned());
         for name in ["identity", "state.cut", "log/00000007.log"] {
             std::fs::create_dir_all(root.path().join("log")).expect("a directory");

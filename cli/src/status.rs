@@ -22,7 +22,8 @@ pub const ABOUT: &str = "Asks every replica how it is doing and prints one row f
 Examples:
   crosscheck status
   crosscheck status --json | jq '.replicas[].status.leader'
-  crosscheck status --admin 127.0.0.1:11311
+  crosscheck status --admin /run/crosscheck/admin.sock
+  crosscheck status --admin 127.0.0.1:11311 --admin-token admin.token
 
 Exit code: 0 when every replica serves, 1 otherwise.")]
 pub struct Args {

@@ -3,10 +3,10 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use crosscheck::admin::client::Link;
 use crosscheck::admin::{Command, EvidenceList};
 
 use crate::cluster::{Observer, Replica, Target, once};
-use crate::control::Link;
 use crate::evidence::told;
 use crate::outcome::{Outcome, Verdict, say};
 use crate::signals::Ending;
@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Outcome {
     }
     let ending = Ending::catch()?;
     let observer = Observer::start(&replicas)?;
-    let mut links: Vec<Link> = replicas.iter().map(|replica| Link::new(replica.admin)).collect();
+    let mut links: Vec<Link> = replicas.iter().map(|replica| Link::new(replica.admin.clone())).collect();
     let keys = Keys::listen()?;
     let mut screen = FullScreen::enter(paint)?;
     while !ending.asked() {

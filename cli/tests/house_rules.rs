@@ -9,6 +9,9 @@ use std::fs;
 /// Rooms whose results reach state or replies: they read nothing but the ordered log.
 const DECIDING_ROOMS: [&str; 6] = ["object", "schedule", "vote", "execute", "memcached", "order"];
 
+/// Rank of the rooms that test the server from outside.
+const OUTSIDE: u32 = 6;
+
 /// The only files with `unsafe` that ship, one per room at most.
 const UNSAFE: [Permit; 3] = [
     Permit {
@@ -54,6 +57,12 @@ fn ranks() {
         breaches.extend(manifest::depends_downwards(room, &read(&format!("{room}/Cargo.toml")), &ranks));
     }
     report(breaches);
+}
+
+#[test]
+fn production_builds_carry_no_test_rooms() {
+    let (ranks, _) = manifest::ranks(&read("Cargo.toml"));
+    report(manifest::is_optional("cli", &read("cli/Cargo.toml"), &ranks, OUTSIDE));
 }
 
 #[test]
@@ -201,6 +210,15 @@ mod rules_can_fail {
             "its tests may ask for a feature"
         );
         assert!(manifest::inherits("high", &format!("[lints]\nworkspace = true\n{itself}")).is_empty());
+    }
+
+    #[test]
+    fn test_room_is_in_every_build() {
+        let ranks = [("sim".to_owned(), OUTSIDE), ("object".to_owned(), 1)].into();
+        let good = "[dependencies]\nobject.workspace = true\nsim = { workspace = true, optional = true }\n";
+        assert!(manifest::is_optional("cli", good, &ranks, OUTSIDE).is_empty());
+        let bad = "[target.'cfg(unix)'.dependencies]\nsim.workspace = true\n";
+        assert_eq!(manifest::is_optional("cli", bad, &ranks, OUTSIDE)[0].line, 2);
     }
 
     #[test]

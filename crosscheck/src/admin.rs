@@ -1,4 +1,15 @@
-//! The admin protocol: JSON lines over a loopback connection, one answer line per command line.
+//! The admin protocol: JSON lines over a Unix socket, one answer line per command line.
+//!
+//! A line that is no command is answered with one [`Refused`] and ends the connection. Over TCP the first line presents the
+//! endpoint's secret, as `{"token":"SECRET"}`, and has no answer of its own.
+
+pub mod client;
+mod endpoint;
+pub mod line;
+mod stream;
+
+pub use endpoint::{Endpoint, Token};
+pub use stream::Stream;
 
 use serde::{Deserialize, Serialize};
 
@@ -158,6 +169,12 @@ pub struct Status {
     pub failed_checks: u64,
     /// Frames dropped because their checksum failed.
     pub dropped_frames: u64,
+    /// Connections to the peers' port that were refused because their other end did not prove that it belongs to the group.
+    #[serde(default)]
+    pub strangers: u64,
+    /// Replicas that are not talked to, each with the reason: a setting that differs, say.
+    #[serde(default)]
+    pub refused: Vec<String>,
     /// Replies held back now because no f+1 replicas agree on them.
     pub held: u64,
     /// Faults that were placed here on purpose and wait for their occasion; always 0 in a build without the injector.
@@ -233,8 +250,8 @@ pub struct EvidenceRecord {
     pub objects: Vec<String>,
     /// hardware-like, nondeterminism or software-bug.
     pub class: String,
-    /// Where it was noticed: entry-check, in-request, digest, reply, message, schedule, repair, scrub, panic, or evidence: the record
-    /// itself.
+    /// Where it was noticed: entry-check, in-request, digest, reply, message, schedule, repair, scrub, panic, clock, or evidence: the
+    /// record itself.
     pub stage: String,
     /// How it ended: repaired, dropped, held, replaced.
     pub outcome: String,

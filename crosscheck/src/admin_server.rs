@@ -1,12 +1,19 @@
-//! The admin socket: one thread per connection reads JSON lines and asks the order thread, which knows the answers.
+//! The admin endpoint: one thread per connection reads JSON lines and asks the order thread, which knows the answers.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+mod open;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::admin::{Command, Refused};
-use crate::limits;
+use crate::admin::{Command, Endpoint, Refused, Stream, Token, line};
+use crate::{ServeError, limits};
+use open::SocketFile;
 
 /// A command on its way to the order thread, with the way back.
 #[derive(Debug)]
@@ -34,81 +41,180 @@ fn refused(why: &str) -> serde_json::Value {
     serde_json::json!(Refused { error: why.to_owned() })
 }
 
-/// An ordered command (a digest) waits at most this long for its position.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Listens on `address` and hands every command to `ask`. The threads it starts end with the process.
-///
-/// # Errors
-/// When the address cannot be bound; the message names it.
-pub fn listen(address: SocketAddr, ask: impl Fn(Call) + Clone + Send + 'static) -> io::Result<()> {
-    let listener = TcpListener::bind(address).map_err(|error| {
-        io::Error::new(error.kind(), format!("the admin socket {address} cannot be opened: {error}"))
-    })?;
-    std::thread::Builder::new().name("admin".into()).spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(stream) = stream else { continue };
-            let ask = ask.clone();
-            // Without a thread to serve it, the caller sees its connection close.
-            let _ = std::thread::Builder::new().name("admin-call".into()).spawn(move || {
-                let _ = converse(stream, &ask);
-            });
-        }
-    })?;
-    Ok(())
+/// What callers may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Connections at the same time.
+    pub connections: usize,
+    /// How long a connection may take to present the secret.
+    pub token: Duration,
+    /// How long a connection may take to send its next line.
+    pub idle: Duration,
+    /// How long an answer may wait for a caller that reads nothing.
+    pub write: Duration,
+    /// How long a command may wait for its ordered position.
+    pub answer: Duration,
 }
 
-fn converse(mut stream: TcpStream, ask: &impl Fn(Call)) -> io::Result<()> {
-    let _ = stream.set_nodelay(true);
-    let mut lines = BufReader::new(stream.try_clone()?);
-    loop {
-        let mut line = String::new();
-        let read = lines.by_ref().take(limits::ADMIN_LINE as u64).read_line(&mut line)?;
-        if read == 0 {
-            return Ok(());
-        }
-        let value = answer(&line, ask);
-        let mut text = value.to_string();
-        text.push('\n');
-        stream.write_all(text.as_bytes())?;
-        if !line.ends_with('\n') {
-            return Ok(());
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds {
+            connections: limits::ADMIN_CONNECTIONS,
+            token: limits::ADMIN_TOKEN,
+            idle: limits::ADMIN_IDLE,
+            write: limits::ADMIN_WRITE,
+            answer: limits::ADMIN_ANSWER,
         }
     }
 }
 
-fn answer(line: &str, ask: &impl Fn(Call)) -> serde_json::Value {
-    let command = match serde_json::from_str::<Command>(line) {
-        Ok(command) => command,
-        Err(error) => return refused(&format!("not an admin command: {error}")),
+/// Accepts connections on `endpoint` and hands every command to `ask`. The threads it starts end with the process; the socket
+/// file is removed when the returned value is dropped.
+///
+/// # Errors
+/// [`ServeError::Operator`] when the socket file stands where it must not, [`ServeError::Io`] when the kernel refuses or another
+/// process listens there. The message names the endpoint and the remedy.
+pub fn listen(
+    endpoint: &Endpoint,
+    bounds: Bounds,
+    ask: impl Fn(Call) + Clone + Send + 'static,
+) -> Result<Option<SocketFile>, ServeError> {
+    let (listener, file) = open::open(endpoint)?;
+    let token = match endpoint {
+        Endpoint::Unix(_) => None,
+        Endpoint::Tcp { token, .. } => Some(token.clone()),
     };
+    let open = Arc::new(AtomicUsize::new(0));
+    thread::Builder::new().name("admin".into()).spawn(move || {
+        loop {
+            match listener.accept() {
+                Ok(stream) => serve(stream, token.clone(), bounds, &open, ask.clone()),
+                // Out of descriptors, most likely: waiting is all that can help.
+                Err(_) => thread::sleep(limits::ADMIN_RETRY),
+            }
+        }
+    })?;
+    Ok(file)
+}
+
+/// Gives a connection a thread of its own, or one line that says why not.
+fn serve(
+    mut stream: Stream,
+    token: Option<Token>,
+    bounds: Bounds,
+    open: &Arc<AtomicUsize>,
+    ask: impl Fn(Call) + Send + 'static,
+) {
+    let Some(place) = Place::take(open, bounds.connections) else {
+        // The answer fits into an empty socket; a caller for which it does not sees its connection close.
+        let why =
+            format!("{} admin connections are open, and no more are served; close some", bounds.connections);
+        let _ = stream.set_nonblocking(true).and_then(|()| send(&mut stream, &refused(&why)));
+        // What has been sent already and is not read would make the kernel throw the answer away.
+        let _ = stream.read(&mut [0; 4096]);
+        return;
+    };
+    // Without a thread to serve it, the caller sees its connection close.
+    let _ = thread::Builder::new().name("admin-call".into()).spawn(move || {
+        let _place = place;
+        let _ = converse(&mut stream, token.as_ref(), bounds, &ask);
+    });
+}
+
+/// One of a bounded number of connections, until it is dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(open: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
+        let more = |now: usize| (now < most).then_some(now + 1);
+        open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Place(open.clone()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Answers line by line, until the caller ends the connection, is silent for too long, or sends what is no command.
+fn converse(
+    stream: &mut Stream,
+    token: Option<&Token>,
+    bounds: Bounds,
+    ask: &impl Fn(Call),
+) -> io::Result<()> {
+    stream.set_write_timeout(bounds.write)?;
+    let mut lines = Lines::default();
+    if let Some(token) = token {
+        let Some(first) = lines.next(stream, bounds.token)? else { return Ok(()) };
+        if let Err(refusal) = line::presents(&first, token) {
+            return send(stream, &serde_json::json!(refusal));
+        }
+    }
+    while let Some(next) = lines.next(stream, bounds.idle)? {
+        match line::command(&next) {
+            Ok(command) => send(stream, &answer(command, bounds.answer, ask))?,
+            // What follows may be the body of an HTTP request that a web page has sent here.
+            Err(refusal) => return send(stream, &serde_json::json!(refusal)),
+        }
+    }
+    Ok(())
+}
+
+fn send(stream: &mut Stream, value: &serde_json::Value) -> io::Result<()> {
+    let mut text = value.to_string();
+    text.push('\n');
+    stream.write_all(text.as_bytes())
+}
+
+fn answer(command: Command, patience: Duration, ask: &impl Fn(Call)) -> serde_json::Value {
     let (answer, answered) = mpsc::channel();
     ask(Call { command, answer });
-    answered.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+    answered.recv_timeout(patience).unwrap_or_else(|_| {
         refused("no answer: the replica is busy, without a leader, or on its way out; try again")
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Splits what a connection sends into lines.
+#[derive(Default)]
+struct Lines {
+    unread: Vec<u8>,
+}
 
-    fn ask(line: &str) -> serde_json::Value {
-        answer(line, &|call: Call| match call.command {
-            Command::Evidence { after } => call.reply(&after),
-            _ => call.refuse("not now"),
-        })
-    }
-
-    #[test]
-    fn commands_reach_the_order_thread_and_answers_come_back() {
-        assert_eq!(ask(r#"{"cmd":"evidence","after":7}"#), serde_json::json!(7));
-        assert_eq!(ask(r#"{"cmd":"status"}"#)["error"], "not now");
-    }
-
-    #[test]
-    fn a_line_that_is_no_command_is_refused_with_the_reason() {
-        let error = ask(r#"{"cmd":"dance"}"#)["error"].to_string();
-        assert!(error.contains("not an admin command") && error.contains("dance"), "{error}");
+impl Lines {
+    /// The next line with its end; at the end of the connection what is left, then none. A line that is too long is given as far
+    /// as it was read: [`line::command`] refuses it.
+    ///
+    /// # Errors
+    /// Those of the socket, and a line that is not whole after `patience`.
+    fn next(&mut self, stream: &mut Stream, patience: Duration) -> io::Result<Option<Vec<u8>>> {
+        let deadline = Instant::now() + patience;
+        let mut seen = 0;
+        loop {
+            if let Some(end) = self.unread[seen..].iter().position(|byte| *byte == b'\n') {
+                let rest = self.unread.split_off(seen + end + 1);
+                return Ok(Some(std::mem::replace(&mut self.unread, rest)));
+            }
+            seen = self.unread.len();
+            if seen > limits::ADMIN_LINE {
+                return Ok(Some(std::mem::take(&mut self.unread)));
+            }
+            // One byte now and then does not keep a connection: the whole line has one deadline.
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            stream.set_read_timeout(left)?;
+            let mut piece = [0; 4096];
+            match stream.read(&mut piece) {
+                Ok(0) if self.unread.is_empty() => return Ok(None),
+                Ok(0) => return Ok(Some(std::mem::take(&mut self.unread))),
+                Ok(count) => self.unread.extend_from_slice(&piece[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 }

@@ -69,6 +69,11 @@ pub fn masked(me: u8, place: Place, core: u32) -> EvidenceRecord {
     }
 }
 
+/// A clock, or the stamps of a leader, that f+1 clocks contradict.
+pub fn clock(replica: u8, what: &str) -> EvidenceRecord {
+    hardware_like(replica, None, vec![what.into()], "clock", "not followed")
+}
+
 /// Objects that were overwritten by what f+1 replicas agree on; `notes` tell class, member and bits of each.
 /// It took `took_us` from the verdict.
 pub fn repaired(me: u8, turn: Place, notes: Vec<String>, took_us: Option<u64>) -> EvidenceRecord {

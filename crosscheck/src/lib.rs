@@ -7,7 +7,9 @@ pub mod admin;
 mod admin_server;
 mod archive;
 mod clients;
+mod clock;
 mod evidence;
+mod group_key;
 mod image;
 #[cfg(feature = "inject")]
 mod inject;
@@ -16,10 +18,12 @@ pub mod limits;
 mod mailbox;
 mod ordered;
 mod peers;
+pub mod private;
 mod replica;
 mod reply;
 mod service;
 mod settings;
+mod slow;
 pub mod snapshot;
 mod stage;
 mod state;
@@ -28,6 +32,7 @@ mod transfer;
 mod worker;
 mod world;
 
+pub use group_key::GroupKey;
 pub use job::Job;
 pub use object;
 pub use replica::stepped;
@@ -44,6 +49,7 @@ use std::time::Duration;
 use clients::Clients;
 use mailbox::Mailbox;
 use replica::{Front, Input, Replica, Watchdog};
+use slow::SlowBatch;
 
 /// Why a replica stopped in good order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +66,14 @@ pub enum ServeError {
     /// The operating system refused something.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// The operator has to change something first: what, and how. Starting again does not help before that.
+    #[error("{0}")]
+    Operator(String),
+    /// The group has other replicas, and no key by which they know each other.
+    #[error(
+        "no group key is set: make one with `crosscheck key new`, and name its file in group_key on every replica"
+    )]
+    NoKey,
     /// Going on would break a promise; nothing acknowledged is lost.
     #[error("stopped: {0}")]
     FailStop(order::FailStop),
@@ -83,6 +97,7 @@ impl ServeError {
         match self {
             ServeError::Log(error) => error.is_operators(),
             ServeError::Snapshot(error) => error.is_operators(),
+            ServeError::Operator(_) | ServeError::NoKey => true,
             ServeError::Io(_) | ServeError::FailStop(_) | ServeError::BadState(_) => false,
         }
     }
@@ -150,17 +165,28 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
     started: impl FnOnce(Stopper),
 ) -> Result<Stop, ServeError> {
     let counters = Arc::new(ClientCounters::default());
-    let (admin, watchdog, is_solo) = (settings.admin, settings.watchdog, settings.is_solo());
+    let slow = match &settings.durability {
+        Durability::Disk(directory) => SlowBatch::open(directory),
+        Durability::Memory => SlowBatch::default(),
+    };
+    if let Some(told) = slow.told() {
+        eprintln!("crosscheck: {told}");
+    }
+    let (admin, watchdog, is_solo) = (settings.admin.clone(), settings.watchdog, settings.is_solo());
     let address = settings.clients;
     let bounds = clients::Bounds {
         connections: settings.max_connections,
         request: settings.max_request,
         twice: settings.mode.crosschecked,
+        shares: clients::Shares::of(settings.buffer_limit / 2),
+        idle: settings.idle_timeout,
     };
-    let replica = Replica::new(settings, service, base, orderer, counters.clone())?;
+    let mut replica = Replica::new(settings, service, base, orderer, counters.clone())?;
+    replica.leave_unwatched(slow.unwatched());
     let mailbox = replica.mailbox();
     let calls = mailbox.clone();
-    admin_server::listen(admin, move |call| calls.send(Input::Call(call)))?;
+    let call = move |call| calls.send(Input::Call(call));
+    let _socket_file = admin_server::listen(&admin, admin_server::Bounds::default(), call)?;
     let submissions = mailbox.clone();
     let open_clients = Box::new(move |world: &world::Os| {
         let registry = world.poll.registry();
@@ -174,7 +200,7 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
         clients::thread::start(bind, submit).map(Front::Thread)
     });
     started(Stopper(mailbox));
-    watch(replica, open_clients, watchdog)
+    watch(replica, open_clients, watchdog, slow)
 }
 
 /// Runs the replica on its order thread, and watches that nothing holds that thread up for longer than `limit`.
@@ -182,8 +208,11 @@ fn watch<S: Service, E: order::OrderEngine + 'static>(
     replica: Replica<S, E>,
     open_clients: replica::OpenClients<world::Os>,
     limit: Duration,
+    mut slow: SlowBatch,
 ) -> Result<Stop, ServeError> {
-    let mut watchdog = Watchdog::new(replica.pulse(), limit);
+    let pulse = replica.pulse();
+    let mut watchdog = Watchdog::new(pulse.clone(), limit, slow.unwatched());
+    let mut probe = replica.probe()?;
     let (ended, end) = mpsc::channel();
     let order = std::thread::Builder::new().name("order".into());
     let order = order.spawn(move || replica.run(open_clients, &ended))?;
@@ -196,9 +225,19 @@ fn watch<S: Service, E: order::OrderEngine + 'static>(
             }
             // Its thread cannot be ended from here; it ends with the process.
             Err(RecvTimeoutError::Timeout) if watchdog.is_hung() => {
-                return Ok(Stop::Replace("the order thread hangs".into()));
+                match probe.others_executed(limits::PROBE) {
+                    Some(others) if others <= pulse.executed() => {
+                        if watchdog.is_patient() {
+                            eprintln!(
+                                "crosscheck: the order thread has been at the same work for longer than watchdog_ms, and f+1 others \
+                                 have not executed more or do not answer: this replica waits, as they do"
+                            );
+                        }
+                    }
+                    _ => return Ok(Stop::Replace("the order thread hangs, and others have gone on".into())),
+                }
             }
-            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Timeout) => slow.look(pulse.oldest()),
             Err(RecvTimeoutError::Disconnected) => match order.join() {
                 Ok(()) => unreachable!("it says how it ended"),
                 Err(payload) => std::panic::resume_unwind(payload),

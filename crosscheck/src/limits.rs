@@ -1,13 +1,34 @@
 //! Every bound of the pipeline, with the relations between them checked when it is compiled.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
+/// Memory for what is on its way, unless configured otherwise, in bytes: half of it for clients, the rest for the log and the vote.
+pub const BUFFERS: usize = 128 << 20;
 /// Replies that one client connection may be waiting for; its socket is not read while it has more.
 pub const PIPELINED_PER_CONNECTION: usize = 1024;
 /// Requests that one client thread may have on their way; no client socket is read while it has more.
 pub const OUTSTANDING_PER_CLIENT_THREAD: usize = 16 * 1024;
-/// Reply bytes that may wait in one client connection before its socket is no longer read.
+/// Bytes of requests on their way and of replies that one client connection may have at most before its socket is no longer read. With
+/// little memory it is less: a sixteenth of what all clients may have.
 pub const UNSENT_PER_CONNECTION: usize = 4 << 20;
+/// A connection that holds more than this is one that holds much: these wait for one another, and others do not wait for them.
+pub const SMALL_HOLDING: usize = 64 << 10;
+/// A request that costs more than this, with its reply, is large: it waits for other large ones, and small ones do not wait for it.
+pub const SMALL_COST: usize = 16 << 10;
+/// What any reply is expected to have at least, with what administers it.
+pub const SMALLEST_REPLY: u32 = 64;
+/// Cost of the large requests of a replica's clients that are on their way at the same time, and of the small ones, at most (a single
+/// request may cost more). It is what a request may have to wait for: some tens of milliseconds of work.
+pub const COST_IN_EXECUTION: usize = 8 << 20;
+/// Where connections have waited for room for so long, those that hold some and do not move are closed.
+pub const ROOM_PATIENCE: Duration = Duration::from_millis(250);
+/// A connection moves if it sends or takes so many bytes in that time.
+pub const LEAST_MOVED: u64 = 16 << 10;
+/// Input of one connection that is read without asking for room: more than the longest line of most commands.
+pub const FREE_INPUT: usize = 4 << 10;
+/// Memory that an empty input buffer keeps.
+pub const KEPT_INPUT: usize = 8 << 10;
 /// Bytes taken from one client socket before the others have their turn.
 pub const READ_PER_TURN: usize = 256 << 10;
 /// Bytes given to one client socket before the others have their turn: a reader that keeps up with its writer would keep it for ever.
@@ -15,6 +36,8 @@ pub const WRITE_PER_TURN: usize = 1 << 20;
 /// Size of the buffer that sockets are read into.
 pub const READ_CHUNK: usize = 64 << 10;
 
+/// Ticks after which what connections hold is counted anew, and between two messages about connections that were closed.
+pub const RECOUNT_TICKS: u64 = 400;
 /// Connections that are looked at per tick although nothing was said of them, one system call each.
 pub const LOOKS_PER_TICK: usize = 16;
 /// A reply that is waited for longer than this, while the votes go on, is lost.
@@ -23,12 +46,22 @@ pub const REPLY_PATIENCE: Duration = Duration::from_secs(6);
 /// A client side that nobody drives for so long is lost.
 pub const CLIENTS_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Longest frame between peers: the largest batch and its header.
-pub const PEER_FRAME: usize = 4 << 20;
+/// Longest ordered request, in bytes.
+pub const REQUEST: usize = order::limits::REQUEST_BYTES;
+/// Longest frame between peers.
+pub const PEER_FRAME: usize = order::limits::FRAME_BODY;
 /// Bytes that may wait for one peer; a slower peer is disconnected and catches up later.
-pub const UNSENT_PER_PEER: usize = 256 << 20;
+pub const UNSENT_PER_PEER: usize = 128 << 20;
 /// Pause between two attempts to reach a peer.
 pub const RECONNECT: Duration = Duration::from_millis(20);
+/// Pause after an attempt that one of the two ends refused: settings do not change by themselves.
+pub const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+/// Attempts in a row that a peer ends without an answer before that is told.
+pub const UNANSWERED: u32 = 5;
+/// A connection whose other end has not proved who it is for so long is closed.
+pub const HANDSHAKE: Duration = Duration::from_secs(2);
+/// Bytes that are sealed for a peer before they are given to its socket.
+pub const SEALED_AT_ONCE: usize = 256 << 10;
 /// A peer that was dialled and does not say who it is for so long is dialled again.
 pub const DIAL_PATIENCE: Duration = Duration::from_millis(500);
 /// A connection whose peer acknowledges nothing for so long is given up and dialled again. The kernel alone would try for a quarter
@@ -49,12 +82,11 @@ pub const SOLO_RUN: Duration = Duration::from_micros(500);
 pub const SOLO_SHORT: Duration = Duration::from_micros(50);
 /// The order thread is looked at this often: does a handler hold it up?
 pub const WATCH: Duration = Duration::from_millis(100);
+/// Looks after which a batch that is still in execution is noted for the next process, should this one end of it.
+pub const SLOW_BATCH_LOOKS: u32 = 10;
 
 /// Log entries that may be delivered and not yet executed: beyond it no further entry is taken from the log.
 pub const ENTRIES_IN_EXECUTION: usize = 4096;
-
-/// Log entries that may be committed without one of them being a batch to execute: changes of the group, a new leader's first entry.
-pub const COMMITTED_UNSEEN: u64 = 64;
 
 /// Bytes of the program's own code and constants that are looked at per tick: all of it in some seconds.
 pub const IMAGE_PIECE: usize = 128 << 10;
@@ -65,10 +97,26 @@ pub const GREETING: Duration = Duration::from_millis(100);
 pub const SILENCE: Duration = Duration::from_secs(3);
 /// A peer that says nothing for so long may be away: should too few be left for a vote, requests are run twice.
 pub const QUIET: Duration = Duration::from_millis(300);
+/// A clock that is further away than this from f+1 others is wrong, and a stamp that is further ahead of f+1 clocks is not believed.
+pub const CLOCK_TOLERANCE: Duration = Duration::from_millis(500);
+/// Differences between clocks that are left alone: less can hardly be measured over a wide-area network.
+pub const CLOCK_DEAD_ZONE: Duration = Duration::from_millis(20);
+/// Larger ones are made up for by so much with every round of heartbeats.
+pub const CLOCK_SLEW: Duration = Duration::from_millis(5);
+/// The best measurement of a period, and of the one before, is the one that counts.
+pub const CLOCK_PERIOD: Duration = Duration::from_secs(1);
+/// Another replica's clock that has been wrong for so long is told of.
+pub const CLOCK_PATIENCE: Duration = Duration::from_secs(1);
+/// Steps of the machine's wall clock that are told of.
+pub const CLOCK_STEP: Duration = Duration::from_secs(2);
+/// What may happen again and again is told of so often at most.
+pub const TOLD_AGAIN: Duration = Duration::from_secs(1);
+/// What stays as it is is told again after this long.
+pub const TOLD_STILL: Duration = Duration::from_secs(60);
+/// A peer that a watchdog asks how far it is has so long to answer.
+pub const PROBE: Duration = Duration::from_millis(500);
 /// Log entries kept behind what every live replica has, for one that was away for a moment.
 pub const LOG_KEPT: u64 = 16 * 1024;
-/// With more bytes than this in memory, what every live replica has is dropped until fewer are left.
-pub const LOG_KEPT_BYTES: u64 = 64 << 20;
 /// Steps in which the log is shortened, per tick: dropping much at once costs milliseconds (ordering study, 3.6).
 pub const COMPACTIONS_PER_TICK: usize = 8;
 
@@ -102,6 +150,35 @@ pub const REPAIRS_TIMED: usize = 4096;
 pub const RUNS_KEPT: usize = 1024;
 /// Longest line of the admin protocol.
 pub const ADMIN_LINE: usize = 64 << 10;
+/// Admin connections at the same time, each with a thread; more are told so and closed.
+pub const ADMIN_CONNECTIONS: usize = 32;
+/// An admin connection that sends no whole line for so long ends.
+pub const ADMIN_IDLE: Duration = Duration::from_secs(300);
+/// The same of one that has yet to present its secret: anybody on this machine can make such connections.
+pub const ADMIN_TOKEN: Duration = Duration::from_secs(5);
+/// An admin connection that takes nothing of its answer for so long ends.
+pub const ADMIN_WRITE: Duration = Duration::from_secs(10);
+/// An admin command that needs an ordered position waits at most so long for it.
+pub const ADMIN_ANSWER: Duration = Duration::from_secs(30);
+/// Pause after an admin connection could not be accepted.
+pub const ADMIN_RETRY: Duration = Duration::from_millis(50);
+/// Admin commands that wait for an ordered position, those included that their callers gave up on.
+pub const CALLS_WAITING: usize = 1024;
+/// Characters of the secret of an admin port.
+pub const TOKEN_BYTES: RangeInclusive<usize> = 32..=1024;
+/// Longest name of a group.
+pub const CLUSTER_NAME_BYTES: usize = 64;
+/// Longest path of a socket file: the kernel's 108 bytes, with the zero at the end.
+pub const SOCKET_PATH_BYTES: usize = 107;
+/// Open files that are not for clients: 3 standard streams, 4 of two polls and what wakes them, 1 for the look at the program's own
+/// memory, 3 listeners, 16 for eight peers (a connection to each, and an attempt at a new one), 64 for connections whose peer is not
+/// known yet, 33 for admin commands (one of them refused), 16 for log and state on disk (their files, directories and lock), 1 for a
+/// client that is told that there are too many, and 19 to spare.
+pub const DESCRIPTORS_RESERVED: usize = 160;
+
+/// Clients that may wait to be accepted, as memcached has it. With a shorter queue a burst of connections overflows it between two
+/// looks, and those that find no place try again a second later.
+pub const LISTEN_BACKLOG: i32 = 1024;
 /// Size of a piece of a state transfer.
 pub const TRANSFER_PIECE: usize = 256 << 10;
 /// Longest message on a transfer connection: a manifest of a large state.
@@ -120,4 +197,7 @@ const _: () = assert!(PEER_FRAME < UNSENT_PER_PEER);
 const _: () =
     assert!(2 * GREETING.as_millis() < QUIET.as_millis() && QUIET.as_millis() < SILENCE.as_millis());
 const _: () = assert!(TRANSFER_PIECE < TRANSFER_MESSAGE);
+// The sum of its comment; one more is for the client that is told.
+const _: () = assert!(3 + 4 + 1 + 3 + 2 * 8 + 64 + (ADMIN_CONNECTIONS + 1) + 16 < DESCRIPTORS_RESERVED);
+const _: () = assert!(ADMIN_CONNECTIONS <= DIGESTS_KEPT && ADMIN_CONNECTIONS <= CALLS_WAITING);
 const _: () = assert!(2 * RIDING <= order::limits::APPENDS_IN_FLIGHT);

@@ -106,6 +106,12 @@ pub enum Progress {
 pub trait Protocol: Clone + PartialEq + Send + 'static {
     /// Takes the next step over `input`, the unconsumed bytes from the last step on. Total: any bytes are answered.
     fn next(&mut self, input: &[u8]) -> Progress;
+
+    /// About how many bytes the reply to the request will have that the last [`Protocol::next`] ordered. It decides when the request is
+    /// let in, so that replies find room in memory, and nothing else: it may be wrong, and may differ from replica to replica.
+    fn reply_bytes(&self) -> usize {
+        4096
+    }
 }
 
 /// Counters of a replica's client side that a service may want to show.
@@ -131,6 +137,14 @@ pub struct ClientCounters {
     pub committed: AtomicU64,
     /// Last batch up to which the vote is closed here, as of its last tick.
     pub validated: AtomicU64,
+    /// Bytes that are held for clients now: input, requests on their way, replies.
+    pub held: AtomicU64,
+    /// Connections that wait for room now.
+    pub waiting: AtomicU64,
+    /// Connections that were closed because they held room, did not move, and others waited for it.
+    pub evicted: AtomicU64,
+    /// Connections that were closed because nothing came from them for too long.
+    pub idle: AtomicU64,
     /// Replies that did not come although the votes on their requests must be over: their connections were closed.
     pub overdue: AtomicU64,
     /// Signs that the client side itself was struck: calls on sockets that no healthy process makes and the kernel refused, a connection

@@ -6,6 +6,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::admin::Endpoint;
+use crate::peers::Identity;
+use crate::peers::hello::{Hello, PROTOCOL, Purpose};
+use crate::peers::secure::Secret;
+use crate::{GroupKey, ServeError};
+
 /// The paper's letters (EDCC'16 Table IV): which protections are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
@@ -74,8 +80,8 @@ pub struct Settings {
     pub peers: Vec<SocketAddr>,
     /// Where clients connect to this replica.
     pub clients: SocketAddr,
-    /// Where `status`, `inject` and the like connect. Loopback: whoever reaches it may stop the replica.
-    pub admin: SocketAddr,
+    /// Where `status`, `inject` and the like connect. Whoever gets in may stop the replica.
+    pub admin: Endpoint,
     /// Which protections are on.
     pub mode: Mode,
     /// Threads that run handlers. A single one also does everything else: no request waits for another thread.
@@ -86,6 +92,16 @@ pub struct Settings {
     pub max_connections: usize,
     /// Longest request in bytes that a client connection may buffer.
     pub max_request: usize,
+    /// Memory in bytes for what is on its way: half of it for clients (input, requests, replies), a quarter for the log that is kept, a
+    /// quarter for the vote.
+    pub buffer_limit: usize,
+    /// A client connection from which nothing comes for so long, and that waits for nothing, is closed; none = never.
+    pub idle_timeout: Option<Duration>,
+    /// Settings of the service that have to be equal on all replicas, because they decide what is computed or compared: name and value, as
+    /// the operator knows them.
+    pub service: Vec<(String, String)>,
+    /// The secret that the replicas of the group share; none where there are no other replicas.
+    pub group_key: Option<GroupKey>,
     /// A follower that hears nothing from the leader for a random time in this range calls an election.
     pub election: (Duration, Duration),
     /// A turn that takes longer than this means a hung handler: the replica replaces itself.
@@ -96,6 +112,34 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Who this replica is for its peers. With a `seed`, the random numbers of its handshakes are made of that.
+    ///
+    /// # Errors
+    /// When the group has other replicas and no key is set.
+    pub(crate) fn identity(&self, seed: Option<u64>) -> Result<Identity, ServeError> {
+        let is_alone = self.peers.len() < 2;
+        let key = self.group_key.as_ref();
+        if key.is_none() && !is_alone {
+            return Err(ServeError::NoKey);
+        }
+        let durability = match self.durability {
+            Durability::Memory => "memory",
+            Durability::Disk(_) => "disk",
+        };
+        let own = [("mode", self.mode.to_string()), ("durability", durability.to_owned())];
+        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let hello = Hello {
+            protocol: PROTOCOL,
+            purpose: Purpose::Link,
+            replica: self.me,
+            replicas: self.peers.len() as u8,
+            cluster: key.map_or_else(String::new, |key| key.cluster.clone()),
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            settings: own.chain(self.service.iter().cloned()).collect(),
+        };
+        Ok(Identity { hello, secret: Secret { key: key.map_or([0; 32], |key| key.key), seed } })
+    }
+
     /// With one worker, one thread does everything: requests, order, handlers, votes, replies.
     pub fn is_solo(&self) -> bool {
         self.workers == 1

@@ -11,6 +11,8 @@ use bytes::Bytes;
 use order::{Disk, DiskFile};
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::slow;
+
 /// Magic and version, length of the state, its digest.
 const HEAD: usize = 8 + 8 + 16;
 const MAGIC: [u8; 8] = *b"XCHKCUT1";
@@ -142,7 +144,7 @@ pub fn read(disk: &impl Disk, directory: &Path) -> Result<Option<Bytes>, Snapsho
     Ok(Some(state))
 }
 
-/// Takes the rights to the snapshot from everybody but its owner, and to the data directory if nothing else lies in it: then it was made for
+/// Takes the rights to what this room writes into the data directory from everybody but its owner, and to the directory if nothing else lies in it: then it was made for
 /// this replica alone.
 ///
 /// # Errors
@@ -150,10 +152,9 @@ pub fn read(disk: &impl Disk, directory: &Path) -> Result<Option<Bytes>, Snapsho
 pub fn restrict(disk: &impl Disk, directory: &Path) -> Result<(), SnapshotError> {
     let listed = disk.list(directory).map_err(SnapshotError::of(directory))?;
     let is_one_of = |path: &PathBuf, names: &[&str]| names.iter().any(|name| path.ends_with(name));
-    let is_alone =
-        listed.iter().all(|path| is_one_of(path, &[NAME, UNFINISHED]) || is_one_of(path, &order::NAMES));
-    let mut paths: Vec<PathBuf> =
-        listed.into_iter().filter(|path| is_one_of(path, &[NAME, UNFINISHED])).collect();
+    let is_ours = |path: &PathBuf| is_one_of(path, &[NAME, UNFINISHED]) || is_one_of(path, &slow::NAMES);
+    let is_alone = listed.iter().all(|path| is_ours(path) || is_one_of(path, &order::NAMES));
+    let mut paths: Vec<PathBuf> = listed.into_iter().filter(is_ours).collect();
     paths.extend(is_alone.then(|| directory.to_owned()));
     for path in paths {
         disk.restrict(&path).map_err(|error| {

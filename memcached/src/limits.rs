@@ -22,6 +22,9 @@ pub const ITEM_BYTES_MAX: usize = 3 << 20;
 /// Longest reply to one request; a retrieval that would exceed it is answered with an error instead.
 pub const REPLY_BYTES: usize = 64 << 20;
 
+/// What a reply line is expected to take beside key and value, in bytes.
+pub const REPLY_LINE_BYTES: usize = 48;
+
 /// Memory for items unless configured otherwise.
 pub const MEMORY_DEFAULT: u64 = 1 << 30;
 /// Most shards: each has a lock, and a request on all of them touches every one.
@@ -46,4 +49,6 @@ const _: () = assert!(LINE_BYTES < GET_LINE_BYTES);
 const _: () = assert!(META_FLAG_BYTES <= u16::MAX as usize);
 const _: () = assert!(ITEM_BYTES_MIN <= ITEM_BYTES_DEFAULT && ITEM_BYTES_DEFAULT <= ITEM_BYTES_MAX);
 const _: () = assert!(ITEM_BYTES_MAX < REPLY_BYTES);
+const _: () =
+    assert!(ITEM_BYTES_MAX + 2 * LINE_BYTES <= crosscheck::limits::REQUEST, "any item can be stored");
 const _: () = assert!(SHARDS_DEFAULT <= SHARDS_MAX);

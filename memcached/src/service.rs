@@ -79,7 +79,8 @@ impl Memcached {
     }
 
     fn turn(&self, cx: &Cx<'_>) -> Turn<'_> {
-        Turn { now_us: cx.now_us(), unique: cx.position(), counters: self.counters(cx) }
+        let (counters, sizes) = (self.counters(cx), &self.stats.sizes);
+        Turn { now_us: cx.now_us(), unique: cx.position(), counters, sizes }
     }
 
     fn retrieve(

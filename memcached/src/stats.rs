@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::sizes::Sizes;
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counters of one replica's service, in memcached's names.
@@ -85,6 +87,8 @@ pub struct Stats {
     pub now_us: AtomicU64,
     /// Ordered time of the first executed request, in microseconds since 1970; 0 before it.
     pub first_us: AtomicU64,
+    /// About how long values are.
+    pub sizes: Sizes,
     gauges: Box<[Gauge]>,
 }
 
@@ -102,6 +106,7 @@ impl Stats {
             uncounted: Counters::default(),
             now_us: AtomicU64::new(0),
             first_us: AtomicU64::new(0),
+            sizes: Sizes::default(),
             gauges: (0..shards).map(|_| Gauge::default()).collect(),
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use crosscheck::admin::Endpoint;
 use crosscheck::{Durability, Settings, Stop};
 use memcached::{Config, Connection, Memcached};
 
@@ -20,16 +21,21 @@ impl Drop for Stuck {
 #[test]
 fn a_replica_ends_although_its_order_thread_cannot_close() {
     let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let settings = Settings {
         me: 0,
         peers: vec![free()],
         clients: free(),
-        admin: free(),
+        admin: Endpoint::unix(folder.path().join("admin.sock")).unwrap(),
         mode: "0000".parse().unwrap(),
         workers: 1,
         durability: Durability::Memory,
         max_connections: 8,
         max_request: 1 << 20,
+        idle_timeout: None,
+        buffer_limit: crosscheck::limits::BUFFERS,
+        service: Vec::new(),
+        group_key: None,
         election: (Duration::from_millis(150), Duration::from_millis(300)),
         watchdog: Duration::from_millis(500),
         hold_replies: true,

@@ -21,6 +21,10 @@ const VERSION: u8 = 1;
 const FLAG_DRAIN: u8 = 1;
 /// Where the head names the origin.
 const ORIGIN: usize = 5;
+/// Where the head has the incarnation.
+const INCARNATION: usize = 8;
+/// Where the head has the leader's stamp.
+const TIME: usize = 24;
 /// Bytes a request takes in the table before the bytes of the requests.
 const ROW: usize = 8;
 
@@ -245,6 +249,17 @@ impl Encoded {
     /// The replica whose requests they are, as far as anybody can tell before the checksum was verified.
     pub(crate) fn claimed_origin(head: &[u8]) -> Option<u8> {
         head.get(ORIGIN).copied()
+    }
+
+    /// The replica whose requests they are and which life of it, as far as anybody can tell before the checksum was verified.
+    pub(crate) fn claimed_life(head: &[u8]) -> Option<(u8, u64)> {
+        let incarnation = head.get(INCARNATION..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))?;
+        Some((*head.get(ORIGIN)?, incarnation))
+    }
+
+    /// The leader's stamp in microseconds since 1970, as far as anybody can tell before the checksum was verified.
+    pub(crate) fn claimed_time(head: &[u8]) -> Option<u64> {
+        head.get(TIME..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
     }
 
     /// Splits a contiguous encoding (the body of a FORWARD frame).

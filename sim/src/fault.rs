@@ -31,6 +31,12 @@ pub enum Fault {
     Noise,
     /// Its wall clock jumps, forwards or backwards.
     ClockJump,
+    /// Its machine is suspended: nothing of it moves, its monotonic clock neither.
+    Suspend,
+    /// A bit of what its clock is away from the monotonic time flips.
+    Clock,
+    /// A bit of a stamp flips that it gives as a leader.
+    Stamp,
     /// Its machine loses its power: what was not synced is lost, or torn.
     Power,
     /// The process ends, and its disk is empty when the next one starts.
@@ -83,7 +89,7 @@ use Fault::Corruption;
 use Kind as C;
 
 /// Every fault there is.
-pub const CATALOGUE: [Entry; 45] = [
+pub const CATALOGUE: [Entry; 48] = [
     entry(
         Fault::Crash,
         "crash",
@@ -158,9 +164,30 @@ pub const CATALOGUE: [Entry; 45] = [
     entry(
         Fault::ClockJump,
         "clock-jump",
-        "the wall clock jumps by up to an hour",
-        "nobody: a leader's stamps never go back",
-        "not needed",
+        "the wall clock is off by up to a day for a while; a process that starts meanwhile begins with it",
+        "nobody, unless a process starts with it: the clocks of f+1 others",
+        "the replica takes over what f+1 others agree on",
+    ),
+    entry(
+        Fault::Suspend,
+        "suspend",
+        "the machine stands still for up to 2 s, and its clocks with it",
+        "peers: silence; it: the clocks of f+1 others",
+        "the replica takes over what f+1 others agree on, and catches up",
+    ),
+    entry(
+        Fault::Clock,
+        "clock",
+        "a bit of the replica's clock flips: it is off by anything between microseconds and forever",
+        "it: the clocks of f+1 others",
+        "the replica takes over what f+1 others agree on",
+    ),
+    entry(
+        Fault::Stamp,
+        "stamp",
+        "a bit of the stamp flips that a leader gives to a batch",
+        "followers: later than f+1 clocks allow; nobody, where it is earlier",
+        "the followers elect another leader; ordered time never goes back",
     ),
     entry(
         Corruption(C::Flip),
@@ -423,7 +450,8 @@ impl Fault {
 
     /// Whether its memory, its computation or what it sends is corrupted.
     pub fn is_of_memory(self) -> bool {
-        matches!(self, Fault::Corruption(_) | Fault::Stuck | Fault::Entry | Fault::Number | Fault::Queue)
+        use Fault::{Clock, Corruption, Entry, Number, Queue, Stamp, Stuck};
+        matches!(self, Corruption(_) | Stuck | Entry | Number | Queue | Clock | Stamp)
     }
 
     /// Whether it is of memory and its replica goes on with what is repaired: a replica is seldom replaced, so that the next fault
@@ -440,10 +468,7 @@ impl Fault {
 
     /// Whether evidence about the replica is expected, and no false alarm.
     pub fn is_corruption(self) -> bool {
-        matches!(
-            self,
-            Fault::Corruption(_) | Fault::Noise | Fault::Stuck | Fault::Entry | Fault::Number | Fault::Queue
-        )
+        self.is_of_memory() || matches!(self, Fault::Noise | Fault::ClockJump | Fault::Suspend)
     }
 }
 

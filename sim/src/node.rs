@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crosscheck::stepped::{Birth, ReplyTo, Stepped};
-use crosscheck::{Action, ClientCounters, Durability, Mode, Progress, Protocol, Settings};
+use crosscheck::{Action, ClientCounters, Durability, GroupKey, Mode, Progress, Protocol, Settings};
 use memcached::Memcached;
 use order::{MemoryLog, RaftConfig};
 
@@ -73,12 +73,16 @@ fn settings((me, replicas): (u8, u8), workers: usize, on_disk: bool, max_request
         me,
         peers: vec![nowhere; usize::from(replicas)],
         clients: nowhere,
-        admin: nowhere,
+        admin: crosscheck::admin::Endpoint::Unix("admin.sock".into()),
         mode: Mode::default(),
         workers,
         durability: if on_disk { Durability::Disk(DATA.into()) } else { Durability::Memory },
         max_connections: 1024,
         max_request,
+        idle_timeout: None,
+        buffer_limit: crosscheck::limits::BUFFERS,
+        service: Vec::new(),
+        group_key: Some(GroupKey { cluster: "sim".to_owned(), key: [7; 32] }),
         election: (Duration::from_millis(300), Duration::from_millis(600)),
         watchdog: Duration::from_secs(10),
         hold_replies: true,
@@ -155,7 +159,7 @@ impl Process {
                     let sequence = session.first + session.places.len() as u64;
                     session.places.push_back((number, None));
                     self.owed.insert((slot, sequence), number);
-                    let to = ReplyTo { slot, generation: session.generation, sequence };
+                    let to = ReplyTo { slot, generation: session.generation, sequence, cost: 0 };
                     self.replica.submit(to, request.clone());
                     return Ok(Some(Submitted { number, request }));
                 }

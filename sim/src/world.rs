@@ -112,6 +112,8 @@ pub struct Surroundings {
     born_us: u64,
     /// Microseconds that its wall clock is off.
     pub skew_us: i64,
+    /// Microseconds for which its machine was suspended.
+    pub asleep_us: u64,
     rng: RefCell<Rng>,
     journal: Journal,
     disk: Option<Platter>,
@@ -121,7 +123,16 @@ impl Surroundings {
     /// Of a life that begins now.
     pub fn new(me: u8, fabric: Fabric, skew_us: i64, rng: Rng, journal: Journal) -> Self {
         let born_us = fabric.now_us();
-        Surroundings { me, fabric, born_us, skew_us, rng: RefCell::new(rng), journal, disk: None }
+        Surroundings {
+            me,
+            fabric,
+            born_us,
+            skew_us,
+            asleep_us: 0,
+            rng: RefCell::new(rng),
+            journal,
+            disk: None,
+        }
     }
 
     /// With a disk to write states to.
@@ -151,7 +162,8 @@ impl World for Surroundings {
     type Net = Port;
 
     fn now_us(&self) -> u64 {
-        self.fabric.now_us() - self.born_us
+        // A machine that is being suspended has not slept yet.
+        (self.fabric.now_us() - self.born_us).saturating_sub(self.asleep_us)
     }
 
     fn wall_us(&self) -> u64 {

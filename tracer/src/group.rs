@@ -1,13 +1,14 @@
 //! A running cluster: its supervisor, what that tells, and the admin sockets of its replicas.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use crosscheck::admin::{Command, EvidenceList, Phase, StateDigest, Status};
+use crosscheck::admin::client::ask;
+use crosscheck::admin::{Command, Endpoint, EvidenceList, Phase, StateDigest, Status};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -67,7 +68,7 @@ pub struct Cluster {
     told: Arc<Mutex<Vec<Value>>>,
     /// Where clients connect, by replica.
     pub clients: Vec<SocketAddr>,
-    admin: Vec<SocketAddr>,
+    admin: Vec<Endpoint>,
 }
 
 /// What the replicas' digests say.
@@ -112,10 +113,9 @@ impl Cluster {
             std::thread::sleep(LOOK);
         }
         for event in cluster.events("replica") {
-            let address =
-                |name: &str| event[name].as_str().unwrap_or("").parse().context("an address of the cluster");
-            cluster.clients.push(address("clients")?);
-            cluster.admin.push(address("admin")?);
+            let text = |name: &str| event[name].as_str().unwrap_or("").to_owned();
+            cluster.clients.push(text("clients").parse().context("an address of the cluster")?);
+            cluster.admin.push(Endpoint::Unix(text("admin").into()));
         }
         Ok(cluster)
     }
@@ -156,12 +156,7 @@ impl Cluster {
 
     /// Asks a replica, from 1.
     pub fn ask<T: DeserializeOwned>(&self, number: u8, command: &Command, patience: Duration) -> Option<T> {
-        let stream = TcpStream::connect_timeout(&self.admin[usize::from(number) - 1], patience).ok()?;
-        stream.set_read_timeout(Some(patience)).ok()?;
-        (&stream).write_all(format!("{}\n", serde_json::to_string(command).ok()?).as_bytes()).ok()?;
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).ok()?;
-        serde_json::from_str(&line).ok()
+        ask(&self.admin[usize::from(number) - 1], command, patience).ok()
     }
 
     /// A replica's status; none while it is down, or hangs.

@@ -1,23 +1,26 @@
 //! Corrupts one replica at a steady rate through its injector, until told to stop.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crosscheck::admin::{Command, Inject, Injected, Kind};
+use crosscheck::admin::client::connect;
+use crosscheck::admin::{Command, Inject, Injected, Kind, Stream, line};
 
-use crate::admin;
 use crate::client::{KEYS, Shared};
 use crate::draw::Draw;
 use crate::ground::Ground;
 use crate::history::Key;
 use crate::plan::Corruption;
 
-/// Connections used in turn: a replica answers one command of a connection after the other.
-const LANES: usize = 48;
+/// Connections used in turn: a replica answers one command of a connection after the other. It takes
+/// [`crosscheck::limits::ADMIN_CONNECTIONS`], and others ask it too.
+const LANES: usize = 24;
+const _: () = assert!(LANES + 4 <= crosscheck::limits::ADMIN_CONNECTIONS);
+/// How long a replica may take to accept.
+const CONNECT: Duration = Duration::from_millis(500);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(2);
 /// Between two attempts to reach a replica that is down.
@@ -112,7 +115,7 @@ struct Series {
 /// One connection to the victim's admin socket, with at most one question on its way.
 #[derive(Debug, Default)]
 struct Lane {
-    stream: Option<TcpStream>,
+    stream: Option<Stream>,
     asked: Option<Kind>,
     answer: Vec<u8>,
 }
@@ -150,8 +153,7 @@ impl Series {
             if Instant::now() < self.retry_at {
                 return;
             }
-            let address: SocketAddr = self.ground.places[self.victim].admin;
-            match admin::connect(&self.ground.hosts[self.victim], address) {
+            match connect(&self.ground.places[self.victim].admin, CONNECT) {
                 Ok(stream) => self.lanes[free].stream = Some(stream),
                 Err(_) => {
                     self.retry_at = Instant::now() + RECONNECT;
@@ -194,8 +196,7 @@ impl Lane {
         let Some(stream) = &mut self.stream else { return false };
         let sent = stream
             .set_nonblocking(true)
-            .and_then(|()| admin::line_of(command))
-            .and_then(|line| stream.write_all(&line));
+            .and_then(|()| stream.write_all(line::of_command(command).as_bytes()));
         if sent.is_err() {
             self.stream = None;
             return false;

@@ -12,6 +12,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, anyhow, bail};
+use crosscheck::admin::Endpoint;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use tun_rs::{DeviceBuilder, SyncDevice};
@@ -69,14 +70,14 @@ impl Drop for Host {
 }
 
 /// Where a replica is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// By clients.
     pub clients: SocketAddr,
     /// By other replicas.
     pub peers: SocketAddr,
-    /// By us, on the host itself.
-    pub admin: SocketAddr,
+    /// By us, over a file: sockets in files know no network, so no trouble on it comes between.
+    pub admin: Endpoint,
 }
 
 /// The hosts of a run, and what is between them.
@@ -125,9 +126,11 @@ impl Ground {
         }
         ground.switch = Some(Switch::start(devices, seed)?);
         let at = |number: usize, port: u16| SocketAddr::from((switch::address(number), port));
-        let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, 11311));
-        let place = |number| Place { clients: at(number, 11211), peers: at(number, 12211), admin };
-        ground.places = (0..replicas).map(place).collect();
+        let place = |number| -> anyhow::Result<Place> {
+            let admin = admin_of(dir, number)?;
+            Ok(Place { clients: at(number, 11211), peers: at(number, 12211), admin })
+        };
+        ground.places = (0..replicas).map(place).collect::<anyhow::Result<_>>()?;
         Ok(ground)
     }
 
@@ -141,9 +144,11 @@ impl Ground {
         let hosts = (0..=replicas).map(host).collect::<anyhow::Result<_>>()?;
         // Held until all are drawn, so that none is drawn twice.
         let held =
-            (0..3 * replicas).map(|_| TcpListener::bind((localhost, 0))).collect::<Result<Vec<_>, _>>()?;
+            (0..2 * replicas).map(|_| TcpListener::bind((localhost, 0))).collect::<Result<Vec<_>, _>>()?;
         let ports = held.iter().map(TcpListener::local_addr).collect::<Result<Vec<_>, _>>()?;
-        let place = |three: &[SocketAddr]| Place { clients: three[0], peers: three[1], admin: three[2] };
+        let place = |(number, two): (usize, &[SocketAddr])| -> anyhow::Result<Place> {
+            Ok(Place { clients: two[0], peers: two[1], admin: admin_of(dir, number)? })
+        };
         let mut disks: Vec<_> = (0..replicas).map(|number| disk.map(|_| disk_of(dir, number))).collect();
         for path in disks.iter().flatten() {
             std::fs::create_dir_all(path).with_context(|| format!("making {}", path.display()))?;
@@ -151,7 +156,7 @@ impl Ground {
         disks.push(None);
         Ok(Ground {
             hosts,
-            places: ports.chunks(3).map(place).collect(),
+            places: ports.chunks(2).enumerate().map(place).collect::<anyhow::Result<_>>()?,
             switch: None,
             disks,
             confined: Some(why),
@@ -167,6 +172,12 @@ impl Ground {
     pub fn clients(&self) -> &Host {
         &self.hosts[self.places.len()]
     }
+}
+
+/// In the run's directory, which all hosts share and no other user may enter.
+fn admin_of(dir: &Path, number: usize) -> anyhow::Result<Endpoint> {
+    Endpoint::unix(dir.join(format!("admin-{}.sock", number + 1)))
+        .map_err(|(what, _)| anyhow!("{what}; set TMPDIR to a directory with a shorter path"))
 }
 
 fn disk_of(dir: &Path, number: usize) -> PathBuf {

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crosscheck::admin::client::{Link, ask};
 use crosscheck::admin::{Command, EvidenceList, EvidenceRecord, Phase, Position, StateDigest, Status};
 use serde::Serialize;
 
-use crate::admin::Line;
 use crate::announce::Announcer;
 use crate::ground::Ground;
 use crate::replica::Replica;
@@ -211,15 +211,13 @@ impl Keeper {
     /// # Errors
     /// In words: who gave none, or who differs.
     pub fn digests(&self, first: usize) -> Result<StateDigest, String> {
-        let ask = |number: usize, at: Option<Position>| {
-            let place = (&self.ground.hosts[number], self.ground.places[number].admin);
-            Line::default()
-                .ask::<StateDigest>(place, &Command::Digest { at }, DIGEST)
+        let digest = |number: usize, at: Option<Position>| {
+            ask::<StateDigest>(&self.ground.places[number].admin, &Command::Digest { at }, DIGEST)
                 .map_err(|error| format!("no digest from replica {}: {error}", number + 1))
         };
-        let one = ask(first, None)?;
+        let one = digest(first, None)?;
         for number in (0..self.size()).filter(|number| *number != first) {
-            let other = ask(number, Some(one.position))?;
+            let other = digest(number, Some(one.position))?;
             if other.digest != one.digest {
                 return Err(format!("replicas {} and {} differ", first + 1, number + 1));
             }
@@ -231,8 +229,8 @@ impl Keeper {
     pub fn evidence(&self, number: usize, (pid, after): (u32, u64)) -> (u32, Vec<EvidenceRecord>) {
         let Some(now) = self.ward(number).replica.pid() else { return (pid, Vec::new()) };
         let after = if now == pid { after } else { 0 };
-        let place = (&self.ground.hosts[number], self.ground.places[number].admin);
-        let list: Result<EvidenceList, _> = Line::default().ask(place, &Command::Evidence { after }, DIGEST);
+        let admin = &self.ground.places[number].admin;
+        let list: Result<EvidenceList, _> = ask(admin, &Command::Evidence { after }, DIGEST);
         (now, list.map(|list| list.records).unwrap_or_default())
     }
 
@@ -263,10 +261,9 @@ impl Keeper {
     }
 
     fn watch(&self, number: usize) {
-        let mut line = Line::default();
+        let mut link = Link::new(self.ground.places[number].admin.clone());
         while !self.over.load(Ordering::Relaxed) {
-            let place = (&self.ground.hosts[number], self.ground.places[number].admin);
-            if let Ok(status) = line.ask::<Status>(place, &Command::Status, FRESH / 2) {
+            if let Ok(status) = link.ask::<Status>(&Command::Status, FRESH / 2) {
                 self.watched(number).note(status);
             }
             thread::sleep(WATCH);

@@ -8,7 +8,6 @@
 //! belongs to threads and processes of this run, so that the kernel takes it back however the run ends.
 #![cfg(target_os = "linux")]
 
-pub mod admin;
 pub mod announce;
 pub mod check;
 pub mod client;

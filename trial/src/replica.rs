@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use crosscheck::GroupKey;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 use crate::ground::Ground;
@@ -44,7 +45,9 @@ impl Replica {
         log: PathBuf,
     ) -> anyhow::Result<Self> {
         let config = dir.join(format!("replica-{}.toml", number + 1));
-        fs::write(&config, configuration(number, ground, plan))
+        let key = dir.join("group.key");
+        GroupKey::keep(&key).with_context(|| format!("writing {}", key.display()))?;
+        fs::write(&config, configuration(number, ground, plan, &key))
             .with_context(|| format!("writing {}", config.display()))?;
         File::create(&log).with_context(|| format!("making {}", log.display()))?;
         Ok(Replica {
@@ -184,7 +187,7 @@ fn virtual_bytes(status: &str) -> Option<u64> {
 }
 
 /// The file of `serve`.
-fn configuration(number: usize, ground: &Ground, plan: &Plan) -> String {
+fn configuration(number: usize, ground: &Ground, plan: &Plan, key: &Path) -> String {
     let place = &ground.places[number];
     let durability = match &ground.disks[number] {
         Some(path) => {
@@ -200,11 +203,12 @@ fn configuration(number: usize, ground: &Ground, plan: &Plan) -> String {
         })
         .collect();
     format!(
-        "this_replica = {}\nlisten = \"{}\"\nadmin = \"{}\"\nmode = \"{}\"\nworkers = {}\n{durability}\n\
+        "this_replica = {}\nlisten = \"{}\"\nadmin = {}\ngroup_key = {}\nmode = \"{}\"\nworkers = {}\n{durability}\n\
          memory_limit_mb = {}\n{replicas}",
         number + 1,
         place.clients,
-        place.admin,
+        toml::Value::String(place.admin.to_string()),
+        toml::Value::String(key.to_string_lossy().into_owned()),
         plan.mode,
         plan.workers,
         plan.memory_mb,

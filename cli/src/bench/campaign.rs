@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use crosscheck::admin::client::Link;
 use crosscheck::admin::{Command, EvidenceList, Sent, Status, Traffic};
 
 use super::definition::{Definition, Faults, Side, Victim, Workload};
@@ -18,7 +19,7 @@ use super::repairs::{self, Repairs};
 use super::results::{Errors, Figures, Independent, Latency, Measurement, Process, Run, Skipped};
 use super::servers::{self, Running};
 use crate::cluster::{Replica, once};
-use crate::control::Link;
+use crate::outcome::error_text;
 use crate::signals::Ending;
 
 /// Share of a core above which the generator may be what limits the throughput.
@@ -108,7 +109,7 @@ impl<'e> Campaign<'e> {
             }
             let (figures, failed) = match outcome {
                 Ok(figures) => (Some(figures), None),
-                Err(error) => (None, Some(format!("{error:#}"))),
+                Err(error) => (None, Some(error_text(&error))),
             };
             let measurement = Measurement {
                 repetition: cell.repetition,
@@ -228,10 +229,10 @@ impl Damage {
             Victim::Leader => Some(replica.number) == leader,
             Victim::Follower => Some(replica.number) != leader,
         };
-        let victim = *replicas.iter().find(wanted).context("there is no replica to be damaged")?;
-        let mut link = Link::new(victim.admin);
+        let victim = replicas.iter().find(wanted).cloned().context("there is no replica to be damaged")?;
+        let mut link = Link::new(victim.admin.clone());
         let known = evidence(&mut link, 0)?.records.last().map_or(0, |record| record.number);
-        let injector = Injector::start(victim, faults, cell.workload, cell.seed())?;
+        let injector = Injector::start(&victim, faults, cell.workload, cell.seed())?;
         Ok(Some(Damage { injector, faults, victim, link, known }))
     }
 

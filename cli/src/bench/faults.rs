@@ -2,14 +2,14 @@
 //! for answers, so that the rate is the definition's and not the admin socket's.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use crosscheck::admin::{Command, Inject, Kind};
+use crosscheck::admin::client::connect;
+use crosscheck::admin::{Command, Inject, Kind, Stream, line};
 
 use super::definition::{Fault, Faults, Workload};
 use super::generator::{Draw, KeyName};
@@ -48,7 +48,7 @@ impl Injector {
     ///
     /// # Errors
     /// It does not accept, or there are no more threads.
-    pub fn start(victim: Replica, faults: Faults, workload: &Workload, seed: u64) -> anyhow::Result<Self> {
+    pub fn start(victim: &Replica, faults: Faults, workload: &Workload, seed: u64) -> anyhow::Result<Self> {
         let connect = |_| Lane::open(victim);
         let mut lanes: Vec<Lane> = (0..LANES).map(connect).collect::<anyhow::Result<_>>()?;
         let mut targets = Targets::new(faults.fault, workload, seed);
@@ -134,7 +134,7 @@ impl Targets {
 /// One connection to the victim's admin socket.
 #[derive(Debug)]
 struct Lane {
-    stream: TcpStream,
+    stream: Stream,
     answers: Vec<u8>,
     waiting: u64,
     placed: u64,
@@ -142,19 +142,16 @@ struct Lane {
 }
 
 impl Lane {
-    fn open(victim: Replica) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect(victim.admin)
+    fn open(victim: &Replica) -> anyhow::Result<Self> {
+        let stream = connect(&victim.admin, PATIENCE)
             .with_context(|| format!("connecting to the admin socket of replica {}", victim.number))?;
-        stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         Ok(Lane { stream, answers: Vec::new(), waiting: 0, placed: 0, why_not: None })
     }
 
     fn ask(&mut self, fault: &Inject) {
-        let line = serde_json::to_string(&Command::Inject(fault.clone()));
-        let sent =
-            line.map_err(Into::into).and_then(|line| self.stream.write_all(format!("{line}\n").as_bytes()));
-        match sent {
+        let line = line::of_command(&Command::Inject(fault.clone()));
+        match self.stream.write_all(line.as_bytes()) {
             Ok(()) => self.waiting += 1,
             Err(error) => {
                 _ = self.why_not.get_or_insert(format!("the admin socket is not fast enough: {error}"))

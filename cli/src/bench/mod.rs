@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::json;
 
-use crate::outcome::{Outcome, Verdict, misuse, say, say_json};
+use crate::outcome::{Outcome, Verdict, error_text, misuse, say, say_json};
 use crate::signals::Ending;
 use campaign::Campaign;
 use overrides::Overrides;
@@ -194,7 +194,7 @@ fn list(args: &ListArgs) -> Outcome {
             // One that is wrong must not hide the others.
             Err(error) => {
                 verdict = Verdict::Fails;
-                say(&format!("{name:<width$}  WRONG: {error:#}"))?;
+                say(&format!("{name:<width$}  WRONG: {}", error_text(&error)))?;
             }
         }
     }

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crosscheck::admin::client::{Link, ask};
 use crosscheck::admin::{Command, Phase, Status};
 
 use super::find::Replica;
-use crate::control::Link;
 
 /// Between two questions.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -42,12 +42,13 @@ impl Row {
 
 /// Asks every replica once, all at the same time.
 pub fn once(replicas: &[Replica]) -> Vec<Row> {
-    let ask = |replica: Replica| {
-        let seen = Link::new(replica.admin).ask(&Command::Status, PATIENCE);
+    let look = |replica: &Replica| {
+        let seen = ask(&replica.admin, &Command::Status, PATIENCE);
+        let replica = replica.clone();
         with_number(Row { replica, seen: seen.map_err(|why| why.to_string()), rate: None })
     };
     thread::scope(|scope| {
-        let asked: Vec<_> = replicas.iter().map(|replica| scope.spawn(move || ask(*replica))).collect();
+        let asked: Vec<_> = replicas.iter().map(|replica| scope.spawn(move || look(replica))).collect();
         // A panic of an asking thread is a bug here and goes on as one.
         asked
             .into_iter()
@@ -69,13 +70,16 @@ impl Observer {
     /// # Errors
     /// The operating system has no more threads.
     pub fn start(replicas: &[Replica]) -> std::io::Result<Self> {
-        let unknown =
-            |replica: &Replica| Row { replica: *replica, seen: Err("not asked yet".into()), rate: None };
+        let unknown = |replica: &Replica| Row {
+            replica: replica.clone(),
+            seen: Err("not asked yet".into()),
+            rate: None,
+        };
         let rows: Arc<Vec<_>> =
             Arc::new(replicas.iter().map(|replica| Mutex::new(unknown(replica))).collect());
         let over = Arc::new(AtomicBool::new(false));
         for (index, replica) in replicas.iter().enumerate() {
-            let (rows, over, admin) = (Arc::clone(&rows), Arc::clone(&over), replica.admin);
+            let (rows, over, admin) = (Arc::clone(&rows), Arc::clone(&over), replica.admin.clone());
             thread::Builder::new().name(format!("observe-{}", index + 1)).spawn(move || {
                 let mut link = Link::new(admin);
                 let mut rate = Rate::default();
@@ -170,6 +174,8 @@ pub mod tests {
             repairs: 0,
             failed_checks: 0,
             dropped_frames: 0,
+            strangers: 0,
+            refused: vec![],
             held: 0,
             armed: 0,
             alone: false,

@@ -6,7 +6,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use crosscheck::{Durability, Mode};
+use crosscheck::admin::Endpoint;
+use crosscheck::{Durability, GroupKey, Mode};
 
 use super::find::{DEFAULT_PORT, Replica};
 use super::ports::{loopback, pick};
@@ -16,6 +17,9 @@ use crate::outcome::misuse;
 
 /// Replicas of a replicated mode when nothing else is said.
 const DEFAULT_REPLICAS: u8 = 3;
+
+/// Name of the file with the group's key.
+const KEY: &str = "group.key";
 
 /// What the operator asked for.
 #[derive(Clone, Debug)]
@@ -78,6 +82,8 @@ pub struct Plan {
     /// Where run files are kept.
     pub directory: PathBuf,
     nodes: Vec<NodeConfig>,
+    /// The group's key, which is made with the other files. With logs on disk it stays with them for the next start.
+    key: Option<PathBuf>,
 }
 
 impl Plan {
@@ -93,9 +99,17 @@ impl Plan {
         let directory = runfile::directory()?;
         let places = place(wish.port.unwrap_or(DEFAULT_PORT), count, &directory)?;
         let peers: Vec<_> = places.iter().map(|place| place.peers).collect();
+        let port = places.first().map_or(0, |place| place.clients.port());
+        let key = match &durability {
+            _ if !wish.mode.replicated => None,
+            Durability::Memory => Some(runfile::config_directory(&directory, port).join(KEY)),
+            Durability::Disk(data) => Some(data.join(KEY)),
+        };
         let node = |place: &Place| {
-            let mut node = NodeConfig::new(place.number, peers.clone(), place.clients, place.admin);
+            let admin = Endpoint::Unix(place.admin.clone());
+            let mut node = NodeConfig::new(place.number, peers.clone(), place.clients, admin);
             node.mode = wish.mode;
+            node.group_key_file.clone_from(&key);
             node.workers = wish.workers.unwrap_or_else(|| share_of_cores(count));
             node.memory_limit_mb = wish.memory_mb;
             node.work_us = wish.work_us;
@@ -112,7 +126,7 @@ impl Plan {
         for node in &nodes {
             check_service(node).map_err(|(what, remedy)| misuse(format!("{what}; {remedy} (--memory)")))?;
         }
-        Ok(Plan { mode: wish.mode, places, directory, nodes })
+        Ok(Plan { mode: wish.mode, places, directory, nodes, key })
     }
 
     /// The port that names the cluster.
@@ -124,7 +138,7 @@ impl Plan {
     pub fn replicas(&self) -> Vec<Replica> {
         let replica = |place: &Place| Replica {
             number: place.number,
-            admin: place.admin,
+            admin: Endpoint::Unix(place.admin.clone()),
             clients: Some(place.clients),
         };
         self.places.iter().map(replica).collect()
@@ -136,7 +150,9 @@ impl Plan {
     /// A directory cannot be written.
     pub fn write(&self) -> anyhow::Result<Vec<PathBuf>> {
         let configs = runfile::config_directory(&self.directory, self.port());
-        fs::create_dir_all(&configs).with_context(|| format!("making {}", configs.display()))?;
+        // Nobody else may put a socket of his own in the place of a replica's, whatever the umask.
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&configs);
+        made.with_context(|| format!("making {}", configs.display()))?;
         let mut paths = Vec::new();
         for node in &self.nodes {
             if let Durability::Disk(data) = &node.durability {
@@ -147,6 +163,9 @@ impl Plan {
             let path = configs.join(format!("replica-{}.toml", node.this_replica));
             fs::write(&path, node.to_toml()).with_context(|| format!("writing {}", path.display()))?;
             paths.push(path);
+        }
+        if let Some(key) = &self.key {
+            GroupKey::keep(key).with_context(|| format!("writing {}", key.display()))?;
         }
         let mode = self.mode.to_string();
         RunFile::of_this_process(mode, self.places.clone()).write(&self.directory)?;
@@ -174,14 +193,14 @@ fn durability(wish: &Wish) -> anyhow::Result<Durability> {
     }
 }
 
-/// Client ports from `first` on (any free ones when it is 0), and two more ports per replica.
+/// Client ports from `first` on (any free ones when it is 0), one more port per replica for its peers, and a socket file.
 fn place(first: u16, count: u8, directory: &Path) -> anyhow::Result<Vec<Place>> {
     RunFile::sweep(directory);
     let running = RunFile::all_alive(directory);
     let mut taken: Vec<u16> = running
         .iter()
         .flat_map(|file| &file.replicas)
-        .flat_map(|place| [place.clients.port(), place.peers.port(), place.admin.port()])
+        .flat_map(|place| [place.clients.port(), place.peers.port()])
         .collect();
     let clients: Vec<u16> = if first == 0 {
         pick(usize::from(count), &taken)?
@@ -197,14 +216,21 @@ fn place(first: u16, count: u8, directory: &Path) -> anyhow::Result<Vec<Place>> 
         client_ports(first, count)?
     };
     taken.extend(&clients);
-    let others = pick(2 * usize::from(count), &taken)?;
-    let place = |(number, (clients, others)): (u8, (u16, &[u16]))| Place {
+    let peers = pick(usize::from(count), &taken)?;
+    let port = clients.first().copied().unwrap_or(0);
+    let place = |(number, (clients, peers)): (u8, (u16, u16))| Place {
         number,
         clients: loopback(clients),
-        peers: loopback(others[0]),
-        admin: loopback(others[1]),
+        peers: loopback(peers),
+        admin: runfile::config_directory(directory, port).join(format!("admin-{number}.sock")),
     };
-    Ok((1..).zip(clients.into_iter().zip(others.chunks(2))).map(place).collect())
+    let places: Vec<Place> = (1..).zip(clients.into_iter().zip(peers)).map(place).collect();
+    for place in &places {
+        Endpoint::unix(&place.admin).map_err(|(what, _)| {
+            misuse(format!("{what}; set XDG_RUNTIME_DIR to a directory with a shorter path"))
+        })?;
+    }
+    Ok(places)
 }
 
 fn client_ports(first: u16, count: u8) -> anyhow::Result<Vec<u16>> {
@@ -241,14 +267,14 @@ mod tests {
     #[test]
     fn every_address_is_used_once() {
         let plan = Plan::new(&Wish { replicas: Some(5), ..wish("RDGX") }).expect("planned");
-        let mut ports: Vec<u16> = plan
-            .places
-            .iter()
-            .flat_map(|place| [place.clients.port(), place.peers.port(), place.admin.port()])
-            .collect();
+        let mut ports: Vec<u16> =
+            plan.places.iter().flat_map(|place| [place.clients.port(), place.peers.port()]).collect();
         ports.sort_unstable();
         ports.dedup();
-        assert_eq!(ports.len(), 15);
+        assert_eq!(ports.len(), 10);
+        let mut sockets: Vec<_> = plan.places.iter().map(|place| &place.admin).collect();
+        sockets.dedup();
+        assert_eq!(sockets.len(), 5);
     }
 
     #[test]
@@ -257,6 +283,30 @@ mod tests {
         let port = held.local_addr().expect("its address").port();
         let told = Plan::new(&Wish { port: Some(port), ..wish("RDGX") }).unwrap_err().to_string();
         assert!(told.contains(&format!("port {port}, for the clients of replica 1")), "{told}");
+    }
+
+    #[test]
+    fn a_group_has_one_key_which_stays_with_its_logs() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let data = Some(scratch.path().join("logs"));
+        let disk = Plan::new(&Wish { on_disk: true, data, ..wish("RDGX") }).expect("planned");
+        let expected = scratch.path().join("logs/group.key");
+        assert!(disk.nodes.iter().all(|node| node.group_key_file.as_ref() == Some(&expected)));
+        let write = |plan: &Plan| {
+            let configs = plan.write().expect("written");
+            let loaded: Vec<_> =
+                configs.iter().map(|path| NodeConfig::load(path).expect("a right file")).collect();
+            plan.clean();
+            loaded
+        };
+        let first = write(&disk);
+        assert!(
+            first[0].group_key.is_some() && first.iter().all(|node| node.group_key == first[0].group_key)
+        );
+        assert_eq!(write(&disk)[0].group_key, first[0].group_key, "the next start has another key");
+        let memory = Plan::new(&wish("RDGX")).expect("planned");
+        assert_ne!(write(&memory)[0].group_key, write(&memory)[0].group_key);
+        assert_eq!(write(&Plan::new(&wish("00G0")).expect("planned"))[0].group_key, None);
     }
 
     #[test]

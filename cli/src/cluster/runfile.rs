@@ -23,7 +23,7 @@ pub struct RunFile {
 }
 
 /// The addresses of one replica.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// From 1.
     pub number: u8,
@@ -31,8 +31,8 @@ pub struct Place {
     pub clients: SocketAddr,
     /// Where the other replicas connect.
     pub peers: SocketAddr,
-    /// Where the command line connects.
-    pub admin: SocketAddr,
+    /// The socket file that the command line connects to.
+    pub admin: PathBuf,
 }
 
 impl RunFile {
@@ -176,7 +176,7 @@ mod tests {
             number: 1,
             clients: loopback(port),
             peers: loopback(port + 1),
-            admin: loopback(port + 2),
+            admin: PathBuf::from("admin-1.sock"),
         };
         RunFile::of_this_process("RDGX".into(), vec![place])
     }

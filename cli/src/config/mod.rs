@@ -6,15 +6,20 @@ mod read;
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crosscheck::{Durability, Mode, Settings};
+use crosscheck::admin::Endpoint;
+use crosscheck::{Durability, GroupKey, Mode, Settings, private};
 
 pub use parse::{check_group, check_service, parse};
 pub use problem::meant;
+pub use read::resolve;
 
 use crate::outcome::misuse;
+
+/// Client connections at the same time when nothing else is said; memcached's own default.
+pub const DEFAULT_CONNECTIONS: usize = 1024;
 
 /// A complete configuration with a comment for every field; `serve --example-config` prints it.
 pub const EXAMPLE: &str = include_str!("example.toml");
@@ -33,8 +38,14 @@ pub struct NodeConfig {
     pub replicas: Vec<SocketAddr>,
     /// Where clients connect.
     pub listen: SocketAddr,
-    /// Where the command line connects. Loopback.
-    pub admin: SocketAddr,
+    /// Where the command line connects.
+    pub admin: Endpoint,
+    /// File of the secret, when that is a port.
+    pub admin_token_file: Option<PathBuf>,
+    /// File of the group's key, in replicated modes.
+    pub group_key_file: Option<PathBuf>,
+    /// What it holds, when it was read.
+    pub group_key: Option<GroupKey>,
     /// Which protections are on.
     pub mode: Mode,
     /// Threads that execute requests.
@@ -45,8 +56,12 @@ pub struct NodeConfig {
     pub memory_limit_mb: u64,
     /// Longest item, in bytes.
     pub item_size_max: u64,
-    /// Client connections at the same time.
-    pub max_connections: usize,
+    /// Client connections at the same time; none = [`DEFAULT_CONNECTIONS`], or as many as open files allow.
+    pub max_connections: Option<usize>,
+    /// Seconds after which a silent client connection is closed; 0 = never.
+    pub idle_timeout_s: u64,
+    /// Memory for requests and replies that wait, in MiB.
+    pub buffer_limit_mb: u64,
     /// Election timeout, lowest and highest, in milliseconds.
     pub election_ms: (u64, u64),
     /// Longest turn, in milliseconds.
@@ -63,18 +78,23 @@ pub struct NodeConfig {
 
 impl NodeConfig {
     /// A replica with the documented defaults.
-    pub fn new(this_replica: u8, replicas: Vec<SocketAddr>, listen: SocketAddr, admin: SocketAddr) -> Self {
+    pub fn new(this_replica: u8, replicas: Vec<SocketAddr>, listen: SocketAddr, admin: Endpoint) -> Self {
         NodeConfig {
             this_replica,
             replicas,
             listen,
             admin,
+            admin_token_file: None,
+            group_key_file: None,
+            group_key: None,
             mode: Mode::default(),
             workers: DEFAULT_WORKERS,
             durability: Durability::Memory,
             memory_limit_mb: DEFAULT_MEMORY_MB,
             item_size_max: 1 << 20,
-            max_connections: 1024,
+            max_connections: None,
+            idle_timeout_s: 0,
+            buffer_limit_mb: 128,
             election_ms: (300, 600),
             watchdog_ms: 5_000,
             work_us: 0,
@@ -84,7 +104,7 @@ impl NodeConfig {
         }
     }
 
-    /// Reads and checks a file.
+    /// Reads and checks a file, and the secrets that it names.
     ///
     /// # Errors
     /// The operator's, always: an unreadable file, or every problem found in it.
@@ -94,7 +114,7 @@ impl NodeConfig {
             let remedy = "give a readable file; `crosscheck serve --example-config` prints one to start from";
             misuse(format!("cannot read {name}: {error}. Remedy: {remedy}"))
         })?;
-        parse(&name.to_string(), &text).map_err(|problems| misuse(problems.to_string()))
+        parse(&name.to_string(), &text, &private::read).map_err(|problems| misuse(problems.to_string()))
     }
 
     /// What the pipeline is told.
@@ -103,16 +123,34 @@ impl NodeConfig {
             me: self.this_replica - 1,
             peers: self.replicas.clone(),
             clients: self.listen,
-            admin: self.admin,
+            admin: self.admin.clone(),
             mode: self.mode,
             workers: self.workers,
             durability: self.durability.clone(),
-            max_connections: self.max_connections,
+            max_connections: self.max_connections.unwrap_or(DEFAULT_CONNECTIONS),
             max_request: self.service().request_bytes(),
+            idle_timeout: Some(Duration::from_secs(self.idle_timeout_s)).filter(|timeout| !timeout.is_zero()),
+            buffer_limit: usize::try_from(self.buffer_limit_mb << 20).unwrap_or(usize::MAX),
+            service: self.equal_settings(),
+            group_key: self.group_key.clone(),
             election: (Duration::from_millis(self.election_ms.0), Duration::from_millis(self.election_ms.1)),
             watchdog: Duration::from_millis(self.watchdog_ms),
             hold_replies: self.hold_replies,
         }
+    }
+
+    /// Settings that have to be equal on all replicas, by the names they have in the file.
+    fn equal_settings(&self) -> Vec<(String, String)> {
+        let classes = self.guarded_classes.as_ref().map_or_else(|| "all".to_owned(), |names| names.join(","));
+        let images = if self.before_images { "kept" } else { "none" };
+        [
+            ("memory_limit_mb", self.memory_limit_mb.to_string()),
+            ("item_size_max", self.item_size_max.to_string()),
+            ("guarded_classes", classes),
+            ("before_images", images.to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
     }
 
     /// What the service is told: as many shards as memory and longest item allow.
@@ -135,7 +173,13 @@ impl NodeConfig {
         let quoted = |value: &str| toml::Value::String(value.to_owned()).to_string();
         // Writing into a string cannot fail.
         let _ = writeln!(text, "this_replica = {}", self.this_replica);
-        let _ = writeln!(text, "listen = \"{}\"\nadmin = \"{}\"", self.listen, self.admin);
+        let _ = writeln!(text, "listen = \"{}\"\nadmin = {}", self.listen, quoted(&self.admin.to_string()));
+        if let Some(file) = &self.admin_token_file {
+            let _ = writeln!(text, "admin_token_file = {}", quoted(&file.to_string_lossy()));
+        }
+        if let Some(file) = &self.group_key_file {
+            let _ = writeln!(text, "group_key = {}", quoted(&file.to_string_lossy()));
+        }
         let _ = writeln!(text, "mode = \"{}\"\nworkers = {}", self.mode, self.workers);
         match &self.durability {
             Durability::Memory => text.push_str("durability = \"memory\"\n"),
@@ -146,7 +190,11 @@ impl NodeConfig {
         }
         let _ = writeln!(text, "memory_limit_mb = {}", self.memory_limit_mb);
         let _ = writeln!(text, "item_size_max = {}", self.item_size_max);
-        let _ = writeln!(text, "max_connections = {}", self.max_connections);
+        if let Some(connections) = self.max_connections {
+            let _ = writeln!(text, "max_connections = {connections}");
+        }
+        let _ = writeln!(text, "idle_timeout_s = {}", self.idle_timeout_s);
+        let _ = writeln!(text, "buffer_limit_mb = {}", self.buffer_limit_mb);
         let _ = writeln!(text, "election_ms = [{}, {}]", self.election_ms.0, self.election_ms.1);
         let _ = writeln!(text, "watchdog_ms = {}\nwork_us = {}", self.watchdog_ms, self.work_us);
         let classes = match &self.guarded_classes {

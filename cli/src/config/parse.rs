@@ -1,21 +1,24 @@
 //! From the text of a configuration file to a checked [`NodeConfig`], or to every problem in it.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crosscheck::{Durability, Mode};
+use crosscheck::admin::{Endpoint, Token};
+use crosscheck::{Durability, GroupKey, Mode};
 use memcached::limits::{ITEM_BYTES_MAX, ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD};
 use toml::de::DeTable;
 
 use super::NodeConfig;
 use super::problem::{Problem, Problems, line_of, meant};
-use super::read::Reader;
+use super::read::{Reader, resolve};
 
 /// Every field of the file's top level; the example documents each (a test compares).
-const FIELDS: [&str; 17] = [
+const FIELDS: [&str; 21] = [
     "this_replica",
     "listen",
     "admin",
+    "admin_token_file",
+    "group_key",
     "mode",
     "workers",
     "durability",
@@ -23,6 +26,8 @@ const FIELDS: [&str; 17] = [
     "memory_limit_mb",
     "item_size_max",
     "max_connections",
+    "idle_timeout_s",
+    "buffer_limit_mb",
     "election_ms",
     "watchdog_ms",
     "work_us",
@@ -35,18 +40,21 @@ const REPLICA_FIELDS: [&str; 2] = ["number", "address"];
 /// Replica numbers are small: the vote is quadratic in their count, and f = 4 is more than anybody has asked for.
 pub const MOST_REPLICAS: u64 = 9;
 
-/// Reads the text of the file called `file`.
+/// How the file of a secret is read: its text, or what is wrong and the remedy.
+pub type ReadSecret<'r> = &'r dyn Fn(&Path) -> Result<String, (String, String)>;
+
+/// Reads the text of the file called `file`; the secrets that it names are read by `secret`.
 ///
 /// # Errors
 /// Every problem found, each with its line and remedy.
-pub fn parse(file: &str, text: &str) -> Result<NodeConfig, Problems> {
+pub fn parse(file: &str, text: &str, secret: ReadSecret<'_>) -> Result<NodeConfig, Problems> {
     let fail = |mut list: Vec<Problem>| {
         list.sort_by_key(|problem| problem.line.unwrap_or(usize::MAX));
         Problems { file: file.to_owned(), list }
     };
     let root = DeTable::parse(text).map_err(|error| fail(vec![syntax(text, &error)]))?;
     let mut reader = Reader::new(text, root.get_ref(), "", None, &FIELDS);
-    let config = read(text, &mut reader);
+    let config = read(text, &mut reader, secret);
     match config {
         Some(config) if reader.problems.is_empty() => Ok(config),
         _ => Err(fail(reader.problems)),
@@ -63,20 +71,24 @@ fn syntax(text: &str, error: &toml::de::Error) -> Problem {
 }
 
 /// Reads every field before giving up, so that one run shows every problem.
-fn read(text: &str, reader: &mut Reader<'_>) -> Option<NodeConfig> {
+fn read(text: &str, reader: &mut Reader<'_>, secret: ReadSecret<'_>) -> Option<NodeConfig> {
     let this_replica = reader.integer("this_replica", 1..=MOST_REPLICAS, "");
     let this_replica = reader.require("this_replica", this_replica, "1");
     let listen = reader.address("listen");
     let listen = reader.require("listen", listen, "\"0.0.0.0:11211\"");
-    let admin = read_admin(reader);
+    let admin = read_admin(reader, secret);
     let mode = reader.parsed("mode", "`crosscheck modes` explains them", |letters| letters.parse());
+    let is_replicated = mode.map_or(reader.offset("mode").is_none(), |mode: Mode| mode.replicated);
     let mode = mode.unwrap_or_default();
+    let group_key = if is_replicated { read_group_key(reader, secret) } else { None };
     let durability = read_durability(reader);
     let workers = reader.integer("workers", 1..=64, "");
     let memory = reader.integer("memory_limit_mb", 1..=1 << 20, "MiB");
     let item_size_max =
         reader.integer("item_size_max", ITEM_BYTES_MIN as u64..=ITEM_BYTES_MAX as u64, "bytes");
     let max_connections = reader.integer("max_connections", 1..=1_000_000, "");
+    let idle_timeout_s = reader.integer("idle_timeout_s", 0..=86_400, "seconds");
+    let buffer_limit_mb = reader.integer("buffer_limit_mb", 32..=1 << 20, "MiB");
     let election_ms = reader.span_of("election_ms", 50..=60_000, "ms");
     let watchdog_ms = reader.integer("watchdog_ms", 100..=600_000, "ms");
     let work_us = reader.integer("work_us", 0..=100_000, "µs");
@@ -85,15 +97,21 @@ fn read(text: &str, reader: &mut Reader<'_>) -> Option<NodeConfig> {
     let hold_replies = read_either(reader, "replies", "held", "free");
     let replicas = read_replicas(text, reader);
     check_count(reader, mode, replicas.len(), this_replica);
+    check_ports(reader, listen, admin.as_ref().map(|(endpoint, _)| endpoint), &replicas, this_replica);
 
     let small = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    let mut config = NodeConfig::new(u8::try_from(this_replica?).ok()?, replicas, listen?, admin?);
+    let (admin, token_file) = admin?;
+    let mut config = NodeConfig::new(u8::try_from(this_replica?).ok()?, replicas, listen?, admin);
+    config.admin_token_file = token_file;
     config.mode = mode;
+    (config.group_key_file, config.group_key) = group_key.unzip();
     config.durability = durability?;
     config.workers = workers.map_or(config.workers, small);
     config.memory_limit_mb = memory.unwrap_or(config.memory_limit_mb);
     config.item_size_max = item_size_max.unwrap_or(config.item_size_max);
-    config.max_connections = max_connections.map_or(config.max_connections, small);
+    config.max_connections = max_connections.map(small);
+    config.idle_timeout_s = idle_timeout_s.unwrap_or(config.idle_timeout_s);
+    config.buffer_limit_mb = buffer_limit_mb.unwrap_or(config.buffer_limit_mb);
     config.election_ms = election_ms.unwrap_or(config.election_ms);
     config.watchdog_ms = watchdog_ms.unwrap_or(config.watchdog_ms);
     config.work_us = work_us.map_or(config.work_us, |us| us as u32);
@@ -143,16 +161,75 @@ pub fn check_service(config: &NodeConfig) -> Result<(), (String, String)> {
     })
 }
 
-fn read_admin(reader: &mut Reader<'_>) -> Option<SocketAddr> {
-    let admin = reader.address("admin");
-    let admin = reader.require("admin", admin, "\"127.0.0.1:11311\"")?;
-    if !admin.ip().is_loopback() {
-        let remedy = "use 127.0.0.1:PORT or [::1]:PORT and reach it over ssh";
-        let what = format!("{admin} is not a loopback address, and whoever reaches it may stop the replica");
-        reader.report(reader.offset("admin"), "admin", &what, remedy);
-        return None;
+/// The admin endpoint, and of a port the file of its secret.
+fn read_admin(reader: &mut Reader<'_>, secret: ReadSecret<'_>) -> Option<(Endpoint, Option<PathBuf>)> {
+    let text = reader.text("admin");
+    let text = reader.require("admin", text, "\"/run/crosscheck/admin.sock\"")?;
+    let file = reader.text("admin_token_file").map(PathBuf::from);
+    if Endpoint::is_path(text) {
+        if file.is_some() {
+            let what = "is set, but the admin socket is a file, which needs no secret";
+            let remedy = "remove it, or write admin = \"127.0.0.1:11311\"";
+            reader.report(reader.offset("admin_token_file"), "admin_token_file", what, remedy);
+        }
+        let endpoint = Endpoint::unix(text);
+        let endpoint =
+            endpoint.map_err(|(what, remedy)| reader.report(reader.offset("admin"), "admin", &what, &remedy));
+        return Some((endpoint.ok()?, None));
     }
-    Some(admin)
+    let address = admin_port(reader)?;
+    let Some(file) = file else {
+        let what = "is missing, and an admin port is served only to those who know its secret";
+        let remedy =
+            "add `admin_token_file = \"PATH\"`, or use a socket file: admin = \"/run/crosscheck/admin.sock\"";
+        reader.report(reader.offset("admin"), "admin_token_file", what, remedy);
+        return None;
+    };
+    let remedy = format!("(umask 077; head -c 32 /dev/urandom | base64 > {})", file.display());
+    let token = secret(&file).and_then(|text| Token::parse(&text).map_err(|what| (what, remedy)));
+    match token {
+        Ok(token) => Some((Endpoint::Tcp { address, token }, Some(file))),
+        Err((what, remedy)) => {
+            reader.report(reader.offset("admin_token_file"), "admin_token_file", &what, &remedy);
+            None
+        }
+    }
+}
+
+/// A port of this machine alone.
+fn admin_port(reader: &mut Reader<'_>) -> Option<SocketAddr> {
+    let remedy =
+        "write a path, admin = \"/run/crosscheck/admin.sock\", or a port, admin = \"127.0.0.1:11311\"";
+    let address = reader.parsed("admin", remedy, resolve)?;
+    if address.ip().is_loopback() {
+        return Some(address);
+    }
+    let what = format!("{address} is not a loopback address, and whoever gets in may stop the replica");
+    let remedy = "use a socket file, or 127.0.0.1:PORT or [::1]:PORT, and reach it over ssh";
+    reader.report(reader.offset("admin"), "admin", &what, remedy);
+    None
+}
+
+/// The group's key, with the file that it was read from.
+fn read_group_key(reader: &mut Reader<'_>, secret: ReadSecret<'_>) -> Option<(PathBuf, GroupKey)> {
+    let Some(file) = reader.text("group_key").map(PathBuf::from) else {
+        if reader.offset("group_key").is_none() {
+            let what = "is missing, and the replicas of a group know each other by it";
+            let remedy = "make a key with `crosscheck key new --out FILE`, copy it to every replica, and add `group_key = \"FILE\"`";
+            reader.report(None, "group_key", what, remedy);
+        }
+        return None;
+    };
+    let make = format!("make a key with `crosscheck key new --out {}`", file.display());
+    let text = secret(&file).map_err(|(what, remedy)| (what, format!("{remedy}; {make} if there is none")));
+    let wrong = |what| (format!("{}: {what}", file.display()), make.clone());
+    match text.and_then(|text| GroupKey::parse(&text).map_err(wrong)) {
+        Ok(key) => Some((file, key)),
+        Err((what, remedy)) => {
+            reader.report(reader.offset("group_key"), "group_key", &what, &remedy);
+            None
+        }
+    }
 }
 
 fn read_durability(reader: &mut Reader<'_>) -> Option<Durability> {
@@ -250,6 +327,44 @@ fn check_count(reader: &mut Reader<'_>, mode: Mode, count: usize, me: Option<u64
     }
 }
 
+/// Clients, peers and admin commands of this replica each need an address of their own. What clients are told must be no other
+/// replica's either.
+fn check_ports(
+    reader: &mut Reader<'_>,
+    listen: Option<SocketAddr>,
+    admin: Option<&Endpoint>,
+    replicas: &[SocketAddr],
+    me: Option<u64>,
+) {
+    // Without all sections it is not known which replica has which address.
+    if !reader.problems.is_empty() {
+        return;
+    }
+    let own = me.and_then(|me| replicas.get(usize::try_from(me).ok()?.checked_sub(1)?));
+    let same = |one: SocketAddr, other: SocketAddr| {
+        let any = one.ip().is_unspecified() || other.ip().is_unspecified();
+        one.port() == other.port() && (any || one.ip() == other.ip())
+    };
+    let peer = listen.and_then(|listen| {
+        let is_peer =
+            |address: &&SocketAddr| **address == listen || (own == Some(*address) && same(listen, **address));
+        Some((listen, replicas.iter().position(|address| is_peer(&address))? + 1))
+    });
+    if let Some((listen, number)) = peer {
+        let what = format!("{listen} is where replica {number} is reached by the others");
+        reader.report(reader.offset("listen"), "listen", &what, "give clients a port of their own");
+    }
+    let Some(Endpoint::Tcp { address, .. }) = admin else { return };
+    for (name, other) in
+        [("clients are served (listen)", listen), ("the other replicas connect", own.copied())]
+    {
+        if other.is_some_and(|other| same(*address, other)) {
+            let what = format!("{address} is where {name}");
+            reader.report(reader.offset("admin"), "admin", &what, "give admin commands a port of their own");
+        }
+    }
+}
+
 /// Whether a group of `count` replicas can run `mode`; what is wrong and the remedy otherwise.
 pub fn check_group(mode: Mode, count: usize) -> Result<(), (String, String)> {
     let remedy = |text: &str| text.to_owned();
@@ -276,6 +391,20 @@ mod tests {
     use super::super::EXAMPLE;
     use super::*;
 
+    /// Reads a configuration whose secrets are what a test says they are, by the name of their file.
+    fn parse(file: &str, text: &str) -> Result<NodeConfig, Problems> {
+        super::parse(file, text, &|path| match path.to_str() {
+            Some("admin.token") => Ok("0123456789abcdef0123456789abcdef\n".to_owned()),
+            Some("group.key" | "/etc/crosscheck/group.key") => Ok(key().to_text()),
+            Some("short") => Ok("0123\n".to_owned()),
+            other => Err((format!("{other:?} cannot be read"), "give another file".to_owned())),
+        })
+    }
+
+    fn key() -> GroupKey {
+        GroupKey { cluster: "test".to_owned(), key: [7; 32] }
+    }
+
     /// The example with one line replaced, read again: the only problem's text.
     fn problem_with(line: &str, instead: &str) -> String {
         assert!(EXAMPLE.contains(line), "the example has no line `{line}`");
@@ -297,7 +426,9 @@ mod tests {
         assert_eq!(config.this_replica, 1);
         assert_eq!(config.replicas.len(), 3);
         for field in FIELDS.iter().filter(|field| **field != "replica").chain(&REPLICA_FIELDS) {
-            let at = EXAMPLE.lines().position(|line| line.starts_with(&format!("{field} = ")));
+            // A field that contradicts the rest of the example stands there as a comment.
+            let is_it = |line: &str| line.trim_start_matches("# ").starts_with(&format!("{field} = "));
+            let at = EXAMPLE.lines().position(is_it);
             let at = at.unwrap_or_else(|| panic!("`{field}` is not in the example"));
             let above = EXAMPLE.lines().nth(at - 1).unwrap_or_default();
             assert!(above.starts_with("# "), "`{field}` has no comment above it");
@@ -311,12 +442,33 @@ mod tests {
         config.durability = Durability::Disk(PathBuf::from("/a \"b\"\\c"));
         config.mode = "RD00".parse().expect("a mode");
         config.election_ms = (70, 80);
+        assert_eq!(parse("copy", &config.to_toml()), Ok(config.clone()));
+        let port = "admin = \"127.0.0.1:11311\"\nadmin_token_file = \"admin.token\"";
+        let text = EXAMPLE.replacen("admin = \"/run/crosscheck/admin.sock\"", port, 1);
+        let config = parse("example", &text).expect("a port with a secret");
+        assert!(matches!(config.admin, Endpoint::Tcp { .. }));
         assert_eq!(parse("copy", &config.to_toml()), Ok(config));
     }
 
     #[test]
+    fn the_admin_endpoint_is_a_short_path_or_a_local_port_with_a_secret() {
+        let with = |instead: &str| problem_with("admin = \"/run/crosscheck/admin.sock\"", instead);
+        let long = format!("admin = \"/{}\"", "a".repeat(107));
+        assert!(with(&long).contains("admin: /aaaa") && with(&long).contains("108 bytes"));
+        assert!(with("admin = \"admin\"").contains("write a path"));
+        assert!(with("admin = \"0.0.0.0:11311\"").contains("loopback"));
+        let bare = with("admin = \"127.0.0.1:11311\"");
+        assert!(bare.contains("admin_token_file: is missing") && bare.contains("secret"), "{bare}");
+        let port = |file: &str| with(&format!("admin = \"127.0.0.1:11311\"\nadmin_token_file = \"{file}\""));
+        assert!(port("missing").contains("admin_token_file: Some(\"missing\") cannot be read"));
+        assert!(port("short").contains("has 4 characters; use 32 to 1024. Remedy: (umask 077;"));
+        let both = with("admin = \"/run/a.sock\"\nadmin_token_file = \"admin.token\"");
+        assert!(both.contains("needs no secret"), "{both}");
+    }
+
+    #[test]
     fn the_defaults_are_the_documented_ones() {
-        let required = "this_replica = 1\nlisten = \"0.0.0.0:1\"\nadmin = \"[::1]:2\"\n\
+        let required = "this_replica = 1\nlisten = \"0.0.0.0:1\"\nadmin = \"./a.sock\"\ngroup_key = \"group.key\"\n\
                         [[replica]]\nnumber = 1\naddress = \"127.0.0.1:3\"\n";
         let config = parse("short", required).expect("only what is required");
         for (name, value) in [
@@ -324,7 +476,9 @@ mod tests {
             ("workers", config.workers.to_string()),
             ("memory_limit_mb", config.memory_limit_mb.to_string()),
             ("item_size_max", config.item_size_max.to_string()),
-            ("max_connections", config.max_connections.to_string()),
+            ("max_connections", config.settings().max_connections.to_string()),
+            ("idle_timeout_s", config.idle_timeout_s.to_string()),
+            ("buffer_limit_mb", config.buffer_limit_mb.to_string()),
             ("election_ms", format!("[{}, {}]", config.election_ms.0, config.election_ms.1)),
             ("watchdog_ms", config.watchdog_ms.to_string()),
             ("work_us", config.work_us.to_string()),
@@ -334,6 +488,7 @@ mod tests {
             assert_eq!(told, Some(value.as_str()), "default of {name}");
         }
         assert_eq!(config.durability, Durability::Memory);
+        assert_eq!(parse("copy", &config.to_toml()), Ok(config));
     }
 
     #[test]
@@ -390,10 +545,65 @@ mod tests {
         assert!(problem_with("number = 3", "number = 2").contains("2 is taken"));
         assert!(problem_with("number = 3", "number = 5").contains("without gaps"));
         assert!(problem_with("10.0.0.3:12211", "10.0.0.2:12211").contains("is taken"));
-        assert!(problem_with("127.0.0.1:11311", "0.0.0.0:11311").contains("loopback"));
         let two = EXAMPLE.rsplit_once("[[replica]]").expect("a last section").0;
         let shown = parse("node.toml", two).expect_err("two replicas").to_string();
         assert!(shown.contains("use 1 or 3"), "{shown}");
+    }
+
+    #[test]
+    fn every_socket_has_an_address_of_its_own() {
+        let listen =
+            |address: &str| problem_with("listen = \"0.0.0.0:11211\"", &format!("listen = \"{address}\""));
+        assert!(listen("10.0.0.2:12211").contains("listen: 10.0.0.2:12211 is where replica 2 is reached"));
+        assert!(listen("0.0.0.0:12211").contains("is where replica 1 is reached"));
+        assert!(listen("0.0.0.0:0").contains("listen: `0.0.0.0:0` has port 0"));
+        assert!(
+            problem_with("10.0.0.3:12211", "10.0.0.3:0")
+                .contains("replica[3].address: `10.0.0.3:0` has port 0")
+        );
+        let admin = |address: &str| {
+            let instead = format!("admin = \"{address}\"\nadmin_token_file = \"admin.token\"");
+            problem_with("admin = \"/run/crosscheck/admin.sock\"", &instead)
+        };
+        assert!(admin("127.0.0.1:11211").contains("admin: 127.0.0.1:11211 is where clients are served"));
+        assert!(admin("127.0.0.1:0").contains("has port 0"));
+    }
+
+    #[test]
+    fn replicas_that_know_each_other_need_a_key() {
+        let line = "group_key = \"/etc/crosscheck/group.key\"";
+        let told = problem_with(line, "");
+        assert!(
+            told.contains("group_key: is missing") && told.contains("crosscheck key new --out FILE"),
+            "{told}"
+        );
+        let told = problem_with(line, "group_key = \"lost\"");
+        assert!(told.contains("cannot be read") && told.contains("crosscheck key new --out lost"), "{told}");
+        let told = problem_with(line, "group_key = \"short\"");
+        assert!(told.contains("group_key: short: line 1 is not") && !told.contains("0123"), "{told}");
+        let config = parse("example", EXAMPLE).expect("the example");
+        assert_eq!(config.settings().group_key, Some(key()));
+        // A single server has nobody to know; the same file does for it.
+        let alone = EXAMPLE.rsplitn(3, "[[replica]]").last().expect("one section");
+        let alone = alone.replacen("mode = \"RDGX\"", "mode = \"00G0\"", 1);
+        for text in [alone.replacen(line, "", 1), alone] {
+            assert_eq!(parse("alone", &text).expect("no key is needed").settings().group_key, None);
+        }
+    }
+
+    #[test]
+    fn limits_of_clients_reach_the_pipeline() {
+        let idle = EXAMPLE.replacen("idle_timeout_s = 0", "idle_timeout_s = 60", 1);
+        let settings = |text: &str| parse("example", text).expect("the example").settings();
+        assert_eq!(settings(EXAMPLE).idle_timeout, None);
+        assert_eq!(settings(&idle).idle_timeout, Some(std::time::Duration::from_secs(60)));
+        assert_eq!(settings(EXAMPLE).buffer_limit, 128 << 20);
+        assert!(
+            problem_with("idle_timeout_s = 0", "idle_timeout_s = 86401").contains("from 0 to 86400 seconds")
+        );
+        assert!(
+            problem_with("buffer_limit_mb = 128", "buffer_limit_mb = 31").contains("from 32 to 1048576 MiB")
+        );
     }
 
     #[test]

@@ -124,15 +124,7 @@ impl<'t> Reader<'t> {
     /// An address `host:port`; a host name is resolved now, once.
     pub fn address(&mut self, name: &str) -> Option<SocketAddr> {
         let remedy = format!("write `{name} = \"HOST:PORT\"`, for example \"10.0.0.1:12211\"");
-        self.parsed(name, &remedy, |text| {
-            if let Ok(address) = text.parse() {
-                return Ok(address);
-            }
-            let mut found = text
-                .to_socket_addrs()
-                .map_err(|error| format!("`{text}` is no address and does not resolve ({error})"))?;
-            found.next().ok_or_else(|| format!("`{text}` resolves to no address"))
-        })
+        self.parsed(name, &remedy, resolve)
     }
 
     /// The tables of an array `[[name]]`, each with the offset of its head.
@@ -177,6 +169,26 @@ impl<'t> Reader<'t> {
             }
         }
     }
+}
+
+/// The address that `host:port` means now.
+///
+/// # Errors
+/// It means none, or port 0, which stands for any port and so tells nobody where to connect.
+pub fn resolve(text: &str) -> Result<SocketAddr, String> {
+    let address = match text.parse() {
+        Ok(address) => address,
+        Err(_) => {
+            let mut found = text
+                .to_socket_addrs()
+                .map_err(|error| format!("`{text}` is no address and does not resolve ({error})"))?;
+            found.next().ok_or_else(|| format!("`{text}` resolves to no address"))?
+        }
+    };
+    if address.port() == 0 {
+        return Err(format!("`{text}` has port 0, which is none that others can connect to"));
+    }
+    Ok(address)
 }
 
 fn kind_of(value: &DeValue<'_>) -> String {

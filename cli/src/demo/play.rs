@@ -56,8 +56,8 @@ pub fn play(scene: &Scene, victim: u8, stage: &mut Stage, tale: &Tale) -> anyhow
     let repairs = stage.status(victim).map_or(0, |status| status.repairs);
     let before = stage.load.tally.seen();
     stage.load.tally.take_longest();
-    let target = stage.replicas[usize::from(victim - 1)];
-    let injected = place(target, &scene.fault(SEED))?;
+    let target = stage.replicas[usize::from(victim - 1)].clone();
+    let injected = place(&target, &scene.fault(SEED))?;
     let done = if injected.done { Tone::Notable } else { Tone::Bad };
     tale.step("injected", done, &injected.what)?;
 
@@ -126,9 +126,15 @@ fn read_everywhere(object: Object, stage: &mut Stage, tale: &Tale) -> anyhow::Re
     Ok(problem)
 }
 
-/// The load since `before`: its longest wait, its replies, and the wrong ones among them.
+/// The load since `before`: its longest wait, its replies, and the wrong ones among them. A scene can be over in less time than
+/// a busy machine leaves the load aside, so its first reply is waited for.
 fn load_since(before: &Seen, stage: &Stage) -> (Duration, u64, u64) {
-    let after = stage.load.tally.seen();
+    let deadline = Instant::now() + LONGEST_WAIT;
+    let mut after = stage.load.tally.seen();
+    while after.answered == before.answered && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(1));
+        after = stage.load.tally.seen();
+    }
     let longest = stage.load.tally.take_longest();
     (longest, after.answered - before.answered, after.wrong - before.wrong)
 }

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use trial::plan::Plan;
 use trial::run::Options;
 
-use crate::outcome::{Outcome, Verdict, misuse, say};
+use crate::outcome::{Outcome, Verdict, error_text, misuse, say};
 use crate::signals::Ending;
 use crate::splitmix::draw;
 
@@ -49,9 +49,9 @@ pub struct Args {
 pub fn run(args: &Args) -> Outcome {
     let mut plans = Vec::new();
     for name in &args.plans {
-        let mut plan = Plan::load(name).map_err(|why| misuse(format!("{why:#}")))?;
+        let mut plan = Plan::load(name).map_err(|why| misuse(error_text(&why)))?;
         change(&mut plan, args);
-        plan.check().map_err(|why| misuse(format!("{name}: {why:#}")))?;
+        plan.check().map_err(|why| misuse(format!("{name}: {}", error_text(&why))))?;
         plans.push(plan);
     }
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

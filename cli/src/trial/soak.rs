@@ -18,7 +18,7 @@ use trial::plan::Plan;
 use trial::replica::Replica;
 
 use crate::bench::{Amount, Dialect, Generator, Op, Pattern, Setup, Workload};
-use crate::outcome::{Outcome, Verdict, misuse, say};
+use crate::outcome::{Outcome, Verdict, error_text, misuse, say};
 use crate::signals::Ending;
 use crate::splitmix::draw;
 use crate::view::grouped;
@@ -226,8 +226,7 @@ pub fn run(args: &Args) -> Outcome {
             break;
         }
         let soaked = Soak { args, mode, share, seed, ending: &ending, out: &out }.run();
-        let failed =
-            |why| Soaked { mode: mode.clone(), failed: Some(format!("{why:#}")), ..Soaked::default() };
+        let failed = |why| Soaked { mode: mode.clone(), failed: Some(error_text(&why)), ..Soaked::default() };
         let soaked = soaked.unwrap_or_else(failed);
         say(&soaked.line())?;
         for word in soaked.words.iter().chain(&soaked.evidence).take(10) {

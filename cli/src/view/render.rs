@@ -155,7 +155,7 @@ pub fn row_json(row: &Row) -> Value {
     json!({
         "replica": row.replica.number,
         "clients": row.replica.clients,
-        "admin": row.replica.admin,
+        "admin": row.replica.admin.to_string(),
         "serving": row.serving().is_some(),
         "requests_per_s": row.rate,
         "status": status,
@@ -201,11 +201,13 @@ impl<'r> Summary<'r> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crosscheck::admin::Endpoint;
+
     use crate::cluster::{Replica, test_status};
 
     fn row(number: u8, change: impl Fn(&mut Status)) -> Row {
         let clients = Some(([127, 0, 0, 1], 11_210 + u16::from(number)).into());
-        let replica = Replica { number, admin: ([127, 0, 0, 1], 1).into(), clients };
+        let replica = Replica { number, admin: Endpoint::Unix("admin.sock".into()), clients };
         let mut status = test_status(number);
         change(&mut status);
         Row { replica, seen: Ok(status), rate: None }

@@ -51,6 +51,22 @@ pub fn depends_downwards(room: &str, manifest: &str, ranks: &Ranks) -> Vec<Breac
         .collect()
 }
 
+/// Rooms of rank `outside` test the server from outside: the command depends on them only where a feature asks for it.
+pub fn is_optional(room: &str, manifest: &str, ranks: &Ranks, outside: u32) -> Vec<Breach> {
+    let is_asked_for =
+        |line: usize| manifest.lines().nth(line - 1).is_some_and(|text| text.contains("optional = true"));
+    dependencies(manifest)
+        .into_iter()
+        .filter(|(line, name)| ranks.get(name) == Some(&outside) && !is_asked_for(*line))
+        .map(|(line, name)| Breach {
+            file: format!("{room}/Cargo.toml"),
+            line,
+            what: format!("{name} (rank {outside}) is in every build of {room}"),
+            remedy: "write `{ workspace = true, optional = true }`, and `dep:NAME` behind the feature `inject`",
+        })
+        .collect()
+}
+
 /// Every room takes versions and lints from the root manifest.
 pub fn inherits(room: &str, manifest: &str) -> Vec<Breach> {
     let mut found = Vec::new();

@@ -1,9 +1,11 @@
 //! A cluster of real processes, started the way an operator starts one, that never outlives the test.
 
+use crosscheck::admin::Endpoint;
+use crosscheck::admin::client::Link;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -38,7 +40,7 @@ pub struct Cluster {
     supervisor: Child,
     told: Arc<Mutex<Vec<Value>>>,
     clients: Vec<SocketAddr>,
-    admin: Vec<SocketAddr>,
+    admin: Vec<Endpoint>,
     _data: tempfile::TempDir,
     _turn: MutexGuard<'static, ()>,
 }
@@ -67,13 +69,12 @@ impl Cluster {
             !cluster.events("ready").is_empty() || cluster.supervisor_is_gone()
         });
         assert!(!cluster.events("ready").is_empty(), "`crosscheck up` gave up: {:#?}", cluster.told());
-        let address = |event: &Value, name: &str| -> SocketAddr {
-            event[name].as_str().expect("an address").parse().expect("host and port")
-        };
+        let text = |event: &Value, name: &str| event[name].as_str().expect("an address").to_owned();
         let places = cluster.events("replica");
         assert_eq!(places.len(), wish.replicas, "{places:?}");
-        cluster.clients = places.iter().map(|event| address(event, "clients")).collect();
-        cluster.admin = places.iter().map(|event| address(event, "admin")).collect();
+        let clients = places.iter().map(|event| text(event, "clients").parse().expect("host and port"));
+        cluster.clients = clients.collect();
+        cluster.admin = places.iter().map(|event| Endpoint::Unix(text(event, "admin").into())).collect();
         cluster
     }
 
@@ -100,12 +101,9 @@ impl Cluster {
 
     /// Asks a replica's admin socket; `None` when it does not answer.
     pub fn try_ask(&self, replica: usize, command: &Value) -> Option<Value> {
-        let stream = TcpStream::connect_timeout(&self.admin[replica], Duration::from_secs(1)).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(35))).ok()?;
-        (&stream).write_all(format!("{command}\n").as_bytes()).ok()?;
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).ok()?;
-        serde_json::from_str(&line).ok()
+        let mut link = Link::new(self.admin[replica].clone());
+        let answer = link.exchange(&format!("{command}\n"), Duration::from_secs(35)).ok()?;
+        serde_json::from_str(&answer).ok()
     }
 
     /// Asks a replica until it answers: one that was hit too badly replaces itself, and is back in a moment.

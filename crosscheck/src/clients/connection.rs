@@ -11,6 +11,7 @@ use mio::net::TcpStream;
 
 use super::input::{Input, Step};
 use super::leaving::{Leaving, Vouched};
+use super::room::{Cost, Room, Wait};
 use super::{Bounds, Reply};
 use crate::limits;
 use crate::service::{ClientCounters, Protocol};
@@ -25,6 +26,8 @@ pub(super) enum Fate {
         unread: bool,
         /// Has replies left that its socket would take: call `write` again soon.
         unsent: bool,
+        /// Waits for room, and is not read from meanwhile: call `go_on` when there is some.
+        waits: Option<Wait>,
     },
     /// Is over.
     Closed,
@@ -33,7 +36,7 @@ pub(super) enum Fate {
 /// A place in the sequence of replies.
 enum Place {
     /// The request with this checksum is on its way.
-    Waiting(u32),
+    Waiting(u32, Cost),
     /// The reply waits for those before it.
     Ready(Vouched),
     /// The last reply: after it the connection is closed.
@@ -44,7 +47,7 @@ enum Place {
 
 /// How long the first reply in turn has been waited for.
 #[derive(Clone, Copy)]
-struct Wait {
+struct Overdue {
     /// Its number.
     first: u64,
     /// The tick at which it should have been there for long.
@@ -79,6 +82,19 @@ pub(super) struct Reading<'a> {
     pub counters: &'a ClientCounters,
     /// What a socket is read into.
     pub scratch: &'a mut [u8],
+    /// What others hold, and what is in execution.
+    pub room: &'a mut Room,
+    /// Requests that may be taken.
+    pub left: usize,
+}
+
+/// What a connection cannot go on without.
+enum Wants {
+    Nothing,
+    /// Room for the rest of a long request, which has not been read.
+    Input,
+    /// Room for a request that is complete.
+    Order(order::Request, Cost),
 }
 
 pub(super) struct Connection<P> {
@@ -88,6 +104,15 @@ pub(super) struct Connection<P> {
     input: Input<P>,
     /// Bytes of `input` that the protocol wants to see before it is asked again.
     wanted: usize,
+    /// Bytes of `input` for which there is room: 0 while it asks for little.
+    reserved: usize,
+    /// Bytes that the next read takes at most: more, as long as what was read was short requests.
+    chunk: usize,
+    wants: Wants,
+    /// It was not read to the end because of what it has on its way.
+    paused: bool,
+    /// It stands in a queue of [`Room`].
+    queued: bool,
     /// The socket may have more input than was read.
     readable: bool,
     /// The client has sent its last byte, which may not have been read yet.
@@ -100,30 +125,55 @@ pub(super) struct Connection<P> {
     places: VecDeque<(u64, Place)>,
     /// Number of the first place.
     first: u64,
+    /// Cost of its requests on their way.
+    on_its_way: usize,
+    /// Bytes of replies that wait for those before them.
+    ready: usize,
+    /// Requests on their way and replies may have so many bytes before nothing more is read.
+    share: usize,
     leaving: Leaving,
     broken: bool,
     /// The socket was full, and has not said since that it is not.
     blocked: bool,
-    wait: Option<Wait>,
+    wait: Option<Overdue>,
+    /// Bytes that it has sent and taken, and how many these were at the last mark.
+    moved: u64,
+    marked: u64,
+    /// The same when it was looked at last, and the tick at which it was seen to have moved.
+    seen_moved: u64,
+    active: u64,
 }
 
 impl<P: Protocol> Connection<P> {
-    pub(super) fn new(stream: TcpStream, protocol: P) -> Self {
+    /// A client that has just been accepted, at this tick, and may have so many bytes on their way.
+    pub(super) fn new(stream: TcpStream, protocol: P, share: usize, tick: u64) -> Self {
         Connection {
             descriptor: stream.as_raw_fd(),
             stream,
             input: Input::new(protocol),
             wanted: 1,
+            reserved: 0,
+            chunk: limits::FREE_INPUT,
+            wants: Wants::Nothing,
+            paused: false,
+            queued: false,
             readable: true,
             ending: false,
             half_closed: false,
             closing: false,
             places: VecDeque::new(),
             first: 0,
+            on_its_way: 0,
+            ready: 0,
+            share,
             leaving: Leaving::default(),
             broken: false,
             blocked: false,
             wait: None,
+            moved: 0,
+            marked: 0,
+            seen_moved: 0,
+            active: tick,
         }
     }
 
@@ -145,29 +195,30 @@ impl<P: Protocol> Connection<P> {
         is_own
     }
 
-    /// Reads what has come and hands on at most `room` requests. `ending` says that the client has sent its last byte.
+    /// Reads what has come and hands on as many requests as there is room for. `ending` says that the client has sent its last byte.
     pub(super) fn read(
         &mut self,
         ending: bool,
-        room: usize,
         reading: &mut Reading<'_>,
-        mut submit: impl FnMut(u64, order::Request),
+        mut submit: impl FnMut(u64, order::Request, u32),
     ) -> Fate {
-        let Reading { bounds, counters, .. } = *reading;
+        let twice = reading.bounds.twice;
         self.readable = true;
         self.ending |= ending;
-        let mut left = room;
+        self.paused = false;
         let mut taken = 0;
         loop {
-            self.decode(&mut left, bounds, counters, &mut submit);
-            let stop = self.closing || self.is_full() || left == 0 || !self.readable;
-            if stop || taken >= limits::READ_PER_TURN {
+            self.decode(reading, &mut submit);
+            self.paused = self.is_full();
+            let is_kept = self.closing || self.paused || self.is_waiting();
+            if is_kept || reading.left == 0 || !self.readable || taken >= limits::READ_PER_TURN {
                 break;
             }
-            if !self.has_own_socket(counters) {
+            if !self.has_own_socket(reading.counters) {
                 return Fate::Closed;
             }
-            match self.input.fill(&mut self.stream, reading.scratch, bounds.twice) {
+            let Some(most) = self.may_read(reading) else { break };
+            match self.input.fill(&mut self.stream, reading.scratch, most, twice) {
                 Ok(0) => {
                     self.half_closed = true;
                     self.readable = false;
@@ -175,54 +226,162 @@ impl<P: Protocol> Connection<P> {
                 }
                 Ok(read) => {
                     taken += read;
-                    counters.bytes_in.fetch_add(read as u64, Relaxed);
+                    self.moved += read as u64;
+                    reading.counters.bytes_in.fetch_add(read as u64, Relaxed);
                     // A short read has emptied the socket, and what comes from now on is announced by a new event. (An end
                     // that came with this event is not.)
-                    self.readable = self.ending || read == Input::<P>::most(reading.scratch, bounds.twice);
+                    self.readable = self.ending || read == most;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.readable = false;
                     break;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return lost(&error, counters),
+                Err(error) => return lost(&error, reading.counters),
             }
         }
-        let fate = self.write(bounds.twice, counters);
-        let cut_short = left == 0 || taken >= limits::READ_PER_TURN;
-        match fate {
-            Fate::Open { unread, unsent } => {
-                Fate::Open { unread: unread || (cut_short && self.may_go_on()), unsent }
+        self.input.tidy();
+        let cut_short = reading.left == 0 || taken >= limits::READ_PER_TURN;
+        match self.write(twice, reading.counters) {
+            Fate::Open { unread, unsent, waits } => {
+                Fate::Open { unread: unread || (cut_short && self.may_go_on()), unsent, waits }
             }
             Fate::Closed => Fate::Closed,
         }
     }
 
+    /// How many bytes the next read may take of its socket; none if it wants more of a long request than there is room for.
+    fn may_read(&mut self, reading: &mut Reading<'_>) -> Option<usize> {
+        let half = Input::<P>::most(reading.scratch, reading.bounds.twice);
+        let there = self.input.len();
+        if self.wanted <= limits::FREE_INPUT {
+            return Some(self.chunk.min(half));
+        }
+        if self.reserved < self.wanted {
+            let is_first = self.queued || reading.room.head(Wait::Input).is_none();
+            if !is_first || !reading.room.may_hold(self.held() + self.lacking(&reading.bounds), 0) {
+                self.wants = Wants::Input;
+                return None;
+            }
+            self.queued = false;
+            self.reserved = self.whole(reading.bounds.request);
+            self.input.reserve(self.reserved, reading.bounds.twice);
+        }
+        Some((self.reserved - there).clamp(1, half))
+    }
+
+    /// Bytes of input that there should be room for. What a line without an end will come to is not known: it doubles.
+    fn whole(&self, longest: usize) -> usize {
+        self.wanted.max((2 * self.input.len()).min(longest))
+    }
+
+    /// Memory that these will take in addition.
+    fn lacking(&self, bounds: &Bounds) -> usize {
+        self.whole(bounds.request).saturating_sub(self.input.len()) * (1 + usize::from(bounds.twice))
+    }
+
+    /// Whether it cannot go on without room.
+    fn is_waiting(&self) -> bool {
+        !matches!(self.wants, Wants::Nothing)
+    }
+
+    /// What it waits for, if it does.
+    pub(super) fn waits(&self) -> Option<Wait> {
+        match &self.wants {
+            Wants::Nothing => None,
+            Wants::Input => Some(Wait::Input),
+            Wants::Order(_, cost) => Some(Room::wait_of(*cost)),
+        }
+    }
+
+    /// Whether what it waits for would find room now. It is the first of those who wait, and what it holds is counted.
+    pub(super) fn would_fit(&self, room: &Room, bounds: &Bounds) -> bool {
+        let held = self.held();
+        match &self.wants {
+            Wants::Nothing => true,
+            Wants::Input => room.may_hold(held + self.lacking(bounds), held),
+            Wants::Order(_, cost) => self.would_take(*cost, room, held),
+        }
+    }
+
+    /// There is room for what it wanted: its request is on its way, or its input is read.
+    pub(super) fn go_on(
+        &mut self,
+        reading: &mut Reading<'_>,
+        mut submit: impl FnMut(u64, order::Request, u32),
+    ) -> Fate {
+        if let Wants::Order(request, cost) = std::mem::replace(&mut self.wants, Wants::Nothing) {
+            reading.left = reading.left.saturating_sub(1);
+            self.take(request, cost, reading.room, &mut submit);
+            // One at a time: what it asks next waits behind the others.
+            self.queued = false;
+        }
+        let fate = self.read(false, reading, submit);
+        self.queued = false;
+        fate
+    }
+
+    /// It stands in a queue from now on; false if it did before.
+    pub(super) fn enqueue(&mut self) -> bool {
+        !std::mem::replace(&mut self.queued, true)
+    }
+
     /// Whether input is waiting that no event will announce again.
     fn may_go_on(&self) -> bool {
-        !self.closing && !self.is_full() && (self.readable || self.input.len() >= self.wanted)
+        !self.closing
+            && !self.is_full()
+            && !self.is_waiting()
+            && (self.readable || self.input.len() >= self.wanted)
     }
 
     fn is_full(&self) -> bool {
-        self.places.len() >= limits::PIPELINED_PER_CONNECTION
-            || self.leaving.bytes() >= limits::UNSENT_PER_CONNECTION
+        self.places.len() >= limits::PIPELINED_PER_CONNECTION || self.outgoing() >= self.share
+    }
+
+    /// Bytes of requests on their way and of replies.
+    fn outgoing(&self) -> usize {
+        self.on_its_way + self.ready + self.leaving.bytes()
+    }
+
+    /// Bytes that the replica holds for this client, but for the little that each may have.
+    pub(super) fn held(&self) -> usize {
+        let waits = match &self.wants {
+            Wants::Order(request, _) => request.bytes.len(),
+            Wants::Nothing | Wants::Input => 0,
+        };
+        self.input.capacity().saturating_sub(2 * limits::KEPT_INPUT) + self.outgoing() + waits
+    }
+
+    /// Whether it holds room and could move without anybody's help but its client's, and has hardly moved since the last mark. Which is
+    /// now.
+    pub(super) fn is_stalled(&mut self) -> bool {
+        let has_moved = self.moved - self.marked >= limits::LEAST_MOVED;
+        self.marked = self.moved;
+        let takes_nothing = self.blocked && self.leaving.bytes() > 0;
+        let sends_nothing = self.reserved > 0 && !self.readable && self.input.len() < self.wanted;
+        let is_unread = matches!(self.wants, Wants::Input);
+        !has_moved && self.held() > 0 && (takes_nothing || sends_nothing || is_unread)
+    }
+
+    /// Notes that it has moved, if it has; says for how many ticks it has not, and nothing of it is on its way.
+    pub(super) fn idle_ticks(&mut self, tick: u64) -> u64 {
+        let is_busy = !self.places.is_empty() || !self.leaving.is_empty() || self.is_waiting();
+        if is_busy || self.moved != self.seen_moved {
+            (self.seen_moved, self.active) = (self.moved, tick);
+        }
+        tick - self.active
     }
 
     /// The first stage: bytes become requests, each with a checksum from here on.
-    fn decode(
-        &mut self,
-        left: &mut usize,
-        bounds: Bounds,
-        counters: &ClientCounters,
-        submit: &mut impl FnMut(u64, order::Request),
-    ) {
-        while !self.closing && *left > 0 && !self.is_full() {
+    fn decode(&mut self, reading: &mut Reading<'_>, submit: &mut impl FnMut(u64, order::Request, u32)) {
+        let bounds = reading.bounds;
+        while !self.closing && reading.left > 0 && !self.is_full() && !self.is_waiting() {
             let there = self.input.len();
             if there < self.wanted {
                 return;
             }
             let Some(step) = self.input.next(bounds.twice) else {
-                counters.misread.fetch_add(1, Relaxed);
+                reading.counters.misread.fetch_add(1, Relaxed);
                 self.push(Place::Broken);
                 self.closing = true;
                 return;
@@ -233,27 +392,69 @@ impl<P: Protocol> Connection<P> {
                     // By what both decodings came to alone.
                     if wanted > bounds.request {
                         let refusal = Bytes::from_static(b"SERVER_ERROR request too long\r\n");
-                        self.push(Place::Last(Vouched::here(refusal, bounds.twice)));
-                        self.closing = true;
+                        self.push_here(refusal, bounds.twice, true);
                     }
                     return;
                 }
                 Step::Nothing(_) => {}
-                Step::Reply(_, reply) => {
-                    self.push(Place::Ready(Vouched::here(reply, bounds.twice)));
-                }
-                Step::Close(_, reply) => {
-                    self.push(Place::Last(Vouched::here(reply, bounds.twice)));
-                    self.closing = true;
-                }
-                Step::Order(_, request) => {
-                    *left -= 1;
-                    let sequence = self.push(Place::Waiting(request.checksum));
-                    submit(sequence, request);
-                }
+                Step::Reply(_, reply) => self.push_here(reply.into(), bounds.twice, false),
+                Step::Close(_, reply) => self.push_here(reply.into(), bounds.twice, true),
+                Step::Order(_, request) => self.order(request, reading, submit),
             }
             self.wanted = 1;
+            // Something was consumed: a short request, or a long one to its end.
+            self.chunk = (2 * self.chunk).min(limits::READ_CHUNK);
+            self.settle_input();
         }
+    }
+
+    /// A request is on its way, or waits until there is room for it.
+    fn order(
+        &mut self,
+        request: order::Request,
+        reading: &mut Reading<'_>,
+        submit: &mut impl FnMut(u64, order::Request, u32),
+    ) {
+        let cost = Cost::new(request.bytes.len(), self.input.reply_bytes());
+        let is_first = self.queued || reading.room.head(Room::wait_of(cost)).is_none();
+        if is_first && self.would_take(cost, reading.room, 0) {
+            reading.left -= 1;
+            self.take(request, cost, reading.room, submit);
+        } else {
+            self.wants = Wants::Order(request, cost);
+        }
+    }
+
+    fn would_take(&self, cost: Cost, room: &Room, counted: usize) -> bool {
+        room.may_execute(cost) && room.may_hold(self.held() + cost.bytes(), counted)
+    }
+
+    fn take(
+        &mut self,
+        request: order::Request,
+        cost: Cost,
+        room: &mut Room,
+        submit: &mut impl FnMut(u64, order::Request, u32),
+    ) {
+        self.on_its_way += cost.bytes();
+        let sequence = self.push(Place::Waiting(request.checksum, cost));
+        submit(sequence, request, room.begin(cost));
+    }
+
+    /// Gives back the room of a long request once it is decoded.
+    fn settle_input(&mut self) {
+        if self.reserved > 0 {
+            self.reserved = 0;
+            self.input.release();
+        }
+    }
+
+    /// A reply of the connection itself, to what is not ordered; the last one if nothing more is to be read.
+    fn push_here(&mut self, reply: Bytes, twice: bool, is_last: bool) {
+        self.ready += reply.len();
+        let reply = Vouched::here(reply, twice);
+        self.push(if is_last { Place::Last(reply) } else { Place::Ready(reply) });
+        self.closing |= is_last;
     }
 
     /// The last place so far; returns its number.
@@ -267,10 +468,12 @@ impl<P: Protocol> Connection<P> {
     pub(super) fn answer(&mut self, sequence: u64, reply: Option<Reply>) {
         let Some(index) = sequence.checked_sub(self.first) else { return };
         let Some((number, place)) = self.places.get_mut(index as usize) else { return };
-        if let Place::Waiting(asked) = *place
+        if let Place::Waiting(asked, cost) = *place
             && *number == sequence
         {
             let right = reply.filter(|reply| reply.asked == asked);
+            self.on_its_way = self.on_its_way.saturating_sub(cost.bytes());
+            self.ready += right.as_ref().map_or(0, |reply| reply.bytes.len());
             *place = right.map_or(Place::Broken, |reply| {
                 Place::Ready(Vouched { bytes: reply.bytes, digest: reply.voted.map(|voted| (asked, voted)) })
             });
@@ -279,7 +482,6 @@ impl<P: Protocol> Connection<P> {
 
     /// Sends the replies whose turn has come, as far as the socket takes them.
     pub(super) fn write(&mut self, twice: bool, counters: &ClientCounters) -> Fate {
-        let was_full = self.is_full();
         self.collect(twice);
         let mut taken = 0;
         while !self.blocked {
@@ -288,10 +490,10 @@ impl<P: Protocol> Connection<P> {
                 return Fate::Closed;
             }
             if self.leaving.is_empty() {
-                return self.fate(was_full);
+                return self.fate();
             }
             if taken >= limits::WRITE_PER_TURN {
-                return self.open(was_full, true);
+                return self.open(true);
             }
             let slices = self.leaving.slices(self.first, twice);
             if slices.is_empty() {
@@ -306,6 +508,7 @@ impl<P: Protocol> Connection<P> {
                 Ok(0) => return Fate::Closed,
                 Ok(sent) => {
                     counters.bytes_out.fetch_add(sent as u64, Relaxed);
+                    self.moved += sent as u64;
                     self.leaving.sent(sent);
                     taken += sent;
                 }
@@ -314,7 +517,7 @@ impl<P: Protocol> Connection<P> {
                 Err(error) => return lost(&error, counters),
             }
         }
-        self.fate(was_full)
+        self.fate()
     }
 
     /// The socket takes more, or is asked whether it does.
@@ -329,7 +532,7 @@ impl<P: Protocol> Connection<P> {
             let (reply, last) = match place {
                 // What a queue gave up stays in memory for a while, and looks like a reply.
                 _ if *number != first => (Vouched::default(), true),
-                Place::Waiting(_) => return,
+                Place::Waiting(..) => return,
                 Place::Ready(reply) => (std::mem::take(reply), false),
                 Place::Last(reply) => (std::mem::take(reply), true),
                 Place::Broken => (Vouched::here(Bytes::new(), twice), true),
@@ -337,6 +540,7 @@ impl<P: Protocol> Connection<P> {
             self.places.pop_front();
             self.first += 1;
             self.broken = last;
+            self.ready = self.ready.saturating_sub(reply.bytes.len());
             self.leaving.push(first, reply, twice);
         }
     }
@@ -346,7 +550,7 @@ impl<P: Protocol> Connection<P> {
     /// more replies have come back than were on their way then, or none any more. A long queue that moves loses nothing.
     pub(super) fn is_overdue(&mut self, now: &Now) -> bool {
         let first = self.first;
-        if !matches!(self.places.front(), Some((_, Place::Waiting(_)))) {
+        if !matches!(self.places.front(), Some((_, Place::Waiting(..)))) {
             self.wait = None;
             return false;
         }
@@ -358,7 +562,8 @@ impl<P: Protocol> Connection<P> {
             }
             _ => {
                 let due = now.answers + now.outstanding;
-                self.wait = Some(Wait { first, until: now.tick + patience, committed: now.committed, due });
+                self.wait =
+                    Some(Overdue { first, until: now.tick + patience, committed: now.committed, due });
                 false
             }
         }
@@ -372,7 +577,9 @@ impl<P: Protocol> Connection<P> {
 
     /// What the protocol said it wants to see before it is asked again is forgotten.
     pub(super) fn ask_anew(&mut self) {
-        self.wanted = 1;
+        if !self.is_waiting() {
+            self.wanted = 1;
+        }
     }
 
     /// The first reply in turn is waited for from now on.
@@ -399,17 +606,18 @@ impl<P: Protocol> Connection<P> {
         self.wanted = bytes;
     }
 
-    fn fate(&self, was_full: bool) -> Fate {
+    fn fate(&self) -> Fate {
         let all_sent = self.leaving.is_empty();
-        if all_sent && (self.broken || (self.half_closed && self.places.is_empty() && !self.has_request())) {
+        let has_more = !self.places.is_empty() || self.is_waiting() || self.has_request();
+        if all_sent && (self.broken || (self.half_closed && !has_more)) {
             return Fate::Closed;
         }
-        self.open(was_full, false)
+        self.open(false)
     }
 
     /// What was left unread because of a limit is not announced by the socket again.
-    fn open(&self, was_full: bool, unsent: bool) -> Fate {
-        Fate::Open { unread: was_full && self.may_go_on(), unsent }
+    fn open(&self, unsent: bool) -> Fate {
+        Fate::Open { unread: self.paused && self.may_go_on(), unsent, waits: self.waits() }
     }
 
     /// Whether unread input may still hold a whole request.

@@ -32,7 +32,7 @@ impl<P> Heard<P> {
     fn forget(&mut self) {
         self.bytes.drain(..self.done.min(self.bytes.len()));
         self.done = 0;
-        if self.bytes.is_empty() && self.bytes.capacity() > limits::READ_PER_TURN {
+        if self.bytes.is_empty() && self.bytes.capacity() > limits::KEPT_INPUT {
             self.bytes = Vec::new();
         }
     }
@@ -109,20 +109,61 @@ impl<P: Protocol> Input<P> {
         scratch.len() >> u32::from(twice)
     }
 
-    /// Reads what has come; 0 when the client has sent its last byte.
+    /// Memory that the copies take.
+    pub fn capacity(&self) -> usize {
+        self.heard.bytes.capacity() + self.again.bytes.capacity()
+    }
+
+    /// Makes room for `length` bytes in each copy, and for no more.
+    pub fn reserve(&mut self, length: usize, twice: bool) {
+        let copies = [Some(&mut self.heard), Some(&mut self.again).filter(|_| twice)];
+        for heard in copies.into_iter().flatten() {
+            heard.forget();
+            heard.bytes.reserve_exact(length.saturating_sub(heard.bytes.len()));
+        }
+    }
+
+    /// Gives back the memory that a long request took.
+    pub fn release(&mut self) {
+        for heard in [&mut self.heard, &mut self.again] {
+            heard.forget();
+            heard.bytes.shrink_to(limits::KEPT_INPUT);
+        }
+    }
+
+    /// Forgets what is done with, if that is everything: a client that is silent from now on keeps little memory.
+    pub fn tidy(&mut self) {
+        if self.len() == 0 {
+            self.heard.forget();
+            self.again.forget();
+        }
+    }
+
+    /// How many bytes its protocol expects the reply to the last ordered request to have.
+    pub fn reply_bytes(&self) -> usize {
+        self.heard.protocol.reply_bytes()
+    }
+
+    /// Reads at most `most` bytes of what has come; 0 when the client has sent its last byte.
     ///
     /// # Errors
     /// As reading the socket; `WouldBlock` when nothing has come.
-    pub fn fill(&mut self, stream: &mut TcpStream, scratch: &mut [u8], twice: bool) -> io::Result<usize> {
+    pub fn fill(
+        &mut self,
+        stream: &mut TcpStream,
+        scratch: &mut [u8],
+        most: usize,
+        twice: bool,
+    ) -> io::Result<usize> {
         self.heard.forget();
         self.again.forget();
         if !twice {
-            let read = stream.read(scratch)?;
+            let read = stream.read(&mut scratch[..most])?;
             self.heard.bytes.extend_from_slice(&scratch[..read]);
             return Ok(read);
         }
         let (first, second) = scratch.split_at_mut(scratch.len() / 2);
-        let peeked = stream.peek(first)?;
+        let peeked = stream.peek(&mut first[..most])?;
         // The kernel gives all that it has shown. Each copy goes by its own count: a wrong one would cut both alike.
         let read = stream.read(&mut second[..peeked])?;
         self.again.bytes.extend_from_slice(&first[..peeked]);

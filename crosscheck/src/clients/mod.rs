@@ -5,6 +5,9 @@
 mod connection;
 mod input;
 mod leaving;
+mod room;
+#[cfg(test)]
+mod room_tests;
 #[cfg(test)]
 mod tests;
 pub mod thread;
@@ -13,16 +16,20 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use bytes::Bytes;
 use mio::event::Event;
 use mio::net::TcpListener;
 use mio::{Interest, Registry, Token};
+use socket2::{Domain, Socket, Type};
 
 use crate::limits;
 use crate::service::{ClientCounters, MakeProtocol, Protocol};
 use crate::world::{is_of_one_attempt, is_own_fault_without_peer};
 use connection::{Connection, Fate, Now, Reading};
+pub use room::Shares;
+use room::{Room, Wait};
 
 /// Tokens from here on belong to the clients' sockets.
 pub const FIRST_TOKEN: usize = 1 << 32;
@@ -38,6 +45,8 @@ pub struct ReplyTo {
     pub generation: u32,
     /// Place in the connection's sequence of replies.
     pub sequence: u64,
+    /// What the request was reckoned to cost, in bytes: room that comes back with its reply.
+    pub cost: u32,
 }
 
 /// A reply, and what it answers.
@@ -113,6 +122,10 @@ pub struct Bounds {
     pub request: usize,
     /// What a client sends is taken from the kernel and decoded twice (see [`input`]).
     pub twice: bool,
+    /// How the memory for clients is divided.
+    pub shares: Shares,
+    /// A connection of which nothing is on its way, and from which nothing comes for so long, is closed.
+    pub idle: Option<Duration>,
 }
 
 /// The client side of one replica.
@@ -129,6 +142,7 @@ pub struct Clients<P> {
     /// Connections whose replies leave with the next flush.
     answered: Vec<u32>,
     outstanding: usize,
+    room: Room,
     /// Replies that ever came back, and the tick of the last one.
     answers: u64,
     answered_at: u64,
@@ -137,6 +151,9 @@ pub struct Clients<P> {
     next_look: usize,
     /// Requests that were ever handed on.
     submitted: u64,
+    /// Connections that were closed to make room and of which nobody was told, and the tick at which somebody was.
+    closed_unmoved: usize,
+    told_unmoved: Option<u64>,
     /// Why no client can be accepted at present, once that was told.
     told_refusal: Option<i32>,
     /// What one socket is read into; its connection keeps only what was read.
@@ -160,7 +177,7 @@ impl<P: Protocol> Clients<P> {
         counters: Arc<ClientCounters>,
         bounds: Bounds,
     ) -> io::Result<Self> {
-        let mut listener = TcpListener::bind(address).map_err(|error| {
+        let mut listener = listen(address).map_err(|error| {
             io::Error::new(error.kind(), format!("clients cannot be served on {address}: {error}"))
         })?;
         registry.register(&mut listener, LISTENER, Interest::READABLE)?;
@@ -175,19 +192,17 @@ impl<P: Protocol> Clients<P> {
             unread: Vec::new(),
             answered: Vec::new(),
             outstanding: 0,
+            room: Room::new(bounds.shares),
             answers: 0,
             answered_at: 0,
             ticks: 0,
             next_look: 0,
             submitted: 0,
+            closed_unmoved: 0,
+            told_unmoved: None,
             told_refusal: None,
             scratch: vec![0; limits::READ_CHUNK],
         })
-    }
-
-    fn connection(&mut self, to: ReplyTo) -> Option<&mut Connection<P>> {
-        let entry = self.connections.get_mut(to.slot as usize)?;
-        if entry.generation == to.generation { entry.connection.as_mut() } else { None }
     }
 
     fn unblock(&mut self, slot: u32) {
@@ -199,36 +214,60 @@ impl<P: Protocol> Clients<P> {
     fn on_writable(&mut self, slot: u32) {
         let entry = self.connections.get_mut(slot as usize);
         let Some(connection) = entry.and_then(|entry| entry.connection.as_mut()) else { return };
+        self.room.take_out(connection.held());
         let fate = connection.write(self.bounds.twice, &self.counters);
+        self.room.put_back(connection.held());
         self.settle(slot, fate);
     }
 
     fn on_readable(&mut self, slot: u32, ending: bool, submissions: &mut Vec<Submission>) {
+        self.read(slot, submissions, |connection, reading, submit| connection.read(ending, reading, submit));
+    }
+
+    /// One connection reads, or goes on with what it has read, in the way of `read`.
+    fn read(
+        &mut self,
+        slot: u32,
+        submissions: &mut Vec<Submission>,
+        read: impl FnOnce(&mut Connection<P>, &mut Reading<'_>, &mut dyn FnMut(u64, order::Request, u32)) -> Fate,
+    ) {
         let Some(entry) = self.connections.get_mut(slot as usize) else { return };
         let generation = entry.generation;
         let Some(connection) = entry.connection.as_mut() else { return };
-        let room = limits::OUTSTANDING_PER_CLIENT_THREAD.saturating_sub(self.outstanding);
         let before = submissions.len();
         let numbers = &mut self.submitted;
-        let mut reading =
-            Reading { bounds: self.bounds, counters: &self.counters, scratch: &mut self.scratch };
-        let fate = connection.read(ending, room, &mut reading, |sequence, request| {
-            let to = ReplyTo { slot, generation, sequence };
+        self.room.take_out(connection.held());
+        let mut reading = Reading {
+            bounds: self.bounds,
+            counters: &self.counters,
+            scratch: &mut self.scratch,
+            room: &mut self.room,
+            left: limits::OUTSTANDING_PER_CLIENT_THREAD.saturating_sub(self.outstanding),
+        };
+        let fate = read(connection, &mut reading, &mut |sequence, request, cost| {
+            let to = ReplyTo { slot, generation, sequence, cost };
             submissions.push(Submission { number: *numbers, to, request });
             *numbers += 1;
         });
+        self.room.put_back(connection.held());
         self.outstanding += submissions.len() - before;
         self.settle(slot, fate);
     }
 
     fn settle(&mut self, slot: u32, fate: Fate) {
         match fate {
-            Fate::Open { unread, unsent } => {
+            Fate::Open { unread, unsent, waits } => {
                 if unread && !self.unread.contains(&slot) {
                     self.unread.push(slot);
                 }
                 if unsent {
                     self.answered.push(slot);
+                }
+                let entry = &mut self.connections[slot as usize];
+                if let (Some(wait), Some(connection)) = (waits, &mut entry.connection)
+                    && connection.enqueue()
+                {
+                    self.room.enqueue(wait, (slot, entry.generation), self.ticks);
                 }
             }
             Fate::Closed => self.close(slot),
@@ -238,6 +277,7 @@ impl<P: Protocol> Clients<P> {
     fn close(&mut self, slot: u32) {
         let entry = &mut self.connections[slot as usize];
         if let Some(connection) = entry.connection.take() {
+            self.room.take_out(connection.held());
             // Replies still on their way find another generation; they are counted when they come.
             connection.end(&self.registry, &self.counters);
             entry.generation = entry.generation.wrapping_add(1);
@@ -246,12 +286,73 @@ impl<P: Protocol> Clients<P> {
         }
     }
 
+    /// The first connection that waits for this, if it is still there and would find room now. Others in front of it are gone.
+    fn next_fitting(&self, wait: Wait) -> Option<u32> {
+        let (slot, generation) = self.room.head(wait)?;
+        let entry = &self.connections[slot as usize];
+        let connection = entry.connection.as_ref().filter(|_| entry.generation == generation);
+        let fits = |connection: &Connection<P>| {
+            connection.waits() != Some(wait) || connection.would_fit(&self.room, &self.bounds)
+        };
+        connection.is_none_or(fits).then_some(slot)
+    }
+
+    /// Connections that waited for room go on, in their order, as far as there is some.
+    fn let_in(&mut self, submissions: &mut Vec<Submission>) {
+        for wait in self.room.waits() {
+            while self.outstanding < limits::OUTSTANDING_PER_CLIENT_THREAD
+                && let Some(slot) = self.next_fitting(wait)
+            {
+                let (_, generation) = self.room.head(wait).unwrap_or_default();
+                self.room.dequeue(wait, self.ticks);
+                if self.connections[slot as usize].generation == generation {
+                    self.read(slot, submissions, |connection, reading, submit| {
+                        connection.go_on(reading, submit)
+                    });
+                }
+            }
+        }
+    }
+
+    /// Closes the connections that hold room and do not move, where others have waited for some for too long.
+    fn make_room(&mut self) {
+        let Some(wait) = self.room.starved(self.ticks) else { return };
+        self.room.look_again(wait, self.ticks);
+        let is_stalled = |entry: &mut Entry<P>| entry.connection.as_mut().is_some_and(Connection::is_stalled);
+        let slots = self.connections.iter_mut().enumerate();
+        let stalled: Vec<u32> =
+            slots.filter_map(|(slot, entry)| is_stalled(entry).then_some(slot as u32)).collect();
+        if stalled.is_empty() {
+            return;
+        }
+        let before = self.room.held();
+        stalled.iter().for_each(|slot| self.close(*slot));
+        self.counters.evicted.fetch_add(stalled.len() as u64, Relaxed);
+        self.closed_unmoved += stalled.len();
+        // A crowd of them would fill the log.
+        if self.told_unmoved.is_none_or(|told| self.ticks - told >= limits::RECOUNT_TICKS) {
+            eprintln!(
+                "crosscheck: {} client connections were closed: they held room and did not move (the last ones {} KiB), while others \
+                 waited for room; {} still wait. More room: buffer_limit_mb",
+                self.closed_unmoved,
+                (before - self.room.held()) >> 10,
+                self.room.waiting()
+            );
+            (self.told_unmoved, self.closed_unmoved) = (Some(self.ticks), 0);
+        }
+    }
+
     /// Whether what concerns all connections can be as it is. An empty buffer reads nothing, which looks as if every client had hung up;
     /// no client is read from while more requests are on their way than are let through; and none is accepted while more are counted than
     /// may be there.
     fn is_sound(&self) -> bool {
         let taken = self.connections.len() - self.free.len().min(self.connections.len());
+        let connections = || self.connections.iter().filter_map(|entry| entry.connection.as_ref());
+        let held = || connections().map(Connection::held).sum::<usize>();
+        let counts_right = !self.ticks.is_multiple_of(limits::RECOUNT_TICKS) || self.room.held() == held();
         self.scratch.len() == limits::READ_CHUNK
+            && counts_right
+            && (self.outstanding > 0 || self.room.cost_in_execution() == 0)
             && self.outstanding <= limits::OUTSTANDING_PER_CLIENT_THREAD
             && self.counters.open.load(Relaxed) == taken as u64
     }
@@ -269,6 +370,11 @@ impl<P: Protocol> Clients<P> {
         self.counters.own_faults.fetch_add(u64::from(!connection.is_sound()), Relaxed);
         if connection.is_overdue(&now) {
             self.counters.overdue.fetch_add(1, Relaxed);
+            return self.close(slot);
+        }
+        let idle_ticks = u128::from(connection.idle_ticks(self.ticks));
+        if self.bounds.idle.is_some_and(|idle| idle_ticks * limits::TICK.as_micros() > idle.as_micros()) {
+            self.counters.idle.fetch_add(1, Relaxed);
             return self.close(slot);
         }
         connection.ask_anew();
@@ -324,11 +430,23 @@ impl<P: Protocol> Clients<P> {
                 continue;
             }
             let protocol = (self.make_protocol)(&self.counters);
-            self.connections[slot as usize].connection = Some(Connection::new(stream, protocol));
+            let connection = Connection::new(stream, protocol, self.bounds.shares.connection, self.ticks);
+            self.connections[slot as usize].connection = Some(connection);
             self.counters.open.fetch_add(1, Relaxed);
             self.counters.accepted.fetch_add(1, Relaxed);
         }
     }
+}
+
+/// As the standard library listens, with a longer queue.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    // Connections of an earlier process, which the kernel remembers for a minute, would keep a new one from its port.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(limits::LISTEN_BACKLOG)?;
+    Ok(TcpListener::from_std(socket.into()))
 }
 
 impl<P: Protocol> ClientSide for Clients<P> {
@@ -348,6 +466,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
     }
 
     fn read_on(&mut self, submissions: &mut Vec<Submission>) {
+        self.let_in(submissions);
         for slot in std::mem::take(&mut self.unread) {
             self.on_readable(slot, false, submissions);
         }
@@ -355,15 +474,23 @@ impl<P: Protocol> ClientSide for Clients<P> {
 
     fn has_unread(&self) -> bool {
         // With too much on its way, only an answer lets unread input go on.
-        let has_input = !self.unread.is_empty() && self.outstanding < limits::OUTSTANDING_PER_CLIENT_THREAD;
-        has_input || !self.answered.is_empty()
+        let has_input =
+            !self.unread.is_empty() || self.room.waits().any(|wait| self.next_fitting(wait).is_some());
+        (has_input && self.outstanding < limits::OUTSTANDING_PER_CLIENT_THREAD) || !self.answered.is_empty()
     }
 
     fn answer(&mut self, to: ReplyTo, reply: Option<Reply>) {
         self.outstanding = self.outstanding.saturating_sub(1);
         (self.answers, self.answered_at) = (self.answers + 1, self.ticks);
-        if let Some(connection) = self.connection(to) {
+        self.room.end(to.cost);
+        let entry = self.connections.get_mut(to.slot as usize);
+        let connection = entry
+            .filter(|entry| entry.generation == to.generation)
+            .and_then(|entry| entry.connection.as_mut());
+        if let Some(connection) = connection {
+            self.room.take_out(connection.held());
             connection.answer(to.sequence, reply);
+            self.room.put_back(connection.held());
             if self.answered.last() != Some(&to.slot) {
                 self.answered.push(to.slot);
             }
@@ -389,6 +516,9 @@ impl<P: Protocol> ClientSide for Clients<P> {
         self.counters.looks.fetch_add(1, Relaxed);
         self.counters.own_faults.fetch_add(u64::from(!self.is_sound()), Relaxed);
         self.accept();
+        self.make_room();
+        self.counters.held.store(self.room.held() as u64, Relaxed);
+        self.counters.waiting.store(self.room.waiting() as u64, Relaxed);
         for _ in 0..self.connections.len().min(limits::LOOKS_PER_TICK) {
             self.next_look = (self.next_look + 1) % self.connections.len();
             self.look_at(self.next_look as u32, submissions);

@@ -46,8 +46,12 @@ impl Drop for Server {
     }
 }
 
+fn bounds(connections: usize, twice: bool) -> Bounds {
+    Bounds { connections, request: 1 << 20, twice, shares: Shares::of(64 << 20), idle: None }
+}
+
 fn serve(connections: usize) -> Server {
-    let bounds = Bounds { connections, request: 1 << 20, twice: true };
+    let bounds = bounds(connections, true);
     serve_with(Arc::new(|_| Lines), bounds, Arc::new(ClientCounters::default()))
 }
 
@@ -189,6 +193,17 @@ fn a_client_too_many_is_told_and_refused() {
 }
 
 #[test]
+fn a_burst_of_connections_waits_to_be_accepted() {
+    let nobody_accepts = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = nobody_accepts.local_addr().unwrap();
+    // More than the standard library's queue of 128, and few enough for the usual limit of open files.
+    let connect =
+        |_| TcpStream::connect_timeout(&address, Duration::from_secs(5)).expect("a place in the queue");
+    let burst: Vec<TcpStream> = (0..300).map(connect).collect();
+    assert_eq!(burst.len(), 300);
+}
+
+#[test]
 fn a_client_that_does_not_read_is_not_read_from_and_loses_nothing() {
     let server = serve(10);
     let mut client = server.connect();
@@ -320,7 +335,7 @@ fn a_bad_copy_of_the_protocols_state_decides_nothing() {
 fn serve_flaky(twice: bool) -> Server {
     let protocol = Flaky::default();
     let make: MakeProtocol<Flaky> = Arc::new(move |_| protocol.clone());
-    serve_with(make, Bounds { connections: 10, request: 1 << 20, twice }, Arc::default())
+    serve_with(make, bounds(10, twice), Arc::default())
 }
 
 #[test]
@@ -358,7 +373,7 @@ fn without_a_second_look_what_was_read_wrongly_is_ordered() {
 fn unheard() -> (Clients<Lines>, SocketAddr, Arc<ClientCounters>, mio::Poll) {
     let poll = mio::Poll::new().unwrap();
     let counters = Arc::new(ClientCounters::default());
-    let bounds = Bounds { connections: 10, request: 1 << 20, twice: true };
+    let bounds = bounds(10, true);
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let registry = poll.registry().try_clone().unwrap();
     let clients = Clients::bind(any, registry, Arc::new(|_| Lines), counters.clone(), bounds).unwrap();

@@ -1,63 +1,37 @@
-//! One connection to one peer: who is at the other end, frames in, frames out.
+//! One connection to one peer: sealed records in and out, and the frames in them.
 
 use std::io::{self, Read, Write};
 
 use mio::{Interest, Token};
+use order::FrameError;
 use order::frame::Decoder;
 
-use super::PeerEvent;
+use super::hello::Hello;
 use super::net::Net;
+use super::secure::{Channel, Dialling, Records, Unsound};
+use super::{PeerEvent, Refusal};
 use crate::limits;
 use crate::world::is_own_fault;
 
-/// The first 8 bytes in either direction: magic, version, sender, CRC-32C (low half) of the six before.
-const PREAMBLE: usize = 8;
-/// The last byte is the version of what peers say to each other: those of another version are not understood.
-const MAGIC: [u8; 5] = *b"XCHK\x02";
-
-fn preamble_of(me: u8) -> [u8; PREAMBLE] {
-    let mut bytes = [0; PREAMBLE];
-    bytes[..5].copy_from_slice(&MAGIC);
-    bytes[5] = me;
-    let check = order::batch::checksum(&bytes[..6]) as u16;
-    bytes[6..].copy_from_slice(&check.to_le_bytes());
-    bytes
-}
-
-/// Collects the other end's first bytes.
-#[derive(Debug, Default)]
-pub(super) struct Preamble {
-    bytes: [u8; PREAMBLE],
-    filled: usize,
-}
-
-impl Preamble {
-    /// Reads towards a whole preamble; says who is there once it is complete.
-    ///
-    /// # Errors
-    /// When the connection ended or what it sent is no preamble of this version.
-    pub(super) fn read(&mut self, stream: &mut impl Read) -> io::Result<Option<u8>> {
-        while self.filled < PREAMBLE {
-            match stream.read(&mut self.bytes[self.filled..]) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(read) => self.filled += read,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let from = self.bytes[5];
-        if self.bytes == preamble_of(from) { Ok(Some(from)) } else { Err(io::ErrorKind::InvalidData.into()) }
-    }
+/// How far the two ends know each other.
+enum Stage {
+    /// This replica dialled, and waits for the answer; none once it has come to nothing.
+    Dialling(Option<Box<Dialling>>),
+    /// Both have the group's key, and frames may be sent.
+    Up(Box<Channel>),
 }
 
 pub(super) struct Link<N: Net> {
     peer: u8,
     stream: N::Stream,
-    /// The other end's preamble, while it is still expected.
-    expected: Option<Preamble>,
+    stage: Stage,
+    records: Records,
     decoder: Decoder,
+    /// Frames, of which so many bytes are sealed.
     pub(super) output: Vec<u8>,
+    taken: usize,
+    /// Records, of which so many bytes are written.
+    sealed: Vec<u8>,
     written: usize,
     /// Somebody waits for some of `output`.
     pub(super) is_urgent: bool,
@@ -67,43 +41,58 @@ pub(super) struct Link<N: Net> {
     pub(super) is_refused: bool,
 }
 
+/// What a link needs of its replica to read.
+pub(super) struct Reading<'a> {
+    /// Who this replica is.
+    pub hello: &'a Hello,
+    /// What a socket is read into.
+    pub scratch: &'a mut [u8],
+    /// What records are opened into.
+    pub plain: &'a mut Vec<u8>,
+    /// What came of it.
+    pub events: &'a mut Vec<PeerEvent>,
+}
+
 impl<N: Net> Link<N> {
-    /// A connection that this replica opened: it speaks first and waits for the answer.
+    /// A connection that this replica opened with this first record: it speaks first and waits for the answer.
     pub(super) fn dialled(
-        me: u8,
         peer: u8,
         stream: N::Stream,
+        (dialling, first): (Dialling, Vec<u8>),
         token: Token,
         net: &mut N,
     ) -> io::Result<Self> {
-        let mut link = Link::new(me, peer, stream);
-        link.expected = Some(Preamble::default());
+        let stage = Stage::Dialling(Some(Box::new(dialling)));
+        let mut link = Link::new(peer, stream, stage, Records::default());
+        link.sealed = first;
         net.register(&mut link.stream, token, Interest::READABLE | Interest::WRITABLE)?;
         Ok(link)
     }
 
-    /// A connection whose other end has said who it is.
+    /// A connection whose other end has proved who it is; `records` has what came behind that.
     pub(super) fn accepted(
-        me: u8,
         peer: u8,
         stream: N::Stream,
+        (channel, records): (Channel, Records),
         token: Token,
         net: &mut N,
     ) -> io::Result<Self> {
-        let mut link = Link::new(me, peer, stream);
+        let mut link = Link::new(peer, stream, Stage::Up(Box::new(channel)), records);
         net.tune(&link.stream);
         net.reregister(&mut link.stream, token, Interest::READABLE | Interest::WRITABLE)?;
         Ok(link)
     }
 
-    fn new(me: u8, peer: u8, stream: N::Stream) -> Self {
-        let decoder = Decoder::new(peer, order::limits::FRAME_BODY);
+    fn new(peer: u8, stream: N::Stream, stage: Stage, records: Records) -> Self {
         Link {
             peer,
             stream,
-            expected: None,
-            decoder,
-            output: preamble_of(me).to_vec(),
+            stage,
+            records,
+            decoder: Decoder::new(peer, order::limits::FRAME_BODY),
+            output: Vec::new(),
+            taken: 0,
+            sealed: Vec::new(),
             written: 0,
             is_urgent: true,
             riding: 0,
@@ -113,45 +102,37 @@ impl<N: Net> Link<N> {
 
     /// Whether frames may be sent: both ends know each other.
     pub(super) fn is_up(&self) -> bool {
-        self.expected.is_none()
+        matches!(self.stage, Stage::Up(_))
     }
 
     /// Bytes that wait to be written.
     pub(super) fn unsent(&self) -> usize {
-        self.output.len() - self.written
+        self.output.len() - self.taken + self.sealed.len() - self.written
     }
 
     pub(super) fn has_output(&self) -> bool {
-        self.written < self.output.len()
+        self.unsent() > 0
     }
 
     pub(super) fn close(mut self, net: &mut N) {
         net.deregister(&mut self.stream);
     }
 
-    /// Reads all there is, through `scratch`; returns whether the connection is still good.
-    pub(super) fn read(&mut self, net: &mut N, scratch: &mut [u8], events: &mut Vec<PeerEvent>) -> bool {
-        if let Some(expected) = &mut self.expected {
-            match expected.read(&mut self.stream) {
-                Ok(None) => return true,
-                Ok(Some(peer)) if peer == self.peer => {
-                    self.expected = None;
-                    net.tune(&self.stream);
-                    events.push(PeerEvent::Up(peer));
-                }
-                Ok(Some(_)) => return false,
-                Err(error) => return self.lost(&error),
-            }
+    /// Reads all there is; returns whether the connection is still good.
+    pub(super) fn read(&mut self, net: &mut N, reading: &mut Reading<'_>) -> bool {
+        // Something may have come with the end of the handshake.
+        if !self.take_records(net, reading) {
+            return false;
         }
         loop {
-            match self.stream.read(scratch) {
+            match self.stream.read(reading.scratch) {
                 Ok(0) => return false,
                 Ok(read) => {
-                    self.decoder.feed(&scratch[..read]);
-                    if !self.take_frames(events) {
+                    self.records.feed(&reading.scratch[..read]);
+                    if !self.take_records(net, reading) {
                         return false;
                     }
-                    if read < scratch.len() {
+                    if read < reading.scratch.len() {
                         return true;
                     }
                 }
@@ -165,6 +146,69 @@ impl<N: Net> Link<N> {
     /// The connection is of no use any more.
     fn lost(&mut self, error: &io::Error) -> bool {
         self.is_refused |= is_own_fault(error);
+        false
+    }
+
+    fn take_records(&mut self, net: &mut N, reading: &mut Reading<'_>) -> bool {
+        loop {
+            let record = match self.records.next() {
+                Ok(None) => return true,
+                Ok(Some(record)) => record,
+                Err(unsound) => return self.unsound(unsound, reading.events),
+            };
+            match &mut self.stage {
+                Stage::Dialling(dialling) => {
+                    let Some(dialling) = dialling.take() else { return false };
+                    match dialling.finish(record.sealed) {
+                        Ok((theirs, channel)) => {
+                            if !self.meet(&theirs, channel, reading) {
+                                return false;
+                            }
+                            net.tune(&self.stream);
+                        }
+                        Err(unsound) => return self.unsound(unsound, reading.events),
+                    }
+                }
+                Stage::Up(channel) => {
+                    reading.plain.resize(record.sealed.len(), 0);
+                    match channel.open(&record, reading.plain) {
+                        Ok(None) => {}
+                        Ok(Some(length)) => {
+                            self.decoder.feed(&reading.plain[..length]);
+                            if !self.take_frames(reading.events) {
+                                return false;
+                            }
+                        }
+                        Err(unsound) => return self.unsound(unsound, reading.events),
+                    }
+                }
+            }
+        }
+    }
+
+    /// The other end has answered and has the key: whether it is who was dialled, with the same settings.
+    fn meet(&mut self, theirs: &Hello, mut channel: Channel, reading: &mut Reading<'_>) -> bool {
+        if let Some(why) = refusal_of(reading.hello, theirs, Some(self.peer)) {
+            reading.events.push(PeerEvent::Refused { peer: Some(self.peer), why });
+            return false;
+        }
+        // It proves itself with the first record: until that comes, the other end believes nothing.
+        channel.seal(&[], &mut self.sealed);
+        self.stage = Stage::Up(Box::new(channel));
+        self.is_urgent = true;
+        reading.events.push(PeerEvent::Up(self.peer));
+        true
+    }
+
+    /// What came is no record of this connection. Where both ends know each other, that is corruption.
+    fn unsound(&self, unsound: Unsound, events: &mut Vec<PeerEvent>) -> bool {
+        let peer = self.peer;
+        events.push(match self.stage {
+            Stage::Up(_) => PeerEvent::Corrupt(FrameError::Sealed { peer }),
+            Stage::Dialling(_) => {
+                PeerEvent::Refused { peer: Some(peer), why: Refusal::Unsound(unsound, None) }
+            }
+        });
         false
     }
 
@@ -185,28 +229,64 @@ impl<N: Net> Link<N> {
 
     /// Writes what waits; returns whether the connection is still good.
     pub(super) fn write(&mut self) -> bool {
-        while self.written < self.output.len() {
-            match self.stream.write(&self.output[self.written..]) {
-                Ok(0) => return false,
-                Ok(written) => self.written += written,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // The connection is still being opened; the socket says when it is.
-                Err(error) if error.kind() == io::ErrorKind::NotConnected && !self.is_up() => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return self.lost(&error),
+        loop {
+            while self.written < self.sealed.len() {
+                match self.stream.write(&self.sealed[self.written..]) {
+                    Ok(0) => return false,
+                    Ok(written) => self.written += written,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.is_kept(),
+                    // The connection is still being opened; the socket says when it is.
+                    Err(error) if error.kind() == io::ErrorKind::NotConnected && !self.is_up() => {
+                        return true;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return self.lost(&error),
+                }
+            }
+            self.sealed.clear();
+            self.written = 0;
+            if !self.seal_some() {
+                return true;
             }
         }
-        if self.written == self.output.len() {
-            (self.is_urgent, self.riding) = (false, 0);
+    }
+
+    /// Seals the next of what waits; false if nothing does.
+    fn seal_some(&mut self) -> bool {
+        let Stage::Up(channel) = &mut self.stage else { return false };
+        let rest = &self.output[self.taken..];
+        if rest.is_empty() {
+            (self.is_urgent, self.riding, self.taken) = (false, 0, 0);
             self.output.clear();
-            self.written = 0;
             if self.output.capacity() > 2 * limits::PEER_FRAME {
-                self.output = Vec::new();
+                (self.output, self.sealed) = (Vec::new(), Vec::new());
             }
-        } else if self.written > limits::PEER_FRAME {
-            self.output.drain(..self.written);
-            self.written = 0;
+            return false;
         }
-        self.output.len() - self.written <= limits::UNSENT_PER_PEER
+        let now = rest.len().min(limits::SEALED_AT_ONCE);
+        channel.seal(&rest[..now], &mut self.sealed);
+        self.taken += now;
+        true
+    }
+
+    /// The socket is full: whether the peer is not too far behind.
+    fn is_kept(&mut self) -> bool {
+        if self.taken > limits::PEER_FRAME {
+            self.output.drain(..self.taken);
+            self.taken = 0;
+        }
+        self.unsent() <= limits::UNSENT_PER_PEER
+    }
+}
+
+/// Why a replica with this hello is not talked to, if it is not: it should be the replica `expected`, if that is known.
+pub(super) fn refusal_of(ours: &Hello, theirs: &Hello, expected: Option<u8>) -> Option<Refusal> {
+    let is_other = theirs.replica != ours.replica
+        && theirs.replica < ours.replicas
+        && expected.is_none_or(|expected| theirs.replica == expected);
+    match ours.differs_from(theirs) {
+        Some(difference) => Some(Refusal::Differs(difference)),
+        None if is_other => None,
+        None => Some(Refusal::Number(theirs.replica)),
     }
 }

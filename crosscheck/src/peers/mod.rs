@@ -1,30 +1,37 @@
 //! The connections between replicas: one TCP connection a pair, dialled by the higher number, read and written by the
-//! order thread. Every frame carries a checksum; a connection that delivers a wrong one is closed and opened again.
+//! order thread. Both ends prove that they have the group's key before either believes a word (`secure.rs`), and tell each other what
+//! has to be equal (`hello.rs`). Every frame carries a checksum; a connection that delivers a wrong one is closed and opened again.
 
+mod guests;
+pub(crate) mod hello;
 mod link;
 mod net;
+pub(crate) mod probe;
+pub(crate) mod secure;
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mio::{Interest, Registry, Token};
+use mio::{Registry, Token};
 use order::{FrameError, Kind};
 
 use crate::admin::{Sent, Traffic};
 use crate::limits;
-use crate::world::{is_of_one_attempt, is_own_fault, is_own_fault_without_peer};
-use link::{Link, Preamble};
+use crate::world::is_own_fault_without_peer;
+use guests::Guests;
+use hello::{Difference, Hello};
+use link::{Link, Reading};
 pub use net::{Net, Tcp};
+use secure::{Dialling, Secret, Unsound};
 
 /// Tokens from here on belong to the peers' sockets.
 pub const FIRST_TOKEN: usize = 1 << 16;
 const LISTENER: usize = FIRST_TOKEN;
 const LINKS: usize = FIRST_TOKEN + 1;
 const GUESTS: usize = FIRST_TOKEN + 1024;
-/// Accepted connections that have not yet said who they are.
-const MAX_GUESTS: usize = 64;
 
 /// What the peers' sockets have to say.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,22 +51,71 @@ pub enum PeerEvent {
     },
     /// Bytes whose checksum does not hold: nothing of them was used, the connection is reset.
     Corrupt(FrameError),
+    /// A connection was refused.
+    Refused {
+        /// The replica at its other end, as far as that is known.
+        peer: Option<u8>,
+        /// Why.
+        why: Refusal,
+    },
+}
+
+/// Why a connection was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The other end, which called from there, did not prove that it belongs to the group.
+    Unsound(Unsound, Option<String>),
+    /// It has the key, and something that must be equal is not.
+    Differs(Difference),
+    /// It has the key, and is not who should be there: it calls itself this.
+    Number(u8),
+    /// It hangs up without an answer, again and again.
+    HungUp,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Unsound(unsound, None) => write!(f, "{unsound}"),
+            Refusal::Unsound(unsound, Some(from)) => write!(f, "{unsound} ({from})"),
+            Refusal::Differs(difference) => write!(f, "{difference}; make them equal, and start it again"),
+            Refusal::HungUp => f.write_str(
+                "it hangs up without an answer; does it have the same group_key, and the same release? Its own messages say why",
+            ),
+            Refusal::Number(number) => {
+                write!(f, "it calls itself replica {}, which is somebody else; see this_replica there", number + 1)
+            }
+        }
+    }
+}
+
+/// Who this replica is for its peers.
+#[derive(Clone)]
+pub struct Identity {
+    /// What it says of itself.
+    pub hello: Hello,
+    /// The group's secret.
+    pub secret: Secret,
 }
 
 /// All connections of one replica to its peers.
 pub struct Peers<N: Net = Tcp> {
     me: u8,
+    identity: Identity,
+    /// Checksum of the secret, which a fault may hit as anything else.
+    sum: u32,
     net: N,
     links: Vec<Option<Link<N>>>,
-    guests: Vec<Option<Guest<N>>>,
-    /// Connections accepted so far.
-    accepted: usize,
-    /// When each peer was dialled last.
-    dialled_us: Vec<Option<u64>>,
-    /// What one socket is read into.
+    guests: Guests<N>,
+    /// When each peer was dialled last, and whether it or this replica refused the connection.
+    dialled: Vec<Dialled>,
+    /// What one socket is read into, and one record is opened into.
     scratch: Vec<u8>,
+    plain: Vec<u8>,
     /// The kernel has refused a call that no healthy process makes: it would refuse the next one as well.
     is_refused: bool,
+    /// Last batch that this replica has executed: what a watchdog elsewhere is told.
+    pub executed: u64,
     /// What went out so far.
     pub sent: Sent,
     /// Flips one bit of the next frame on its way out: an injected fault.
@@ -67,9 +123,13 @@ pub struct Peers<N: Net = Tcp> {
     pub garble_next: Vec<u64>,
 }
 
-struct Guest<N: Net> {
-    stream: N::Stream,
-    preamble: Preamble,
+/// The last attempt to reach a peer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Dialled {
+    at_us: Option<u64>,
+    was_refused: bool,
+    /// How often in a row it has hung up without an answer.
+    unanswered: u32,
 }
 
 impl Peers<Tcp> {
@@ -77,24 +137,27 @@ impl Peers<Tcp> {
     ///
     /// # Errors
     /// When the address cannot be bound; the message names it.
-    pub fn bind(me: u8, addresses: Vec<SocketAddr>, registry: &Registry) -> io::Result<Self> {
-        let count = addresses.len();
-        Ok(Peers::over(me, count, Tcp::bind(me, addresses, registry, Token(LISTENER))?))
+    pub fn bind(identity: Identity, addresses: Vec<SocketAddr>, registry: &Registry) -> io::Result<Self> {
+        let (me, count) = (identity.hello.replica, addresses.len());
+        Ok(Peers::over(identity, count, Tcp::bind(me, addresses, registry, Token(LISTENER))?))
     }
 }
 
 impl<N: Net> Peers<N> {
-    /// The connections of replica `me` of `count` over `net`.
-    pub fn over(me: u8, count: usize, net: N) -> Self {
+    /// The connections of a replica of `count` over `net`.
+    pub fn over(identity: Identity, count: usize, net: N) -> Self {
         Peers {
-            me,
+            me: identity.hello.replica,
+            sum: order::batch::checksum(&identity.secret.key),
+            identity,
             net,
             links: (0..count).map(|_| None).collect(),
-            guests: (0..MAX_GUESTS).map(|_| None).collect(),
-            accepted: 0,
-            dialled_us: vec![None; count],
+            guests: Guests::default(),
+            dialled: vec![Dialled::default(); count],
             scratch: vec![0; limits::READ_CHUNK],
+            plain: Vec::new(),
             is_refused: false,
+            executed: 0,
             sent: Sent::default(),
             #[cfg(feature = "inject")]
             garble_next: Vec::new(),
@@ -106,9 +169,11 @@ impl<N: Net> Peers<N> {
     pub fn is_sound(&self, me: u8, addresses: &[SocketAddr]) -> bool {
         !self.is_refused
             && self.me == me
+            && self.identity.hello.replica == me
+            && order::batch::checksum(&self.identity.secret.key) == self.sum
             && self.net.goes_to(addresses)
-            && self.links.len() == self.dialled_us.len()
-            && self.guests.len() == MAX_GUESTS
+            && self.links.len() == self.dialled.len()
+            && self.guests.is_sound()
             // An empty buffer reads nothing, which looks as if every peer had hung up.
             && self.scratch.len() == limits::READ_CHUNK
     }
@@ -132,13 +197,17 @@ impl<N: Net> Peers<N> {
             let is_mute = self.links[index].as_ref().is_some_and(|link| !link.is_up());
             if is_mute && passed(limits::DIAL_PATIENCE) {
                 self.hang_up(peer, &mut Vec::new());
-            } else if self.links[index].is_some() || !passed(limits::RECONNECT) {
+            } else if self.links[index].is_some() || !passed(self.pause(index)) {
                 continue;
             }
-            self.dialled_us[index] = Some(now_us);
-            if let Ok(stream) = self.net.connect(peer) {
+            let unanswered = self.dialled[index].unanswered;
+            self.dialled[index] = Dialled { at_us: Some(now_us), was_refused: false, unanswered };
+            let mut first = Vec::new();
+            let Identity { hello, secret } = &mut self.identity;
+            let begun = Dialling::begin(secret, hello, &mut first);
+            if let (Ok(dialling), Ok(stream)) = (begun, self.net.connect(peer)) {
                 let token = Token(LINKS + index);
-                let link = Link::dialled(self.me, peer, stream, token, &mut self.net);
+                let link = Link::dialled(peer, stream, (dialling, first), token, &mut self.net);
                 self.links[index] = self.granted(link);
             }
         }
@@ -148,20 +217,25 @@ impl<N: Net> Peers<N> {
     pub fn next_dial(&self, now_us: u64) -> Option<Duration> {
         (0..usize::from(self.me))
             .filter(|peer| self.links[*peer].is_none())
-            .map(|peer| self.dial_at(peer, limits::RECONNECT))
+            .map(|peer| self.dial_at(peer, self.pause(peer)))
             .map(|at_us| Duration::from_micros(at_us.saturating_sub(now_us)))
             .min()
     }
 
+    /// Between two attempts to reach a peer: longer where the last one was refused.
+    fn pause(&self, peer: usize) -> Duration {
+        if self.dialled[peer].was_refused { limits::REFUSED_PAUSE } else { limits::RECONNECT }
+    }
+
     /// When `pause` has passed since a peer was dialled; at once, when it never was.
     fn dial_at(&self, peer: usize, pause: Duration) -> u64 {
-        self.dialled_us[peer].map_or(0, |at_us| at_us + pause.as_micros() as u64)
+        self.dialled[peer].at_us.map_or(0, |at_us| at_us + pause.as_micros() as u64)
     }
 
     /// Handles what the poll said about a token of this module.
     pub fn on_event(&mut self, token: Token, readable: bool, writable: bool, events: &mut Vec<PeerEvent>) {
         match token.0 {
-            LISTENER => self.accept(),
+            LISTENER => self.is_refused |= self.guests.accept(&mut self.net),
             guest if guest >= GUESTS => self.on_guest(guest - GUESTS, events),
             link => {
                 let peer = (link - LINKS) as u8;
@@ -169,11 +243,28 @@ impl<N: Net> Peers<N> {
                     return;
                 };
                 let mut alive = true;
+                let before = events.len();
                 if readable {
-                    alive = link.read(&mut self.net, &mut self.scratch, events);
+                    let mut reading = Reading {
+                        hello: &self.identity.hello,
+                        scratch: &mut self.scratch,
+                        plain: &mut self.plain,
+                        events,
+                    };
+                    alive = link.read(&mut self.net, &mut reading);
                 }
                 if writable && alive && link.is_urgent {
                     alive = link.write();
+                }
+                if let Some(dialled) = self.dialled.get_mut(usize::from(peer)) {
+                    let was_refused = |event: &PeerEvent| matches!(event, PeerEvent::Refused { .. });
+                    dialled.was_refused |= events[before..].iter().any(was_refused);
+                    dialled.unanswered =
+                        if link.is_up() { 0 } else { dialled.unanswered + u32::from(!alive) };
+                    if dialled.unanswered == limits::UNANSWERED {
+                        (dialled.unanswered, dialled.was_refused) = (0, true);
+                        events.push(PeerEvent::Refused { peer: Some(peer), why: Refusal::HungUp });
+                    }
                 }
                 if !alive {
                     self.hang_up(peer, events);
@@ -213,9 +304,10 @@ impl<N: Net> Peers<N> {
         }
     }
 
-    /// What rides along has waited long enough.
-    pub fn leave_now(&mut self) {
+    /// A tick has passed: what rides along has waited long enough, and so have those who have not said who they are.
+    pub fn tick(&mut self) {
         self.links.iter_mut().flatten().for_each(|link| link.is_urgent |= link.has_output());
+        self.guests.tick();
     }
 
     /// Writes what somebody waits for, one system call per peer.
@@ -247,47 +339,28 @@ impl<N: Net> Peers<N> {
         asked.inspect_err(|error| self.is_refused |= is_own_fault_without_peer(error)).ok()
     }
 
-    fn accept(&mut self) {
-        loop {
-            let accepted = self.net.accept();
-            if accepted.as_ref().is_err_and(is_of_one_attempt) {
-                continue;
-            }
-            let Some(mut stream) = self.granted(accepted) else { return };
-            let free = self.guests.iter().position(Option::is_none);
-            // With none free, one after the other gives way: it may have been cut off before it could say who it is.
-            let place = free.unwrap_or(self.accepted % MAX_GUESTS);
-            self.accepted += 1;
-            let registered = self.net.register(&mut stream, Token(GUESTS + place), Interest::READABLE);
-            if self.granted(registered).is_none() {
-                continue;
-            }
-            self.guests[place] = Some(Guest { stream, preamble: Preamble::default() });
-        }
-    }
-
     fn on_guest(&mut self, place: usize, events: &mut Vec<PeerEvent>) {
-        let Some(guest) = self.guests.get_mut(place).and_then(Option::as_mut) else { return };
-        let read = guest.preamble.read(&mut guest.stream);
-        self.is_refused |= read.as_ref().is_err_and(is_own_fault);
-        let peer = match read.ok() {
-            Some(None) => return,
-            Some(Some(peer)) if peer > self.me && usize::from(peer) < self.links.len() => peer,
-            // Not a replica of this group, or gone: forget it.
-            Some(Some(_)) | None => {
-                self.guests[place] = None;
-                return;
-            }
+        let Some(arrival) =
+            self.guests.on_event(place, &mut self.identity, &mut self.scratch, self.executed, events)
+        else {
+            return;
         };
-        let Some(Guest { stream, .. }) = self.guests[place].take() else { return };
-        // A peer that dials again has lost its old connection.
+        let peer = arrival.peer;
+        // A peer that dials again has lost its old connection. It has proved that it is one.
         self.hang_up(peer, events);
         let token = Token(LINKS + usize::from(peer));
-        let link = Link::accepted(self.me, peer, stream, token, &mut self.net);
+        let known = (arrival.channel, arrival.records);
+        let link = Link::accepted(peer, arrival.stream, known, token, &mut self.net);
         if let Some(mut link) = self.granted(link) {
             events.push(PeerEvent::Up(peer));
-            // The peer may have sent frames right behind its preamble, before the socket changed its token.
-            let alive = link.read(&mut self.net, &mut self.scratch, events) && link.write();
+            // The peer may have sent frames right behind its proof, before the socket changed its token.
+            let mut reading = Reading {
+                hello: &self.identity.hello,
+                scratch: &mut self.scratch,
+                plain: &mut self.plain,
+                events,
+            };
+            let alive = link.read(&mut self.net, &mut reading) && link.write();
             self.links[usize::from(peer)] = Some(link);
             if !alive {
                 self.hang_up(peer, events);
@@ -318,8 +391,12 @@ mod tests {
 
     impl Node {
         fn new(me: u8, addresses: &[SocketAddr]) -> Node {
+            Node::with(identity(me, 7), addresses)
+        }
+
+        fn with(identity: Identity, addresses: &[SocketAddr]) -> Node {
             let poll = Poll::new().unwrap();
-            let peers = Peers::bind(me, addresses.to_vec(), poll.registry()).unwrap();
+            let peers = Peers::bind(identity, addresses.to_vec(), poll.registry()).unwrap();
             Node { poll, peers, seen: Vec::new() }
         }
 
@@ -334,6 +411,19 @@ mod tests {
                 self.peers.on_event(event.token(), readable, writable, &mut self.seen);
             }
         }
+    }
+
+    fn identity(me: u8, key: u8) -> Identity {
+        let hello = Hello {
+            protocol: hello::PROTOCOL,
+            purpose: hello::Purpose::Link,
+            replica: me,
+            replicas: 2,
+            cluster: "tests".into(),
+            release: "1".into(),
+            settings: vec![("memory_limit_mb".into(), "64".into())],
+        };
+        Identity { hello, secret: Secret { key: [key; 32], seed: None } }
     }
 
     fn addresses() -> Vec<SocketAddr> {
@@ -363,9 +453,9 @@ mod tests {
         known[0].set_port(1);
         assert!(!peers.is_sound(1, &known), "it dials another address than it was told");
         known = peers.net.addresses.clone();
-        let dialled = peers.dialled_us.pop();
+        let dialled = peers.dialled.pop();
         assert!(!peers.is_sound(1, &known));
-        peers.dialled_us.extend(dialled);
+        peers.dialled.extend(dialled);
         assert!(peers.is_sound(1, &known));
         peers.scratch.clear();
         assert!(!peers.is_sound(1, &known), "it reads nothing");
@@ -408,6 +498,135 @@ mod tests {
         run_until(&mut nodes, |nodes| nodes.iter().all(|node| !node.seen.is_empty()));
     }
 
+    fn refusals(node: &Node) -> Vec<String> {
+        let told = |event: &PeerEvent| match event {
+            PeerEvent::Refused { why, .. } => Some(why.to_string()),
+            _ => None,
+        };
+        node.seen.iter().filter_map(told).collect()
+    }
+
+    fn is_up(node: &Node) -> bool {
+        node.peers.connected().next().is_some()
+    }
+
+    /// A replica of another group, or of an operator who mixed the files up: both ends say so, and neither talks.
+    #[test]
+    fn a_replica_with_another_key_is_refused_at_both_ends() {
+        let addresses = addresses();
+        let mut nodes = vec![Node::new(0, &addresses), Node::with(identity(1, 8), &addresses)];
+        run_until(&mut nodes, |nodes| nodes.iter().all(|node| !refusals(node).is_empty()));
+        assert!(refusals(&nodes[0])[0].starts_with("it does not have this group's key (from 127.0.0.1:"));
+        assert!(refusals(&nodes[1])[0].contains("the same group_key"));
+        assert!(!nodes.iter().any(is_up));
+    }
+
+    #[test]
+    fn settings_that_differ_are_named_at_both_ends() {
+        let addresses = addresses();
+        let mut other = identity(1, 7);
+        other.hello.settings[0].1 = "32".into();
+        let mut nodes = vec![Node::new(0, &addresses), Node::with(other, &addresses)];
+        run_until(&mut nodes, |nodes| nodes.iter().all(|node| !refusals(node).is_empty()));
+        assert!(refusals(&nodes[0])[0].starts_with("memory_limit_mb is 64 here and 32 there"));
+        assert!(refusals(&nodes[1])[0].starts_with("memory_limit_mb is 32 here and 64 there"));
+        assert!(!nodes.iter().any(is_up));
+    }
+
+    #[test]
+    fn a_replica_with_the_number_of_another_is_refused() {
+        let addresses = addresses();
+        let mut double = identity(1, 7);
+        double.hello.replica = 0;
+        let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
+        run_until(&mut nodes, |nodes| nodes.iter().all(is_up));
+        let mut first = Vec::new();
+        Dialling::begin(&mut double.secret, &double.hello, &mut first).unwrap();
+        io::Write::write_all(&mut std::net::TcpStream::connect(addresses[0]).unwrap(), &first).unwrap();
+        run_until(&mut nodes, |nodes| !refusals(&nodes[0]).is_empty());
+        assert!(refusals(&nodes[0])[0].contains("calls itself replica 1"));
+        assert!(is_up(&nodes[0]));
+    }
+
+    /// Whatever a stranger sends, he displaces nobody: garbage, a web browser, the preamble of an earlier release, half a record, and a
+    /// first message that he has recorded.
+    #[test]
+    fn strangers_displace_no_connection_and_leave_a_trace() {
+        let addresses = addresses();
+        let mut recorded = Vec::new();
+        let mut peer = identity(1, 7);
+        Dialling::begin(&mut peer.secret, &peer.hello, &mut recorded).unwrap();
+        let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
+        run_until(&mut nodes, |nodes| nodes.iter().all(is_up));
+        let says: [&[u8]; 5] = [
+            &[0x5A; 4000],
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"XCHK\x02\x01\x12\x34 and more",
+            &recorded[..20],
+            &recorded,
+        ];
+        let mut strangers: Vec<std::net::TcpStream> =
+            (0..10).map(|_| std::net::TcpStream::connect(addresses[0]).unwrap()).collect();
+        for (stranger, says) in strangers.iter_mut().zip(says.iter().cycle()) {
+            io::Write::write_all(stranger, says).unwrap();
+        }
+        for step in 0..50 {
+            nodes.iter_mut().for_each(|node| node.step(step * 2000));
+        }
+        assert_eq!(refusals(&nodes[0]).len(), 6, "{:?}", nodes[0].seen);
+        // What was recorded is answered, and what comes behind it is not sealed with this connection's keys.
+        for stranger in &mut strangers {
+            let _ = io::Write::write_all(stranger, &recorded);
+        }
+        for step in 0..50 {
+            nodes.iter_mut().for_each(|node| node.step(step * 2000));
+        }
+        assert_eq!(refusals(&nodes[0]).len(), 10);
+        nodes[1].peers.send(0, Kind::Check, &[b"still here"]);
+        run_until(&mut nodes, |nodes| matches!(nodes[0].seen.last(), Some(PeerEvent::Frame { .. })));
+        assert!(!nodes[0].seen.contains(&PeerEvent::Down(1)));
+    }
+
+    #[test]
+    fn a_crowd_of_silent_strangers_keeps_no_peer_out_and_is_let_go() {
+        let addresses = addresses();
+        let mut nodes = vec![Node::new(0, &addresses)];
+        let _crowd: Vec<_> = (0..200)
+            .map(|step| {
+                let stranger = std::net::TcpStream::connect(addresses[0]).unwrap();
+                nodes[0].step(step);
+                stranger
+            })
+            .collect();
+        nodes.push(Node::new(1, &addresses));
+        run_until(&mut nodes, |nodes| nodes.iter().all(is_up));
+        let ticks = limits::HANDSHAKE.as_millis() / limits::TICK.as_millis();
+        (0..=ticks).for_each(|_| nodes[0].peers.tick());
+        assert!(nodes[0].peers.guests.is_empty() && is_up(&nodes[0]));
+    }
+
+    /// A watchdog asks how far the others are, beside the links, and is told; the link is not touched by it.
+    #[test]
+    fn a_watchdog_is_told_how_far_the_others_are() {
+        let addresses = addresses();
+        let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
+        run_until(&mut nodes, |nodes| nodes.iter().all(is_up));
+        nodes[1].peers.executed = 77;
+        let mut probe = probe::Probe::new(identity(0, 7), addresses.clone());
+        let asked = std::thread::spawn(move || probe.others_executed(Duration::from_secs(10)));
+        while !asked.is_finished() {
+            nodes.iter_mut().for_each(|node| node.step(0));
+        }
+        assert_eq!(asked.join().unwrap(), Some(0), "of two replicas f+1 others are not there");
+        let mut probe = probe::Probe::new(identity(0, 7), addresses.clone());
+        let asked = std::thread::spawn(move || probe.ask(1, addresses[1], Duration::from_secs(10)));
+        while !asked.is_finished() {
+            nodes.iter_mut().for_each(|node| node.step(0));
+        }
+        assert_eq!(asked.join().unwrap(), Some(77));
+        assert!(nodes.iter().all(is_up) && !nodes[1].seen.contains(&PeerEvent::Down(0)));
+    }
+
     #[test]
     fn what_nobody_waits_for_leaves_with_what_somebody_waits_for() {
         let addresses = addresses();
@@ -424,7 +643,7 @@ mod tests {
         };
         assert_eq!(nodes[1].seen[1..].iter().map(body).collect::<Vec<_>>(), ["first", "second"]);
         nodes[0].peers.send_along(1, Kind::Check, &[b"third"]);
-        nodes[0].peers.leave_now();
+        nodes[0].peers.tick();
         run_until(&mut nodes, |nodes| nodes[1].seen.len() == 4);
     }
 

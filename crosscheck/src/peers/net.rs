@@ -43,6 +43,11 @@ pub trait Net: Send + 'static {
         true
     }
 
+    /// Where the other end of a stream is, for people.
+    fn remote(&self, _stream: &Self::Stream) -> String {
+        "somewhere".into()
+    }
+
     /// Both ends know each other: small messages leave at once, and a peer that cannot be reached is noticed soon.
     fn tune(&mut self, stream: &Self::Stream);
 }
@@ -95,6 +100,10 @@ impl Net for Tcp {
 
     fn goes_to(&self, addresses: &[SocketAddr]) -> bool {
         self.addresses == addresses
+    }
+
+    fn remote(&self, stream: &TcpStream) -> String {
+        stream.peer_addr().map_or_else(|_| "it has hung up".into(), |address| format!("from {address}"))
     }
 
     /// Reno has shorter tails than the machine's default here (ordering study, 3.5). What a kernel does not know is left as it is.

@@ -13,6 +13,7 @@ use crate::service::Service;
 use crate::world::World;
 use crate::{Stop, limits};
 
+const TOO_MANY: &str = "too many admin commands wait for their position; try again";
 const NO_SUCH_DIGEST: &str = "this replica has no digest of that position; ask for a new one";
 
 /// Callers that wait for an ordered position.
@@ -20,34 +21,56 @@ const NO_SUCH_DIGEST: &str = "this replica has no digest of that position; ask f
 pub(super) struct Calls {
     /// Tickets of this replica: in the order everybody sees them, so they carry its number.
     last_ticket: u64,
-    waiting: BTreeMap<u64, Call>,
+    waiting: BTreeMap<u64, Waiting>,
     /// The last digests, also those that another replica was asked for.
     digests: BTreeMap<Position, StateDigest>,
     /// Callers that want the digest of a position still to come.
-    expecting: Vec<(Position, Call)>,
+    expecting: Vec<(Position, Waiting)>,
+}
+
+/// A caller, and since when he waits.
+struct Waiting {
+    call: Call,
+    since_us: u64,
+}
+
+impl Waiting {
+    /// Whether his connection has answered him in the meantime that there is no answer.
+    fn is_over(&self, now_us: u64) -> bool {
+        u128::from(now_us.saturating_sub(self.since_us)) >= limits::ADMIN_ANSWER.as_micros()
+    }
 }
 
 impl Calls {
-    pub(super) fn wait(&mut self, me: u8, call: Call) -> u64 {
+    /// A ticket for `call`; none when too many wait already, of which the caller is told.
+    pub(super) fn wait(&mut self, me: u8, now_us: u64, call: Call) -> Option<u64> {
+        if self.waiting.len() >= limits::CALLS_WAITING {
+            // Without a leader nobody ever answers those who have given up.
+            self.waiting.retain(|_, waiting| !waiting.is_over(now_us));
+        }
+        if self.waiting.len() >= limits::CALLS_WAITING {
+            call.refuse(TOO_MANY);
+            return None;
+        }
         self.last_ticket += 1;
         let ticket = u64::from(me) << 56 | self.last_ticket;
-        self.waiting.insert(ticket, call);
-        ticket
+        self.waiting.insert(ticket, Waiting { call, since_us: now_us });
+        Some(ticket)
     }
 
     /// The digest of the whole state at one position: every replica makes it, so that they can be compared.
     pub(super) fn on_digest(&mut self, ticket: u64, index: u64, digest: u128, objects: u64) {
         let position = Position { index, ticket };
         let digest = StateDigest { position, digest: format!("{digest:032x}"), objects };
-        if let Some(call) = self.waiting.remove(&ticket) {
-            call.reply(&digest);
+        if let Some(waiting) = self.waiting.remove(&ticket) {
+            waiting.call.reply(&digest);
         }
-        for (_, call) in self.expecting.extract_if(.., |(expected, _)| *expected == position) {
-            call.reply(&digest);
+        for (_, waiting) in self.expecting.extract_if(.., |(expected, _)| *expected == position) {
+            waiting.call.reply(&digest);
         }
         let gone = |expected: &Position| expected.index + limits::ENTRIES_IN_EXECUTION as u64 <= index;
-        for (_, call) in self.expecting.extract_if(.., |(expected, _)| gone(expected)) {
-            call.refuse(NO_SUCH_DIGEST);
+        for (_, waiting) in self.expecting.extract_if(.., |(expected, _)| gone(expected)) {
+            waiting.call.refuse(NO_SUCH_DIGEST);
         }
         self.digests.insert(position, digest);
         if self.digests.len() > limits::DIGESTS_KEPT {
@@ -56,21 +79,24 @@ impl Calls {
     }
 
     /// Answers with the digest of `position`, now or when it is there; this replica has executed nothing before `first`.
-    fn expect_digest(&mut self, position: Position, first: u64, call: Call) {
+    fn expect_digest(&mut self, position: Position, first: u64, now_us: u64, call: Call) {
+        if self.expecting.len() >= limits::DIGESTS_KEPT {
+            self.expecting.retain(|(_, waiting)| !waiting.is_over(now_us));
+        }
         if let Some(digest) = self.digests.get(&position) {
             call.reply(digest);
         } else if position.index < first {
             call.refuse(NO_SUCH_DIGEST);
-        } else if self.expecting.len() == limits::DIGESTS_KEPT {
-            call.refuse("too many wait for digests; try again");
+        } else if self.expecting.len() >= limits::DIGESTS_KEPT {
+            call.refuse(TOO_MANY);
         } else {
-            self.expecting.push((position, call));
+            self.expecting.push((position, Waiting { call, since_us: now_us }));
         }
     }
 
     pub(super) fn on_nudged(&mut self, ticket: u64, injected: Injected) {
-        if let Some(call) = self.waiting.remove(&ticket) {
-            call.reply(&injected);
+        if let Some(waiting) = self.waiting.remove(&ticket) {
+            waiting.call.reply(&injected);
         }
     }
 }
@@ -88,10 +114,12 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             }
             Command::Digest { at: Some(position) } => {
                 let first = self.execution.as_ref().map_or(0, |execution| execution.first_batch);
-                self.calls.expect_digest(*position, first, call);
+                self.calls.expect_digest(*position, first, self.world.now_us(), call);
             }
             Command::Digest { at: None } => {
-                let ticket = self.calls.wait(self.settings.me, call);
+                let Some(ticket) = self.calls.wait(self.settings.me, self.world.now_us(), call) else {
+                    return;
+                };
                 self.submit_control(&Control::Digest { ticket });
             }
             Command::Inject(_) => self.on_inject(call),
@@ -135,6 +163,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             repairs: self.tally.repairs,
             failed_checks: self.tally.failed_checks + self.counters.failed_checks(),
             dropped_frames: self.tally.dropped_frames,
+            strangers: self.refusals.strangers,
+            refused: self.refusals.told(),
             held: self.tally.held.len() as u64,
             armed: self.pending_faults().len() as u64,
             alone: self.execution.as_ref().is_some_and(Execution::is_alone),
@@ -234,7 +264,7 @@ mod injecting {
         fn nudge(&mut self, call: Call, inject: &Inject, target: Target) {
             let Some(execution) = &self.execution else { return };
             let (armory, home) = (execution.armory.clone(), target.home);
-            let ticket = self.calls.wait(self.settings.me, call);
+            let Some(ticket) = self.calls.wait(self.settings.me, self.world.now_us(), call) else { return };
             armory.arm(Armed { kind: inject.kind, occasion: Occasion::Nudge(ticket), target });
             self.submit_control(&Control::Nudge { home, ticket });
         }
@@ -246,5 +276,38 @@ mod injecting {
 
     fn armed(what: &str) -> Injected {
         Injected { done: true, what: what.to_owned(), home: None, id: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn call() -> (Call, mpsc::Receiver<serde_json::Value>) {
+        let (answer, answered) = mpsc::channel();
+        (Call { command: Command::Digest { at: None }, answer }, answered)
+    }
+
+    #[test]
+    fn those_who_gave_up_make_room_and_others_do_not() {
+        let mut calls = Calls::default();
+        let position = |ticket| Position { index: 7, ticket };
+        for ticket in 0..limits::CALLS_WAITING as u64 {
+            assert!(calls.wait(0, 1, call().0).is_some());
+            calls.expect_digest(position(ticket), 0, 1, call().0);
+        }
+        assert_eq!(calls.expecting.len(), limits::DIGESTS_KEPT);
+        let over = 1 + limits::ADMIN_ANSWER.as_micros() as u64;
+        let (one_too_many, told) = call();
+        assert_eq!(calls.wait(0, over - 1, one_too_many), None);
+        assert_eq!(told.recv().expect("an answer")["error"], TOO_MANY);
+        let (one_too_many, told) = call();
+        calls.expect_digest(position(0), 0, over - 1, one_too_many);
+        assert_eq!(told.recv().expect("an answer")["error"], TOO_MANY);
+        assert!(calls.wait(0, over, call().0).is_some());
+        calls.expect_digest(position(0), 0, over, call().0);
+        assert_eq!((calls.waiting.len(), calls.expecting.len()), (1, 1));
     }
 }

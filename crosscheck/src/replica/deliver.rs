@@ -56,6 +56,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             execution.armory.arm(crate::inject::Armed::at_next(crate::admin::Kind::Position));
         }
         self.group.on_delivered(delivered.index, batch);
+        let newest =
+            (delivered.index == self.orderer.standing().last_index).then_some(delivered.batch.time_us);
         self.world.see(Seen::Delivered { batch, requests: &delivered.batch });
         execution.next_batch += 1;
         let Batch { time_us, origin, .. } = delivered.batch;
@@ -117,7 +119,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             drain: delivered.batch.drain,
             requests,
         });
-        execution.append(entry, is_long);
+        execution.append(delivered.index, entry, is_long);
+        self.pulse.execute(execution.oldest());
+        if let Some(time_us) = newest {
+            self.mind_ordered_time(time_us);
+        }
     }
 
     /// Who is owed the reply at `place`; asked once per request.

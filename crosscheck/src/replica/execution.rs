@@ -1,5 +1,6 @@
 //! The workers of a replica and the log that feeds them.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub(super) struct Execution<S: Service> {
     pub(super) next_batch: u64,
     /// Batches that have all their results.
     pub(super) executed: u64,
+    /// Log index of each batch from the oldest one without all its results on; 0 for those that have them.
+    entries: VecDeque<u64>,
     moved: Moved,
     locks: u32,
     watched: Vec<Watched>,
@@ -53,46 +56,49 @@ struct Watched {
     since_us: u64,
 }
 
-/// How far this replica is, and how far it could be.
+/// How far this replica is, and how far others are.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
     /// Last batch executed here.
     pub executed: u64,
-    /// Commit index of the log here.
-    pub committed: u64,
-    /// Whether batches were taken from the log that are not executed.
-    pub in_flight: bool,
-    /// Last batch that f+1 others have executed, if all others are there to say so.
-    pub others: u64,
+    /// Requests that ended here, in whatever way: a batch of slow requests moves by them.
+    pub requests: u64,
+    /// Whether there is something to execute that others have executed; of a replica that is the only one: anything at all.
+    pub is_behind: bool,
 }
 
-/// When a batch was last executed, or there was none to execute.
+/// When a request last ended, or there was none that others had executed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moved {
     executed: u64,
-    /// The commit index then.
-    committed: u64,
+    requests: u64,
     since_us: u64,
     looked_us: u64,
 }
 
 impl Moved {
-    /// Takes note of how far the replica is at `now_us`; tells for how many microseconds nothing has been executed that could have been.
-    /// More than `limit_us` will be too many.
+    /// Takes note of how far the replica is at `now_us`; tells for how many microseconds nothing has been executed that others
+    /// have. More than `limit_us` will be too many.
     fn looked(&mut self, progress: Progress, now_us: u64, limit_us: u64) -> u64 {
-        let Progress { executed, committed, in_flight, others } = progress;
-        let has_work =
-            in_flight || committed > self.committed + limits::COMMITTED_UNSEEN || others > executed;
+        let Progress { executed, requests, is_behind } = progress;
         // A process that was stopped for a while has been nowhere, and begins to catch up.
         let was_stopped = now_us - self.looked_us > (limits::SILENCE.as_micros() as u64).min(limit_us / 2);
-        if executed != self.executed {
-            (self.executed, self.committed, self.since_us) = (executed, committed, now_us);
-        } else if !has_work || was_stopped {
-            self.since_us = now_us;
+        let has_moved = (executed, requests) != (self.executed, self.requests);
+        if has_moved || !is_behind || was_stopped {
+            (self.executed, self.requests, self.since_us) = (executed, requests, now_us);
         }
         self.looked_us = now_us;
         now_us - self.since_us
     }
+}
+
+/// What keeps a replica from executing what others have executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stall {
+    /// The handler at this position does not end.
+    Handler(u64),
+    /// Nothing runs, or what runs leads nowhere: a counter, a queue or a connection was corrupted.
+    Pipeline,
 }
 
 impl<S: Service> Execution<S> {
@@ -156,6 +162,7 @@ impl<S: Service> Execution<S> {
             first_batch,
             next_batch: first_batch,
             executed: first_batch,
+            entries: VecDeque::new(),
             moved: Moved::default(),
             locks,
             watched,
@@ -177,9 +184,15 @@ impl<S: Service> Execution<S> {
         self.next_batch.wrapping_sub(self.executed) as usize
     }
 
-    /// `is_long` if it has a request that may wait or take long.
-    pub(super) fn append(&mut self, entry: Arc<schedule::Entry<Job<S::Request>>>, is_long: bool) {
+    /// Log index of the oldest batch that has not all its results; 0 for none.
+    pub(super) fn oldest(&self) -> u64 {
+        self.entries.front().copied().unwrap_or(0)
+    }
+
+    /// The batch of log entry `index` is next; `is_long` if it has a request that may wait or take long.
+    pub(super) fn append(&mut self, index: u64, entry: Arc<schedule::Entry<Job<S::Request>>>, is_long: bool) {
         let batch = entry.index;
+        self.entries.push_back(index);
         self.lot.append(entry);
         if let Some(solo) = &mut self.solo {
             solo.on_append(batch, is_long);
@@ -189,6 +202,11 @@ impl<S: Service> Execution<S> {
     /// A batch has all its results.
     pub(super) fn on_executed(&mut self, batch: u64) {
         self.executed += 1;
+        let first = self.next_batch.saturating_sub(self.entries.len() as u64);
+        if let Some(entry) = batch.checked_sub(first).and_then(|at| self.entries.get_mut(at as usize)) {
+            *entry = 0;
+        }
+        while self.entries.pop_front_if(|entry| *entry == 0).is_some() {}
         if let Some(solo) = &mut self.solo {
             solo.on_executed(batch);
         }
@@ -228,24 +246,32 @@ impl<S: Service> Execution<S> {
         self.alone.load(Ordering::Relaxed)
     }
 
-    /// Looks at every worker; says which position has been running for longer than `limit_us`.
-    pub(super) fn hung(&mut self, now_us: u64, limit_us: u64) -> Option<u64> {
+    /// Looks at every worker, and at what was executed. Says what has not moved for longer than `limit_us` although others have
+    /// executed it: up to batch `others`, none where no other replica exists.
+    ///
+    /// A slowness that others share is no fault of this replica: all of them ending themselves would lose the group's memory, and with
+    /// logs on disk the next processes would meet the same requests again.
+    pub(super) fn stall(&mut self, others: Option<u64>, now_us: u64, limit_us: u64) -> Option<Stall> {
+        let executed = self.executed.saturating_sub(1);
+        let is_behind = others.map_or(self.in_flight() > 0, |others| others > executed);
+        let requests = (0..self.lot.workers()).map(|worker| self.lot.progress(worker).resolved).sum();
+        let stood_us = self.moved.looked(Progress { executed, requests, is_behind }, now_us, limit_us);
+        let hung = self.hung(now_us, limit_us).filter(|_| is_behind);
+        hung.map(Stall::Handler).or((stood_us > limit_us).then_some(Stall::Pipeline))
+    }
+
+    /// Which position has been running for longer than `limit_us`.
+    fn hung(&mut self, now_us: u64, limit_us: u64) -> Option<u64> {
+        let mut hung = None;
         for (worker, watched) in self.watched.iter_mut().enumerate() {
             let running = self.lot.progress(worker).running;
             if running == 0 || running != watched.running {
                 *watched = Watched { running, since_us: now_us };
             } else if now_us - watched.since_us > limit_us {
-                return Some(running);
+                hung = hung.or(Some(running));
             }
         }
-        None
-    }
-
-    /// Whether nothing has been executed for longer than `limit_us` although there is something to execute: taken from the log, `committed`
-    /// in it, or executed by the `others`. A counter, a queue or a connection that was corrupted can stop a replica without anything that hangs.
-    pub(super) fn is_stuck(&mut self, committed: u64, others: u64, now_us: u64, limit_us: u64) -> bool {
-        let (executed, in_flight) = (self.executed.saturating_sub(1), self.in_flight() > 0);
-        self.moved.looked(Progress { executed, committed, in_flight, others }, now_us, limit_us) > limit_us
+        hung
     }
 }
 
@@ -285,19 +311,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_has_something_to_execute_is_stuck() {
-        let at = |executed, committed, in_flight, others| Progress { executed, committed, in_flight, others };
+    fn only_who_is_behind_others_and_ends_no_request_is_stuck() {
+        let at = |executed, requests, is_behind| Progress { executed, requests, is_behind };
         let (mut moved, limit_us) = (Moved::default(), 60_000_000);
         let mut looked = |progress, now_us| moved.looked(progress, now_us, limit_us);
-        assert_eq!(looked(at(5, 9, false, 0), 100), 0);
-        assert_eq!(looked(at(5, 20, false, 5), 900), 0, "idle: the group changed");
-        let many = 9 + limits::COMMITTED_UNSEEN + 1;
-        assert_eq!(looked(at(5, many, false, 5), 1000), 100, "committed and not taken");
-        assert_eq!(looked(at(6, 80, true, 6), 1100), 0);
-        assert_eq!(looked(at(6, 80, true, 6), 1700), 600, "taken and not executed");
-        assert_eq!(looked(at(6, 80, false, 7), 1800), 700, "executed by the others");
-        assert_eq!(looked(at(7, 80, false, 7), 1900), 0);
-        let later = 1900 + 2 * limits::SILENCE.as_micros() as u64;
-        assert_eq!(looked(at(7, 80, false, 9), later), 0, "the process was stopped");
+        assert_eq!(looked(at(5, 40, false), 100), 0);
+        assert_eq!(looked(at(5, 40, false), 900), 0, "no other replica has executed more");
+        assert_eq!(looked(at(5, 40, true), 1000), 100);
+        assert_eq!(looked(at(5, 40, true), 1700), 800);
+        assert_eq!(looked(at(5, 41, true), 1800), 0, "a request of the batch has ended");
+        assert_eq!(looked(at(6, 41, true), 1900), 0);
+        assert_eq!(looked(at(6, 41, true), 2000), 100);
+        assert_eq!(looked(at(6, 41, false), 2100), 0, "the others stand at the same batch");
+        let later = 2100 + 2 * limits::SILENCE.as_micros() as u64;
+        assert_eq!(looked(at(6, 41, true), later), 0, "the process was stopped");
     }
 }

@@ -8,9 +8,10 @@ use bytes::{Buf, Bytes};
 use order::{Kind, OrderEngine, Output};
 use vote::{Event, Packed, Place};
 
-use super::execution::{Execution, Ties};
+use super::execution::{Execution, Stall, Ties};
 use super::{Input, Replica};
 use crate::admin::Phase;
+use crate::clock::ClockWords;
 use crate::ordered::Control;
 use crate::service::Service;
 use crate::settings::Durability;
@@ -42,6 +43,8 @@ pub(super) struct Group {
     scrub_asked_us: Option<u64>,
     /// How long the last one took here.
     scrub_took: Duration,
+    /// Since when what is delivered is stamped far behind what f+1 clocks have reached.
+    pub(super) behind_since_us: Option<u64>,
 }
 
 /// A worker that waits for the right objects.
@@ -62,6 +65,9 @@ struct Other {
     /// What the voter was last told: whether to wait for it, and which life of it.
     counted: bool,
     told: Option<Greeting>,
+    /// Messages of it that were dropped and not told of, and when they may be.
+    dropped: u64,
+    tells_us: u64,
 }
 
 /// What a replica that executes tells its peers now and then.
@@ -89,6 +95,7 @@ impl Group {
             next_scrub: 0,
             scrub_asked_us: None,
             scrub_took: Duration::ZERO,
+            behind_since_us: None,
         }
     }
 
@@ -138,7 +145,7 @@ impl Group {
     }
 
     /// f, of 2f+1 replicas.
-    fn faults(&self) -> usize {
+    pub(super) fn faults(&self) -> usize {
         self.others.len() / 2
     }
 }
@@ -170,6 +177,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     "replica {} takes this log for final up to entry {believed}, and it ends at {last}: either its synced end was lost, or that replica is wrong; what is missing is sent again",
                     from + 1
                 )),
+                Output::Distrusted { leader, ahead_us } => {
+                    self.distrust(leader, i64::try_from(ahead_us).unwrap_or(i64::MAX));
+                }
                 Output::LogDropped { begins_after, ends_at, state } => self.world.say(format_args!(
                     "the log on disk has the entries after {begins_after} up to {ends_at}, and the state saved beside it is of entry \
                      {state}: {}; this replica joins anew, and the peers fill it",
@@ -224,6 +234,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 }
                 self.execution = Some(execution);
                 self.tally.executed = first_batch - 1;
+                self.peers.executed = self.tally.executed;
+                self.pulse.execute_done(self.tally.executed);
                 self.group.others.iter_mut().for_each(|other| other.counted = false);
                 self.group.next_greeting_us = 0;
             }
@@ -396,12 +408,27 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             Kind::Order | Kind::Forward | Kind::Control => {
                 if let Err(blame) = self.orderer.on_frame(from, kind, body) {
                     self.tally.dropped_frames += 1;
-                    self.world.say(format_args!("{blame}; the message is dropped"));
+                    self.say_dropped(blame);
                 }
             }
             Kind::Check | Kind::Repair => self.on_vote_message(from, &body),
             Kind::Transfer => self.on_transfer(from, body),
             Kind::Admin => self.on_greeting(from, body),
+        }
+    }
+
+    /// A peer's message was dropped. A peer that is wrong again and again is told of once a second.
+    fn say_dropped(&mut self, blame: order::Blame) {
+        let now_us = self.world.now_us();
+        let Some(other) = self.group.others.get_mut(usize::from(blame.peer)) else { return };
+        other.dropped += 1;
+        if now_us < other.tells_us {
+            return;
+        }
+        other.tells_us = now_us + limits::TOLD_AGAIN.as_micros() as u64;
+        match std::mem::take(&mut other.dropped) {
+            1 => self.world.say(format_args!("{blame}; the message is dropped")),
+            count => self.world.say(format_args!("{blame}; {count} messages from there were dropped")),
         }
     }
 
@@ -413,6 +440,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             for peer in 0..self.settings.peers.len() as u8 {
                 self.greet_one(peer);
             }
+            self.mind_the_clocks();
         }
         for peer in 0..self.group.others.len() as u8 {
             self.count_peer(peer);
@@ -437,7 +465,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         if peer != self.settings.me {
             let since = self.execution.as_ref().map_or(0, |execution| execution.first_batch);
             let executed = self.tally.executed;
-            let words = [since, self.life, executed].map(u64::to_le_bytes);
+            let ClockWords { now_us, sent_us, echo_us, held_us } =
+                self.clock.words_for(peer, self.world.now_us());
+            let words = [since, self.life, executed, now_us, sent_us, echo_us, held_us].map(u64::to_le_bytes);
             self.peers.send(peer, Kind::Admin, &[words.as_flattened()]);
         }
     }
@@ -445,6 +475,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     fn on_greeting(&mut self, from: u8, mut body: Bytes) {
         let mut word = || body.try_get_u64_le();
         let (Ok(since), Ok(life), Ok(executed)) = (word(), word(), word()) else { return };
+        if let (Ok(now_us), Ok(sent_us), Ok(echo_us), Ok(held_us)) = (word(), word(), word(), word()) {
+            self.clock.hear(from, ClockWords { now_us, sent_us, echo_us, held_us }, self.world.now_us());
+        }
         let other = &mut self.group.others[usize::from(from)];
         (other.voting, other.executed) = ((since > 0).then_some(Greeting { since, life }), executed);
         self.count_peer(from);
@@ -510,7 +543,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.cut_now_and_then();
         let floor = self.orderer.compaction_floor();
         for _ in 0..limits::COMPACTIONS_PER_TICK {
-            let is_large = self.orderer.standing().log_bytes > limits::LOG_KEPT_BYTES;
+            let is_large = self.orderer.standing().log_bytes > self.settings.buffer_limit as u64 / 4;
             let keep_from = match self.settings.durability {
                 // A state is being cut for somebody, who will need what follows it.
                 Durability::Memory if self.group.cut_asked_us.is_some() => return,
@@ -541,16 +574,20 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             return;
         }
         let limit_us = self.settings.watchdog.as_micros() as u64;
-        if let Some(position) = self.execution.as_mut().and_then(|execution| execution.hung(now_us, limit_us))
-        {
-            return self
-                .stop_with(Ok(Stop::Replace(format!("the handler at position {position} does not end"))));
-        }
-        let committed = self.orderer.standing().commit_index;
-        let others = self.group.others_executed(self.settings.me, now_us);
-        let stuck = |execution: &mut Execution<S>| execution.is_stuck(committed, others, now_us, limit_us);
-        if self.execution.as_mut().is_some_and(stuck) {
-            self.stop_with(Ok(Stop::Replace("what is ordered is not executed any more".into())));
+        let others =
+            (self.settings.peers.len() > 1).then(|| self.group.others_executed(self.settings.me, now_us));
+        match self.execution.as_mut().and_then(|execution| execution.stall(others, now_us, limit_us)) {
+            _ if (1..=self.unwatched).contains(&self.pulse.oldest()) => {}
+            Some(Stall::Handler(position)) => {
+                let what =
+                    format!("the handler at position {position} does not end, and others have executed it");
+                self.stop_with(Ok(Stop::Replace(what)));
+            }
+            Some(Stall::Pipeline) => {
+                let what = "what is ordered is not executed any more, and others have executed it";
+                self.stop_with(Ok(Stop::Replace(what.into())));
+            }
+            None => {}
         }
     }
 }

@@ -2,12 +2,14 @@
 //! request along the path `Decode → Order → Schedule → Execute → Vote → Externalize` (`Stage`).
 
 mod calls;
+mod clocks;
 mod crew;
 mod deliver;
 mod execution;
 mod group;
 mod owners;
 mod perform;
+mod refusals;
 #[cfg(feature = "inject")]
 pub mod sabotage;
 mod solo;
@@ -29,8 +31,10 @@ use crate::admin_server::Call;
 use crate::archive::Archive;
 use crate::clients::thread::Answer;
 use crate::clients::{self, ClientSide, Reply, ReplyTo, Submission};
+use crate::clock::GroupClock;
 use crate::job::Runs;
 use crate::mailbox::Mailbox;
+use crate::peers::probe::Probe;
 use crate::peers::{PeerEvent, Peers};
 use crate::service::{ClientCounters, Service};
 use crate::settings::{Durability, Mode, Settings};
@@ -76,6 +80,7 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     orderer: Orderer<E>,
     peers: Peers<W::Net>,
     group: Group,
+    clock: GroupClock,
     phase: Phase,
     /// The service until its workers start.
     service: Option<S>,
@@ -111,6 +116,7 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     /// Of the last batches: how they were run.
     runs: BTreeMap<u64, Runs>,
     evidence: Archive,
+    refusals: refusals::Refusals,
     tally: Tally,
     outcome: Option<Result<Stop, ServeError>>,
     /// Empty; what a single worker has to say passes through it.
@@ -120,6 +126,8 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     /// What was executed last took so long that a message should not have waited for it.
     is_slow: bool,
     pulse: Arc<Pulse>,
+    /// Batches up to this log index are executed without a watchdog: the last processes of this replica ended at one.
+    unwatched: u64,
     /// Tells this life of the process from earlier ones.
     life: u64,
     /// Falsifies the next CHECK or REPAIR on its way out: an injected fault.
@@ -220,10 +228,24 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         counters: Arc<ClientCounters>,
     ) -> Result<Self, ServeError> {
         let world = Os::new()?;
-        let peers = Peers::bind(settings.me, settings.peers.clone(), world.poll.registry())?;
+        let identity = settings.identity(None)?;
+        let peers = Peers::bind(identity, settings.peers.clone(), world.poll.registry())?;
         let mailbox = world.mailbox();
         let ties = Ties { world, mailbox, lockstep: Lockstep::default(), peers };
         Ok(Replica::over(ties, settings, service, base, orderer, counters))
+    }
+
+    /// Asks the peers, for the watchdog, how far they are.
+    ///
+    /// # Errors
+    /// Those of [`Settings::identity`].
+    pub(crate) fn probe(&self) -> Result<Probe, ServeError> {
+        Ok(Probe::new(self.settings.identity(None)?, self.settings.peers.clone()))
+    }
+
+    /// Batches up to this log index are executed without a watchdog.
+    pub(crate) fn leave_unwatched(&mut self, index: u64) {
+        self.unwatched = index;
     }
 
     /// Runs until it is told to stop, or cannot go on, and tells how it ended before anything is given back: a fault may have made of
@@ -254,7 +276,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     }
 
     fn hear(&mut self, events: &Events, heard: &mut Vec<PeerEvent>) {
-        self.peers.dial(self.world.now_us());
+        self.listen();
         for event in events.iter().filter(|event| event.token() != MAILBOX) {
             if event.token().0 >= clients::FIRST_TOKEN {
                 if let Some(clients) = self.front.as_mut().and_then(Front::here) {
@@ -285,6 +307,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let Ties { world, mailbox, lockstep, peers } = ties;
         let life = world.wall_us();
         Replica {
+            clock: GroupClock::new(settings.me, settings.peers.len(), world.now_us(), life),
             group: Group::new(settings.peers.len(), orderer.standing().last_index),
             mailbox,
             lockstep,
@@ -314,12 +337,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             calls: calls::Calls::default(),
             runs: BTreeMap::new(),
             evidence: Archive::default(),
+            refusals: refusals::Refusals::default(),
             tally: Tally::default(),
             outcome: None,
             reports: Vec::new(),
             is_busy: false,
             is_slow: false,
             pulse: Arc::default(),
+            unwatched: 0,
             life,
             #[cfg(feature = "inject")]
             garble_vote: Vec::new(),
@@ -352,6 +377,27 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.advance(heard);
     }
 
+    /// Before the peers are heard: who is missing is dialled, and it is known which stamps can be right by now.
+    fn listen(&mut self) {
+        let now_us = self.world.now_us();
+        self.peers.dial(now_us);
+        #[cfg(feature = "inject")]
+        if self.sabotaged.has(sabotage::Sabotage::BelievesClocks) {
+            return self.orderer.accept_stamps(u64::MAX);
+        }
+        self.orderer.accept_stamps(self.clock.latest_us(now_us));
+    }
+
+    /// What this replica stamps with, if it leads.
+    fn stamp_us(&self) -> u64 {
+        let now_us = self.world.now_us();
+        #[cfg(feature = "inject")]
+        if self.sabotaged.has(sabotage::Sabotage::BelievesClocks) {
+            return self.clock.now_us(now_us);
+        }
+        self.clock.stamp_us(now_us)
+    }
+
     fn pause(&self) -> Duration {
         let has_unread = matches!(&self.front, Some(Front::Here(clients)) if clients.has_unread());
         if self.is_busy || has_unread {
@@ -365,7 +411,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// One round: everything that can move moves, and every socket is written once.
     fn advance(&mut self, heard: &mut Vec<PeerEvent>) {
         self.submit_waiting();
-        self.orderer.pump(self.world.wall_us());
+        let stamp_us = self.stamp_us();
+        self.orderer.pump(stamp_us);
         self.perform_outputs();
         if matches!(self.settings.durability, Durability::Memory) {
             // Nothing to wait for: what follows leaves in the same write.
@@ -445,7 +492,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     fn submit(&mut self, request: order::Request, owner: Owner) {
-        match self.orderer.submit(request.bytes, request.checksum, self.owners.next_tag()) {
+        let cost = owner.client().map_or(request.bytes.len(), |to| to.cost as usize);
+        match self.orderer.submit_at_cost(request.bytes, request.checksum, self.owners.next_tag(), cost) {
             Ok(()) => self.owners.push(owner),
             Err(_) => self.drop_reply(owner),
         }
@@ -474,7 +522,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             clients.tick(&mut self.submissions);
             self.waiting.extend(self.submissions.drain(..));
         }
-        self.peers.leave_now();
+        self.peers.tick();
         self.poll_transfer();
         self.greet();
         self.compact();

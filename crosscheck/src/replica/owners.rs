@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     fn client(sequence: u64) -> Owner {
-        Owner::Client(ReplyTo { slot: 1, generation: 0, sequence })
+        Owner::Client(ReplyTo { slot: 1, generation: 0, sequence, cost: 0 })
     }
 
     fn two_wait() -> Owners {

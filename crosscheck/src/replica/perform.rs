@@ -83,9 +83,12 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
         self.tally.requests += results.len() as u64;
         self.tally.executed = self.tally.executed.max(batch);
+        self.peers.executed = self.tally.executed;
+        self.pulse.execute_done(self.tally.executed);
         self.tally.failed_checks += results.iter().filter(|result| result.failure.is_some()).count() as u64;
         if let Some(execution) = &mut self.execution {
             execution.on_executed(batch);
+            self.pulse.execute(execution.oldest());
         }
         self.awaited_by |= 1 << origin;
         if self.voter.is_some() {
@@ -384,6 +387,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             match event {
                 peers::PeerEvent::Up(peer) => {
                     self.orderer.peer_up(peer);
+                    self.clock.forget(peer);
+                    self.refusals.forget(peer);
                     self.group.on_up(peer, self.world.now_us());
                     self.greet_one(peer);
                     if let Some(receiver) = &mut self.receiver {
@@ -400,6 +405,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     self.vote(Event::Garbled { from: peer });
                 }
                 peers::PeerEvent::Frame { from, kind, body } => self.on_frame(from, kind, body),
+                peers::PeerEvent::Refused { peer, why } => self.on_refused(peer, &why),
             }
         }
     }

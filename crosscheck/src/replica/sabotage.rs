@@ -42,6 +42,8 @@ pub enum Sabotage {
     BlamesOtherObject,
     /// How batches were run is never forgotten.
     Hoards,
+    /// Stamps are given by the own clock alone, and any is believed.
+    BelievesClocks,
 }
 
 /// What is sabotaged at one replica.

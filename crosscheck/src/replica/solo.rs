@@ -151,20 +151,42 @@ impl<S: Service> Solo<S> {
     }
 }
 
-/// Tells whoever watches from outside whether the order thread is at work, and since which look: in a handler, or in anything else
-/// between two looks at its sockets. A fault can make any loop endless.
+/// What the order thread shows to the watchdog's thread.
 #[derive(Debug, Default)]
-pub(crate) struct Pulse(AtomicU64);
+pub(crate) struct Pulse {
+    /// Odd during a stretch of work; another number for every stretch.
+    beats: AtomicU64,
+    /// Log index of the oldest batch in execution; 0 for none.
+    oldest: AtomicU64,
+    /// Last batch that was executed.
+    executed: AtomicU64,
+}
 
 impl Pulse {
-    /// A stretch of work begins, or ends.
+    /// A stretch of work begins, or ends: in a handler, or in anything else between two looks at the sockets. A fault can make any
+    /// loop endless.
     pub fn beat(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.beats.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Odd during a stretch of work; another number for every stretch.
-    fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+    /// The oldest batch in execution is the one of this log entry now; 0 for none.
+    pub fn execute(&self, oldest: u64) {
+        self.oldest.store(oldest, Ordering::Relaxed);
+    }
+
+    /// That batch is executed.
+    pub fn execute_done(&self, batch: u64) {
+        self.executed.fetch_max(batch, Ordering::Relaxed);
+    }
+
+    /// Last batch that was executed.
+    pub fn executed(&self) -> u64 {
+        self.executed.load(Ordering::Relaxed)
+    }
+
+    /// Log index of the oldest batch in execution; 0 for none.
+    pub fn oldest(&self) -> u64 {
+        self.oldest.load(Ordering::Relaxed)
     }
 }
 
@@ -177,21 +199,33 @@ pub(crate) struct Watchdog {
     seen: u64,
     looks: u32,
     patience: u32,
+    /// Batches up to this log index take as long as they take.
+    unwatched: u64,
+    /// The stretch of work that was found to take long elsewhere, too.
+    spared: u64,
 }
 
 impl Watchdog {
-    /// Minds stretches of work that last longer than `limit`. Handlers are left after [`limits::SOLO_RUN`] and one more request.
-    pub fn new(pulse: Arc<Pulse>, limit: Duration) -> Self {
+    /// Minds stretches of work that last longer than `limit`, but for batches up to the log index `unwatched`. Handlers are left after
+    /// [`limits::SOLO_RUN`] and one more request.
+    pub fn new(pulse: Arc<Pulse>, limit: Duration, unwatched: u64) -> Self {
         let patience = limit.as_micros().div_ceil(limits::WATCH.as_micros()) as u32;
-        Watchdog { pulse, seen: 0, looks: 0, patience }
+        Watchdog { pulse, seen: 0, looks: 0, patience, unwatched, spared: 0 }
     }
 
     /// One look: whether the order thread has been at the same stretch of work for too long.
     pub fn is_hung(&mut self) -> bool {
-        let now = self.pulse.count();
-        self.looks = if now % 2 == 1 && now == self.seen { self.looks + 1 } else { 0 };
+        let now = self.pulse.beats.load(Ordering::Relaxed);
+        let is_watched = !(1..=self.unwatched).contains(&self.pulse.oldest());
+        self.looks = if now % 2 == 1 && now == self.seen && is_watched { self.looks + 1 } else { 0 };
         self.seen = now;
         self.looks > self.patience
+    }
+
+    /// What takes so long takes long elsewhere, too: it is looked at again later. Tells whether that is news.
+    pub fn is_patient(&mut self) -> bool {
+        self.looks = 0;
+        std::mem::replace(&mut self.spared, self.seen) != self.seen
     }
 }
 
@@ -202,7 +236,7 @@ mod tests {
     #[test]
     fn the_watchdog_minds_only_work_that_does_not_end() {
         let pulse = Arc::new(Pulse::default());
-        let mut watchdog = Watchdog::new(pulse.clone(), 3 * limits::WATCH);
+        let mut watchdog = Watchdog::new(pulse.clone(), 3 * limits::WATCH, 7);
         let mut looks = |count: usize| (0..count).any(|_| watchdog.is_hung());
         assert!(!looks(10), "a thread that sleeps is not minded");
         pulse.beat();
@@ -213,5 +247,10 @@ mod tests {
         assert!(looks(1));
         pulse.beat();
         assert!(!looks(10));
+        pulse.beat();
+        pulse.execute(7);
+        assert!(!looks(10), "a batch that is not watched");
+        pulse.execute(8);
+        assert!(looks(5));
     }
 }

@@ -93,11 +93,12 @@ impl<S: Service, W: World> Stepped<S, W> {
         let load = |packed: Bytes| state::load(&mut service, &packed).map_err(ServeError::BadState);
         let base = birth.state.map(load).transpose()?;
         let order_state = base.as_ref().map_or_else(order::State::default, |(head, _)| head.order.clone());
-        let lockstep = crate::world::Lockstep::strict(settings.workers, birth.engine.seed);
+        let seed = birth.engine.seed;
+        let lockstep = crate::world::Lockstep::strict(settings.workers, seed);
         let engine = RaftEngine::new(birth.engine, birth.log, birth.records, order_state.index)?;
         let orderer = Orderer::new(config, engine, order_state);
-        let ties =
-            Ties { world, mailbox: Mailbox::silent(), lockstep, peers: Peers::over(me, replicas, net) };
+        let peers = Peers::over(settings.identity(Some(seed))?, replicas, net);
+        let ties = Ties { world, mailbox: Mailbox::silent(), lockstep, peers };
         let counters = Arc::new(ClientCounters::default());
         let mut replica = Replica::over(ties, settings, service, base, orderer, counters);
         let answers = Mailbox::silent();
@@ -120,7 +121,7 @@ impl<S: Service, W: World> Stepped<S, W> {
         if self.replica.outcome.is_some() {
             return;
         }
-        self.replica.peers.dial(self.replica.world.now_us());
+        self.replica.listen();
         for Ready { token, readable, writable } in ready.iter().copied() {
             self.replica.peers.on_event(token, readable, writable, &mut self.heard);
         }
@@ -227,6 +228,24 @@ impl<S: Service, W: World> Stepped<S, W> {
         let numbers = NUMBERS + NUMBERS_PER_PEER * self.replica.settings.peers.len();
         let engine = self.replica.orderer.engine_mut();
         engine.corrupt_number((seed >> 32) as usize % numbers, seed as u32).is_some()
+    }
+
+    /// Its clock, in microseconds since 1970.
+    pub fn clock_us(&self) -> u64 {
+        self.replica.clock.now_us(self.replica.world.now_us())
+    }
+
+    /// Flips a bit of what its clock is away from the monotonic time: an injected fault.
+    #[cfg(feature = "inject")]
+    pub fn corrupt_clock(&mut self, bit: u32) {
+        self.replica.clock.corrupt(bit);
+    }
+
+    /// Flips a bit of the next stamp that it gives as a leader: an injected fault. False if it does not lead.
+    #[cfg(feature = "inject")]
+    pub fn corrupt_stamp(&mut self, bit: u32) -> bool {
+        self.replica.orderer.corrupt_stamp(1 << (bit % 64));
+        self.replica.orderer.standing().is_leader
     }
 
     /// Puts the last request of a client into the queue a second time, as a queue gives it whose length has changed: an injected fault.

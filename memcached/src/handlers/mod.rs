@@ -69,6 +69,7 @@ fn store(shard: &mut Shard, wish: &Wish<'_>, turn: Turn<'_>) -> Stored {
     let Some(old) = find(shard, wish.key, turn, false) else {
         return match wish.mode {
             StoreMode::Set | StoreMode::Add => {
+                turn.sizes.note(wish.key.hash(), wish.value.len());
                 shard.insert(wish.key, &wish.as_new(), turn);
                 Stored::Done
             }
@@ -86,6 +87,7 @@ fn store(shard: &mut Shard, wish: &Wish<'_>, turn: Turn<'_>) -> Stored {
             Stored::Refused
         }
         StoreMode::Set | StoreMode::Replace => {
+            turn.sizes.note(wish.key.hash(), wish.value.len());
             shard.replace(old, &wish.as_new(), turn);
             Stored::Done
         }
@@ -108,6 +110,7 @@ fn compare_and_store(
     match comparison {
         Comparison::Match => {
             Stats::count(&counters.cas_hits);
+            turn.sizes.note(wish.key.hash(), wish.value.len());
             shard.replace(old, &wish.as_new(), turn);
             Stored::Done
         }
@@ -117,6 +120,7 @@ fn compare_and_store(
             let mut new = wish.as_new();
             new.expires_us = item.deadline();
             new.marks = new.marks.with(Marks::STALE, true).with(Marks::WON, item.marks().has(Marks::WON));
+            turn.sizes.note(wish.key.hash(), wish.value.len());
             shard.replace(old, &new, turn);
             Stored::Done
         }
@@ -134,6 +138,7 @@ fn extend(shard: &mut Shard, wish: &Wish<'_>, old: ItemRef, turn: Turn<'_>) -> S
     if stock_overhead(item.flags()) + wish.key.bytes().len() + length > wish.item_bytes {
         return Stored::Refused;
     }
+    turn.sizes.note(wish.key.hash(), length);
     let mut value = Vec::with_capacity(length);
     if wish.mode == StoreMode::Prepend {
         value.extend_from_slice(wish.value);

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use crosscheck::{Action, ClientCounters, Progress, Protocol};
 
-use crate::command::{Command, encode, encode_with_value};
+use crate::command::{Command, Key, encode, encode_with_value};
 use crate::config::Config;
-use crate::limits::{GET_LINE_BYTES, LINE_BYTES};
+use crate::limits::{GET_LINE_BYTES, LINE_BYTES, REPLY_BYTES, REPLY_LINE_BYTES};
 use crate::protocol::line::Line;
 use crate::stats::Stats;
 
@@ -34,6 +34,8 @@ pub struct Connection {
     skip: u64,
     /// Bytes at the start of the input that are known to hold no line end.
     scanned: usize,
+    /// About how long the reply to the last ordered request will be. It is no part of what the connection knows of its client.
+    expected: usize,
 }
 
 impl PartialEq for Connection {
@@ -77,7 +79,7 @@ enum Step {
 impl Connection {
     /// The state of a new connection.
     pub fn new(config: Config, stats: Arc<Stats>, clients: Arc<ClientCounters>) -> Self {
-        Connection { config, stats, clients, skip: 0, scanned: 0 }
+        Connection { config, stats, clients, skip: 0, scanned: 0, expected: 0 }
     }
 
     /// Length of the first line without its `\n`; `None` while it has not arrived.
@@ -97,11 +99,30 @@ impl Connection {
         }
     }
 
+    /// About how long the reply to a command will be.
+    fn expect(&self, command: &Command) -> usize {
+        let of = |key: &Key| match self.stats.sizes.expected(key.hash()) {
+            0 => 0,
+            value => value + key.bytes().len() + REPLY_LINE_BYTES,
+        };
+        match command {
+            Command::Get { keys, .. } => keys.iter().map(of).sum::<usize>().min(REPLY_BYTES),
+            Command::MetaGet { key, meta } if meta.value => of(key) + meta.tokens.len(),
+            Command::MetaArithmetic { meta, .. } | Command::MetaGet { meta, .. } => {
+                REPLY_LINE_BYTES + meta.tokens.len()
+            }
+            _ => REPLY_LINE_BYTES,
+        }
+    }
+
     fn step(&mut self, step: Step, line: usize, input: &[u8]) -> Progress {
         let (used, action) = match step {
             Step::Reply(bytes) => (line, Action::Reply(bytes)),
             Step::Nothing => (line, Action::Nothing),
-            Step::Order(command) => (line, Action::Order(encode(&command))),
+            Step::Order(command) => {
+                self.expected = self.expect(&command);
+                (line, Action::Order(encode(&command)))
+            }
             Step::Close(bytes) => (line, Action::Close(bytes)),
             Step::Skip { now, bytes } => {
                 self.skip = bytes;
@@ -111,7 +132,12 @@ impl Connection {
                 let whole = line + length + 2;
                 let Some(block) = input.get(line..whole) else { return Progress::NeedMore(whole) };
                 let action = match block.split_at(length) {
-                    (value, b"\r\n") => Action::Order(encode_with_value(&command, value)),
+                    (value, b"\r\n") => {
+                        // A client that asks for it right behind is expected to get it.
+                        command.keys().iter().for_each(|key| self.stats.sizes.raise(key.hash(), length));
+                        self.expected = self.expect(&command);
+                        Action::Order(encode_with_value(&command, value))
+                    }
                     _ if loud => Action::Reply(line::error("CLIENT_ERROR bad data chunk")),
                     _ => Action::Nothing,
                 };
@@ -123,6 +149,10 @@ impl Connection {
 }
 
 impl Protocol for Connection {
+    fn reply_bytes(&self) -> usize {
+        self.expected
+    }
+
     fn next(&mut self, input: &[u8]) -> Progress {
         if input.is_empty() {
             return Progress::NeedMore(1);

@@ -37,8 +37,16 @@ pub(super) fn step(name: &[u8], line: &Line<'_>, config: &Config) -> Step {
         (b"version", _) => Step::Reply(error(&format!("VERSION {VERSION}"))),
         (b"quit", _) => Step::Close(Vec::new()),
         (b"shutdown", _) => Step::Reply(error("ERROR: shutdown not enabled")),
+        _ if is_http(line) => Step::Close(Vec::new()),
         _ => Step::Reply(error("ERROR")),
     }
+}
+
+/// Whether this is a line of an HTTP request. A web page can have its reader's browser send one to any address, with commands in its body:
+/// stock closes at the version, and Redis at the two other words.
+fn is_http(line: &Line<'_>) -> bool {
+    let is = |word: &[u8]| line.name().eq_ignore_ascii_case(word);
+    line.token(line.arguments()).starts_with(b"HTTP/") || is(b"POST") || is(b"Host:")
 }
 
 /// An error, unless the client asked for silence.

@@ -13,6 +13,7 @@ use crosscheck::object::{ObjectId, Store, critical};
 
 use crate::command::{Key, KeyHash};
 use crate::limits::{ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD};
+use crate::sizes::Sizes;
 use crate::stats::{Counters, Stats};
 use crate::store::expiry::Deadline;
 use crate::store::fifo::{PAGE_BYTES, Queue, QueuePage};
@@ -67,6 +68,8 @@ pub struct Turn<'a> {
     pub unique: u64,
     /// Where to count.
     pub counters: &'a Counters,
+    /// Where to note how long values are.
+    pub sizes: &'a Sizes,
 }
 
 /// What a look found.

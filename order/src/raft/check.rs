@@ -18,6 +18,8 @@ pub(crate) struct View {
     pub committed: u64,
     /// Engine id of the leader, 0 for none.
     pub leader: u64,
+    /// Latest stamp that is believed.
+    pub latest_us: u64,
 }
 
 /// Why a message is refused. A corrupt entry is told apart: its sender should look at its own log.
@@ -25,6 +27,8 @@ pub(crate) struct View {
 pub(crate) enum Implausible {
     Field(&'static str),
     Entry(u64),
+    /// An entry is stamped so many microseconds later than is believed.
+    Future(u64),
 }
 
 /// A heartbeat that tells of final entries that this replica does not have is heard without them. Either the log lost the last of what it had
@@ -53,7 +57,7 @@ pub(crate) fn check(view: &View, from_slot: u8, received: &Received) -> Result<(
     let ours = |index: u64| late || index <= view.last_index;
     demand(message.context.is_empty() || kind == T::MsgRequestVote, "context where none belongs")?;
     match kind {
-        T::MsgAppend => check_append(message),
+        T::MsgAppend => check_append(message, view.latest_us),
         T::MsgAppendResponse => {
             demand(ours(message.index), "acknowledges what was never sent")?;
             demand(message.reject_hint <= message.index, "hint above the index")?;
@@ -72,8 +76,9 @@ pub(crate) fn check(view: &View, from_slot: u8, received: &Received) -> Result<(
     }
 }
 
-/// Entries follow each other without a gap, in terms that only grow, and each is what it was when it was proposed.
-fn check_append(message: &Message) -> Result<(), Implausible> {
+/// Entries follow each other without a gap, in terms that only grow, and each is what it was when it was proposed. One that is not final
+/// yet must not be stamped later than f+1 clocks allow; what is final was believed by f+1 replicas when it was new.
+fn check_append(message: &Message, latest_us: u64) -> Result<(), Implausible> {
     let mut before = (message.index, message.log_term);
     for entry in &message.entries {
         if entry.index != before.0 + 1
@@ -85,6 +90,10 @@ fn check_append(message: &Message) -> Result<(), Implausible> {
         }
         if !is_sound(entry) {
             return Err(Implausible::Entry(entry.index));
+        }
+        let ahead_us = Encoded::claimed_time(&entry.context).map_or(0, |us| us.saturating_sub(latest_us));
+        if ahead_us > 0 && entry.index > message.commit {
+            return Err(Implausible::Future(ahead_us));
         }
         before = (entry.index, entry.term);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ::raft::{Progress, ProgressState, SnapshotStatus};
 
-use crate::engine::Output;
+use crate::engine::{Blame, Output};
 use crate::frame::Kind;
 use crate::limits;
 use crate::log::LogStore;
@@ -37,11 +37,18 @@ impl Lead {
 
 impl<L: LogStore> Node<L> {
     /// A life of the replica in `slot` asks to be let in.
-    pub fn on_join(&mut self, slot: u8, nonce: u64) {
+    ///
+    /// # Errors
+    /// [`Blame`] when the life that is in has spoken over the same connection: a process asks before it is in, and not afterwards.
+    pub fn on_join(&mut self, slot: u8, nonce: u64) -> Result<(), Blame> {
+        if self.peers[usize::from(slot)].spoke {
+            return Err(Blame::new(slot, "asks to be let in although it is in"));
+        }
         if self.is_leader() {
             self.lead.joins.insert(slot, nonce);
             self.welcome();
         }
+        Ok(())
     }
 
     /// The holder of an id cannot get the state we offered.
@@ -169,7 +176,7 @@ impl<L: LogStore> Node<L> {
     pub fn note_peer(&mut self, slot: u8, envelope: &Envelope) {
         let last = self.last_index();
         let peer = &mut self.peers[usize::from(slot)];
-        peer.heard = self.ticks;
+        (peer.heard, peer.spoke, peer.far_term) = (self.ticks, true, 0);
         if envelope.delivered > peer.delivered || envelope.delivered >= last {
             peer.moved = self.ticks;
         }

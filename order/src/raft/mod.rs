@@ -6,6 +6,7 @@ pub(crate) mod codec;
 mod lead;
 pub(crate) mod members;
 mod node;
+mod stamps;
 mod storage;
 
 use bytes::Bytes;
@@ -85,6 +86,8 @@ pub struct RaftEngine<L: LogStore> {
     node: Option<Node<L>>,
     peers_up: u16,
     ticks: u64,
+    /// Latest stamp of an entry that is believed.
+    latest_us: u64,
     out: EngineOut,
 }
 
@@ -98,7 +101,16 @@ impl<L: LogStore> RaftEngine<L> {
     pub fn new(config: RaftConfig, store: L, records: Vec<Record>, applied: u64) -> Result<Self, LogError> {
         let boot = Boot::new(config.slot, config.replicas, config.nonce);
         let out = EngineOut::default();
-        let mut engine = RaftEngine { config, boot, store: None, node: None, peers_up: 0, ticks: 0, out };
+        let mut engine = RaftEngine {
+            config,
+            boot,
+            store: None,
+            node: None,
+            peers_up: 0,
+            ticks: 0,
+            latest_us: u64::MAX,
+            out,
+        };
         match Mirror::recover(store, records, engine.config.slot, applied)? {
             Recovered::Nobody(store) => engine.store = Some(store),
             Recovered::Member(mirror) => {
@@ -133,7 +145,7 @@ impl<L: LogStore> RaftEngine<L> {
         let control = Control::decode(body).map_err(Blame::malformed(from))?;
         let group = self.node.as_ref().map(Node::group);
         match (control, &mut self.node) {
-            (Control::Join { nonce }, Some(node)) => node.on_join(from, nonce),
+            (Control::Join { nonce }, Some(node)) => node.on_join(from, nonce)?,
             (Control::BadEntry { group: named, index }, Some(node)) if Some(named) == group => {
                 if !node.mirror().is_sound(index) {
                     node.fail(FailStop::LogCorrupt { index });
@@ -188,6 +200,7 @@ impl<L: LogStore> RaftEngine<L> {
         self.boot.enter(mirror.identity.group);
         match Node::new(self.config.clone(), mirror, applied) {
             Ok(mut node) => {
+                node.latest_us = self.latest_us;
                 for peer in (0..self.config.replicas).filter(|peer| self.peers_up >> peer & 1 == 1) {
                     node.peers[usize::from(peer)].up = true;
                 }
@@ -248,6 +261,7 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
         }
         if let Some(node) = &mut self.node {
             node.tick();
+            node.mind_stamps();
             node.lead_on();
             if self.ticks.is_multiple_of(limits::CLAIM_TICKS) {
                 node.tick_store();
@@ -371,6 +385,17 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
     fn campaign(&mut self) {
         if let Some(node) = &mut self.node {
             node.campaign();
+        }
+    }
+
+    fn life_of(&self, slot: u8) -> Option<u32> {
+        self.node.as_ref()?.configuration.lives.get(&slot).map(|life| life.incarnation)
+    }
+
+    fn accept_stamps(&mut self, until_us: u64) {
+        self.latest_us = until_us;
+        if let Some(node) = &mut self.node {
+            node.latest_us = until_us;
         }
     }
 }

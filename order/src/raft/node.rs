@@ -20,6 +20,7 @@ use crate::raft::check::{self, Implausible, View};
 use crate::raft::codec::{self, Envelope, Received};
 use crate::raft::lead::Lead;
 use crate::raft::members::{Change, Configuration, incarnation_of, slot_of};
+use crate::raft::stamps::Distrust;
 use crate::raft::storage::{GENESIS, Mirror};
 use crate::wire::mix;
 
@@ -37,6 +38,10 @@ pub(crate) struct Peer {
     pub in_sync: bool,
     /// Ticks since it was offered a snapshot without an answer.
     pub snapshot_ticks: u64,
+    /// It has spoken as a member over this connection: its process is the one that is in.
+    pub spoke: bool,
+    /// A term that it claims, and that was not believed.
+    pub far_term: u64,
 }
 
 /// A member of a group. `raw` is changed only inside [`Node::guard`].
@@ -66,6 +71,9 @@ pub(crate) struct Node<L: LogStore> {
     campaigns: u64,
     followed: (u64, u64),
     gone: u16,
+    /// Latest stamp of an entry that is believed, in microseconds since 1970; the pipeline moves it on.
+    pub latest_us: u64,
+    distrust: Distrust,
     /// The engine's numbers as [`Node::guard`] left them.
     sealed: u64,
 }
@@ -118,6 +126,8 @@ impl<L: LogStore> Node<L> {
             campaigns: 0,
             followed: (0, 0),
             gone: 0,
+            latest_us: u64::MAX,
+            distrust: Distrust::default(),
             sealed: 0,
         };
         node.mind_finality();
@@ -298,14 +308,29 @@ impl<L: LogStore> Node<L> {
         }
     }
 
+    /// Calls an election against a leader whose stamps have not been believed for a while.
+    pub fn mind_stamps(&mut self) {
+        let leader = self.raw.raft.leader_id;
+        if self.is_leader() || !self.distrust.is_due(leader, self.ticks) {
+            return;
+        }
+        if let Some(leader) = slot_of(leader) {
+            let ahead_us = self.distrust.ahead_us;
+            self.out.outputs.push_back(Output::Distrusted { leader, ahead_us });
+        }
+        self.campaign();
+    }
+
     pub fn peer_up(&mut self, peer: u8) {
-        self.peers[usize::from(peer)].up = true;
+        let known = &mut self.peers[usize::from(peer)];
+        (known.up, known.spoke, known.far_term) = (true, false, 0);
         self.settle();
         self.guard(|node| node.raw.ping());
     }
 
     pub fn peer_down(&mut self, peer: u8) {
-        self.peers[usize::from(peer)].up = false;
+        let known = &mut self.peers[usize::from(peer)];
+        (known.up, known.spoke) = (false, false);
         self.settle();
         self.guard(|node| {
             if node.is_leader() {
@@ -342,6 +367,9 @@ impl<L: LogStore> Node<L> {
             return Ok(()); // meant for another life of ours
         }
         self.settle();
+        if !self.is_term_plausible(from, received.message.term) {
+            return Err(Blame::new(from, "its term is far beyond any that f+1 others have come to"));
+        }
         let raft = &self.raw.raft;
         let view = View {
             id: raft.id,
@@ -349,13 +377,23 @@ impl<L: LogStore> Node<L> {
             last_index: raft.raft_log.last_index(),
             committed: raft.raft_log.committed,
             leader: raft.leader_id,
+            latest_us: self.latest_us,
         };
         if let Some(believed) = check::leave_out_what_we_lack(&view, &mut received.message) {
             self.out.outputs.push_back(Output::Lacking { from, believed, last: view.last_index });
         }
         match check::check(&view, from, &received) {
-            Ok(()) => self.take_message(from, received),
+            Ok(()) => {
+                if !received.message.entries.is_empty() {
+                    self.distrust.believed();
+                }
+                self.take_message(from, received);
+            }
             Err(Implausible::Field(why)) => return Err(Blame::new(from, why)),
+            Err(Implausible::Future(ahead_us)) => {
+                self.distrust.refused(sender, ahead_us, self.ticks);
+                return Err(Blame::new(from, "an entry is stamped later than f+1 clocks allow"));
+            }
             Err(Implausible::Entry(index)) => {
                 let bad = Control::BadEntry { group: self.group(), index };
                 self.out.send(from, Kind::Control, bad.encode());
@@ -363,6 +401,26 @@ impl<L: LogStore> Node<L> {
             }
         }
         Ok(())
+    }
+
+    /// Elections take single steps: a term far ahead is a corrupted one, unless f+1 others have come to such a one. A replica that has
+    /// no log yet cannot tell.
+    fn is_term_plausible(&mut self, from: u8, term: u64) -> bool {
+        let own = self.raw.raft.term;
+        let is_far = |term: u64| term > own + limits::TERM_STEP;
+        if own == 0 || !is_far(term) {
+            return true;
+        }
+        self.peers[usize::from(from)].far_term = term;
+        let others = self.peers.iter().filter(|peer| is_far(peer.far_term)).count();
+        others > usize::from(self.config.replicas) / 2
+    }
+
+    /// Whether the life that a batch names was let into the group: every replica sees the same changes before it.
+    fn is_of_a_life(&self, head: &[u8]) -> bool {
+        let Some((origin, incarnation)) = Encoded::claimed_life(head) else { return true };
+        let life = self.configuration.lives.get(&origin);
+        life.is_none_or(|life| incarnation >> 32 <= u64::from(life.incarnation))
     }
 
     /// The pipeline has the state after `cut` in place: the snapshot that told of it may act.
@@ -524,6 +582,8 @@ impl<L: LogStore> Node<L> {
             self.applied = entry.index;
             match entry.get_entry_type() {
                 EntryType::EntryNormal if entry.context.is_empty() => {}
+                // Otherwise whoever is in that slot would never be served again: its batches would be those of an earlier life.
+                EntryType::EntryNormal if !self.is_of_a_life(&entry.context) => {}
                 EntryType::EntryNormal => {
                     self.handed = entry.index;
                     let encoded = Encoded { head: entry.context, body: entry.data };

@@ -56,6 +56,10 @@ pub struct Replica {
     pub stopped: Option<String>,
     /// Index at which its log ended when its leader believed that it goes on.
     pub lacking: Option<u64>,
+    /// Leaders against which it called an election because of their stamps.
+    pub distrusted: Vec<u8>,
+    /// Its clock is so far from the others', in microseconds.
+    pub clock_us: i64,
     /// Where its log began and ended, and of which entry its state was, if it had no use for the log.
     pub dropped: Option<(u64, u64, u64)>,
     /// Takes no delivery, as when its executors hang.
@@ -78,6 +82,8 @@ pub struct Cluster {
     pub submitted: u64,
     pub compacting: bool,
     pub transfer_ms: u64,
+    /// How much later than now a stamp may be, in microseconds; none: anything is believed.
+    pub latest_us: Option<u64>,
     /// Whether replicas that start from now on seal the engine's numbers.
     pub seals_numbers: bool,
     wire: BTreeMap<(u64, u64), (u8, u8, Vec<u8>)>,
@@ -103,6 +109,7 @@ impl Cluster {
             submitted: 0,
             compacting: false,
             transfer_ms: 30,
+            latest_us: Some(500_000),
             seals_numbers: true,
             wire: BTreeMap::new(),
             last_arrival: BTreeMap::new(),
@@ -149,6 +156,8 @@ impl Cluster {
             fetching: None,
             stopped: None,
             lacking: None,
+            distrusted: Vec::new(),
+            clock_us: 0,
             dropped: None,
             stuck: false,
             deaf: false,
@@ -229,7 +238,13 @@ impl Cluster {
         self.deliver_frames();
         for slot in self.running() {
             if (self.now + u64::from(slot) * 7).is_multiple_of(25) {
-                self.replica(slot).orderer.tick();
+                let latest_us = self.latest_us;
+                let now_us = 1_000 * self.now + 1_000_000_000;
+                let replica = self.replica(slot);
+                if let Some(latest_us) = latest_us {
+                    replica.orderer.accept_stamps(now_us + latest_us);
+                }
+                replica.orderer.tick();
                 self.compact(slot);
             }
             self.fetch_state(slot);
@@ -333,8 +348,9 @@ impl Cluster {
     }
 
     fn drive(&mut self, slot: u8) {
-        let now_us = 1_000 * self.now;
-        self.replica(slot).orderer.pump(now_us);
+        let now_us = 1_000 * self.now + 1_000_000_000;
+        let replica = self.replica(slot);
+        replica.orderer.pump(now_us.saturating_add_signed(replica.clock_us));
         self.perform(slot);
         if self.replica(slot).orderer.needs_persist() {
             self.replica(slot).orderer.persist();
@@ -365,6 +381,10 @@ impl Cluster {
                 }
                 // Executed, though nobody can say so to the client: the checker still wants each of them once.
                 Output::Skipped { tags } => self.acked.extend(tags.into_iter().filter(|&tag| tag != 0)),
+                Output::Distrusted { leader, .. } => {
+                    let replica = self.replica(slot);
+                    replica.distrusted.push(leader);
+                }
                 Output::Lacking { last, .. } => self.replica(slot).lacking = Some(last),
                 Output::LogDropped { begins_after, ends_at, state } => {
                     self.replica(slot).dropped = Some((begins_after, ends_at, state));

@@ -12,6 +12,7 @@ mod order;
 mod repairs;
 mod replies;
 mod survives;
+mod time;
 mod turns;
 mod votes;
 
@@ -104,6 +105,7 @@ pub fn all() -> Vec<Box<dyn Promise>> {
         Box::new(replies::Replies),
         Box::new(order::Order),
         Box::new(turns::Turns::default()),
+        Box::new(time::Time::default()),
         Box::new(once::Once),
         Box::new(linear::Linear::default()),
         Box::new(survives::Survives),

@@ -5,9 +5,12 @@ use crosscheck::admin::{Command, Kind, Phase as Life};
 use super::{Event, HEALS_WITHIN_US, Phase, Run};
 use crate::plan;
 use crate::promises::{End, PROGRESS};
+use crate::world::EPOCH_US;
 
 /// Between two looks whether everything has healed.
 const LOOK_US: u64 = 100_000;
+/// How wrong a clock may be that is as it should be: replicas take over the time of others when theirs is further away.
+const CLOCK_US: u64 = 600_000;
 
 impl Run {
     /// Whether the run has nothing more to do.
@@ -159,12 +162,15 @@ impl Run {
                     let status = process.replica.status();
                     leaders.insert(status.leader);
                     let pending = process.replica.pending_faults().len();
+                    let wrong_us = process.replica.clock_us().abs_diff(EPOCH_US + self.now_us);
                     if status.phase != Life::Serving {
                         format!("is {:?}", status.phase)
                     } else if status.peers.len() + 1 != self.slots.len() {
                         format!("sees {:?}", status.peers)
                     } else if status.held > 0 || status.alone || pending > 0 {
                         format!("holds {}, alone: {}, pending faults: {pending}", status.held, status.alone)
+                    } else if wrong_us > CLOCK_US {
+                        format!("has a clock that is {wrong_us} us wrong")
                     } else {
                         continue;
                     }

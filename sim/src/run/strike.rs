@@ -49,22 +49,27 @@ impl Run {
                 self.stick(victim, &mut draws);
                 None
             }
-            Fault::Entry | Fault::Number | Fault::Queue => {
+            Fault::Entry | Fault::Number | Fault::Queue | Fault::Clock | Fault::Stamp => {
                 self.corrupt_order(victim, fault, draws.draw());
                 None
             }
             Fault::Pause => {
                 let slot = &mut self.slots[usize::from(victim)];
-                slot.paused_us = self.now_us + draws.within(1_000, 2_000_000);
+                slot.paused_us = slot.paused_us.max(self.now_us + draws.within(1_000, 2_000_000));
                 None
             }
             Fault::Reset => {
                 self.fabric.reset(victim);
                 None
             }
-            Fault::ClockJump => {
-                self.jump_clock(victim, &mut draws);
+            Fault::Suspend => {
+                self.suspend(victim, draws.within(1_000, 2_000_000));
                 None
+            }
+            Fault::ClockJump => {
+                let day = 24 * 3_600_000_000;
+                self.set_clock(victim, draws.within(0, 2 * day) as i64 - day as i64);
+                Some(draws.within(10_000, 4_000_000))
             }
             Fault::Partition | Fault::Mute | Fault::Deaf => {
                 self.set_blocked(victim, fault, true);
@@ -90,16 +95,29 @@ impl Run {
         let hit = process.is_some_and(|process| match fault {
             Fault::Entry => process.replica.corrupt_entry(seed),
             Fault::Queue => process.replica.corrupt_queue(),
+            Fault::Stamp => process.replica.corrupt_stamp(seed as u32),
+            Fault::Clock => {
+                process.replica.corrupt_clock(seed as u32);
+                true
+            }
             _ => process.replica.corrupt_number(seed),
         });
         self.summary.faults.entry(fault).or_default().struck += u64::from(hit);
     }
 
-    /// A wall clock that is up to an hour ahead or behind from now on.
-    fn jump_clock(&mut self, victim: u8, draws: &mut Rng) {
-        let hour = 3_600_000_000;
+    /// Its machine stands still for so long.
+    fn suspend(&mut self, victim: u8, us: u64) {
         let slot = &mut self.slots[usize::from(victim)];
-        slot.skew_us = draws.within(0, 2 * hour) as i64 - hour as i64;
+        slot.paused_us = slot.paused_us.max(self.now_us + us);
+        if let Some(process) = &mut slot.process {
+            process.replica.world().asleep_us += us;
+        }
+    }
+
+    /// A wall clock that is so much ahead or behind from now on.
+    fn set_clock(&mut self, victim: u8, skew_us: i64) {
+        let slot = &mut self.slots[usize::from(victim)];
+        slot.skew_us = skew_us;
         if let Some(process) = &mut slot.process {
             process.replica.world().skew_us = slot.skew_us;
         }
@@ -130,6 +148,7 @@ impl Run {
                 self.set_blocked(stroke.victim, stroke.fault, false);
             }
             Fault::DiskFull => self.set_full(stroke.victim, false),
+            Fault::ClockJump => self.set_clock(stroke.victim, 0),
             _ => self.fabric.set_weather(stroke.victim, Weather::default()),
         }
     }

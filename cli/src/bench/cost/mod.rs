@@ -16,7 +16,7 @@ use super::definition::{self, Definition, Op, Side};
 use super::measure::{Commit, Machine};
 use super::results::{self, stamp};
 use super::servers;
-use crate::outcome::{Outcome, Verdict, misuse, say, say_json};
+use crate::outcome::{Outcome, Verdict, error_text, misuse, say, say_json};
 use crate::signals::Ending;
 
 /// What is stored and asked for: the paper's lengths.
@@ -137,13 +137,13 @@ pub fn run(args: &Args) -> Outcome {
             for op in [Op::Get, Op::Set] {
                 match counted::count(mode, op, args.requests, &cost.definition, &ending) {
                     Ok(found) => cost.requests.push(PerRequest { side: side.clone(), ..found }),
-                    Err(error) => cost.failed.push(format!("{side}, {}: {error:#}", op.name())),
+                    Err(error) => cost.failed.push(format!("{side}, {}: {}", op.name(), error_text(&error))),
                 }
             }
         }
         match memory::measure(side, args.objects, &cost.definition, &ending) {
             Ok(found) => cost.objects.push(found),
-            Err(error) => cost.failed.push(format!("{side}, memory: {error:#}")),
+            Err(error) => cost.failed.push(format!("{side}, memory: {}", error_text(&error))),
         }
     }
     let path = cost.write(&args.out)?;

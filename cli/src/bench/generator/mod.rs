@@ -261,11 +261,19 @@ impl Generator {
     }
 
     /// What was seen since measuring began.
+    #[cfg_attr(
+        not(feature = "inject"),
+        allow(dead_code, reason = "the soak asks, which is not in such a build")
+    )]
     pub fn seen(&self) -> &Seen {
         &self.seen
     }
 
     /// Keys about which any reply is taken, because a request about them may still be done.
+    #[cfg_attr(
+        not(feature = "inject"),
+        allow(dead_code, reason = "the soak asks, which is not in such a build")
+    )]
     pub fn adrift(&self) -> usize {
         self.maker.adrift()
     }

@@ -80,6 +80,10 @@ impl Model {
     }
 
     /// Keys of which nothing will be known.
+    #[cfg_attr(
+        not(feature = "inject"),
+        allow(dead_code, reason = "the soak asks, which is not in such a build")
+    )]
     pub fn adrift(&self) -> usize {
         self.known.values().filter(|known| **known == Known::Adrift).count()
     }

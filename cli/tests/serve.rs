@@ -1,0 +1,274 @@
+//! One `serve` process as an operator starts it: who reaches its admin socket, what it leaves behind, and what it refuses to start with.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+/// A directory with a configuration, and the process that runs it.
+struct Node {
+    folder: tempfile::TempDir,
+    running: Option<Child>,
+}
+
+impl Node {
+    /// Mode 00G0 on free ports; `more` are further lines at the top of the file.
+    fn new(admin: &str, more: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a directory");
+        let free = || TcpListener::bind("127.0.0.1:0").and_then(|held| held.local_addr()).expect("a port");
+        let admin = admin.replace("DIR", folder.path().to_str().expect("text"));
+        let more = more.replace("DIR", folder.path().to_str().expect("text"));
+        let text = format!(
+            "this_replica = 1\nlisten = \"{}\"\nadmin = \"{admin}\"\n{more}\nmode = \"00G0\"\nworkers = 1\n\
+             memory_limit_mb = 16\n[[replica]]\nnumber = 1\naddress = \"{}\"\n",
+            free(),
+            free()
+        );
+        std::fs::write(folder.path().join("node.toml"), text).expect("written");
+        Node { folder, running: None }
+    }
+
+    /// Where its clients connect.
+    fn clients(&self) -> String {
+        let text = std::fs::read_to_string(self.path("node.toml")).expect("read");
+        text.split('"').nth(1).expect("the first string is `listen`").to_owned()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The same in a shell that has set limits first.
+    fn serve_after(&self, limits: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{limits} && exec \"$@\""), "sh"]);
+        command
+            .arg(env!("CARGO_BIN_EXE_crosscheck"))
+            .arg("serve")
+            .arg("--config")
+            .arg(self.path("node.toml"));
+        command
+    }
+
+    fn serve(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_crosscheck"));
+        command.arg("serve").arg("--config").arg(self.path("node.toml"));
+        command
+    }
+
+    /// Starts it, and waits until it answers on the socket `admin.sock`, or as `ask` says.
+    fn start(&mut self, ask: &[&str]) {
+        self.start_as(self.serve(), ask);
+    }
+
+    fn start_as(&mut self, mut command: Command, ask: &[&str]) {
+        let child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+        self.running = Some(child);
+        let deadline = Instant::now() + PATIENCE;
+        while !self.status(ask).status.success() {
+            assert!(Instant::now() < deadline, "it does not serve");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn status(&self, ask: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_crosscheck"));
+        command.arg("status").args(ask).current_dir(self.folder.path());
+        command.output().expect("an answer")
+    }
+
+    /// Sends a signal and waits for the end; its exit code, and what it said.
+    fn end(&mut self, signal: Signal) -> (Option<i32>, String) {
+        let mut child = self.running.take().expect("it runs");
+        let pid = Pid::from_raw(child.id() as i32).expect("process ids are positive");
+        kill_process(pid, signal).expect("it is there");
+        let mut said = String::new();
+        let mut stderr = child.stderr.take().expect("piped");
+        stderr.read_to_string(&mut said).expect("text");
+        (child.wait().expect("its end").code(), said)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.running.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// What a command that ends by itself says on stderr, with its exit code.
+fn refused(command: &mut Command) -> (Option<i32>, String) {
+    let output = command.output().expect("it starts");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+const SOCKET: [&str; 2] = ["--admin", "./admin.sock"];
+
+/// What a web page makes a browser send, to whatever listens.
+const HTTP: &[u8] =
+    b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: text/plain\r\nContent-Length: 19\r\n\r\n\
+                      {\"cmd\":\"shutdown\"}\n";
+
+fn post_shutdown(mut stream: impl Read + Write) -> String {
+    stream.write_all(HTTP).expect("sent");
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).expect("one line");
+    line
+}
+
+#[test]
+fn the_admin_socket_is_this_users_and_goes_with_a_clean_end() {
+    let mut node = Node::new("DIR/admin.sock", "");
+    node.start(&SOCKET);
+    let socket = node.path("admin.sock");
+    let mode = std::fs::metadata(&socket).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o7777, 0o600);
+    let told = post_shutdown(UnixStream::connect(&socket).expect("this user may connect"));
+    assert!(told.contains("not an admin command"), "{told}");
+    assert!(node.status(&SOCKET).status.success(), "a web page has stopped it");
+    let (code, said) = node.end(Signal::TERM);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!socket.exists(), "it leaves its socket behind");
+}
+
+#[test]
+fn the_socket_of_a_killed_replica_is_replaced_and_that_of_a_living_one_is_not() {
+    let mut node = Node::new("DIR/admin.sock", "");
+    node.start(&SOCKET);
+    node.end(Signal::KILL);
+    assert!(node.path("admin.sock").exists());
+    node.start(&SOCKET);
+    // Another replica whose configuration names the same socket.
+    let other = Node::new("DIR/admin.sock", "");
+    let twin = std::fs::read_to_string(other.path("node.toml")).expect("read");
+    let same = twin.replace(
+        other.path("admin.sock").to_str().expect("text"),
+        node.path("admin.sock").to_str().expect("text"),
+    );
+    std::fs::write(other.path("node.toml"), same).expect("written");
+    let (code, said) = refused(&mut other.serve());
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("another process listens on") && said.lines().count() == 1, "{said}");
+    assert!(node.status(&SOCKET).status.success());
+}
+
+#[test]
+fn a_socket_in_a_place_that_is_not_safe_is_the_operators_to_mend() {
+    let node = Node::new("DIR/admin.sock", "");
+    std::fs::write(node.path("admin.sock"), "notes").expect("written");
+    let (code, said) = refused(&mut node.serve());
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("is no socket; move it away"), "{said}");
+}
+
+#[test]
+fn an_admin_port_is_served_to_those_who_know_its_secret() {
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|held| held.local_addr()).expect("a port");
+    let address = port.to_string();
+    let mut node = Node::new(&address, "admin_token_file = \"DIR/token\"");
+    let secret = |name: &str, text: &str, mode: u32| {
+        std::fs::write(node.path(name), text).expect("written");
+        std::fs::set_permissions(node.path(name), std::fs::Permissions::from_mode(mode)).expect("set");
+    };
+    secret("token", SECRET, 0o644);
+    let (code, said) = refused(&mut node.serve());
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("admin_token_file: ") && said.contains("Remedy: chmod 600"), "{said}");
+    secret("token", SECRET, 0o600);
+    secret("wrong", &SECRET.replace('0', "1"), 0o600);
+    node.start(&["--admin", &address, "--admin-token", "token"]);
+    let wrong = node.status(&["--admin", &address, "--admin-token", "wrong"]);
+    assert_eq!(wrong.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&wrong.stdout).into_owned();
+    assert!(told.contains("first line must be"), "{told}");
+    let connect =
+        || TcpStream::connect(address.parse::<SocketAddr>().expect("an address")).expect("connected");
+    let told = post_shutdown(connect());
+    assert!(told.contains("first line must be"), "{told}");
+    assert!(node.status(&["--admin", &address, "--admin-token", "token"]).status.success());
+}
+
+#[test]
+fn connections_that_do_not_fit_below_the_limit_of_open_files_are_refused_or_lowered() {
+    let asked = Node::new("DIR/admin.sock", "max_connections = 100");
+    let (code, said) = refused(asked.serve_after("ulimit -n 200").arg("--check"));
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("max_connections = 100 needs 260 open files"), "{said}");
+    let (code, said) = refused(&mut asked.serve_after("ulimit -n 200"));
+    assert_eq!(code, Some(2), "{said}");
+    let left_out = Node::new("DIR/admin.sock", "");
+    let (code, said) = refused(left_out.serve_after("ulimit -n 200").arg("--check"));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("lowered from 1024 to 40") && said.lines().count() == 1, "{said}");
+    let (code, said) = refused(left_out.serve_after("ulimit -n 170").arg("--check"));
+    assert_eq!(code, Some(2), "{said}");
+    // A soft limit alone is raised, and nothing is said.
+    assert_eq!(refused(asked.serve_after("ulimit -Sn 64").arg("--check")), (Some(0), String::new()));
+}
+
+#[test]
+fn clients_cannot_take_the_files_that_others_need() {
+    let mut node = Node::new("DIR/admin.sock", "");
+    node.start_as(node.serve_after("ulimit -n 200"), &SOCKET);
+    let connect = || TcpStream::connect(node.clients()).expect("connected");
+    let version = |stream: &TcpStream| {
+        stream.set_read_timeout(Some(PATIENCE)).expect("a bound");
+        let mut stream = BufReader::new(stream);
+        stream.get_mut().write_all(b"version\r\n").expect("sent");
+        let mut line = String::new();
+        stream.read_line(&mut line).expect("an answer");
+        line
+    };
+    let served: Vec<TcpStream> = (0..40).map(|_| connect()).collect();
+    served.iter().for_each(|stream| assert!(version(stream).starts_with("VERSION ")));
+    let more = connect();
+    let mut line = String::new();
+    BufReader::new(&more).read_line(&mut line).expect("an answer");
+    assert_eq!(line, "ERROR Too many open connections\r\n");
+    assert!(node.status(&SOCKET).status.success(), "its admin socket is starved");
+}
+
+#[test]
+fn a_replica_of_a_group_needs_a_key_that_others_cannot_read() {
+    let node = Node::new("DIR/admin.sock", "");
+    let file = node.path("node.toml");
+    let text = std::fs::read_to_string(&file).expect("read").replace("00G0", "RDGX");
+    std::fs::write(&file, &text).expect("written");
+    let (code, said) = refused(node.serve().arg("--check"));
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("group_key: is missing") && said.contains("crosscheck key new --out FILE"),
+        "{said}"
+    );
+    let key_new = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_crosscheck"));
+        command.args(["key", "new", "--name", "prod", "--out"]).arg(node.path("group.key"));
+        refused(&mut command)
+    };
+    assert_eq!(key_new(), (Some(0), String::new()));
+    let made = std::fs::read_to_string(node.path("group.key")).expect("a key");
+    assert!(made.starts_with("cluster = \"prod\"\nkey = \""), "{made}");
+    let (code, said) = key_new();
+    assert_eq!(code, Some(2), "{said}");
+    assert_eq!(std::fs::read_to_string(node.path("group.key")).expect("a key"), made, "it was overwritten");
+    let with_key = format!("group_key = \"{}\"\n{text}", node.path("group.key").display());
+    std::fs::write(&file, with_key).expect("written");
+    assert_eq!(refused(node.serve().arg("--check")), (Some(0), String::new()));
+    std::fs::set_permissions(node.path("group.key"), std::fs::Permissions::from_mode(0o640)).expect("set");
+    let (code, said) = refused(node.serve().arg("--check"));
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("group_key: ") && said.contains("mode 0640") && said.contains("chmod 600"),
+        "{said}"
+    );
+}

@@ -1,0 +1,98 @@
+//! An open admin connection, whichever kind of socket it is.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use super::Endpoint;
+
+/// A connection to, or of, an [`Endpoint`].
+#[derive(Debug)]
+pub enum Stream {
+    /// To a socket file.
+    Unix(UnixStream),
+    /// To a port.
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    /// Connects; waits at most `patience` for a listener that accepts nothing.
+    ///
+    /// # Errors
+    /// Nobody listens there, or it is not for this user.
+    pub(super) fn dial(endpoint: &Endpoint, patience: Duration) -> io::Result<Self> {
+        match endpoint {
+            Endpoint::Unix(path) => {
+                let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+                // The kernel takes it as the bound of connecting too: a stopped process leaves its queue full.
+                socket.set_write_timeout(Some(patience))?;
+                socket.connect(&SockAddr::unix(path)?)?;
+                Ok(Stream::Unix(UnixStream::from(OwnedFd::from(socket))))
+            }
+            Endpoint::Tcp { address, .. } => {
+                let stream = TcpStream::connect_timeout(address, patience)?;
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+        }
+    }
+
+    /// Bounds each read.
+    ///
+    /// # Errors
+    /// Those of the socket; a bound of zero is one.
+    pub fn set_read_timeout(&self, bound: Duration) -> io::Result<()> {
+        match self {
+            Stream::Unix(stream) => stream.set_read_timeout(Some(bound)),
+            Stream::Tcp(stream) => stream.set_read_timeout(Some(bound)),
+        }
+    }
+
+    /// Bounds each write.
+    ///
+    /// # Errors
+    /// Those of the socket; a bound of zero is one.
+    pub fn set_write_timeout(&self, bound: Duration) -> io::Result<()> {
+        match self {
+            Stream::Unix(stream) => stream.set_write_timeout(Some(bound)),
+            Stream::Tcp(stream) => stream.set_write_timeout(Some(bound)),
+        }
+    }
+
+    /// Makes reads and writes return at once, or wait.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        match self {
+            Stream::Unix(stream) => stream.set_nonblocking(nonblocking),
+            Stream::Tcp(stream) => stream.set_nonblocking(nonblocking),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => stream.read(buffer),
+            Stream::Tcp(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => stream.write(bytes),
+            Stream::Tcp(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

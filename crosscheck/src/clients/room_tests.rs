@@ -1,0 +1,258 @@
+//! Clients that ask for much, send slowly, or do not read: what they hold is bounded, and others are served.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::service::{Action, Progress};
+
+const KB: usize = 1 << 10;
+/// Memory for clients: 256 KiB for those that hold little, 768 KiB for the others.
+const MEMORY: usize = 1 << 20;
+
+/// `LENGTH EXPECTED` and a line end, then so many bytes: a request whose reply is expected to have so many KiB.
+#[derive(Clone, PartialEq, Default)]
+struct Blocks {
+    expected: usize,
+}
+
+impl Protocol for Blocks {
+    fn next(&mut self, input: &[u8]) -> Progress {
+        let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
+            return Progress::NeedMore(input.len() + 1);
+        };
+        let line = String::from_utf8_lossy(&input[..end]).into_owned();
+        let (length, expected) = line.split_once(' ').unwrap_or(("0", "0"));
+        let whole = end + 1 + length.parse::<usize>().unwrap_or(0);
+        if input.len() < whole {
+            return Progress::NeedMore(whole);
+        }
+        self.expected = expected.parse::<usize>().unwrap_or(0) * KB;
+        Progress::Done { used: whole, action: Action::Order(input[..whole].to_vec()) }
+    }
+
+    fn reply_bytes(&self) -> usize {
+        self.expected
+    }
+}
+
+/// A client side that is stepped: it hears of no event, and looks at its connections with every tick.
+struct Side {
+    clients: Clients<Blocks>,
+    address: SocketAddr,
+    counters: Arc<ClientCounters>,
+    submissions: Vec<Submission>,
+    _poll: mio::Poll,
+}
+
+fn side(idle: Option<Duration>) -> Side {
+    let poll = mio::Poll::new().unwrap();
+    let counters = Arc::new(ClientCounters::default());
+    let bounds = Bounds { connections: 400, request: MEMORY, twice: true, shares: Shares::of(MEMORY), idle };
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let registry = poll.registry().try_clone().unwrap();
+    let make: MakeProtocol<Blocks> = Arc::new(|_| Blocks::default());
+    let clients = Clients::bind(any, registry, make, counters.clone(), bounds).unwrap();
+    let address = clients.listener.local_addr().unwrap();
+    Side { clients, address, counters, submissions: Vec::new(), _poll: poll }
+}
+
+impl Side {
+    fn connect(&mut self) -> TcpStream {
+        let open = self.counters.open.load(Relaxed);
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        self.until("the connection is accepted", |side| side.counters.open.load(Relaxed) > open);
+        stream
+    }
+
+    fn tick(&mut self) {
+        self.clients.tick(&mut self.submissions);
+        self.clients.read_on(&mut self.submissions);
+        self.clients.flush();
+        assert_eq!(self.counters.own_faults.load(Relaxed), 0, "what is counted is what is held");
+    }
+
+    fn ticks(&mut self, count: usize) {
+        (0..count).for_each(|_| self.tick());
+    }
+
+    fn until(&mut self, what: &str, done: impl Fn(&Side) -> bool) {
+        let begun = Instant::now();
+        while !done(self) {
+            self.tick();
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "never: {what}; {} held, {} wait, {} closed",
+                self.held(),
+                self.clients.room.waiting(),
+                self.counters.evicted.load(Relaxed)
+            );
+        }
+    }
+
+    /// Every request that has come gets a reply of so many bytes.
+    fn reply(&mut self, bytes: usize) {
+        for Submission { to, request, .. } in std::mem::take(&mut self.submissions) {
+            let (asked, bytes) = (request.checksum, bytes::Bytes::from(vec![b'x'; bytes]));
+            let voted = Some(vote::digest::reply(asked, &bytes));
+            self.clients.answer(to, Some(Reply { asked, bytes, voted }));
+        }
+        self.clients.flush();
+    }
+
+    fn held(&self) -> usize {
+        self.clients.room.held()
+    }
+
+    /// A client that asks for little gets its reply although others wait.
+    fn assert_serves(&mut self) {
+        let mut small = self.connect();
+        small.write_all(b"5 0\nsmall").unwrap();
+        let is_its = |one: &Submission| one.request.bytes.ends_with(b"small");
+        self.until("a small request is served", |side| side.submissions.iter().any(is_its));
+        let (its, others) = std::mem::take(&mut self.submissions).into_iter().partition(is_its);
+        self.submissions = its;
+        self.reply(3);
+        self.submissions = others;
+        small.read_exact(&mut [0; 3]).unwrap();
+    }
+}
+
+const PATIENCE: usize = (limits::ROOM_PATIENCE.as_millis() / limits::TICK.as_millis()) as usize;
+
+#[test]
+fn requests_with_long_replies_wait_for_one_another_and_not_the_others_for_them() {
+    let mut side = side(None);
+    let mut greedy: Vec<TcpStream> = (0..20).map(|_| side.connect()).collect();
+    greedy.iter_mut().for_each(|client| client.write_all(b"0 200\n").unwrap());
+    side.ticks(50);
+    assert_eq!(side.submissions.len(), 1, "a single one costs more than may be in execution");
+    assert_eq!(side.clients.room.waiting(), 19);
+    side.assert_serves();
+    for served in 1..=20 {
+        side.until("the next one is let in", |side| side.submissions.len() == 1);
+        side.reply(200 * KB);
+        let mut reply = vec![0; 200 * KB];
+        let read = greedy.iter_mut().any(|client| {
+            client.set_nonblocking(true).unwrap();
+            let waits = client.peek(&mut [0]).is_ok();
+            client.set_nonblocking(false).unwrap();
+            waits && {
+                side.ticks(20);
+                client.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+                let mut got = 0;
+                while got < reply.len() {
+                    got += client.read(&mut reply[got..]).unwrap_or(0);
+                    side.tick();
+                }
+                true
+            }
+        });
+        assert!(read, "reply {served}");
+    }
+    assert_eq!(side.counters.evicted.load(Relaxed), 0, "nobody was slow");
+    side.ticks(10);
+    assert_eq!(side.held(), 0);
+}
+
+#[test]
+fn a_connection_that_does_not_read_is_asked_for_no_more_than_its_share() {
+    let mut side = side(None);
+    let mut client = side.connect();
+    client.write_all(&b"0 16\n".repeat(500)).unwrap();
+    for _ in 0..40 {
+        side.ticks(3);
+        side.reply(16 * KB);
+        assert!(side.held() < MEMORY / 2, "{}", side.held());
+    }
+    side.assert_serves();
+    assert_eq!(side.counters.evicted.load(Relaxed), 0, "nobody waits for its room");
+}
+
+#[test]
+fn half_sent_requests_hold_what_there_is_and_are_closed_when_others_want_it() {
+    let mut side = side(None);
+    let mut slow: Vec<TcpStream> = (0..100).map(|_| side.connect()).collect();
+    for client in &mut slow {
+        client.write_all(b"200000 0\n").unwrap();
+        client.write_all(&vec![b'x'; 20_000]).unwrap();
+    }
+    let one = 2 * 200_000;
+    side.until("what there is room for is read", |side| side.held() >= one);
+    side.ticks(PATIENCE / 2);
+    assert!(side.held() <= MEMORY + 100 * 2 * limits::READ_CHUNK, "{}", side.held());
+    side.assert_serves();
+    // An honest client with a long request waits behind them, and not for ever.
+    let mut honest = side.connect();
+    let text = [b"200000 0\n".as_slice(), &vec![b'y'; 200_000]].concat();
+    let writer = std::thread::spawn(move || honest.write_all(&text).map(|()| honest));
+    side.until("it is served", |side| side.submissions.iter().any(|one| one.request.bytes.len() > 200_000));
+    assert!(side.counters.evicted.load(Relaxed) > 0);
+    side.reply(2);
+    writer.join().unwrap().unwrap().read_exact(&mut [0; 2]).unwrap();
+}
+
+#[test]
+fn slow_readers_lose_their_connection_only_when_others_wait_for_their_room() {
+    let mut side = side(None);
+    let mut slow: Vec<TcpStream> = (0..4).map(|_| side.connect()).collect();
+    for client in &mut slow {
+        // More than the sockets' buffers take.
+        client.write_all(&b"0 60\n".repeat(100)).unwrap();
+    }
+    for _ in 0..300 {
+        side.tick();
+        side.reply(60 * KB);
+    }
+    let open = side.counters.open.load(Relaxed);
+    side.ticks(4 * PATIENCE);
+    assert_eq!((side.counters.open.load(Relaxed), side.counters.evicted.load(Relaxed)), (open, 0));
+    let held = side.held();
+    assert!(held > 0 && held <= MEMORY, "{held}");
+    let mut honest = side.connect();
+    honest.write_all(b"0 700\n").unwrap();
+    let is_its = |one: &Submission| one.to.cost as usize > 700 * KB;
+    let begun = Instant::now();
+    while !side.submissions.iter().any(is_its) {
+        // What is still asked for by the slow ones is answered: it is they who do not take it.
+        side.reply(60 * KB);
+        side.tick();
+        assert!(begun.elapsed() < Duration::from_secs(20), "{} held", side.held());
+    }
+    assert!(side.counters.evicted.load(Relaxed) > 0);
+    side.assert_serves();
+}
+
+#[test]
+fn a_silent_connection_is_closed_after_its_time_and_one_that_waits_is_not() {
+    let mut side = side(Some(20 * limits::TICK));
+    let (mut silent, mut waits) = (side.connect(), side.connect());
+    waits.write_all(b"1 0\nx").unwrap();
+    side.until("its request is on its way", |side| side.submissions.len() == 1);
+    side.ticks(100);
+    assert_eq!((side.counters.open.load(Relaxed), side.counters.idle.load(Relaxed)), (1, 1));
+    assert_eq!(silent.read(&mut [0]).unwrap(), 0);
+    side.reply(2);
+    waits.read_exact(&mut [0; 2]).unwrap();
+    side.ticks(100);
+    assert_eq!(side.counters.idle.load(Relaxed), 2);
+}
+
+/// The negative control: without the bounds, what the tests above see held would be held many times over.
+#[test]
+fn without_shares_everything_is_held() {
+    let mut side = side(None);
+    side.clients.bounds.shares = Shares::of(1 << 30);
+    side.clients.room = Room::new(Shares::of(1 << 30));
+    let mut client = side.connect();
+    client.write_all(&b"0 16\n".repeat(500)).unwrap();
+    for _ in 0..40 {
+        side.ticks(3);
+        side.reply(16 * KB);
+    }
+    assert!(side.held() > 2 * MEMORY, "{}", side.held());
+}

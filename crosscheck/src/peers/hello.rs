@@ -1,0 +1,189 @@
+//! What two replicas tell each other in their handshake: who they are, and what must be equal for them to be one group.
+
+use std::fmt;
+
+/// Version of what peers say to each other.
+pub const PROTOCOL: u8 = 3;
+/// Settings that are told at most.
+const SETTINGS: usize = 64;
+/// Bytes of the longest hello: a decoder reads no more.
+pub const HELLO_BYTES: usize = 4096;
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Everything that replicas say to each other; there is one of these a pair.
+    Link,
+    /// One question: how far is the other one? Asked by a watchdog, beside the link.
+    Progress,
+}
+
+/// One end of a handshake. The order of the settings is that of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Version of the protocol that follows.
+    pub protocol: u8,
+    /// What the connection is for.
+    pub purpose: Purpose,
+    /// The sender, from 0.
+    pub replica: u8,
+    /// Replicas in its group.
+    pub replicas: u8,
+    /// Name of its group.
+    pub cluster: String,
+    /// Its release.
+    pub release: String,
+    /// Settings that decide what replicas compute or compare: name and value.
+    pub settings: Vec<(String, String)>,
+}
+
+/// Something that has to be equal at both ends, and is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// What, as the configuration calls it.
+    pub field: String,
+    /// Its value here.
+    pub here: String,
+    /// Its value at the other end.
+    pub there: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {} here and {} there", self.field, self.here, self.there)
+    }
+}
+
+/// The bytes are no hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoHello;
+
+impl Hello {
+    /// The hello as bytes. What is too long for its place is cut: it differs from the other end's all the same, or not at all.
+    pub fn encode(&self) -> Vec<u8> {
+        let purpose = match self.purpose {
+            Purpose::Link => 1,
+            Purpose::Progress => 2,
+        };
+        let settings = &self.settings[..self.settings.len().min(SETTINGS)];
+        let mut bytes = vec![self.protocol, purpose, self.replica, self.replicas, settings.len() as u8];
+        let mut put = |text: &str| {
+            let text = &text.as_bytes()[..text.len().min(usize::from(u8::MAX))];
+            bytes.push(text.len() as u8);
+            bytes.extend_from_slice(text);
+        };
+        put(&self.cluster);
+        put(&self.release);
+        for (name, value) in settings {
+            put(name);
+            put(value);
+        }
+        bytes
+    }
+
+    /// Reads what [`Hello::encode`] wrote. Of another version only what all versions have is read: the rest is empty.
+    ///
+    /// # Errors
+    /// When the bytes are no hello.
+    pub fn decode(mut bytes: &[u8]) -> Result<Self, NoHello> {
+        let Some((&[protocol, purpose, replica, replicas, count], rest)) = bytes.split_first_chunk() else {
+            return Err(NoHello);
+        };
+        bytes = rest;
+        let purpose = match purpose {
+            1 => Purpose::Link,
+            2 => Purpose::Progress,
+            _ => return Err(NoHello),
+        };
+        let mut text = || {
+            let (length, rest) = bytes.split_first().ok_or(NoHello)?;
+            let (text, rest) = rest.split_at_checked(usize::from(*length)).ok_or(NoHello)?;
+            bytes = rest;
+            Ok(String::from_utf8_lossy(text).into_owned())
+        };
+        let (cluster, release) = (text()?, text()?);
+        let mut settings = Vec::new();
+        if protocol == PROTOCOL {
+            for _ in 0..usize::from(count).min(SETTINGS) {
+                settings.push((text()?, text()?));
+            }
+            if !bytes.is_empty() {
+                return Err(NoHello);
+            }
+        }
+        Ok(Hello { protocol, purpose, replica, replicas, cluster, release, settings })
+    }
+
+    /// The first thing that keeps the two from being replicas of one group.
+    pub fn differs_from(&self, other: &Hello) -> Option<Difference> {
+        let difference = |field: &str, here: &dyn fmt::Display, there: &dyn fmt::Display| {
+            let (here, there) = (here.to_string(), there.to_string());
+            (here != there).then(|| Difference { field: field.to_owned(), here, there })
+        };
+        let value_of = |hello: &Hello, name: &str| {
+            let found = hello.settings.iter().find(|(one, _)| one == name);
+            found.map_or_else(|| "not known".to_owned(), |(_, value)| value.clone())
+        };
+        let names = self.settings.iter().chain(&other.settings).map(|(name, _)| name);
+        let of_setting = |name: &String| difference(name, &value_of(self, name), &value_of(other, name));
+        difference("cluster", &self.cluster, &other.cluster)
+            .or_else(|| difference("release", &self.release, &other.release))
+            .or_else(|| difference("protocol", &self.protocol, &other.protocol))
+            .or_else(|| difference("number of replicas", &self.replicas, &other.replicas))
+            .or_else(|| names.into_iter().find_map(of_setting))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> Hello {
+        let setting = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        Hello {
+            protocol: PROTOCOL,
+            purpose: Purpose::Link,
+            replica: 2,
+            replicas: 3,
+            cluster: "one".into(),
+            release: "0.1.0".into(),
+            settings: vec![setting("mode", "RDGX"), setting("memory_limit_mb", "64")],
+        }
+    }
+
+    #[test]
+    fn hellos_survive_their_bytes_and_other_bytes_are_none() {
+        let bytes = hello().encode();
+        assert_eq!(Hello::decode(&bytes), Ok(hello()));
+        assert!((0..bytes.len()).all(|end| Hello::decode(&bytes[..end]).is_err()));
+        assert_eq!(Hello::decode(&[&bytes[..], b"x"].concat()), Err(NoHello));
+        let other = Hello { protocol: 9, ..hello() };
+        let read = Hello::decode(&[&other.encode()[..], b"whatever that version says"].concat()).unwrap();
+        assert_eq!((read.protocol, read.release.as_str(), read.settings.len()), (9, "0.1.0", 0));
+        let long = Hello { cluster: "x".repeat(1000), ..hello() };
+        assert_eq!(Hello::decode(&long.encode()).unwrap().cluster.len(), 255);
+        assert!(long.encode().len() <= HELLO_BYTES);
+    }
+
+    #[test]
+    fn the_field_that_differs_is_named_with_both_values() {
+        assert_eq!(hello().differs_from(&Hello { replica: 0, purpose: Purpose::Progress, ..hello() }), None);
+        let mut other = hello();
+        other.settings[1].1 = "32".into();
+        let told = hello().differs_from(&other).unwrap().to_string();
+        assert_eq!(told, "memory_limit_mb is 64 here and 32 there");
+        other.settings.pop();
+        let told = hello().differs_from(&other).unwrap().to_string();
+        assert_eq!(told, "memory_limit_mb is 64 here and not known there");
+        let told = other.differs_from(&hello()).unwrap().to_string();
+        assert_eq!(told, "memory_limit_mb is not known here and 64 there");
+        for (other, field) in [
+            (Hello { cluster: "two".into(), ..hello() }, "cluster"),
+            (Hello { release: "0.2.0".into(), ..hello() }, "release"),
+            (Hello { protocol: 4, ..hello() }, "protocol"),
+            (Hello { replicas: 5, ..hello() }, "number of replicas"),
+        ] {
+            assert_eq!(hello().differs_from(&other).unwrap().field, field);
+        }
+    }
+}

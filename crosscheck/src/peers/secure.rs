@@ -1,0 +1,411 @@
+//! The authenticated stream between two replicas: a handshake that only holders of the group's key can take part in, and records
+//! that nobody else can have written.
+//!
+//! Noise (revision 34) with the pattern `NNpsk0`: both ends prove that they have the key, and fresh random numbers of both make the keys
+//! of this connection, so that nothing of an earlier one can be replayed into it. The crate `snow` does it, with the ciphers of `ring`.
+//!
+//! ```text
+//! record: length u16 | check u16 | number u64 | sealed bytes (length)
+//! ```
+//!
+//! `check` is the low half of the CRC-32C of length and number: a corrupted length is found at once, instead of making the receiver wait
+//! for bytes that never come. Numbers grow from record to record; each is the nonce of its record, and none is taken twice. The two
+//! messages of the handshake are records with the number 0.
+//!
+//! Whoever dialled has proved itself with the first sealed record only: its first message alone could be a recorded one.
+
+use snow::resolvers::{CryptoResolver, DefaultResolver, RingResolver};
+use snow::types::{Cipher, Dh, Hash, Random};
+use snow::{Builder, HandshakeState, StatelessTransportState};
+
+use super::hello::{HELLO_BYTES, Hello};
+
+/// Bytes before the sealed ones.
+pub const HEADER: usize = 12;
+/// Bytes that sealing adds.
+const TAG: usize = 16;
+/// Most bytes that one record carries.
+const PLAIN: usize = 65_535 - TAG;
+/// What both ends must mean by the same messages.
+const PROLOGUE: &[u8] = b"crosscheck peers, records of Noise";
+const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_SHA256";
+
+/// Why bytes from the other end are not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unsound {
+    /// No record begins here: another protocol, an earlier release, or corruption.
+    #[error("it does not speak this protocol: an earlier release, or a stranger")]
+    Record,
+    /// The bytes were not sealed with this group's key, or not what was sealed.
+    #[error("it does not have this group's key")]
+    Key,
+    /// What was sealed is no hello.
+    #[error("its first message is none of this protocol")]
+    Hello,
+}
+
+/// The secret of a group, and where random numbers come from.
+#[derive(Clone)]
+pub struct Secret {
+    /// Shared by all replicas of the group.
+    pub key: [u8; 32],
+    /// A seed, where one seed decides everything; none: the operating system's randomness.
+    pub seed: Option<u64>,
+}
+
+/// The crate's ciphers, with random numbers of a seed where there is one.
+struct Resolver(Option<u64>);
+
+impl CryptoResolver for Resolver {
+    fn resolve_rng(&self) -> Option<Box<dyn Random>> {
+        match self.0 {
+            Some(seed) => Some(Box::new(Seeded(seed))),
+            None => RingResolver.resolve_rng(),
+        }
+    }
+
+    fn resolve_dh(&self, choice: &snow::params::DHChoice) -> Option<Box<dyn Dh>> {
+        DefaultResolver.resolve_dh(choice)
+    }
+
+    fn resolve_hash(&self, choice: &snow::params::HashChoice) -> Option<Box<dyn Hash>> {
+        RingResolver.resolve_hash(choice)
+    }
+
+    fn resolve_cipher(&self, choice: &snow::params::CipherChoice) -> Option<Box<dyn Cipher>> {
+        RingResolver.resolve_cipher(choice)
+    }
+}
+
+/// splitmix64, for a simulation: what it keeps secret is known to everybody.
+struct Seeded(u64);
+
+impl Random for Seeded {
+    fn try_fill_bytes(&mut self, dest: &mut [u8]) -> Result<(), snow::Error> {
+        for chunk in dest.chunks_mut(8) {
+            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mut mixed = self.0;
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            mixed ^= mixed >> 31;
+            chunk.copy_from_slice(&mixed.to_le_bytes()[..chunk.len()]);
+        }
+        Ok(())
+    }
+}
+
+impl Secret {
+    /// The next seed, where there is one: no two connections have the same numbers.
+    fn next_seed(&mut self) -> Option<u64> {
+        let seed = self.seed.as_mut()?;
+        *seed = seed.wrapping_add(0xD1B5_4A32_D192_ED03);
+        Some(*seed)
+    }
+
+    fn state(&mut self, is_initiator: bool) -> Result<HandshakeState, Unsound> {
+        let resolver = Box::new(Resolver(self.next_seed()));
+        let pattern = PATTERN.parse().map_err(|_| Unsound::Key)?;
+        let builder = Builder::with_resolver(pattern, resolver).psk(0, &self.key);
+        let builder = builder.and_then(|builder| builder.prologue(PROLOGUE)).map_err(|_| Unsound::Key)?;
+        let built = if is_initiator { builder.build_initiator() } else { builder.build_responder() };
+        built.map_err(|_| Unsound::Key)
+    }
+}
+
+/// The handshake of whoever dialled, while the answer is awaited.
+pub struct Dialling(HandshakeState);
+
+impl Dialling {
+    /// Begins: the first record, to be sent, says `hello`.
+    ///
+    /// # Errors
+    /// When there are no random numbers.
+    pub fn begin(secret: &mut Secret, hello: &Hello, out: &mut Vec<u8>) -> Result<Self, Unsound> {
+        let mut state = secret.state(true)?;
+        write_message(&mut state, hello, out)?;
+        Ok(Dialling(state))
+    }
+
+    /// The other end has answered with the sealed bytes of a record.
+    ///
+    /// # Errors
+    /// When it does not have the key, or says nothing that is understood.
+    pub fn finish(mut self, sealed: &[u8]) -> Result<(Hello, Channel), Unsound> {
+        let hello = read_message(&mut self.0, sealed)?;
+        Ok((hello, Channel::new(self.0)?))
+    }
+}
+
+/// Answers the first record of whoever dialled: `hello` says who answers. The channel is not to be believed before its first record.
+///
+/// # Errors
+/// When the other end does not have the key, or says nothing that is understood; then nothing is to be sent.
+pub fn answer(
+    secret: &mut Secret,
+    hello: &Hello,
+    sealed: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(Hello, Channel), Unsound> {
+    let mut state = secret.state(false)?;
+    let theirs = read_message(&mut state, sealed)?;
+    write_message(&mut state, hello, out)?;
+    Ok((theirs, Channel::new(state)?))
+}
+
+fn write_message(state: &mut HandshakeState, hello: &Hello, out: &mut Vec<u8>) -> Result<(), Unsound> {
+    let mut message = vec![0; HELLO_BYTES + 256];
+    let hello = hello.encode();
+    let length = state.write_message(&hello, &mut message).map_err(|_| Unsound::Key)?;
+    put_header(0, length, out);
+    out.extend_from_slice(&message[..length]);
+    Ok(())
+}
+
+fn read_message(state: &mut HandshakeState, sealed: &[u8]) -> Result<Hello, Unsound> {
+    let mut plain = vec![0; sealed.len()];
+    let length = state.read_message(sealed, &mut plain).map_err(|_| Unsound::Key)?;
+    Hello::decode(&plain[..length]).map_err(|_| Unsound::Hello)
+}
+
+/// Both directions of a connection whose ends know each other.
+pub struct Channel {
+    state: StatelessTransportState,
+    /// Number of the next record that is sent, and the lowest that is taken.
+    sends: u64,
+    takes: u64,
+}
+
+impl Channel {
+    fn new(state: HandshakeState) -> Result<Self, Unsound> {
+        let state = state.into_stateless_transport_mode().map_err(|_| Unsound::Key)?;
+        Ok(Channel { state, sends: 1, takes: 1 })
+    }
+
+    /// Appends `plain` to `out` as records: at least one, so that nothing at all can be said, too.
+    pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) {
+        let mut rest = plain;
+        loop {
+            let (now, later) = rest.split_at(rest.len().min(PLAIN));
+            put_header(self.sends, now.len() + TAG, out);
+            let start = out.len();
+            out.resize(start + now.len() + TAG, 0);
+            // It fails only where the record is too long or the buffer too short.
+            let sealed = self.state.write_message(self.sends, now, &mut out[start..]);
+            debug_assert_eq!(sealed.ok(), Some(now.len() + TAG));
+            self.sends += 1;
+            rest = later;
+            if rest.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Opens a record into `plain`, which is as long as the record; none if one as late was taken before.
+    ///
+    /// # Errors
+    /// When it is not what the other end has sealed.
+    pub fn open(&mut self, record: &Record<'_>, plain: &mut [u8]) -> Result<Option<usize>, Unsound> {
+        if record.number < self.takes {
+            return Ok(None);
+        }
+        let opened = self.state.read_message(record.number, record.sealed, plain);
+        let length = opened.map_err(|_| Unsound::Key)?;
+        self.takes = record.number + 1;
+        Ok(Some(length))
+    }
+}
+
+/// One whole record.
+pub struct Record<'a> {
+    /// Its place in its direction.
+    pub number: u64,
+    /// What was sealed.
+    pub sealed: &'a [u8],
+}
+
+/// Turns the bytes of one direction back into records, however they are cut. It holds at most one unfinished record and what came with it.
+#[derive(Default)]
+pub struct Records {
+    buffer: Vec<u8>,
+    done: usize,
+}
+
+impl Records {
+    /// Bytes that just arrived.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.buffer.drain(..std::mem::take(&mut self.done));
+        if self.buffer.is_empty() && self.buffer.capacity() > 4 * PLAIN {
+            self.buffer = Vec::new();
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Bytes that it holds.
+    pub fn len(&self) -> usize {
+        self.buffer.len() - self.done
+    }
+
+    /// The next whole record; none while its end has not come.
+    ///
+    /// # Errors
+    /// When no record begins here.
+    pub fn next(&mut self) -> Result<Option<Record<'_>>, Unsound> {
+        let rest = &self.buffer[self.done..];
+        let Some(head) = rest.first_chunk::<HEADER>() else { return Ok(None) };
+        let [l0, l1, c0, c1, number @ ..] = *head;
+        let (length, number) = (u16::from_le_bytes([l0, l1]), u64::from_le_bytes(number));
+        if check(number, length) != u16::from_le_bytes([c0, c1]) || number == u64::MAX {
+            return Err(Unsound::Record);
+        }
+        let end = HEADER + usize::from(length);
+        if rest.len() < end {
+            return Ok(None);
+        }
+        let start = self.done + HEADER;
+        self.done += end;
+        Ok(Some(Record { number, sealed: &self.buffer[start..self.done] }))
+    }
+}
+
+fn check(number: u64, length: u16) -> u16 {
+    let [l0, l1] = length.to_le_bytes();
+    let mut bytes = [0; 10];
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes[8..].copy_from_slice(&[l0, l1]);
+    order::batch::checksum(&bytes) as u16
+}
+
+fn put_header(number: u64, length: usize, out: &mut Vec<u8>) {
+    let length = length as u16;
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&check(number, length).to_le_bytes());
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hello::{PROTOCOL, Purpose};
+    use super::*;
+
+    fn hello(replica: u8) -> Hello {
+        Hello {
+            protocol: PROTOCOL,
+            purpose: Purpose::Link,
+            replica,
+            replicas: 3,
+            cluster: "one".into(),
+            release: "1".into(),
+            settings: Vec::new(),
+        }
+    }
+
+    fn secret(key: u8, seed: u64) -> Secret {
+        Secret { key: [key; 32], seed: Some(seed) }
+    }
+
+    /// The one record in `bytes`.
+    fn only(bytes: &[u8]) -> Vec<u8> {
+        let mut records = Records::default();
+        records.feed(bytes);
+        let sealed = records.next().unwrap().expect("a whole record").sealed.to_vec();
+        assert_eq!(records.len(), 0);
+        sealed
+    }
+
+    fn meet() -> (Channel, Channel) {
+        let (mut theirs, mut ours) = (secret(7, 1), secret(7, 2));
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        let dialling = Dialling::begin(&mut theirs, &hello(2), &mut first).unwrap();
+        let (heard, accepted) = answer(&mut ours, &hello(0), &only(&first), &mut second).unwrap();
+        assert_eq!(heard, hello(2));
+        let (heard, dialled) = dialling.finish(&only(&second)).unwrap();
+        assert_eq!(heard, hello(0));
+        (dialled, accepted)
+    }
+
+    fn open(channel: &mut Channel, bytes: &[u8]) -> Result<Vec<u8>, Unsound> {
+        let (mut records, mut all) = (Records::default(), Vec::new());
+        records.feed(bytes);
+        while let Some(record) = records.next()? {
+            let mut plain = vec![0; record.sealed.len()];
+            let length = channel.open(&record, &mut plain)?;
+            all.extend_from_slice(&plain[..length.unwrap_or(0)]);
+        }
+        Ok(all)
+    }
+
+    #[test]
+    fn holders_of_the_key_meet_and_talk_in_both_directions() {
+        let (mut dialled, mut accepted) = meet();
+        let long: Vec<u8> = (0..200_000).map(|at| at as u8).collect();
+        for text in [&b""[..], b"hello", &long] {
+            let mut sealed = Vec::new();
+            dialled.seal(text, &mut sealed);
+            assert_eq!(open(&mut accepted, &sealed).unwrap(), text);
+            let mut sealed = Vec::new();
+            accepted.seal(text, &mut sealed);
+            assert_eq!(open(&mut dialled, &sealed).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn who_lacks_the_key_learns_nothing_and_is_not_answered() {
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        Dialling::begin(&mut secret(8, 1), &hello(2), &mut first).unwrap();
+        let refused = answer(&mut secret(7, 2), &hello(0), &only(&first), &mut second);
+        assert_eq!((refused.err(), second.len()), (Some(Unsound::Key), 0));
+        // A server with another key, or none.
+        let mut first = Vec::new();
+        let dialling = Dialling::begin(&mut secret(7, 1), &hello(2), &mut first).unwrap();
+        assert_eq!(dialling.finish(&[9; 80]).err(), Some(Unsound::Key));
+    }
+
+    /// A stranger who recorded a whole connection replays it: the answer has other keys, so nothing that was recorded behind it is believed.
+    #[test]
+    fn a_recorded_connection_cannot_be_replayed() {
+        let (mut theirs, mut ours) = (secret(7, 1), secret(7, 2));
+        let (mut first, mut second, mut third) = (Vec::new(), Vec::new(), Vec::new());
+        let dialling = Dialling::begin(&mut theirs, &hello(2), &mut first).unwrap();
+        let (_, mut accepted) = answer(&mut ours, &hello(0), &only(&first), &mut second).unwrap();
+        let (_, mut dialled) = dialling.finish(&only(&second)).unwrap();
+        dialled.seal(b"flush_all", &mut third);
+        assert!(open(&mut accepted, &third).is_ok());
+        let (_, mut again) = answer(&mut ours, &hello(0), &only(&first), &mut Vec::new()).unwrap();
+        assert_eq!(open(&mut again, &third), Err(Unsound::Key));
+        assert_eq!(open(&mut accepted, &third).unwrap(), b"", "nor into the same connection");
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let (mut dialled, mut accepted) = meet();
+        let mut sealed = Vec::new();
+        dialled.seal(b"these bytes", &mut sealed);
+        for bit in 0..sealed.len() * 8 {
+            let mut broken = sealed.clone();
+            broken[bit / 8] ^= 1 << (bit % 8);
+            assert!(open(&mut accepted, &broken).is_err(), "bit {bit}");
+        }
+        assert_eq!(open(&mut accepted, &sealed).unwrap(), b"these bytes");
+    }
+
+    #[test]
+    fn records_come_out_however_the_bytes_are_cut_and_late_ones_are_left_out() {
+        let (mut dialled, mut accepted) = meet();
+        let (mut one, mut two) = (Vec::new(), Vec::new());
+        dialled.seal(b"one", &mut one);
+        dialled.seal(b"two", &mut two);
+        let both = [&one[..], &two].concat();
+        for cut in 1..both.len() {
+            let mut records = Records::default();
+            let mut numbers = Vec::new();
+            for chunk in both.chunks(cut) {
+                records.feed(chunk);
+                while let Some(record) = records.next().unwrap() {
+                    numbers.push(record.number);
+                }
+            }
+            assert_eq!(numbers, [1, 2]);
+        }
+        assert_eq!(open(&mut accepted, &[&two[..], &one, &two].concat()).unwrap(), b"two");
+    }
+}

@@ -1,0 +1,68 @@
+//! Connections at the peers' port that came to nothing: counted, told of, and never taken for faults of the hardware.
+
+use order::OrderEngine;
+
+use super::Replica;
+use crate::limits;
+use crate::peers::Refusal;
+use crate::service::Service;
+use crate::world::World;
+
+/// What was refused so far.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    /// Connections of others than the group's replicas.
+    pub strangers: u64,
+    /// Of these, those that were not told of, and when they may be.
+    untold: u64,
+    tells_us: u64,
+    /// By replica: why it is not talked to, and when that may be told again.
+    of_peers: Vec<Option<(String, u64)>>,
+}
+
+impl Refusals {
+    /// Why peers are not talked to, each with its number.
+    pub fn told(&self) -> Vec<String> {
+        let of_peers = (1..).zip(&self.of_peers);
+        of_peers.filter_map(|(number, why)| Some(format!("replica {number}: {}", why.as_ref()?.0))).collect()
+    }
+
+    /// The peer is talked to.
+    pub fn forget(&mut self, peer: u8) {
+        if let Some(why) = self.of_peers.get_mut(usize::from(peer)) {
+            *why = None;
+        }
+    }
+}
+
+impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
+    /// A connection at the peers' port was refused, or this replica's was.
+    pub(super) fn on_refused(&mut self, peer: Option<u8>, why: &Refusal) {
+        let now_us = self.world.now_us();
+        let known = peer.map(usize::from).filter(|peer| *peer < self.settings.peers.len());
+        let Some(peer) = known else { return self.on_stranger(now_us, why) };
+        let why = why.to_string();
+        self.refusals.of_peers.resize(self.settings.peers.len(), None);
+        let of_peer = &mut self.refusals.of_peers[peer];
+        let is_told = of_peer.as_ref().is_some_and(|(before, tells_us)| *before == why && now_us < *tells_us);
+        if !is_told {
+            self.world.say(format_args!("replica {} is not talked to: {why}", peer + 1));
+            *of_peer = Some((why, now_us + limits::TOLD_STILL.as_micros() as u64));
+        }
+    }
+
+    fn on_stranger(&mut self, now_us: u64, why: &Refusal) {
+        let refusals = &mut self.refusals;
+        (refusals.strangers, refusals.untold) = (refusals.strangers + 1, refusals.untold + 1);
+        if now_us < refusals.tells_us {
+            return;
+        }
+        refusals.tells_us = now_us + limits::TOLD_AGAIN.as_micros() as u64;
+        match std::mem::take(&mut refusals.untold) {
+            1 => self.world.say(format_args!("a connection to the peers' port was refused: {why}")),
+            count => self.world.say(format_args!(
+                "{count} connections to the peers' port were refused; the last one: {why}. Who else can reach this port?"
+            )),
+        }
+    }
+}

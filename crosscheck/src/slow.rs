@@ -1,0 +1,138 @@
+//! Remembers across lives of a replica which batch it was executing when it ended, where its log is on disk.
+//!
+//! A batch that ends the process that executes it (the watchdog takes it for a hang, or the kernel refuses the memory it needs) lies
+//! in the log, and the next process meets it again: without a memory of that the replica would die of it for ever. So the watchdog's
+//! thread notes a batch that takes long, before anything comes of it, and takes the note back when the batch is done. A replica that
+//! finds notes of two lives about the same batch executes it without a watchdog.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::limits;
+
+/// What it puts into the data directory: the note, and the note while it is being written.
+pub(crate) const NAMES: [&str; 2] = ["slow-batch", "slow-batch.new"];
+
+/// Lives that ended at one batch, after which it is executed without a watchdog.
+const LIVES: u32 = 2;
+
+/// What one life of the replica left for the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Note {
+    /// Log index of the batch.
+    index: u64,
+    /// Lives in a row that ended while they executed it.
+    lives: u32,
+}
+
+/// The note of the lives before, and the one that this life may leave.
+#[derive(Debug, Default)]
+pub(crate) struct SlowBatch {
+    /// None where no log survives the process.
+    path: Option<PathBuf>,
+    before: Option<Note>,
+    noted: Option<u64>,
+    /// Log index of the oldest batch in execution at the last look, and how many looks have found it.
+    seen: u64,
+    looks: u32,
+}
+
+impl SlowBatch {
+    /// Reads what earlier lives have left in `directory`. A note that cannot be read is none: it only ever switches a watchdog off.
+    pub fn open(directory: &Path) -> Self {
+        let path = directory.join(NAMES[0]);
+        let before = fs::read_to_string(&path).ok().and_then(|text| parse(&text));
+        SlowBatch { path: Some(path), before, ..SlowBatch::default() }
+    }
+
+    /// Log index of the batch at which the last lives ended; 0 for none. Nothing up to there is watched.
+    pub fn unwatched(&self) -> u64 {
+        self.before.filter(|note| note.lives >= LIVES).map_or(0, |note| note.index)
+    }
+
+    /// What the operator should know at the start.
+    pub fn told(&self) -> Option<String> {
+        let note = self.before.filter(|note| note.lives >= LIVES)?;
+        Some(format!(
+            "the last {} processes of this replica ended while they executed the batch of log entry {}; it is executed without a \
+             watchdog this time. If this process ends too, look at how: a memory limit that is too small for its replies?",
+            note.lives, note.index
+        ))
+    }
+
+    /// Called every [`limits::WATCH`] with the log index of the oldest batch in execution, 0 for none.
+    pub fn look(&mut self, oldest: u64) {
+        self.looks = if oldest == self.seen { self.looks.saturating_add(1) } else { 0 };
+        self.seen = oldest;
+        let is_slow = oldest > 0 && self.looks >= limits::SLOW_BATCH_LOOKS;
+        match self.noted {
+            None if is_slow => self.write(oldest),
+            Some(noted) if noted != oldest => self.erase(),
+            _ => {}
+        }
+    }
+
+    /// Nothing can be done about a disk that refuses: the note is a help, no promise.
+    fn write(&mut self, index: u64) {
+        let Some(path) = &self.path else { return };
+        self.noted = Some(index);
+        let lives =
+            self.before.filter(|note| note.index == index).map_or(1, |note| note.lives.saturating_add(1));
+        let fresh = path.with_file_name(NAMES[1]);
+        let options = fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&fresh);
+        let written = options.and_then(|mut file| writeln!(file, "{index} {lives}"));
+        let _ = written.and_then(|()| fs::rename(&fresh, path));
+    }
+
+    fn erase(&mut self) {
+        self.noted = None;
+        if let Some(path) = &self.path {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn parse(text: &str) -> Option<Note> {
+    let (index, lives) = text.trim_end().split_once(' ')?;
+    Some(Note { index: index.parse().ok()?, lives: lives.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look_long(slow: &mut SlowBatch, index: u64) {
+        (0..=limits::SLOW_BATCH_LOOKS).for_each(|_| slow.look(index));
+    }
+
+    #[test]
+    fn a_batch_that_ended_two_lives_is_not_watched_in_the_third() {
+        let directory = tempfile::tempdir().unwrap();
+        for life in 0..3 {
+            let mut slow = SlowBatch::open(directory.path());
+            assert_eq!(slow.unwatched(), if life < 2 { 0 } else { 77 }, "life {life}");
+            assert_eq!(slow.told().is_some(), life == 2);
+            look_long(&mut slow, 77);
+        }
+        let mut slow = SlowBatch::open(directory.path());
+        look_long(&mut slow, 77);
+        slow.look(78);
+        assert_eq!(SlowBatch::open(directory.path()).unwatched(), 0, "it was executed at last");
+    }
+
+    #[test]
+    fn batches_that_pass_leave_nothing_and_another_one_counts_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut slow = SlowBatch::open(directory.path());
+        (1..100).for_each(|index| slow.look(index));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        look_long(&mut slow, 5);
+        let mut slow = SlowBatch::open(directory.path());
+        look_long(&mut slow, 6);
+        assert_eq!(SlowBatch::open(directory.path()).unwatched(), 0);
+        fs::write(directory.path().join("slow-batch"), "nonsense").unwrap();
+        assert_eq!(SlowBatch::open(directory.path()).unwatched(), 0);
+    }
+}

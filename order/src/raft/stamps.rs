@@ -1,0 +1,66 @@
+//! A leader whose stamps are not believed is deposed: the time of a batch decides what has expired, on every replica.
+
+use crate::limits;
+
+/// What a follower remembers of stamps that it refused.
+#[derive(Debug, Default)]
+pub(crate) struct Distrust {
+    /// Engine id of the leader they came from.
+    leader: u64,
+    /// Tick of the first one that was followed by no entry which was believed.
+    since: Option<u64>,
+    /// Elections that this replica called for in vain.
+    called: u32,
+    /// By how much the last one was too late, in microseconds.
+    pub ahead_us: u64,
+}
+
+impl Distrust {
+    /// An entry of this leader was refused, because its stamp is so much later than any that is believed.
+    pub fn refused(&mut self, leader: u64, ahead_us: u64, tick: u64) {
+        if self.leader != leader {
+            *self = Distrust { leader, ..Distrust::default() };
+        }
+        self.since.get_or_insert(tick);
+        self.ahead_us = ahead_us;
+    }
+
+    /// Entries of the leader were believed.
+    pub fn believed(&mut self) {
+        (self.since, self.called) = (None, 0);
+    }
+
+    /// Whether it is time to call an election against that leader: it has been refused for a while. Half as often each time that
+    /// it was in vain, for then it may be this replica that is wrong.
+    pub fn is_due(&mut self, leader: u64, tick: u64) -> bool {
+        let Some(since) = self.since.filter(|_| leader == self.leader) else { return false };
+        if tick < since + (limits::DISTRUST_TICKS << self.called.min(limits::MOST_DOUBLINGS)) {
+            return false;
+        }
+        (self.since, self.called) = (Some(tick), self.called + 1);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_is_distrusted_after_a_while_and_less_and_less_often() {
+        let mut distrust = Distrust::default();
+        let called = |distrust: &mut Distrust, ticks: std::ops::Range<u64>| {
+            ticks.filter(|tick| distrust.is_due(7, *tick)).collect::<Vec<_>>()
+        };
+        assert_eq!(called(&mut distrust, 0..1000), []);
+        distrust.refused(7, 5, 1000);
+        let first = 1000 + limits::DISTRUST_TICKS;
+        let then = |nth: u32| first + (2..=nth).map(|nth| limits::DISTRUST_TICKS << (nth - 1)).sum::<u64>();
+        assert_eq!(called(&mut distrust, 1000..then(3) + 1), [first, then(2), then(3)]);
+        distrust.believed();
+        assert_eq!(called(&mut distrust, 5000..6000), []);
+        distrust.refused(7, 5, 6000);
+        assert!(!distrust.is_due(8, 7000), "another leads by now");
+        assert!(distrust.is_due(7, 7000));
+    }
+}

@@ -6,6 +6,7 @@ use crate::admin::EvidenceRecord;
 
 /// A decided disagreement.
 pub fn record(evidence: &Evidence) -> EvidenceRecord {
+    let describe = if evidence.settled_on.is_some() { describe_settled } else { describe };
     let mut objects: Vec<String> = evidence.wrong.iter().map(describe).collect();
     if objects.is_empty() {
         objects.push(evidence.subject());
@@ -13,10 +14,13 @@ pub fn record(evidence: &Evidence) -> EvidenceRecord {
     if evidence.wrong_total as usize > evidence.wrong.len() && !evidence.wrong.is_empty() {
         objects.push(format!("and {} more", evidence.wrong_total as usize - evidence.wrong.len()));
     }
-    let outcome = evidence
-        .failure
-        .as_ref()
-        .map_or("decided".into(), |failure| format!("self-reported: {}", told(failure)));
+    let outcome = match (&evidence.failure, evidence.settled_on) {
+        (Some(failure), _) => format!("self-reported: {}", told(failure)),
+        (None, Some(source)) => {
+            format!("no f+1 replicas agreed; the group settled on the version of replica {}", source + 1)
+        }
+        (None, None) => "decided".into(),
+    };
     let place = evidence.request.map(|request| Place::new(evidence.batch, request));
     EvidenceRecord {
         class: class(evidence.class).into(),
@@ -130,6 +134,16 @@ fn hardware_like(
 fn describe(wrong: &WrongObject) -> String {
     let sum = |sum: Option<u64>| sum.map_or("nothing".into(), |sum| format!("{sum:016x}"));
     format!("object {}:{} has {} instead of {}", wrong.home, wrong.id, sum(wrong.theirs), sum(wrong.majority))
+}
+
+/// No f+1 replicas agreed on it: the other checksum is the one it has now.
+fn describe_settled(wrong: &WrongObject) -> String {
+    if wrong.id.is_none() {
+        return format!("region {}", wrong.home);
+    }
+    let sum = |sum: Option<u64>| sum.map_or("nothing".into(), |sum| format!("{sum:016x}"));
+    let (had, has) = (sum(wrong.theirs), sum(wrong.majority));
+    format!("object {}:{} had {had} here and has {has} now", wrong.home, wrong.id)
 }
 
 fn told(failure: &Failure) -> String {

@@ -42,6 +42,8 @@ pub(crate) struct ResultSlot {
     pub request: u16,
     /// Whether this replica owes a client the reply.
     pub mine: bool,
+    /// Whether a client asked for it, and not the pipeline itself.
+    pub of_client: bool,
     /// Checksum of the ordered request.
     pub checksum: u32,
     /// Where in the schedule the request runs; 0 until its turn.
@@ -58,6 +60,7 @@ impl ResultSlot {
             time_us: self.time_us,
             checksum: self.checksum,
             mine: self.mine,
+            of_client: self.of_client,
             kind: 0,
         }
     }
@@ -151,8 +154,8 @@ mod tests {
         assert!(batch.leave(0, result("a"), on(5)).is_none());
         let all = batch.leave(1, result("b"), on(6)).unwrap();
         assert_eq!(
-            all.results.iter().map(|result| &result.reply[..]).collect::<Vec<_>>(),
-            [b"a", b"b", b"c"]
+            all.results.iter().map(|result| result.reply.as_deref()).collect::<Vec<_>>(),
+            [Some(&b"a"[..]), Some(b"b"), Some(b"c")]
         );
         assert_eq!(all.runs, [on(5), on(6), on(7)]);
     }

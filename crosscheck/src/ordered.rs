@@ -15,7 +15,7 @@ pub fn summed(bytes: Bytes) -> order::Request {
 /// A request of the pipeline itself. Each has a footprint, so it holds up nothing but what it concerns (design section 7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// RECOVER: at this position healthy replicas pack the named objects and the faulty one replaces them.
+    /// RECOVER: at this position some replicas pack the named objects, and the others replace theirs.
     Recover(Recover),
     /// A turn on one lock and nothing else: where an injected fault strikes a resting object.
     Nudge {
@@ -91,10 +91,10 @@ impl Control {
         ordered.first().is_some_and(|first| *first >= CONTROL)
     }
 
-    /// Whether it may wait or take long at replica `me`: only who is wrong waits at a RECOVER, for what is to overwrite its objects.
+    /// Whether it may wait or take long at replica `me`: at a RECOVER only those wait whose objects are overwritten.
     pub fn is_long(&self, me: u8) -> bool {
         match self {
-            Control::Recover(recover) => recover.faulty == me || !recover.regions.is_empty(),
+            Control::Recover(recover) => recover.overwrites_at(me) || !recover.regions.is_empty(),
             Control::Nudge { .. } => false,
             Control::Recheck { by, .. } => *by == me,
             Control::Scrub { .. } | Control::Digest { .. } | Control::Cut => true,
@@ -130,18 +130,21 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
+    use vote::Scope;
+
     use super::*;
 
     fn samples() -> Vec<Control> {
         let recover = Recover {
             id: 9,
             proposer: 1,
-            faulty: 2,
+            scope: Scope::Faulty(2),
             cause: Place::new(7, 3),
             objects: vec![(4, ObjectId::new(5, 6))],
             regions: vec![8],
         };
         vec![
+            Control::Recover(Recover { scope: Scope::SettleOn(0), ..recover.clone() }),
             Control::Recover(recover),
             Control::Nudge { home: 3, ticket: 4 },
             Control::Scrub { home: 5 },

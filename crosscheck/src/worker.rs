@@ -33,9 +33,9 @@ pub(crate) enum Report {
         time_us: u64,
         /// What is to be repaired.
         recover: Recover,
-        /// The objects, packed; nothing at the faulty replica.
+        /// The objects, packed; nothing at a replica that overwrites its own.
         packed: Vec<Packed>,
-        /// At the faulty replica: where the right objects are awaited.
+        /// At a replica that overwrites its own: where the right objects are awaited.
         install: Option<mpsc::Sender<Vec<Packed>>>,
     },
     /// Wrong objects were overwritten.
@@ -276,7 +276,11 @@ impl<S: Service> Context<S> {
     /// What a request came to: digested for the vote, or as much of it as somebody waits for.
     fn result(&self, asked: Asked, touched: &[Pair], replies: &mut Replies) -> RequestResult {
         if self.mode.crosschecked {
-            return RequestResult::new(asked, Pairs::from_slice(touched), replies.keep());
+            let pairs = Pairs::from_slice(touched);
+            return match vote::keeps_reply(asked.mine, replies.current.len()) {
+                true => RequestResult::new(asked, pairs, replies.keep()),
+                false => RequestResult::without_reply(asked, pairs, &replies.current),
+            };
         }
         let reply = if asked.mine { replies.keep() } else { Bytes::new() };
         RequestResult::unvoted(asked, reply)
@@ -400,7 +404,7 @@ impl<S: Service> Context<S> {
         compared
     }
 
-    /// RECOVER at its turn: healthy replicas pack the objects; the faulty one waits for them and overwrites its own.
+    /// RECOVER at its turn: some replicas pack the objects; those that overwrite their own wait for them.
     fn recover(
         &self,
         turn: &mut Turn<'_, Job<S::Request>>,
@@ -410,7 +414,7 @@ impl<S: Service> Context<S> {
     ) -> Compared {
         let (place, time_us) = (slot.place(), slot.batch.time_us);
         let recover = recover.clone();
-        if recover.faulty != self.me {
+        if recover.packs_at(self.me) {
             let packed = pack(turn, locks, &recover);
             (self.report)(Report::RecoverTurn {
                 turn: place,

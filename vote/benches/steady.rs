@@ -12,7 +12,7 @@ fn results(count: u64) -> Vec<RequestResult> {
     let one = |n| {
         let pairs: Pairs = (0..3).map(|at| pair(n, at)).collect();
         RequestResult::new(
-            Asked { position: n, time_us: n, checksum: n as u32, mine: n % 3 == 0, kind: 1 },
+            Asked { position: n, time_us: n, checksum: n as u32, mine: n % 3 == 0, of_client: true, kind: 1 },
             pairs,
             Bytes::from_static(b"STORED\r\n"),
         )

@@ -1,11 +1,14 @@
 //! What a voter wants done: decisions are values, and the pipeline performs them.
 
+use std::fmt;
+
 use bytes::Bytes;
 use object::{Home, ObjectId};
 
 use crate::config::Replica;
 use crate::event::{Packed, Place};
 use crate::evidence::Evidence;
+use crate::limits::OUTVOTED_BEFORE_REPLACE;
 use crate::message::Message;
 use crate::repair::Recover;
 
@@ -60,7 +63,7 @@ pub enum Command {
     Install {
         /// Place of the RECOVER.
         turn: Place,
-        /// Every object and region it lists, accepted on f+1 equal digests.
+        /// Every object and region it lists, accepted on f+1 equal digests, or from the replica that the group settles on.
         objects: Vec<Packed>,
     },
     /// Check these objects against their checksums and answer with [`Event::Rechecked`](crate::Event::Rechecked).
@@ -94,6 +97,22 @@ pub enum Command {
         /// The turn.
         turn: Place,
     },
+    /// This replica does not take part in this RECOVER, or the version that the group settles on did not arrive: the turn is
+    /// passed. It says nothing about this replica, and must not be counted against it.
+    PassTurn {
+        /// The turn.
+        turn: Place,
+    },
+    /// The group settled on one version of this object again and again, and replicas have it differently all the same. It
+    /// stays as it is: whatever makes it differ has to be found by the operator.
+    NotSettled {
+        /// The last request that showed it.
+        place: Place,
+        /// Region of the object.
+        home: Home,
+        /// The object, or [`ObjectId::NONE`] for the whole region.
+        id: ObjectId,
+    },
     /// This replica should be replaced by state transfer.
     ReplaceSelf(BeyondRepair),
     /// A peer should be replaced by state transfer.
@@ -114,6 +133,10 @@ pub enum Dropped {
     NotFetched,
     /// The window closed before enough replicas had voted.
     WindowClosed,
+    /// All replicas are up and stand by their results, and no f+1 agree: nobody can say what is right.
+    NoMajority,
+    /// There was no room for its bytes when it was made ([`RequestResult::without_reply`](crate::RequestResult::without_reply)).
+    NoRoom,
 }
 
 /// Why a request is held.
@@ -136,4 +159,30 @@ pub enum BeyondRepair {
     OutOfStep,
     /// Its results come under numbers of batches that it cannot be executing: one twice, one never, or one from far ahead.
     Miscounted,
+    /// f+1 others outvoted it in [`OUTVOTED_BEFORE_REPLACE`] batches of clients' requests in a row: nothing that can be repaired is
+    /// wrong with it, or repairs do not help. All batches that named wrong objects before one RECOVER of it count as one.
+    Outvoted,
+}
+
+impl fmt::Display for BeyondRepair {
+    /// As an operator reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BeyondRepair::TooManyRepairs => {
+                f.write_str("its objects had to be repaired too often within a short time")
+            }
+            BeyondRepair::TooLate => {
+                f.write_str("it disagreed about a batch whose details no replica keeps any more")
+            }
+            BeyondRepair::OutOfStep => {
+                f.write_str("it ran a request at another position or ordered time than f+1 others")
+            }
+            BeyondRepair::Miscounted => {
+                f.write_str("its results came under a batch number it cannot execute")
+            }
+            BeyondRepair::Outvoted => {
+                write!(f, "f+1 others outvoted it {OUTVOTED_BEFORE_REPLACE} times in a row")
+            }
+        }
+    }
 }

@@ -1,6 +1,9 @@
 //! Who votes, and which protections are on.
 
-use crate::limits::{MAX_REPLICAS, REPAIRS_BEFORE_REPLACE};
+use crate::limits::{
+    FINISHED_SHARE, KEEP_FINISHED_BYTES, KEPT_REPLY_BYTES, KEPT_SHARE, MAX_REPLICAS, REPAIRS_BEFORE_REPLACE,
+    WINDOW_BYTES,
+};
 
 /// Number of a replica, from 0.
 pub type Replica = u8;
@@ -13,6 +16,8 @@ pub struct Config {
     homes: u32,
     first_batch: u64,
     repair_limit: usize,
+    window_bytes: usize,
+    kept_reply_bytes: usize,
     pub(crate) protections: Protections,
 }
 
@@ -28,8 +33,16 @@ impl Config {
         assert!(replicas % 2 == 1, "a group has 2f+1 replicas, not {replicas}");
         assert!(replicas as usize <= MAX_REPLICAS, "at most {MAX_REPLICAS} replicas, not {replicas}");
         assert!(me < replicas, "replica {me} is not one of {replicas}");
-        let repair_limit = REPAIRS_BEFORE_REPLACE;
-        Config { replicas, me, homes, first_batch, repair_limit, protections: Protections::ALL }
+        Config {
+            replicas,
+            me,
+            homes,
+            first_batch,
+            repair_limit: REPAIRS_BEFORE_REPLACE,
+            window_bytes: WINDOW_BYTES,
+            kept_reply_bytes: KEPT_REPLY_BYTES,
+            protections: Protections::ALL,
+        }
     }
 
     /// The same group, in which a replica is replaced after `repairs` within
@@ -43,6 +56,35 @@ impl Config {
     /// Repairs of one replica per interval after which it is replaced.
     pub fn repair_limit(&self) -> usize {
         self.repair_limit
+    }
+
+    /// The same group, in which this replica's open batches hold at most so many bytes, own and peers': the oldest is
+    /// closed when they hold more. Other bounds follow it, see [`Config::kept_reply_bytes`].
+    pub fn with_window_bytes(mut self, bytes: usize) -> Self {
+        self.window_bytes = bytes;
+        self
+    }
+
+    /// Bytes of pairs and replies that open batches may hold.
+    pub fn window_bytes(&self) -> usize {
+        self.window_bytes
+    }
+
+    /// The same group, in which this replica keeps at most so many bytes of replies to other replicas' clients.
+    pub fn with_kept_reply_bytes(mut self, bytes: usize) -> Self {
+        self.kept_reply_bytes = bytes;
+        self
+    }
+
+    /// Bytes of replies to other replicas' clients that are kept in case their owner's copy is wrong. Never more than half
+    /// of the window: the rest is for what is voted on.
+    pub fn kept_reply_bytes(&self) -> usize {
+        self.kept_reply_bytes.min(self.window_bytes / KEPT_SHARE)
+    }
+
+    /// Bytes that finished batches may hold.
+    pub(crate) fn finished_bytes(&self) -> usize {
+        KEEP_FINISHED_BYTES.min(self.window_bytes / FINISHED_SHARE)
     }
 
     /// The same group with some protections taken away, to show what they are for.
@@ -92,12 +134,15 @@ pub struct Protections {
     pub reply_gate: bool,
     /// A packed object is installed on f+1 equal digests. Without it the first REPAIR is believed, as in the paper.
     pub repair_quorum: bool,
+    /// A replica takes the version of one other only where its own voter found no majority. Without it whoever proposes such a
+    /// RECOVER is believed.
+    pub settle_check: bool,
 }
 
 impl Protections {
     /// Everything on.
     pub const ALL: Protections =
-        Protections { digest_comparison: true, reply_gate: true, repair_quorum: true };
+        Protections { digest_comparison: true, reply_gate: true, repair_quorum: true, settle_check: true };
 }
 
 /// A set of replicas.

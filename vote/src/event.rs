@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use crate::config::Replica;
 use crate::digest::{self, Answer};
+use crate::limits::KEPT_REPLY_BYTES_MAX;
 use crate::message::Message;
 use crate::repair::Recover;
 
@@ -75,8 +76,8 @@ pub enum Event {
         time_us: u64,
         /// What is to be repaired, and where.
         recover: Recover,
-        /// At replicas other than the faulty one, every listed object and region in any order. At the faulty one
-        /// empty; its worker keeps the turn until [`Command::Install`](crate::Command::Install) is done.
+        /// Where [`Recover::packs_at`] says so, every listed object and region in any order. Elsewhere empty: the worker
+        /// keeps the turn until [`Command::Install`](crate::Command::Install) is done, or the turn is passed.
         packed: Vec<Packed>,
     },
     /// Answer to [`Command::RecheckObjects`](crate::Command::RecheckObjects).
@@ -119,6 +120,8 @@ pub struct Asked {
     pub checksum: u32,
     /// Whether this replica owes the client the reply.
     pub mine: bool,
+    /// Whether a client asked for it, and not the pipeline itself.
+    pub of_client: bool,
     /// What the service calls this kind of request, for evidence only: equal requests at different replicas differing
     /// again and again are a bug, not a bit flip.
     pub kind: u16,
@@ -131,8 +134,12 @@ pub struct RequestResult {
     pub asked: Asked,
     /// What it touched, sorted by (home, id).
     pub pairs: Pairs,
-    /// What it answers. Kept by the voter until nobody can need it; the caller must not keep another way out.
-    pub reply: Bytes,
+    /// The bytes of what it answers, while somebody may need them: this replica's own client until its reply has left,
+    /// or the owner of the client, who may find its own copy wrong. None where they are not kept. The caller must not
+    /// keep another way out.
+    pub reply: Option<Bytes>,
+    /// Length of what it answers, in bytes.
+    pub reply_len: u64,
     /// [`digest::reply`] of the reply, computed where the reply was made.
     pub reply_digest: u128,
     /// [`digest::request`] of all of it.
@@ -143,24 +150,45 @@ pub struct RequestResult {
 
 impl RequestResult {
     /// The result of a request that ran; computes both digests (on the worker's thread).
-    pub fn new(asked: Asked, mut pairs: Pairs, reply: Bytes) -> Self {
+    pub fn new(asked: Asked, pairs: Pairs, reply: Bytes) -> Self {
+        let result = Self::without_reply(asked, pairs, &reply);
+        RequestResult { reply: Some(reply), ..result }
+    }
+
+    /// The same result with the same digests, of which the reply's bytes are not kept: see [`keeps_reply`]. Where this
+    /// replica owes the reply, its client gets none ([`Dropped::NoRoom`](crate::Dropped::NoRoom)).
+    pub fn without_reply(asked: Asked, mut pairs: Pairs, reply: &[u8]) -> Self {
         if !pairs.is_sorted() {
             pairs.sort_unstable();
         }
-        let reply_digest = digest::reply(asked.checksum, &reply);
-        let mut result = RequestResult { asked, pairs, reply, reply_digest, digest: 0, failure: None };
+        let (reply_len, reply_digest) = (reply.len() as u64, digest::reply(asked.checksum, reply));
+        let mut result =
+            RequestResult { asked, pairs, reply: None, reply_len, reply_digest, digest: 0, failure: None };
         result.digest = result.recomputed();
         result
     }
 
     /// The result of a request that ran where nobody votes: nothing is digested.
     pub fn unvoted(asked: Asked, reply: Bytes) -> Self {
-        RequestResult { asked, pairs: Pairs::new(), reply, reply_digest: 0, digest: 0, failure: None }
+        RequestResult {
+            asked,
+            pairs: Pairs::new(),
+            reply_len: reply.len() as u64,
+            reply: Some(reply),
+            reply_digest: 0,
+            digest: 0,
+            failure: None,
+        }
     }
 
     /// A request that this replica could not carry out and has undone.
     pub fn abandoned(asked: Asked, failure: Failure) -> Self {
-        RequestResult { failure: Some(failure), ..Self::unvoted(asked, Bytes::new()) }
+        RequestResult { failure: Some(failure), reply: None, ..Self::unvoted(asked, Bytes::new()) }
+    }
+
+    /// Whether the reply's bytes are kept.
+    pub fn has_reply(&self) -> bool {
+        self.reply.is_some()
     }
 
     /// The digest as its stored parts give it, to find out whether the stored digest is the corrupted one.
@@ -171,20 +199,26 @@ impl RequestResult {
     /// What it answers, as replicas tell each other.
     pub fn answer(&self) -> Answer {
         let Asked { position, time_us, checksum, .. } = self.asked;
-        Answer {
-            position,
-            time_us,
-            asked: checksum,
-            bytes: self.reply.len() as u64,
-            digest: self.reply_digest,
-        }
+        Answer { position, time_us, asked: checksum, bytes: self.reply_len, digest: self.reply_digest }
     }
 
     /// Bytes this result keeps alive.
     pub(crate) fn bytes(&self) -> usize {
         let spilled = if self.pairs.spilled() { self.pairs.capacity() * size_of::<Pair>() } else { 0 };
-        size_of::<RequestResult>() + spilled + self.reply.len()
+        size_of::<RequestResult>() + spilled + self.reply_bytes()
     }
+
+    /// Bytes of the reply that are kept.
+    pub(crate) fn reply_bytes(&self) -> usize {
+        self.reply.as_ref().map_or(0, Bytes::len)
+    }
+}
+
+/// Whether a voter keeps the bytes of a reply of this length: of one that this replica owes (`mine`) until it has left, of
+/// others only if they are short enough to be kept for their owner. Where it does not, the caller need not make the bytes:
+/// [`RequestResult::without_reply`].
+pub fn keeps_reply(mine: bool, length: usize) -> bool {
+    mine || length <= KEPT_REPLY_BYTES_MAX
 }
 
 /// Why a replica blames itself for a request.

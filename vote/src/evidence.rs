@@ -26,6 +26,8 @@ pub struct Evidence {
     pub wrong: Vec<WrongObject>,
     /// How many objects differ in all.
     pub wrong_total: u32,
+    /// No f+1 replicas agreed, and the group settled on the version of this replica; `wrong` has it as the majority's.
+    pub settled_on: Option<Replica>,
     /// The number of this disagreement at the reporting replica, from 1.
     pub number: u64,
 }
@@ -181,6 +183,10 @@ pub struct Counters {
     pub recovers_proposed: u64,
     /// RECOVERs that had their turn.
     pub recovers_done: u64,
+    /// RECOVERs that would have settled on a version, for a request about which this replica knows of no disagreement.
+    pub recovers_refused: u64,
+    /// RECOVERs by which the group settled on one version.
+    pub settled: u64,
     /// Objects and regions installed at this replica.
     pub objects_installed: u64,
     /// CHECK messages sent.

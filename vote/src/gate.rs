@@ -11,6 +11,8 @@ pub(crate) enum Withheld {
     NotYet,
     /// The reply here is not the one that was agreed on.
     Corrupt,
+    /// There was no room for the reply's bytes: it can never leave.
+    NotKept,
 }
 
 /// Whether this replica's reply may leave (EDCC'16 Fig. 2 lines 22-27; design section 6).
@@ -28,10 +30,14 @@ pub(crate) fn reply_may_leave(
     if protections.reply_gate && agreeing.len() < quorum {
         return Err(Withheld::NotYet);
     }
-    let reply_digest = digest::reply(result.asked.checksum, &result.reply);
-    if !protections.reply_gate && result.failure.is_none() {
+    if result.failure.is_some() {
+        return Err(Withheld::Corrupt);
+    }
+    let Some(reply) = &result.reply else { return Err(Withheld::NotKept) };
+    let reply_digest = digest::reply(result.asked.checksum, reply);
+    if !protections.reply_gate {
         return Ok(reply_digest);
     }
     let now = digest::request(&result.pairs, &Answer { digest: reply_digest, ..result.answer() });
-    if result.failure.is_some() || now != agreed { Err(Withheld::Corrupt) } else { Ok(reply_digest) }
+    if now != agreed { Err(Withheld::Corrupt) } else { Ok(reply_digest) }
 }

@@ -9,7 +9,7 @@
 //! | who is VALID and who FAILED (Fig. 2) | [`classify`] |
 //! | the line that holds back a corrupt reply | `gate::reply_may_leave` |
 //! | how a mismatch is traced down to an object | `voter::drill::drill`, then `voter::dispute::decide` |
-//! | what happens when no f+1 agree | `voter::examine::no_majority` |
+//! | what happens when no f+1 agree | `voter::examine::no_majority`, then `voter::settle` |
 //! | who proposes a RECOVER, and when | `repair::collect::propose` |
 //! | the f+1 rule on REPAIR | `repair::install::agreed_claim` |
 //! | the code that overwrites a corrupted object | `repair::install::finish`, by [`Command::Install`] |
@@ -47,8 +47,10 @@ mod wire;
 pub use classify::{Status, Verdict, Vote, Votes, classify};
 pub use command::{BeyondRepair, Command, Dropped, Held, To};
 pub use config::{Config, Protections, Replica};
-pub use event::{Asked, Content, Event, Failure, Packed, Pairs, Place, Reexecution, RequestResult};
+pub use event::{
+    Asked, Content, Event, Failure, Packed, Pairs, Place, Reexecution, RequestResult, keeps_reply,
+};
 pub use evidence::{Class, Classifier, Counters, Evidence, FaultStage, Finding, WrongObject};
 pub use message::{Ask, Malformed, Message, Repair};
-pub use repair::Recover;
+pub use repair::{Recover, Scope};
 pub use voter::Voter;

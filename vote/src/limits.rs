@@ -12,12 +12,22 @@ pub const WINDOW_BATCHES: u64 = 16_384;
 pub const AHEAD_BATCHES: u64 = 8192;
 /// Batches that a replica executes at the same time: their results come in any order, and never from further apart.
 pub const IN_EXECUTION_BATCHES: u64 = 4096;
-/// Bytes of pairs and replies the open batches may hold, own and peers'; the oldest batch is closed when exceeded.
-pub const WINDOW_BYTES: usize = 256 << 20;
+/// Bytes of pairs and replies the open batches may hold, own and peers', unless
+/// [`Config::with_window_bytes`](crate::Config::with_window_bytes) says otherwise; the oldest batch is closed when exceeded.
+pub const WINDOW_BYTES: usize = 32 << 20;
+/// Finished batches may hold the bytes of the window divided by this.
+pub const FINISHED_SHARE: usize = 4;
+/// Replies that are kept for other replicas may hold the bytes of the window divided by this.
+pub const KEPT_SHARE: usize = 2;
 /// Finished batches that keep their replies and pairs all the same: a peer may still find its stored copy corrupt.
 pub const KEEP_FINISHED_BATCHES: u64 = 32;
 /// Bytes such finished batches may hold.
 pub const KEEP_FINISHED_BYTES: usize = 8 << 20;
+/// Longest reply of another replica's client whose bytes are kept: one value of the default item size, with its header.
+pub const KEPT_REPLY_BYTES_MAX: usize = (1 << 20) + (64 << 10);
+/// Bytes of such replies that are kept in all, unless
+/// [`Config::with_kept_reply_bytes`](crate::Config::with_kept_reply_bytes) says otherwise; the oldest make room.
+pub const KEPT_REPLY_BYTES: usize = 16 << 20;
 /// Batches with a mismatch that are kept beside the window, so that they do not hold up the ones behind them.
 pub const MAX_PARKED_BATCHES: usize = 1024;
 /// How long a batch with a mismatch stays answerable after it has been decided, in microseconds.
@@ -33,8 +43,12 @@ pub const MAX_PAIRS_PER_MESSAGE: usize = 4096;
 pub const MAX_PAIRS_PER_REQUEST: usize = 65_536;
 /// Bytes of a reply or of a packed object in one message.
 pub const MAX_PIECE_BYTES: usize = 256 << 10;
-/// Bytes of the longest reply that is fetched from a peer.
-pub const MAX_REPLY_BYTES: usize = 64 << 20;
+/// Bytes that the results of one batch may hold beyond the bound of the window: one batch is always open.
+pub const LARGEST_BATCH_BYTES: usize = 64 << 20;
+/// Replies that are fetched from peers at a time; others wait for their turn.
+pub const FETCHES: usize = 64;
+/// Bytes those may come to together.
+pub const FETCH_BYTES: usize = 8 << 20;
 
 /// Objects one RECOVER lists. What does not fit goes into the next one.
 pub const MAX_OBJECTS_PER_RECOVER: usize = 1024;
@@ -75,6 +89,24 @@ pub const REGION_REPAIRS_BEFORE_REPLACE: usize = 128;
 /// The interval of the repair rate, in microseconds of ordered time.
 pub const REPAIR_RATE_US: u64 = 10_000_000;
 
+/// A request about which no f+1 agree, although all replicas are up and stand by their results, is held for so long, in
+/// microseconds. Then the group settles on one version of what replicas have differently.
+pub const SETTLE_AFTER_US: u64 = 1_000_000;
+/// Times the group settles on a version of one object within [`SETTLE_MEMORY_US`]; then it stays as it is.
+pub const SETTLE_TRIES: u32 = 3;
+/// A settling that was so long ago counts no more, in microseconds.
+pub const SETTLE_MEMORY_US: u64 = 60_000_000;
+/// Requests without a majority that are known at a time, to be settled.
+pub const UNDECIDED_REQUESTS: usize = 1024;
+/// Objects that those name together.
+pub const UNDECIDED_OBJECTS: usize = 65_536;
+/// Objects and regions on which the group has settled that are remembered.
+pub const SETTLED_OBJECTS: usize = 16_384;
+
+/// Batches of clients' requests in a row in which a replica is outvoted, after which it is replaced. What a repair explains
+/// counts once: see [`BeyondRepair::Outvoted`](crate::BeyondRepair::Outvoted).
+pub const OUTVOTED_BEFORE_REPLACE: u32 = 256;
+
 /// After this long without an expected message it is asked for, in microseconds.
 pub const ASK_AFTER_US: u64 = 50_000;
 /// Asks sent at one tick.
@@ -110,7 +142,11 @@ const _: () = assert!(
     KEEP_FINISHED_BATCHES < WINDOW_BATCHES - AHEAD_BATCHES,
     "finished batches must not fill the window"
 );
-const _: () = assert!(KEEP_FINISHED_BYTES < WINDOW_BYTES);
+const _: () = assert!(KEEP_FINISHED_BYTES <= WINDOW_BYTES / FINISHED_SHARE);
+const _: () =
+    assert!(KEPT_REPLY_BYTES <= WINDOW_BYTES / KEPT_SHARE, "kept replies leave room for what is voted on");
+const _: () = assert!(KEPT_REPLY_BYTES_MAX <= KEPT_REPLY_BYTES, "any reply that may be kept fits");
+const _: () = assert!(KEPT_REPLY_BYTES_MAX <= FETCH_BYTES, "any reply that may be kept can be fetched");
 const _: () =
     assert!(RING_BATCHES as u64 >= WINDOW_BATCHES, "whoever leaves the window is still in the ring");
 const _: () = assert!(RING_BATCHES.is_power_of_two(), "the ring is indexed by a mask");
@@ -118,10 +154,13 @@ const _: () = assert!(MAX_PAIRS_PER_MESSAGE * 20 <= MAX_PIECE_BYTES, "no message
 const _: () = assert!(MAX_REQUESTS_PER_BATCH * 17 <= MAX_PIECE_BYTES);
 const _: () = assert!(MAX_DIGESTS_PER_CHECK * 16 <= MAX_PIECE_BYTES);
 const _: () = assert!(MAX_OBJECTS_PER_RECOVER * 12 <= MAX_PIECE_BYTES, "a RECOVER fits one ordered request");
-const _: () = assert!(MAX_REPLY_BYTES <= u32::MAX as usize, "offsets in a reply are 32 bits");
+const _: () = assert!(KEPT_REPLY_BYTES_MAX <= u32::MAX as usize, "offsets in a reply are 32 bits");
 const _: () = assert!(REPAIR_PUSH_BYTES >= MAX_PIECE_BYTES, "an object of one piece needs no further round");
 const _: () = assert!(EARLY_REPAIR_BYTES >= REPAIR_PUSH_BYTES, "what is pushed can also wait");
 const _: () = assert!(ASK_AFTER_US < FETCH_GIVE_UP_US && FETCH_GIVE_UP_US < REPAIR_GIVE_UP_US);
+const _: () =
+    assert!(ASK_AFTER_US < SETTLE_AFTER_US, "what was lost is asked for before anything is settled");
+const _: () = assert!(MAX_OBJECTS_PER_RECOVER <= UNDECIDED_OBJECTS);
 const _: () = assert!(PROPOSE_AFTER_US < PROPOSE_AGAIN_US && PROPOSE_AGAIN_US < REPAIR_GIVE_UP_US);
 const _: () =
     assert!(REPAIRS_BEFORE_REGION as usize <= REPAIRS_BEFORE_REPLACE, "a region is tried before a replica");

@@ -61,6 +61,11 @@ pub enum Message {
         /// What f+1 agreed on, where the sender was there and remembers it.
         digest: Option<u128>,
     },
+    /// The reply asked for is not to be had from the sender: it never kept its bytes, or let go of them.
+    ReplyGone {
+        /// The request.
+        place: Place,
+    },
     /// A part of a reply's bytes.
     Reply {
         /// The request.
@@ -174,6 +179,7 @@ const GONE: u8 = 7;
 const REPLY: u8 = 8;
 const REPAIR: u8 = 9;
 const REPAIRED: u8 = 10;
+const REPLY_GONE: u8 = 11;
 
 impl Message {
     /// Appends the wire form. A CHECK of one batch takes 27 bytes, each further batch 16.
@@ -212,6 +218,9 @@ impl Message {
             Message::Gone { batch, digest } => {
                 w.u8(GONE).u64(*batch).u8(digest.is_some() as u8).u128(digest.unwrap_or(0));
             }
+            Message::ReplyGone { place } => {
+                w.u8(REPLY_GONE).place(*place);
+            }
             Message::Reply { place, total, offset, bytes } => {
                 w.u8(REPLY).place(*place).u32(*total).u32(*offset).bytes(bytes);
             }
@@ -236,6 +245,7 @@ impl Message {
             STAND => Message::Stand { place: r.place()? },
             ASK => Message::Ask(decode_ask(&mut r)?),
             GONE => Message::Gone { batch: r.u64()?, digest: decode_optional(&mut r)? },
+            REPLY_GONE => Message::ReplyGone { place: r.place()? },
             REPLY => decode_reply(&mut r)?,
             REPAIR => Message::Repair(decode_repair(&mut r)?),
             REPAIRED => Message::Repaired { turn: r.place()? },
@@ -290,7 +300,7 @@ fn decode_reply(r: &mut Reader<'_>) -> Result<Message, Malformed> {
     let (place, total, offset) = (r.place()?, r.u32()?, r.u32()?);
     let bytes = r.rest();
     let end = (offset as u64) + bytes.len() as u64;
-    if bytes.len() > MAX_PIECE_BYTES || total as usize > MAX_REPLY_BYTES || end > total as u64 {
+    if bytes.len() > MAX_PIECE_BYTES || total as usize > KEPT_REPLY_BYTES_MAX || end > total as u64 {
         return Err(Malformed::Bound);
     }
     Ok(Message::Reply { place, total, offset, bytes })

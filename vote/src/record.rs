@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use bytes::Bytes;
 use object::Pair;
 
 use crate::config::{Replica, Set};
 use crate::digest::{self, Answer};
-use crate::event::{Failure, RequestResult};
+use crate::event::{Failure, Place, RequestResult};
 use crate::limits::*;
 
 /// One batch, from the first news of it until everybody is classified.
@@ -23,6 +24,8 @@ pub(crate) struct Record {
     pub gone: Set,
     /// Details, once two digests differ.
     pub drill: Option<Box<Drill>>,
+    /// Replicas for which the batch counts already: as one they agreed about, or were outvoted in.
+    pub counted: Set,
     /// Everybody who is up is classified and no reply is owed.
     pub finished: bool,
     /// Replies owed to clients.
@@ -141,6 +144,12 @@ impl Record {
         agreeing
     }
 
+    /// The most replicas that have equal batch digests.
+    pub(crate) fn largest_agreement(&self) -> Set {
+        let agreements = self.known.iter().map(|replica| self.agreeing_with(replica));
+        agreements.max_by_key(|agreeing| agreeing.len()).unwrap_or_default()
+    }
+
     pub(crate) fn requests(&self) -> &[RequestResult] {
         self.own.as_deref().unwrap_or(&[])
     }
@@ -175,12 +184,25 @@ pub(crate) struct Window {
     unexecuted: Option<u64>,
     /// Bytes held by open and parked batches.
     pub bytes: usize,
+    /// Bytes of replies that are kept for other replicas, by batch: only the owner of a client ever asks for its reply.
+    kept: BTreeMap<u64, usize>,
+    /// The sum of them.
+    pub kept_bytes: usize,
 }
 
 impl Window {
     pub(crate) fn new(first: u64) -> Self {
-        let (open, parked) = (VecDeque::with_capacity(64), BTreeMap::new());
-        Window { base: first, open, parked, ring: Vec::new(), ring_low: first, unexecuted: None, bytes: 0 }
+        Window {
+            base: first,
+            open: VecDeque::with_capacity(64),
+            parked: BTreeMap::new(),
+            ring: Vec::new(),
+            ring_low: first,
+            unexecuted: None,
+            bytes: 0,
+            kept: BTreeMap::new(),
+            kept_bytes: 0,
+        }
     }
 
     pub(crate) fn base(&self) -> u64 {
@@ -250,6 +272,64 @@ impl Window {
         self.ring[batch as usize & (RING_BATCHES - 1)] = agreed.unwrap_or(0);
         self.ring_low = self.ring_low.max(self.base.saturating_sub(RING_BATCHES as u64));
         Some((batch, record))
+    }
+
+    /// A batch that was open or parked is gone with all it held.
+    pub(crate) fn on_gone(&mut self, batch: u64, record: &Record) {
+        self.bytes -= record.bytes;
+        self.kept_bytes -= self.kept.remove(&batch).unwrap_or(0);
+    }
+
+    /// What held some bytes of a batch holds others now: a peer that says the same again and again takes no more room.
+    pub(crate) fn account(&mut self, batch: u64, held: usize, holds: usize) {
+        let Some(record) = self.get_mut(batch) else { return };
+        let before = record.bytes;
+        // A struck length must not make the sum over all batches wrong.
+        record.bytes = (before + holds).saturating_sub(held);
+        let after = record.bytes;
+        self.bytes = self.bytes + after - before;
+    }
+
+    /// Takes the bytes of a reply out; its length and its digest stay.
+    pub(crate) fn take_reply(&mut self, place: Place) -> Option<Bytes> {
+        let own = self.get_mut(place.batch)?.own.as_mut()?;
+        let reply = own.get_mut(usize::from(place.request))?.reply.take()?;
+        self.account(place.batch, reply.len(), 0);
+        Some(reply)
+    }
+
+    /// Counts the `bytes` of replies in this batch that are kept for other replicas. While all of them hold more than `bound`
+    /// bytes, the oldest are discarded; their batches stay.
+    pub(crate) fn keep_replies(&mut self, batch: u64, bytes: usize, bound: usize) {
+        if bytes > 0 {
+            self.kept.insert(batch, bytes);
+            self.kept_bytes += bytes;
+        }
+        while self.kept_bytes > bound {
+            let Some((oldest, held)) = self.kept.pop_first() else { return };
+            let freed = self.discard_replies(oldest, self.kept_bytes - bound);
+            // Freeing nothing where something was counted means that a fault has struck the results.
+            let left = if freed == 0 { 0 } else { held.saturating_sub(freed) };
+            self.kept_bytes -= held - left;
+            if left > 0 {
+                self.kept.insert(oldest, left);
+            }
+        }
+    }
+
+    /// Discards replies of one batch that are kept for other replicas, until `excess` bytes are free or none is left. Returns
+    /// the bytes it freed.
+    fn discard_replies(&mut self, batch: u64, excess: usize) -> usize {
+        let count = self.get(batch).map_or(0, |record| record.requests().len());
+        let mut freed = 0;
+        for request in 0..count as u16 {
+            let is_kept = |result: &RequestResult| result.has_reply() && !result.asked.mine;
+            let result = self.get(batch).and_then(|record| record.requests().get(usize::from(request)));
+            if freed < excess && result.is_some_and(is_kept) {
+                freed += self.take_reply(Place::new(batch, request)).map_or(0, |reply| reply.len());
+            }
+        }
+        freed
     }
 
     /// Digest of a batch that left the window, if it is remembered and was agreed on.

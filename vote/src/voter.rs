@@ -5,10 +5,10 @@ mod check;
 mod dispute;
 mod drill;
 mod examine;
+mod outvoted;
 mod reply;
+mod settle;
 mod tick;
-
-use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
@@ -17,11 +17,14 @@ use crate::command::{Command, To};
 use crate::config::{Config, Replica, Set};
 use crate::event::{Event, Failure, Place};
 use crate::evidence::{Class, Classifier, Counters, Evidence, FaultStage, Finding, WrongObject};
-use crate::limits::{Load, MAX_PARKED_BATCHES, MAX_REPLICAS, MAX_REPLY_BYTES, WINDOW_BATCHES, WINDOW_BYTES};
+use crate::limits::{
+    FETCH_BYTES, LARGEST_BATCH_BYTES, Load, MAX_PARKED_BATCHES, MAX_REPLICAS, WINDOW_BATCHES,
+};
 use crate::message::Message;
 use crate::record::Window;
-use crate::repair::Repairs;
-use reply::Fetch;
+use crate::repair::{Repairs, Scope, Settling};
+use outvoted::Streak;
+use reply::Fetches;
 
 /// Compares this replica's results with its peers', lets replies go, and drives repair. Owns no socket, clock or thread.
 ///
@@ -34,7 +37,8 @@ pub struct Voter {
     live: Set,
     window: Window,
     repairs: Repairs,
-    fetches: BTreeMap<Place, Fetch>,
+    settling: Settling,
+    fetches: Fetches,
     classifier: Classifier,
     counters: Counters,
     /// Digests of consecutive batches that wait for the end of the round.
@@ -44,6 +48,8 @@ pub struct Voter {
     newest: u64,
     /// By peer, a batch whose digest came too late and differed, and since when it is asked for again: before anyone is accused.
     late: [Option<(u64, u64)>; MAX_REPLICAS],
+    /// By replica, this one included.
+    streaks: [Streak; MAX_REPLICAS],
     scratch: Vec<u8>,
 }
 
@@ -70,13 +76,15 @@ impl Voter {
             live: Set::first(config.replicas()),
             window: Window::new(config.first_batch()),
             repairs: Repairs::new(&config),
-            fetches: BTreeMap::new(),
+            settling: Settling::default(),
+            fetches: Fetches::default(),
             classifier: Classifier::default(),
             counters: Counters::default(),
             unsent: SmallVec::new(),
             unsent_first: 0,
             newest: config.first_batch(),
             late: [None; MAX_REPLICAS],
+            streaks: Default::default(),
             scratch: Vec::with_capacity(4096),
             config,
         }
@@ -96,13 +104,20 @@ impl Voter {
             }
             Event::RecoverTurn { turn, time_us, recover, packed } => {
                 self.counters.recovers_done += 1;
-                self.repairs.on_turn(turn, time_us, recover, packed, self.live, round);
+                match recover.scope {
+                    Scope::Faulty(faulty) => {
+                        self.count_repair(faulty, round);
+                        self.repairs.on_turn(turn, time_us, recover, packed, self.live, round);
+                    }
+                    Scope::SettleOn(source) => self.on_settling_turn(turn, &recover, source, packed, round),
+                }
             }
             Event::Rechecked { place, corrupt } => self.on_rechecked(place, &corrupt, round),
             Event::Reexecuted { place, outcome } => self.on_reexecuted(place, outcome, round),
             Event::Tick => self.on_tick(round),
         }
         self.report_repairs(round);
+        self.start_fetches(round);
     }
 
     /// Sends what was collected: CHECKs, and RECOVERs for what this round found out.
@@ -152,22 +167,38 @@ impl Voter {
         if let Some(batch) = batches.filter(|one| *one < batch).find(open) {
             return Some(format!("batch {batch} is open"));
         }
-        if let Some((place, _)) = self.fetches.range(..Place::new(batch, 0)).next() {
+        if let Some(place) = self.fetches.first().filter(|place| place.batch < batch) {
             return Some(format!("the reply of {place} is asked for"));
         }
         self.repairs.open(self.live)
     }
 
     /// How full the places are that the peers and the clients could fill.
-    pub fn loads(&self) -> [Load; 3] {
+    pub fn loads(&self) -> [Load; 5] {
         let open = self.window.end() - self.window.base();
         let load = |what, holds, bound| Load { what, holds, bound };
         [
             load("open batches", open, WINDOW_BATCHES),
             load("parked batches", self.window.parked.len() as u64, MAX_PARKED_BATCHES as u64),
             // One batch more than fits may be there until another is let go.
-            load("bytes of open batches", self.window.bytes as u64, (WINDOW_BYTES + MAX_REPLY_BYTES) as u64),
+            load(
+                "bytes of open batches",
+                self.window.bytes as u64,
+                (self.config.window_bytes() + LARGEST_BATCH_BYTES) as u64,
+            ),
+            load(
+                "bytes of replies kept for other replicas",
+                self.window.kept_bytes as u64,
+                self.config.kept_reply_bytes() as u64,
+            ),
+            load("bytes of replies being fetched", self.fetches.bytes(), FETCH_BYTES as u64),
         ]
+    }
+
+    /// What is kept about open batches, for tests that look at it.
+    #[cfg(test)]
+    pub(crate) fn window(&self) -> &Window {
+        &self.window
     }
 
     /// What is stored about a batch, for tests that corrupt it there.
@@ -192,6 +223,7 @@ impl Voter {
             Message::Stand { place } => self.on_stand(from, place, round),
             Message::Ask(ask) => self.on_ask(from, ask, round),
             Message::Gone { batch, digest } => self.on_gone(from, batch, digest, round),
+            Message::ReplyGone { place } => self.on_reply_gone(from, place, round),
             Message::Reply { place, total, offset, bytes } => {
                 self.on_reply(from, place, (total, offset), &bytes, round);
             }
@@ -228,7 +260,9 @@ impl Voter {
             return;
         }
         self.repairs.on_peer_replaced(replica, first_batch);
+        self.settling.on_peer_replaced(first_batch);
         self.late[replica as usize] = None;
+        self.streaks[replica as usize] = Streak::default();
         for batch in self.window.base()..self.window.end().min(first_batch) {
             if let Some(record) = self.window.get_mut(batch) {
                 record.gone.insert(replica);
@@ -285,10 +319,24 @@ impl Voter {
         wrong: &[WrongObject],
         round: &mut Round<'_>,
     ) -> Class {
+        let record = self.new_evidence(finding, case, failure, wrong);
+        let class = record.class;
+        round.commands.push(Command::Evidence(Box::new(record)));
+        class
+    }
+
+    /// Classifies and counts a disagreement.
+    fn new_evidence(
+        &mut self,
+        finding: &Finding,
+        case: Case,
+        failure: Option<Failure>,
+        wrong: &[WrongObject],
+    ) -> Evidence {
         let class = self.classifier.classify(finding);
         self.counters.blamed[finding.replica as usize] += 1;
         self.counters.digest_faults += (case.stage == FaultStage::Digest) as u64;
-        let record = Evidence {
+        Evidence {
             replica: finding.replica,
             batch: case.batch,
             request: case.request,
@@ -298,10 +346,9 @@ impl Voter {
             failure,
             wrong: wrong.iter().take(Evidence::MAX_OBJECTS).copied().collect(),
             wrong_total: wrong.len() as u32,
+            settled_on: None,
             number: self.counters.blamed.iter().sum(),
-        };
-        round.commands.push(Command::Evidence(Box::new(record)));
-        class
+        }
     }
 }
 

@@ -90,6 +90,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 batch: in_flight.clone(),
                 request: number as u16,
                 mine,
+                of_client: !Control::is_control(&request.bytes),
                 checksum: asked,
                 position: 0,
                 time_us: 0,

@@ -24,9 +24,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         match report {
             Report::Executed(executed) => self.on_executed(executed),
             Report::RecoverTurn { turn, time_us, recover, packed, install } => {
+                let is_replayed = self.group.is_replayed(turn.batch);
                 match install {
                     // Without its sender the worker does not wait.
-                    Some(install) if self.group.is_replayed(turn.batch) => self.lockstep.hand_over(|| {
+                    Some(install) if is_replayed => self.lockstep.hand_over(|| {
                         drop(install);
                         true
                     }),
@@ -34,7 +35,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     None => {}
                 }
                 self.world.see(Seen::Packed { turn, objects: &packed });
-                self.vote(Event::RecoverTurn { turn, time_us, recover, packed });
+                // What an earlier life knew to be undecided is gone with it: this one cannot judge who settled it.
+                if !(is_replayed && matches!(recover.scope, vote::Scope::SettleOn(_))) {
+                    self.vote(Event::RecoverTurn { turn, time_us, recover, packed });
+                }
             }
             Report::Installed { turn, notes } => {
                 self.note_repaired(turn, notes);
@@ -104,7 +108,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             let place = Place::new(batch, number as u16);
             let owed = if result.asked.mine { self.owed_at(place) } else { Owed::NOTHING };
             match result.failure {
-                None => self.externalize(owed, result.reply, None),
+                None => self.externalize(owed, result.reply.unwrap_or_default(), None),
                 Some(Failure::Void) => {
                     // No replica runs it, so all of them have the same state without it.
                     self.drop_reply(owed.owner);
@@ -144,7 +148,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let me = self.settings.me;
         // The upper half of the ids is for repairs that no vote asked for.
         let id = 1 << 63 | u64::from(me) << 56 | place.batch;
-        let recover = vote::Recover { id, proposer: me, faulty: me, cause: place, objects, regions };
+        let scope = vote::Scope::Faulty(me);
+        let recover = vote::Recover { id, proposer: me, scope, cause: place, objects, regions };
         self.submit_control(&Control::Recover(recover));
     }
 
@@ -237,9 +242,18 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 self.tally.held.remove(&place);
             }
             Command::GiveUpRepair { turn } => self.give_up_repair(turn),
-            Command::ReplaceSelf(why) => self.stop_with(Ok(Stop::Replace(format!("{why:?}")))),
+            Command::PassTurn { turn } => {
+                if let Some(awaited) = self.group.installs.remove(&turn) {
+                    self.stop_waiting(awaited);
+                }
+            }
+            Command::NotSettled { place, home, id } => self.world.say(format_args!(
+                "replicas have object {home}:{id} differently again at request {place}, although they settled on one version of it \
+                 several times; it stays as it is. Requests on it are not deterministic: look for what they read beside their objects"
+            )),
+            Command::ReplaceSelf(why) => self.stop_with(Ok(Stop::Replace(why.to_string()))),
             Command::PeerBeyondRepair { replica, why } => {
-                self.world.say(format_args!("replica {} is beyond repair: {why:?}", replica + 1));
+                self.world.say(format_args!("replica {} is beyond repair: {why}", replica + 1));
             }
         }
     }
@@ -268,15 +282,19 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 "too few replicas are up to agree on the repair at {turn}; what is wrong will show again"
             ));
         }
-        // Without its sender the worker stops waiting.
-        self.lockstep.hand_over(|| {
-            drop(awaited);
-            true
-        });
+        self.stop_waiting(awaited);
         self.group.repairs_given_up += 1;
         if self.group.repairs_given_up >= limits::REPAIRS_GIVEN_UP && self.has_donors() {
             self.stop_with(Ok(Stop::Replace("repairs do not arrive".into())));
         }
+    }
+
+    /// Without its sender the worker stops waiting, and passes its turn.
+    fn stop_waiting(&mut self, awaited: Awaited) {
+        self.lockstep.hand_over(|| {
+            drop(awaited);
+            true
+        });
     }
 
     fn send_vote(&mut self, to: To, message: &Message) {

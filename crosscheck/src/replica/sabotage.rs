@@ -145,7 +145,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
         for (number, result) in results.iter().enumerate().filter(|(_, result)| result.asked.mine) {
             let place = Place::new(batch, number as u16);
-            let (owed, reply) = (self.owed_at(place), result.reply.clone());
+            let (owed, reply) = (self.owed_at(place), result.reply.clone().unwrap_or_default());
             self.world.see(Seen::Released { place, to: owed.owner.client(), reply: &reply });
             self.externalize(owed, reply, None);
         }

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use vote::{Asked, Config, Event, Message, Pairs, RequestResult, Voter};
+use vote::{Asked, Config, Event, Message, Pairs, Place, Recover, RequestResult, Voter};
 
 fuzz_target!(|data: &[u8]| {
     let mut voter = Voter::new(Config::new(3, 0, 4, 0));
@@ -27,6 +27,13 @@ fuzz_target!(|data: &[u8]| {
             1 => voter.handle(Event::Tick, now_us, &mut commands),
             2 => voter.handle(Event::PeerDown(what >> 6), now_us, &mut commands),
             3 => voter.handle(Event::PeerUp(what >> 6), now_us, &mut commands),
+            4 => {
+                if let Ok(recover) = Recover::decode(&Bytes::copy_from_slice(frame)) {
+                    let turn = Place::new(batch, 0);
+                    voter.handle(Event::RecoverTurn { turn, time_us: now_us, recover, packed: Vec::new() }, now_us, &mut commands);
+                    batch += 1;
+                }
+            }
             _ => {
                 if let Ok(message) = Message::decode(&Bytes::copy_from_slice(frame)) {
                     voter.handle(Event::Message { from: what & 3, message }, now_us, &mut commands);

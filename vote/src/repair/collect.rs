@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use object::{Home, ObjectId};
-use xxhash_rust::xxh3::xxh3_64;
 
-use super::Recover;
+use super::{Recover, Scope};
 use crate::config::{Replica, Set};
 use crate::event::Place;
 use crate::limits::*;
@@ -140,11 +139,8 @@ impl Case {
         let regions: Vec<Home> = regions.into_iter().take(MAX_REGIONS_PER_RECOVER).collect();
         let single = |(home, _): &(Home, ObjectId)| regions.binary_search(home).is_err();
         let objects = self.wrong.keys().copied().filter(single).take(MAX_OBJECTS_PER_RECOVER).collect();
-        let mut recover = Recover { id: 0, proposer: me, faulty, cause: self.cause, objects, regions };
-        let mut bytes = Vec::new();
-        recover.encode(&mut bytes);
-        recover.id = xxh3_64(&bytes);
-        recover
+        let scope = Scope::Faulty(faulty);
+        Recover { id: 0, proposer: me, scope, cause: self.cause, objects, regions }.named()
     }
 
     /// Closes what the RECOVER at `turn` repairs. True when there were too many repairs: identical at every replica,
@@ -157,13 +153,7 @@ impl Case {
         limit: usize,
         now_us: u64,
     ) -> bool {
-        let listed = |home: &Home| recover.regions.contains(home);
-        self.wrong.retain(|(home, id), latest| {
-            let repaired = listed(home) || recover.objects.binary_search(&(*home, *id)).is_ok();
-            !(repaired && *latest < turn)
-        });
-        self.regions.retain(|home, latest| !(listed(home) && *latest < turn));
-        self.remember(turn, recover);
+        self.on_overwritten(turn, recover);
         self.count_streaks(turn, recover);
         (self.in_flight_us, self.since_us) = (None, now_us);
         if let Some((_, latest)) = self.wrong.iter().next() {
@@ -171,6 +161,17 @@ impl Case {
         }
         let stubborn = self.is_stubborn(time_us, recover);
         self.is_too_often(time_us, recover.id, limit) || stubborn
+    }
+
+    /// What the RECOVER at `turn` lists is as it should be from there on.
+    pub(super) fn on_overwritten(&mut self, turn: Place, recover: &Recover) {
+        let listed = |home: &Home| recover.regions.contains(home);
+        self.wrong.retain(|(home, id), latest| {
+            let repaired = listed(home) || recover.objects.binary_search(&(*home, *id)).is_ok();
+            !(repaired && *latest < turn)
+        });
+        self.regions.retain(|home, latest| !(listed(home) && *latest < turn));
+        self.remember(turn, recover);
     }
 
     /// Whether a region is wrong again and again, however often it is repaired as a whole.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::{Bytes, BytesMut};
 use object::{Home, ObjectId};
 
-use super::Recover;
+use super::{Recover, Scope};
 use crate::command::{Command, To};
 use crate::config::{Replica, Set};
 use crate::digest::{RepairHeader, repair_piece};
@@ -36,6 +36,7 @@ pub(super) struct Installs {
 /// One RECOVER that waits for its objects.
 #[derive(Debug)]
 struct Install {
+    belief: Belief,
     targets: BTreeMap<(Home, ObjectId), Target>,
     since_us: u64,
     asked_us: u64,
@@ -69,10 +70,42 @@ struct Claim {
     digest: u128,
 }
 
+/// Whom a replica believes about objects that overwrite its own.
+#[derive(Clone, Copy, Debug)]
+enum Belief {
+    /// Replicas other than `me` that say the same, if they are `quorum`.
+    Quorum { me: Replica, quorum: u32 },
+    /// This one alone: no f+1 agree, and the group settles on its version.
+    Source(Replica),
+}
+
+impl Belief {
+    /// Who can be asked.
+    fn senders(self, live: Set) -> Set {
+        match self {
+            Belief::Quorum { me, .. } => live.without(me),
+            Belief::Source(source) => live.and(Set::EMPTY.with(source)),
+        }
+    }
+
+    /// Whether so many are up that it can come to something.
+    fn has_senders(self, live: Set) -> bool {
+        match self {
+            Belief::Quorum { quorum, .. } => self.senders(live).len() >= quorum,
+            Belief::Source(_) => !self.senders(live).is_empty(),
+        }
+    }
+}
+
 /// The f+1 rule on REPAIR: the claim that f+1 different replicas make, the faulty replica itself never among them.
 ///
-/// At most f replicas are wrong, the faulty one included, so among f+1 others that say the same at least one is right.
-fn agreed_claim(claims: &[Option<Claim>; MAX_REPLICAS], me: Replica, quorum: u32) -> Option<Claim> {
+/// At most f replicas are wrong, the faulty one included, so among f+1 others that say the same at least one is right. Where
+/// the group settles on one version, the claim of its source.
+fn agreed_claim(claims: &[Option<Claim>; MAX_REPLICAS], belief: Belief) -> Option<Claim> {
+    let (me, quorum) = match belief {
+        Belief::Quorum { me, quorum } => (me, quorum),
+        Belief::Source(source) => return claims[usize::from(source)],
+    };
     let others =
         || claims.iter().enumerate().filter(|(from, _)| *from != me as usize).filter_map(|(_, claim)| *claim);
     others().find(|claim| others().filter(|other| other == claim).count() as u32 >= quorum)
@@ -93,11 +126,15 @@ impl Installs {
         }
     }
 
-    /// The turn is held from now on.
-    pub(super) fn on_turn(&mut self, turn: Place, recover: &Recover, round: &mut Round<'_>) {
+    /// The turn is held from now on; it passes at once if nobody is up who could be believed.
+    pub(super) fn on_turn(&mut self, turn: Place, recover: &Recover, live: Set, round: &mut Round<'_>) {
+        let belief = match recover.scope {
+            Scope::Faulty(_) => Belief::Quorum { me: self.me, quorum: self.quorum },
+            Scope::SettleOn(source) => Belief::Source(source),
+        };
         let targets = recover.targets().map(|target| (target, Target::default())).collect();
         let (since_us, asked_us) = (round.now_us, round.now_us);
-        let install = Install { targets, since_us, asked_us, round_robin: 0 };
+        let install = Install { belief, targets, since_us, asked_us, round_robin: 0 };
         self.waiting.insert(turn, install);
         let (now, later): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.early).into_iter().partition(|(_, repair)| repair.turn == turn);
@@ -106,12 +143,17 @@ impl Installs {
         for (from, repair) in now {
             self.on_repair(from, repair, round);
         }
+        if !belief.has_senders(live) {
+            // The objects stay wrong, and known to be wrong.
+            self.give_up(turn, round);
+        }
     }
 
     /// REPAIR: the function that receives it.
     pub(super) fn on_repair(&mut self, from: Replica, repair: Repair, round: &mut Round<'_>) {
         let turn = repair.turn;
         let Some(install) = self.waiting.get_mut(&turn) else { return self.keep_early(from, repair) };
+        let belief = install.belief;
         let Some(target) = install.targets.get_mut(&(repair.home, repair.id)) else { return };
         if target.accepted.is_some() {
             return;
@@ -131,7 +173,7 @@ impl Installs {
         piece.claims[from as usize] = Some(claim);
         if let Some(bytes) = repair.bytes {
             let before = piece.bytes.as_ref().map(|(digest, _)| *digest);
-            let agreed = agreed_claim(&piece.claims, self.me, self.quorum).map(|claim| claim.digest);
+            let agreed = agreed_claim(&piece.claims, belief).map(|claim| claim.digest);
             if before.is_none() || before != agreed {
                 piece.bytes = Some((repair.digest, bytes));
             }
@@ -144,26 +186,26 @@ impl Installs {
 
     /// Puts a target together when every piece has f+1 equal digests and bytes that match.
     fn accept(&mut self, turn: Place, key: (Home, ObjectId), round: &mut Round<'_>) {
-        let (me, quorum) = (self.me, self.quorum);
         let Some(install) = self.waiting.get_mut(&turn) else { return };
+        let belief = install.belief;
         let Some(target) = install.targets.get_mut(&key) else { return };
         if target.shape.is_none() {
-            target.shape = target.pieces.values().find_map(|piece| agreed_claim(&piece.claims, me, quorum));
+            target.shape = target.pieces.values().find_map(|piece| agreed_claim(&piece.claims, belief));
         }
         let Some(shape) = target.shape else { return };
         if (target.pieces.len() as u32) < shape.pieces {
-            return pull(install, turn, key, me, quorum, round);
+            return pull(install, turn, key, round);
         }
         let mut whole: Vec<&Bytes> = Vec::with_capacity(shape.pieces as usize);
         for (index, piece) in (0..shape.pieces).zip(target.pieces.range(0..shape.pieces)) {
-            let claim = agreed_claim(&piece.1.claims, me, quorum);
+            let claim = agreed_claim(&piece.1.claims, belief);
             let fits = |claim: &Claim| (claim.present, claim.pieces) == (shape.present, shape.pieces);
             let bytes = piece.1.bytes.as_ref();
             match (claim.filter(fits), bytes) {
                 (Some(claim), Some((digest, bytes))) if *piece.0 == index && *digest == claim.digest => {
                     whole.push(bytes);
                 }
-                _ => return pull(install, turn, key, me, quorum, round),
+                _ => return pull(install, turn, key, round),
             }
         }
         let content = if shape.present { Content::Present(join(&whole)) } else { Content::Absent };
@@ -196,16 +238,27 @@ impl Installs {
     }
 
     /// Passes the turn without a repair.
-    pub(super) fn give_up(&mut self, turn: Place, round: &mut Round<'_>) {
-        if self.waiting.remove(&turn).is_some() {
-            self.close(turn);
-            round.commands.push(Command::GiveUpRepair { turn });
-        }
+    fn give_up(&mut self, turn: Place, round: &mut Round<'_>) {
+        let Some(install) = self.waiting.remove(&turn) else { return };
+        self.close(turn);
+        round.commands.push(match install.belief {
+            Belief::Quorum { .. } => Command::GiveUpRepair { turn },
+            // All others wait for the same source: they must not take themselves for beyond repair, all at once.
+            Belief::Source(_) => Command::PassTurn { turn },
+        });
+    }
+
+    /// The turn of a RECOVER in which this replica does not take part.
+    pub(super) fn pass(&mut self, turn: Place, round: &mut Round<'_>) {
+        self.early.retain(|(_, repair)| repair.turn != turn);
+        self.early_bytes = self.early.iter().map(|(_, repair)| length(repair)).sum();
+        self.close(turn);
+        round.commands.push(Command::PassTurn { turn });
     }
 
     /// Asks again for what did not come; gives up in the end.
     pub(super) fn tick(&mut self, live: Set, round: &mut Round<'_>) -> u64 {
-        let (me, quorum, now_us) = (self.me, self.quorum, round.now_us);
+        let now_us = round.now_us;
         let mut asks = 0;
         let overdue = |install: &Install| now_us.saturating_sub(install.since_us) >= REPAIR_GIVE_UP_US;
         let late: Vec<Place> =
@@ -217,9 +270,10 @@ impl Installs {
             }
             install.asked_us = now_us;
             install.round_robin += 1;
+            let (belief, round_robin) = (install.belief, install.round_robin);
             for (key, target) in install.targets.iter_mut().filter(|(_, target)| target.accepted.is_none()) {
                 let room = ASKS_PER_TICK as u64 - asks;
-                asks += ask_again(*turn, *key, target, (live, me, quorum), install.round_robin, room, round);
+                asks += ask_again(*turn, *key, target, (live, belief), round_robin, room, round);
             }
         }
         asks
@@ -244,18 +298,12 @@ impl Installs {
 }
 
 /// Asks for the next pieces whose digest is agreed on and whose bytes nobody has sent.
-fn pull(
-    install: &mut Install,
-    turn: Place,
-    (home, id): (Home, ObjectId),
-    me: Replica,
-    quorum: u32,
-    round: &mut Round<'_>,
-) {
+fn pull(install: &mut Install, turn: Place, (home, id): (Home, ObjectId), round: &mut Round<'_>) {
+    let belief = install.belief;
     let Some(target) = install.targets.get_mut(&(home, id)) else { return };
     let mut open = target.pieces.values().filter(|piece| piece.asked).count();
     for (index, piece) in &mut target.pieces {
-        let Some(claim) = agreed_claim(&piece.claims, me, quorum) else { continue };
+        let Some(claim) = agreed_claim(&piece.claims, belief) else { continue };
         let there = piece.bytes.as_ref().is_some_and(|(digest, _)| *digest == claim.digest);
         if there || piece.asked {
             continue;
@@ -277,17 +325,17 @@ fn ask_again(
     turn: Place,
     (home, id): (Home, ObjectId),
     target: &mut Target,
-    (live, me, quorum): (Set, Replica, u32),
+    (live, belief): (Set, Belief),
     round_robin: usize,
     room: u64,
     round: &mut Round<'_>,
 ) -> u64 {
     let mut asks = 0;
     let pieces = target.shape.map_or(1, |shape| shape.pieces);
-    let peers: Vec<Replica> = live.without(me).iter().collect();
+    let peers: Vec<Replica> = belief.senders(live).iter().collect();
     for index in 0..pieces {
         let piece = target.pieces.entry(index).or_default();
-        let agreed = agreed_claim(&piece.claims, me, quorum);
+        let agreed = agreed_claim(&piece.claims, belief);
         let there = |claim: Claim| piece.bytes.as_ref().is_some_and(|(digest, _)| *digest == claim.digest);
         let whom: Vec<Replica> = match agreed {
             Some(claim) if there(claim) => continue,

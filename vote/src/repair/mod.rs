@@ -4,8 +4,10 @@ mod collect;
 mod install;
 mod recover;
 mod serve;
+mod settle;
 
-pub use recover::Recover;
+pub use recover::{Recover, Scope};
+pub(crate) use settle::{Settling, Standing};
 
 use object::{Home, ObjectId};
 
@@ -64,9 +66,13 @@ impl Repairs {
             return;
         }
         let homes = self.homes;
-        // A corrupted region number names no lock; the majority's pairs name the regions that are really concerned.
-        let real = objects.iter().copied().filter(|(home, id)| *home < homes && !id.is_none());
+        let real = objects.iter().copied().filter(|object| is_real(*object, homes));
         self.cases[faulty as usize].add(place, real, proposers, now_us);
+    }
+
+    /// Whether a RECOVER may list any of these objects.
+    pub(crate) fn can_repair(&self, objects: &[(Home, ObjectId)]) -> bool {
+        objects.iter().any(|object| is_real(*object, self.homes))
     }
 
     /// Proposes a RECOVER for every replica with wrong objects, if it is this replica's place to do so.
@@ -102,10 +108,10 @@ impl Repairs {
         live: Set,
         round: &mut Round<'_>,
     ) {
-        if recover.faulty >= self.replicas {
+        let Scope::Faulty(faulty) = recover.scope else { return };
+        if faulty >= self.replicas {
             return;
         }
-        let faulty = recover.faulty;
         let too_many = self.cases[faulty as usize].on_turn(turn, time_us, &recover, self.limit, round.now_us);
         if too_many && faulty == self.me {
             round.commands.push(Command::ReplaceSelf(BeyondRepair::TooManyRepairs));
@@ -114,14 +120,33 @@ impl Repairs {
             round.commands.push(Command::PeerBeyondRepair { replica: faulty, why });
         }
         if faulty == self.me {
-            self.installs.on_turn(turn, &recover, round);
-            if live.without(self.me).len() <= u32::from(self.faults) {
-                // Nobody can send f+1 equal digests now; the objects stay wrong, and known to be wrong.
-                self.installs.give_up(turn, round);
-            }
+            self.installs.on_turn(turn, &recover, live, round);
         } else {
             let pushes = live.without(faulty).lowest() == Some(self.me);
             self.served.on_turn(turn, faulty, packed, pushes, round);
+        }
+    }
+
+    /// A RECOVER has its turn by which the group settles on one version. Whether this replica takes part is decided already.
+    pub(crate) fn on_settling(
+        &mut self,
+        turn: Place,
+        recover: &Recover,
+        packed: Vec<Packed>,
+        takes_part: bool,
+        live: Set,
+        round: &mut Round<'_>,
+    ) {
+        let others = (0..self.replicas).filter(|replica| recover.overwrites_at(*replica));
+        if takes_part {
+            others.clone().for_each(|replica| self.cases[replica as usize].on_overwritten(turn, recover));
+        }
+        if recover.packs_at(self.me) {
+            others.for_each(|replica| self.served.on_turn(turn, replica, packed.clone(), true, round));
+        } else if takes_part {
+            self.installs.on_turn(turn, recover, live, round);
+        } else {
+            self.installs.pass(turn, round);
         }
     }
 
@@ -177,6 +202,11 @@ impl Repairs {
     pub(crate) fn take_bad_pieces(&mut self) -> Vec<(Replica, Place)> {
         std::mem::take(&mut self.installs.bad)
     }
+}
+
+/// A corrupted region number names no lock; the majority's pairs name the regions that are really concerned.
+fn is_real((home, id): (Home, ObjectId), homes: Home) -> bool {
+    home < homes && !id.is_none()
 }
 
 #[cfg(test)]

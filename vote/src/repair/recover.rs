@@ -1,7 +1,8 @@
-//! RECOVER: the ordered request that lists the wrong objects of one faulty replica (EDCC'16 section IV-C).
+//! RECOVER: the ordered request that lists objects to be overwritten, where, and with whose version (EDCC'16 section IV-C).
 
 use bytes::Bytes;
 use object::{Home, ObjectId};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::config::Replica;
 use crate::event::Place;
@@ -9,15 +10,25 @@ use crate::limits::{MAX_OBJECTS_PER_RECOVER, MAX_REGIONS_PER_RECOVER, MAX_REPLIC
 use crate::message::Malformed;
 use crate::wire::{Reader, Writer};
 
-/// Repairs these objects of this replica. It takes a position in the order; its footprint is [`Recover::homes`].
+/// Whose objects a RECOVER overwrites, and with whose version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The objects of this faulty replica, with what f+1 others have.
+    Faulty(Replica),
+    /// The objects of all other replicas, with what this one has: no f+1 agree about them. A replica takes part only if its
+    /// own voter knows of a request that showed so.
+    SettleOn(Replica),
+}
+
+/// Overwrites these objects. It takes a position in the order; its footprint is [`Recover::homes`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recover {
     /// Names the proposal: equal proposals by one replica have equal ids.
     pub id: u64,
     /// Who proposed it.
     pub proposer: Replica,
-    /// Whose objects are wrong.
-    pub faulty: Replica,
+    /// Where they are overwritten, and with whose version.
+    pub scope: Scope,
     /// A request that showed it.
     pub cause: Place,
     /// The objects, sorted, at most [`MAX_OBJECTS_PER_RECOVER`], none in a listed region.
@@ -27,6 +38,27 @@ pub struct Recover {
 }
 
 impl Recover {
+    /// The same RECOVER, named by its content.
+    pub(super) fn named(self) -> Recover {
+        let mut bytes = Vec::new();
+        let unnamed = Recover { id: 0, ..self };
+        unnamed.encode(&mut bytes);
+        Recover { id: xxh3_64(&bytes), ..unnamed }
+    }
+
+    /// Whether `replica` overwrites its objects: it keeps the turn until they are there.
+    pub fn overwrites_at(&self, replica: Replica) -> bool {
+        match self.scope {
+            Scope::Faulty(faulty) => faulty == replica,
+            Scope::SettleOn(source) => source != replica,
+        }
+    }
+
+    /// Whether `replica` packs its objects for those that overwrite theirs.
+    pub fn packs_at(&self, replica: Replica) -> bool {
+        !self.overwrites_at(replica)
+    }
+
     /// The locks this request needs, sorted, each once.
     pub fn homes(&self) -> Vec<Home> {
         let mut homes: Vec<Home> =
@@ -44,7 +76,7 @@ impl Recover {
     /// Appends the wire form.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut w = Writer(out);
-        w.u64(self.id).u8(self.proposer).u8(self.faulty).place(self.cause);
+        w.u64(self.id).u8(self.proposer).u8(self.scope.to_byte()).place(self.cause);
         w.u16(self.objects.len() as u16).u16(self.regions.len() as u16);
         for (home, id) in &self.objects {
             w.u32(*home).u64(id.to_bits());
@@ -61,16 +93,16 @@ impl Recover {
     /// checked against the service's number of regions; whoever takes the locks does that.
     pub fn decode(bytes: &Bytes) -> Result<Recover, Malformed> {
         let mut r = Reader::new(bytes);
-        let (id, proposer, faulty, cause) = (r.u64()?, r.u8()?, r.u8()?, r.place()?);
+        let (id, proposer, scope, cause) = (r.u64()?, r.u8()?, Scope::of_byte(r.u8()?)?, r.place()?);
         let objects = r.count(MAX_OBJECTS_PER_RECOVER, 12)?;
         let regions = r.count(MAX_REGIONS_PER_RECOVER, 4)?;
-        if proposer as usize >= MAX_REPLICAS || faulty as usize >= MAX_REPLICAS || objects + regions == 0 {
+        if proposer as usize >= MAX_REPLICAS || objects + regions == 0 {
             return Err(Malformed::Bound);
         }
         let mut recover = Recover {
             id,
             proposer,
-            faulty,
+            scope,
             cause,
             objects: Vec::with_capacity(objects),
             regions: Vec::with_capacity(regions),
@@ -92,5 +124,33 @@ impl Recover {
         let apart =
             |(home, id): &(Home, ObjectId)| !id.is_none() && self.regions.binary_search(home).is_err();
         objects && regions && self.objects.iter().all(apart)
+    }
+}
+
+/// Marks a settling in the byte that holds the replica: logs of before there was one read the same.
+const SETTLE: u8 = 0x80;
+
+impl Scope {
+    /// The replica it names.
+    pub fn replica(self) -> Replica {
+        match self {
+            Scope::Faulty(replica) | Scope::SettleOn(replica) => replica,
+        }
+    }
+
+    fn to_byte(self) -> u8 {
+        match self {
+            Scope::Faulty(faulty) => faulty,
+            Scope::SettleOn(source) => source | SETTLE,
+        }
+    }
+
+    fn of_byte(byte: u8) -> Result<Scope, Malformed> {
+        let replica = byte & !SETTLE;
+        match (usize::from(replica) < MAX_REPLICAS, byte & SETTLE != 0) {
+            (false, _) => Err(Malformed::Bound),
+            (true, false) => Ok(Scope::Faulty(replica)),
+            (true, true) => Ok(Scope::SettleOn(replica)),
+        }
     }
 }

@@ -29,8 +29,8 @@ struct ServedTurn {
 }
 
 impl Served {
-    /// Sends the digest of every piece to the faulty replica (EDCC'16 Table III); one replica, `pushes`, adds the bytes of
-    /// the first ones, so that a small repair takes one message. The rest is pulled.
+    /// Sends the digest of every piece to a replica that overwrites its objects (EDCC'16 Table III); one sender, `pushes`,
+    /// adds the bytes of the first ones, so that a small repair takes one message. The rest is pulled.
     pub(super) fn on_turn(
         &mut self,
         turn: Place,

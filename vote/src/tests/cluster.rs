@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
+use object::{Home, ObjectId};
 
 use super::service::{Entry, HOMES, Op, Slip, State, checksum};
-use crate::Asked;
 use crate::record::Record;
 use crate::{
-    Command, Config, Event, Evidence, Message, Place, Protections, Reexecution, Replica, RequestResult, To,
-    Voter,
+    Command, Config, Dropped, Event, Evidence, Message, Place, Protections, Reexecution, Replica,
+    RequestResult, To, Voter,
 };
 
 /// A small generator with a seed; the only source of chance in these tests.
@@ -46,11 +46,13 @@ pub(crate) struct Node {
     pub waits_for_install: Option<Place>,
     pub up: bool,
     pub released: BTreeMap<Place, Bytes>,
-    pub dropped: Vec<Place>,
+    pub dropped: Vec<(Place, Dropped)>,
     pub held: Vec<Place>,
     pub evidence: Vec<Evidence>,
     pub replace: Vec<Command>,
     pub given_up: u32,
+    pub passed: u32,
+    pub not_settled: Vec<(Home, ObjectId)>,
     /// What goes wrong in which request.
     pub slips: BTreeMap<Place, Slip>,
     /// Applied to a batch's results before the voter gets them: faults in stored results.
@@ -83,8 +85,12 @@ impl Cluster {
     }
 
     pub(crate) fn with_protections(replicas: u8, seed: u64, protections: Protections) -> Cluster {
+        Cluster::configured(replicas, seed, |config| config.with_protections(protections))
+    }
+
+    pub(crate) fn configured(replicas: u8, seed: u64, configure: impl Fn(Config) -> Config) -> Cluster {
         let node = |me| Node {
-            voter: Voter::new(Config::new(replicas, me, HOMES, 0).with_protections(protections)),
+            voter: Voter::new(configure(Config::new(replicas, me, HOMES, 0))),
             state: State::default(),
             at: Place::default(),
             results: Vec::new(),
@@ -97,6 +103,8 @@ impl Cluster {
             evidence: Vec::new(),
             replace: Vec::new(),
             given_up: 0,
+            passed: 0,
+            not_settled: Vec::new(),
             slips: BTreeMap::new(),
             tamper: BTreeMap::new(),
             strike: BTreeMap::new(),
@@ -159,11 +167,11 @@ impl Cluster {
                     node.at.request += 1;
                 }
                 Entry::Recover(recover) => {
-                    let faulty = recover.faulty == replica;
-                    let packed = if faulty { Vec::new() } else { node.state.pack(recover) };
+                    let overwrites = recover.overwrites_at(replica);
+                    let packed = if overwrites { Vec::new() } else { node.state.pack(recover) };
                     node.at.request += 1;
-                    node.results.push(RequestResult::new(Asked::default(), Default::default(), Bytes::new()));
-                    if faulty {
+                    node.results.push(node.state.recovered(recover));
+                    if overwrites {
                         node.waits_for_install = Some(place);
                     }
                     let (turn, time_us, recover) = (place, batch * 1000, recover.clone());
@@ -200,6 +208,8 @@ impl Cluster {
         let voter = &mut self.nodes[replica as usize].voter;
         voter.handle(event, self.now_us, &mut commands);
         voter.flush(self.now_us, &mut commands);
+        let over = voter.loads().into_iter().find(|load| load.holds > load.bound);
+        assert!(over.is_none(), "replica {replica}: {over:?}");
         for command in commands {
             self.perform(replica, command);
         }
@@ -217,12 +227,11 @@ impl Cluster {
                 assert_eq!(crate::digest::reply(checksum(op), &reply), digest);
                 assert!(node.released.insert(place, reply).is_none(), "reply {place} left twice");
             }
-            Command::DropReply { place, .. } => node.dropped.push(place),
+            Command::DropReply { place, why } => node.dropped.push((place, why)),
             Command::ProposeRecover(recover) => self.log.push(vec![Entry::Recover(recover)]),
             Command::Install { turn, objects } => {
-                assert_eq!(node.waits_for_install, Some(turn));
                 node.state.install(&objects);
-                node.waits_for_install = None;
+                self.pass(replica, turn);
             }
             Command::RecheckObjects { place, objects } => {
                 let corrupt = objects.into_iter().filter(|at| !node.state.is_intact(*at)).collect();
@@ -241,12 +250,27 @@ impl Cluster {
             Command::Held { place, .. } => node.held.push(place),
             Command::Resumed { place } => node.held.retain(|held| *held != place),
             Command::GiveUpRepair { turn } => {
-                assert_eq!(node.waits_for_install, Some(turn));
                 node.given_up += 1;
-                node.waits_for_install = None;
+                self.pass(replica, turn);
             }
+            Command::PassTurn { turn } => {
+                node.passed += 1;
+                self.pass(replica, turn);
+            }
+            Command::NotSettled { home, id, .. } => node.not_settled.push((home, id)),
             Command::ReplaceSelf(_) | Command::PeerBeyondRepair { .. } => node.replace.push(command),
         }
+    }
+
+    /// The turn of a RECOVER passes, and its result is what the objects are now.
+    fn pass(&mut self, replica: Replica, turn: Place) {
+        let Entry::Recover(recover) = &self.log[turn.batch as usize][turn.request as usize] else {
+            panic!("{turn} is no RECOVER")
+        };
+        let node = &mut self.nodes[replica as usize];
+        assert_eq!(node.waits_for_install, Some(turn));
+        node.waits_for_install = None;
+        node.results[turn.request as usize] = node.state.recovered(recover);
     }
 
     fn send(&mut self, from: Replica, to: To, message: Message) {
@@ -343,7 +367,8 @@ impl Cluster {
             for (index, entry) in entries.iter().enumerate() {
                 if let Entry::Op(op) = entry {
                     let result = state.run(*op, true, Slip::None);
-                    replies.insert(Place::new(batch as u64, index as u16), result.reply);
+                    let reply = result.reply.expect("it ran");
+                    replies.insert(Place::new(batch as u64, index as u16), reply);
                 }
             }
         }

@@ -111,9 +111,9 @@ fn tampered(tamper: fn(&mut RequestResult), faulty: usize) -> Cluster {
 #[test]
 fn reply_after_it_was_digested() {
     fn flip(result: &mut RequestResult) {
-        let mut bytes = result.reply.to_vec();
+        let mut bytes = result.reply.take().expect("kept").to_vec();
         bytes[0] ^= 1;
-        result.reply = Bytes::from(bytes);
+        result.reply = Some(Bytes::from(bytes));
     }
     for faulty in 0..3 {
         assert_found(&tampered(flip, faulty), faulty as u8, FaultStage::Reply);
@@ -148,12 +148,17 @@ fn stored_reply_digest() {
     }
 }
 
+/// The same result as the answer to something else.
+fn answering(asked: Asked, result: &RequestResult) -> RequestResult {
+    RequestResult::new(asked, result.pairs.clone(), result.reply.clone().expect("kept"))
+}
+
 #[test]
 fn right_bytes_for_another_request() {
     // The replica takes the request at this position for another one: it does and answers the same, and must not tell its client so.
     fn mistake(result: &mut RequestResult) {
         let asked = Asked { checksum: result.asked.checksum ^ 1, ..result.asked };
-        *result = RequestResult::new(asked, result.pairs.clone(), result.reply.clone());
+        *result = answering(asked, result);
     }
     for faulty in 0..3u8 {
         let cluster = tampered(mistake, usize::from(faulty));
@@ -171,12 +176,12 @@ fn right_results_at_another_position_or_time() {
     // The schedule of this replica has skipped a position: what it does is right, but what it creates would have other ids.
     fn lose_count(result: &mut RequestResult) {
         let asked = Asked { position: result.asked.position + 1, ..result.asked };
-        *result = RequestResult::new(asked, result.pairs.clone(), result.reply.clone());
+        *result = answering(asked, result);
     }
     // Or it has gone ahead in time: what it keeps would expire too early.
     fn go_ahead(result: &mut RequestResult) {
         let asked = Asked { time_us: result.asked.time_us ^ 1 << 55, ..result.asked };
-        *result = RequestResult::new(asked, result.pairs.clone(), result.reply.clone());
+        *result = answering(asked, result);
     }
     for (faulty, tamper) in
         (0..3u8).flat_map(|faulty| [(faulty, lose_count as fn(&mut _)), (faulty, go_ahead)])
@@ -220,14 +225,15 @@ fn struck(strike: fn(&mut Record, usize), faulty: usize, others_too: bool) -> Cl
 
 #[test]
 fn memory_of_the_voter() {
-    let strikes: [fn(&mut Record, usize); 5] = [
+    let strikes: [fn(&mut Record, usize); 6] = [
         |record, index| record.own.as_mut().expect("executed")[index].digest ^= 1 << 3,
         |record, index| record.own.as_mut().expect("executed")[index].pairs[0].sum ^= 1 << 3,
         |record, index| record.own.as_mut().expect("executed")[index].reply_digest ^= 1 << 3,
         |record, index| {
             let result = &mut record.own.as_mut().expect("executed")[index];
-            result.reply = Bytes::from_static(b"garbage");
+            result.reply = Some(Bytes::from_static(b"garbage"));
         },
+        |record, index| record.own.as_mut().expect("executed")[index].reply_len ^= 1 << 3,
         |record, _| record.digests.iter_mut().for_each(|digest| *digest ^= 1 << 3),
     ];
     for strike in strikes {

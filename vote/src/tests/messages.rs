@@ -9,7 +9,8 @@ use crate::digest::Answer;
 use crate::event::Failure;
 use crate::limits::{ASK_AFTER_US, KEEP_FINISHED_BATCHES, WINDOW_BATCHES};
 use crate::{
-    Ask, Command, Config, Event, Malformed, Message, Pairs, Place, Recover, Repair, RequestResult, Voter,
+    Ask, Command, Config, Event, Malformed, Message, Pairs, Place, Recover, Repair, RequestResult, Scope,
+    Voter,
 };
 
 fn place() -> impl Strategy<Value = Place> {
@@ -77,6 +78,7 @@ fn message() -> impl Strategy<Value = Message> {
         place().prop_map(|place| Message::Stand { place }),
         ask().prop_map(Message::Ask),
         any::<(u64, Option<u128>)>().prop_map(|(batch, digest)| Message::Gone { batch, digest }),
+        place().prop_map(|place| Message::ReplyGone { place }),
         (place(), 0..100u32, 0..100u32, bytes()).prop_map(|(place, offset, more, bytes)| {
             let total = offset + bytes.len() as u32 + more;
             Message::Reply { place, total, offset, bytes }
@@ -119,7 +121,10 @@ proptest! {
     /// A peer that talks nonsense in the right format, about batches that exist: nothing panics, no reply leaves on the
     /// word of one peer, and memory stays bounded.
     #[test]
-    fn any_messages_do_no_harm(messages in proptest::collection::vec((0..4u8, message()), 0..60)) {
+    fn any_messages_do_no_harm(
+        messages in proptest::collection::vec((0..4u8, message()), 0..60),
+        recovers in proptest::collection::vec((0..7u8, place(), 0..9u32), 0..9),
+    ) {
         let mut voter = Voter::new(Config::new(3, 0, 4, 0));
         let mut commands = Vec::new();
         for batch in 0..3 {
@@ -130,6 +135,12 @@ proptest! {
             voter.handle(Event::Message { from, message }, at as u64 * 30_000, &mut commands);
             voter.handle(Event::Tick, at as u64 * 30_000, &mut commands);
             voter.flush(at as u64, &mut commands);
+        }
+        for (at, (source, cause, home)) in recovers.into_iter().enumerate() {
+            let (scope, objects) = (Scope::SettleOn(source), vec![(home, ObjectId::new(1, 0))]);
+            let recover = Recover { id: 0, proposer: source, scope, cause, objects, regions: vec![home + 1] };
+            let (turn, packed) = (Place::new(3 + at as u64, 0), Vec::new());
+            voter.handle(Event::RecoverTurn { turn, time_us: 0, recover, packed }, 9_000_000, &mut commands);
         }
         let left = commands.iter().any(|command| matches!(command, Command::Release { .. } | Command::Install { .. }));
         prop_assert!(!left, "nobody agreed with anything");
@@ -147,9 +158,10 @@ proptest! {
     }
 
     #[test]
-    fn recover_round_trip(count in 1..100u16, regions in 0..10u32, id in any::<u64>(), cause in place()) {
+    fn recover_round_trip(count in 1..100u16, regions in 0..10u32, id in any::<u64>(), cause in place(), settles in any::<bool>()) {
+        let scope = if settles { Scope::SettleOn(6) } else { Scope::Faulty(2) };
         let objects = (0..count).map(|at| (20 + at as u32 / 7, ObjectId::new(3, at))).collect();
-        let recover = Recover { id, proposer: 1, faulty: 2, cause, objects, regions: (0..regions).collect() };
+        let recover = Recover { id, proposer: 1, scope, cause, objects, regions: (0..regions).collect() };
         let mut wire = Vec::new();
         recover.encode(&mut wire);
         prop_assert_eq!(Recover::decode(&Bytes::from(wire)), Ok(recover));
@@ -180,8 +192,14 @@ fn a_check_takes_sixteen_bytes_per_batch_and_eleven_in_all() {
 #[test]
 fn a_recover_that_lists_an_object_of_a_listed_region_is_malformed() {
     let objects = vec![(4, ObjectId::new(1, 1))];
-    let recover =
-        Recover { id: 0, proposer: 0, faulty: 1, cause: Place::default(), objects, regions: vec![4] };
+    let recover = Recover {
+        id: 0,
+        proposer: 0,
+        scope: Scope::Faulty(1),
+        cause: Place::default(),
+        objects,
+        regions: vec![4],
+    };
     let mut wire = Vec::new();
     recover.encode(&mut wire);
     assert_eq!(Recover::decode(&Bytes::from(wire)), Err(Malformed::Bound));

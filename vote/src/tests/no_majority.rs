@@ -5,8 +5,8 @@ use super::service::{Op, Slip, key};
 use crate::classify::by_elimination;
 use crate::config::{Replica, Set};
 use crate::{
-    Asked, BeyondRepair, Class, Command, Config, Event, Failure, Held, Message, Pairs, Place, Reexecution,
-    RequestResult, Voter, Votes,
+    Asked, BeyondRepair, Class, Command, Config, Dropped, Event, Failure, Held, Message, Pairs, Place,
+    Reexecution, RequestResult, Voter, Votes,
 };
 use bytes::Bytes;
 
@@ -53,6 +53,14 @@ fn the_third_replica_comes_back_and_everything_is_repaired() {
     cluster.assert_blames_only(&[2]);
 }
 
+/// Everything but the passing of time.
+fn deliver_all(cluster: &mut Cluster) {
+    for _ in 0..cluster.log.len() {
+        cluster.execute();
+        while cluster.deliver() {}
+    }
+}
+
 #[test]
 fn all_different_and_all_stand_by_it() {
     let mut cluster = group();
@@ -63,7 +71,7 @@ fn all_different_and_all_stand_by_it() {
         node.state.objects.insert(key(0), other.objects[&key(0)].clone());
     }
     cluster.order(&[Op::Add(2, 1), Op::Get(0), Op::Get(1)]);
-    cluster.run();
+    deliver_all(&mut cluster);
     let held = Place::new(1, 1);
     for node in &cluster.nodes {
         assert_eq!(node.held, [held]);
@@ -82,7 +90,7 @@ fn all_different_and_all_stand_by_it() {
     for _ in 0..100 {
         cluster.order(&[Op::Get(1), Op::Add(2, 1)]);
     }
-    cluster.run();
+    deliver_all(&mut cluster);
     let left: usize = cluster.nodes.iter().map(|node| node.released.len()).sum();
     assert_eq!(left, 3 + 2 + 200);
 }
@@ -101,7 +109,8 @@ fn abandoned_by_all() -> Cluster {
 #[test]
 fn everybody_abandons_the_request() {
     let cluster = abandoned_by_all();
-    assert_eq!(cluster.nodes[2].dropped, [Place::new(1, 1)], "no reply exists anywhere");
+    let dropped = (Place::new(1, 1), Dropped::NoResult);
+    assert_eq!(cluster.nodes[2].dropped, [dropped], "no reply exists anywhere");
     for node in &cluster.nodes {
         assert_eq!(node.evidence.iter().map(|e| e.class).collect::<Vec<_>>(), [Class::SoftwareBug]);
     }

@@ -63,11 +63,11 @@ fn plant(cluster: &mut Cluster, faulty: Replica, kind: u64, place: Place) {
 }
 
 fn flip_reply(result: &mut RequestResult) {
-    let mut bytes = result.reply.to_vec();
+    let mut bytes = result.reply.take().unwrap_or_default().to_vec();
     if let Some(byte) = bytes.first_mut() {
         *byte ^= 32;
     }
-    result.reply = Bytes::from(bytes);
+    result.reply = Some(Bytes::from(bytes));
 }
 
 /// Changes the contents of a message but not what it is about, as a fault in its sender's memory would.

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::cluster::Cluster;
-use super::service::{Op, Slip, key};
-use crate::{Message, Place, Protections, digest};
+use super::service::{Entry, Op, Slip, key};
+use crate::{Message, Place, Protections, Recover, Scope, digest};
 
 /// A wrong value at replica 1, written by request 1/0 and read by request 1/1 whose reply it owes (1+1 mod 3 = 2) and 1/0.
 fn wrong_value(protections: Protections) -> Cluster {
@@ -47,6 +47,28 @@ fn without_the_reply_gate_the_wrong_reply_leaves_before_the_repair() {
     let (state, _) = cluster.oracle();
     assert_eq!(cluster.nodes[1].state, state, "repair works as before");
     assert_eq!(wrong_replies(&cluster), 1, "but the client has its wrong byte");
+}
+
+#[test]
+fn without_the_settle_check_whoever_proposes_it_makes_all_take_one_version() {
+    let value_at = |protections| {
+        let mut cluster = Cluster::with_protections(3, 5, protections);
+        cluster.order(&[Op::Set(0, 1)]);
+        cluster.run();
+        // Replica 0 is wrong, and nobody has noticed; replica 2 sends all others there.
+        cluster.nodes[0].state.run(Op::Set(0, 666), false, Slip::None);
+        let (scope, cause, objects) = (Scope::SettleOn(0), Place::new(0, 0), vec![key(0)]);
+        let recover = Recover { id: 1, proposer: 2, scope, cause, objects, regions: Vec::new() };
+        cluster.log.push(vec![Entry::Recover(recover)]);
+        cluster.run();
+        cluster.nodes[1].state.objects[&key(0)].value
+    };
+    assert_eq!(
+        value_at(Protections { settle_check: false, ..Protections::ALL }),
+        666,
+        "the error has spread"
+    );
+    assert_eq!(value_at(Protections::ALL), 1);
 }
 
 #[test]

@@ -6,7 +6,9 @@ use object::ObjectId;
 use super::cluster::{Chance, Cluster};
 use super::service::{Entry, HOMES, Op, Slip, key};
 use crate::limits::*;
-use crate::{BeyondRepair, Command, Config, Content, Event, Message, Packed, Place, Recover, To, Voter};
+use crate::{
+    BeyondRepair, Command, Config, Content, Event, Message, Packed, Place, Recover, Scope, To, Voter,
+};
 
 fn group() -> Cluster {
     let mut cluster = Cluster::new(3, 11);
@@ -32,7 +34,7 @@ fn what_one_round_finds_goes_into_one_recover() {
     cluster.run();
     let recovers = recovers(&cluster);
     assert!(recovers.len() <= 2, "{recovers:?}");
-    assert!(recovers.iter().all(|recover| (recover.faulty, recover.proposer) == (1, 0)));
+    assert!(recovers.iter().all(|recover| (recover.scope, recover.proposer) == (Scope::Faulty(1), 0)));
     let mut named: Vec<_> = recovers.iter().flat_map(|recover| recover.objects.clone()).collect();
     named.sort_unstable();
     named.dedup();
@@ -183,7 +185,7 @@ fn large_objects_and_whole_regions_go_in_pieces() {
     let recover = Recover {
         id: 1,
         proposer: 0,
-        faulty: 2,
+        scope: Scope::Faulty(2),
         cause: Place::new(0, 0),
         objects: (0..4).map(|counter| (1, id(counter))).collect(),
         regions: vec![2],
@@ -200,7 +202,7 @@ fn a_damaged_copy_has_no_say() {
     let recover = Recover {
         id: 1,
         proposer: 0,
-        faulty: 2,
+        scope: Scope::Faulty(2),
         cause: Place::new(0, 0),
         objects: vec![(1, ObjectId::new(5, 0))],
         regions: vec![],
@@ -317,7 +319,8 @@ fn a_replica_far_behind_gets_every_repair_it_missed() {
     for id in 0..200 {
         let objects = vec![key((id % 4) as u8)];
         let cause = Place::new(0, 0);
-        let recover = Recover { id, proposer: 0, faulty: 2, cause, objects, regions: Vec::new() };
+        let recover =
+            Recover { id, proposer: 0, scope: Scope::Faulty(2), cause, objects, regions: Vec::new() };
         cluster.log.push(vec![Entry::Recover(recover)]);
         cluster.execute_at(0);
         cluster.execute_at(1);

@@ -40,6 +40,8 @@ pub(crate) enum Op {
     Add(u8, u8),
     Get(u8),
     Remove(u8),
+    /// Answers so many bytes and touches nothing.
+    Long(u32),
 }
 
 /// Checksum of the ordered request.
@@ -84,7 +86,8 @@ impl State {
     /// Runs one request; a failed entry check abandons it without a trace.
     pub(crate) fn run(&mut self, op: Op, mine: bool, slip: Slip) -> RequestResult {
         let before = self.clone();
-        let asked = Asked { position: 0, time_us: 0, checksum: checksum(op), mine, kind: kind(op) };
+        let asked =
+            Asked { checksum: checksum(op), mine, of_client: true, kind: kind(op), ..Asked::default() };
         match self.attempt(op, slip) {
             Ok((pairs, reply)) => {
                 let pairs: Pairs =
@@ -125,6 +128,10 @@ impl State {
             Op::Remove(k) => {
                 read(self, key(k))?;
                 (key(k), None)
+            }
+            Op::Long(length) => {
+                let wrong = u8::from(slip == Slip::Reply);
+                return Ok((pairs, (0..length).map(|at| at as u8 ^ wrong).collect()));
             }
         };
         let mut reply = format!("{value:?}").into_bytes();
@@ -167,6 +174,19 @@ impl State {
 
     pub(crate) fn is_intact(&self, at: (Home, ObjectId)) -> bool {
         self.objects.get(&at).is_none_or(|object| object.sum == sum(at.1, object.value))
+    }
+
+    /// What the vote compares about a RECOVER: the objects it lists, as they are now.
+    pub(crate) fn recovered(&self, recover: &Recover) -> RequestResult {
+        let asked = Asked::default();
+        if let Some((home, id)) = recover.objects.iter().copied().find(|at| !self.is_intact(*at)) {
+            return RequestResult::abandoned(asked, Failure::Check { home, id });
+        }
+        let pair = |at: &(Home, ObjectId)| {
+            let sum = self.objects.get(at).map_or(Pair::REMOVED, |object| object.sum);
+            Pair { home: at.0, id: at.1, sum }
+        };
+        RequestResult::new(asked, recover.objects.iter().map(pair).collect(), Bytes::new())
     }
 
     /// Packs what a RECOVER lists.
@@ -216,5 +236,6 @@ fn kind(op: Op) -> u16 {
         Op::Add(..) => 2,
         Op::Get(..) => 3,
         Op::Remove(..) => 4,
+        Op::Long(..) => 5,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::cluster::Cluster;
 use super::service::{Op, key};
-use crate::{Command, Content, Message, Replica, To};
+use crate::{Command, Content, Message, Replica, Scope, To};
 
 /// One line per command worth telling.
 pub(crate) fn line(replica: Replica, command: &Command) -> Option<String> {
@@ -21,7 +21,11 @@ pub(crate) fn line(replica: Replica, command: &Command) -> Option<String> {
             format!("reply {place} leaves, with a peer's bytes: {}", String::from_utf8_lossy(reply))
         }
         Command::ProposeRecover(recover) => {
-            format!("proposes RECOVER of replica {}: {} objects", recover.faulty, recover.objects.len())
+            let whose = match recover.scope {
+                Scope::Faulty(faulty) => format!("of replica {faulty}"),
+                Scope::SettleOn(source) => format!("that settles on replica {source}"),
+            };
+            format!("proposes RECOVER {whose}: {} objects", recover.objects.len())
         }
         Command::Install { turn, objects } => {
             let absent = objects.iter().filter(|packed| packed.content == Content::Absent).count();

@@ -6,7 +6,7 @@ use super::dispute::find;
 use super::{Round, Voter};
 use crate::command::To;
 use crate::config::Replica;
-use crate::event::Place;
+use crate::event::{Place, keeps_reply};
 use crate::limits::*;
 use crate::message::{Ask, Message};
 
@@ -83,14 +83,17 @@ impl Voter {
 
     fn answer_reply(&mut self, from: Replica, place: Place, offset: u32, round: &mut Round<'_>) {
         let record = self.window.get(place.batch);
-        let own = record.and_then(|record| record.requests().get(place.request as usize));
-        let Some(own) = own.filter(|own| own.failure.is_none()) else {
+        let Some(own) = record.and_then(|record| record.requests().get(place.request as usize)) else {
             return self.answer_gone(from, place.batch, round);
         };
+        // Longer ones are kept for this replica's own clients only: nobody else can want them.
+        let Some(reply) = own.reply.as_ref().filter(|reply| keeps_reply(false, reply.len())) else {
+            return round.send_one(from, Message::ReplyGone { place });
+        };
         let offset = offset as usize;
-        if offset < own.reply.len() && own.reply.len() <= MAX_REPLY_BYTES {
-            let bytes = own.reply.slice(offset..own.reply.len().min(offset + MAX_PIECE_BYTES));
-            let total = own.reply.len() as u32;
+        if offset < reply.len() {
+            let bytes = reply.slice(offset..reply.len().min(offset + MAX_PIECE_BYTES));
+            let total = reply.len() as u32;
             round.send_one(from, Message::Reply { place, total, offset: offset as u32, bytes });
         }
     }

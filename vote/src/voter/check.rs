@@ -6,7 +6,7 @@ use super::{Case, Round, Voter};
 use crate::command::{BeyondRepair, Command, Dropped, To};
 use crate::config::{Replica, Set};
 use crate::digest;
-use crate::event::{Place, RequestResult};
+use crate::event::{Place, RequestResult, keeps_reply};
 use crate::evidence::FaultStage;
 use crate::gate::{Withheld, reply_may_leave};
 use crate::limits::*;
@@ -15,7 +15,12 @@ use crate::record::Record;
 
 impl Voter {
     /// The own results of a batch: they are voted on, and their CHECK goes out with the round (Fig. 2 line 1).
-    pub(super) fn on_executed(&mut self, batch: u64, requests: Vec<RequestResult>, round: &mut Round<'_>) {
+    pub(super) fn on_executed(
+        &mut self,
+        batch: u64,
+        mut requests: Vec<RequestResult>,
+        round: &mut Round<'_>,
+    ) {
         if !self.is_next(batch) {
             return round.commands.push(Command::ReplaceSelf(BeyondRepair::Miscounted));
         }
@@ -32,6 +37,7 @@ impl Voter {
         record.set_digest(me, digest);
         record.owed = requests.iter().filter(|result| result.asked.mine).count() as u16;
         record.executed_us = round.now_us;
+        let kept = keep_short_replies(&mut requests);
         let bytes = requests.iter().map(RequestResult::bytes).sum::<usize>();
         record.bytes += bytes;
         for (index, result) in requests.iter().enumerate() {
@@ -42,6 +48,7 @@ impl Voter {
         }
         record.own = Some(requests);
         self.window.bytes += bytes;
+        self.window.keep_replies(batch, kept, self.config.kept_reply_bytes());
         self.collect_check(batch, digest, round);
         self.evaluate(batch, round);
         self.advance(round);
@@ -98,11 +105,15 @@ impl Voter {
         if record.own.is_none() {
             return;
         }
+        let owes = record.owed > 0;
         let compared = self.config.protections.digest_comparison;
         let agreeing = if compared { record.agreeing_with(me) } else { record.known };
         let differs = !record.known.minus(agreeing).is_empty();
         let drilled = record.drill.is_some();
-        if record.owed > 0 {
+        if compared {
+            self.count_agreeing(batch);
+        }
+        if owes {
             self.release_batch(batch, agreeing, round);
         }
         if differs || drilled || self.window.get(batch).is_some_and(|record| record.drill.is_some()) {
@@ -126,12 +137,9 @@ impl Voter {
                 _ => {}
             }
         }
-        if let (false, Some(record)) = (corrupt.is_empty(), self.window.get_mut(batch)) {
+        for request in corrupt {
             // The own stored copy is not what was agreed on: one level down, where peers can help.
-            let drill = record.drill_mut(round.now_us);
-            for request in corrupt {
-                drill.disputes.entry(request).or_default();
-            }
+            self.dispute_mut(Place::new(batch, request), round);
         }
     }
 
@@ -163,11 +171,20 @@ impl Voter {
         if !result.asked.mine {
             return Ok(());
         }
-        let digest = reply_may_leave(result, agreed, agreeing, quorum, protections)?;
+        let digest = match reply_may_leave(result, agreed, agreeing, quorum, protections) {
+            Ok(digest) => digest,
+            Err(Withheld::NotKept) => {
+                self.drop_reply(place, Dropped::NoRoom, round);
+                return Ok(());
+            }
+            Err(why) => return Err(why),
+        };
         result.asked.mine = false;
         record.owed -= 1;
+        // Nobody but its owner ever asks for a reply, and the owner is this replica.
+        let Some(reply) = self.window.take_reply(place) else { return Ok(()) };
         self.counters.replies_released += 1;
-        round.commands.push(Command::Release { place, reply: result.reply.clone(), digest });
+        round.commands.push(Command::Release { place, reply, digest });
         Ok(())
     }
 
@@ -260,14 +277,14 @@ impl Voter {
             // Only batches executed here count: news of batches far ahead, true or not, must not take the place of what peers may ask for.
             // Of the bytes all count, for all are held; details that peers told of a dispute can shorten what is kept.
             let kept = (self.newest + 1).saturating_sub(self.window.base());
-            let full = kept > KEEP_FINISHED_BATCHES || self.window.bytes > KEEP_FINISHED_BYTES;
+            let full = kept > KEEP_FINISHED_BATCHES || self.window.bytes > self.config.finished_bytes();
             let done = front.finished || (front.drill.is_some() && front.own.is_some());
             if !(full && done && kept > 1) {
                 break;
             }
             self.pop_oldest(round);
         }
-        while self.window.bytes > WINDOW_BYTES && self.window.end() - self.window.base() > 1 {
+        while self.window.bytes > self.config.window_bytes() && self.window.end() - self.window.base() > 1 {
             self.close_oldest(round);
         }
     }
@@ -278,8 +295,7 @@ impl Voter {
         let agreed = agreed_digest(front, quorum);
         let Some((batch, record)) = self.window.pop(agreed) else { return };
         if record.drill.is_none() {
-            self.window.bytes -= record.bytes;
-            return;
+            return self.window.on_gone(batch, &record);
         }
         self.window.parked.insert(batch, record);
         while self.window.parked.len() > MAX_PARKED_BATCHES {
@@ -289,13 +305,13 @@ impl Voter {
 
     fn unpark_oldest(&mut self, round: &mut Round<'_>) {
         let Some((batch, record)) = self.window.parked.pop_first() else { return };
-        self.window.bytes -= record.bytes;
+        self.window.on_gone(batch, &record);
         self.drop_owed(batch, record, round);
     }
 
     /// Closes the oldest batch, whatever state it is in, because the window is full.
     fn close_oldest(&mut self, round: &mut Round<'_>) {
-        if !self.window.parked.is_empty() && self.window.bytes > WINDOW_BYTES {
+        if !self.window.parked.is_empty() && self.window.bytes > self.config.window_bytes() {
             return self.unpark_oldest(round);
         }
         let quorum = self.config.quorum();
@@ -305,7 +321,7 @@ impl Voter {
         };
         let agreed = agreed_digest(front, quorum);
         let Some((batch, record)) = self.window.pop(agreed) else { return };
-        self.window.bytes -= record.bytes;
+        self.window.on_gone(batch, &record);
         self.drop_owed(batch, record, round);
     }
 
@@ -335,11 +351,24 @@ impl Voter {
         round.commands.extend(held.map(|place| Command::Resumed { place }));
         for (index, _) in record.requests().iter().enumerate().filter(|(_, result)| result.asked.mine) {
             let place = Place::new(batch, index as u16);
-            self.fetches.remove(&place);
+            self.fetches.remove(place);
             self.counters.replies_dropped += 1;
             round.commands.push(Command::DropReply { place, why: Dropped::WindowClosed });
         }
     }
+}
+
+/// Discards the long replies among those that this replica does not owe. Returns the bytes of the short ones, which are kept in
+/// case the owner finds its own copy wrong.
+fn keep_short_replies(requests: &mut [RequestResult]) -> usize {
+    let of_others = requests.iter_mut().filter(|result| !result.asked.mine);
+    let kept = of_others.map(|result| {
+        if !keeps_reply(false, result.reply_bytes()) {
+            result.reply = None;
+        }
+        result.reply_bytes()
+    });
+    kept.sum()
 }
 
 /// The batch digest that f+1 replicas share.

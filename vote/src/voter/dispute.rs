@@ -4,7 +4,7 @@ use object::Pair;
 
 use super::{Case, Round, Voter};
 use crate::classify::{Status, Verdict, Votes, by_elimination, classify, verdict};
-use crate::command::{BeyondRepair, Command, To};
+use crate::command::{BeyondRepair, Command, Dropped, To};
 use crate::config::{Replica, Set};
 use crate::digest::Answer;
 use crate::event::{Failure, Pairs, Place};
@@ -36,7 +36,7 @@ impl Voter {
         }
         delta.pairs.extend_from_slice(&part.pairs);
         let holds = size_of_val(&delta.pairs[..]);
-        self.account(place.batch, held, holds);
+        self.window.account(place.batch, held, holds);
         self.evaluate(place.batch, round);
         self.advance(round);
     }
@@ -56,7 +56,7 @@ impl Voter {
 
     /// The dispute about a request; opened when a peer begins it, perhaps before this replica has a result.
     pub(super) fn dispute_mut(&mut self, place: Place, round: &Round<'_>) -> Option<&mut Dispute> {
-        let crowded = self.window.bytes > WINDOW_BYTES / 2;
+        let crowded = self.window.bytes > self.config.window_bytes() / 2;
         let record = self.window.open(place.batch)?;
         let bound = record.own.as_ref().map_or(MAX_REQUESTS_PER_BATCH, Vec::len);
         if place.request as usize >= bound {
@@ -69,7 +69,7 @@ impl Voter {
         }
         let disputes = &mut record.drill_mut(round.now_us).disputes;
         if !disputes.contains_key(&place.request) {
-            self.account(place.batch, 0, size_of::<Dispute>());
+            self.window.account(place.batch, 0, size_of::<Dispute>());
         }
         let drill = self.window.get_mut(place.batch)?.drill_mut(round.now_us);
         Some(drill.disputes.entry(place.request).or_default())
@@ -111,12 +111,17 @@ impl Voter {
         let me = self.config.me();
         let Some(agreed) = verdict.majority else { return };
         self.resume(place, round);
+        self.settling.on_decided(place);
         let valid = verdict.with(Status::Valid);
         let Some(record) = self.window.get(place.batch) else { return };
         let right = right_delta(record, place.request, agreed);
-        let owed = record.requests()[place.request as usize].asked.mine;
+        let own = &record.requests()[place.request as usize];
+        let owed = own.asked.mine;
         let failed_here = !valid.contains(me);
-        if owed && failed_here {
+        if owed && own.failure.is_none() && !own.has_reply() {
+            // Bytes for which there was no room are not fetched either.
+            self.drop_reply(place, Dropped::NoRoom, round);
+        } else if owed && failed_here {
             self.fetch(place, right.as_ref(), valid, round);
         } else if owed && self.release_with(place, agreed, valid, quorum, round) == Err(Withheld::Corrupt) {
             self.report_own_copy(place, agreed, round);
@@ -182,6 +187,10 @@ impl Voter {
         let objects: Vec<_> = wrong.iter().map(|wrong| (wrong.home, wrong.id)).collect();
         let proposers = self.live.minus(verdict.with(Status::Failed));
         self.evidence(replica, case, failure, &wrong, round);
+        if verdict.with(Status::Valid).len() >= self.config.quorum() {
+            let names_objects = self.repairs.can_repair(&objects);
+            self.count_outvoted(place.batch, replica, names_objects, round);
+        }
         self.repairs.add(replica, place, &objects, proposers, round.now_us);
         if stage == FaultStage::Schedule && replica == me {
             // Repairing objects does not set a counter right: what it creates next has a wrong id again.
@@ -202,6 +211,7 @@ impl Voter {
             let case =
                 Case { batch: place.batch, request: Some(place.request), kind, stage: FaultStage::Digest };
             self.evidence(replica, case, None, &[], round);
+            self.count_wrong_vote(place.batch, replica, round);
         }
     }
 
@@ -252,14 +262,6 @@ impl Voter {
             };
             round.send(to, message);
             first = end.max(first + 1);
-        }
-    }
-
-    /// What held some bytes of a batch holds others now: a peer that says the same again and again takes no more room.
-    pub(super) fn account(&mut self, batch: u64, held: usize, holds: usize) {
-        if let Some(record) = self.window.get_mut(batch) {
-            record.bytes = record.bytes + holds - held;
-            self.window.bytes = self.window.bytes + holds - held;
         }
     }
 }

@@ -7,7 +7,6 @@ use crate::command::{BeyondRepair, Command, To};
 use crate::config::{Replica, Set};
 use crate::event::{Place, RequestResult};
 use crate::evidence::FaultStage;
-use crate::limits::WINDOW_BYTES;
 use crate::message::{Ask, Message};
 use crate::record::Record;
 
@@ -20,7 +19,7 @@ impl Voter {
         digests: Vec<Option<u128>>,
         round: &mut Round<'_>,
     ) {
-        let crowded = self.window.bytes > WINDOW_BYTES / 2;
+        let crowded = self.window.bytes > self.config.window_bytes() / 2;
         let Some(record) = self.window.open(batch) else { return };
         if record.own.is_none() && crowded {
             return;
@@ -28,7 +27,7 @@ impl Voter {
         let bytes = |digests: &Vec<Option<u128>>| size_of_val(digests.as_slice());
         let holds = bytes(&digests);
         let held = record.drill_mut(round.now_us).stated[from as usize].replace(digests);
-        self.account(batch, held.as_ref().map_or(0, bytes), holds);
+        self.window.account(batch, held.as_ref().map_or(0, bytes), holds);
         self.evaluate(batch, round);
         self.advance(round);
     }
@@ -186,6 +185,7 @@ impl Voter {
                 let case = Case { batch, request: None, kind: 0, stage: FaultStage::Digest };
                 self.evidence(replica, case, None, &[], round);
             }
+            self.count_wrong_vote(batch, replica, round);
         }
     }
 

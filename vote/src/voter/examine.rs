@@ -1,5 +1,6 @@
 //! No f+1 agree: nobody guesses. Every replica examines itself, and who cannot reproduce its own result steps back.
 
+use bytes::Bytes;
 use object::{Home, ObjectId};
 
 use super::dispute::{final_votes, find, find_mut};
@@ -48,7 +49,8 @@ impl Voter {
         let Some(record) = self.window.get_mut(place.batch) else { return };
         let own = &record.requests()[place.request as usize];
         let abandoned = own.failure.is_some();
-        let intact = digest::reply(own.asked.checksum, &own.reply) == own.reply_digest;
+        let is_intact = |reply: &Bytes| digest::reply(own.asked.checksum, reply) == own.reply_digest;
+        let intact = own.reply.as_ref().is_none_or(is_intact);
         let objects: Vec<_> = own.pairs.iter().map(|pair| (pair.home, pair.id)).collect();
         let Some(dispute) = find_mut(record, place.request) else { return };
         dispute.examination = if abandoned { Examination::Done } else { Examination::Rechecking };
@@ -115,7 +117,8 @@ impl Voter {
         self.evaluate(place.batch, round);
     }
 
-    /// Last step: the reply waits for a replica that comes back, or for the operator. Everything else goes on.
+    /// Last step: the reply waits for a replica that comes back. Where all are there, the group settles in the end
+    /// (`voter::settle`). Everything else goes on.
     fn hold(&mut self, place: Place, votes: &Votes, round: &mut Round<'_>) {
         let blaming = (0..self.config.replicas()).filter(|replica| votes[*replica as usize].is_blamed());
         let blaming = blaming.fold(Set::EMPTY, Set::with);
@@ -134,6 +137,9 @@ impl Voter {
         } else if !told {
             let why = if blamed == 0 { Held::EverybodyStands } else { Held::TooFewLive };
             round.commands.push(Command::Held { place, why });
+        }
+        if blamed == 0 && !too_late {
+            self.note_undecided(place, round);
         }
     }
 
@@ -188,6 +194,7 @@ impl Voter {
         let Some(record) = self.window.get_mut(place.batch) else { return };
         let own = &record.requests()[place.request as usize];
         let (kind, failure, owed) = (own.asked.kind, own.failure, own.asked.mine);
+        self.settling.on_decided(place);
         let Some(dispute) = find_mut(record, place.request) else { return };
         dispute.done = true;
         self.resume(place, round);

@@ -1,5 +1,7 @@
 //! Replies that are wrong or missing here are replaced by a peer's bytes that match the agreed digest.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use bytes::Bytes;
 
 use super::{Case, Round, Voter};
@@ -12,9 +14,21 @@ use crate::limits::*;
 use crate::message::{Ask, Message};
 use crate::record::Delta;
 
+/// Replies that are fetched from peers, or wait for their turn to be.
+#[derive(Debug, Default)]
+pub(crate) struct Fetches {
+    open: BTreeMap<Place, Fetch>,
+    /// Those whose turn has not come.
+    waiting: BTreeSet<Place>,
+    /// Those whose turn has come.
+    running: usize,
+    /// Bytes the running ones come to.
+    bytes: u64,
+}
+
 /// One reply that is being fetched.
 #[derive(Debug)]
-pub(crate) struct Fetch {
+struct Fetch {
     /// Checksum of the request, as this replica has it: bytes that answer another one are not taken.
     asked: u32,
     /// Length and digest that f+1 replicas agreed on; unknown until a peer's pairs have come.
@@ -22,30 +36,85 @@ pub(crate) struct Fetch {
     got: Vec<u8>,
     /// Replicas that agree on the reply.
     sources: Set,
+    /// Those that said they do not keep its bytes.
+    struck_off: Set,
     tried: Set,
     source: Option<Replica>,
+    is_running: bool,
     since_us: u64,
     asked_us: u64,
+}
+
+impl Fetches {
+    /// The first request whose reply is fetched.
+    pub(super) fn first(&self) -> Option<Place> {
+        self.open.keys().next().copied()
+    }
+
+    /// Bytes that the replies come to whose turn has come.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Gives one up, or takes it out when it is complete.
+    pub(super) fn remove(&mut self, place: Place) -> Option<Vec<u8>> {
+        let fetch = self.open.remove(&place)?;
+        self.waiting.remove(&place);
+        if fetch.is_running {
+            self.running -= 1;
+            self.bytes -= fetch.length();
+        }
+        Some(fetch.got)
+    }
+
+    /// The next one whose turn it is, if there is room for another.
+    fn start_next(&mut self) -> Option<Place> {
+        let place = *self.waiting.first()?;
+        let fetch = self.open.get_mut(&place)?;
+        if self.running == FETCHES || self.bytes + fetch.length() > FETCH_BYTES as u64 {
+            return None;
+        }
+        fetch.is_running = true;
+        self.running += 1;
+        self.bytes += fetch.length();
+        self.waiting.pop_first()
+    }
+}
+
+impl Fetch {
+    fn new(asked: u32, now_us: u64) -> Self {
+        Fetch {
+            asked,
+            wanted: None,
+            got: Vec::new(),
+            sources: Set::EMPTY,
+            struck_off: Set::EMPTY,
+            tried: Set::EMPTY,
+            source: None,
+            is_running: false,
+            since_us: now_us,
+            asked_us: now_us,
+        }
+    }
+
+    fn length(&self) -> u64 {
+        self.wanted.map_or(0, |(length, _)| length)
+    }
+
+    /// Whether the right digest is known and no replica that agrees on it keeps the bytes.
+    fn has_no_source(&self) -> bool {
+        self.wanted.is_some() && self.sources.minus(self.struck_off).is_empty()
+    }
 }
 
 impl Voter {
     /// Begins to fetch a reply, or goes on when its digest has become known.
     pub(super) fn fetch(&mut self, place: Place, right: Option<&Delta>, valid: Set, round: &mut Round<'_>) {
         let me = self.config.me();
-        let now_us = round.now_us;
         let own =
             self.window.get(place.batch).and_then(|record| record.requests().get(usize::from(place.request)));
         let Some(asked) = own.map(|own| own.asked.checksum) else { return };
-        let fetch = self.fetches.entry(place).or_insert_with(|| Fetch {
-            asked,
-            wanted: None,
-            got: Vec::new(),
-            sources: Set::EMPTY,
-            tried: Set::EMPTY,
-            source: None,
-            since_us: now_us,
-            asked_us: now_us,
-        });
+        let fetch = self.fetches.open.entry(place).or_insert_with(|| Fetch::new(asked, round.now_us));
         fetch.sources = fetch.sources.or(valid.without(me));
         if fetch.wanted.is_some() {
             return;
@@ -54,11 +123,22 @@ impl Voter {
             return;
         };
         fetch.wanted = Some((bytes, digest));
-        // What the others answer is not what this replica's client asked: it has mistaken one request for another.
-        if right != asked || bytes > MAX_REPLY_BYTES as u64 {
+        // What the others answer is not what this replica's client asked: it has mistaken one request for another. And nobody keeps
+        // a long reply for another replica.
+        if right != asked || bytes > KEPT_REPLY_BYTES_MAX as u64 || fetch.has_no_source() {
             return self.drop_reply(place, Dropped::NotFetched, round);
         }
-        self.fetch_from_next(place, round);
+        if bytes == 0 && digest::reply(asked, &[]) == digest {
+            return self.reply_repaired(place, round);
+        }
+        self.fetches.waiting.insert(place);
+    }
+
+    /// Lets those begin for which there is room.
+    pub(super) fn start_fetches(&mut self, round: &mut Round<'_>) {
+        while let Some(place) = self.fetches.start_next() {
+            self.fetch_from_next(place, round);
+        }
     }
 
     /// A part of a reply. Parts come in order from one source; anything else is asked for again.
@@ -70,13 +150,15 @@ impl Voter {
         bytes: &Bytes,
         round: &mut Round<'_>,
     ) {
-        let Some(fetch) = self.fetches.get_mut(&place) else { return };
+        let Some(fetch) = self.fetches.open.get_mut(&place) else { return };
         let Some((length, digest)) = fetch.wanted else { return };
         if fetch.source != Some(from) || offset as usize != fetch.got.len() {
             return;
         }
         let end = offset as u64 + bytes.len() as u64;
         if total as u64 == length && end <= length && !bytes.is_empty() {
+            // f+1 replicas agreed on the length.
+            fetch.got.reserve_exact(length as usize - fetch.got.len());
             fetch.got.extend_from_slice(bytes);
             if end < length {
                 fetch.asked_us = round.now_us;
@@ -94,26 +176,23 @@ impl Voter {
     }
 
     fn reply_repaired(&mut self, place: Place, round: &mut Round<'_>) {
-        let Some(fetch) = self.fetches.remove(&place) else { return };
-        if let Some((_, digest)) = fetch.wanted
+        let digest = self.fetches.open.get(&place).and_then(|fetch| fetch.wanted).map(|(_, digest)| digest);
+        let Some(reply) = self.fetches.remove(place).map(Bytes::from) else { return };
+        if let Some(digest) = digest
             && self.settle_owed(place)
         {
             self.counters.replies_repaired += 1;
-            round.commands.push(Command::ReplyRepaired { place, reply: Bytes::from(fetch.got), digest });
+            round.commands.push(Command::ReplyRepaired { place, reply, digest });
         }
         self.finish(place.batch);
     }
 
-    /// Asks the next source from the beginning, or gives up.
+    /// Asks the next source from the beginning, if its turn has come.
     fn fetch_from_next(&mut self, place: Place, round: &mut Round<'_>) {
         let live = self.live;
-        let Some(fetch) = self.fetches.get_mut(&place) else { return };
-        let Some((length, digest)) = fetch.wanted else { return };
+        let Some(fetch) = self.fetches.open.get_mut(&place).filter(|fetch| fetch.is_running) else { return };
         fetch.got.clear();
-        if length == 0 && digest::reply(fetch.asked, &[]) == digest {
-            return self.reply_repaired(place, round);
-        }
-        let candidates = fetch.sources.and(live);
+        let candidates = fetch.sources.minus(fetch.struck_off).and(live);
         if candidates.minus(fetch.tried).is_empty() {
             // Once around; a lost message may have been the only reason.
             fetch.tried = Set::EMPTY;
@@ -127,33 +206,37 @@ impl Voter {
         }
     }
 
-    /// A source has no details any more: its reply is not to be had.
+    /// A source has no details of a batch any more: its replies are not to be had.
     pub(super) fn fetch_elsewhere(&mut self, from: Replica, batch: u64, round: &mut Round<'_>) {
         let of_batch = Place::new(batch, 0)..=Place::new(batch, u16::MAX);
-        let places: Vec<Place> = self.fetches.range(of_batch).map(|(place, _)| *place).collect();
-        for place in places {
-            let Some(fetch) = self.fetches.get_mut(&place) else { continue };
-            fetch.sources.remove(from);
-            if fetch.source == Some(from) {
-                fetch.source = None;
-            }
-            match fetch.sources.is_empty() && fetch.wanted.is_some() {
-                true => self.drop_reply(place, Dropped::NotFetched, round),
-                false => self.fetch_from_next(place, round),
-            }
+        let places: Vec<Place> = self.fetches.open.range(of_batch).map(|(place, _)| *place).collect();
+        places.into_iter().for_each(|place| self.on_reply_gone(from, place, round));
+    }
+
+    /// A source does not keep the bytes of one reply: another one may.
+    pub(super) fn on_reply_gone(&mut self, from: Replica, place: Place, round: &mut Round<'_>) {
+        let Some(fetch) = self.fetches.open.get_mut(&place) else { return };
+        fetch.struck_off.insert(from);
+        if fetch.has_no_source() {
+            self.drop_reply(place, Dropped::NotFetched, round);
+        } else if fetch.source == Some(from) {
+            self.fetch_from_next(place, round);
         }
     }
 
     pub(super) fn tick_fetches(&mut self, round: &mut Round<'_>) {
         let now_us = round.now_us;
-        let due = |fetch: &Fetch| now_us.saturating_sub(fetch.asked_us) >= ASK_AFTER_US;
-        let late: Vec<Place> =
-            self.fetches.iter().filter(|(_, fetch)| due(fetch)).map(|(place, _)| *place).collect();
-        for place in late.into_iter().take(ASKS_PER_TICK) {
-            let Some(fetch) = self.fetches.get_mut(&place) else { continue };
-            if now_us.saturating_sub(fetch.since_us) >= FETCH_GIVE_UP_US {
-                self.drop_reply(place, Dropped::NotFetched, round);
-            } else if fetch.wanted.is_none() {
+        let is_over = |fetch: &Fetch| now_us.saturating_sub(fetch.since_us) >= FETCH_GIVE_UP_US;
+        for place in self.fetches_that(is_over) {
+            self.drop_reply(place, Dropped::NotFetched, round);
+        }
+        let is_due = |fetch: &Fetch| {
+            let waits = fetch.wanted.is_some() && !fetch.is_running;
+            !waits && now_us.saturating_sub(fetch.asked_us) >= ASK_AFTER_US
+        };
+        for place in self.fetches_that(is_due).into_iter().take(ASKS_PER_TICK) {
+            let Some(fetch) = self.fetches.open.get_mut(&place) else { continue };
+            if fetch.wanted.is_none() {
                 // Which reply is right stands in any agreeing peer's pairs; they were lost, or never sent.
                 fetch.asked_us = now_us;
                 let sources = fetch.sources.and(self.live);
@@ -167,8 +250,12 @@ impl Voter {
         }
     }
 
+    fn fetches_that(&self, hold: impl Fn(&Fetch) -> bool) -> Vec<Place> {
+        self.fetches.open.iter().filter(|(_, fetch)| hold(fetch)).map(|(place, _)| *place).collect()
+    }
+
     pub(super) fn drop_reply(&mut self, place: Place, why: Dropped, round: &mut Round<'_>) {
-        self.fetches.remove(&place);
+        self.fetches.remove(place);
         if self.settle_owed(place) {
             self.counters.replies_dropped += 1;
             round.commands.push(Command::DropReply { place, why });
@@ -185,7 +272,7 @@ impl Voter {
         }
     }
 
-    /// Marks a reply as no longer owed; false when it was not owed.
+    /// Marks a reply as no longer owed, and lets go of the bytes that this replica has; false when it was not owed.
     fn settle_owed(&mut self, place: Place) -> bool {
         let Some(record) = self.window.get_mut(place.batch) else { return false };
         let Some(result) = record.own.as_mut().and_then(|own| own.get_mut(place.request as usize)) else {
@@ -193,6 +280,9 @@ impl Voter {
         };
         let owed = std::mem::replace(&mut result.asked.mine, false);
         record.owed -= owed as u16;
+        if owed {
+            self.window.take_reply(place);
+        }
         owed
     }
 }

@@ -13,6 +13,7 @@ impl Voter {
     pub(super) fn on_tick(&mut self, round: &mut Round<'_>) {
         self.ask_again(round);
         self.tick_fetches(round);
+        self.tick_settling(round);
         self.repairs.tick(self.live, &mut self.counters, round);
         self.unpark(round);
         self.advance(round);
@@ -26,7 +27,7 @@ impl Voter {
             self.window.parked.iter().filter(|(_, r)| over(r)).map(|(batch, _)| *batch).collect();
         for batch in old {
             if let Some(record) = self.window.parked.remove(&batch) {
-                self.window.bytes -= record.bytes;
+                self.window.on_gone(batch, &record);
             }
         }
     }

@@ -1,0 +1,178 @@
+//! No f+1 agree although everybody is there: after a while the group settles on the version of one replica.
+//!
+//! Only a service that is not deterministic, or more than f faults, lead here. Nobody can say any more which result is right, so
+//! the client gets none. But what replicas have differently makes every later request on it differ, for ever. So all take one
+//! version, by a RECOVER that has its position in the order like any other; the vote on it shows that they are equal again.
+
+use std::collections::BTreeMap;
+
+use object::{Home, ObjectId, Pair};
+
+use super::dispute::{find, find_mut};
+use super::{Case, Round, Voter};
+use crate::command::{Command, Dropped};
+use crate::config::{Replica, Set};
+use crate::event::{Packed, Place};
+use crate::evidence::{Evidence, FaultStage, Finding, WrongObject};
+use crate::limits::*;
+use crate::record::Record;
+use crate::repair::{Recover, Standing};
+
+impl Voter {
+    /// A request is held with everybody standing. It is settled later, unless a replica is away: that one may decide it yet.
+    pub(super) fn note_undecided(&mut self, place: Place, round: &mut Round<'_>) {
+        if self.settling.knows(place) {
+            return;
+        }
+        let Some((targets, source)) = self.differing(place) else { return };
+        if !targets.is_empty() && self.settling.is_settled(place, targets.iter().copied()) {
+            return self.close_undecided(place, round);
+        }
+        self.settling.note(place, targets, source, round.now_us);
+    }
+
+    /// What replicas have differently about a request, and whose version to take: that of the lowest-numbered replica that
+    /// stands by its result. Nothing unless all of them are up, stand, and have told what they touched.
+    fn differing(&self, place: Place) -> Option<(Vec<(Home, ObjectId)>, Replica)> {
+        let all = Set::first(self.config.replicas());
+        let record = self.window.get(place.batch)?;
+        let dispute = find(record, place.request)?;
+        let own = record.requests().get(usize::from(place.request))?;
+        if self.live != all || !record.gone.is_empty() || dispute.stands != all || own.failure.is_some() {
+            return None;
+        }
+        let mut sums: BTreeMap<(Home, ObjectId), [Option<u64>; MAX_REPLICAS]> = BTreeMap::new();
+        let mut is_whole = true;
+        for replica in all.iter() {
+            let pairs = self.pairs_of(record, place.request, replica)?;
+            is_whole &= pairs.len() < MAX_PAIRS_PER_REQUEST;
+            for pair in pairs {
+                sums.entry((pair.home, pair.id)).or_default()[usize::from(replica)] = Some(pair.sum);
+            }
+        }
+        let differ = |of: &[Option<u64>]| of.iter().any(|sum| *sum != of[0]);
+        let differing = sums.iter().filter(|(_, sums)| differ(&sums[..all.len() as usize]));
+        let mut targets: Vec<_> = differing.map(|(object, _)| *object).collect();
+        targets.retain(|object| self.repairs.can_repair(&[*object]));
+        // The pipeline's own requests that compare anything, SCRUBs, compare whole regions.
+        if !is_whole || !own.asked.of_client || targets.len() > MAX_OBJECTS_PER_RECOVER {
+            targets.iter_mut().for_each(|(_, id)| *id = ObjectId::NONE);
+            targets.dedup();
+        }
+        Some((targets, dispute.stands.lowest()?))
+    }
+
+    /// What a replica touched in a request, if all of it is known.
+    fn pairs_of<'a>(&self, record: &'a Record, request: u16, replica: Replica) -> Option<&'a [Pair]> {
+        if replica == self.config.me() {
+            let pairs = &record.requests().get(usize::from(request))?.pairs;
+            return pairs.get(..pairs.len().min(MAX_PAIRS_PER_REQUEST));
+        }
+        let delta = find(record, request)?.deltas[usize::from(replica)].as_ref()?;
+        delta.is_complete().then_some(&delta.pairs[..])
+    }
+
+    /// Closes what was held for long enough and has nothing to settle, and proposes to settle the rest.
+    pub(super) fn tick_settling(&mut self, round: &mut Round<'_>) {
+        if self.settling.is_idle() {
+            return;
+        }
+        if self.settling.has_room_again() {
+            self.evaluate_all(round);
+        }
+        if self.live != Set::first(self.config.replicas()) {
+            return;
+        }
+        for place in self.settling.given_up(round.now_us) {
+            if let Some((home, id)) = self.settling.take_unreported(place, round.now_us) {
+                round.commands.push(Command::NotSettled { place, home, id });
+            }
+            self.close_undecided(place, round);
+        }
+        if let Some(recover) = self.settling.propose(self.config.me(), round.now_us) {
+            self.counters.recovers_proposed += 1;
+            round.commands.push(Command::ProposeRecover(recover));
+        }
+    }
+
+    /// A RECOVER has its turn by which the group settles on the version of `source`.
+    pub(super) fn on_settling_turn(
+        &mut self,
+        turn: Place,
+        recover: &Recover,
+        source: Replica,
+        packed: Vec<Packed>,
+        round: &mut Round<'_>,
+    ) {
+        let standing = self.settling.standing(turn, recover);
+        let is_known = standing == Standing::Known;
+        let takes_part = is_known || !self.config.protections.settle_check;
+        self.repairs.on_settling(turn, recover, packed, takes_part, self.live, round);
+        if is_known {
+            self.counters.settled += 1;
+            self.report_settled(turn, recover, source, round);
+            for place in self.settling.on_turn(turn, recover, round.now_us) {
+                self.close_undecided(place, round);
+            }
+            self.advance(round);
+        } else if standing == Standing::Unknown {
+            self.refuse(turn, recover, round);
+        }
+    }
+
+    /// A RECOVER would make replicas take the version of one, and this voter knows of no reason. Whoever proposed it is named.
+    fn refuse(&mut self, turn: Place, recover: &Recover, round: &mut Round<'_>) {
+        self.counters.recovers_refused += 1;
+        // Who has begun its life behind the request cannot know.
+        let may_judge = recover.cause.batch >= self.config.first_batch();
+        if may_judge && recover.proposer < self.config.replicas() {
+            let (batch, request) = (turn.batch, Some(turn.request));
+            let case = Case { batch, request, kind: 0, stage: FaultStage::Message };
+            self.evidence(recover.proposer, case, None, &[], round);
+        }
+    }
+
+    /// One record of what was settled: the objects that differed, also where their whole region is overwritten, with the
+    /// checksums that the request at its cause showed.
+    fn report_settled(&mut self, turn: Place, recover: &Recover, source: Replica, round: &mut Round<'_>) {
+        let (me, cause) = (self.config.me(), recover.cause);
+        let record = self.window.get(cause.batch);
+        let sum = |(home, id): (Home, ObjectId), replica| {
+            let pairs = self.pairs_of(record?, cause.request, replica)?;
+            pairs.iter().find(|pair| (pair.home, pair.id) == (home, id)).map(|pair| pair.sum)
+        };
+        let wrong = |target: (Home, ObjectId)| WrongObject {
+            home: target.0,
+            id: target.1,
+            theirs: sum(target, me),
+            majority: sum(target, source),
+        };
+        let objects: Vec<WrongObject> =
+            self.settling.differing(turn, recover).into_iter().map(wrong).collect();
+        let own = record.and_then(|record| record.requests().get(usize::from(cause.request)));
+        let kind = own.map_or(0, |own| own.asked.kind);
+        let case =
+            Case { batch: cause.batch, request: Some(cause.request), kind, stage: FaultStage::InRequest };
+        let finding = Finding {
+            replica: me,
+            kind,
+            stage: case.stage,
+            panicked: false,
+            abandoned_by_quorum: false,
+            everybody_stands: true,
+        };
+        let evidence = self.new_evidence(&finding, case, None, &objects);
+        let evidence = Evidence { settled_on: Some(source), ..evidence };
+        round.commands.push(Command::Evidence(Box::new(evidence)));
+    }
+
+    /// Nobody can say what is right, and nobody waits for it any more: the client gets no reply.
+    fn close_undecided(&mut self, place: Place, round: &mut Round<'_>) {
+        self.settling.remove(place);
+        let dispute = self.window.get_mut(place.batch).and_then(|record| find_mut(record, place.request));
+        if let Some(dispute) = dispute {
+            dispute.done = true;
+        }
+        self.drop_reply(place, Dropped::NoMajority, round);
+    }
+}

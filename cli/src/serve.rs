@@ -112,6 +112,11 @@ fn leave_out(config: &NodeConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What an operator has to see to is told from what may be over when the replica is started again, by the exit code.
+fn failure(error: crosscheck::ServeError) -> anyhow::Error {
+    if error.is_operators() { misuse(error.to_string()) } else { error.into() }
+}
+
 /// The one place that knows how the service and the pipeline are put together.
 fn replica(config: &NodeConfig) -> Outcome {
     leave_out(config)?;
@@ -134,7 +139,54 @@ fn replica(config: &NodeConfig) -> Outcome {
             eprintln!("crosscheck: replica {} has to be replaced: {why}", config.this_replica);
             Ok(Verdict::Fails)
         }
-        Err(crosscheck::ServeError::Operator(what)) => Err(misuse(what)),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(failure(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crosscheck::{Durability, ServeError, snapshot::SnapshotError};
+
+    use super::*;
+    use crate::outcome::Misuse;
+
+    /// What `serve` prints when it ends with this error, and whether it is the operator's to mend.
+    fn told(error: ServeError) -> (String, bool) {
+        let error = failure(error);
+        (format!("{error:#}"), error.is::<Misuse>())
+    }
+
+    #[test]
+    fn a_data_directory_that_cannot_be_used_is_said_once_and_no_restart_helps() {
+        let root = tempfile::tempdir().expect("a directory");
+        let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let admin = crosscheck::admin::Endpoint::Unix(root.path().join("admin.sock"));
+        let mut config = NodeConfig::new(1, vec![nowhere; 3], nowhere, admin);
+        config.durability = Durability::Disk(root.path().to_owned());
+        for name in ["identity", "state.cut", "log/00000007.log"] {
+            std::fs::create_dir_all(root.path().join("log")).expect("a directory");
+            std::fs::write(root.path().join(name), "mine").expect("a file");
+            let error = replica(&config).expect_err("it does not start");
+            let text = format!("{error:#}");
+            assert!(error.is::<Misuse>(), "{text}");
+            assert_eq!(text.matches(&format!("{name} is not a file of this program")).count(), 1, "{text}");
+            assert_eq!(text.matches("move that file away and start again").count(), 1, "{text}");
+            std::fs::remove_file(root.path().join(name)).expect("it is still there");
+        }
+    }
+
+    #[test]
+    fn every_reason_is_said_once() {
+        let io = || std::io::Error::other("the reason");
+        let path = || PathBuf::from("data/state.cut");
+        let errors = [
+            ServeError::Io(io()),
+            ServeError::Snapshot(SnapshotError::Io { path: path(), error: io() }),
+            ServeError::Snapshot(SnapshotError::Corrupt { path: path(), why: "the reason".into() }),
+        ];
+        for error in errors {
+            let (text, _) = told(error);
+            assert_eq!(text.matches("the reason").count(), 1, "{text}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
-use sim::mutation::{MUTATIONS, caught};
+use sim::mutation::{MUTATIONS, SEEDS, caught};
 use sim::report::{self, Campaign};
 use sim::{Faults, Options, Summary, fault, run, shrink};
 
@@ -297,7 +297,7 @@ fn command(seed: u64, options: &Options) -> String {
 fn mutations() -> Outcome {
     let mut all = true;
     for mutation in &MUTATIONS {
-        let broken = caught(mutation, 10);
+        let broken = caught(mutation, SEEDS);
         let noticed = broken.contains(mutation.expects);
         all &= noticed;
         let names: Vec<&str> = broken.into_iter().collect();

@@ -60,7 +60,7 @@ pub enum Stop {
     Replace(String),
 }
 
-/// Why a replica could not start or go on.
+/// Why a replica could not start or go on. Each says everything itself: what it was made of is no source, which would be printed again.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The operating system refused something.
@@ -88,6 +88,19 @@ pub enum ServeError {
         "the group's state cannot be loaded: {0}; do all replicas run the same version and configuration?"
     )]
     BadState(String),
+}
+
+impl ServeError {
+    /// Whether only an operator can help (a wrong, foreign or damaged data directory): to start again changes nothing, so a supervisor
+    /// should not.
+    pub fn is_operators(&self) -> bool {
+        match self {
+            ServeError::Log(error) => error.is_operators(),
+            ServeError::Snapshot(error) => error.is_operators(),
+            ServeError::Operator(_) | ServeError::NoKey => true,
+            ServeError::Io(_) | ServeError::FailStop(_) | ServeError::BadState(_) => false,
+        }
+    }
 }
 
 /// Stops a running replica from another thread.
@@ -127,9 +140,11 @@ pub fn serve<S: Service, P: Protocol>(
             run(settings, service, None, orderer, make_protocol, started)
         }
         Durability::Disk(directory) => {
-            let (log, records) = order::FileLog::open(&directory.join("log"), order::FileOptions::default())?;
+            let (log, records) = order::FileLog::open(&directory, me, order::FileOptions::default())?;
+            snapshot::restrict(&order::System, &directory)?;
+            let unloadable = |why| snapshot::SnapshotError::unloadable(&directory, why);
             let base = match snapshot::read(&order::System, &directory)? {
-                Some(packed) => Some(state::load(&mut service, &packed).map_err(ServeError::BadState)?),
+                Some(packed) => Some(state::load(&mut service, &packed).map_err(unloadable)?),
                 None => None,
             };
             let order_state =

@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 
 use crate::limits;
 
+/// What it puts into the data directory: the note, and the note while it is being written.
+pub(crate) const NAMES: [&str; 2] = ["slow-batch", "slow-batch.new"];
+
 /// Lives that ended at one batch, after which it is executed without a watchdog.
 const LIVES: u32 = 2;
 
@@ -39,7 +42,7 @@ pub(crate) struct SlowBatch {
 impl SlowBatch {
     /// Reads what earlier lives have left in `directory`. A note that cannot be read is none: it only ever switches a watchdog off.
     pub fn open(directory: &Path) -> Self {
-        let path = directory.join("slow-batch");
+        let path = directory.join(NAMES[0]);
         let before = fs::read_to_string(&path).ok().and_then(|text| parse(&text));
         SlowBatch { path: Some(path), before, ..SlowBatch::default() }
     }
@@ -77,7 +80,7 @@ impl SlowBatch {
         self.noted = Some(index);
         let lives =
             self.before.filter(|note| note.index == index).map_or(1, |note| note.lives.saturating_add(1));
-        let fresh = path.with_extension("new");
+        let fresh = path.with_file_name(NAMES[1]);
         let options = fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&fresh);
         let written = options.and_then(|mut file| writeln!(file, "{index} {lives}"));
         let _ = written.and_then(|()| fs::rename(&fresh, path));

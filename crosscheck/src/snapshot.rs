@@ -1,40 +1,86 @@
 //! The last cut on disk, for `durability = "disk"`: the log before it can then be dropped, and a restarted replica begins
 //! there. The file is believed only as a whole: its checksum covers every byte.
+//!
+//! `DATA/state.cut` is ours if it begins as one does; so is `DATA/state.cut.new`, which a crash may leave while a cut is being written: it
+//! begins with a part of that, or with zeros. Other files of these names are left as they are.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use order::{Disk, DiskFile};
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::slow;
+
 /// Magic and version, length of the state, its digest.
 const HEAD: usize = 8 + 8 + 16;
 const MAGIC: [u8; 8] = *b"XCHKCUT1";
+const NAME: &str = "state.cut";
+/// Its name while it is being written.
+const UNFINISHED: &str = "state.cut.new";
 
-/// Why there is no usable snapshot although there is a file.
+/// Why there is no usable snapshot although there is a file. The text of each is complete: none has a source.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// The operating system refused.
-    #[error("{path}: {source}")]
+    #[error("{}: {error}{}", path.display(), with_remedy(error))]
     Io {
-        /// The file.
+        /// The file or directory.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
     /// The bytes are not what was written: the replica must lose its data and join anew.
-    #[error("{path} is corrupt ({why}); move the data directory away, and the replica joins its group anew")]
+    #[error("{} is corrupt: {why}; {}", path.display(), refill(path))]
     Corrupt {
         /// The file.
         path: PathBuf,
         /// Which rule it breaks.
-        why: &'static str,
+        why: String,
+    },
+    /// This program did not write the file, and leaves it as it is.
+    #[error(
+        "{} is not a file of this program (it does not begin as one does), and it is left as it is: move that file away and start again",
+        path.display()
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is what was written, by another version of this program or with other settings.
+    #[error(
+        "{} cannot be loaded ({why}): another version wrote it, or other settings; go back to those, or {}",
+        path.display(), refill(path)
+    )]
+    Unloadable {
+        /// The file.
+        path: PathBuf,
+        /// What cannot be read of it.
+        why: String,
     },
 }
 
-fn file_of(directory: &Path) -> PathBuf {
-    directory.join("state.cut")
+impl SnapshotError {
+    /// Whether only an operator can help: to start again changes nothing.
+    pub fn is_operators(&self) -> bool {
+        match self {
+            SnapshotError::Io { error, .. } => order::operators_remedy(error.kind()).is_some(),
+            SnapshotError::Corrupt { .. }
+            | SnapshotError::Foreign { .. }
+            | SnapshotError::Unloadable { .. } => true,
+        }
+    }
+
+    /// The state that was read from `directory` cannot be loaded, for this reason.
+    pub fn unloadable(directory: &Path, why: String) -> Self {
+        SnapshotError::Unloadable { path: directory.join(NAME), why }
+    }
+
+    fn of(path: &Path) -> impl Fn(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |error| SnapshotError::Io { path: path.clone(), error }
+    }
 }
 
 /// Writes `state` in place of the snapshot before it; a crash at any moment leaves one of the two whole.
@@ -42,22 +88,24 @@ fn file_of(directory: &Path) -> PathBuf {
 /// # Errors
 /// When the disk refuses (full, broken): the snapshot before is still there, and so is the log that it needs.
 pub fn write(disk: &impl Disk, directory: &Path, state: &[u8]) -> Result<(), SnapshotError> {
-    let path = file_of(directory);
-    let fresh = path.with_extension("cut.new");
-    let io = |source| SnapshotError::Io { path: path.clone(), source };
+    let (path, fresh) = (directory.join(NAME), directory.join(UNFINISHED));
+    if is_unfinished(disk, &fresh)? {
+        disk.remove(&fresh).map_err(SnapshotError::of(&fresh))?;
+    }
     let mut head = Vec::with_capacity(HEAD);
     head.extend_from_slice(&MAGIC);
     head.extend_from_slice(&(state.len() as u64).to_le_bytes());
     head.extend_from_slice(&xxh3_128(state).to_le_bytes());
-    let file = disk.open(&fresh).map_err(io)?;
-    // An earlier attempt may have left a longer one.
-    file.set_length(0).map_err(io)?;
-    file.write_all_at(&head, 0).map_err(io)?;
-    file.write_all_at(state, HEAD as u64).map_err(io)?;
-    file.sync_all().map_err(io)?;
-    disk.rename(&fresh, &path).map_err(io)?;
-    // The rename itself rests in the directory.
-    disk.sync_directory(directory).map_err(io)
+    let written = || -> io::Result<()> {
+        let file = disk.create(&fresh)?;
+        file.write_all_at(&head, 0)?;
+        file.write_all_at(state, HEAD as u64)?;
+        file.sync_all()?;
+        disk.rename(&fresh, &path)?;
+        // The rename itself rests in the directory.
+        disk.sync_directory(directory)
+    };
+    written().map_err(SnapshotError::of(&path))
 }
 
 /// Reads the snapshot; `None` if there never was one.
@@ -65,29 +113,85 @@ pub fn write(disk: &impl Disk, directory: &Path, state: &[u8]) -> Result<(), Sna
 /// # Errors
 /// When the file cannot be read, or is not what was written.
 pub fn read(disk: &impl Disk, directory: &Path) -> Result<Option<Bytes>, SnapshotError> {
-    let path = file_of(directory);
-    let corrupt = |why| SnapshotError::Corrupt { path: path.clone(), why };
-    let bytes = match disk.read(&path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(SnapshotError::Io { path, source }),
+    is_unfinished(disk, &directory.join(UNFINISHED))?;
+    let path = directory.join(NAME);
+    let io = SnapshotError::of(&path);
+    let head = match disk.read(&path, HEAD as u64) {
+        Ok(head) => head,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io(error)),
     };
-    let Some((head, state)) = bytes.split_at_checked(HEAD) else { return Err(corrupt("it is too short")) };
-    if head[..8] != MAGIC {
-        return Err(corrupt("it is no snapshot of this version"));
+    let length = disk.length(&path).map_err(&io)?;
+    let corrupt = |why| SnapshotError::Corrupt { path: path.clone(), why };
+    if head.iter().zip(MAGIC).any(|(&byte, ours)| byte != ours) {
+        return Err(SnapshotError::Foreign { path });
     }
-    if head[8..16] != (state.len() as u64).to_le_bytes() {
-        return Err(corrupt("its length is wrong"));
+    let Some((head, digest)) = head.split_first_chunk::<16>().filter(|(_, digest)| digest.len() == 16) else {
+        return Err(corrupt(format!("it was truncated to {length} bytes")));
+    };
+    let mut state = [0; 8];
+    state.copy_from_slice(&head[8..]);
+    let written = u64::from_le_bytes(state).saturating_add(HEAD as u64);
+    if length != written {
+        return Err(corrupt(format!("it has {length} bytes and was written with {written}")));
     }
-    if head[16..] != xxh3_128(state).to_le_bytes() {
-        return Err(corrupt("its digest is wrong"));
+    // Its length is what the file has, so this takes no more memory than the file does.
+    let bytes = Bytes::from(disk.read(&path, written).map_err(&io)?);
+    let state = bytes.slice(HEAD.min(bytes.len())..);
+    if *digest != xxh3_128(&state).to_le_bytes() {
+        return Err(corrupt("its digest is not that of its bytes".to_owned()));
     }
-    Ok(Some(Bytes::from(bytes).slice(HEAD..)))
+    Ok(Some(state))
+}
+
+/// Takes the rights to what this room writes into the data directory from everybody but its owner, and to the directory if nothing else lies in it: then it was made for
+/// this replica alone.
+///
+/// # Errors
+/// When the system refuses.
+pub fn restrict(disk: &impl Disk, directory: &Path) -> Result<(), SnapshotError> {
+    let listed = disk.list(directory).map_err(SnapshotError::of(directory))?;
+    let is_one_of = |path: &PathBuf, names: &[&str]| names.iter().any(|name| path.ends_with(name));
+    let is_ours = |path: &PathBuf| is_one_of(path, &[NAME, UNFINISHED]) || is_one_of(path, &slow::NAMES);
+    let is_alone = listed.iter().all(|path| is_ours(path) || is_one_of(path, &order::NAMES));
+    let mut paths: Vec<PathBuf> = listed.into_iter().filter(is_ours).collect();
+    paths.extend(is_alone.then(|| directory.to_owned()));
+    for path in paths {
+        disk.restrict(&path).map_err(|error| {
+            let text = format!("other users have rights to it, and they cannot be taken away: {error}");
+            SnapshotError::Io { error: io::Error::new(error.kind(), text), path }
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether a crash left a first part of a snapshot, or zeros in its place.
+fn is_unfinished(disk: &impl Disk, path: &Path) -> Result<bool, SnapshotError> {
+    match disk.read(path, MAGIC.len() as u64) {
+        Ok(head) if head.iter().zip(MAGIC).all(|(&byte, ours)| byte == ours || byte == 0) => Ok(true),
+        Ok(_) => Err(SnapshotError::Foreign { path: path.to_owned() }),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(SnapshotError::of(path)(error)),
+    }
+}
+
+/// What to do about data that cannot be used.
+fn refill(path: &Path) -> String {
+    let directory = path.parent().unwrap_or(path);
+    format!(
+        "move {} away (keep it until all replicas serve) and start again: the peers fill this replica",
+        directory.display()
+    )
+}
+
+fn with_remedy(error: &io::Error) -> String {
+    order::operators_remedy(error.kind()).map_or_else(String::new, |remedy| format!("; {remedy}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
 
     use order::System;
 
@@ -106,17 +210,84 @@ mod tests {
     fn every_flipped_bit_and_every_cut_is_found() {
         let directory = tempfile::tempdir().unwrap();
         write(&System, directory.path(), b"state").unwrap();
-        let path = file_of(directory.path());
+        let path = directory.path().join(NAME);
         let good = fs::read(&path).unwrap();
+        let refused = || {
+            let error = read(&System, directory.path()).unwrap_err();
+            let text = error.to_string();
+            assert_eq!(text.matches("start again").count(), 1, "{text}");
+            assert!(error.is_operators() && text.starts_with(&path.display().to_string()), "{text}");
+            text
+        };
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             fs::write(&path, bad).unwrap();
-            assert!(read(&System, directory.path()).is_err(), "bit {bit} passed");
+            refused();
         }
         for cut in 0..good.len() {
             fs::write(&path, &good[..cut]).unwrap();
-            assert!(read(&System, directory.path()).is_err(), "{cut} bytes passed");
+            let text = refused();
+            assert!(text.contains(&format!("{cut} bytes")), "{text}");
         }
+        fs::write(&path, [&good[..], b"more"].concat()).unwrap();
+        assert!(refused().contains("it has 41 bytes and was written with 37"));
+    }
+
+    /// It says that it is as long as all memory: nothing is taken for that.
+    #[test]
+    fn a_length_is_believed_only_if_the_file_has_it() {
+        let directory = tempfile::tempdir().unwrap();
+        for length in [u64::MAX, 1 << 60] {
+            let head = [&MAGIC[..], &length.to_le_bytes(), &[0; 16]].concat();
+            fs::write(directory.path().join(NAME), head).unwrap();
+            assert!(matches!(read(&System, directory.path()), Err(SnapshotError::Corrupt { .. })));
+        }
+    }
+
+    #[test]
+    fn what_a_crash_left_is_replaced_and_what_somebody_else_wrote_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, fresh) = (directory.path().join(NAME), directory.path().join(UNFINISHED));
+        for left in
+            [&b""[..], b"XCH", b"XCH\0\0\0\0\0\0\0", &[0; 5000], b"XCHKCUT1 and more than what follows it"]
+        {
+            fs::write(&fresh, left).unwrap();
+            read(&System, directory.path()).unwrap();
+            write(&System, directory.path(), b"state").unwrap();
+            assert_eq!(read(&System, directory.path()).unwrap().unwrap(), &b"state"[..]);
+            assert!(!fresh.exists());
+        }
+        let good = fs::read(&path).unwrap();
+        for (file, content) in [(&path, "mine"), (&fresh, "my notes")] {
+            fs::write(file, content).unwrap();
+            let error = read(&System, directory.path()).unwrap_err();
+            assert!(matches!(error, SnapshotError::Foreign { .. }), "{error}");
+            assert_eq!(fs::read_to_string(file).unwrap(), content);
+            fs::write(&path, &good).unwrap();
+        }
+        assert!(matches!(write(&System, directory.path(), b"x"), Err(SnapshotError::Foreign { .. })));
+        assert_eq!(fs::read_to_string(&fresh).unwrap(), "my notes");
+    }
+
+    #[test]
+    fn nobody_else_reads_it_and_a_directory_that_others_use_is_theirs() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        write(&System, data, b"state").unwrap();
+        assert_eq!(mode(&data.join(NAME)), 0o600);
+        let widen = || {
+            fs::set_permissions(data, Permissions::from_mode(0o755)).unwrap();
+            fs::set_permissions(data.join(NAME), Permissions::from_mode(0o644)).unwrap();
+        };
+        fs::create_dir(data.join(order::NAMES[3])).unwrap();
+        widen();
+        restrict(&System, data).unwrap();
+        assert_eq!((mode(data), mode(&data.join(NAME))), (0o700, 0o600));
+        fs::write(data.join("notes"), "mine").unwrap();
+        widen();
+        restrict(&System, data).unwrap();
+        assert_eq!((mode(data), mode(&data.join(NAME))), (0o755, 0o600));
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! head (56 bytes): crc u32 | version u8 | origin u8 | flags u8 | 0 u8 | incarnation u64 | number u64 | time_us u64 | seed u64
-//!                  | count u32 | body_len u32 | body_crc u32 | 0 u32
+//!                  | count u32 | body_len u32 | body_crc u32 | mark u32
 //! body           : count x { len u32, checksum u32 } | the requests' bytes, one after the other
 //! ```
 //!
@@ -60,6 +60,8 @@ pub struct Batch {
     pub incarnation: u64,
     /// Counts the origin's batches within an incarnation, from 1.
     pub number: u64,
+    /// Which process formed it: two of one incarnation are a process and the older copy of a disk. 0 where none was drawn.
+    pub mark: u32,
     /// Ordered time in microseconds of the UNIX epoch, stamped by the leader; grows strictly from batch to batch on delivery.
     pub time_us: u64,
     /// Ordered randomness, stamped by the leader.
@@ -90,7 +92,23 @@ impl Batch {
         let count = requests.len() as u32;
         let body_crc = crc32c::crc32c(&body);
         let body = body.into();
-        Batch { origin, incarnation, number, time_us: 0, seed: 0, drain: false, count, body, body_crc }
+        Batch {
+            origin,
+            incarnation,
+            number,
+            mark: 0,
+            time_us: 0,
+            seed: 0,
+            drain: false,
+            count,
+            body,
+            body_crc,
+        }
+    }
+
+    /// The same batch, of the process with this mark.
+    pub fn marked(self, mark: u32) -> Self {
+        Batch { mark, ..self }
     }
 
     /// The batch as a log entry: head and body. The body is shared, not copied.
@@ -154,7 +172,7 @@ impl Batch {
         head.put32(self.count);
         head.put32(self.body.len() as u32);
         head.put32(self.body_crc);
-        head.put32(0);
+        head.put32(self.mark);
         debug_assert_eq!(head.len(), HEAD);
         let crc = crc32c::crc32c(&head[4..]);
         head[..4].copy_from_slice(&crc.to_le_bytes());
@@ -170,13 +188,14 @@ impl Batch {
         if crc32c::crc32c(&head[4..]) != u32_at(0) {
             return Err(Malformed("batch head does not match its checksum"));
         }
-        if head[4] != VERSION || head[6] & !FLAG_DRAIN != 0 || head[7] != 0 || u32_at(52) != 0 {
+        if head[4] != VERSION || head[6] & !FLAG_DRAIN != 0 || head[7] != 0 {
             return Err(Malformed("batch head of another version"));
         }
         let batch = Batch {
             origin: head[ORIGIN],
             incarnation: u64_at(8),
             number: u64_at(16),
+            mark: u32_at(52),
             time_us: u64_at(24),
             seed: u64_at(32),
             drain: head[6] & FLAG_DRAIN != 0,

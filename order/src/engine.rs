@@ -144,8 +144,30 @@ pub enum Output {
         /// By how much its last stamp was too late, in microseconds.
         ahead_us: u64,
     },
-    /// The group replaced this life of the replica by a later one. Stop, or restart to join anew.
+    /// The log on disk does not fit the state at hand, and is of no use without one that does: this replica joins anew. The operator should
+    /// know: a log that ends before its state has lost entries.
+    LogDropped {
+        /// Index before the first entry of the log.
+        begins_after: u64,
+        /// Index of its last entry.
+        ends_at: u64,
+        /// Index of the entry that the state is of, 0 without a state.
+        state: u64,
+    },
+    /// The group replaced this life of the replica by a later one. Forget the log ([`crate::Orderer::forget`]), which is the earlier life's,
+    /// and stop; the next process joins anew.
     Removed,
+    /// The group's log has a batch of this incarnation of this replica, or of a later one, that this process did not send. So what this
+    /// process began with is an older copy of a disk: what was acknowledged after it was made is missing, and its batches would take the
+    /// numbers of others. Forget the log ([`crate::Orderer::forget`]) and stop; the next process joins anew.
+    OlderCopy {
+        /// Index of the entry, or of the state that tells of it.
+        index: u64,
+        /// The batch's incarnation: which life of the replica's membership, and which start of it.
+        incarnation: (u32, u32),
+        /// The batch's number.
+        number: u64,
+    },
     /// This replica cannot go on without breaking a promise. Nothing acknowledged is lost. Stop the process.
     FailStop(FailStop),
 }

@@ -27,7 +27,10 @@ pub use batch::{Batch, Encoded, Request};
 pub use engine::{Blame, Committed, EngineOut, FailStop, Members, NotNow, OrderEngine, Output, Standing};
 pub use fanout::FanoutEngine;
 pub use frame::{Decoder, Frame, FrameError, Kind};
-pub use log::{Disk, DiskFile, FileLog, FileOptions, LogError, LogStore, MemoryLog, Record, System};
+pub use log::{
+    Disk, DiskFile, FileLog, FileOptions, LogError, LogStore, MemoryLog, NAMES, Record, System,
+    operators_remedy,
+};
 pub use orderer::{Config, Counters, Delivered, Orderer};
 pub use own::{Batching, Refused};
 pub use raft::{RaftConfig, RaftEngine};
@@ -53,8 +56,20 @@ pub mod fuzzing {
         true
     }
 
-    /// Reads a log file.
+    /// Reads a log file, with and without a header; returns how many records it has.
     pub fn segment(bytes: &Bytes, last: bool) -> usize {
-        crate::log::segment::scan(bytes, 0, last).found.len()
+        let start = crate::log::segment::made_with(bytes).map_or(0, |_| crate::log::segment::FILE_HEADER);
+        let found = crate::log::segment::scan(bytes, start, 0, last).found.len();
+        assert!(found == 0 || crate::log::segment::has_record(&bytes.slice(start..)));
+        found
+    }
+
+    /// Reads the files beside a log: whose it is, and how far it is durable; returns which of them the bytes are.
+    pub fn beside_log(bytes: &[u8]) -> (bool, bool) {
+        let owner = crate::log::owner::Owner::decode(bytes);
+        assert!(owner.is_err() || owner.is_ok_and(|owner| owner.encode().as_bytes() == bytes));
+        let claim = crate::log::synced::Claim::decode(bytes);
+        assert!(claim.is_none_or(|claim| bytes.starts_with(&claim.encode())));
+        (owner.is_ok(), claim.is_some())
     }
 }

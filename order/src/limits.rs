@@ -39,6 +39,10 @@ pub const WINDOW_ENTRIES: u64 = 4096;
 pub const COMPACT_STEP: u64 = 256;
 /// Bytes of proposals that the engine holds uncommitted.
 pub const UNCOMMITTED_BYTES: u64 = 256 << 20;
+/// Syncs of a log on disk after which it writes down how far it is durable (`log/synced.rs`): a write to memory of the kernel, and no sync.
+pub const SYNCS_PER_CLAIM: u64 = 8;
+/// Ticks after which it does so if it synced less often: 100 ms at ticks of 25 ms.
+pub const CLAIM_TICKS: u64 = 4;
 /// Replicas a group has at most.
 pub const SLOTS: usize = 15;
 /// From this term on we call a message corrupt: nobody gets there by elections. The bound is the same for all: if each measured from its own

@@ -12,6 +12,7 @@ use crate::log::LogError;
 use crate::own::{Batching, Own, Refused};
 use crate::queue::LeaderQueue;
 use crate::sessions::{Rule, State};
+use crate::wire::mix;
 
 /// Doublings of [`Config::patience_ticks`] at most: a replica that can be served by nobody must not disturb the others.
 const MOST_PATIENCE: u32 = 5;
@@ -23,7 +24,7 @@ pub struct Config {
     pub slot: u8,
     /// Replicas in the group.
     pub replicas: u8,
-    /// Randomness for the stamps of batches this replica leads.
+    /// Randomness for the stamps of batches this replica leads, and to tell its batches from those of other processes in its place.
     pub seed: u64,
     /// How batches form.
     pub batching: Batching,
@@ -107,7 +108,7 @@ impl<E: OrderEngine> Orderer<E> {
     /// of the local snapshot after a restart with a log.
     pub fn new(config: Config, engine: E, state: State) -> Self {
         Orderer {
-            own: Own::new(config.batching),
+            own: Own::new(config.batching, mix(config.seed) as u32),
             queue: LeaderQueue::new(config.seed),
             config,
             engine,
@@ -212,7 +213,9 @@ impl<E: OrderEngine> Orderer<E> {
         self.engine.pump(&mut self.out);
         self.follow();
         let standing = self.engine.standing();
-        if let Some(incarnation) = standing.incarnation {
+        if let Some(incarnation) = standing.incarnation
+            && self.state_is_of_this_process(incarnation)
+        {
             self.own.form(self.config.slot, incarnation);
             self.hand_over(standing, incarnation);
         }
@@ -235,7 +238,7 @@ impl<E: OrderEngine> Orderer<E> {
     /// The next thing to perform, in order.
     pub fn poll_output(&mut self) -> Option<Output> {
         let output = self.out.outputs.pop_front()?;
-        self.stopped |= matches!(output, Output::FailStop(_) | Output::Removed);
+        self.stopped |= matches!(output, Output::FailStop(_) | Output::Removed | Output::OlderCopy { .. });
         Some(output)
     }
 
@@ -453,11 +456,17 @@ impl<E: OrderEngine> Orderer<E> {
             self.fail(FailStop::LogCorrupt { index });
             return None;
         };
+        let incarnation = self.engine.standing().incarnation.filter(|_| batch.origin == self.config.slot);
+        if incarnation.is_some_and(|own| batch.incarnation > own)
+            || (incarnation == Some(batch.incarnation) && !self.own.is_ours(batch.mark))
+        {
+            self.find_older_copy(index, batch.incarnation, batch.number);
+            return None;
+        }
+        let own = incarnation == Some(batch.incarnation);
         let name = (batch.origin, batch.incarnation, batch.number);
         let (rule, time_us) = self.state.admit(index, name, batch.time_us);
         self.engine.delivered(index);
-        let own =
-            batch.origin == self.config.slot && self.engine.standing().incarnation == Some(batch.incarnation);
         match rule {
             Rule::Next => {}
             Rule::Repeated | Rule::Gap => {
@@ -477,10 +486,31 @@ impl<E: OrderEngine> Orderer<E> {
         Some(Delivered { index, batch, tags })
     }
 
+    /// Whether no batch of this incarnation or a later one went into the state but those that this process has sent. A state says no marks;
+    /// a delivery does.
+    fn state_is_of_this_process(&mut self, incarnation: u64) -> bool {
+        let Some(session) = self.state.sessions.get(&self.config.slot).copied() else { return true };
+        let known = session.incarnation == incarnation && self.own.has_formed(session.number);
+        if session.incarnation < incarnation || known {
+            return true;
+        }
+        self.find_older_copy(self.state.index, session.incarnation, session.number);
+        false
+    }
+
+    fn find_older_copy(&mut self, index: u64, incarnation: u64, number: u64) {
+        let incarnation = ((incarnation >> 32) as u32, incarnation as u32);
+        self.stop(Output::OlderCopy { index, incarnation, number });
+    }
+
     fn fail(&mut self, reason: FailStop) {
+        self.stop(Output::FailStop(reason));
+    }
+
+    fn stop(&mut self, reason: Output) {
         self.stopped = true;
         self.out.committed = VecDeque::new();
-        self.out.outputs.push_back(Output::FailStop(reason));
+        self.out.outputs.push_back(reason);
     }
 }
 

@@ -52,6 +52,8 @@ pub(crate) struct Own {
     /// Batches at the front of `in_flight` that were handed to the current leader.
     sent: usize,
     next_number: u64,
+    /// Tells this process's batches from those of another process of the same incarnation.
+    mark: u32,
     /// Requests that were ever collected, and that were ever put into a batch.
     submitted: u64,
     formed: u64,
@@ -76,7 +78,8 @@ struct InFlight {
 }
 
 impl Own {
-    pub fn new(batching: Batching) -> Self {
+    /// The requests of a process that was started with this mark; no two of one replica are.
+    pub fn new(batching: Batching, mark: u32) -> Self {
         Own {
             batching,
             collected: VecDeque::new(),
@@ -84,6 +87,7 @@ impl Own {
             in_flight: VecDeque::new(),
             sent: 0,
             next_number: 1,
+            mark,
             submitted: 0,
             formed: 0,
         }
@@ -110,6 +114,16 @@ impl Own {
         });
         self.submitted += 1;
         Ok(())
+    }
+
+    /// Whether a batch of this incarnation of this replica, with this mark, is of this process.
+    pub fn is_ours(&self, mark: u32) -> bool {
+        self.mark == mark
+    }
+
+    /// Whether this process has formed a batch of this number yet.
+    pub fn has_formed(&self, number: u64) -> bool {
+        number < self.next_number
     }
 
     /// Requests that wait and batches in flight.
@@ -145,9 +159,11 @@ impl Own {
     /// whatever this replica sends from then on.
     pub fn take_unsent(&mut self, origin: u8, incarnation: u64, next: Option<u64>) -> Option<Encoded> {
         let batch = self.in_flight.get(self.sent)?;
-        let says = Batch::decode(&batch.encoded).map(|says| (says.origin, says.incarnation, says.number));
+        let name = |batch: Batch| (batch.origin, batch.incarnation, batch.number, batch.mark);
+        let says = Batch::decode(&batch.encoded).map(name);
         let number = next.map_or(batch.number, |next| next + self.sent as u64);
-        assert_eq!(says, Ok((origin, incarnation, number)), "a batch of its own clients is not what it was");
+        let right = (origin, incarnation, number, self.mark);
+        assert_eq!(says, Ok(right), "a batch of its own clients is not what it was");
         self.sent += 1;
         Some(batch.encoded.clone())
     }
@@ -212,7 +228,7 @@ impl Own {
             }
         }
         self.collected_bytes -= bytes;
-        let batch = Batch::new(origin, incarnation, self.next_number, &requests);
+        let batch = Batch::new(origin, incarnation, self.next_number, &requests).marked(self.mark);
         assert_eq!(first + batch.len() as u64, self.formed, "a batch has the requests that it was formed of");
         let (number, encoded) = (self.next_number, batch.encode());
         self.in_flight.push_back(InFlight { number, encoded, tags });
@@ -241,7 +257,7 @@ mod tests {
 
     #[test]
     fn nothing_in_flight_sends_at_once_and_then_requests_collect() {
-        let mut own = Own::new(Batching { eager: 1, ..Batching::default() });
+        let mut own = Own::new(Batching { eager: 1, ..Batching::default() }, 0);
         submit(&mut own, 10, 1);
         own.form(0, 1);
         for tag in 2..7 {
@@ -257,13 +273,13 @@ mod tests {
 
     #[test]
     fn full_batches_go_up_to_the_cap_and_a_large_request_goes_alone() {
-        let mut own = Own::new(Batching::default());
+        let mut own = Own::new(Batching::default(), 0);
         for tag in 0..128 * 20 {
             submit(&mut own, 1, tag);
         }
         own.form(0, 1);
         assert_eq!(sizes(&mut own), [128; 8]);
-        let mut own = Own::new(Batching::default());
+        let mut own = Own::new(Batching::default(), 0);
         [10, 1 << 20, 10].iter().for_each(|&len| submit(&mut own, len, 0));
         own.form(0, 1);
         assert_eq!(
@@ -275,7 +291,7 @@ mod tests {
 
     #[test]
     fn requests_with_long_replies_travel_in_small_batches() {
-        let mut own = Own::new(Batching { eager: 8, ..Batching::default() });
+        let mut own = Own::new(Batching { eager: 8, ..Batching::default() }, 0);
         let costs = [100, 100, 64 << 20, 100, 600 << 10, 600 << 10];
         for (tag, cost) in costs.into_iter().enumerate() {
             own.submit(Bytes::from_static(b"get"), 0, tag as u64, cost).unwrap();
@@ -287,7 +303,7 @@ mod tests {
 
     #[test]
     fn what_is_not_delivered_is_handed_over_again_in_order() {
-        let mut own = Own::new(Batching { requests: 1, ..Batching::default() });
+        let mut own = Own::new(Batching { requests: 1, ..Batching::default() }, 0);
         (0..3).for_each(|tag| submit(&mut own, 1, tag));
         own.form(0, 1);
         assert_eq!(sizes(&mut own).len(), 3);
@@ -300,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_refuses() {
-        let mut own = Own::new(Batching::default());
+        let mut own = Own::new(Batching::default(), 0);
         for tag in 0..limits::COLLECTED_REQUESTS as u64 {
             submit(&mut own, 1, tag);
         }
@@ -311,14 +327,15 @@ mod tests {
     /// As a struck processor makes or leaves it: with another head whose checksum fits, or another body.
     #[test]
     fn a_batch_that_all_would_drop_is_not_sent() {
-        let strikes: [fn(&mut InFlight); 4] = [
+        let strikes: [fn(&mut InFlight); 5] = [
+            |batch| batch.encoded = Batch::new(0, 1, 1, &[request()]).marked(3).encode(),
             |batch| batch.encoded = Batch::new(0, 1, 7, &[request()]).encode(),
             |batch| batch.encoded = Batch::new(0, 1 | 1 << 46, 1, &[request()]).encode(),
             |batch| batch.encoded = Batch::new(1, 1, 1, &[request()]).encode(),
             |batch| batch.encoded.body = Bytes::from_static(b"others"),
         ];
         for strike in strikes {
-            let mut own = Own::new(Batching::default());
+            let mut own = Own::new(Batching::default(), 0);
             submit(&mut own, 1, 1);
             own.form(0, 1);
             assert!(take(&mut own, 1).is_some());
@@ -334,7 +351,7 @@ mod tests {
     fn counts_that_would_keep_everything_out_end_the_replica() {
         let strikes: [fn(&mut Own); 2] = [|own| own.collected_bytes |= 1 << 49, |own| own.submitted -= 1];
         for strike in strikes {
-            let mut own = Own::new(Batching::default());
+            let mut own = Own::new(Batching::default(), 0);
             submit(&mut own, 1, 1);
             own.form(0, 1);
             strike(&mut own);
@@ -359,7 +376,7 @@ mod tests {
             |own| own.collected.swap(0, 1),
         ];
         for (number, strike) in strikes.into_iter().enumerate() {
-            let mut own = Own::new(Batching::default());
+            let mut own = Own::new(Batching::default(), 0);
             (0..3).for_each(|tag| submit(&mut own, 1, tag));
             strike(&mut own);
             let formed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| own.form(0, 1)));

@@ -35,6 +35,7 @@ proptest! {
         order::fuzzing::raft_message(bytes.clone());
         order::fuzzing::control(bytes.clone());
         order::fuzzing::segment(&bytes, true);
+        order::fuzzing::beside_log(&bytes);
     }
 
     #[test]

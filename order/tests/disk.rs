@@ -17,17 +17,28 @@ fn root() -> TempDir {
     TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
 }
 
-fn open(path: &Path) -> (Box<dyn LogStore>, Vec<Record>) {
-    let (log, records) = FileLog::open(path, SMALL).expect("the log opens");
+fn open(root: &TempDir, slot: u8) -> (Box<dyn LogStore>, Vec<Record>) {
+    let (log, records) = FileLog::open(&data(root, slot), slot, SMALL).expect("the log opens");
     (Box::new(log), records)
 }
 
-fn directory(root: &TempDir, slot: u8) -> PathBuf {
+/// The data directory of a replica.
+fn data(root: &TempDir, slot: u8) -> PathBuf {
     root.path().join(slot.to_string())
 }
 
+/// Where its log's files are.
+fn directory(root: &TempDir, slot: u8) -> PathBuf {
+    data(root, slot).join("log")
+}
+
+/// As after a power failure that came before the kernel wrote this file out.
+fn remove_claims(root: &TempDir, slot: u8) {
+    fs::remove_file(directory(root, slot).join("synced")).unwrap();
+}
+
 fn established(root: &TempDir, seed: u64) -> Cluster {
-    let stores = (0..3).map(|slot| open(&directory(root, slot))).collect();
+    let stores = (0..3).map(|slot| open(root, slot)).collect();
     let mut cluster = Cluster::with_stores(seed, stores);
     cluster.run_until(3_000, "a first leader", |cluster| cluster.leader().is_some());
     cluster
@@ -50,7 +61,7 @@ fn kill(cluster: &mut Cluster, slot: u8) -> BTreeMap<u64, (State, Service)> {
 }
 
 fn restart(cluster: &mut Cluster, root: &TempDir, slot: u8, cuts: BTreeMap<u64, (State, Service)>) {
-    let (log, records) = open(&directory(root, slot));
+    let (log, records) = open(root, slot);
     cluster.start(slot, log, records, cuts);
 }
 
@@ -116,7 +127,8 @@ fn files_that_compaction_superseded_are_reused() {
     cluster.settle();
     let names: Vec<PathBuf> =
         fs::read_dir(directory(&root, 0)).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert!(names.len() <= 7, "{names:?}");
+    let segments = names.iter().filter(|name| name.extension().is_some());
+    assert!(segments.count() <= 6, "{names:?}");
     assert!(last_segment(&directory(&root, 0)) > directory(&root, 0).join("00000003.log"));
     let cuts = kill(&mut cluster, 0);
     load(&mut cluster, 200);
@@ -135,7 +147,7 @@ fn a_torn_tail_is_cut_at_every_length_and_the_replica_catches_up() {
         let end = (written(&path) + 1).next_multiple_of(8);
         let synced = fs::read(&path).unwrap();
         // What the next records would be, had there been time to write and sync them.
-        let (mut log, records) = FileLog::open(&directory(&root, 1), SMALL).unwrap();
+        let (mut log, records) = FileLog::open(&data(&root, 1), 1, SMALL).unwrap();
         records.iter().rev().take(3).for_each(|record| log.append(record).unwrap());
         log.sync().unwrap();
         drop(log);
@@ -169,7 +181,7 @@ fn corruption_of_synced_records_is_reported_wherever_it_is() {
         let mut broken = sound.clone();
         broken[at] ^= 0x10;
         fs::write(file, &broken).unwrap();
-        match FileLog::open(&path, SMALL) {
+        match FileLog::open(&data(&root, 1), 1, SMALL) {
             Err(LogError::Corrupt { .. }) => {}
             other => panic!("byte {at} of {}: {:?}", file.display(), other.map(|(_, records)| records.len())),
         }
@@ -177,7 +189,10 @@ fn corruption_of_synced_records_is_reported_wherever_it_is() {
         broken = sound.clone();
         broken[at & !7..][..24].fill(0);
         fs::write(file, &broken).unwrap();
-        assert!(matches!(FileLog::open(&path, SMALL), Err(LogError::Corrupt { .. })), "zeros at {at}");
+        assert!(
+            matches!(FileLog::open(&data(&root, 1), 1, SMALL), Err(LogError::Corrupt { .. })),
+            "zeros at {at}"
+        );
         fs::write(file, sound).unwrap();
     }
     fs::rename(&first, path.join("elsewhere")).unwrap();
@@ -186,7 +201,10 @@ fn corruption_of_synced_records_is_reported_wherever_it_is() {
         let saved = fs::read(&second).unwrap();
         fs::remove_file(&second).unwrap();
         fs::rename(path.join("elsewhere"), &first).unwrap();
-        assert!(matches!(FileLog::open(&path, SMALL), Err(LogError::Corrupt { .. })), "a missing file");
+        assert!(
+            matches!(FileLog::open(&data(&root, 1), 1, SMALL), Err(LogError::Corrupt { .. })),
+            "a missing file"
+        );
         fs::write(&second, saved).unwrap();
     } else {
         fs::rename(path.join("elsewhere"), &first).unwrap();
@@ -195,8 +213,8 @@ fn corruption_of_synced_records_is_reported_wherever_it_is() {
     cluster.settle();
 }
 
-/// What was synced last and is bad looks like a torn write, and is cut off: the replica has less than it acknowledged, and
-/// its leader says what is final of a log that it does not have.
+/// Where nothing says that it was durable, what was synced last and is bad looks like a torn write, and is cut off: the replica has less
+/// than it acknowledged, and its leader says what is final of a log that it does not have.
 #[test]
 fn a_log_that_lost_its_synced_end_is_filled_up_by_a_leader_that_believes_it_whole() {
     for (seed, lost) in (20..26).flat_map(|seed| [200, 400, 900].map(|lost| (seed, lost))) {
@@ -213,6 +231,7 @@ fn a_log_that_lost_its_synced_end_is_filled_up_by_a_leader_that_believes_it_whol
         let end = written(&path);
         bytes[end - lost..=end].fill(0);
         fs::write(&path, bytes).unwrap();
+        remove_claims(&root, victim);
         // The leader tries to send it what is new, and takes its silence for a lost message.
         load(&mut cluster, 100);
         restart(&mut cluster, &root, victim, cuts);
@@ -220,6 +239,32 @@ fn a_log_that_lost_its_synced_end_is_filled_up_by_a_leader_that_believes_it_whol
         assert!(!cluster.replica(victim).joined);
         assert!(cluster.replica(victim).lacking.is_some_and(|last| last < acknowledged), "it is told of");
         assert_eq!(cluster.leader(), Some(leader), "a new leader would have asked anew how far it is");
+    }
+}
+
+/// Damage that used to be cut off without a word is refused, with all that it takes to know what to do, and that is done.
+#[test]
+fn a_log_that_lost_its_synced_end_is_refused_and_the_peers_fill_its_replica() {
+    for (seed, lost) in (40..44).flat_map(|seed| [1, 400, 20_000].map(|lost| (seed, lost))) {
+        let root = root();
+        let mut cluster = established(&root, seed);
+        load(&mut cluster, 300);
+        let victim = (cluster.leader().expect("there is one") + 1) % 3;
+        cluster.settle();
+        cluster.run(200);
+        kill(&mut cluster, victim);
+        let path = last_segment(&directory(&root, victim));
+        let mut bytes = fs::read(&path).unwrap();
+        let end = written(&path);
+        bytes[end.saturating_sub(lost).max(24)..=end].fill(0);
+        fs::write(&path, bytes).unwrap();
+        load(&mut cluster, 100);
+        let refused = FileLog::open(&data(&root, victim), victim, SMALL).map(|_| ()).unwrap_err();
+        assert!(matches!(refused, LogError::EndLost { .. }) && refused.is_operators(), "{refused}");
+        fs::rename(data(&root, victim), root.path().join("away")).unwrap();
+        restart(&mut cluster, &root, victim, BTreeMap::new());
+        cluster.run_until(5_000, "a new life", |cluster| cluster.replica(victim).joined);
+        cluster.settle();
     }
 }
 
@@ -255,6 +300,30 @@ fn a_log_that_begins_after_the_state_at_hand_is_given_up() {
     kill(&mut cluster, 1);
     restart(&mut cluster, &root, 1, BTreeMap::new()); // its states at cuts were lost
     cluster.run_until(5_000, "a new life", |cluster| cluster.replica(1).joined);
+    assert!(matches!(cluster.replica(1).dropped, Some((1.., 1.., 0))), "its operator is told");
+    cluster.settle();
+}
+
+/// Nothing says how far it was durable but the state beside it.
+#[test]
+fn a_log_that_ends_before_the_state_at_hand_is_given_up() {
+    let root = root();
+    let mut cluster = established(&root, 17);
+    load(&mut cluster, 300);
+    cluster.submit_cut(1);
+    cluster.settle();
+    let cuts = kill(&mut cluster, 1);
+    let cut = *cuts.last_key_value().unwrap().0;
+    let path = last_segment(&directory(&root, 1));
+    let mut bytes = fs::read(&path).unwrap();
+    let end = written(&path);
+    bytes[end - 900..=end].fill(0);
+    fs::write(&path, bytes).unwrap();
+    remove_claims(&root, 1);
+    restart(&mut cluster, &root, 1, cuts);
+    cluster.run_until(5_000, "a new life", |cluster| cluster.replica(1).joined);
+    let (_, last, state) = cluster.replica(1).dropped.expect("its operator is told");
+    assert!(state == cut && last < cut, "{last} and {cut}");
     cluster.settle();
 }
 
@@ -278,7 +347,7 @@ fn a_full_disk_stops_its_replica_cleanly_and_loses_nothing() {
     let stores = (0..3)
         .map(|slot| {
             let options = if slot == 1 { tiny } else { SMALL };
-            let (log, records) = FileLog::open(&directory(&root, slot), options).unwrap();
+            let (log, records) = FileLog::open(&data(&root, slot), slot, options).unwrap();
             (Box::new(log) as Box<dyn LogStore>, records)
         })
         .collect();
@@ -301,11 +370,11 @@ fn a_full_disk_stops_its_replica_cleanly_and_loses_nothing() {
 #[test]
 fn two_processes_cannot_use_one_log() {
     let root = root();
-    let held = FileLog::open(root.path(), SMALL).unwrap();
-    let error = FileLog::open(root.path(), SMALL).unwrap_err();
+    let held = FileLog::open(root.path(), 0, SMALL).unwrap();
+    let error = FileLog::open(root.path(), 0, SMALL).unwrap_err();
     assert!(error.to_string().contains("another process"), "{error}");
     drop(held);
-    FileLog::open(root.path(), SMALL).unwrap();
+    FileLog::open(root.path(), 0, SMALL).unwrap();
 }
 
 #[test]

@@ -16,7 +16,9 @@ use crate::rng::Rng;
 
 /// Bytes that a disk writes as a whole, as a rule.
 const SECTOR: usize = 512;
-/// Bytes before the body of a log record (`order/src/log/segment.rs`), which begin with a checksum of what follows.
+/// Bytes before the first record of a log file (`order/src/log/segment.rs`).
+const FILE_HEAD: usize = 24;
+/// Bytes before the body of a log record, which begin with a checksum of what follows.
 const RECORD_HEAD: usize = 24;
 
 /// The disk of one replica; it outlives its processes.
@@ -103,6 +105,11 @@ impl Platter {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Whose it is, from 0.
+    pub fn replica(&self) -> u8 {
+        self.state().me
     }
 
     /// The power fails in the middle of the process's work, at its `operations`-th operation on this disk.
@@ -338,15 +345,32 @@ impl Disk for Platter {
         Ok(state.names.keys().filter(|path| path.parent() == Some(directory)).cloned().collect())
     }
 
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+    fn length(&self, path: &Path) -> io::Result<u64> {
         let mut state = self.state();
         state.operate()?;
         let file = state.find(path)?;
-        let mut bytes = state.inodes.get(&file).map(|inode| inode.bytes.clone()).unwrap_or_default();
+        Ok(state.inodes.get(&file).map_or(0, |inode| inode.bytes.len() as u64))
+    }
+
+    fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+        let mut state = self.state();
+        state.operate()?;
+        let file = state.find(path)?;
+        let first = |inode: &Inode| inode.bytes[..inode.bytes.len().min(most as usize)].to_vec();
+        let mut bytes = state.inodes.get(&file).map(first).unwrap_or_default();
         if state.glosses && path.extension().is_some_and(|extension| extension == "log") {
             gloss_over(&mut bytes);
         }
         Ok(bytes)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<PlatterFile> {
+        let mut state = self.state();
+        if state.find(path).is_ok() {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        let file = state.open(path)?;
+        Ok(PlatterFile { disk: self.clone(), file, locks: false })
     }
 
     fn open(&self, path: &Path) -> io::Result<PlatterFile> {
@@ -401,16 +425,6 @@ impl DiskFile for PlatterFile {
         Ok(self.disk.state().inodes.get(&self.file).map_or(0, |inode| inode.bytes.len() as u64))
     }
 
-    fn set_length(&self, length: u64) -> io::Result<()> {
-        let mut state = self.disk.state();
-        state.operate()?;
-        if let Some(inode) = state.inodes.get_mut(&self.file) {
-            inode.bytes.resize(length as usize, 0);
-            inode.unsynced.retain(|sector, _| sector * SECTOR < length as usize);
-        }
-        Ok(())
-    }
-
     fn sync_data(&self) -> io::Result<()> {
         self.disk.state().sync(self.file)
     }
@@ -430,7 +444,7 @@ impl Drop for PlatterFile {
 
 /// Gives every record that could be one the checksum of what it holds: what a reader without checksums would believe.
 fn gloss_over(bytes: &mut [u8]) {
-    let mut at = 0;
+    let mut at = FILE_HEAD;
     while at + RECORD_HEAD <= bytes.len() {
         let length =
             u32::from_le_bytes([bytes[at + 4], bytes[at + 5], bytes[at + 6], bytes[at + 7]]) as usize;
@@ -465,7 +479,7 @@ mod tests {
             file.write_all_at(&[2; SECTOR], SECTOR as u64).unwrap();
             drop(file);
             disk.lose_power();
-            let mut bytes = disk.read(path).unwrap();
+            let mut bytes = disk.read(path, u64::MAX).unwrap();
             bytes.resize(2 * SECTOR, 0);
             assert_eq!(bytes[..SECTOR], [1; SECTOR]);
             let new = bytes[SECTOR..].iter().filter(|byte| **byte == 2).count();
@@ -503,7 +517,7 @@ mod tests {
         disk.fail_sync();
         assert!(file.sync_data().is_err() && file.sync_data().is_ok());
         assert!(disk.flip(9));
-        let bytes = disk.read(Path::new("/log/1.log")).unwrap();
+        let bytes = disk.read(Path::new("/log/1.log"), u64::MAX).unwrap();
         let ones: u32 = bytes.iter().map(|byte| (byte ^ 7).count_ones()).sum();
         assert_eq!((ones, disk.flipped()), (1, 1));
     }

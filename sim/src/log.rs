@@ -33,6 +33,8 @@ struct Kept {
     last: Option<u128>,
     /// The last record that was acknowledged to be durable.
     synced: Option<u128>,
+    /// The log was being deleted when the process ended: the next one finds all of it, or nothing.
+    wiping: bool,
 }
 
 /// What a process finds when it opens its log.
@@ -48,7 +50,7 @@ pub struct Opened {
 /// Why a process cannot start with what is on its disk.
 #[derive(Debug)]
 pub enum Unusable {
-    /// Not what was written: its operator replaces the disk's contents, and it joins anew.
+    /// Not what was written, or not all of it: its operator empties the disk, as the message says, and it joins anew.
     Corrupt(String),
     /// Perhaps later.
     Refused(String),
@@ -82,17 +84,15 @@ impl Storage {
     /// Why they are of no use.
     pub fn open(&self, mut look: impl FnMut(&Reopened<'_>)) -> Result<Opened, Unusable> {
         let directory = Path::new(DATA);
-        let opened = FileLog::open_on(self.disk.clone(), &directory.join("log"), OPTIONS);
+        let opened = FileLog::open_on(self.disk.clone(), directory, self.disk.replica(), OPTIONS);
         let state = snapshot::read(&self.disk, directory);
         let read: Vec<u128> = match &opened {
             Ok((_, records)) => records.iter().map(digest).collect(),
             Err(_) => Vec::new(),
         };
         let corrupt = match (&opened, &state) {
-            (Err(error @ (LogError::Corrupt { .. } | LogError::Contradiction(_))), _) => {
-                Some(error.to_string())
-            }
-            (_, Err(error @ snapshot::SnapshotError::Corrupt { .. })) => Some(error.to_string()),
+            (Err(error), _) if error.is_operators() => Some(error.to_string()),
+            (_, Err(error)) if error.is_operators() => Some(error.to_string()),
             _ => None,
         };
         let refused = match (&opened, &state) {
@@ -101,7 +101,10 @@ impl Storage {
             _ => None,
         };
         if corrupt.is_some() || refused.is_none() {
-            let kept = self.kept();
+            let mut kept = self.kept();
+            if std::mem::take(&mut kept.wiping) && read.is_empty() && corrupt.is_none() {
+                *kept = Kept::default();
+            }
             look(&Reopened {
                 found: corrupt.as_deref().map_or(Ok(&read), Err),
                 written: &kept.written,
@@ -153,11 +156,16 @@ impl LogStore for Watched {
         Ok(())
     }
 
+    fn tick(&mut self) -> Result<(), LogError> {
+        self.log.tick()
+    }
+
     fn release(&mut self, index: u64) -> Result<(), LogError> {
         self.log.release(index)
     }
 
     fn wipe(&mut self) -> Result<(), LogError> {
+        self.storage.kept().wiping = true;
         self.log.wipe()?;
         *self.storage.kept() = Kept::default();
         Ok(())
@@ -177,4 +185,74 @@ fn digest(record: &Record) -> u128 {
         *keep = 1;
     }
     xxh3_128(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use order::{Disk, DiskFile};
+
+    use super::*;
+    use crate::net::Fabric;
+    use crate::rng::Rng;
+
+    /// What a message about a damage says, and the damage.
+    type Damage = (&'static str, fn(&Platter, &Path));
+
+    /// Who a replica is, and an entry, as the log has them (`order/src/log/record.rs`).
+    fn record(kind: u8, words: &[u64], rest: &[u8]) -> Record {
+        let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        Record::decode([&[kind], &words[..], rest].concat().into()).expect("a record")
+    }
+
+    fn entry(index: u64) -> Record {
+        let mut bytes = vec![4, 0];
+        bytes.extend([1, index, 0].iter().flat_map(|word: &u64| word.to_le_bytes()));
+        Record::decode(bytes.into()).expect("a record")
+    }
+
+    fn opened(storage: &Storage) -> Result<Opened, Unusable> {
+        storage.open(|_| {})
+    }
+
+    /// As an operator would, the simulation empties a disk whose log is not all there: it is told so in whatever way the log was damaged.
+    #[test]
+    fn every_damage_that_only_an_operator_can_see_to_makes_a_disk_unusable() {
+        let path = Path::new(DATA).join("log/00000001.log");
+        let damages: [Damage; 4] = [
+            ("has lost its end", |disk, path| erase(disk, path, 560, 2000)),
+            ("its header is missing", |disk, path| erase(disk, path, 0, 24)),
+            ("is not a file of this program", |disk, path| {
+                disk.remove(path).unwrap();
+                disk.create(path).unwrap().write_all_at(b"somebody else's", 0).unwrap();
+            }),
+            ("was truncated", |disk, path| {
+                disk.remove(path).unwrap();
+                disk.create(path).unwrap();
+            }),
+        ];
+        for (words, damage) in damages {
+            let storage = Storage::new(Platter::new(0, Fabric::new(1, Rng::new(1, 2)), Rng::new(1, 4)));
+            let mut log = opened(&storage).map(|opened| opened.log).unwrap_or_else(|why| panic!("{why:?}"));
+            log.append(&record(1, &[7, 0x101], &0u32.to_le_bytes())).unwrap();
+            for index in 1..=20 {
+                log.append(&entry(index)).unwrap();
+                log.sync().unwrap();
+            }
+            log.tick().unwrap();
+            drop(log);
+            storage.disk.end_process();
+            damage(&storage.disk, &path);
+            match opened(&storage) {
+                Err(Unusable::Corrupt(why)) => assert!(why.contains(words), "{why}"),
+                Err(Unusable::Refused(why)) => panic!("it would start again for ever: {why}"),
+                Ok(_) => panic!("{words}: it opens"),
+            }
+            storage.wipe();
+            assert!(opened(&storage).is_ok());
+        }
+    }
+
+    fn erase(disk: &Platter, path: &Path, from: u64, to: u64) {
+        disk.open(path).unwrap().write_all_at(&vec![0; (to - from) as usize], from).unwrap();
+    }
 }

@@ -1,6 +1,6 @@
 //! A bounded set of seeds: fixed ones, fresh ones, the same twice, and each checker seen to fail.
 
-use sim::mutation::{MUTATIONS, caught};
+use sim::mutation::{self, MUTATIONS, caught};
 use sim::{Faults, Options, promises, run};
 
 fn options(faults: &str) -> Options {
@@ -77,7 +77,7 @@ fn a_seed_gives_the_same_run_twice() {
 fn each_checker_is_seen_to_fail() {
     let mut missing = Vec::new();
     for mutation in &MUTATIONS {
-        let broken = caught(mutation, 12);
+        let broken = caught(mutation, mutation::SEEDS);
         if !broken.contains(mutation.expects) {
             missing.push(format!("{}: {broken:?} instead of {}", mutation.name, mutation.expects));
         }

@@ -156,7 +156,9 @@ impl Plan {
         let mut paths = Vec::new();
         for node in &self.nodes {
             if let Durability::Disk(data) = &node.durability {
-                fs::create_dir_all(data).with_context(|| format!("making {}", data.display()))?;
+                // Clients' values will be in it.
+                let made = DirBuilder::new().recursive(true).mode(0o700).create(data);
+                made.with_context(|| format!("making {}", data.display()))?;
             }
             let path = configs.join(format!("replica-{}.toml", node.this_replica));
             fs::write(&path, node.to_toml()).with_context(|| format!("writing {}", path.display()))?;

@@ -244,6 +244,16 @@ fn read_durability(reader: &mut Reader<'_>) -> Option<Durability> {
     }
     let directory = reader.text("data_dir");
     match (kind.unwrap_or("memory"), directory) {
+        ("disk", Some(directory)) if directory.trim().is_empty() => {
+            // It would be whatever directory the process is started in.
+            reader.report(
+                reader.offset("data_dir"),
+                "data_dir",
+                "is empty, and durability = \"disk\" needs a directory",
+                "write `data_dir = \"/var/lib/crosscheck\"`, or use durability = \"memory\"",
+            );
+            None
+        }
         ("disk", Some(directory)) => Some(Durability::Disk(PathBuf::from(directory))),
         ("disk", None) => {
             reader.report(
@@ -522,6 +532,12 @@ mod tests {
     fn fields_are_checked_against_each_other() {
         assert!(problem_with("data_dir = \"/var/lib/crosscheck\"", "").contains("data_dir: is missing"));
         assert!(problem_with("durability = \"disk\"", "").contains("would never write there"));
+        let line = line_in_example("data_dir = \"/var/lib/crosscheck\"");
+        for empty in ["", " "] {
+            let shown =
+                problem_with("data_dir = \"/var/lib/crosscheck\"", &format!("data_dir = \"{empty}\""));
+            assert!(shown.starts_with(&format!("node.toml:{line}: data_dir: is empty")), "{shown}");
+        }
         assert!(problem_with("mode = \"RDGX\"", "mode = \"00G0\"").contains("does not replicate"));
         let needed = format!("at least {LARGEST_ITEMS_PER_SHARD} MiB");
         assert!(problem_with("memory_limit_mb = 1024", "memory_limit_mb = 1").contains(&needed));

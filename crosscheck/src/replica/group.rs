@@ -180,8 +180,17 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 Output::Distrusted { leader, ahead_us } => {
                     self.distrust(leader, i64::try_from(ahead_us).unwrap_or(i64::MAX));
                 }
+                Output::LogDropped { begins_after, ends_at, state } => self.world.say(format_args!(
+                    "the log on disk has the entries after {begins_after} up to {ends_at}, and the state saved beside it is of entry \
+                     {state}: {}; this replica joins anew, and the peers fill it",
+                    if state > ends_at { "the log has lost its end" } else { "the entries in between are not here" }
+                )),
                 Output::Removed => {
-                    self.stop_with(Ok(Stop::Replace("a later life of this replica took its place".into())))
+                    self.give_up_log("a later life of this replica took its place".into());
+                }
+                Output::OlderCopy { index, incarnation, number } => {
+                    let why = self.older_copy(index, incarnation, number);
+                    self.give_up_log(why);
                 }
                 Output::FailStop(reason) => self.stop_with(Err(ServeError::FailStop(reason))),
             }
@@ -298,16 +307,36 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
+    /// Stops so that the next process joins anew. A log on disk would lead it to the very same place, and the one after it.
+    fn give_up_log(&mut self, why: String) {
+        let outcome = self.orderer.forget();
+        self.stop_with(match outcome {
+            Ok(()) => Ok(Stop::Replace(why)),
+            Err(error) => Err(error.into()),
+        });
+    }
+
+    /// What to say of a batch in the log that another process in this one's place has sent.
+    fn older_copy(&self, index: u64, (life, start): (u32, u32), number: u64) -> String {
+        let batch = format!(
+            "entry {index} of the group's log tells of batch {number} of start {start} of life {life} of this replica, which this process \
+             did not send"
+        );
+        match &self.settings.durability {
+            Durability::Memory => batch,
+            Durability::Disk(directory) => format!(
+                "{} is an older copy of this replica's data: {batch}. What was acknowledged since then is with the peers: the log \
+                 of the copy is deleted, and they fill this replica when it is started again",
+                directory.display()
+            ),
+        }
+    }
+
     /// This replica's log begins later than its state ends.
     fn need_state(&mut self, index: u64) {
         if self.execution.is_some() {
-            // Its objects are of an older position: it starts again from nothing. A log on disk would lead the next process to
-            // the very same place, and the one after it.
-            let outcome = self.orderer.forget();
-            return self.stop_with(match outcome {
-                Ok(()) => Ok(Stop::Replace("too far behind the group's log".into())),
-                Err(error) => Err(error.into()),
-            });
+            // Its objects are of an older position: it starts again from nothing.
+            return self.give_up_log("too far behind the group's log".into());
         }
         self.phase = Phase::Joining;
         if self.receiver.as_ref().is_some_and(|receiver| receiver.wanted() == index) {

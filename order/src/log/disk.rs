@@ -2,21 +2,40 @@
 //! failure leaves of them. Dispatched statically, so that the shipped path is what it would be without this trait.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+/// Mode of the files that hold data: clients' values are in them.
+const FILE_MODE: u32 = 0o600;
+/// Mode of the directories that are made for data.
+const DIRECTORY_MODE: u32 = 0o700;
+/// What [`Disk::restrict`] leaves of a mode: the owner's rights, and the bits above them.
+const OWNERS_BITS: u32 = 0o7700;
+
 /// Directories and files, as far as a replica uses them. What is not synced may be lost, whole or in part, when the power fails.
+///
+/// Directories and files that it creates can be used by their owner alone (modes 0700 and 0600).
 pub trait Disk: Clone + fmt::Debug + Send + 'static {
     /// An open file.
     type File: DiskFile;
 
-    /// Creates a directory and those above it, unless they are there.
+    /// Creates a directory and those above it, unless they are there. Their names are durable when it returns.
     ///
     /// # Errors
     /// What the system says.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Takes the rights to a file or directory from everybody but its owner, if that is this user. What another user owns is left as it
+    /// is: that user decided who may read it.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn restrict(&self, path: &Path) -> io::Result<()> {
+        let _ = path;
+        Ok(())
+    }
 
     /// The files in a directory, in any order.
     ///
@@ -24,11 +43,23 @@ pub trait Disk: Clone + fmt::Debug + Send + 'static {
     /// What the system says.
     fn list(&self, directory: &Path) -> io::Result<Vec<PathBuf>>;
 
-    /// The whole of a file.
+    /// Length of a file in bytes.
     ///
     /// # Errors
     /// What the system says; `NotFound` when there is none.
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+    fn length(&self, path: &Path) -> io::Result<u64>;
+
+    /// The first bytes of a file: `most` at most, fewer when it is shorter. Takes no more memory than that.
+    ///
+    /// # Errors
+    /// What the system says; `NotFound` when there is none.
+    fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>>;
+
+    /// Creates a file that is not there, and opens it for writing at any place.
+    ///
+    /// # Errors
+    /// What the system says; `AlreadyExists` when there is one.
+    fn create(&self, path: &Path) -> io::Result<Self::File>;
 
     /// Opens a file for writing at any place; creates it if it is missing.
     ///
@@ -75,12 +106,6 @@ pub trait DiskFile: fmt::Debug + Send {
     /// What the system says.
     fn length(&self) -> io::Result<u64>;
 
-    /// Makes it `length` bytes long, with zeros behind what it has.
-    ///
-    /// # Errors
-    /// What the system says.
-    fn set_length(&self, length: u64) -> io::Result<()>;
-
     /// Returns when what was written, and the length it needs, is durable.
     ///
     /// # Errors
@@ -102,23 +127,62 @@ impl Disk for System {
     type File = File;
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path)
+        let missing: Vec<&Path> = path.ancestors().take_while(|above| !above.is_dir()).collect();
+        for directory in missing.into_iter().rev().filter(|directory| !directory.as_os_str().is_empty()) {
+            match DirBuilder::new().mode(DIRECTORY_MODE).create(directory) {
+                Ok(()) => self.sync_directory(above(directory))?,
+                // Another process made it meanwhile, or something else has its name.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && directory.is_dir() => {}
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    return Err(ErrorKind::NotADirectory.into());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn restrict(&self, path: &Path) -> io::Result<()> {
+        let metadata = fs::metadata(path)?;
+        let mode = metadata.permissions().mode();
+        if metadata.uid() != rustix::process::geteuid().as_raw() || mode & 0o077 == 0 {
+            return Ok(());
+        }
+        fs::set_permissions(path, Permissions::from_mode(mode & OWNERS_BITS))
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<PathBuf>> {
         fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect()
     }
 
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        fs::read(path)
+    fn length(&self, path: &Path) -> io::Result<u64> {
+        let metadata = fs::metadata(path)?;
+        // To read a pipe would be to wait for it.
+        if metadata.is_file() {
+            Ok(metadata.len())
+        } else {
+            Err(io::Error::new(ErrorKind::InvalidData, "it is not a regular file"))
+        }
+    }
+
+    fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(self.length(path)?.min(most) as usize);
+        File::open(path)?.take(most).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<File> {
+        OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path)
     }
 
     fn open(&self, path: &Path) -> io::Result<File> {
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path)
     }
 
     fn lock(&self, path: &Path) -> io::Result<File> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).mode(FILE_MODE).open(path)?;
         match file.try_lock() {
             Ok(()) => Ok(file),
             Err(fs::TryLockError::WouldBlock) => Err(ErrorKind::ResourceBusy.into()),
@@ -139,6 +203,11 @@ impl Disk for System {
     }
 }
 
+/// The directory that a path's name stands in.
+fn above(path: &Path) -> &Path {
+    path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 impl DiskFile for File {
     fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         FileExt::write_all_at(self, bytes, at)
@@ -146,10 +215,6 @@ impl DiskFile for File {
 
     fn length(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
-    }
-
-    fn set_length(&self, length: u64) -> io::Result<()> {
-        self.set_len(length)
     }
 
     fn sync_data(&self) -> io::Result<()> {

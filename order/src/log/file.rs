@@ -3,16 +3,27 @@
 //! Files are `NNNNNNNN.log`, zeroed when created and reused when no longer needed: overwriting in place spares the
 //! file system's own journal at each sync. Each begins with what a replica must know besides its entries, so any prefix
 //! of files may go once the entries in it are superseded. A failure of any write or sync ends this replica.
+//!
+//! ```text
+//! DATA/identity            whose directory it is (`owner.rs`)
+//! DATA/log/lock            empty; locked while a process uses the directory
+//! DATA/log/NNNNNNNN.log    the segments (`segment.rs`)
+//! DATA/log/NNNNNNNN.spare  files of the same form that hold nothing any more, or nothing yet
+//! DATA/log/synced          how far the log is known to be durable (`synced.rs`)
+//! ```
+//!
+//! Files of these names that this program did not write are never changed: see `open.rs` for how they are told apart.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
-
+use crate::limits;
 use crate::log::disk::{Disk, DiskFile, System};
+use crate::log::owner::Owner;
 use crate::log::record::Kind;
-use crate::log::segment::{self, Ending};
+use crate::log::segment;
+use crate::log::synced::{Claim, Synced};
 use crate::log::{LogError, LogStore, Record};
 
 /// How the log uses its directory.
@@ -32,32 +43,53 @@ impl Default for FileOptions {
     }
 }
 
-/// A log in a directory of its own. One process at a time: the directory is locked.
+/// A log in a data directory of its own. One process at a time: the directory is locked.
 #[derive(Debug)]
 pub struct FileLog<D: Disk = System> {
-    disk: D,
-    directory: PathBuf,
-    options: FileOptions,
-    /// Numbers of the files in use, oldest first, with the greatest entry index in each. The last is written to.
-    segments: VecDeque<(u64, u64)>,
-    spares: Vec<PathBuf>,
-    active: Option<D::File>,
-    active_len: u64,
+    pub(super) disk: D,
+    /// The data directory.
+    pub(super) data: PathBuf,
+    /// The one in it that the log's files are in.
+    pub(super) directory: PathBuf,
+    pub(super) options: FileOptions,
+    pub(super) owner: Owner,
+    /// Files in use, oldest first. The last is written to.
+    pub(super) segments: VecDeque<Segment>,
+    /// Files to be reused, and the length of each.
+    pub(super) spares: Vec<(PathBuf, u64)>,
+    pub(super) active: Option<D::File>,
+    pub(super) active_len: u64,
     /// Where the next byte goes in the active file.
-    at: u64,
-    buffer: Vec<u8>,
-    dirty: bool,
-    next_seq: u64,
-    durable: u64,
-    next_segment: u64,
+    pub(super) at: u64,
+    pub(super) buffer: Vec<u8>,
+    pub(super) dirty: bool,
+    pub(super) next_seq: u64,
+    /// Index of the entry that was appended last.
+    pub(super) last_entry: u64,
+    /// Number of the last record that is certainly on the disk, and index of the last entry up to it.
+    pub(super) durable: (u64, u64),
+    pub(super) synced: Synced<D>,
+    /// Syncs since the last claim.
+    pub(super) syncs: u64,
+    pub(super) next_segment: u64,
     /// The records that every new file begins with.
-    essence: Essence,
-    _lock: D::File,
+    pub(super) essence: Essence,
+    pub(super) _lock: D::File,
+}
+
+/// A file in use.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Segment {
+    pub number: u64,
+    /// The greatest entry index in it.
+    pub greatest: u64,
+    /// Bytes of the file.
+    pub length: u64,
 }
 
 /// The latest record of each kind but entries.
 #[derive(Debug, Default)]
-struct Essence {
+pub(super) struct Essence {
     identity: Option<Record>,
     start: Option<Record>,
     hard: Option<Record>,
@@ -65,7 +97,7 @@ struct Essence {
 }
 
 impl Essence {
-    fn note(&mut self, record: &Record) {
+    pub(super) fn note(&mut self, record: &Record) {
         match &record.0 {
             Kind::Identity { .. } => self.identity = Some(record.clone()),
             Kind::Hard(_) => self.hard = Some(record.clone()),
@@ -76,6 +108,14 @@ impl Essence {
                 self.start = Some(record.clone());
             }
             Kind::Entry(_) => {}
+        }
+    }
+
+    /// Group and engine id that the log is of, if it says so.
+    pub(super) fn names(&self) -> Option<(u64, u64)> {
+        match self.identity.as_ref()?.0 {
+            Kind::Identity { group, id, .. } => Some((group, id)),
+            _ => None,
         }
     }
 
@@ -92,124 +132,28 @@ impl Essence {
     }
 }
 
-impl FileLog {
-    /// [`FileLog::open_on`] the operating system's files.
-    ///
-    /// # Errors
-    /// Those of [`FileLog::open_on`].
-    pub fn open(directory: &Path, options: FileOptions) -> Result<(FileLog, Vec<Record>), LogError> {
-        FileLog::open_on(System, directory, options)
-    }
-}
-
 impl<D: Disk> FileLog<D> {
-    /// Opens the log in `directory` (created if missing) and returns it with the records it holds, for `RaftEngine::new`.
-    ///
-    /// A torn end of the last file is cut off. Nothing that was ever acknowledged is lost by that.
-    ///
-    /// # Errors
-    /// [`LogError::Corrupt`] when synced records are missing: delete the directory to join anew. [`LogError::Io`]
-    /// and [`LogError::Full`] when the system refuses.
-    pub fn open_on(
-        disk: D,
-        directory: &Path,
-        options: FileOptions,
-    ) -> Result<(FileLog<D>, Vec<Record>), LogError> {
-        let what = |what: &str| format!("{}: {what}", directory.display());
-        disk.create_directory(directory).map_err(|source| LogError::Io { what: what("create"), source })?;
-        let lock = lock(&disk, directory)?;
-        let mut log = FileLog {
-            disk,
-            directory: directory.to_owned(),
-            options,
-            segments: VecDeque::new(),
-            spares: Vec::new(),
-            active: None,
-            active_len: 0,
-            at: 0,
-            buffer: Vec::new(),
-            dirty: false,
-            next_seq: 1,
-            durable: 0,
-            next_segment: 1,
-            essence: Essence::default(),
-            _lock: lock,
-        };
-        let mut names: Vec<u64> = Vec::new();
-        let listed = log.disk.list(directory);
-        for path in listed.map_err(|source| LogError::Io { what: what("list"), source })? {
-            let stem =
-                path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse::<u64>().ok());
-            match (path.extension().and_then(|extension| extension.to_str()), stem) {
-                (Some("log"), Some(number)) => names.push(number),
-                (Some("spare"), _) => log.spares.push(path),
-                _ => {}
-            }
-        }
-        names.sort_unstable();
-        if names.is_empty() {
-            log.remove_spares()?;
-        }
-        let records = log.read(&names)?;
-        Ok((log, records))
-    }
-
-    /// Reads all files in order, and goes on writing behind the last good record.
-    fn read(&mut self, names: &[u64]) -> Result<Vec<Record>, LogError> {
-        let mut records = Vec::new();
-        let mut expected = 0;
-        for (position, &number) in names.iter().enumerate() {
-            let path = self.path(number);
-            let last = position + 1 == names.len();
-            let read = self.disk.read(&path);
-            let bytes = read.map_err(|source| LogError::Io { what: path.display().to_string(), source })?;
-            let scan = segment::scan(&Bytes::from(bytes), expected, last);
-            let corrupt = |why| LogError::Corrupt { file: path.display().to_string(), at: scan.end, why };
-            if let Ending::Corrupt(why) = scan.ending {
-                return Err(corrupt(why));
-            }
-            if position > 0 && (number != names[position - 1] + 1 || (scan.found.is_empty() && !last)) {
-                return Err(corrupt("a file of the log is missing"));
-            }
-            let mut greatest = 0;
-            for found in scan.found {
-                greatest = greatest.max(found.record.entry_index().unwrap_or(0));
-                expected = found.seq + 1;
-                self.essence.note(&found.record);
-                records.push(found.record);
-            }
-            self.segments.push_back((number, greatest));
-            self.next_segment = number + 1;
-            if last {
-                self.resume(&path, scan.end)?;
-            }
-        }
-        if expected > 0 {
-            self.next_seq = expected;
-            self.durable = expected - 1;
-        }
-        Ok(records)
-    }
-
-    /// Overwrites what follows the last good record: a torn one must not come back to life behind new ones.
-    fn resume(&mut self, path: &Path, end: u64) -> Result<(), LogError> {
-        let fail = io_error(path);
-        let file = self.disk.open(path).map_err(&fail)?;
-        let len = file.length().map_err(&fail)?;
-        zero(&file, end, len).map_err(&fail)?;
-        file.sync_data().map_err(&fail)?;
-        (self.active, self.active_len, self.at) = (Some(file), len, end);
-        Ok(())
-    }
-
-    fn path(&self, number: u64) -> PathBuf {
+    pub(super) fn path(&self, number: u64) -> PathBuf {
         self.directory.join(format!("{number:08}.log"))
     }
 
+    pub(super) fn spare_path(&self, number: u64) -> PathBuf {
+        self.directory.join(format!("{number:08}.spare"))
+    }
+
     /// Numbers begin anew with a new log: what an earlier one left in a spare could be taken for its continuation.
-    fn remove_spares(&mut self) -> Result<(), LogError> {
-        while let Some(spare) = self.spares.pop() {
-            self.disk.remove(&spare).map_err(io_error(&spare))?;
+    pub(super) fn remove_spares(&mut self) -> Result<(), LogError> {
+        while let Some((spare, _)) = self.spares.pop() {
+            self.disk.remove(&spare).map_err(LogError::of(&spare))?;
+        }
+        Ok(())
+    }
+
+    /// Writes down whose the directory is, unless it says so.
+    pub(super) fn own(&mut self, owner: Owner) -> Result<(), LogError> {
+        if self.owner != owner {
+            owner.write(&self.disk, &self.data)?;
+            self.owner = owner;
         }
         Ok(())
     }
@@ -217,7 +161,7 @@ impl<D: Disk> FileLog<D> {
     /// Writes out what is buffered; the caller syncs.
     fn flush(&mut self) -> Result<(), LogError> {
         let Some(file) = self.active.as_ref().filter(|_| !self.buffer.is_empty()) else { return Ok(()) };
-        file.write_all_at(&self.buffer, self.at).map_err(io_error(&self.directory))?;
+        file.write_all_at(&self.buffer, self.at).map_err(LogError::of(&self.directory))?;
         self.at += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
@@ -229,21 +173,20 @@ impl<D: Disk> FileLog<D> {
         if let Some(file) = &self.active {
             // In a reused file older bytes follow; the end must be plain to see.
             let end = self.active_len.min(self.at + segment::HEADER as u64);
-            zero(file, self.at, end).map_err(io_error(&self.directory))?;
+            zero(file, self.at, end).map_err(LogError::of(&self.directory))?;
             self.dirty = true;
         }
         self.sync()?;
-        let number = self.next_segment;
-        let path = self.path(number);
         let size = self.options.segment_bytes.max(needed.next_multiple_of(4096));
         let in_use = (self.segments.len() as u64 + 1) * self.options.segment_bytes;
         if in_use > self.options.limit_bytes {
             let limit = self.options.limit_bytes;
             return Err(LogError::Full(format!("{}: {limit} bytes allowed", self.directory.display())));
         }
-        let file = self.new_file(&path, size).map_err(io_error(&path))?;
-        (self.active, self.active_len, self.at) = (Some(file), size, 0);
-        self.segments.push_back((number, 0));
+        let number = self.next_segment;
+        let (file, length) = self.new_file(number, size)?;
+        (self.active, self.active_len, self.at) = (Some(file), length, segment::FILE_HEADER as u64);
+        self.segments.push_back(Segment { number, greatest: 0, length });
         self.next_segment += 1;
         for record in self.essence.records() {
             self.buffer_record(&record);
@@ -251,37 +194,90 @@ impl<D: Disk> FileLog<D> {
         Ok(())
     }
 
-    /// A file of `size` bytes under its final name, its existence durable: an old one if there is, a zeroed one if not.
-    fn new_file(&mut self, path: &Path, size: u64) -> io::Result<D::File> {
-        if size == self.options.segment_bytes
-            && let Some(spare) = self.spares.pop()
-        {
-            self.disk.rename(&spare, path)?;
+    /// File `number` with at least `size` bytes, its existence durable, and its length: an old one if there is, a zeroed one if not.
+    fn new_file(&mut self, number: u64, size: u64) -> Result<(D::File, u64), LogError> {
+        let path = self.path(number);
+        let fits = self.spares.iter().position(|(_, length)| *length >= size);
+        let (spare, length) = match fits {
+            Some(position) => self.spares.swap_remove(position),
+            None => {
+                let spare = self.spare_path(number);
+                self.make_spare(&spare, size).map_err(LogError::of(&spare))?;
+                (spare, size)
+            }
+        };
+        self.expect_vacant(&path)?;
+        let renamed = || -> io::Result<D::File> {
+            self.disk.rename(&spare, &path)?;
+            let file = self.disk.open(&path)?;
+            file.sync_all()?;
+            self.disk.sync_directory(&self.directory)?;
+            Ok(file)
+        };
+        Ok((renamed().map_err(LogError::of(&path))?, length))
+    }
+
+    /// A new file that holds nothing but its header, all of it durable but its name.
+    fn make_spare(&self, path: &Path, size: u64) -> io::Result<()> {
+        let file = self.disk.create(path)?;
+        zero(&file, 0, size)?;
+        file.write_all_at(&segment::file_header(size), 0)?;
+        file.sync_all()
+    }
+
+    /// Nobody made a file of this name since the directory was read: to rename another one to it would delete that one.
+    fn expect_vacant(&self, path: &Path) -> Result<(), LogError> {
+        match self.disk.length(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(LogError::of(path)(error)),
+            Ok(_) => {
+                let why = "it was made while this replica was running".to_owned();
+                Err(LogError::Foreign { file: path.to_owned(), why })
+            }
         }
-        let file = self.disk.open(path)?;
-        let present = file.length()?;
-        if present < size {
-            zero(&file, present, size)?;
-        }
-        file.sync_all()?;
-        self.disk.sync_directory(&self.directory)?;
-        Ok(file)
     }
 
     fn buffer_record(&mut self, record: &Record) {
-        segment::encode(record, self.next_seq, self.durable, &mut self.buffer);
+        segment::encode(record, self.next_seq, self.durable.0, &mut self.buffer);
         self.next_seq += 1;
         self.dirty = true;
         if let (Some(index), Some(last)) = (record.entry_index(), self.segments.back_mut()) {
-            last.1 = last.1.max(index);
+            last.greatest = last.greatest.max(index);
+            self.last_entry = index;
         }
+    }
+
+    /// Writes down how far the log is durable.
+    fn claim(&mut self) -> Result<(), LogError> {
+        self.syncs = 0;
+        let Some((group, id)) = self.essence.names() else { return Ok(()) };
+        let (record, entry) = self.durable;
+        if record == 0 {
+            return Ok(());
+        }
+        self.synced.claim(&self.disk, Claim { count: 0, group, id, record, entry })
+    }
+
+    /// Deletes a file of the log, unless another one has taken its place.
+    fn remove_segment(&self, number: u64) -> Result<(), LogError> {
+        let path = self.path(number);
+        let has_header = number >= self.owner.headers_from;
+        let head = self.disk.read(&path, segment::MAGIC.len() as u64).map_err(LogError::of(&path))?;
+        if has_header && head != segment::MAGIC {
+            let why = "it took the place of a file of the log while this replica was running".to_owned();
+            return Err(LogError::Foreign { file: path, why });
+        }
+        self.disk.remove(&path).map_err(LogError::of(&path))
     }
 }
 
 impl<D: Disk> LogStore for FileLog<D> {
     fn append(&mut self, record: &Record) -> Result<(), LogError> {
+        if let Kind::Identity { group, .. } = record.0 {
+            self.own(Owner { group: Some(group), ..self.owner })?;
+        }
         let before = self.buffer.len();
-        let seq = self.next_seq;
+        let (seq, last_entry) = (self.next_seq, self.last_entry);
         self.essence.note(record);
         if self.active.is_some() {
             self.buffer_record(record);
@@ -292,7 +288,7 @@ impl<D: Disk> LogStore for FileLog<D> {
         // It does not fit: take it back, and begin a file that holds the essence and it.
         let needed = (self.buffer.len() - before) as u64 + (64 << 10);
         self.buffer.truncate(before);
-        self.next_seq = seq;
+        (self.next_seq, self.last_entry) = (seq, last_entry);
         self.roll(needed)?;
         self.buffer_record(record);
         Ok(())
@@ -305,31 +301,35 @@ impl<D: Disk> LogStore for FileLog<D> {
     fn sync(&mut self) -> Result<(), LogError> {
         self.flush()?;
         if let Some(file) = self.active.as_ref().filter(|_| self.dirty) {
-            file.sync_data().map_err(io_error(&self.directory))?;
+            file.sync_data().map_err(LogError::of(&self.directory))?;
         }
         self.dirty = false;
-        self.durable = self.next_seq - 1;
-        Ok(())
+        self.durable = (self.next_seq - 1, self.last_entry);
+        self.syncs += 1;
+        if self.syncs >= limits::SYNCS_PER_CLAIM { self.claim() } else { Ok(()) }
+    }
+
+    fn tick(&mut self) -> Result<(), LogError> {
+        self.claim()
     }
 
     fn release(&mut self, index: u64) -> Result<(), LogError> {
         // The last file stays: it is written to, and its head has all that the others knew.
-        let superseded = |log: &Self| log.segments.len() > 1 && log.segments[0].1 <= index;
+        let superseded = |log: &Self| log.segments.len() > 1 && log.segments[0].greatest <= index;
         if !superseded(self) {
             return Ok(());
         }
         self.sync()?;
         while superseded(self) {
-            let Some((number, _)) = self.segments.pop_front() else { break };
-            let path = self.path(number);
-            let outcome = if self.spares.len() < self.options.spares {
-                let spare = self.directory.join(format!("{number:08}.spare"));
-                self.spares.push(spare.clone());
-                self.disk.rename(&path, &spare)
+            let Some(Segment { number, length, .. }) = self.segments.pop_front() else { break };
+            if self.spares.len() < self.options.spares && number >= self.owner.headers_from {
+                let (path, spare) = (self.path(number), self.spare_path(number));
+                self.expect_vacant(&spare)?;
+                self.disk.rename(&path, &spare).map_err(LogError::of(&path))?;
+                self.spares.push((spare, length));
             } else {
-                self.disk.remove(&path)
-            };
-            outcome.map_err(io_error(&path))?;
+                self.remove_segment(number)?;
+            }
         }
         Ok(())
     }
@@ -338,18 +338,26 @@ impl<D: Disk> LogStore for FileLog<D> {
         self.active = None;
         self.buffer.clear();
         self.dirty = false;
-        // Oldest last: a half-wiped log must not look like a whole one.
-        while let Some((number, _)) = self.segments.pop_back() {
-            let path = self.path(number);
-            self.disk.remove(&path).map_err(io_error(&path))?;
+        if !self.segments.is_empty() || !self.spares.is_empty() || self.synced.last().is_some() {
+            // A process that ends in the middle of this must not leave a log that looks whole and lacks its end.
+            if !self.owner.discarded {
+                Owner::discard(&self.disk, &self.data)?;
+                self.owner.discarded = true;
+            }
+        }
+        while let Some(Segment { number, .. }) = self.segments.pop_back() {
+            self.remove_segment(number)?;
         }
         self.remove_spares()?;
+        self.synced.remove(&self.disk)?;
         self.essence = Essence::default();
-        self.disk.sync_directory(&self.directory).map_err(io_error(&self.directory))
+        (self.syncs, self.last_entry) = (0, 0);
+        self.disk.sync_directory(&self.directory).map_err(LogError::of(&self.directory))?;
+        self.own(Owner { group: None, headers_from: 1, discarded: false, ..self.owner })
     }
 }
 
-fn zero(file: &impl DiskFile, from: u64, to: u64) -> io::Result<()> {
+pub(super) fn zero(file: &impl DiskFile, from: u64, to: u64) -> io::Result<()> {
     let zeros = [0u8; 64 << 10];
     let mut at = from;
     while at < to {
@@ -358,20 +366,4 @@ fn zero(file: &impl DiskFile, from: u64, to: u64) -> io::Result<()> {
         at += len;
     }
     Ok(())
-}
-
-fn lock<D: Disk>(disk: &D, directory: &Path) -> Result<D::File, LogError> {
-    let path = directory.join("lock");
-    disk.lock(&path).map_err(|source| {
-        let taken = || io::Error::new(ErrorKind::ResourceBusy, "another process uses this log");
-        io_error(&path)(if source.kind() == ErrorKind::ResourceBusy { taken() } else { source })
-    })
-}
-
-fn io_error(path: &Path) -> impl Fn(io::Error) -> LogError + use<> {
-    let what = path.display().to_string();
-    move |source| match source.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => LogError::Full(format!("{what}: {source}")),
-        _ => LogError::Io { what: what.clone(), source },
-    }
 }

@@ -3,45 +3,22 @@
 //! The engine reads from memory only; a store is written in order and read once, when the process starts.
 
 mod disk;
+mod error;
 mod file;
 mod memory;
+mod open;
+pub(crate) mod owner;
 mod record;
 pub(crate) mod segment;
+pub(crate) mod synced;
 
 pub use disk::{Disk, DiskFile, System};
+pub use error::{LogError, operators_remedy};
 pub use file::{FileLog, FileOptions};
 pub use memory::MemoryLog;
+pub use open::NAMES;
 pub use record::Record;
 pub(crate) use record::{Hard, Kind};
-
-/// Why a log cannot be written or read.
-#[derive(Debug, thiserror::Error)]
-pub enum LogError {
-    /// The operating system refused (operator: permissions, a broken disk).
-    #[error("{what}: {source}")]
-    Io {
-        /// The file and what was done to it.
-        what: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// No space is left for the log, on the disk or within its configured bound (operator: make room).
-    #[error("no space left for the log ({0})")]
-    Full(String),
-    /// Bytes that had been synced are not what was written (state corrupted). The replica must lose this log and join anew.
-    #[error("log file {file} is corrupt at byte {at}: {why}")]
-    Corrupt {
-        /// Path of the segment.
-        file: String,
-        /// Offset of the first bad record.
-        at: u64,
-        /// Which rule it breaks.
-        why: &'static str,
-    },
-    /// Every record is what was written, but together they are no log (a bug of ours, or files from elsewhere).
-    #[error("the log contradicts itself: {0}")]
-    Contradiction(&'static str),
-}
 
 /// Keeps what a replica must not forget, as a sequence of records.
 ///
@@ -68,6 +45,15 @@ pub trait LogStore: Send {
     /// [`LogError`] when that is not certain.
     fn sync(&mut self) -> Result<(), LogError>;
 
+    /// Some time has passed ([`limits::CLAIM_TICKS`](crate::limits::CLAIM_TICKS)): an occasion to write down what need not be written at
+    /// every sync.
+    ///
+    /// # Errors
+    /// [`LogError`] when that cannot be written.
+    fn tick(&mut self) -> Result<(), LogError> {
+        Ok(())
+    }
+
     /// Entries up to `index` are superseded by a durable start of the log; their space may be used again.
     ///
     /// # Errors
@@ -93,6 +79,9 @@ impl<L: LogStore + ?Sized> LogStore for Box<L> {
     }
     fn sync(&mut self) -> Result<(), LogError> {
         (**self).sync()
+    }
+    fn tick(&mut self) -> Result<(), LogError> {
+        (**self).tick()
     }
     fn release(&mut self, index: u64) -> Result<(), LogError> {
         (**self).release(index)

@@ -1,8 +1,12 @@
 //! One file of the log: records behind each other in a zeroed file of fixed size, so that a sync moves data and nothing else.
 //!
 //! ```text
+//! file:   "XCHKLOG2" | length u64 (of the whole file) | 0 u32 | crc u32 | records | zeros
 //! record: crc u32 | len u32 | seq u64 | durable u64 | body (len bytes) | zeros up to a multiple of 8
 //! ```
+//!
+//! The header is durable before the file is called `NNNNNNNN.log`, and is never written again. So a file of that name without one is not ours
+//! (or was made by a release that knew no headers: its records begin at 0), and one that is shorter than its header says was truncated.
 //!
 //! `seq` counts records over all segments: a stale record in a reused file never has the next number. `durable` is the last
 //! number known to be on the disk when the record was written: it tells a torn tail from corruption (see `scan`).
@@ -11,14 +15,20 @@ use bytes::Bytes;
 
 use crate::limits;
 use crate::log::Record;
-use crate::wire::Put;
+use crate::wire::{Put, Reader};
 
+/// How a file begins.
+pub(crate) const MAGIC: [u8; 8] = *b"XCHKLOG2";
+/// Bytes before the first record.
+pub(crate) const FILE_HEADER: usize = 24;
 /// Bytes before a record's body.
 pub(crate) const HEADER: usize = 24;
 /// Body bytes of the longest record: a log entry with the largest request.
 const BODY: usize = limits::REQUEST_BYTES + (64 << 10);
 /// Records between two syncs at most, for telling records from other bytes.
 const MAX_GROUP: u64 = 1 << 32;
+/// Bytes of the longest file of a release that knew no headers, unless files are longer as a rule: one with the longest record.
+pub(crate) const LONGEST_WITHOUT_HEADER: u64 = (BODY + HEADER + (128 << 10)) as u64;
 
 /// A record as found in a file.
 #[derive(Debug)]
@@ -47,6 +57,45 @@ pub(crate) struct Scan {
     pub ending: Ending,
 }
 
+/// The header of a file of so many bytes.
+pub(crate) fn file_header(length: u64) -> [u8; FILE_HEADER] {
+    let mut bytes = Vec::with_capacity(FILE_HEADER);
+    bytes.extend_from_slice(&MAGIC);
+    bytes.put64(length);
+    bytes.put32(0);
+    let sum = crc32c::crc32c(&bytes);
+    bytes.put32(sum);
+    let mut header = [0; FILE_HEADER];
+    header.copy_from_slice(&bytes);
+    header
+}
+
+/// The length that a file was made with, by its header; `None` when it has no sound one.
+pub(crate) fn made_with(bytes: &[u8]) -> Option<u64> {
+    let header = bytes.get(..FILE_HEADER)?;
+    let mut reader = Reader(Bytes::copy_from_slice(&header[MAGIC.len()..]));
+    let length = reader.u64().ok()?;
+    (header == file_header(length)).then_some(length)
+}
+
+/// Whether so few bytes, less than a header, are what is left of one.
+pub(crate) fn begins_as_header(head: &[u8]) -> bool {
+    head.iter().zip(MAGIC).all(|(&byte, ours)| byte == ours)
+}
+
+/// Whether a file was being made when the power failed: of its header there is a part or nothing, and nothing else is in it.
+pub(crate) fn is_unfinished(bytes: &[u8]) -> bool {
+    let begins = bytes.iter().zip(MAGIC).all(|(&byte, ours)| byte == ours || byte == 0);
+    begins && bytes.iter().skip(FILE_HEADER).all(|&byte| byte == 0)
+}
+
+/// Whether bytes hold a sound record anywhere: then they were a file of a log once.
+pub(crate) fn has_record(bytes: &Bytes) -> bool {
+    (0..bytes.len())
+        .step_by(8)
+        .any(|at| read(bytes, at, 0).is_some_and(|(.., body)| Record::decode(body).is_ok()))
+}
+
 /// Appends a record's bytes to `out`.
 pub(crate) fn encode(record: &Record, seq: u64, durable: u64, out: &mut Vec<u8>) {
     let start = out.len();
@@ -61,14 +110,14 @@ pub(crate) fn encode(record: &Record, seq: u64, durable: u64, out: &mut Vec<u8>)
     out.resize(start + (HEADER + len).next_multiple_of(8), 0);
 }
 
-/// Reads a file that begins with record `first` (0: whatever is there).
+/// Reads a file whose records begin at `start`, with record `first` (0: whatever is there).
 ///
 /// At the first bad record the log ends, if that can be a torn write: records of one unsynced group reach the disk in any
 /// order, so later good records may follow it, but none that was written *after* the bad one was known to be durable.
 /// If there is such a one, or the file is not the last (`last`), synced bytes were lost.
-pub(crate) fn scan(bytes: &Bytes, first: u64, last: bool) -> Scan {
+pub(crate) fn scan(bytes: &Bytes, start: usize, first: u64, last: bool) -> Scan {
     let mut found = Vec::new();
-    let mut at = 0;
+    let mut at = start;
     let mut expected = first;
     while let Some((seq, _, body)) = read(bytes, at, 0) {
         if expected != 0 && seq != expected {
@@ -85,7 +134,7 @@ pub(crate) fn scan(bytes: &Bytes, first: u64, last: bool) -> Scan {
 }
 
 fn ending(bytes: &Bytes, at: usize, expected: u64, last: bool) -> Ending {
-    let head = bytes.get(at..bytes.len().min(at + HEADER)).unwrap_or(&[]);
+    let head = bytes.get(at..bytes.len().min(at + HEADER)).unwrap_or_default();
     let clean = head.iter().all(|&byte| byte == 0);
     // A file that was used before holds whole records with smaller numbers.
     let stale = read(bytes, at, 0).is_some_and(|(seq, ..)| seq < expected);

@@ -31,8 +31,8 @@ pub(crate) enum Implausible {
     Future(u64),
 }
 
-/// A heartbeat that tells of final entries that this replica does not have is heard without them. Either the log lost its synced end on
-/// the disk, which looks like a torn write and is cut off, or the leader is wrong about how far this replica is. In both cases it sends what is
+/// A heartbeat that tells of final entries that this replica does not have is heard without them. Either the log lost the last of what it had
+/// synced, and nothing on its disk tells (`log/synced.rs`), or the leader is wrong about how far this replica is. In both cases it sends what is
 /// missing only when it has had an answer; and which of the entries here are final is not for this message to say. Returns up to where the
 /// leader believes that they are here.
 pub(crate) fn leave_out_what_we_lack(view: &View, message: &mut Message) -> Option<u64> {

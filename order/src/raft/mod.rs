@@ -97,7 +97,7 @@ impl<L: LogStore> RaftEngine<L> {
     /// before it, is of no use without its state: it is dropped, and the replica joins under a new id.
     ///
     /// # Errors
-    /// [`LogError`] when the log cannot be written; [`LogError::Corrupt`] when it contradicts itself.
+    /// [`LogError`] when the log cannot be written; [`LogError::Contradiction`] when it is no log of this replica.
     pub fn new(config: RaftConfig, store: L, records: Vec<Record>, applied: u64) -> Result<Self, LogError> {
         let boot = Boot::new(config.slot, config.replicas, config.nonce);
         let out = EngineOut::default();
@@ -111,13 +111,16 @@ impl<L: LogStore> RaftEngine<L> {
             latest_us: u64::MAX,
             out,
         };
-        match Mirror::recover(store, records, applied)? {
+        match Mirror::recover(store, records, engine.config.slot, applied)? {
             Recovered::Nobody(store) => engine.store = Some(store),
             Recovered::Member(mirror) => {
                 // Behind: the entries between state and log are gone. Ahead: the log lost entries that it had delivered.
                 let behind = applied < mirror.start() && mirror.start() > storage::GENESIS;
                 let ahead = applied > mirror.last();
-                if behind || ahead || slot_of(mirror.identity.id) != Some(engine.config.slot) {
+                if behind || ahead {
+                    let (begins_after, ends_at) = (mirror.start(), mirror.last());
+                    let dropped = Output::LogDropped { begins_after, ends_at, state: applied };
+                    engine.out.outputs.push_back(dropped);
                     engine.store = Some(mirror.store);
                 } else {
                     engine.start(*mirror, applied, false);
@@ -260,6 +263,9 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
             node.tick();
             node.mind_stamps();
             node.lead_on();
+            if self.ticks.is_multiple_of(limits::CLAIM_TICKS) {
+                node.tick_store();
+            }
         }
     }
 

@@ -299,6 +299,15 @@ impl<L: LogStore> Node<L> {
         });
     }
 
+    /// The log writes what it writes now and then.
+    pub fn tick_store(&mut self) {
+        if self.failed.is_none()
+            && let Err(error) = self.raw.mut_store().store.tick()
+        {
+            self.fail(FailStop::LogWrite(error.to_string()));
+        }
+    }
+
     /// Calls an election against a leader whose stamps have not been believed for a while.
     pub fn mind_stamps(&mut self) {
         let leader = self.raw.raft.leader_id;

@@ -11,7 +11,7 @@ use ::raft::{GetEntriesContext, RaftState, Storage, StorageError};
 use crate::limits;
 use crate::log::{Hard, Kind, LogError, LogStore, Record};
 use crate::raft::codec;
-use crate::raft::members::Configuration;
+use crate::raft::members::{Configuration, slot_of};
 
 /// The founding of a group is its entry 1: nobody can replay the membership from before it.
 pub(crate) const GENESIS: u64 = 1;
@@ -86,8 +86,8 @@ impl<L: LogStore> Mirror<L> {
         Ok(mirror)
     }
 
-    /// The log as it was when the process ended.
-    pub fn recover(store: L, records: Vec<Record>, applied: u64) -> Result<Recovered<L>, LogError> {
+    /// The log of the replica in `slot` as it was when the process ended.
+    pub fn recover(store: L, records: Vec<Record>, slot: u8, applied: u64) -> Result<Recovered<L>, LogError> {
         let mut mirror = Mirror::empty(store, Identity::default());
         // Not in the mirror at once: the files that filled a gap may be gone, superseded by a start that comes later.
         let mut entries: BTreeMap<u64, Entry> = BTreeMap::new();
@@ -114,6 +114,10 @@ impl<L: LogStore> Mirror<L> {
         }
         if mirror.identity.id == 0 {
             return Ok(Recovered::Nobody(mirror.store));
+        }
+        // Before anything is written to it. A log in files says so when they are opened.
+        if slot_of(mirror.identity.id) != Some(slot) {
+            return Err(LogError::Contradiction("it is another replica's"));
         }
         // Entries after `applied` are delivered again, and memberships with them.
         let applied = applied.max(mirror.start.0);

@@ -60,6 +60,8 @@ pub struct Replica {
     pub distrusted: Vec<u8>,
     /// Its clock is so far from the others', in microseconds.
     pub clock_us: i64,
+    /// Where its log began and ended, and of which entry its state was, if it had no use for the log.
+    pub dropped: Option<(u64, u64, u64)>,
     /// Takes no delivery, as when its executors hang.
     pub stuck: bool,
     /// Takes no batch of others: it lives, and leads for nobody.
@@ -156,6 +158,7 @@ impl Cluster {
             lacking: None,
             distrusted: Vec::new(),
             clock_us: 0,
+            dropped: None,
             stuck: false,
             deaf: false,
             leader: None,
@@ -383,10 +386,26 @@ impl Cluster {
                     replica.distrusted.push(leader);
                 }
                 Output::Lacking { last, .. } => self.replica(slot).lacking = Some(last),
-                Output::Removed => self.replica(slot).stopped = Some("removed".into()),
+                Output::LogDropped { begins_after, ends_at, state } => {
+                    self.replica(slot).dropped = Some((begins_after, ends_at, state));
+                }
+                Output::Removed => self.give_up_log(slot, "removed".into()),
+                Output::OlderCopy { index, incarnation, number } => {
+                    let (life, start) = incarnation;
+                    let why = format!(
+                        "an older copy: entry {index} is batch {number} of start {start} of life {life}"
+                    );
+                    self.give_up_log(slot, why);
+                }
                 Output::FailStop(reason) => self.replica(slot).stopped = Some(reason.to_string()),
             }
         }
+    }
+
+    fn give_up_log(&mut self, slot: u8, why: String) {
+        let replica = self.replica(slot);
+        replica.orderer.forget().expect("the log can be deleted");
+        replica.stopped = Some(why);
     }
 
     fn execute(&mut self, slot: u8, delivered: Delivered) {

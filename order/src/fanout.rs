@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use crate::batch::{Encoded, HEAD};
-use crate::engine::{Blame, Committed, EngineOut, Members, NotNow, OrderEngine, Output, Standing};
+use crate::engine::{Blame, Committed, EngineOut, Members, NotNow, OrderEngine, Output, Outside, Standing};
 use crate::frame::Kind;
 use crate::wire::{Put, Reader};
 

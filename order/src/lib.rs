@@ -24,7 +24,10 @@ mod single;
 mod wire;
 
 pub use batch::{Batch, Encoded, Request};
-pub use engine::{Blame, Committed, EngineOut, FailStop, Members, NotNow, OrderEngine, Output, Standing};
+pub use engine::{
+    Blame, Committed, Decision, Declined, EngineOut, FailStop, Members, NotNow, OrderEngine, Output, Outside,
+    Standing,
+};
 pub use fanout::FanoutEngine;
 pub use frame::{Decoder, Frame, FrameError, Kind};
 pub use log::{

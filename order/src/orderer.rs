@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use crate::batch::{Batch, Encoded};
-use crate::engine::{Blame, Committed, EngineOut, FailStop, OrderEngine, Output, Standing};
+use crate::engine::{
+    Blame, Committed, Decision, Declined, EngineOut, FailStop, OrderEngine, Output, Standing,
+};
 use crate::frame::Kind;
 use crate::limits;
 use crate::log::LogError;
@@ -342,6 +344,14 @@ impl<E: OrderEngine> Orderer<E> {
     /// Stamps of entries later than this are not believed from now on: see [`OrderEngine::accept_stamps`].
     pub fn accept_stamps(&mut self, until_us: u64) {
         self.engine.accept_stamps(until_us);
+    }
+
+    /// Carries out what an operator decided: see [`OrderEngine::decide`].
+    ///
+    /// # Errors
+    /// [`Declined`] when that makes no sense here.
+    pub fn decide(&mut self, decision: Decision) -> Result<(), Declined> {
+        if self.stopped { Err(Declined::Stopped) } else { self.engine.decide(decision) }
     }
 
     /// Follower only: calls an election against a leader that does not do what it should.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::batch::Encoded;
-use crate::engine::{Blame, Committed, EngineOut, Members, NotNow, OrderEngine, Output, Standing};
+use crate::engine::{Blame, Committed, EngineOut, Members, NotNow, OrderEngine, Output, Outside, Standing};
 use crate::frame::Kind;
 
 /// Gives every proposal the next index at once.

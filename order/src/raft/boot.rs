@@ -336,7 +336,10 @@ mod tests {
         boots[2].1 = Boot::new(2, 3, 902);
         assert_eq!(settle(&mut boots), [], "what slot 0 was told is not meant for a group that had begun");
         assert_eq!(boots[0].1.outside(), Outside { fresh: 0b110, members: 0, told: false });
-        assert!(boots.iter().all(|(_, boot)| boot.announce().len() == 1), "nobody asks to be let in any more");
+        assert!(
+            boots.iter().all(|(_, boot)| boot.announce().len() == 1),
+            "nobody asks to be let in any more"
+        );
         boots[0].1.tell();
         assert_eq!(settle(&mut boots).len(), 3);
     }

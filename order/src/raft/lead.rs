@@ -85,7 +85,8 @@ impl<L: LogStore> Node<L> {
     /// What lost replicas wait for, as soon as it is due: one membership change at a time, and a cut to begin with. Says whether a
     /// change was proposed.
     pub fn let_in(&mut self) -> bool {
-        let nobody = self.lead.joins.is_empty() && self.configuration.learners.is_empty();
+        let nobody =
+            self.lead.joins.is_empty() && self.configuration.learners.is_empty() && self.renamed.is_none();
         if nobody || !self.is_leader() || self.failed.is_some() {
             return false;
         }
@@ -204,7 +205,7 @@ impl<L: LogStore> Node<L> {
         if self.raw.raft.has_pending_conf() || self.raw.raft.lead_transferee.is_some() {
             return None;
         }
-        self.next_replacement().or_else(|| self.next_promotion())
+        self.next_take_over().or_else(|| self.next_replacement()).or_else(|| self.next_promotion())
     }
 
     fn next_replacement(&self) -> Option<Change> {

@@ -45,14 +45,28 @@ pub(crate) struct Configuration {
     pub learners: BTreeSet<u64>,
     /// The latest life of each slot, also of removed ones: incarnations are never used twice.
     pub lives: BTreeMap<u8, Life>,
+    /// What the group is called, since an operator last had it go on with what one replica has.
+    pub group: Option<u64>,
 }
 
 /// One committed change of the membership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
-    Remove { id: u64 },
-    AddLearner { id: u64, nonce: u64 },
-    Promote { id: u64 },
+    Remove {
+        id: u64,
+    },
+    AddLearner {
+        id: u64,
+        nonce: u64,
+    },
+    Promote {
+        id: u64,
+    },
+    /// An operator's word: all others leave, and the group is called this.
+    TakeOver {
+        id: u64,
+        group: u64,
+    },
 }
 
 impl Configuration {
@@ -96,6 +110,12 @@ impl Configuration {
                 next.voters.insert(id);
                 was_learner.then_some(next)
             }
+            Change::TakeOver { id, group } => {
+                next.voters = BTreeSet::from([id]);
+                next.learners.clear();
+                next.group = Some(group);
+                self.contains(id).then_some(next)
+            }
         }
     }
 
@@ -125,9 +145,11 @@ impl Configuration {
             out.put32(life.incarnation);
             out.put64(life.nonce);
         }
+        // Last, and only where there is one: whoever wrote memberships before there could be one left it out.
+        self.group.iter().for_each(|&group| out.put64(group));
     }
 
-    /// Reads what `encode` wrote, and refuses any membership that no sequence of changes leads to.
+    /// Reads what `encode` wrote, to the end, and refuses any membership that no sequence of changes leads to.
     pub fn decode(reader: &mut Reader) -> Result<Self, Malformed> {
         let mut configuration = Configuration::default();
         for ids in [&mut configuration.voters, &mut configuration.learners] {
@@ -144,6 +166,7 @@ impl Configuration {
             let life = Life { incarnation: reader.u32()?, nonce: reader.u64()? };
             configuration.lives.insert(slot, life);
         }
+        configuration.group = (!reader.0.is_empty()).then(|| reader.u64()).transpose()?;
         if configuration.is_sound() { Ok(configuration) } else { Err(Malformed("an impossible membership")) }
     }
 
@@ -167,6 +190,7 @@ impl Change {
             Change::Remove { id } => (1, id, 0),
             Change::AddLearner { id, nonce } => (2, id, nonce),
             Change::Promote { id } => (3, id, 0),
+            Change::TakeOver { id, group } => (4, id, group),
         };
         let mut out = Vec::with_capacity(21);
         out.put8(kind);
@@ -190,6 +214,7 @@ impl Change {
             (1, 0) => Ok(Change::Remove { id }),
             (2, _) => Ok(Change::AddLearner { id, nonce }),
             (3, 0) => Ok(Change::Promote { id }),
+            (4, group) => Ok(Change::TakeOver { id, group }),
             _ => Err(Malformed("unknown membership change")),
         }
     }
@@ -199,7 +224,7 @@ impl Change {
         let (kind, id) = match self {
             Change::Remove { id } => (ConfChangeType::RemoveNode, id),
             Change::AddLearner { id, .. } => (ConfChangeType::AddLearnerNode, id),
-            Change::Promote { id } => (ConfChangeType::AddNode, id),
+            Change::Promote { id } | Change::TakeOver { id, .. } => (ConfChangeType::AddNode, id),
         };
         let mut change = ConfChange::default();
         change.set_change_type(kind);
@@ -231,11 +256,20 @@ mod tests {
         let configuration = Configuration::founding(&[1, 2, 3, 4, 5]);
         let mut bytes = Vec::new();
         configuration.encode(&mut bytes);
-        assert_eq!(Configuration::decode(&mut Reader(bytes.into())), Ok(configuration));
+        let before = bytes.len();
+        assert_eq!(Configuration::decode(&mut Reader(bytes.into())), Ok(configuration.clone()));
+        let renamed = configuration.after(Change::TakeOver { id: engine_id(3, 1), group: 77 }).unwrap();
+        assert_eq!((renamed.voters.len(), renamed.lives.len(), renamed.group), (1, 5, Some(77)));
+        let mut bytes = Vec::new();
+        renamed.encode(&mut bytes);
+        assert_eq!(bytes.len(), before - 4 * 8 + 8);
+        assert_eq!(Configuration::decode(&mut Reader(bytes.into())), Ok(renamed));
+        assert_eq!(configuration.after(Change::TakeOver { id: engine_id(3, 2), group: 77 }), None);
         for change in [
             Change::Remove { id: engine_id(0, 7) },
             Change::AddLearner { id: engine_id(2, 9), nonce: 4 },
             Change::Promote { id: engine_id(1, 1) },
+            Change::TakeOver { id: engine_id(1, 1), group: 12 },
         ] {
             let bytes = change.encode();
             assert_eq!(Change::decode(&bytes), Ok(change));

@@ -8,11 +8,14 @@ pub(crate) mod members;
 mod node;
 mod stamps;
 mod storage;
+mod takeover;
 
 use bytes::Bytes;
 
 use crate::batch::Encoded;
-use crate::engine::{Blame, EngineOut, FailStop, NotNow, OrderEngine, Output, Standing};
+use crate::engine::{
+    Blame, Decision, Declined, EngineOut, FailStop, NotNow, OrderEngine, Output, Outside, Standing,
+};
 use crate::frame::Kind;
 use crate::limits;
 use crate::log::{LogError, LogStore, Record};
@@ -43,6 +46,8 @@ pub struct RaftConfig {
     pub learner_lag: u64,
     /// Entries the leader may be ahead of the slowest live voter.
     pub window: u64,
+    /// The group is to begin, if nobody has a log of one: see `boot.rs`. Of effect in slot 0.
+    pub found: bool,
     /// Whether the engine's own numbers are checked, held against the rules of raft, and sealed. Always, but in a test that shows what it
     /// is for.
     pub seals_numbers: bool,
@@ -62,6 +67,7 @@ impl RaftConfig {
             hello_ticks: 4,
             learner_lag: 64,
             window: limits::WINDOW_ENTRIES,
+            found: true,
             seals_numbers: true,
         }
     }
@@ -70,7 +76,7 @@ impl RaftConfig {
 /// The raft engine over a log store.
 ///
 /// *Getting in.* A replica with a log (disk) takes part at once under its old id. One without (memory, or a lost disk) asks the
-/// others: if all N say that they have none either, slot 0 founds the group, once; if anybody is in a group, it joins under
+/// others: if all N say that they have none either, slot 0 founds the group, if it was told to ([`Decision::Found`]); if anybody is in a group, it joins under
 /// a new id, first as a learner, then as a voter. So the first start needs all N replicas. The full
 /// rule and its safety argument are in `boot.rs`.
 ///
@@ -99,7 +105,10 @@ impl<L: LogStore> RaftEngine<L> {
     /// # Errors
     /// [`LogError`] when the log cannot be written; [`LogError::Contradiction`] when it is no log of this replica.
     pub fn new(config: RaftConfig, store: L, records: Vec<Record>, applied: u64) -> Result<Self, LogError> {
-        let boot = Boot::new(config.slot, config.replicas, config.nonce);
+        let mut boot = Boot::new(config.slot, config.replicas, config.nonce);
+        if config.found {
+            boot.tell();
+        }
         let out = EngineOut::default();
         let mut engine = RaftEngine {
             config,
@@ -282,6 +291,7 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
 
     fn peer_down(&mut self, peer: u8) {
         self.peers_up &= !(1 << peer);
+        self.boot.forget(peer);
         if let Some(node) = &mut self.node {
             node.peer_down(peer);
         }
@@ -308,7 +318,8 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
     }
 
     fn standing(&self) -> Standing {
-        let Some(node) = &self.node else { return Standing::default() };
+        let outside = self.boot.outside();
+        let Some(node) = &self.node else { return Standing { outside, ..Standing::default() } };
         Standing {
             leader: node.leader_slot(),
             is_leader: node.is_leader() && node.failed.is_none(),
@@ -319,6 +330,7 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
             commit_index: node.raw.raft.raft_log.committed,
             first_index: node.mirror().start() + 1,
             log_bytes: node.mirror().bytes(),
+            outside: Outside::default(),
         }
     }
 
@@ -390,6 +402,27 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
 
     fn life_of(&self, slot: u8) -> Option<u32> {
         self.node.as_ref()?.configuration.lives.get(&slot).map(|life| life.incarnation)
+    }
+
+    fn decide(&mut self, decision: Decision) -> Result<(), Declined> {
+        match (decision, &mut self.node) {
+            (Decision::TakeOver, None) => Err(Declined::NoData),
+            (Decision::TakeOver, Some(node)) => {
+                node.take_over()?;
+                self.boot.enter(node.group());
+                Ok(())
+            }
+            (Decision::Found, Some(_)) => Err(Declined::Belongs),
+            (Decision::Found, None) if self.config.slot != 0 => Err(Declined::NotFirst),
+            (Decision::Found, None) => {
+                let members = self.boot.outside().members;
+                if members != 0 {
+                    return Err(Declined::OtherBelongs(members.trailing_zeros() as u8));
+                }
+                self.boot.tell();
+                Ok(())
+            }
+        }
     }
 
     fn accept_stamps(&mut self, until_us: u64) {

@@ -74,6 +74,8 @@ pub(crate) struct Node<L: LogStore> {
     /// Latest stamp of an entry that is believed, in microseconds since 1970; the pipeline moves it on.
     pub latest_us: u64,
     distrust: Distrust,
+    /// What the group will be called, while an operator's word is on its way into the log (`takeover`).
+    pub renamed: Option<u64>,
     /// The engine's numbers as [`Node::guard`] left them.
     sealed: u64,
 }
@@ -128,6 +130,7 @@ impl<L: LogStore> Node<L> {
             gone: 0,
             latest_us: u64::MAX,
             distrust: Distrust::default(),
+            renamed: None,
             sealed: 0,
         };
         node.mind_finality();
@@ -143,8 +146,13 @@ impl<L: LogStore> Node<L> {
         self.mirror().identity.id
     }
 
+    /// What the group is called.
     pub fn group(&self) -> u64 {
-        self.mirror().identity.group
+        self.renamed.or(self.configuration.group).unwrap_or(self.mirror().identity.group)
+    }
+
+    pub fn is_removed(&self) -> bool {
+        self.removed
     }
 
     pub fn is_leader(&self) -> bool {
@@ -602,6 +610,13 @@ impl<L: LogStore> Node<L> {
         let Some(next) = self.configuration.after(change) else { return };
         if let Err(error) = self.raw.apply_conf_change(&change.conf_change()) {
             return self.fail(FailStop::Engine(error.to_string()));
+        }
+        if let Change::TakeOver { id, group } = change {
+            self.count_only(id);
+            self.renamed.take_if(|renamed| *renamed == group);
+        } else if self.renamed.is_some() {
+            // An earlier change is behind the word that nobody else counts.
+            self.count_only(self.id());
         }
         if let Err(error) = self.raw.mut_store().set_membership(entry.index, next.clone()) {
             return self.fail(FailStop::LogWrite(error.to_string()));

@@ -5,14 +5,13 @@
 //! replica's whole log counts as agreed on (what was acknowledged may be anywhere in it), the other members leave, and whoever comes
 //! asks to be let in.
 //!
-//! The members leave at once where a majority is counted, and afterwards in the log, one change after the other, as every other change of
-//! the membership: a log that survives the process tells of nothing new. The group gets another name, so that nothing that one of the
-//! lost replicas has said, or says when it turns up after all, is taken for a message of a member.
+//! One entry of the log says so, and it is agreed on by this replica alone: until then the engine is told to count nobody else. With that
+//! entry the group gets another name, so that nothing that one of the lost replicas has said, or says when it turns up after all, is
+//! taken for a message of a member.
 
 use crate::engine::Declined;
 use crate::log::LogStore;
-use crate::raft::boot::Control;
-use crate::raft::members::{Change, slot_of};
+use crate::raft::members::Change;
 use crate::raft::node::Node;
 use crate::wire::mix;
 
@@ -35,47 +34,27 @@ impl<L: LogStore> Node<L> {
             return Err(Declined::NoData);
         }
         self.settle();
-        self.taking_over = true;
-        self.guard(Self::count_alone);
-        let group = mix(self.group() ^ mix(RENAMED ^ self.raw.raft.term));
-        if let Err(error) = self.raw.mut_store().rename(group) {
-            self.fail(crate::engine::FailStop::LogWrite(error.to_string()));
-            return Err(Declined::Stopped);
-        }
-        self.guard(|_| ());
+        self.renamed = Some(mix(self.group() ^ mix(RENAMED ^ self.raw.raft.term)));
+        let me = self.id();
+        self.guard(|node| node.count_only(me));
         self.campaign();
         Ok(())
     }
 
-    /// Only this replica counts towards a majority, whatever the log says so far.
-    pub fn count_alone(&mut self) {
-        let me = self.id();
+    /// Only `id` counts towards a majority.
+    pub fn count_only(&mut self, id: u64) {
         let others: Vec<u64> =
-            self.raw.raft.prs().iter().map(|(&id, _)| id).filter(|&id| id != me).collect();
-        let alone = others.into_iter().map(|id| Change::Remove { id }).chain([Change::Promote { id: me }]);
-        for change in alone {
-            // The first of them may fail where this replica is not a voter yet: a group has one.
-            let _ = self.raw.apply_conf_change(&change.conf_change());
+            self.raw.raft.prs().iter().map(|(&other, _)| other).filter(|&other| other != id).collect();
+        let removed = others.into_iter().map(|id| Change::Remove { id });
+        for change in [Change::Promote { id }].into_iter().chain(removed) {
+            if let Err(error) = self.raw.apply_conf_change(&change.conf_change()) {
+                return self.fail(crate::engine::FailStop::Engine(error.to_string()));
+            }
         }
     }
 
-    /// The next change of the membership that a taking over has left to do.
-    pub fn next_taking_over(&mut self) -> Option<Change> {
-        if !self.taking_over {
-            return None;
-        }
-        let me = self.id();
-        if self.configuration.learners.contains(&me) {
-            return Some(Change::Promote { id: me });
-        }
-        let members = self.configuration.voters.iter().chain(&self.configuration.learners);
-        let other = members.copied().find(|&id| id != me);
-        self.taking_over = other.is_some();
-        other.map(|id| Change::Remove { id })
-    }
-
-    /// Tells a replica that still is a member of the group under its earlier name that it is none any more.
-    pub fn tell_stranger(&mut self, from: u8, sender: u64, group: u64) {
-        let _ = (from, sender, group, slot_of, Control::Gone { group, id: sender });
+    /// The entry that says so, until it is agreed on.
+    pub fn next_take_over(&self) -> Option<Change> {
+        Some(Change::TakeOver { id: self.id(), group: self.renamed? })
     }
 }

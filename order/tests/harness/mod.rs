@@ -86,6 +86,8 @@ pub struct Cluster {
     pub latest_us: Option<u64>,
     /// Whether replicas that start from now on seal the engine's numbers.
     pub seals_numbers: bool,
+    /// Whether replicas that start from now on are told that the group is to begin.
+    pub founds: bool,
     wire: BTreeMap<(u64, u64), (u8, u8, Vec<u8>)>,
     last_arrival: BTreeMap<(u8, u8), u64>,
     sequence: u64,
@@ -111,6 +113,7 @@ impl Cluster {
             transfer_ms: 30,
             latest_us: Some(500_000),
             seals_numbers: true,
+            founds: true,
             wire: BTreeMap::new(),
             last_arrival: BTreeMap::new(),
             sequence: 0,
@@ -141,6 +144,7 @@ impl Cluster {
         let raft = RaftConfig {
             window: 256,
             seals_numbers: self.seals_numbers,
+            found: self.founds,
             ..RaftConfig::new(slot, size, nonce, nonce)
         };
         let engine = RaftEngine::new(raft, store, records, state.index).expect("the log opens");

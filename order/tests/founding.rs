@@ -1,0 +1,227 @@
+//! Who begins a group, and how it goes on when more logs are lost than it can do without: an operator decides, and nobody else.
+
+mod harness;
+
+use std::collections::BTreeMap;
+
+use harness::{Cluster, Service};
+use order::{Decision, Declined, FileLog, FileOptions, LogStore, Record, State};
+use tempfile::TempDir;
+
+fn established(replicas: u8, seed: u64) -> Cluster {
+    let mut cluster = Cluster::new(replicas, seed);
+    cluster.run_until(3_000, "a first leader", |cluster| cluster.leader().is_some());
+    cluster.founds = false;
+    load(&mut cluster, 300);
+    cluster
+}
+
+fn load(cluster: &mut Cluster, milliseconds: u64) {
+    for _ in 0..milliseconds {
+        for slot in cluster.running() {
+            if cluster.rng.chance(200) {
+                cluster.submit(slot);
+            }
+        }
+        cluster.step();
+    }
+}
+
+/// Processes end with their memory, and are started again.
+fn lose(cluster: &mut Cluster, slots: &[u8]) {
+    slots.iter().for_each(|&slot| _ = cluster.kill(slot));
+    slots.iter().for_each(|&slot| cluster.start_empty(slot));
+}
+
+fn decide(cluster: &mut Cluster, slot: u8, decision: Decision) -> Result<(), Declined> {
+    cluster.replica(slot).orderer.decide(decision)
+}
+
+/// Nobody belongs to a group, and nobody comes to one by itself.
+fn nobody_begins(cluster: &mut Cluster) {
+    cluster.run(5_000);
+    assert!(cluster.leader().is_none());
+    assert!((0..cluster.size()).all(|slot| cluster.replica(slot).orderer.standing().incarnation.is_none()));
+}
+
+fn forget(cluster: &mut Cluster) {
+    cluster.acked.clear();
+}
+
+#[test]
+fn a_group_whose_memories_are_all_lost_begins_anew_only_when_it_is_told() {
+    for (seed, replicas) in [(1, 3), (2, 5)] {
+        let mut cluster = established(replicas, seed);
+        let all: Vec<u8> = (0..replicas).collect();
+        lose(&mut cluster, &all);
+        nobody_begins(&mut cluster);
+        let outside = cluster.replica(0).orderer.standing().outside;
+        assert_eq!((outside.fresh, outside.members), ((1 << replicas) - 2, 0));
+        assert_eq!(decide(&mut cluster, 1, Decision::Found), Err(Declined::NotFirst));
+        assert_eq!(decide(&mut cluster, 1, Decision::TakeOver), Err(Declined::NoData));
+        assert_eq!(decide(&mut cluster, 0, Decision::Found), Ok(()));
+        forget(&mut cluster);
+        cluster.run_until(3_000, "a leader", |cluster| cluster.leader().is_some());
+        load(&mut cluster, 300);
+        cluster.settle();
+    }
+}
+
+/// The review's 2.6: two memories are lost, then the third is restarted as well. Its peers had heard of a group.
+#[test]
+fn memories_lost_one_after_the_other_leave_a_group_that_can_begin_anew() {
+    let mut cluster = established(3, 3);
+    lose(&mut cluster, &[0, 1]);
+    cluster.run(2_000);
+    assert_eq!(cluster.leader(), None, "one of three leads nobody");
+    assert_eq!(cluster.replica(0).orderer.standing().outside.members, 0b100);
+    assert_eq!(decide(&mut cluster, 0, Decision::Found), Err(Declined::OtherBelongs(2)));
+    lose(&mut cluster, &[2]);
+    nobody_begins(&mut cluster);
+    assert_eq!(decide(&mut cluster, 0, Decision::Found), Ok(()));
+    forget(&mut cluster);
+    cluster.run_until(3_000, "a leader", |cluster| cluster.leader().is_some());
+    load(&mut cluster, 300);
+    cluster.settle();
+}
+
+#[test]
+fn a_word_that_was_given_before_a_group_began_is_not_kept_for_a_later_one() {
+    let mut cluster = established(3, 4);
+    cluster.founds = true;
+    lose(&mut cluster, &[0, 1]);
+    cluster.run(2_000);
+    cluster.founds = false;
+    lose(&mut cluster, &[2]);
+    nobody_begins(&mut cluster);
+}
+
+/// Under load, so that its log ends with entries that it does not know to be final: they are, if the leader had them.
+#[test]
+fn a_leader_that_is_left_alone_goes_on_and_loses_nothing_that_was_acknowledged() {
+    for (seed, replicas) in [(5, 3), (6, 5), (7, 3), (8, 3)] {
+        let mut cluster = established(replicas, seed);
+        load(&mut cluster, 200);
+        let left = cluster.leader().expect("there is one");
+        let others: Vec<u8> = (0..replicas).filter(|slot| *slot != left).collect();
+        lose(&mut cluster, &others);
+        cluster.run(2_000);
+        assert_eq!(cluster.leader(), None);
+        assert_eq!(decide(&mut cluster, left, Decision::TakeOver), Ok(()));
+        cluster.run_until(5_000, "all are in again", |cluster| {
+            let voters = cluster.replica(left).orderer.standing().members.voters;
+            voters.count_ones() == u32::from(replicas)
+        });
+        load(&mut cluster, 500);
+        cluster.settle();
+        assert_eq!(decide(&mut cluster, left, Decision::Found), Err(Declined::Belongs));
+        assert!(matches!(decide(&mut cluster, left, Decision::TakeOver), Err(Declined::Led(_))));
+    }
+}
+
+#[test]
+fn a_follower_or_a_replica_that_is_catching_up_can_go_on_as_well() {
+    for seed in 10..14 {
+        let mut cluster = established(3, seed);
+        cluster.settle();
+        let left = (0..3).find(|slot| Some(*slot) != cluster.leader()).expect("two follow");
+        if seed % 2 == 0 {
+            // Its state is here, and it does not vote yet.
+            lose(&mut cluster, &[left]);
+            cluster.run_until(5_000, "it has its state", |cluster| {
+                cluster.replica(left).orderer.standing().members.is_learner(left)
+            });
+        }
+        let others: Vec<u8> = (0..3).filter(|slot| *slot != left).collect();
+        lose(&mut cluster, &others);
+        cluster.run(1_500);
+        assert_eq!(decide(&mut cluster, left, Decision::TakeOver), Ok(()), "{seed}");
+        cluster.run_until(5_000, "all are in again", |cluster| {
+            cluster.replica(left).orderer.standing().members.voters == 0b111
+        });
+        load(&mut cluster, 300);
+        cluster.settle();
+    }
+}
+
+/// Replicas that an operator gave up for lost turn up after all, with all that they had: they are members of nothing.
+#[test]
+fn who_was_given_up_for_lost_and_turns_up_disturbs_nobody() {
+    let mut cluster = established(3, 20);
+    cluster.settle();
+    let left = cluster.leader().expect("there is one");
+    let others: Vec<u8> = (0..3).filter(|slot| *slot != left).collect();
+    others.iter().for_each(|&other| cluster.cut_links.extend([(left, other), (other, left)]));
+    cluster.run(2_000);
+    assert_eq!(decide(&mut cluster, left, Decision::TakeOver), Ok(()));
+    cluster.run(500);
+    assert!(cluster.replica(left).orderer.standing().is_leader, "alone");
+    let before = cluster.replica(left).service.clone();
+    cluster.cut_links.clear();
+    load(&mut cluster, 2_000);
+    assert!(cluster.replica(left).orderer.standing().is_leader && cluster.replica(left).stopped.is_none());
+    assert!(cluster.replica(left).service.starts_with(&before));
+    let members = cluster.replica(left).orderer.standing().members;
+    assert_eq!(members.voters, 1 << left, "they are not let in with what they have");
+    // Once they have given it up, they are.
+    forget(&mut cluster);
+    lose(&mut cluster, &others);
+    cluster.run_until(5_000, "all are in again", |cluster| {
+        cluster.replica(left).orderer.standing().members.voters == 0b111
+    });
+    cluster.settle();
+}
+
+fn open(root: &TempDir, slot: u8) -> (Box<dyn LogStore>, Vec<Record>) {
+    let small = FileOptions { segment_bytes: 32 << 10, limit_bytes: 64 << 20, spares: 2 };
+    let (log, records) =
+        FileLog::open(&root.path().join(slot.to_string()), slot, small).expect("the log opens");
+    (Box::new(log), records)
+}
+
+/// With logs on disk: two disks are lost, and what the word changed survives further restarts of all.
+#[test]
+fn a_log_on_disk_remembers_that_its_replica_went_on_alone() {
+    let root = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
+    let stores = (0..3).map(|slot| open(&root, slot)).collect();
+    let mut cluster = Cluster::with_stores(30, stores);
+    cluster.run_until(3_000, "a first leader", |cluster| cluster.leader().is_some());
+    cluster.founds = false;
+    cluster.compacting = true;
+    load(&mut cluster, 300);
+    cluster.submit_cut(0);
+    load(&mut cluster, 300);
+    let left = cluster.leader().expect("there is one");
+    let start = |cluster: &mut Cluster, slot: u8, cuts: BTreeMap<u64, (State, Service)>| {
+        let (log, records) = open(&root, slot);
+        cluster.start(slot, log, records, cuts);
+    };
+    let others: Vec<u8> = (0..3).filter(|slot| *slot != left).collect();
+    for &slot in &others {
+        cluster.kill(slot);
+        std::fs::remove_dir_all(root.path().join(slot.to_string())).unwrap();
+        start(&mut cluster, slot, BTreeMap::new());
+    }
+    cluster.run(1_000);
+    for restarts in 0..2 {
+        // The second time it has been restarted meanwhile, as one would try first.
+        let cuts = cluster.kill(left).cuts;
+        start(&mut cluster, left, cuts);
+        cluster.run(1_000);
+        if restarts == 0 {
+            assert_eq!(cluster.leader(), None);
+            assert_eq!(decide(&mut cluster, left, Decision::TakeOver), Ok(()));
+        }
+        cluster.run_until(8_000, "all are in again", |cluster| {
+            cluster.replica(left).orderer.standing().members.voters == 0b111
+        });
+        load(&mut cluster, 300);
+    }
+    cluster.settle();
+    for slot in 0..3 {
+        let cuts = cluster.kill(slot).cuts;
+        start(&mut cluster, slot, cuts);
+        load(&mut cluster, 300);
+    }
+    cluster.settle();
+}

@@ -63,6 +63,9 @@ pub enum Command {
     /// Make the key by which the replicas of a group know each other
     #[command(long_about = crate::key::ABOUT)]
     Key(crate::key::Args),
+    /// Decide what replicas cannot: that a group begins, or goes on with what one replica has
+    #[command(long_about = crate::group::ABOUT)]
+    Group(crate::group::Args),
     /// Explain the modes and their letters
     Modes,
 }

@@ -9,6 +9,7 @@ mod demo;
 mod descriptors;
 mod digest;
 mod evidence;
+mod group;
 mod inject;
 mod key;
 mod load;
@@ -57,6 +58,7 @@ fn run(command: Command) -> outcome::Outcome {
         #[cfg(all(feature = "inject", target_os = "linux"))]
         Command::Trial(args) => trial::run(&args),
         Command::Key(args) => key::run(&args),
+        Command::Group(args) => group::run(&args),
         Command::Modes => modes::run(),
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crosscheck::Settings;
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::config::{EXAMPLE, NodeConfig};
@@ -28,6 +29,8 @@ remedy, before anything starts.";
   crosscheck serve --config crosscheck.toml              run it
   crosscheck serve --config crosscheck.toml --check      only say whether the file is right
   crosscheck status --admin /run/crosscheck/admin.sock   how it is doing
+  crosscheck group begin --admin /run/crosscheck/admin.sock
+                                                         once, at replica 1: the group begins
 
 A production build carries no fault injector: cargo build --release --no-default-features")]
 pub struct Args {
@@ -40,6 +43,10 @@ pub struct Args {
     /// Read and check the configuration, and exit
     #[arg(long)]
     pub check: bool,
+    /// Replica 1, once: if no replica has data of a group, begin an empty one as soon as all are there (the same as
+    /// `crosscheck group begin`, later). Not for the unit file of a service: what all replicas have lost would be gone in silence
+    #[arg(long)]
+    pub begin_group: bool,
     /// Stop when standard input closes: how `up` makes sure that no replica outlives it
     #[arg(long, hide = true)]
     pub until_stdin_closes: bool,
@@ -69,7 +76,7 @@ pub fn run(args: &Args) -> Outcome {
     if args.until_stdin_closes {
         std::thread::Builder::new().name("tether".into()).spawn(until_stdin_closes)?;
     }
-    replica(&config)
+    replica(&config, args.begin_group)
 }
 
 /// Waits for the end of stdin, then stops this process the way an operator would.
@@ -118,7 +125,7 @@ fn failure(error: crosscheck::ServeError) -> anyhow::Error {
 }
 
 /// The one place that knows how the service and the pipeline are put together.
-fn replica(config: &NodeConfig) -> Outcome {
+fn replica(config: &NodeConfig, begins: bool) -> Outcome {
     leave_out(config)?;
     let options = config.service();
     let service = memcached::Memcached::new(options).map_err(|error| misuse(error.to_string()))?;
@@ -133,7 +140,7 @@ fn replica(config: &NodeConfig) -> Outcome {
             stopper.stop();
         });
     };
-    match crosscheck::serve(config.settings(), service, make_protocol, started) {
+    match crosscheck::serve(Settings { begins, ..config.settings() }, service, make_protocol, started) {
         Ok(crosscheck::Stop::Asked) => Ok(Verdict::Holds),
         Ok(crosscheck::Stop::Replace(why)) => {
             eprintln!("crosscheck: replica {} has to be replaced: {why}", config.this_replica);
@@ -166,7 +173,7 @@ mod tests {
         for name in ["identity", "state.cut", "log/00000007.log"] {
             std::fs::create_dir_all(root.path().join("log")).expect("a directory");
             std::fs::write(root.path().join(name), "mine").expect("a file");
-            let error = replica(&config).expect_err("it does not start");
+            let error = replica(&config, false).expect_err("it does not start");
             let text = format!("{error:#}");
             assert!(error.is::<Misuse>(), "{text}");
             assert_eq!(text.matches(&format!("{name} is not a file of this program")).count(), 1, "{text}");

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::cluster::{Target, once};
+use crate::cluster::{Row, Target, once};
 use crate::outcome::{Outcome, Verdict, say, say_json};
 use crate::view::{Paint, block, row_json};
 
@@ -47,5 +47,5 @@ pub fn run(args: &Args) -> Outcome {
             say(&paint.line(&line, usize::MAX))?;
         }
     }
-    Ok(Verdict::of(rows.iter().all(|row| row.serving().is_some())))
+    Ok(Verdict::of(rows.iter().all(Row::is_ready)))
 }

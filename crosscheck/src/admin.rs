@@ -32,6 +32,14 @@ pub enum Command {
         /// Number of the last record already seen; 0 for all that are kept.
         after: u64,
     },
+    /// An operator's word: the group begins, empty; answered by a [`Decided`]. For replica 1.
+    BeginGroup,
+    /// An operator's word: what too many others had is lost for ever, and the group goes on with what this replica has; answered by a
+    /// [`Decided`]. For that replica first. Others take its state on its word alone, and give up what they have without it.
+    KeepState {
+        /// Which, from 1.
+        replica: u8,
+    },
     /// Stops the replica cleanly.
     Shutdown,
 }
@@ -118,6 +126,13 @@ pub struct Injected {
     pub home: Option<u32>,
     /// Id of the object that was hit, as evidence shows it.
     pub id: Option<String>,
+}
+
+/// Answer to [`Command::BeginGroup`] and [`Command::KeepState`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decided {
+    /// What the replica does now.
+    pub what: String,
 }
 
 /// How far a replica is in its life.

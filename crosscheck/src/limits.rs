@@ -113,6 +113,8 @@ pub const CLOCK_STEP: Duration = Duration::from_secs(2);
 pub const TOLD_AGAIN: Duration = Duration::from_secs(1);
 /// What stays as it is is told again after this long.
 pub const TOLD_STILL: Duration = Duration::from_secs(60);
+/// What a replica waits for is told when it has waited for so long.
+pub const WAITS_UNTOLD: Duration = Duration::from_secs(2);
 /// A peer that a watchdog asks how far it is has so long to answer.
 pub const PROBE: Duration = Duration::from_millis(500);
 /// Log entries kept behind what every live replica has, for one that was away for a moment.

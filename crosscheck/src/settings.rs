@@ -102,6 +102,9 @@ pub struct Settings {
     pub service: Vec<(String, String)>,
     /// The secret that the replicas of the group share; none where there are no other replicas.
     pub group_key: Option<GroupKey>,
+    /// Replica 1 alone: the group is to begin, empty, when all replicas are there and none has data of one. Otherwise that waits for an
+    /// operator's word ([`crate::admin::Command::BeginGroup`]): replicas that lost everything look like new ones.
+    pub begins: bool,
     /// A follower that hears nothing from the leader for a random time in this range calls an election.
     pub election: (Duration, Duration),
     /// A turn that takes longer than this means a hung handler: the replica replaces itself.

@@ -193,6 +193,8 @@ pub struct Receiver {
     agreed: Option<Arc<Manifest>>,
     pieces: Vec<Option<Bytes>>,
     missing: usize,
+    /// A donor that is believed alone.
+    trusted: Option<u8>,
     /// When each piece on its way is asked for again, and of whom it was asked.
     asked: BTreeMap<u32, (u64, u8)>,
     asked_manifests_us: Option<u64>,
@@ -211,6 +213,7 @@ impl Receiver {
             agreed: None,
             pieces: Vec::new(),
             missing: 0,
+            trusted: None,
             asked: BTreeMap::new(),
             asked_manifests_us: None,
             rejected: 0,
@@ -220,6 +223,22 @@ impl Receiver {
     /// Log index this receiver was made for.
     pub fn wanted(&self) -> u64 {
         self.at_least
+    }
+
+    /// An operator said that this donor's word is enough: nobody else has the state any more.
+    pub fn trust(&mut self, donor: u8) {
+        self.trusted = Some(donor);
+        self.asked_manifests_us = None;
+    }
+
+    /// Whether enough donors have named the same state.
+    pub fn is_agreed(&self) -> bool {
+        self.agreed.is_some()
+    }
+
+    /// Donors that have named a state.
+    pub fn named(&self) -> impl Iterator<Item = u8> + '_ {
+        self.manifests.keys().copied()
     }
 
     /// Whether the donors have gone on to a later cut than the one that is wanted.
@@ -287,7 +306,7 @@ impl Receiver {
         }
         self.manifests.insert(from, manifest.clone());
         let same = self.manifests.values().filter(|other| **other == manifest).count();
-        if same <= usize::from(self.replicas - 1) / 2 {
+        if same <= usize::from(self.replicas - 1) / 2 && self.trusted != Some(from) {
             return None;
         }
         self.pieces = vec![None; manifest.pieces.len()];

@@ -36,6 +36,7 @@ fn a_replica_ends_although_its_order_thread_cannot_close() {
         buffer_limit: crosscheck::limits::BUFFERS,
         service: Vec::new(),
         group_key: None,
+        begins: true,
         election: (Duration::from_millis(150), Duration::from_millis(300)),
         watchdog: Duration::from_millis(500),
         hold_replies: true,

@@ -30,10 +30,10 @@ impl Members {
     }
 }
 
-/// What a replica that belongs to no group has heard of the others, by what they said last: bit sets over the slots.
+/// What a replica has heard of others on their way into a group, by what they said last: bit sets over the slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outside {
-    /// Slots whose replicas have no log either.
+    /// Slots whose replicas are here without a log.
     pub fresh: u16,
     /// Slots whose replicas belong to a group.
     pub members: u16,
@@ -263,7 +263,7 @@ pub struct Standing {
     pub first_index: u64,
     /// What the entries in memory take, in bytes.
     pub log_bytes: u64,
-    /// What was heard of the others before this replica belonged to a group.
+    /// What was heard of others that are not in the group, or before this replica was.
     pub outside: Outside,
 }
 

@@ -83,6 +83,7 @@ fn settings((me, replicas): (u8, u8), workers: usize, on_disk: bool, max_request
         buffer_limit: crosscheck::limits::BUFFERS,
         service: Vec::new(),
         group_key: Some(GroupKey { cluster: "sim".to_owned(), key: [7; 32] }),
+        begins: false,
         election: (Duration::from_millis(300), Duration::from_millis(600)),
         watchdog: Duration::from_secs(10),
         hold_replies: true,
@@ -102,11 +103,12 @@ impl Process {
         rng: &mut Rng,
         journal: &Journal,
         (opened, disk): (Option<Opened>, Option<Platter>),
+        begins: bool,
     ) -> Result<Self, String> {
         let config = service_config(is_short);
         let service = Memcached::new(config).map_err(|error| error.to_string())?;
         let service_parts = (config, service.stats().clone(), Arc::new(ClientCounters::default()));
-        let engine = RaftConfig::new(me, replicas, rng.draw(), rng.draw());
+        let engine = RaftConfig { found: begins, ..RaftConfig::new(me, replicas, rng.draw(), rng.draw()) };
         let world = Surroundings::new(me, fabric.clone(), skew_us, Rng::new(rng.draw(), 1), journal.clone())
             .with_disk(disk);
         let net = Port { me, fabric: fabric.clone() };

@@ -448,6 +448,8 @@ impl Run {
             &mut self.rng,
             &self.journal,
             (opened, slot.storage.as_ref().map(|storage| storage.disk.clone())),
+            // Whoever runs this says once that the group is to begin.
+            matches!(self.phase, Phase::Founding),
         );
         match begun {
             Ok(mut process) => {

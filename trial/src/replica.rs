@@ -16,6 +16,8 @@ use crate::plan::Plan;
 
 /// The flag of `serve` that ties a replica's life to its standard input.
 const TETHER: &str = "--until-stdin-closes";
+/// Has replica 1 begin the group.
+const BEGINS: &str = "--begin-group";
 /// What fills a disk.
 const BALLAST: &str = "ballast";
 
@@ -28,6 +30,7 @@ pub struct Replica {
     program: PathBuf,
     config: PathBuf,
     log: PathBuf,
+    has_started: bool,
     child: Option<(Child, Option<ChildStdin>)>,
 }
 
@@ -56,6 +59,7 @@ impl Replica {
             program: program.to_owned(),
             config,
             log,
+            has_started: false,
             child: None,
         })
     }
@@ -66,11 +70,16 @@ impl Replica {
     /// The program cannot be started.
     pub fn start(&mut self) -> anyhow::Result<u32> {
         let (program, config) = (self.program.clone(), self.config.clone());
+        // The group begins once: replicas that have all lost their memory are a finding.
+        let begins = self.number == 0 && !std::mem::replace(&mut self.has_started, true);
         let log = OpenOptions::new().append(true).open(&self.log).context("the replica's log")?;
         let mut child = self.ground.hosts[self.number]
             .run(move || {
                 let mut command = Command::new(program);
                 command.arg("serve").arg(TETHER).arg("--config").arg(config);
+                if begins {
+                    command.arg(BEGINS);
+                }
                 // Ctrl-C at a terminal is for us: replicas are stopped by us, in order.
                 std::os::unix::process::CommandExt::process_group(&mut command, 0);
                 command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log).spawn()

@@ -9,6 +9,8 @@ use std::thread;
 
 /// The flag of `serve` that ties a replica's life to its standard input.
 const TETHER: &str = "--until-stdin-closes";
+/// Has replica 1 begin the group.
+const BEGINS: &str = "--begin-group";
 
 /// A running replica.
 #[derive(Debug)]
@@ -23,9 +25,12 @@ impl Process {
     ///
     /// # Errors
     /// The operating system cannot start one more process.
-    pub fn start(number: u8, config: &Path, said: Sender<(u8, String)>) -> io::Result<Self> {
+    pub fn start(number: u8, config: &Path, begins: bool, said: Sender<(u8, String)>) -> io::Result<Self> {
         let mut command = Command::new(our_binary());
         command.arg("serve").arg(TETHER).arg("--config").arg(config);
+        if begins {
+            command.arg(BEGINS);
+        }
         Self::spawn(command, number, said)
     }
 

@@ -128,9 +128,11 @@ impl Supervisor {
             }
             events.push(Event::Said { replica, line });
         }
+        // Whoever runs this has the group begin. Once it has, replicas that have all lost their memory wait for their operator's word.
+        let has_begun = self.wards.iter().any(|ward| ward.has_served);
         for ward in &mut self.wards {
             events.extend(ward.bury(now));
-            events.extend(ward.raise(now, &self.say));
+            events.extend(ward.raise(now, !has_begun, &self.say));
         }
         events
     }
@@ -183,11 +185,11 @@ impl Ward {
     }
 
     /// Starts the process when its time has come.
-    fn raise(&mut self, now: Instant, say: &Sender<(u8, String)>) -> Option<Event> {
+    fn raise(&mut self, now: Instant, begins: bool, say: &Sender<(u8, String)>) -> Option<Event> {
         if self.process.is_some() || self.start_at.is_none_or(|at| now < at) {
             return None;
         }
-        match Process::start(self.number, &self.config, say.clone()) {
+        match Process::start(self.number, &self.config, begins && self.number == 1, say.clone()) {
             Ok(process) => {
                 let pid = process.pid();
                 self.process = Some(process);

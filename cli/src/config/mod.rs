@@ -133,6 +133,7 @@ impl NodeConfig {
             buffer_limit: usize::try_from(self.buffer_limit_mb << 20).unwrap_or(usize::MAX),
             service: self.equal_settings(),
             group_key: self.group_key.clone(),
+            begins: false,
             election: (Duration::from_millis(self.election_ms.0), Duration::from_millis(self.election_ms.1)),
             watchdog: Duration::from_millis(self.watchdog_ms),
             hold_replies: self.hold_replies,

@@ -70,7 +70,7 @@ fn notices(status: &Status) -> Vec<Line> {
 
 fn headline(rows: &[Row]) -> Line {
     let all = Summary::of(rows);
-    let serving = rows.iter().filter(|row| row.serving().is_some()).count();
+    let serving = rows.iter().filter(|row| row.is_ready()).count();
     let tone = if serving == rows.len() { Tone::Good } else { Tone::Bad };
     Line::of(Tone::Strong, format!("CrossCheck {}  ", all.mode))
         .with(tone, format!("{serving} of {} serve", rows.len()))
@@ -111,7 +111,7 @@ fn cells(row: &Row) -> Vec<String> {
             vec![
                 number + leads,
                 clients,
-                phase(status.phase).to_owned(),
+                phase(status).to_owned(),
                 grouped(status.executed),
                 grouped(status.validated),
                 row.rate.map_or_else(|| "-".to_owned(), |rate| grouped(rate.round() as u64)),
@@ -134,8 +134,9 @@ fn tone_of(row: &Row) -> Tone {
     }
 }
 
-fn phase(phase: Phase) -> &'static str {
-    match phase {
+fn phase(status: &Status) -> &'static str {
+    match status.phase {
+        Phase::Serving if status.leader.is_none() => "no leader",
         Phase::Starting => "starting",
         Phase::Joining => "joining",
         Phase::Serving => "serving",
@@ -148,9 +149,9 @@ pub fn one_line(rows: &[Row]) -> (String, String) {
     let all = Summary::of(rows);
     let phases: Vec<String> = rows
         .iter()
-        .filter(|row| row.serving().is_none())
+        .filter(|row| !row.is_ready())
         .map(|row| {
-            let what = row.seen.as_ref().map_or("down", |status| phase(status.phase));
+            let what = row.seen.as_ref().map_or("down", phase);
             format!("  replica {} {what}", row.replica.number)
         })
         .collect();

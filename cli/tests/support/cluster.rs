@@ -41,7 +41,7 @@ pub struct Cluster {
     told: Arc<Mutex<Vec<Value>>>,
     clients: Vec<SocketAddr>,
     admin: Vec<Endpoint>,
-    _data: tempfile::TempDir,
+    data: tempfile::TempDir,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -63,8 +63,7 @@ impl Cluster {
             .spawn()
             .expect("the crosscheck command starts");
         let told = listen(&mut supervisor);
-        let mut cluster =
-            Cluster { supervisor, told, clients: vec![], admin: vec![], _data: data, _turn: turn };
+        let mut cluster = Cluster { supervisor, told, clients: vec![], admin: vec![], data, _turn: turn };
         cluster.wait_until("the cluster is ready, or has given up", |cluster| {
             !cluster.events("ready").is_empty() || cluster.supervisor_is_gone()
         });
@@ -81,6 +80,11 @@ impl Cluster {
     /// Where clients connect, by replica.
     pub fn clients(&self) -> &[SocketAddr] {
         &self.clients
+    }
+
+    /// Where the log of a replica is.
+    pub fn data_of(&self, replica: usize) -> std::path::PathBuf {
+        self.data.path().join("log").join(format!("replica-{}", replica + 1))
     }
 
     /// Everything `up` has told so far.
@@ -121,6 +125,17 @@ impl Cluster {
             );
             std::thread::sleep(Duration::from_millis(100));
         }
+    }
+
+    /// Runs another command about this cluster; gives its exit code and what it printed.
+    pub fn command(&self, arguments: &[&str]) -> (i32, String) {
+        let output = Command::new(env!("CARGO_BIN_EXE_crosscheck"))
+            .args(arguments)
+            .env("XDG_RUNTIME_DIR", self.data.path())
+            .output()
+            .expect("the crosscheck command starts");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
     }
 
     /// A replica's status; `None` while it is down or stopped.

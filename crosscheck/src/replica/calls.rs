@@ -123,6 +123,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 self.submit_control(&Control::Digest { ticket });
             }
             Command::Inject(_) => self.on_inject(call),
+            Command::BeginGroup | Command::KeepState { .. } => self.on_decision(call),
             Command::Shutdown => {
                 call.reply(&());
                 self.stop_with(Ok(Stop::Asked));
@@ -164,7 +165,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             failed_checks: self.tally.failed_checks + self.counters.failed_checks(),
             dropped_frames: self.tally.dropped_frames,
             refused: self.refusals.seen(),
-            waits_for: None,
+            waits_for: self.waits_for(),
             buffers: self.buffers(),
             held: self.tally.held.len() as u64,
             armed: self.pending_faults().len() as u64,

@@ -75,12 +75,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             if matches!(work, Work::Unsound)
                 && let Some(again) = delivered.batch.requests().nth(number)
             {
-                // Taken from the batch once more: what befell the first copy of it, or its decoding, does not happen twice.
-                (work, footprint) = execution.decode(&again);
                 (asked, request) = (again.checksum, again);
-                if matches!(work, Work::Unsound) && delivered.batch.is_intact() {
-                    work = Work::Void;
-                }
+                (work, footprint) = execution.decode_again(&request, &delivered.batch);
             }
             #[cfg(feature = "inject")]
             let footprint = execution.armory.wrong_footprint(footprint, execution.locks());

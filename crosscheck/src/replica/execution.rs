@@ -243,6 +243,18 @@ impl<S: Service> Execution<S> {
         super::deliver::decode(&*self.service, self.locks, request)
     }
 
+    /// The same for one that was not sound, and was taken from its batch once more: what befell the first copy of it, or its decoding, does
+    /// not happen twice.
+    pub(super) fn decode_again(
+        &self,
+        request: &order::Request,
+        batch: &order::Batch,
+    ) -> (Work<S::Request>, Footprint) {
+        let (work, footprint) = self.decode(request);
+        let is_void = matches!(work, Work::Unsound) && batch.is_intact();
+        (if is_void { Work::Void } else { work }, footprint)
+    }
+
     /// Whether the workers run every request twice from now on.
     pub(super) fn set_alone(&self, alone: bool) {
         self.alone.store(alone, Ordering::Relaxed);

@@ -33,6 +33,8 @@ pub(super) struct Group {
     replayed_batch: u64,
     /// Since when a CUT is on its way through the order.
     cut_asked_us: Option<u64>,
+    /// A state that came from the peers and is on its way to the disk, with its log index.
+    installing: Option<(u64, Bytes)>,
     /// Log index of the last cut that rests on disk.
     pub(super) kept_index: u64,
     next_greeting_us: u64,
@@ -89,6 +91,7 @@ impl Group {
             replayed_index: last_index,
             replayed_batch: 0,
             cut_asked_us: None,
+            installing: None,
             kept_index: 0,
             next_greeting_us: 0,
             next_scrub_us: 0,
@@ -275,20 +278,29 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             let manifest = manifest.encode();
             waiting.into_iter().for_each(|peer| self.peers.send(peer, Kind::Transfer, &[&manifest]));
         }
-        let Durability::Disk(directory) = self.settings.durability.clone() else {
-            return self.orderer.state_available(index);
-        };
+        if !self.keep_state(index, bytes) {
+            self.orderer.state_available(index);
+        }
+    }
+
+    /// Writes the state after entry `index` to the disk, and hears of it when it rests there; false where there is none.
+    fn keep_state(&mut self, index: u64, bytes: Bytes) -> bool {
+        let Durability::Disk(directory) = self.settings.durability.clone() else { return false };
         let mailbox = self.mailbox.clone();
         let done = move |result| mailbox.send(Input::Kept { index, result });
         if let Err(error) = self.world.keep(&directory, bytes, done) {
             self.stop_with(Err(error.into()));
         }
+        true
     }
 
     /// The state after entry `index` rests on disk, or cannot.
     pub(super) fn on_kept(&mut self, index: u64, result: Result<(), snapshot::SnapshotError>) {
         match result {
             Ok(()) => {
+                if let Some((index, state)) = self.group.installing.take_if(|(of, _)| *of == index) {
+                    self.put_in_place(index, &state);
+                }
                 self.group.kept_index = index;
                 self.orderer.state_available(index);
             }
@@ -308,7 +320,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     /// Stops so that the next process joins anew. A log on disk would lead it to the very same place, and the one after it.
-    fn give_up_log(&mut self, why: String) {
+    pub(super) fn give_up_log(&mut self, why: String) {
         let outcome = self.orderer.forget();
         self.stop_with(match outcome {
             Ok(()) => Ok(Stop::Replace(why)),
@@ -339,7 +351,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             return self.give_up_log("too far behind the group's log".into());
         }
         self.phase = Phase::Joining;
-        if self.receiver.as_ref().is_some_and(|receiver| receiver.wanted() == index) {
+        let is_coming = self.receiver.as_ref().is_some_and(|receiver| receiver.wanted() == index);
+        if is_coming || self.group.installing.as_ref().is_some_and(|(of, _)| *of == index) {
             return;
         }
         if !self.settings.mode.deterministic {
@@ -349,7 +362,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 self.settings.mode
             ));
         }
-        self.receiver = Some(Receiver::new(self.settings.me, self.settings.peers.len() as u8, index));
+        let mut receiver = Receiver::new(self.settings.me, self.settings.peers.len() as u8, index);
+        self.waits.trusted.iter().for_each(|trusted| receiver.trust(*trusted));
+        self.receiver = Some(receiver);
         self.poll_transfer();
     }
 
@@ -379,14 +394,23 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             return self.orderer.state_lost(wanted);
         }
         match complete {
-            Some((index, bytes)) => self.install_state(index, &bytes),
+            Some((index, bytes)) => self.install_state(index, bytes),
             None => self.poll_transfer(),
         }
     }
 
-    /// The whole state is here and f+1 peers vouch for every piece of it.
-    fn install_state(&mut self, index: u64, bytes: &Bytes) {
+    /// The whole state is here and f+1 peers vouch for every piece of it. A log on disk begins behind it, and this replica will vote
+    /// about what comes next: so the state has to rest there first, or it would be gone with the process, and its vote with it.
+    fn install_state(&mut self, index: u64, bytes: Bytes) {
         self.receiver = None;
+        if self.keep_state(index, bytes.clone()) {
+            self.group.installing = Some((index, bytes));
+        } else {
+            self.put_in_place(index, &bytes);
+        }
+    }
+
+    fn put_in_place(&mut self, index: u64, bytes: &Bytes) {
         let Some(service) = &mut self.service else { return };
         // A large state takes as long as it takes.
         self.pulse.beat();

@@ -14,6 +14,7 @@ mod refusals;
 pub mod sabotage;
 mod solo;
 pub mod stepped;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -117,6 +118,7 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     runs: BTreeMap<u64, Runs>,
     evidence: Archive,
     refusals: refusals::Refusals,
+    waits: waits::Waits,
     tally: Tally,
     outcome: Option<Result<Stop, ServeError>>,
     /// Empty; what a single worker has to say passes through it.
@@ -210,6 +212,7 @@ pub(crate) fn raft<L: order::LogStore>(
     let replicas = settings.peers.len() as u8;
     let ticks = |time: Duration| (time.as_micros() / limits::TICK.as_micros()).max(2) as usize;
     let mut config = order::RaftConfig::new(settings.me, replicas, seed(), seed().rotate_left(7));
+    config.found = settings.begins || replicas == 1;
     config.election_ticks =
         (ticks(settings.election.0), ticks(settings.election.1).max(ticks(settings.election.0) + 1));
     order::RaftEngine::new(config, log, records, applied)
@@ -338,6 +341,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             runs: BTreeMap::new(),
             evidence: Archive::default(),
             refusals: refusals::Refusals::default(),
+            waits: waits::Waits::default(),
             tally: Tally::default(),
             outcome: None,
             reports: Vec::new(),
@@ -525,6 +529,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.peers.tick();
         self.poll_transfer();
         self.greet();
+        self.say_what_is_waited_for();
         self.compact();
         self.scrub();
         self.watch();

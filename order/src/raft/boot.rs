@@ -146,7 +146,7 @@ impl Boot {
         self.told = self.group.is_none();
     }
 
-    /// Who has no log either, and who belongs to a group, by what they said last.
+    /// Who has no log, and who belongs to a group, by what they said last.
     pub fn outside(&self) -> Outside {
         let mut outside = Outside { told: self.told, ..Outside::default() };
         for (slot, answer) in self.answers.iter().enumerate() {
@@ -237,7 +237,10 @@ impl Boot {
         };
         match self.announce_founding() {
             Some(found) if self.founding.as_ref()?.get(usize::from(from)) == Some(&nonce) => out.push(found),
-            _ => out.push(Control::Member { to: nonce, group }),
+            _ => {
+                *self.answers.get_mut(usize::from(from))? = Some(Answer::Fresh(nonce));
+                out.push(Control::Member { to: nonce, group });
+            }
         }
         None
     }

@@ -330,7 +330,7 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
             commit_index: node.raw.raft.raft_log.committed,
             first_index: node.mirror().start() + 1,
             log_bytes: node.mirror().bytes(),
-            outside: Outside::default(),
+            outside: Outside { fresh: outside.fresh & !node.spoken(), ..Outside::default() },
         }
     }
 

@@ -151,6 +151,11 @@ impl<L: LogStore> Node<L> {
         self.renamed.or(self.configuration.group).unwrap_or(self.mirror().identity.group)
     }
 
+    /// Replicas that have spoken as members over the connections that there are, as a set of slots.
+    pub fn spoken(&self) -> u16 {
+        (0..).zip(&self.peers).filter(|(_, peer)| peer.spoke).fold(0, |slots, (slot, _)| slots | 1 << slot)
+    }
+
     pub fn is_removed(&self) -> bool {
         self.removed
     }

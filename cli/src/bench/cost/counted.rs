@@ -98,6 +98,9 @@ fn under_valgrind(output: &Path) -> anyhow::Result<Command> {
 
 fn serve(mut command: Command, number: usize, config: &Path, folder: &Path) -> anyhow::Result<Peer> {
     command.arg("serve").arg("--config").arg(config);
+    if number == 1 {
+        command.arg("--begin-group");
+    }
     Peer::start(&format!("replica {number}"), command, folder.join(format!("log-{number}")))
 }
 

@@ -1,0 +1,282 @@
+//! What a replica cannot go on without: told to the operator, with what can be done about it, for as long as it lasts.
+
+use std::time::Duration;
+
+use order::{Decision, OrderEngine, Standing};
+
+use super::Replica;
+use crate::admin::Command;
+use crate::admin_server::Call;
+use crate::service::Service;
+use crate::world::World;
+use crate::{admin, limits};
+
+/// What was told of it.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    /// What is waited for, and since when.
+    now: Option<(String, u64)>,
+    /// What was told last, and when; none once that has come.
+    told: Option<(String, u64)>,
+    /// An operator said that the state of this replica, from 0, is to be taken on its word alone.
+    pub(super) trusted: Option<u8>,
+}
+
+/// What there is to know about a replica that does not get on.
+#[derive(Clone, Copy, Debug)]
+struct View<'a> {
+    me: u8,
+    replicas: u8,
+    connected: u16,
+    standing: &'a Standing,
+    /// The state it waits for: of which log entry, and who has named one; none: it has its state, or receives it.
+    state: Option<(u64, u16)>,
+}
+
+impl View<'_> {
+    /// What it waits for.
+    fn waits_for(&self) -> Option<String> {
+        match (self.standing.incarnation, self.standing.leader) {
+            (None, _) => self.group(),
+            (Some(_), None) => Some(self.leader()),
+            (Some(_), Some(_)) => self.state.map(|(index, named)| self.donors(index, named)),
+        }
+    }
+
+    fn all(&self) -> u16 {
+        (1u16 << self.replicas) - 1
+    }
+
+    /// Replicas that are not connected, this one left out.
+    fn missing(&self) -> u16 {
+        self.all() & !self.connected & !(1 << self.me)
+    }
+
+    /// It belongs to no group.
+    fn group(&self) -> Option<String> {
+        let outside = &self.standing.outside;
+        if outside.members != 0 {
+            let first = outside.members.trailing_zeros() + 1;
+            return Some(format!(
+                "to be let into the group of {}. That takes a moment, unless too few of its members are there: start the others \
+                 with their data; if that is lost for ever, `crosscheck group keep {first}` goes on with what replica {first} has",
+                names(outside.members)
+            ));
+        }
+        let missing = self.missing();
+        if missing != 0 {
+            return Some(format!(
+                "for {}, not connected: a group begins when all of its replicas are there",
+                names(missing)
+            ));
+        }
+        let everybody = outside.fresh | 1 << self.me == self.all();
+        (everybody && !outside.told).then(|| {
+            "for an operator's word: no replica has data of a group. If there never was any, or it is lost for ever, \
+             `crosscheck group begin` begins an empty one"
+                .to_owned()
+        })
+    }
+
+    /// It belongs to a group without a leader.
+    fn leader(&self) -> String {
+        let members = self.standing.members;
+        let needed = members.voters.count_ones() / 2 + 1;
+        let away = members.voters & self.missing();
+        let empty = self.standing.outside.fresh & self.connected;
+        let mut why = Vec::new();
+        if away != 0 {
+            why.push(format!("{} not connected", are(away)));
+        }
+        if empty != 0 {
+            why.push(format!("{} here without data", are(empty)));
+        }
+        if why.is_empty() {
+            return "for a leader: an election is on its way".to_owned();
+        }
+        let me = self.me + 1;
+        format!(
+            "for a leader: {needed} of {} have to be there with their data, and {}. Start them with it; if it is lost for ever, \
+             `crosscheck group keep {me}` goes on with what replica {me} has",
+            names(members.voters),
+            why.join(", ")
+        )
+    }
+
+    /// It has no state, and too few replicas have named one.
+    fn donors(&self, index: u64, named: u16) -> String {
+        let needed = self.replicas / 2 + 1;
+        let so_far = if named == 0 { "nobody has".to_owned() } else { format!("only {}", has(named)) };
+        let keeper = self.standing.leader.unwrap_or_default() + 1;
+        format!(
+            "for the state after entry {index}, or a later one: {needed} replicas have to give the same, and {so_far} so far. If nobody \
+             else has it any more, `crosscheck group keep {keeper}` has it taken from replica {keeper} alone"
+        )
+    }
+}
+
+/// The replicas of a bit set, in words.
+fn names(replicas: u16) -> String {
+    let numbers: Vec<String> =
+        (0..16).filter(|slot| replicas >> slot & 1 == 1).map(|slot| (slot + 1).to_string()).collect();
+    match &numbers[..] {
+        [] => "no replica".to_owned(),
+        [one] => format!("replica {one}"),
+        [firsts @ .., last] => format!("replicas {} and {last}", firsts.join(", ")),
+    }
+}
+
+/// The same as the beginning of a sentence about them.
+fn are(replicas: u16) -> String {
+    format!("{} {}", names(replicas), if replicas.count_ones() == 1 { "is" } else { "are" })
+}
+
+fn has(replicas: u16) -> String {
+    format!("{} {}", names(replicas), if replicas.count_ones() == 1 { "has" } else { "have" })
+}
+
+impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
+    /// What this replica waits for, and what can be done about it.
+    pub(super) fn waits_for(&self) -> Option<String> {
+        if !self.settings.mode.replicated || self.settings.peers.len() < 2 {
+            return None;
+        }
+        let state = self.receiver.as_ref().filter(|receiver| !receiver.is_agreed());
+        let bits =
+            |replicas: &mut dyn Iterator<Item = u8>| replicas.fold(0, |bits, replica| bits | 1 << replica);
+        let view = View {
+            me: self.settings.me,
+            replicas: self.settings.peers.len() as u8,
+            connected: bits(&mut self.peers.connected()),
+            standing: &self.orderer.standing(),
+            state: state.map(|receiver| (receiver.wanted(), bits(&mut receiver.named()))),
+        };
+        view.waits_for()
+    }
+
+    /// Tells what is waited for once it has lasted for a while, and again as long as it does.
+    pub(super) fn say_what_is_waited_for(&mut self) {
+        let now_us = self.world.now_us();
+        let Some(what) = self.waits_for() else {
+            self.waits.now = None;
+            if self.waits.told.take().is_some() && self.outcome.is_none() {
+                self.world.say(format_args!("what this replica waited for is there"));
+            }
+            return;
+        };
+        let is_old = |since_us: u64, time: Duration| now_us >= since_us + time.as_micros() as u64;
+        let since_us = self
+            .waits
+            .now
+            .take()
+            .filter(|(before, _)| *before == what)
+            .map_or(now_us, |(_, since_us)| since_us);
+        let is_told = |(told, at_us): &(String, u64)| *told == what && !is_old(*at_us, limits::TOLD_STILL);
+        if is_old(since_us, limits::WAITS_UNTOLD) && !self.waits.told.as_ref().is_some_and(is_told) {
+            self.world.say(format_args!("this replica waits {what}"));
+            self.waits.told = Some((what.clone(), now_us));
+        }
+        self.waits.now = Some((what, since_us));
+    }
+
+    /// Carries out what an operator decided about the group.
+    pub(super) fn on_decision(&mut self, call: Call) {
+        let me = self.settings.me;
+        let replicas = self.settings.peers.len() as u8;
+        let told = match call.command {
+            Command::BeginGroup => self
+                .orderer
+                .decide(Decision::Found)
+                .map(|()| "the group begins as soon as all replicas are there".to_owned()),
+            Command::KeepState { replica } if replica == 0 || replica > replicas => {
+                return call.refuse(&format!("there is no replica {replica}; they are 1 to {replicas}"));
+            }
+            Command::KeepState { replica } if replica == me + 1 => self.orderer.decide(Decision::TakeOver).map(|()| {
+                let index = self.orderer.standing().last_index;
+                self.world.say(format_args!(
+                    "an operator decided that the group goes on with what this replica has: its log up to entry {index}"
+                ));
+                format!("the group goes on with what this replica has, its log up to entry {index}")
+            }),
+            Command::KeepState { replica } => return self.take_from(replica, call),
+            _ => return,
+        };
+        match told {
+            Ok(what) => call.reply(&admin::Decided { what }),
+            Err(why) => call.refuse(&why.to_string()),
+        }
+        self.perform_outputs();
+    }
+
+    /// The group goes on with what another replica has.
+    fn take_from(&mut self, replica: u8, call: Call) {
+        let standing = self.orderer.standing();
+        if self.execution.is_none() {
+            self.waits.trusted = Some(replica - 1);
+            self.receiver.iter_mut().for_each(|receiver| receiver.trust(replica - 1));
+            let what = format!("the state is taken from replica {replica}, on its word alone");
+            self.world.say(format_args!("an operator decided: {what}"));
+            return call.reply(&admin::Decided { what });
+        }
+        if let Some(leader) = standing.leader {
+            return call.refuse(&order::Declined::Led(leader).to_string());
+        }
+        let what =
+            format!("what this replica has is given up: the group goes on with what replica {replica} has");
+        call.reply(&admin::Decided { what: what.clone() });
+        self.give_up_log(format!("an operator decided: {what}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use order::{Members, Outside};
+
+    use super::*;
+
+    /// What replica 3 of 3 waits for, which hears these.
+    fn waits(connected: u16, standing: Standing, state: Option<(u64, u16)>) -> String {
+        let view = View { me: 2, replicas: 3, connected, standing: &standing, state };
+        view.waits_for().unwrap_or_default()
+    }
+
+    fn outside(fresh: u16, members: u16, told: bool) -> Standing {
+        Standing { outside: Outside { fresh, members, told }, ..Standing::default() }
+    }
+
+    #[test]
+    fn a_replica_without_a_group_says_who_is_missing_or_that_an_operator_decides() {
+        let told = waits(0b001, outside(0b001, 0, false), None);
+        assert_eq!(told, "for replica 2, not connected: a group begins when all of its replicas are there");
+        assert!(waits(0, outside(0, 0, true), None).starts_with("for replicas 1 and 2, not connected"));
+        let told = waits(0b011, outside(0b011, 0, false), None);
+        assert!(told.contains("no replica has data") && told.contains("`crosscheck group begin`"), "{told}");
+        assert_eq!(waits(0b011, outside(0b011, 0, true), None), "");
+        let told = waits(0b011, outside(0b001, 0b010, false), None);
+        assert!(
+            told.starts_with("to be let into the group of replica 2") && told.contains("group keep 2"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn a_member_without_a_leader_says_who_is_away_and_who_has_lost_its_data() {
+        let member = |fresh| Standing {
+            incarnation: Some(1),
+            members: Members { voters: 0b111, learners: 0 },
+            ..outside(fresh, 0, false)
+        };
+        let told = waits(0b010, member(0b010), None);
+        assert_eq!(
+            told,
+            "for a leader: 2 of replicas 1, 2 and 3 have to be there with their data, and replica 1 is not connected, replica 2 is here \
+             without data. Start them with it; if it is lost for ever, `crosscheck group keep 3` goes on with what replica 3 has"
+        );
+        assert_eq!(waits(0b011, member(0), None), "for a leader: an election is on its way");
+        let led = Standing { leader: Some(0), ..member(0) };
+        assert_eq!(waits(0b011, led, None), "");
+        let told = waits(0b011, led, Some((70, 0b001)));
+        assert!(told.contains("only replica 1 has so far") && told.contains("group keep 1"), "{told}");
+        assert!(waits(0b011, led, Some((70, 0))).contains("nobody has so far"));
+    }
+}

@@ -73,7 +73,7 @@ pub fn a_stream(plain: &[u8], piece: usize, at: usize, change: u8) {
     let (mut sender, mut receiver) = meet();
     let (mut stream, mut said) = (Vec::new(), Vec::new());
     for part in plain.chunks(64) {
-        sender.seal(part, &mut stream);
+        stream.extend(sender.sealed(part));
         said.push(part.to_vec());
     }
     let length = stream.len().max(1);

@@ -224,7 +224,7 @@ fn the_longest_item_that_may_be_configured_is_stored_and_one_that_is_longer_is_r
     let mut client = TcpStream::connect(node.clients()).expect("it takes clients");
     client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let mut answers = BufReader::new(client.try_clone().expect("a second handle"));
-    let mut line = |answers: &mut BufReader<TcpStream>| {
+    let line = |answers: &mut BufReader<TcpStream>| {
         let mut line = String::new();
         answers.read_line(&mut line).expect("a line");
         line

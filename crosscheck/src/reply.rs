@@ -15,22 +15,32 @@ const HUGE: usize = 256 << 10;
 /// Bytes that the large replies of a replica take together, from when their handlers end until nobody needs them, and the bound of them.
 ///
 /// What a client may ask for is bounded by what its replies are expected to come to (`clients::Room`). This is the bound for those
-/// that turn out longer: the last one, and the only one that cannot be wrong.
+/// that turn out longer: the last one, and the only one that cannot be wrong. One reply that takes much of it is kept beside the others,
+/// so that a client that takes long to read such a one does not cost others their replies.
 #[derive(Debug)]
 pub(crate) struct KeptReplies {
     bytes: AtomicUsize,
+    /// The one beside the others; 0: none.
+    beside: AtomicUsize,
     bound: usize,
 }
 
+/// How a reply is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    AmongOthers,
+    Beside,
+}
+
 impl KeptReplies {
-    /// At most so many bytes; one reply alone may be longer.
+    /// At most so many bytes, and one long reply.
     pub fn new(bound: usize) -> Arc<Self> {
-        Arc::new(KeptReplies { bytes: AtomicUsize::new(0), bound })
+        Arc::new(KeptReplies { bytes: AtomicUsize::new(0), beside: AtomicUsize::new(0), bound })
     }
 
     /// What they take now.
     pub fn bytes(&self) -> usize {
-        self.bytes.load(Relaxed)
+        self.bytes.load(Relaxed) + self.beside.load(Relaxed)
     }
 
     /// What they may take.
@@ -39,13 +49,23 @@ impl KeptReplies {
     }
 
     /// Room for so many bytes more, if there is.
-    fn take(&self, bytes: usize) -> bool {
-        let others = self.bytes.fetch_add(bytes, Relaxed);
-        let fits = others == 0 || others.saturating_add(bytes) <= self.bound;
-        if !fits {
-            self.bytes.fetch_sub(bytes, Relaxed);
+    fn take(&self, bytes: usize) -> Option<Place> {
+        if bytes > self.bound / 4 && self.beside.compare_exchange(0, bytes, Relaxed, Relaxed).is_ok() {
+            return Some(Place::Beside);
         }
-        fits
+        let others = self.bytes.fetch_add(bytes, Relaxed);
+        if others.saturating_add(bytes) <= self.bound {
+            return Some(Place::AmongOthers);
+        }
+        self.bytes.fetch_sub(bytes, Relaxed);
+        None
+    }
+
+    fn count(&self, place: Place) -> &AtomicUsize {
+        match place {
+            Place::AmongOthers => &self.bytes,
+            Place::Beside => &self.beside,
+        }
     }
 }
 
@@ -53,6 +73,7 @@ impl KeptReplies {
 struct Counted {
     reply: Vec<u8>,
     kept: Arc<KeptReplies>,
+    place: Place,
 }
 
 impl AsRef<[u8]> for Counted {
@@ -63,7 +84,7 @@ impl AsRef<[u8]> for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.kept.bytes.fetch_sub(self.reply.capacity(), Relaxed);
+        self.kept.count(self.place).fetch_sub(self.reply.capacity(), Relaxed);
     }
 }
 
@@ -103,9 +124,7 @@ impl Replies {
     }
 
     fn keep_large(&mut self) -> Option<Bytes> {
-        if !self.kept.take(self.current.len()) {
-            return None;
-        }
+        let place = self.kept.take(self.current.len())?;
         let (length, kept) = (self.current.len(), self.kept.clone());
         let mut reply = Vec::new();
         if length < HUGE {
@@ -116,8 +135,8 @@ impl Replies {
             reply.shrink_to_fit();
         }
         // The allocator may have given a little more than was asked for.
-        kept.bytes.fetch_add(reply.capacity() - length, Relaxed);
-        Some(Bytes::from_owner(Counted { reply, kept }))
+        kept.count(place).fetch_add(reply.capacity() - length, Relaxed);
+        Some(Bytes::from_owner(Counted { reply, kept, place }))
     }
 }
 
@@ -141,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn large_replies_are_kept_within_their_bound_and_one_always_is() {
+    fn large_replies_are_kept_within_their_bound_and_one_beside_them() {
         let kept = KeptReplies::new(100 * LARGE);
         let mut replies = Replies::new(kept.clone());
         let mut keep = |length: usize| {
@@ -149,15 +168,16 @@ mod tests {
             replies.current.resize(length, 7);
             replies.keep()
         };
-        let alone = keep(1000 * LARGE).expect("one alone is kept, however long it is");
-        assert!(keep(LARGE).is_none() && keep(HUGE).is_none() && keep(LARGE - 1).is_some());
-        let part = alone.slice(5..10);
-        drop(alone);
-        assert!(keep(LARGE).is_none(), "a part of it keeps all of it");
-        drop(part);
-        assert_eq!(kept.bytes(), 0);
+        let beside = keep(1000 * LARGE).expect("one is kept, however long it is");
+        assert!(keep(1000 * LARGE).is_none());
+        let part = beside.slice(5..10);
+        drop(beside);
+        assert!(keep(1000 * LARGE).is_none(), "a part of it keeps all of it");
         let many: Vec<Bytes> = std::iter::from_fn(|| keep(2 * LARGE)).collect();
-        assert_eq!((many.len(), kept.bytes()), (50, 100 * LARGE));
+        assert_eq!((many.len(), kept.bytes()), (50, 1100 * LARGE));
+        assert!(keep(LARGE).is_none() && keep(LARGE - 1).is_some());
+        drop(part);
+        assert_eq!(kept.bytes(), 100 * LARGE);
         drop(many);
         assert_eq!(kept.bytes(), 0);
     }

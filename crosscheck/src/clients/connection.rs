@@ -94,7 +94,7 @@ enum Wants {
     /// Room for the rest of a long request, which has not been read.
     Input,
     /// Room for a request that is complete.
-    Order(order::Request, Cost),
+    Order(order::Request, Cost, Wait),
 }
 
 pub(super) struct Connection<P> {
@@ -298,7 +298,7 @@ impl<P: Protocol> Connection<P> {
         match &self.wants {
             Wants::Nothing => None,
             Wants::Input => Some(Wait::Input),
-            Wants::Order(_, cost) => Some(Room::wait_of(*cost)),
+            Wants::Order(_, _, wait) => Some(*wait),
         }
     }
 
@@ -308,7 +308,7 @@ impl<P: Protocol> Connection<P> {
         match &self.wants {
             Wants::Nothing => true,
             Wants::Input => room.may_read(self.with_whole(bounds), held.long),
-            Wants::Order(_, cost) => self.would_take(*cost, room, held.outgoing),
+            Wants::Order(_, cost, _) => self.would_take(*cost, room, held.outgoing),
         }
     }
 
@@ -318,7 +318,7 @@ impl<P: Protocol> Connection<P> {
         reading: &mut Reading<'_>,
         mut submit: impl FnMut(u64, order::Request, u32),
     ) -> Fate {
-        if let Wants::Order(request, cost) = std::mem::replace(&mut self.wants, Wants::Nothing) {
+        if let Wants::Order(request, cost, _) = std::mem::replace(&mut self.wants, Wants::Nothing) {
             reading.left = reading.left.saturating_sub(1);
             self.take(request, cost, reading.room, &mut submit);
             // One at a time: what it asks next waits behind the others.
@@ -359,7 +359,7 @@ impl<P: Protocol> Connection<P> {
     /// Bytes that the replica holds for this client, but for the little that each may have.
     pub(super) fn held(&self) -> Holding {
         let waits = match &self.wants {
-            Wants::Order(request, _) => request.bytes.len(),
+            Wants::Order(request, ..) => request.bytes.len(),
             Wants::Nothing | Wants::Input => 0,
         };
         let input = self.input_held();
@@ -430,12 +430,13 @@ impl<P: Protocol> Connection<P> {
         submit: &mut impl FnMut(u64, order::Request, u32),
     ) {
         let cost = Cost::new(request.bytes.len(), self.input.reply_bytes());
-        let is_first = self.queued || reading.room.head(Room::wait_of(cost)).is_none();
+        let wait = reading.room.wait_of(cost, self.outgoing());
+        let is_first = self.queued || reading.room.head(wait).is_none();
         if is_first && self.would_take(cost, reading.room, 0) {
             reading.left -= 1;
             self.take(request, cost, reading.room, submit);
         } else {
-            self.wants = Wants::Order(request, cost);
+            self.wants = Wants::Order(request, cost, wait);
         }
     }
 
@@ -584,10 +585,23 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Whether nothing more is read because a last reply is on its way, and for no other reason.
-    pub(super) fn is_sound(&self) -> bool {
+    /// Whether what decides on its reading can be as it is, where a connection may have `share` bytes on their way. Nothing more is read
+    /// because a last reply is on its way, and for no other reason; what it has on its way is what its places say.
+    pub(super) fn is_sound(&self, share: usize) -> bool {
         let last = matches!(self.places.back(), Some((_, Place::Last(_) | Place::Broken)));
-        !self.closing || self.broken || last
+        let (mut on_its_way, mut ready) = (0, 0);
+        for (_, place) in &self.places {
+            match place {
+                Place::Waiting(_, cost) => on_its_way += cost.bytes(),
+                Place::Ready(reply) | Place::Last(reply) => ready += reply.bytes.len(),
+                Place::Broken => {}
+            }
+        }
+        (!self.closing || self.broken || last)
+            && (self.on_its_way, self.ready) == (on_its_way, ready)
+            && self.share == share
+            && (limits::FREE_INPUT..=limits::READ_CHUNK).contains(&self.chunk)
+            && self.reserved <= self.input.capacity()
     }
 
     /// What the protocol said it wants to see before it is asked again is forgotten.
@@ -601,6 +615,14 @@ impl<P: Protocol> Connection<P> {
     #[cfg(test)]
     pub(super) fn forget_wait(&mut self) {
         self.wait = None;
+    }
+
+    /// As a struck connection has it.
+    #[cfg(test)]
+    pub(super) fn strike(&mut self, share: usize, on_its_way: usize, chunk: usize) {
+        self.share ^= share;
+        self.on_its_way ^= on_its_way;
+        self.chunk ^= chunk;
     }
 
     /// As a struck connection has it: the socket of somebody else, which is given back.

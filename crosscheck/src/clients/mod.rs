@@ -353,6 +353,7 @@ impl<P: Protocol> Clients<P> {
         let counts_right = !self.ticks.is_multiple_of(limits::RECOUNT_TICKS) || self.room.held() == held();
         self.scratch.len() == limits::READ_CHUNK
             && counts_right
+            && self.room.shares() == self.bounds.shares
             && (self.outstanding > 0 || self.room.cost_in_execution() == 0)
             && self.outstanding <= limits::OUTSTANDING_PER_CLIENT_THREAD
             && self.counters.open.load(Relaxed) == taken as u64
@@ -367,8 +368,11 @@ impl<P: Protocol> Clients<P> {
             committed: self.counters.committed.load(Relaxed),
             validated: self.counters.validated.load(Relaxed),
         };
-        let Some(connection) = self.connections[slot as usize].connection.as_mut() else { return };
-        self.counters.own_faults.fetch_add(u64::from(!connection.is_sound()), Relaxed);
+        let entry = &mut self.connections[slot as usize];
+        let Some(connection) = entry.connection.as_mut() else { return };
+        let is_sound = connection.is_sound(self.bounds.shares.connection)
+            && (connection.waits().is_none() || self.room.has((slot, entry.generation)));
+        self.counters.own_faults.fetch_add(u64::from(!is_sound), Relaxed);
         if connection.is_overdue(&now) {
             self.counters.overdue.fetch_add(1, Relaxed);
             return self.close(slot);

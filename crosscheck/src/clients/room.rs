@@ -3,10 +3,10 @@
 //! Everything that a client can make a replica hold is counted: input that is not decoded yet, requests on their way, replies that are
 //! promised to them, replies that wait for their socket. A connection is not read from while there is no room for what it asks.
 //!
-//! Who asks for little must not wait for those who ask for much. So there are two pools for requests and replies, by what a connection
-//! holds of them, and two bounds on what is in execution, by what a request costs: large ones wait for one another, and small ones pass
-//! them. What waits is served in its order. Where nothing moves, connections that hold room and do not move themselves are closed
-//! (`Clients::make_room`), as Redis does with `maxmemory-clients`.
+//! Who asks for little must not wait for those who ask for much. So what is asked for has one of three sizes, and each has a pool for
+//! requests and replies, a bound on what is in execution, and a queue. A request counts with what its connection holds already. What is
+//! larger than half a pool is executed and sent one at a time. What waits is served in its order. Where nothing moves, connections that
+//! hold room and do not move themselves are closed (`Clients::make_room`), as Redis does with `maxmemory-clients`.
 //!
 //! Nobody may wait for room that is given back only when it is served itself. So input has pools of its own: a request that has been read
 //! waits for those that are on their way, whose room comes back as their clients read, and never for input. A long request waits for
@@ -36,25 +36,32 @@ impl Cost {
     pub fn bytes(self) -> usize {
         self.request as usize + self.reply as usize
     }
+}
 
-    fn is_large(self) -> bool {
-        self.bytes() > limits::SMALL_COST
-    }
+/// How much is asked for, or held: nobody waits for what is larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Size {
+    Small,
+    Large,
+    /// There is room for one at a time.
+    Huge,
 }
 
 /// What a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Room for a request that costs little.
+    /// Room for a request that costs little, on a connection that holds little.
     Small,
-    /// Room for one that costs much.
+    /// Room for one that costs much, or on a connection that holds much.
     Large,
+    /// Room for one that costs more than half of what there is for these.
+    Huge,
     /// Room to read the rest of a long request.
     Input,
 }
 
 /// Requests that are complete go before input, which may never become one.
-const WAITS: [Wait; 3] = [Wait::Small, Wait::Large, Wait::Input];
+const WAITS: [Wait; 4] = [Wait::Small, Wait::Large, Wait::Huge, Wait::Input];
 
 /// What one connection holds, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,7 +90,7 @@ pub struct Shares {
     long: usize,
     /// For requests and replies of connections that hold little of them, all together.
     small: usize,
-    /// For those of connections that hold much, all together.
+    /// For those of connections that hold much, all together. One connection may hold more beside them.
     large: usize,
     /// Requests and replies of one connection; beyond it no further request of it is taken.
     pub connection: usize,
@@ -104,6 +111,24 @@ impl Shares {
             in_execution: (bytes / 8).min(limits::COST_IN_EXECUTION),
         }
     }
+
+    /// Of what a connection holds of requests on their way and replies.
+    fn size_of_holding(&self, outgoing: usize) -> Size {
+        self.size(outgoing, limits::SMALL_HOLDING)
+    }
+
+    /// Of what one request costs.
+    fn size_of_cost(&self, cost: usize) -> Size {
+        self.size(cost, limits::SMALL_COST)
+    }
+
+    fn size(&self, bytes: usize, most_of_small: usize) -> Size {
+        match bytes {
+            _ if bytes <= most_of_small => Size::Small,
+            _ if bytes <= self.large / 2 => Size::Large,
+            _ => Size::Huge,
+        }
+    }
 }
 
 /// Connections that wait for one kind of room, first come first.
@@ -120,31 +145,26 @@ pub struct Room {
     shares: Shares,
     ahead: usize,
     long: usize,
-    small: usize,
-    large: usize,
-    small_in_execution: usize,
-    large_in_execution: usize,
-    queues: [Queue; 3],
+    /// By [`Size`].
+    outgoing: [usize; 3],
+    in_execution: [usize; 3],
+    queues: [Queue; 4],
 }
 
 impl Room {
     /// All of it.
     pub fn new(shares: Shares) -> Self {
-        Room {
-            shares,
-            ahead: 0,
-            long: 0,
-            small: 0,
-            large: 0,
-            small_in_execution: 0,
-            large_in_execution: 0,
-            queues: Default::default(),
-        }
+        Room { shares, ahead: 0, long: 0, outgoing: [0; 3], in_execution: [0; 3], queues: Default::default() }
+    }
+
+    /// How it is divided.
+    pub fn shares(&self) -> Shares {
+        self.shares
     }
 
     /// Bytes that connections hold.
     pub fn held(&self) -> usize {
-        self.ahead + self.long + self.small + self.large
+        self.ahead + self.long + self.outgoing.iter().sum::<usize>()
     }
 
     /// A connection that holds so much is at work.
@@ -162,7 +182,7 @@ impl Room {
     }
 
     fn pools(&mut self, held: Holding) -> [(&mut usize, usize); 3] {
-        let outgoing = if is_large(held.outgoing) { &mut self.large } else { &mut self.small };
+        let outgoing = &mut self.outgoing[self.shares.size_of_holding(held.outgoing) as usize];
         [(&mut self.ahead, held.ahead), (&mut self.long, held.long), (outgoing, held.outgoing)]
     }
 
@@ -180,47 +200,55 @@ impl Room {
     /// Whether a connection may have so many bytes of requests on their way and of replies, of which `counted` are counted here
     /// already.
     pub fn may_send(&self, outgoing: usize, counted: usize) -> bool {
-        let (all, pool) = match is_large(outgoing) {
-            true => (self.large, self.shares.large),
-            false => (self.small, self.shares.small),
-        };
-        let own = if is_large(outgoing) == is_large(counted) { counted } else { 0 };
-        fits(all.saturating_sub(own), outgoing, pool)
+        let size = self.shares.size_of_holding(outgoing);
+        let own = if self.shares.size_of_holding(counted) == size { counted } else { 0 };
+        let others = self.outgoing[size as usize].saturating_sub(own);
+        match size {
+            Size::Small => fits(others, outgoing, self.shares.small),
+            Size::Large => fits(others, outgoing, self.shares.large),
+            Size::Huge => others == 0,
+        }
     }
 
     /// Whether a request of this cost may be executed now, with those that are on their way.
     pub fn may_execute(&self, cost: Cost) -> bool {
-        let others = if cost.is_large() { self.large_in_execution } else { self.small_in_execution };
-        others == 0 || others + cost.bytes() <= self.shares.in_execution
+        let size = self.shares.size_of_cost(cost.bytes());
+        let others = self.in_execution[size as usize];
+        others == 0 || (size != Size::Huge && others + cost.bytes() <= self.shares.in_execution)
     }
 
     /// A request is on its way; says what to give back when it has its reply.
     pub fn begin(&mut self, cost: Cost) -> u32 {
-        *self.in_execution(cost.bytes()) += cost.bytes();
+        let size = self.shares.size_of_cost(cost.bytes());
+        self.in_execution[size as usize] += cost.bytes();
         cost.bytes() as u32
     }
 
     /// It has its reply, or none will come.
     pub fn end(&mut self, cost: u32) {
-        let pool = self.in_execution(cost as usize);
+        let size = self.shares.size_of_cost(cost as usize);
+        let pool = &mut self.in_execution[size as usize];
         *pool = pool.saturating_sub(cost as usize);
-    }
-
-    fn in_execution(&mut self, cost: usize) -> &mut usize {
-        match cost > limits::SMALL_COST {
-            true => &mut self.large_in_execution,
-            false => &mut self.small_in_execution,
-        }
     }
 
     /// Cost of everything on its way.
     pub fn cost_in_execution(&self) -> usize {
-        self.small_in_execution + self.large_in_execution
+        self.in_execution.iter().sum()
     }
 
-    /// What a request of this cost waits for.
-    pub fn wait_of(cost: Cost) -> Wait {
-        if cost.is_large() { Wait::Large } else { Wait::Small }
+    /// What a request of this cost waits for, on a connection that holds so much.
+    pub fn wait_of(&self, cost: Cost, outgoing: usize) -> Wait {
+        let holds = self.shares.size_of_holding(outgoing + cost.bytes());
+        match self.shares.size_of_cost(cost.bytes()).max(holds) {
+            Size::Small => Wait::Small,
+            Size::Large => Wait::Large,
+            Size::Huge => Wait::Huge,
+        }
+    }
+
+    /// Whether that connection is among those that wait.
+    pub fn has(&self, connection: (u32, u32)) -> bool {
+        self.queues.iter().any(|queue| queue.waiting.contains(&connection))
     }
 
     /// A connection (slot and generation) waits from now on.
@@ -274,12 +302,8 @@ impl Room {
     }
 }
 
-fn is_large(outgoing: usize) -> bool {
-    outgoing > limits::SMALL_HOLDING
-}
-
 /// Whether so many bytes fit into a pool beside those of the others. What is longer than half of the pool goes beyond it once the others
-/// have left the other half: everything finds room, and nothing has to wait until the last slow client has gone.
+/// have left the other half.
 fn fits(others: usize, bytes: usize, pool: usize) -> bool {
     others + bytes <= pool || (bytes > pool / 2 && others <= pool / 2)
 }
@@ -299,22 +323,31 @@ mod tests {
     }
 
     #[test]
-    fn large_holdings_wait_for_one_another_and_small_ones_for_nobody_else() {
+    fn nobody_waits_for_who_holds_more() {
         let mut room = room();
+        assert!(room.may_send(60 * MB, 0));
+        room.put_back(outgoing(60 * MB));
+        assert!(!room.may_send(13 * MB, 0), "one at a time");
+        assert!(room.may_send(12 * MB, 0) && room.may_send(limits::SMALL_HOLDING, 0));
         room.put_back(outgoing(12 * MB));
-        assert!(room.may_send(63 * MB, 0), "one, whatever it is, beside those who hold half");
         room.put_back(outgoing(4 * MB));
-        assert!(room.may_send(8 * MB, 0) && !room.may_send(9 * MB, 0) && !room.may_send(63 * MB, 0));
-        assert!(room.may_send(9 * MB, MB), "of which a part is counted");
-        assert!(room.may_send(limits::SMALL_HOLDING, 0));
+        assert!(room.may_send(8 * MB, 0) && !room.may_send(9 * MB, 0));
+        assert!(room.may_send(9 * MB, 4 * MB), "of which a part is counted");
         (0..16 * MB / limits::SMALL_HOLDING).for_each(|_| room.put_back(outgoing(limits::SMALL_HOLDING)));
-        assert!(
-            !room.may_send(limits::SMALL_HOLDING, 0) && room.may_send(8 * MB, 0),
-            "the other pool is apart"
-        );
-        room.take_out(outgoing(4 * MB));
-        assert!(room.may_send(63 * MB, 0));
-        assert_eq!(room.held(), 28 * MB);
+        assert!(!room.may_send(limits::SMALL_HOLDING, 0) && room.may_send(8 * MB, 0));
+        room.take_out(outgoing(60 * MB));
+        assert!(room.may_send(13 * MB, 0));
+        assert_eq!(room.held(), 32 * MB);
+    }
+
+    #[test]
+    fn a_request_waits_for_the_room_that_it_needs() {
+        let room = room();
+        let cost = Cost::new(100, 10 << 10);
+        assert_eq!(room.wait_of(cost, 0), Wait::Small);
+        assert_eq!(room.wait_of(cost, limits::SMALL_HOLDING), Wait::Large, "its connection holds much");
+        assert_eq!(room.wait_of(Cost::new(100, 17 << 10), 0), Wait::Large);
+        assert_eq!(room.wait_of(Cost::new(100, 12 * MB), 0), Wait::Huge);
     }
 
     #[test]
@@ -337,7 +370,7 @@ mod tests {
         let small = Cost::new(100, 500);
         assert!(room.may_execute(huge));
         let given = room.begin(huge);
-        assert!(!room.may_execute(huge) && room.may_execute(small));
+        assert!(!room.may_execute(huge) && room.may_execute(small) && room.may_execute(Cost::new(0, 8 * MB)));
         while room.may_execute(small) {
             room.begin(small);
         }

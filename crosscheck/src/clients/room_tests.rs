@@ -6,11 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use socket2::{Domain, Socket, Type};
+
 use super::*;
 use crate::service::{Action, Progress};
 
 const KB: usize = 1 << 10;
-/// Memory for clients: 256 KiB for replies to those that hold little, 384 KiB to the others, 320 KiB for long requests.
+/// Memory for clients: 256 KiB for replies to those that hold little, 384 KiB to the others (and one of more than 192 KiB beside them),
+/// 320 KiB for long requests.
 const MEMORY: usize = 1 << 20;
 
 /// `LENGTH EXPECTED` and a line end, then so many bytes: a request whose reply is expected to have so many KiB.
@@ -214,8 +217,8 @@ fn slow_readers_lose_their_connection_only_when_others_wait_for_their_room() {
     let held = side.held();
     assert!(held > 0 && held <= MEMORY, "{held}");
     let mut honest = side.connect();
-    honest.write_all(b"0 700\n").unwrap();
-    let is_its = |one: &Submission| one.to.cost as usize > 700 * KB;
+    honest.write_all(b"0 150\n").unwrap();
+    let is_its = |one: &Submission| one.to.cost as usize > 150 * KB;
     let begun = Instant::now();
     while !side.submissions.iter().any(is_its) {
         // What is still asked for by the slow ones is answered: it is they who do not take it.
@@ -301,21 +304,102 @@ fn what_was_read_ahead_is_given_back_when_it_is_served() {
     assert_eq!(side.held(), 0);
 }
 
-/// One reader takes its replies slowly and steadily, and somebody asks for more than all the room: others get theirs.
+/// A client that takes what it is sent in small pieces.
+fn connect_slow(side: &mut Side) -> TcpStream {
+    let open = side.counters.open.load(Relaxed);
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(64 * KB).unwrap();
+    socket.connect(&side.address.into()).unwrap();
+    side.until("the connection is accepted", |side| side.counters.open.load(Relaxed) > open);
+    socket.into()
+}
+
+/// It takes a little, if there is some.
+fn take_some(client: &mut TcpStream) {
+    client.set_nonblocking(true).unwrap();
+    let _ = client.read(&mut [0; 16 * KB]);
+    client.set_nonblocking(false).unwrap();
+}
+
+/// What the defaults come to: one reader holds its whole share, another one is sent 60 MB, both take 640 KB a second, which is too much to be
+/// hung up on, and a third one asks for 60 MB as well. Who asks for 5 bytes, or for 20 KB, waits for none of them.
 #[test]
-fn a_request_for_more_than_all_the_room_waits_for_no_slow_reader() {
+fn who_asks_for_less_does_not_wait_for_slow_readers_of_more() {
     let mut side = side(None);
-    let mut slow = side.connect();
-    slow.write_all(&b"0 16\n".repeat(400)).unwrap();
-    for _ in 0..300 {
+    side.clients.bounds.shares = Shares::of(64 << 20);
+    side.clients.room = Room::new(side.clients.bounds.shares);
+    let mut others = [side.connect(), side.connect()];
+    let mut holder = connect_slow(&mut side);
+    holder.write_all(&b"0 12\n".repeat(3000)).unwrap();
+    let begun = Instant::now();
+    while side.held() < (4 << 20) - 12 * KB {
         side.tick();
-        side.reply(16 * KB);
+        side.reply(12 * KB);
+        assert!(begun.elapsed() < Duration::from_secs(20), "{} held", side.held());
     }
-    assert!(side.held() > limits::SMALL_HOLDING / 2, "{}", side.held());
-    let mut huge = side.connect();
-    huge.write_all(b"0 3000\n").unwrap();
-    side.until("it is let in", |side| side.submissions.iter().any(|one| one.to.cost as usize > 3000 * KB));
+    let mut greedy = [connect_slow(&mut side), connect_slow(&mut side)];
+    let is_long = |one: &Submission| one.to.cost as usize > 60_000 * KB;
+    greedy[0].write_all(b"0 60000\n").unwrap();
+    side.until("the first long one is let in", |side| side.submissions.iter().any(is_long));
+    let (long, short) = std::mem::take(&mut side.submissions).into_iter().partition(is_long);
+    side.submissions = short;
+    side.reply(12 * KB);
+    side.submissions = long;
+    side.reply(60_000 * KB);
+    greedy[1].write_all(b"0 60000\n").unwrap();
+    let mut steps = |side: &mut Side, count: usize| {
+        for _ in 0..count {
+            take_some(&mut holder);
+            take_some(&mut greedy[0]);
+            // The kernel's timers have their part in what is taken.
+            std::thread::sleep(limits::TICK);
+            side.tick();
+        }
+    };
+    steps(&mut side, 20);
+    let requests = [(&b"5 0\nsmall"[..], 3), (&b"5 20\nlarge"[..], 20 * KB)];
+    for (other, (request, length)) in others.iter_mut().zip(requests) {
+        other.write_all(request).unwrap();
+        steps(&mut side, 20);
+        assert!(!side.submissions.iter().any(is_long), "the second long one waits");
+        let is_its = |one: &Submission| one.request.bytes[..] == *request;
+        let (its, others) = std::mem::take(&mut side.submissions).into_iter().partition::<Vec<_>, _>(is_its);
+        assert_eq!(its.len(), 1, "{}", String::from_utf8_lossy(request));
+        side.submissions = its;
+        side.reply(length);
+        side.submissions = others;
+        other.read_exact(&mut vec![0; length]).unwrap();
+    }
     assert_eq!(side.counters.evicted.load(Relaxed), 0);
+}
+
+/// What counts of the room or a connection is struck: its own replica finds out, before somebody waits for ever.
+#[test]
+fn what_is_struck_in_the_count_of_room_is_noticed() {
+    type Strike = fn(&mut Clients<Blocks>);
+    let strikes: [(&str, Strike); 6] = [
+        ("share", |clients| clients.connections[0].connection.as_mut().unwrap().strike(1 << 16, 0, 0)),
+        ("on its way", |clients| clients.connections[0].connection.as_mut().unwrap().strike(0, 1 << 40, 0)),
+        ("chunk", |clients| clients.connections[0].connection.as_mut().unwrap().strike(0, 0, 1 << 12)),
+        ("shares", |clients| clients.bounds.shares.connection ^= 1 << 20),
+        ("the room's shares", |clients| clients.room = Room::new(Shares::of(1 << 30))),
+        ("queue", |clients| {
+            clients.room.dequeue(Wait::Large, 0);
+        }),
+    ];
+    for (what, strike) in strikes {
+        let mut side = side(None);
+        let _idle = side.connect();
+        let mut waits: Vec<TcpStream> = (0..2).map(|_| side.connect()).collect();
+        waits.iter_mut().for_each(|client| client.write_all(b"0 150\n").unwrap());
+        side.until("one is on its way, and one waits", |side| side.clients.room.waiting() == 1);
+        strike(&mut side.clients);
+        let is_noticed = (0..100).any(|_| {
+            side.clients.tick(&mut side.submissions);
+            side.counters.own_faults.load(Relaxed) > 0
+        });
+        assert!(is_noticed, "{what}");
+    }
 }
 
 /// The negative control: without the bounds, what the tests above see held would be held many times over.

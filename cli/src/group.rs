@@ -69,6 +69,9 @@ that are there. A replica that is away, and not lost, must not come back with it
     },
 }
 
+/// How a refusal ends that is over in a moment (`order::Declined::Election`).
+const ASK_AGAIN: &str = "ask again in a second";
+
 /// Carries the decision out.
 pub fn run(args: &Args) -> Outcome {
     match &args.decision {
@@ -117,15 +120,21 @@ fn keep(number: u8, yes: bool, replicas: &[Replica]) -> Outcome {
     };
     if !yes {
         say(&format!(
-            "would keep what replica {number} has, up to position {}; what only others have had is lost, and whoever has data of his own \
-             gives it up. Nothing was done; with --yes it is",
-            grouped(status.executed)
+            "would keep what replica {number} has, up to entry {} of its log; what only others have had is lost, and whoever has data of \
+             its own gives it up. Nothing was done; with --yes it is",
+            grouped(status.logged)
         ))?;
         return Ok(Verdict::Fails);
     }
     let command = Command::KeepState { replica: number };
     // First the one that is kept: should it have nothing, nobody gives anything up.
-    match decide(kept, &command) {
+    let deadline = Instant::now() + PATIENCE;
+    let mut told = decide(kept, &command);
+    while told.as_ref().is_err_and(|why| why.ends_with(ASK_AGAIN)) && Instant::now() < deadline {
+        std::thread::sleep(LOOK);
+        told = decide(kept, &command);
+    }
+    match told {
         Ok(what) => say(&format!("replica {number}: {what}"))?,
         // As when this command is given again.
         Err(why) if status.leader == Some(number) => say(&format!("replica {number}: {why}"))?,
@@ -155,15 +164,19 @@ fn keep(number: u8, yes: bool, replicas: &[Replica]) -> Outcome {
 fn held(status: &Status) -> String {
     let number = status.replica;
     match status.leader {
-        _ if matches!(status.phase, Phase::Starting | Phase::Joining) => {
-            format!("replica {number} has no data")
-        }
+        // It belongs to no group.
+        _ if status.incarnation == 0 => format!("replica {number} has no data"),
+        // What it has is on its way from others.
+        _ if status.phase == Phase::Joining => format!("replica {number} has not all data yet"),
         Some(leader) => format!(
             "replica {number} serves at position {}, led by replica {leader}",
             grouped(status.executed)
         ),
         None => {
-            format!("replica {number} has data up to position {}, and no leader", grouped(status.executed))
+            format!(
+                "replica {number} has data up to entry {} of its log, and no leader",
+                grouped(status.logged)
+            )
         }
     }
 }
@@ -204,9 +217,14 @@ mod tests {
         let mut status = test_status(3);
         status.executed = 12_345;
         assert_eq!(held(&status), "replica 3 serves at position 12,345, led by replica 1");
-        status.leader = None;
-        assert_eq!(held(&status), "replica 3 has data up to position 12,345, and no leader");
+        (status.leader, status.logged) = (None, 23_456);
+        assert_eq!(held(&status), "replica 3 has data up to entry 23,456 of its log, and no leader");
+        // As one is that has been started again with its log, and is too alone to execute it.
+        (status.phase, status.executed) = (Phase::Starting, 0);
+        assert_eq!(held(&status), "replica 3 has data up to entry 23,456 of its log, and no leader");
         status.phase = Phase::Joining;
+        assert_eq!(held(&status), "replica 3 has not all data yet");
+        status.incarnation = 0;
         assert_eq!(held(&status), "replica 3 has no data");
     }
 }

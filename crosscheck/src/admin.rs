@@ -164,6 +164,8 @@ pub struct Status {
     pub leader: Option<u8>,
     /// Incarnation of this replica: grows when it restarts without its log.
     pub incarnation: u64,
+    /// Last entry of its log.
+    pub logged: u64,
     /// Last log index agreed on.
     pub committed: u64,
     /// Last batch whose requests have all run here; batches are counted alike at every replica.

@@ -71,6 +71,14 @@ pub enum Declined {
     /// A majority is there.
     #[error("the group has a leader, replica {}", .0 + 1)]
     Led(u8),
+    /// A majority is there, and about to elect a leader.
+    #[error(
+        "{0} of the group's replicas are here with their data: they elect a leader by themselves; end those first that should not"
+    )]
+    Majority(u32),
+    /// It is too early to tell.
+    #[error("there was a leader a moment ago, and an election may be on its way: ask again in a second")]
+    Election,
     /// It stopped, or was replaced.
     #[error("this replica is about to stop")]
     Stopped,

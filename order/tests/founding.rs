@@ -210,7 +210,7 @@ fn a_log_on_disk_remembers_that_its_replica_went_on_alone() {
         // The second time it has been restarted meanwhile, as one would try first.
         let cuts = cluster.kill(left).cuts;
         start(&mut cluster, left, cuts);
-        cluster.run(1_000);
+        cluster.run(2_000);
         if restarts == 0 {
             assert_eq!(cluster.leader(), None);
             assert_eq!(decide(&mut cluster, left, Decision::TakeOver), Ok(()));
@@ -259,5 +259,30 @@ fn two_replicas_that_were_both_kept_are_two_groups() {
         });
         let joined = joined.unwrap_or_else(|| panic!("{seed}: it is in neither group"));
         assert!(!kept[1 - joined].starts_with(&third[..400]), "{seed}: the logs have mixed");
+    }
+}
+
+/// An election is on its way: an operator who is too fast is told so, because a majority is there with its data.
+#[test]
+fn a_replica_does_not_take_over_from_a_majority() {
+    for seed in 70..76 {
+        let mut cluster = established(3, seed);
+        let leader = cluster.leader().expect("there is one");
+        let others: Vec<u8> = (0..3).filter(|slot| *slot != leader).collect();
+        cluster.kill(leader);
+        cluster.run_until(2_000, "nobody leads", |cluster| {
+            cluster.replica(others[0]).orderer.standing().leader.is_none()
+        });
+        assert_eq!(decide(&mut cluster, others[0], Decision::TakeOver), Err(Declined::Election), "{seed}");
+        // Nothing that this one says arrives, so that nobody is elected; but it hears the other one.
+        cluster.cut_links.insert((others[0], others[1]));
+        cluster.run(2_500);
+        assert_eq!(cluster.leader(), None);
+        assert_eq!(decide(&mut cluster, others[0], Decision::TakeOver), Err(Declined::Majority(2)), "{seed}");
+        cluster.cut_links.clear();
+        cluster.run_until(3_000, "a leader", |cluster| cluster.leader().is_some());
+        load(&mut cluster, 300);
+        cluster.start_empty(leader);
+        cluster.settle();
     }
 }

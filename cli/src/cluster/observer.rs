@@ -164,6 +164,7 @@ pub mod tests {
             mode: "RDGX".into(),
             leader: Some(1),
             incarnation: 1,
+            logged: 0,
             committed: 10,
             executed: 10,
             validated: 10,

@@ -154,6 +154,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             mode: self.settings.mode.to_string(),
             leader: standing.leader.map(|leader| leader + 1),
             incarnation: standing.incarnation.unwrap_or(0),
+            logged: standing.last_index,
             committed: standing.commit_index,
             executed: self.tally.executed,
             validated: self.validated(),

@@ -54,6 +54,8 @@ pub(crate) struct Node<L: LogStore> {
     pub peers: [Peer; limits::SLOTS],
     pub lead: Lead,
     pub ticks: u64,
+    /// Ticks since there was a leader.
+    pub leaderless: u64,
     pub out: EngineOut,
     pub failed: Option<FailStop>,
     removed: bool,
@@ -115,6 +117,7 @@ impl<L: LogStore> Node<L> {
             peers: [Peer::default(); limits::SLOTS],
             lead: Lead::default(),
             ticks: 0,
+            leaderless: 0,
             out: EngineOut::default(),
             failed: None,
             removed: false,
@@ -156,6 +159,21 @@ impl<L: LogStore> Node<L> {
     /// Replicas that have spoken as members over the connections that there are, as a set of slots.
     pub fn spoken(&self) -> u16 {
         (0..).zip(&self.peers).filter(|(_, peer)| peer.spoke).fold(0, |slots, (slot, _)| slots | 1 << slot)
+    }
+
+    /// Ticks within which whoever is there has said something, where nobody leads.
+    pub fn two_elections(&self) -> u64 {
+        2 * self.config.election_ticks.1 as u64
+    }
+
+    /// The same of those that have done so within two elections.
+    pub fn present(&self) -> u16 {
+        let since = self.ticks.saturating_sub(self.two_elections());
+        let is_present = |peer: &Peer| peer.up && peer.spoke && peer.heard >= since;
+        (0..)
+            .zip(&self.peers)
+            .filter(|(_, peer)| is_present(peer))
+            .fold(0, |slots, (slot, _)| slots | 1 << slot)
     }
 
     /// The same of those that have spoken as members of another group.
@@ -310,6 +328,7 @@ impl<L: LogStore> Node<L> {
 
     pub fn tick(&mut self) {
         self.ticks += 1;
+        self.leaderless = if self.leader_slot().is_some() { 0 } else { self.leaderless + 1 };
         self.settle();
         self.guard(|node| {
             node.raw.tick();

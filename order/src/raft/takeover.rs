@@ -22,7 +22,7 @@ impl<L: LogStore> Node<L> {
     /// This replica is the only member from now on.
     ///
     /// # Errors
-    /// [`Declined`] when it has no data, or there is a leader; nothing has changed then.
+    /// [`Declined`] when it has no data, or there is a leader, or a majority that can elect one; nothing has changed then.
     pub fn take_over(&mut self) -> Result<(), Declined> {
         if self.failed.is_some() || self.is_removed() {
             return Err(Declined::Stopped);
@@ -33,11 +33,22 @@ impl<L: LogStore> Node<L> {
         if !self.configuration.contains(self.id()) || self.mirror().last() == 0 {
             return Err(Declined::NoData);
         }
+        if self.leaderless < self.two_elections() {
+            return Err(Declined::Election);
+        }
+        let voters = self.configuration.members().voters;
+        let here = voters & (self.present() | 1 << self.config.slot);
+        if here.count_ones() > voters.count_ones() / 2 && voters.count_ones() > 1 {
+            return Err(Declined::Majority(here.count_ones()));
+        }
         self.settle();
         let me = self.id();
         self.renamed = Some(mix(mix(self.group() ^ mix(RENAMED ^ self.raw.raft.term)) ^ me));
-        self.guard(|node| node.count_only(me));
-        self.campaign();
+        self.guard(|node| {
+            node.count_only(me);
+            // It may have stood for election in vain before: it does so at once, whatever it is.
+            _ = node.raw.campaign();
+        });
         Ok(())
     }
 

@@ -147,7 +147,7 @@ pub fn serve<S: Service, P: Protocol>(
             let (log, records) = order::FileLog::open(&directory, me, order::FileOptions::default())?;
             snapshot::restrict(&order::System, &directory)?;
             let unloadable = |why| snapshot::SnapshotError::unloadable(&directory, why);
-            let base = match snapshot::read(&order::System, &directory)? {
+            let base = match snapshot::for_log(&order::System, &directory, records.is_empty())? {
                 Some(packed) => Some(state::load(&mut service, &packed).map_err(unloadable)?),
                 None => None,
             };

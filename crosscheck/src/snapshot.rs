@@ -89,7 +89,7 @@ impl SnapshotError {
 /// When the disk refuses (full, broken): the snapshot before is still there, and so is the log that it needs.
 pub fn write(disk: &impl Disk, directory: &Path, state: &[u8]) -> Result<(), SnapshotError> {
     let (path, fresh) = (directory.join(NAME), directory.join(UNFINISHED));
-    if is_unfinished(disk, &fresh)? {
+    if is_ours(disk, &fresh)? {
         disk.remove(&fresh).map_err(SnapshotError::of(&fresh))?;
     }
     let mut head = Vec::with_capacity(HEAD);
@@ -113,7 +113,7 @@ pub fn write(disk: &impl Disk, directory: &Path, state: &[u8]) -> Result<(), Sna
 /// # Errors
 /// When the file cannot be read, or is not what was written.
 pub fn read(disk: &impl Disk, directory: &Path) -> Result<Option<Bytes>, SnapshotError> {
-    is_unfinished(disk, &directory.join(UNFINISHED))?;
+    is_ours(disk, &directory.join(UNFINISHED))?;
     let path = directory.join(NAME);
     let io = SnapshotError::of(&path);
     let head = match disk.read(&path, HEAD as u64) {
@@ -144,6 +144,24 @@ pub fn read(disk: &impl Disk, directory: &Path) -> Result<Option<Bytes>, Snapsho
     Ok(Some(state))
 }
 
+/// The snapshot for the log beside it. Where the log is `empty`, a snapshot is left from one that was given up: no entry leads on from
+/// it, and it is deleted.
+///
+/// # Errors
+/// As [`read`]; and when what is left cannot be deleted.
+pub fn for_log(disk: &impl Disk, directory: &Path, empty: bool) -> Result<Option<Bytes>, SnapshotError> {
+    if !empty {
+        return read(disk, directory);
+    }
+    for path in [directory.join(NAME), directory.join(UNFINISHED)] {
+        if is_ours(disk, &path)? {
+            disk.remove(&path).map_err(SnapshotError::of(&path))?;
+            disk.sync_directory(directory).map_err(SnapshotError::of(&path))?;
+        }
+    }
+    Ok(None)
+}
+
 /// Takes the rights to what this room writes into the data directory from everybody but its owner, and to the directory if nothing else lies in it: then it was made for
 /// this replica alone.
 ///
@@ -165,8 +183,8 @@ pub fn restrict(disk: &impl Disk, directory: &Path) -> Result<(), SnapshotError>
     Ok(())
 }
 
-/// Whether a crash left a first part of a snapshot, or zeros in its place.
-fn is_unfinished(disk: &impl Disk, path: &Path) -> Result<bool, SnapshotError> {
+/// Whether there is a snapshot, or a first part of one that a crash left, or zeros in its place.
+fn is_ours(disk: &impl Disk, path: &Path) -> Result<bool, SnapshotError> {
     match disk.read(path, MAGIC.len() as u64) {
         Ok(head) if head.iter().zip(MAGIC).all(|(&byte, ours)| byte == ours || byte == 0) => Ok(true),
         Ok(_) => Err(SnapshotError::Foreign { path: path.to_owned() }),
@@ -204,6 +222,20 @@ mod tests {
         write(&System, directory.path(), b"first").unwrap();
         write(&System, directory.path(), b"second, and longer").unwrap();
         assert_eq!(read(&System, directory.path()).unwrap().unwrap(), &b"second, and longer"[..]);
+    }
+
+    /// The log was given up. A group that begins anew must not begin with what its members had in the one before.
+    #[test]
+    fn a_snapshot_without_its_log_is_deleted() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        write(&System, path, b"state").unwrap();
+        assert_eq!(for_log(&System, path, false).unwrap().unwrap(), &b"state"[..]);
+        fs::write(path.join(UNFINISHED), b"").unwrap();
+        assert_eq!(for_log(&System, path, true).unwrap(), None);
+        assert!(!path.join(NAME).exists() && !path.join(UNFINISHED).exists());
+        fs::write(path.join(NAME), b"somebody else's").unwrap();
+        assert!(matches!(for_log(&System, path, true), Err(SnapshotError::Foreign { .. })));
     }
 
     #[test]

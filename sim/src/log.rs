@@ -85,7 +85,8 @@ impl Storage {
     pub fn open(&self, mut look: impl FnMut(&Reopened<'_>)) -> Result<Opened, Unusable> {
         let directory = Path::new(DATA);
         let opened = FileLog::open_on(self.disk.clone(), directory, self.disk.replica(), OPTIONS);
-        let state = snapshot::read(&self.disk, directory);
+        let is_empty = matches!(&opened, Ok((_, records)) if records.is_empty());
+        let state = snapshot::for_log(&self.disk, directory, is_empty);
         let read: Vec<u128> = match &opened {
             Ok((_, records)) => records.iter().map(digest).collect(),
             Err(_) => Vec::new(),

@@ -72,6 +72,11 @@ impl SlowBatch {
             Some(noted) if noted != oldest => self.erase(),
             _ => {}
         }
+        // The batch at which earlier lives ended has passed.
+        if self.noted.is_none() && self.before.is_some_and(|note| oldest > note.index) {
+            self.before = None;
+            self.erase();
+        }
     }
 
     /// Nothing can be done about a disk that refuses: the note is a help, no promise.
@@ -134,5 +139,20 @@ mod tests {
         assert_eq!(SlowBatch::open(directory.path()).unwatched(), 0);
         fs::write(directory.path().join("slow-batch"), "nonsense").unwrap();
         assert_eq!(SlowBatch::open(directory.path()).unwatched(), 0);
+    }
+
+    /// The third life executes the batch faster than anybody looks: the fourth need not know of it.
+    #[test]
+    fn a_note_of_a_batch_that_passed_quickly_is_taken_back() {
+        let directory = tempfile::tempdir().unwrap();
+        (0..2).for_each(|_| look_long(&mut SlowBatch::open(directory.path()), 77));
+        let mut third = SlowBatch::open(directory.path());
+        assert_eq!(third.unwatched(), 77);
+        [70, 77].into_iter().for_each(|index| third.look(index));
+        assert_eq!(SlowBatch::open(directory.path()).unwatched(), 77);
+        third.look(78);
+        assert_eq!(third.unwatched(), 0);
+        let fourth = SlowBatch::open(directory.path());
+        assert_eq!((fourth.unwatched(), fourth.told()), (0, None));
     }
 }

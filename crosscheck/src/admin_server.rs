@@ -4,12 +4,15 @@ mod open;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::admin::{Command, Endpoint, Refused, Stream, Token, line};
 use crate::{ServeError, limits};
@@ -85,10 +88,11 @@ pub fn listen(
         Endpoint::Tcp { token, .. } => Some(token.clone()),
     };
     let open = Arc::new(AtomicUsize::new(0));
+    let strangers = token.map(|token| (token, Strangers::default()));
     thread::Builder::new().name("admin".into()).spawn(move || {
         loop {
             match listener.accept() {
-                Ok(stream) => serve(stream, token.clone(), bounds, &open, ask.clone()),
+                Ok(stream) => serve(stream, strangers.clone(), bounds, &open, ask.clone()),
                 // Out of descriptors, most likely: waiting is all that can help.
                 Err(_) => thread::sleep(limits::ADMIN_RETRY),
             }
@@ -97,28 +101,81 @@ pub fn listen(
     Ok(file)
 }
 
-/// Gives a connection a thread of its own, or one line that says why not.
+/// Gives a connection a thread of its own, or one line that says why not. Where callers need a secret, one that has not presented it takes
+/// no place of those that have.
 fn serve(
     mut stream: Stream,
-    token: Option<Token>,
+    strangers: Option<(Token, Strangers)>,
     bounds: Bounds,
     open: &Arc<AtomicUsize>,
     ask: impl Fn(Call) + Send + 'static,
 ) {
-    let Some(place) = Place::take(open, bounds.connections) else {
-        // The answer fits into an empty socket; a caller for which it does not sees its connection close.
-        let why =
-            format!("{} admin connections are open, and no more are served; close some", bounds.connections);
-        let _ = stream.set_nonblocking(true).and_then(|()| send(&mut stream, &refused(&why)));
-        // What has been sent already and is not read would make the kernel throw the answer away.
-        let _ = stream.read(&mut [0; 4096]);
-        return;
-    };
+    let place = if strangers.is_none() { Place::take(open, bounds.connections) } else { None };
+    if strangers.is_none() && place.is_none() {
+        return tell_full(&mut stream, bounds.connections);
+    }
+    let stranger = strangers.and_then(|(token, strangers)| Some((token, strangers.take_in(&stream)?)));
+    let open = open.clone();
     // Without a thread to serve it, the caller sees its connection close.
     let _ = thread::Builder::new().name("admin-call".into()).spawn(move || {
-        let _place = place;
-        let _ = converse(&mut stream, token.as_ref(), bounds, &ask);
+        let mut lines = Lines::default();
+        let place = match (place, stranger) {
+            (Some(place), _) => place,
+            (None, Some((token, _until_it_is_known))) => {
+                if !matches!(is_known(&mut stream, &mut lines, &token, bounds), Ok(true)) {
+                    return;
+                }
+                let Some(place) = Place::take(&open, bounds.connections) else {
+                    return tell_full(&mut stream, bounds.connections);
+                };
+                place
+            }
+            (None, None) => return,
+        };
+        let _ = converse(&mut stream, lines, bounds, &ask);
+        drop(place);
     });
+}
+
+fn tell_full(stream: &mut Stream, most: usize) {
+    // The answer fits into an empty socket; a caller for which it does not sees its connection close.
+    let why = format!("{most} admin connections are open, and no more are served; close some");
+    let _ = stream.set_nonblocking(true).and_then(|()| send(stream, &refused(&why)));
+    // What has been sent already and is not read would make the kernel throw the answer away.
+    let _ = stream.read(&mut [0; 4096]);
+}
+
+/// Connections whose callers have not presented the secret, the oldest first: few, and who comes later takes the place of an older one, so
+/// that nobody can keep others out.
+#[derive(Clone, Default)]
+struct Strangers(Arc<Mutex<VecDeque<(u64, Stream)>>>);
+
+impl Strangers {
+    /// One more; none when there is no descriptor left for it.
+    fn take_in(&self, stream: &Stream) -> Option<Stranger> {
+        let second = stream.try_clone().ok()?;
+        let mut all = self.0.lock();
+        let number = all.back().map_or(0, |(last, _)| last + 1);
+        if all.len() >= limits::ADMIN_STRANGERS
+            && let Some((_, oldest)) = all.pop_front()
+        {
+            let _ = oldest.end();
+        }
+        all.push_back((number, second));
+        Some(Stranger { number, all: self.clone() })
+    }
+}
+
+/// One of them, until it is dropped.
+struct Stranger {
+    number: u64,
+    all: Strangers,
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        self.all.0.lock().retain(|(number, _)| *number != self.number);
+    }
 }
 
 /// One of a bounded number of connections, until it is dropped.
@@ -138,21 +195,19 @@ impl Drop for Place {
     }
 }
 
-/// Answers line by line, until the caller ends the connection, is silent for too long, or sends what is no command.
-fn converse(
-    stream: &mut Stream,
-    token: Option<&Token>,
-    bounds: Bounds,
-    ask: &impl Fn(Call),
-) -> io::Result<()> {
+/// Whether the caller presents the secret in its first line.
+fn is_known(stream: &mut Stream, lines: &mut Lines, token: &Token, bounds: Bounds) -> io::Result<bool> {
     stream.set_write_timeout(bounds.write)?;
-    let mut lines = Lines::default();
-    if let Some(token) = token {
-        let Some(first) = lines.next(stream, bounds.token)? else { return Ok(()) };
-        if let Err(refusal) = line::presents(&first, token) {
-            return send(stream, &serde_json::json!(refusal));
-        }
+    let Some(first) = lines.next(stream, bounds.token)? else { return Ok(false) };
+    match line::presents(&first, token) {
+        Ok(()) => Ok(true),
+        Err(refusal) => send(stream, &serde_json::json!(refusal)).map(|()| false),
     }
+}
+
+/// Answers line by line, until the caller ends the connection, is silent for too long, or sends what is no command.
+fn converse(stream: &mut Stream, mut lines: Lines, bounds: Bounds, ask: &impl Fn(Call)) -> io::Result<()> {
+    stream.set_write_timeout(bounds.write)?;
     while let Some(next) = lines.next(stream, bounds.idle)? {
         match line::command(&next) {
             Ok(command) => send(stream, &answer(command, bounds.answer, ask))?,

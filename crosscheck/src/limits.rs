@@ -46,6 +46,8 @@ pub const REPLY_PATIENCE: Duration = Duration::from_secs(6);
 /// A client side that nobody drives for so long is lost.
 pub const CLIENTS_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Most replicas of a group.
+pub const REPLICAS: usize = vote::limits::MAX_REPLICAS;
 /// Longest ordered request, in bytes.
 pub const REQUEST: usize = order::limits::REQUEST_BYTES;
 /// Longest frame between peers.
@@ -154,6 +156,8 @@ pub const RUNS_KEPT: usize = 1024;
 pub const ADMIN_LINE: usize = 64 << 10;
 /// Admin connections at the same time, each with a thread; more are told so and closed.
 pub const ADMIN_CONNECTIONS: usize = 32;
+/// The same before they have presented the secret: the oldest gives way to the next.
+pub const ADMIN_STRANGERS: usize = 8;
 /// An admin connection that sends no whole line for so long ends.
 pub const ADMIN_IDLE: Duration = Duration::from_secs(300);
 /// The same of one that has yet to present its secret: anybody on this machine can make such connections.
@@ -174,9 +178,9 @@ pub const CLUSTER_NAME_BYTES: usize = 64;
 pub const SOCKET_PATH_BYTES: usize = 107;
 /// Open files that are not for clients: 3 standard streams, 4 of two polls and what wakes them, 1 for the look at the program's own
 /// memory, 3 listeners, 16 for eight peers (a connection to each, and an attempt at a new one), 64 for connections whose peer is not
-/// known yet, 33 for admin commands (one of them refused), 16 for log and state on disk (their files, directories and lock), 1 for a
-/// client that is told that there are too many, and 19 to spare.
-pub const DESCRIPTORS_RESERVED: usize = 160;
+/// known yet, 33 for admin commands (one of them refused), 18 for callers who have not presented their secret, 16 for log and state on
+/// disk (their files, directories and lock), 1 for a client that is told that there are too many, and 17 to spare.
+pub const DESCRIPTORS_RESERVED: usize = 176;
 
 /// Clients that may wait to be accepted, as memcached has it. With a shorter queue a burst of connections overflows it between two
 /// looks, and those that find no place try again a second later.
@@ -200,6 +204,9 @@ const _: () =
     assert!(2 * GREETING.as_millis() < QUIET.as_millis() && QUIET.as_millis() < SILENCE.as_millis());
 const _: () = assert!(TRANSFER_PIECE < TRANSFER_MESSAGE);
 // The sum of its comment; one more is for the client that is told.
-const _: () = assert!(3 + 4 + 1 + 3 + 2 * 8 + 64 + (ADMIN_CONNECTIONS + 1) + 16 < DESCRIPTORS_RESERVED);
+const _: () = assert!(
+    3 + 4 + 1 + 3 + 2 * 8 + 64 + (ADMIN_CONNECTIONS + 1) + 2 * (ADMIN_STRANGERS + 1) + 16
+        < DESCRIPTORS_RESERVED
+);
 const _: () = assert!(ADMIN_CONNECTIONS <= DIGESTS_KEPT && ADMIN_CONNECTIONS <= CALLS_WAITING);
 const _: () = assert!(2 * RIDING <= order::limits::APPENDS_IN_FLIGHT);

@@ -38,7 +38,7 @@ const FIELDS: [&str; 21] = [
 ];
 const REPLICA_FIELDS: [&str; 2] = ["number", "address"];
 /// Replica numbers are small: the vote is quadratic in their count, and f = 4 is more than anybody has asked for.
-pub const MOST_REPLICAS: u64 = 9;
+pub const MOST_REPLICAS: u64 = crosscheck::limits::REPLICAS as u64;
 
 /// How the file of a secret is read: its text, or what is wrong and the remedy.
 pub type ReadSecret<'r> = &'r dyn Fn(&Path) -> Result<String, (String, String)>;

@@ -34,7 +34,7 @@ bit for bit.";
 Exit code: 0 when every fault was noticed, named and dealt with, no client saw a wrong byte, and the replicas are equal
 in the end; 1 otherwise.")]
 pub struct Args {
-    /// How many replicas: 3, 5, 7 or 9
+    /// How many replicas: 3, 5 or 7
     #[arg(long, short = 'n', value_name = "N", default_value_t = 3)]
     pub replicas: u8,
     /// Pace on a terminal: 2 = twice as fast, 0 = no pauses

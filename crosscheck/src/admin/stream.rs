@@ -1,7 +1,7 @@
 //! An open admin connection, whichever kind of socket it is.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -38,6 +38,28 @@ impl Stream {
                 stream.set_nodelay(true)?;
                 Ok(Stream::Tcp(stream))
             }
+        }
+    }
+
+    /// The same connection once more, to end it while somebody reads from it.
+    ///
+    /// # Errors
+    /// When there is no descriptor left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Stream::Unix(stream) => Stream::Unix(stream.try_clone()?),
+            Stream::Tcp(stream) => Stream::Tcp(stream.try_clone()?),
+        })
+    }
+
+    /// Ends it: whoever reads from it reads its end.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn end(&self) -> io::Result<()> {
+        match self {
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
         }
     }
 

@@ -121,6 +121,21 @@ fn a_port_serves_only_who_presents_the_secret_first() {
 }
 
 #[test]
+fn callers_without_the_secret_keep_nobody_out() {
+    let server = Server::on_a_port();
+    let Endpoint::Tcp { address, .. } = server.endpoint else { unreachable!("it is a port") };
+    let silent: Vec<TcpStream> = (0..limits::ADMIN_CONNECTIONS + limits::ADMIN_STRANGERS)
+        .map(|_| TcpStream::connect(address).expect("connected"))
+        .collect();
+    assert_eq!(server.ask(&mut Link::new(server.endpoint.clone())), 1);
+    let has_ended = |mut stream: &TcpStream| {
+        stream.set_read_timeout(Some(PATIENCE)).expect("a bound");
+        matches!(stream.read(&mut [0]), Ok(0) | Err(_))
+    };
+    assert!(has_ended(&silent[0]), "the oldest gives way");
+}
+
+#[test]
 fn one_connection_too_many_is_told_so_while_the_others_are_served() {
     let server = Server::on_a_file(Bounds::default());
     let mut links: Vec<Link> =

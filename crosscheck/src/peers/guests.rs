@@ -35,6 +35,8 @@ pub(super) struct Guests<N: Net> {
     /// Connections accepted so far.
     accepted: usize,
     answered: Answered,
+    /// Where those called from that went without having proved anything, until that is told.
+    gone: Vec<String>,
 }
 
 /// A peer that has proved who it is.
@@ -48,7 +50,12 @@ pub(super) struct Arrival<N: Net> {
 
 impl<N: Net> Default for Guests<N> {
     fn default() -> Self {
-        Guests { places: (0..MOST).map(|_| None).collect(), accepted: 0, answered: Answered::default() }
+        Guests {
+            places: (0..MOST).map(|_| None).collect(),
+            accepted: 0,
+            answered: Answered::default(),
+            gone: Vec::new(),
+        }
     }
 }
 
@@ -77,6 +84,7 @@ impl<N: Net> Guests<N> {
                 return is_own_fault_without_peer(&error);
             }
             let (remote, records) = (net.remote(&stream), Records::default());
+            self.go(place);
             self.places[place] = Some(Guest { stream, remote, records, answered: None, ticks: 0 });
         }
     }
@@ -94,14 +102,26 @@ impl<N: Net> Guests<N> {
 
     /// A tick has passed: who has taken too long goes.
     pub fn tick(&mut self) {
-        for place in &mut self.places {
-            if let Some(guest) = place {
+        for place in 0..self.places.len() {
+            if let Some(guest) = &mut self.places[place] {
                 guest.ticks += 1;
                 if guest.ticks > TICKS {
-                    *place = None;
+                    self.go(place);
                 }
             }
         }
+    }
+
+    /// Whoever has this place goes, without having proved who it is.
+    fn go(&mut self, place: usize) {
+        self.gone.extend(self.places[place].take().map(|guest| guest.remote));
+    }
+
+    /// Tells of those that went.
+    pub fn tell(&mut self, events: &mut Vec<PeerEvent>) {
+        let silent = |remote| Refusal::Unsound(secure::Unsound::Silent, Some(remote));
+        events
+            .extend(self.gone.drain(..).map(|remote| PeerEvent::Refused { peer: None, why: silent(remote) }));
     }
 
     /// The guest at this place has something to say; a peer that has proved itself leaves this place.
@@ -124,7 +144,7 @@ impl<N: Net> Guests<N> {
         match guest.take_records(identity, executed, &mut self.answered) {
             Ok(Took::More) => {
                 if is_over {
-                    self.places[place] = None;
+                    self.go(place);
                 }
                 None
             }

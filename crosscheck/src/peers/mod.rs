@@ -313,6 +313,7 @@ impl<N: Net> Peers<N> {
 
     /// Writes what somebody waits for, one system call per peer.
     pub fn flush(&mut self, events: &mut Vec<PeerEvent>) {
+        self.guests.tell(events);
         for peer in 0..self.links.len() as u8 {
             let alive = match self.links[usize::from(peer)].as_mut() {
                 Some(link) if link.is_urgent => link.write(),
@@ -605,6 +606,8 @@ mod tests {
         let ticks = limits::HANDSHAKE.as_millis() / limits::TICK.as_millis();
         (0..=ticks).for_each(|_| nodes[0].peers.tick());
         assert!(nodes[0].peers.guests.is_empty() && is_up(&nodes[0]));
+        nodes[0].step(0);
+        assert_eq!(refusals(&nodes[0]).len(), 200, "each is told of");
     }
 
     /// A watchdog asks how far the others are, beside the links, and is told; the link is not touched by it.

@@ -44,6 +44,9 @@ pub enum Unsound {
     /// What was sealed is no hello.
     #[error("its first message is none of this protocol")]
     Hello,
+    /// It went, or gave way to others, before it had said who it is.
+    #[error("it did not say who it is")]
+    Silent,
     /// Somebody has said the same before.
     #[error("its first message is one that was sent before: a recording")]
     Recorded,

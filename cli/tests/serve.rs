@@ -216,6 +216,38 @@ fn connections_that_do_not_fit_below_the_limit_of_open_files_are_refused_or_lowe
     assert_eq!(refused(asked.serve_after("ulimit -Sn 64").arg("--check")), (Some(0), String::new()));
 }
 
+/// The review's 2.4.4: from some 2.1 MB on, values that the configuration allows ended their connection.
+#[test]
+fn the_longest_item_that_may_be_configured_is_stored_and_one_that_is_longer_is_refused() {
+    let mut node = Node::new("DIR/admin.sock", "item_size_max = 3145728");
+    node.start(&SOCKET);
+    let mut client = TcpStream::connect(node.clients()).expect("it takes clients");
+    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let mut answers = BufReader::new(client.try_clone().expect("a second handle"));
+    let line = |answers: &mut BufReader<TcpStream>| {
+        let mut line = String::new();
+        answers.read_line(&mut line).expect("a line");
+        line
+    };
+    for (length, answer) in
+        [(2_200_000, "STORED"), (3_145_000, "STORED"), (3_200_000, "SERVER_ERROR object too large")]
+    {
+        let value = vec![b'v'; length];
+        client.write_all(format!("set k 0 0 {length}\r\n").as_bytes()).expect("sent");
+        client.write_all(&[&value[..], b"\r\n"].concat()).expect("sent");
+        let told = line(&mut answers);
+        assert!(told.starts_with(answer), "{length}: {told}");
+        if answer == "STORED" {
+            client.write_all(b"get k\r\n").expect("sent");
+            assert_eq!(line(&mut answers), format!("VALUE k 0 {length}\r\n"));
+            let mut read = vec![0; length];
+            answers.read_exact(&mut read).expect("the whole value");
+            assert!(read == value);
+            assert_eq!((line(&mut answers), line(&mut answers)), ("\r\n".into(), "END\r\n".into()));
+        }
+    }
+}
+
 #[test]
 fn clients_cannot_take_the_files_that_others_need() {
     let mut node = Node::new("DIR/admin.sock", "");

@@ -32,6 +32,10 @@ mod transfer;
 mod worker;
 mod world;
 
+/// Entrances for the fuzz targets to what is private otherwise. Not for use.
+#[doc(hidden)]
+pub use peers::fuzzing;
+
 pub use group_key::GroupKey;
 pub use job::Job;
 pub use object;

@@ -183,9 +183,9 @@ impl<N: Net> Guest<N> {
                 let is_long = self.answered.is_none() && self.records.len() >= 2 * HELLO_BYTES;
                 return if is_long { Err(stranger(secure::Unsound::Hello)) } else { Ok(Took::More) };
             };
-            let mut out = Vec::new();
             match &mut self.answered {
                 None => {
+                    let mut out = Vec::new();
                     let answer =
                         secure::answer(&mut identity.secret, &identity.hello, record.sealed, &mut out);
                     let (theirs, channel) = answer.map_err(stranger)?;
@@ -209,7 +209,7 @@ impl<N: Net> Guest<N> {
                     if *purpose == Purpose::Link {
                         return Ok(Took::Proved);
                     }
-                    channel.seal(&executed.to_le_bytes(), &mut out);
+                    let out = channel.sealed(&executed.to_le_bytes());
                     // Without an answer it learns nothing, and asks again.
                     let _ = self.stream.write(&out);
                     return Ok(Took::Done);

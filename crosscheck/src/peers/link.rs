@@ -8,7 +8,7 @@ use order::frame::Decoder;
 
 use super::hello::Hello;
 use super::net::Net;
-use super::secure::{Channel, Dialling, Records, Unsound};
+use super::secure::{Channel, Dialling, Records, Sealed, Unsound};
 use super::{PeerEvent, Refusal};
 use crate::limits;
 use crate::world::is_own_fault;
@@ -30,9 +30,7 @@ pub(super) struct Link<N: Net> {
     /// Frames, of which so many bytes are sealed.
     pub(super) output: Vec<u8>,
     taken: usize,
-    /// Records, of which so many bytes are written.
-    sealed: Vec<u8>,
-    written: usize,
+    sealed: Sealed,
     /// Somebody waits for some of `output`.
     pub(super) is_urgent: bool,
     /// Frames in `output`.
@@ -64,7 +62,7 @@ impl<N: Net> Link<N> {
     ) -> io::Result<Self> {
         let stage = Stage::Dialling(Some(Box::new(dialling)));
         let mut link = Link::new(peer, stream, stage, Records::default());
-        link.sealed = first;
+        link.sealed = first.into();
         net.register(&mut link.stream, token, Interest::READABLE | Interest::WRITABLE)?;
         Ok(link)
     }
@@ -92,8 +90,7 @@ impl<N: Net> Link<N> {
             decoder: Decoder::new(peer, order::limits::FRAME_BODY),
             output: Vec::new(),
             taken: 0,
-            sealed: Vec::new(),
-            written: 0,
+            sealed: Sealed::default(),
             is_urgent: true,
             riding: 0,
             is_refused: false,
@@ -107,7 +104,7 @@ impl<N: Net> Link<N> {
 
     /// Bytes that wait to be written.
     pub(super) fn unsent(&self) -> usize {
-        self.output.len() - self.taken + self.sealed.len() - self.written
+        self.output.len() - self.taken + self.sealed.unwritten().len()
     }
 
     pub(super) fn has_output(&self) -> bool {
@@ -170,7 +167,9 @@ impl<N: Net> Link<N> {
                     }
                 }
                 Stage::Up(channel) => {
-                    reading.plain.resize(record.sealed.len(), 0);
+                    if reading.plain.len() < record.sealed.len() {
+                        reading.plain.resize(record.sealed.len(), 0);
+                    }
                     match channel.open(&record, reading.plain) {
                         Ok(None) => {}
                         Ok(Some(length)) => {
@@ -230,10 +229,10 @@ impl<N: Net> Link<N> {
     /// Writes what waits; returns whether the connection is still good.
     pub(super) fn write(&mut self) -> bool {
         loop {
-            while self.written < self.sealed.len() {
-                match self.stream.write(&self.sealed[self.written..]) {
+            while !self.sealed.unwritten().is_empty() {
+                match self.stream.write(self.sealed.unwritten()) {
                     Ok(0) => return false,
-                    Ok(written) => self.written += written,
+                    Ok(written) => self.sealed.wrote(written),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.is_kept(),
                     // The connection is still being opened; the socket says when it is.
                     Err(error) if error.kind() == io::ErrorKind::NotConnected && !self.is_up() => {
@@ -243,8 +242,6 @@ impl<N: Net> Link<N> {
                     Err(error) => return self.lost(&error),
                 }
             }
-            self.sealed.clear();
-            self.written = 0;
             if !self.seal_some() {
                 return true;
             }
@@ -259,7 +256,7 @@ impl<N: Net> Link<N> {
             (self.is_urgent, self.riding, self.taken) = (false, 0, 0);
             self.output.clear();
             if self.output.capacity() > 2 * limits::PEER_FRAME {
-                (self.output, self.sealed) = (Vec::new(), Vec::new());
+                (self.output, self.sealed) = (Vec::new(), Sealed::default());
             }
             return false;
         }

@@ -2,6 +2,7 @@
 //! order thread. Both ends prove that they have the group's key before either believes a word (`secure.rs`), and tell each other what
 //! has to be equal (`hello.rs`). Every frame carries a checksum; a connection that delivers a wrong one is closed and opened again.
 
+pub mod fuzzing;
 mod guests;
 pub(crate) mod hello;
 mod link;

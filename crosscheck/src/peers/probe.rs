@@ -52,9 +52,7 @@ impl Probe {
         if refusal_of(hello, &theirs, Some(peer)).is_some() {
             return None;
         }
-        out.clear();
-        channel.seal(&[], &mut out);
-        stream.write_all(&out).ok()?;
+        stream.write_all(&channel.sealed(&[])).ok()?;
         let (number, sealed) = read_record(&mut stream, &mut records)?;
         let mut plain = vec![0; sealed.len()];
         let record = super::secure::Record { number, sealed: &sealed };

@@ -156,7 +156,7 @@ fn write_message(state: &mut HandshakeState, hello: &Hello, out: &mut Vec<u8>) -
     let mut message = vec![0; HELLO_BYTES + 256];
     let hello = hello.encode();
     let length = state.write_message(&hello, &mut message).map_err(|_| Unsound::Key)?;
-    put_header(0, length, out);
+    out.extend_from_slice(&header(0, length));
     out.extend_from_slice(&message[..length]);
     Ok(())
 }
@@ -182,16 +182,16 @@ impl Channel {
     }
 
     /// Appends `plain` to `out` as records: at least one, so that nothing at all can be said, too.
-    pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) {
+    pub fn seal(&mut self, plain: &[u8], out: &mut Sealed) {
         let mut rest = plain;
         loop {
             let (now, later) = rest.split_at(rest.len().min(PLAIN));
-            put_header(self.sends, now.len() + TAG, out);
-            let start = out.len();
-            out.resize(start + now.len() + TAG, 0);
-            // It fails only where the record is too long or the buffer too short.
-            let sealed = self.state.write_message(self.sends, now, &mut out[start..]);
-            debug_assert_eq!(sealed.ok(), Some(now.len() + TAG));
+            let length = now.len() + TAG;
+            let (head, body) = out.place(HEADER + length).split_at_mut(HEADER);
+            head.copy_from_slice(&header(self.sends, length));
+            // It fails only where the record is too long or the place too short.
+            let sealed = self.state.write_message(self.sends, now, body);
+            debug_assert_eq!(sealed.ok(), Some(length));
             self.sends += 1;
             rest = later;
             if rest.is_empty() {
@@ -200,7 +200,14 @@ impl Channel {
         }
     }
 
-    /// Opens a record into `plain`, which is as long as the record; none if one as late was taken before.
+    /// The same for what is said only now and then.
+    pub fn sealed(&mut self, plain: &[u8]) -> Vec<u8> {
+        let mut out = Sealed::default();
+        self.seal(plain, &mut out);
+        out.unwritten().to_vec()
+    }
+
+    /// Opens a record into `plain`, which is at least as long as the record; none if one as late was taken before.
     ///
     /// # Errors
     /// When it is not what the other end has sealed.
@@ -212,6 +219,46 @@ impl Channel {
         let length = opened.map_err(|_| Unsound::Key)?;
         self.takes = record.number + 1;
         Ok(Some(length))
+    }
+}
+
+/// Records on their way out. What was written is overwritten by the next ones: a buffer that grew and was set to zero once need not be so
+/// for every record.
+#[derive(Default)]
+pub struct Sealed {
+    bytes: Vec<u8>,
+    /// Where the next record goes, and up to where they were written.
+    end: usize,
+    written: usize,
+}
+
+impl Sealed {
+    /// What is not written yet.
+    pub fn unwritten(&self) -> &[u8] {
+        &self.bytes[self.written..self.end]
+    }
+
+    /// So many bytes of it have been written.
+    pub fn wrote(&mut self, bytes: usize) {
+        self.written += bytes;
+        if self.written == self.end {
+            (self.written, self.end) = (0, 0);
+        }
+    }
+
+    fn place(&mut self, length: usize) -> &mut [u8] {
+        let start = self.end;
+        self.end += length;
+        if self.bytes.len() < self.end {
+            self.bytes.resize(self.end, 0);
+        }
+        &mut self.bytes[start..self.end]
+    }
+}
+
+impl From<Vec<u8>> for Sealed {
+    fn from(bytes: Vec<u8>) -> Self {
+        Sealed { end: bytes.len(), bytes, written: 0 }
     }
 }
 
@@ -275,11 +322,13 @@ fn check(number: u64, length: u16) -> u16 {
     order::batch::checksum(&bytes) as u16
 }
 
-fn put_header(number: u64, length: usize, out: &mut Vec<u8>) {
+fn header(number: u64, length: usize) -> [u8; HEADER] {
     let length = length as u16;
-    out.extend_from_slice(&length.to_le_bytes());
-    out.extend_from_slice(&check(number, length).to_le_bytes());
-    out.extend_from_slice(&number.to_le_bytes());
+    let mut header = [0; HEADER];
+    header[..2].copy_from_slice(&length.to_le_bytes());
+    header[2..4].copy_from_slice(&check(number, length).to_le_bytes());
+    header[4..].copy_from_slice(&number.to_le_bytes());
+    header
 }
 
 #[cfg(test)]
@@ -339,11 +388,9 @@ mod tests {
         let (mut dialled, mut accepted) = meet();
         let long: Vec<u8> = (0..200_000).map(|at| at as u8).collect();
         for text in [&b""[..], b"hello", &long] {
-            let mut sealed = Vec::new();
-            dialled.seal(text, &mut sealed);
+            let sealed = dialled.sealed(text);
             assert_eq!(open(&mut accepted, &sealed).unwrap(), text);
-            let mut sealed = Vec::new();
-            accepted.seal(text, &mut sealed);
+            let sealed = accepted.sealed(text);
             assert_eq!(open(&mut dialled, &sealed).unwrap(), text);
         }
     }
@@ -364,22 +411,38 @@ mod tests {
     #[test]
     fn a_recorded_connection_cannot_be_replayed() {
         let (mut theirs, mut ours) = (secret(7, 1), secret(7, 2));
-        let (mut first, mut second, mut third) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut first, mut second) = (Vec::new(), Vec::new());
         let dialling = Dialling::begin(&mut theirs, &hello(2), &mut first).unwrap();
         let (_, mut accepted) = answer(&mut ours, &hello(0), &only(&first), &mut second).unwrap();
         let (_, mut dialled) = dialling.finish(&only(&second)).unwrap();
-        dialled.seal(b"flush_all", &mut third);
+        let third = dialled.sealed(b"flush_all");
         assert!(open(&mut accepted, &third).is_ok());
         let (_, mut again) = answer(&mut ours, &hello(0), &only(&first), &mut Vec::new()).unwrap();
         assert_eq!(open(&mut again, &third), Err(Unsound::Key));
         assert_eq!(open(&mut accepted, &third).unwrap(), b"", "nor into the same connection");
     }
 
+    /// A buffer that is written out in pieces and filled again holds what was not written, and nothing else.
+    #[test]
+    fn what_is_written_makes_room_for_what_comes_next() {
+        let (mut dialled, mut accepted) = meet();
+        let (mut out, mut stream, mut said) = (Sealed::default(), Vec::new(), Vec::new());
+        for round in 0..200usize {
+            let text = vec![round as u8; round * 37 % 300];
+            dialled.seal(&text, &mut out);
+            said.extend(text);
+            let taken = out.unwritten().len().min(round * 61 % 400);
+            stream.extend_from_slice(&out.unwritten()[..taken]);
+            out.wrote(taken);
+        }
+        stream.extend_from_slice(out.unwritten());
+        assert_eq!(open(&mut accepted, &stream).unwrap(), said);
+    }
+
     #[test]
     fn every_flipped_bit_is_noticed() {
         let (mut dialled, mut accepted) = meet();
-        let mut sealed = Vec::new();
-        dialled.seal(b"these bytes", &mut sealed);
+        let sealed = dialled.sealed(b"these bytes");
         for bit in 0..sealed.len() * 8 {
             let mut broken = sealed.clone();
             broken[bit / 8] ^= 1 << (bit % 8);
@@ -391,9 +454,7 @@ mod tests {
     #[test]
     fn records_come_out_however_the_bytes_are_cut_and_late_ones_are_left_out() {
         let (mut dialled, mut accepted) = meet();
-        let (mut one, mut two) = (Vec::new(), Vec::new());
-        dialled.seal(b"one", &mut one);
-        dialled.seal(b"two", &mut two);
+        let (one, two) = (dialled.sealed(b"one"), dialled.sealed(b"two"));
         let both = [&one[..], &two].concat();
         for cut in 1..both.len() {
             let mut records = Records::default();

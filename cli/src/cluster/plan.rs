@@ -179,7 +179,9 @@ impl Plan {
     #[cfg(all(feature = "inject", target_os = "linux"))]
     pub fn reconfigure(&mut self, replica: u8, change: impl FnOnce(&mut NodeConfig)) -> anyhow::Result<()> {
         let configs = runfile::config_directory(&self.directory, self.port());
-        let Some(node) = self.nodes.iter_mut().find(|node| node.this_replica == replica) else { return Ok(()) };
+        let Some(node) = self.nodes.iter_mut().find(|node| node.this_replica == replica) else {
+            return Ok(());
+        };
         change(node);
         write_node(node, &configs).map(drop)
     }

@@ -231,7 +231,8 @@ impl Ward {
         if self.process.is_some() || self.start_at.is_none_or(|at| now < at) {
             return None;
         }
-        match Process::start(self.number, &self.config, begins && self.number == 1, &self.dress, say.clone()) {
+        match Process::start(self.number, &self.config, begins && self.number == 1, &self.dress, say.clone())
+        {
             Ok(process) => {
                 let pid = process.pid();
                 self.process = Some(process);

@@ -93,7 +93,10 @@ pub fn run(args: &Args) -> Outcome {
 /// Options that mean nothing for what is to run.
 fn fits(args: &Args, is_hostile: bool, is_alone: bool) -> anyhow::Result<()> {
     if !args.only.is_empty() && !is_hostile {
-        return Err(misuse(format!("--only chooses attacks of `{0}`; add it: trial run {0} --only ...", hostile::NAME)));
+        return Err(misuse(format!(
+            "--only chooses attacks of `{0}`; add it: trial run {0} --only ...",
+            hostile::NAME
+        )));
     }
     let of_plans = args.seconds.is_some()
         || args.seed.is_some()

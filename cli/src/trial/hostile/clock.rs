@@ -37,8 +37,11 @@ const LOOK: Duration = Duration::from_millis(20);
 const STAYS: [&str; 3] = ["ten-minutes", "absolute", "for-ever"];
 
 /// What happens to the clock: in words, and for the library.
-const JUMPS: [(&str, &str); 3] =
-    [("jumps an hour ahead", "+3600"), ("jumps back to the right time", "+0"), ("jumps a day back", "-86400")];
+const JUMPS: [(&str, &str); 3] = [
+    ("jumps an hour ahead", "+3600"),
+    ("jumps back to the right time", "+0"),
+    ("jumps a day back", "-86400"),
+];
 
 /// Tries it.
 pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
@@ -105,7 +108,9 @@ fn restart(lab: &Lab<'_>, victim: u8, case: &mut Case, file: &Path, time: &str) 
 
 /// Whether somebody has told of the clock.
 fn is_named(lab: &Lab<'_>, victim: u8) -> bool {
-    let by_evidence = |number: &u8| lab.evidence(*number).iter().any(|record| record.stage == "clock" && record.replica == Some(victim));
+    let by_evidence = |number: &u8| {
+        lab.evidence(*number).iter().any(|record| record.stage == "clock" && record.replica == Some(victim))
+    };
     !lab.said(victim, "clock of this").is_empty() || REPLICAS.iter().any(by_evidence)
 }
 
@@ -130,7 +135,9 @@ fn jump(
     act()?;
     let (mut gone, mut lost) = ([None; 3], Vec::new());
     let most = TTL + LATE + Duration::from_millis(500);
-    while began.elapsed() < most && gone.iter().any(|gone| gone.is_none_or(|after| began.elapsed() < after + LINGER)) {
+    while began.elapsed() < most
+        && gone.iter().any(|gone| gone.is_none_or(|after| began.elapsed() < after + LINGER))
+    {
         for (number, gone) in REPLICAS.iter().zip(&mut gone) {
             let mut client = lab.client(*number)?;
             if gone.is_none() && client.get("soon")?.is_none() {
@@ -145,10 +152,16 @@ fn jump(
         scene.rest(LOOK)?;
     }
     let watched = watch.finish();
-    let told = |gone: &Option<Duration>| gone.map_or_else(|| "not at all".to_owned(), |after| after.as_millis().to_string());
+    let told = |gone: &Option<Duration>| {
+        gone.map_or_else(|| "not at all".to_owned(), |after| after.as_millis().to_string())
+    };
     let seen = format!("after {} ms", gone.iter().map(told).collect::<Vec<_>>().join(" / "));
     let in_time = |gone: &Option<Duration>| gone.is_some_and(|after| after >= TTL && after <= TTL + LATE);
-    case.check(gone.iter().all(in_time), format!("a TTL of {} ends then, at most {} late", ms(TTL), ms(LATE)), seen);
+    case.check(
+        gone.iter().all(in_time),
+        format!("a TTL of {} ends then, at most {} late", ms(TTL), ms(LATE)),
+        seen,
+    );
     lost.dedup();
     let seen = if lost.is_empty() { "all there".to_owned() } else { lost.join(", ") };
     case.check(lost.is_empty(), "10 minutes, an absolute time, and no TTL stay", seen);

@@ -66,13 +66,20 @@ fn flood(scene: &Scene<'_>) -> anyhow::Result<()> {
     let watch = Watch::start(&lab)?;
     let mut client = lab.client(1)?;
     let idle: Vec<Vec<_>> = REPLICAS.map(|number| wire::connect_all(lab.clients(number), IDLE)).into();
-    case.note(format!("{:?} connections were accepted or wait", idle.iter().map(Vec::len).collect::<Vec<_>>()));
+    case.note(format!(
+        "{:?} connections were accepted or wait",
+        idle.iter().map(Vec::len).collect::<Vec<_>>()
+    ));
     for number in 0..VALUES.0 {
         client.set(&format!("large-{number}"), 0, &vec![b'v'; VALUES.1])?;
     }
     let began = Instant::now();
     let answers = REPLICAS.iter().filter(|number| lab.status(**number).is_some()).count();
-    case.check(answers == 3, "admin commands are answered", format!("{answers} of 3 in {}", ms(began.elapsed())));
+    case.check(
+        answers == 3,
+        "admin commands are answered",
+        format!("{answers} of 3 in {}", ms(began.elapsed())),
+    );
     lab.down(&[3]);
     lab.up(&[3]);
     let back = lab.until_served(&REPLICAS, BACK)?;
@@ -92,7 +99,9 @@ fn flood(scene: &Scene<'_>) -> anyhow::Result<()> {
 }
 
 fn silent(scene: &Scene<'_>) -> anyhow::Result<()> {
-    let mut case = Case::new(format!("max_connections = 100, idle_timeout_s = {TIMEOUT_S}: 100 silent connections, and one that asks"));
+    let mut case = Case::new(format!(
+        "max_connections = 100, idle_timeout_s = {TIMEOUT_S}: 100 silent connections, and one that asks"
+    ));
     let change = |node: &mut NodeConfig, _: &std::path::Path| {
         (node.max_connections, node.idle_timeout_s) = (Some(100), TIMEOUT_S);
     };
@@ -108,8 +117,13 @@ fn silent(scene: &Scene<'_>) -> anyhow::Result<()> {
         full |= !is_served;
         is_served && began.elapsed() > Duration::from_secs(1)
     })?;
-    let seen = let_in.map_or_else(|| "not within 5,000 ms".to_owned(), |after| format!("after {}", ms(after)));
-    case.check(full, "they keep others out at first", if full { "a newcomer was refused" } else { "nobody was" });
+    let seen =
+        let_in.map_or_else(|| "not within 5,000 ms".to_owned(), |after| format!("after {}", ms(after)));
+    case.check(
+        full,
+        "they keep others out at first",
+        if full { "a newcomer was refused" } else { "nobody was" },
+    );
     case.check(let_in.is_some(), "they are closed, and others are served", seen);
     let closed = |lab: &super::lab::Lab<'_>| lab.status(1).map_or(0, |status| status.buffers.idle);
     let all = lab.until(Duration::from_secs(2), |lab| closed(lab) >= 99)?;

@@ -136,8 +136,7 @@ pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     lab.store(1, "first", KEPT.0, KEPT.1)?;
     modes(scene, &lab);
     for (number, damage) in DAMAGES.iter().enumerate() {
-        damaged(scene, &lab, damage, &format!("kept{number}"))
-            .with_context(|| damage.told.to_owned())?;
+        damaged(scene, &lab, damage, &format!("kept{number}")).with_context(|| damage.told.to_owned())?;
     }
     older(scene, &lab)
 }
@@ -151,7 +150,9 @@ fn damaged(scene: &Scene<'_>, lab: &Lab<'_>, damage: &Damage, name: &str) -> any
     (damage.act)(lab)?;
     lab.forget();
     lab.up(&REPLICAS);
-    let refused = |lab: &Lab<'_>, number: u8| lab.deaths().iter().any(|(died, how)| *died == number && how.contains(OPERATORS));
+    let refused = |lab: &Lab<'_>, number: u8| {
+        lab.deaths().iter().any(|(died, how)| *died == number && how.contains(OPERATORS))
+    };
     let settled = lab.until(SETTLED, |lab| {
         let is_well = |number: &u8| lab.status(*number).is_some_and(|status| status.leader.is_some());
         damage.victims.iter().all(|number| refused(lab, *number) || (!damage.is_refused && is_well(number)))
@@ -162,7 +163,11 @@ fn damaged(scene: &Scene<'_>, lab: &Lab<'_>, damage: &Damage, name: &str) -> any
         (Some(after), false) => format!("served after {}", ms(after)),
         (None, _) => format!("{}; {:?}", lab.seen(), lab.deaths()),
     };
-    let what = if damage.is_refused { "it is refused, and not taken for what it is not" } else { "it is refused, or filled by the peers" };
+    let what = if damage.is_refused {
+        "it is refused, and not taken for what it is not"
+    } else {
+        "it is refused, or filled by the peers"
+    };
     case.check(settled.is_some(), what, seen);
     if all_refused {
         refusal(&mut case, lab, damage, name)?;
@@ -180,16 +185,22 @@ fn damaged(scene: &Scene<'_>, lab: &Lab<'_>, damage: &Damage, name: &str) -> any
 
 /// What there is to a refusal: its message, what the others do meanwhile, and the remedy.
 fn refusal(case: &mut Case, lab: &Lab<'_>, damage: &Damage, name: &str) -> anyhow::Result<()> {
-    let said: Vec<String> = damage.victims.iter().filter_map(|number| lab.said(*number, damage.says).pop()).collect();
+    let said: Vec<String> =
+        damage.victims.iter().filter_map(|number| lab.said(*number, damage.says).pop()).collect();
     let holds = said.len() == damage.victims.len();
-    case.check(holds, "the message names the remedy", said.first().cloned().unwrap_or_else(|| "it does not".into()));
+    case.check(
+        holds,
+        "the message names the remedy",
+        said.first().cloned().unwrap_or_else(|| "it does not".into()),
+    );
     let others: Vec<u8> = REPLICAS.into_iter().filter(|number| !damage.victims.contains(number)).collect();
     if others.len() > 1 {
         let served = lab.until_served(&others, BACK)?;
         case.check(served.is_some(), "the others serve meanwhile", lab.seen());
         lab.check_stored(case, &others, name, KEPT.0, KEPT.1);
     } else {
-        let waits = lab.until(BACK, |lab| lab.status(others[0]).is_some_and(|status| status.waits_for.is_some()))?;
+        let waits =
+            lab.until(BACK, |lab| lab.status(others[0]).is_some_and(|status| status.waits_for.is_some()))?;
         let told = lab.status(others[0]).and_then(|status| status.waits_for).unwrap_or_default();
         case.check(waits.is_some(), "the one that is left waits, and says for what", told);
     }
@@ -215,7 +226,10 @@ fn older(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     let back = lab.until_served(&REPLICAS, BACK)?;
     // What it had sent under numbers that it uses again shows at its first client.
     let asked = lab.client(2).and_then(|mut client| Ok(client.set("anew", 0, b"1")?));
-    case.note(format!("its first client: {}", asked.map_or_else(|why| format!("{why:#}"), |()| "STORED".to_owned())));
+    case.note(format!(
+        "its first client: {}",
+        asked.map_or_else(|why| format!("{why:#}"), |()| "STORED".to_owned())
+    ));
     scene.rest(Duration::from_millis(500))?;
     let again = lab.until_served(&REPLICAS, BACK)?;
     case.check(back.is_some() && again.is_some(), "in the end all replicas serve", lab.seen());
@@ -239,7 +253,9 @@ fn modes(scene: &Scene<'_>, lab: &Lab<'_>) {
         below(&lab.data(number), &mut directories, &mut files);
     }
     let open = |paths: &[PathBuf], mode: u32| {
-        let is_open = |path: &&PathBuf| fs::metadata(path).map_or(0, |found| found.permissions().mode() & 0o7777) != mode;
+        let is_open = |path: &&PathBuf| {
+            fs::metadata(path).map_or(0, |found| found.permissions().mode() & 0o7777) != mode
+        };
         paths.iter().filter(is_open).count()
     };
     let (wide, read) = (open(&directories, 0o700), open(&files, 0o600));

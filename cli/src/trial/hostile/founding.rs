@@ -54,7 +54,8 @@ fn check_nobody_begins(case: &mut Case, lab: &Lab<'_>) -> anyhow::Result<()> {
         matches!(answer, Some(None))
     };
     let served = lab.until(WATCHED, |_| REPLICAS.iter().any(empty))?;
-    let seen = served.map_or_else(|| format!("nobody in {}", ms(WATCHED)), |after| format!("after {}", ms(after)));
+    let seen =
+        served.map_or_else(|| format!("nobody in {}", ms(WATCHED)), |after| format!("after {}", ms(after)));
     case.check(served.is_none(), "nobody serves an empty group", seen);
     Ok(())
 }

@@ -20,9 +20,15 @@ const REQUESTS: [(&str, &[&str]); 6] = [
     ),
     (
         "POST, the body in a second packet",
-        &["POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: text/plain\r\n\r\n", "set pwn 0 0 3\r\nyes\r\n"],
+        &[
+            "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: text/plain\r\n\r\n",
+            "set pwn 0 0 3\r\nyes\r\n",
+        ],
     ),
-    ("POST, line by line", &["POST / HTTP/1.1\r\n", "Host: 127.0.0.1\r\n", "\r\n", "set pwn 0 0 3\r\n", "yes\r\n"]),
+    (
+        "POST, line by line",
+        &["POST / HTTP/1.1\r\n", "Host: 127.0.0.1\r\n", "\r\n", "set pwn 0 0 3\r\n", "yes\r\n"],
+    ),
     ("a header alone", &["Host: 127.0.0.1\r\nset pwn 0 0 3\r\nyes\r\n"]),
     ("PUT", &["PUT /pwn HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nflush_all\r\n"]),
 ];
@@ -32,7 +38,8 @@ pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     let lab = scene.cluster(Setup::default())?;
     lab.store(1, "kept", 10, 20)?;
     for (name, packets) in REQUESTS {
-        let mut case = Case::new(format!("{name}, with a command behind it, to each replica's clients' port"));
+        let mut case =
+            Case::new(format!("{name}, with a command behind it, to each replica's clients' port"));
         let (mut answered, mut open, mut longest) = (0, 0, Duration::ZERO);
         for number in REPLICAS {
             let (answer, took) = send(&lab, number, packets)?;
@@ -40,11 +47,19 @@ pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
             open += usize::from(took.is_none());
             longest = longest.max(took.unwrap_or(CLOSED));
         }
-        case.check(open == 0, "the connection is closed", format!("{open} of 3 still open after {}", ms(longest)));
+        case.check(
+            open == 0,
+            "the connection is closed",
+            format!("{open} of 3 still open after {}", ms(longest)),
+        );
         case.check(answered == 0, "nothing is answered", format!("{answered} bytes"));
         let stored = REPLICAS.map(|number| lab.client(number).and_then(|mut client| Ok(client.get("pwn")?)));
         let none = stored.iter().all(|stored| matches!(stored, Ok(None)));
-        case.check(none, "nothing is stored", if none { "3 of 3 replicas: END".to_owned() } else { format!("{stored:?}") });
+        case.check(
+            none,
+            "nothing is stored",
+            if none { "3 of 3 replicas: END".to_owned() } else { format!("{stored:?}") },
+        );
         lab.check_stored(&mut case, &REPLICAS, "kept", 10, 20);
         scene.tell(case);
     }

@@ -91,7 +91,9 @@ impl<'a> Scene<'a> {
         let ready = lab.until(START, |lab| lab.is_whole() || !lab.deaths().is_empty())?;
         match lab.deaths().pop() {
             Some((number, how)) => bail!("replica {number} does not come up: {how}"),
-            None => ready.with_context(|| format!("not ready after {} s: {}", START.as_secs(), lab.seen()))?,
+            None => {
+                ready.with_context(|| format!("not ready after {} s: {}", START.as_secs(), lab.seen()))?
+            }
         };
         Ok(lab)
     }
@@ -325,7 +327,8 @@ impl Lab<'_> {
     /// Checks that no process ended by itself since [`Lab::forget`].
     pub fn check_alive(&self, case: &mut Case) {
         let deaths = self.deaths();
-        let told: Vec<String> = deaths.iter().map(|(number, how)| format!("replica {number}: {how}")).collect();
+        let told: Vec<String> =
+            deaths.iter().map(|(number, how)| format!("replica {number}: {how}")).collect();
         let seen = if told.is_empty() { "0 ended".to_owned() } else { told.join("; ") };
         case.check(deaths.is_empty(), "no replica's process ends", seen);
     }
@@ -355,7 +358,8 @@ impl Lab<'_> {
                 Err(why) => why.to_string(),
             })
             .collect();
-        let what = format!("{} acknowledged values are there, at every replica", crate::view::grouped(count as u64));
+        let what =
+            format!("{} acknowledged values are there, at every replica", crate::view::grouped(count as u64));
         let holds = missing.iter().all(|missing| missing == "0");
         case.check(holds, what, format!("{} missing or wrong", missing.join(" / ")));
     }

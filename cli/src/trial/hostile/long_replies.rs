@@ -33,27 +33,41 @@ pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
         let lab = scene.cluster(Setup { workers, disk, ..Setup::default() })?;
         lab.store(1, "kept", KEPT, 100)?;
         lab.client(1)?.set("b", 0, &vec![b'v'; VALUE])?;
-        let of = format!("{workers} worker{}, log {}", if workers == 1 { "" } else { "s" }, if disk { "on disk" } else { "in memory" });
+        let of = format!(
+            "{workers} worker{}, log {}",
+            if workers == 1 { "" } else { "s" },
+            if disk { "on disk" } else { "in memory" }
+        );
         let request = format!("get{}\r\n", " b".repeat(KEYS));
         let bytes = grouped((request.len() * REQUESTS) as u64);
-        attack(scene, &lab, format!("{of}: {REQUESTS} pipelined requests, {bytes} bytes, nothing is read"), |lab, case| {
-            let mut stream = wire::connect(lab.clients(1))?;
-            stream.write_all(request.repeat(REQUESTS).as_bytes())?;
-            scene.rest(LASTS)?;
-            case.note(format!("nothing read for {}", ms(LASTS)));
-            Ok(())
-        })?;
+        attack(
+            scene,
+            &lab,
+            format!("{of}: {REQUESTS} pipelined requests, {bytes} bytes, nothing is read"),
+            |lab, case| {
+                let mut stream = wire::connect(lab.clients(1))?;
+                stream.write_all(request.repeat(REQUESTS).as_bytes())?;
+                scene.rest(LASTS)?;
+                case.note(format!("nothing read for {}", ms(LASTS)));
+                Ok(())
+            },
+        )?;
         attack(scene, &lab, format!("{of}: the same, and all of it is read"), |lab, case| {
             let mut stream = wire::connect(lab.clients(1))?;
             stream.write_all(request.repeat(REQUESTS).as_bytes())?;
             read(&mut stream, case, REQUESTS);
             Ok(())
         })?;
-        attack(scene, &lab, format!("{of}: {CONNECTIONS} connections with one such request each, nothing is read"), |lab, _| {
-            let mut held = wire::connect_all(lab.clients(1), CONNECTIONS);
-            held.iter_mut().for_each(|stream| drop(stream.write_all(request.as_bytes())));
-            scene.rest(LASTS)
-        })?;
+        attack(
+            scene,
+            &lab,
+            format!("{of}: {CONNECTIONS} connections with one such request each, nothing is read"),
+            |lab, _| {
+                let mut held = wire::connect_all(lab.clients(1), CONNECTIONS);
+                held.iter_mut().for_each(|stream| drop(stream.write_all(request.as_bytes())));
+                scene.rest(LASTS)
+            },
+        )?;
         if disk {
             restart(scene, &lab, &of)?;
         }
@@ -93,7 +107,9 @@ fn read(stream: &mut TcpStream, case: &mut Case, requests: usize) {
 
 /// The requests are in the logs: each start executes them again.
 fn restart(scene: &Scene<'_>, lab: &Lab<'_>, of: &str) -> anyhow::Result<()> {
-    let mut case = Case::new(format!("{of}: all replicas are killed and started again, with these requests in their logs"));
+    let mut case = Case::new(format!(
+        "{of}: all replicas are killed and started again, with these requests in their logs"
+    ));
     lab.forget();
     lab.down(&REPLICAS);
     lab.up(&REPLICAS);

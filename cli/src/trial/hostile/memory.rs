@@ -25,9 +25,13 @@ type Act = fn(&Lab<'_>, Instant) -> anyhow::Result<String>;
 
 /// The experiments, with their number in the review that they are from; the last ones with little address space.
 const EXPERIMENTS: [(&str, bool, Act); 13] = [
-    ("1 connection sends `get` of a 1 MB value as fast as it can, and reads nothing", false, |lab, until| gets(lab, until, 1)),
+    ("1 connection sends `get` of a 1 MB value as fast as it can, and reads nothing", false, |lab, until| {
+        gets(lab, until, 1)
+    }),
     ("4 connections do", false, |lab, until| gets(lab, until, 4)),
-    ("8 connections send sets of 1 MB as fast as they can, and read nothing", false, |lab, until| sets(lab, until, 8)),
+    ("8 connections send sets of 1 MB as fast as they can, and read nothing", false, |lab, until| {
+        sets(lab, until, 8)
+    }),
     ("1,000 connections with a few bytes of a command each", false, |lab, until| {
         halves(lab, until, 1_000, b"set k 0 0 5\r\nab".to_vec())
     }),
@@ -40,20 +44,32 @@ const EXPERIMENTS: [(&str, bool, Act); 13] = [
         halves(lab, until, 1_000, format!("get{}", " key".repeat(63_000)).into_bytes())
     }),
     ("300 connections with a receive buffer of 4 kB ask for 4 MB each, and read slowly", false, slow_readers),
-    ("100 connections ask for 60 MB each and reset in the middle of the reply, again and again", false, resets),
+    (
+        "100 connections ask for 60 MB each and reset in the middle of the reply, again and again",
+        false,
+        resets,
+    ),
     ("1,000 idle connections", false, |lab, until| halves(lab, until, 1_000, Vec::new())),
-    ("700 MiB of address space: 1 connection sends 1,024 `get` of a 1 MB value, and reads nothing", true, |lab, until| {
-        halves(lab, until, 1, "get b-0\r\n".repeat(1_024).into_bytes())
-    }),
+    (
+        "700 MiB of address space: 1 connection sends 1,024 `get` of a 1 MB value, and reads nothing",
+        true,
+        |lab, until| halves(lab, until, 1, "get b-0\r\n".repeat(1_024).into_bytes()),
+    ),
     ("700 MiB of address space: 12 requests for 60 MB each, nothing is read", true, |lab, until| {
         halves(lab, until, 1, format!("get{}\r\n", " b-0".repeat(60)).repeat(12).into_bytes())
     }),
-    ("700 MiB of address space: 8 connections send sets of 1 MB as fast as they can", true, |lab, until| sets(lab, until, 8)),
-    ("700 MiB of address space: 1,000 connections with a set of 1 MB each that lacks its end", true, |lab, until| {
-        let mut half = format!("set k 0 0 {VALUE}\r\n").into_bytes();
-        half.resize(half.len() + VALUE - 48_000, b'v');
-        halves(lab, until, 1_000, half)
+    ("700 MiB of address space: 8 connections send sets of 1 MB as fast as they can", true, |lab, until| {
+        sets(lab, until, 8)
     }),
+    (
+        "700 MiB of address space: 1,000 connections with a set of 1 MB each that lacks its end",
+        true,
+        |lab, until| {
+            let mut half = format!("set k 0 0 {VALUE}\r\n").into_bytes();
+            half.resize(half.len() + VALUE - 48_000, b'v');
+            halves(lab, until, 1_000, half)
+        },
+    ),
 ];
 
 /// Tries it.
@@ -61,7 +77,8 @@ pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     for (told, is_limited, act) in EXPERIMENTS {
         let mut case = Case::new(told);
         let shell = is_limited.then(|| format!("ulimit -v {ADDRESS_SPACE_KIB}"));
-        let dress = REPLICAS.map(|number| (number, Dress { shell: shell.clone(), ..Dress::default() })).into();
+        let dress =
+            REPLICAS.map(|number| (number, Dress { shell: shell.clone(), ..Dress::default() })).into();
         let lab = scene.cluster(Setup { dress, ..Setup::default() })?;
         lab.store(1, "kept", KEPT, 100)?;
         lab.store(1, "b", 4, VALUE)?;
@@ -97,7 +114,10 @@ fn pour(lab: &Lab<'_>, until: Instant, connections: usize, bytes: &[u8]) -> anyh
     });
     let sum: usize = poured.iter().map(|(bytes, _)| bytes).sum();
     let closed = poured.iter().filter(|(_, closed)| *closed).count();
-    Ok(format!("{} bytes were taken of {connections} connections, of which {closed} were closed", grouped(sum as u64)))
+    Ok(format!(
+        "{} bytes were taken of {connections} connections, of which {closed} were closed",
+        grouped(sum as u64)
+    ))
 }
 
 fn gets(lab: &Lab<'_>, until: Instant, connections: usize) -> anyhow::Result<String> {

@@ -47,13 +47,33 @@ struct Attack {
 const ATTACKS: [Attack; 10] = [
     Attack { name: "http", title: "a web page speaks HTTP to the clients' port", run: http::run },
     Attack { name: "settings", title: "one replica is configured differently", run: settings::run },
-    Attack { name: "strangers", title: "strangers at the peers' port and at the admin endpoint", run: strangers::run },
+    Attack {
+        name: "strangers",
+        title: "strangers at the peers' port and at the admin endpoint",
+        run: strangers::run,
+    },
     Attack { name: "clock", title: "one replica's clock is wrong, or jumps", run: clock::run },
     Attack { name: "descriptors", title: "idle connections take all open files", run: descriptors::run },
-    Attack { name: "founding", title: "more memories are lost than a group can do without", run: founding::run },
-    Attack { name: "wrong-replica", title: "a replica stays wrong, and all replicas differ about a value", run: wrong_replica::run },
-    Attack { name: "files", title: "logs are damaged, truncated, swapped, or put back from older copies", run: files::run },
-    Attack { name: "memory", title: "clients send halves, never read, or never stop sending", run: memory::run },
+    Attack {
+        name: "founding",
+        title: "more memories are lost than a group can do without",
+        run: founding::run,
+    },
+    Attack {
+        name: "wrong-replica",
+        title: "a replica stays wrong, and all replicas differ about a value",
+        run: wrong_replica::run,
+    },
+    Attack {
+        name: "files",
+        title: "logs are damaged, truncated, swapped, or put back from older copies",
+        run: files::run,
+    },
+    Attack {
+        name: "memory",
+        title: "clients send halves, never read, or never stop sending",
+        run: memory::run,
+    },
     Attack { name: "long-replies", title: "7.5 kB of requests ask for 3.8 GB", run: long_replies::run },
 ];
 

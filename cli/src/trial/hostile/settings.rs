@@ -85,7 +85,8 @@ fn differ(scene: &Scene<'_>, lab: &Lab<'_>, difference: &Difference, name: &str)
     let took = lab.until(2 * NAMED, |lab| {
         REPLICAS.iter().zip(&mut named).for_each(|(number, named)| {
             let by_status = lab.status(*number).is_some_and(|status| {
-                let is_counted = difference.is_stranger && status.refused.strangers > before[usize::from(*number - 1)];
+                let is_counted =
+                    difference.is_stranger && status.refused.strangers > before[usize::from(*number - 1)];
                 is_counted || status.refused.replicas.iter().any(|why| why.contains(difference.word))
             });
             *named = [by_status, !lab.said(*number, difference.word).is_empty()];
@@ -128,6 +129,10 @@ fn check_named(case: &mut Case, lab: &Lab<'_>, took: Option<Duration>, named: &[
     case.check(all(1), format!("stderr names it at both ends within {}", ms(NAMED)), told(1));
     for number in [1, 3] {
         let refused = lab.status(number).map(|status| status.refused).unwrap_or_default();
-        case.note(format!("replica {number} says: {} strangers; {}", refused.strangers, refused.replicas.join("; ")));
+        case.note(format!(
+            "replica {number} says: {} strangers; {}",
+            refused.strangers,
+            refused.replicas.join("; ")
+        ));
     }
 }

@@ -127,18 +127,25 @@ fn strangers(lab: &Lab<'_>) -> Vec<u64> {
 fn check_told(case: &mut Case, lab: &Lab<'_>, before: &[u64], sent: u64, took: Duration) {
     let counted: Vec<u64> = strangers(lab).iter().zip(before).map(|(now, before)| now - before).collect();
     let holds = counted.iter().all(|counted| *counted >= sent);
-    case.check(holds, format!("`status` counts them: {sent} at least"), format!("{counted:?} refused strangers"));
+    case.check(
+        holds,
+        format!("`status` counts them: {sent} at least"),
+        format!("{counted:?} refused strangers"),
+    );
     let lines: Vec<usize> =
         REPLICAS.iter().map(|number| lab.said(*number, "to the peers' port w").len()).collect();
     let most = 3 + (took.as_secs() + 1) * LINES_PER_SECOND;
     let holds = lines.iter().all(|lines| *lines > 0 && *lines as u64 <= most);
     let what = format!("the log tells of them, in {most} lines at most");
     case.check(holds, what, format!("{lines:?} lines in {}", ms(took)));
-    case.notes.extend(lab.said(1, "to the peers' port w").pop().map(|line| format!("replica 1 says: {line}")));
+    case.notes
+        .extend(lab.said(1, "to the peers' port w").pop().map(|line| format!("replica 1 says: {line}")));
 }
 
 fn garbage(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
-    let mut case = Case::new("at each peers' port, one after the other for 4 s: garbage, HTTP, a length of 65,535, zeros");
+    let mut case = Case::new(
+        "at each peers' port, one after the other for 4 s: garbage, HTTP, a length of 65,535, zeros",
+    );
     let noise: Vec<u8> = (0u32..4_000).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let pieces: [&[u8]; 5] = [&noise, POST.as_bytes(), &[0xFF; 300], &[0; 300], b"XCHK\x02\x02\x00\x00"];
     lab.forget();
@@ -167,12 +174,15 @@ fn garbage(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
 }
 
 fn replayed(scene: &Scene<'_>, lab: &Lab<'_>, recorded: &[Vec<u8>]) -> anyhow::Result<()> {
-    let mut case = Case::new("hellos of replicas 2 and 3 that were recorded, said again to replicas 1 and 2 for 4 s");
+    let mut case =
+        Case::new("hellos of replicas 2 and 3 that were recorded, said again to replicas 1 and 2 for 4 s");
     lab.forget();
     let (watch, links, began) = (Watch::start(lab)?, Links::start(lab)?, Instant::now());
     let (mut sent, mut answered, mut held) = (0u64, 0u64, Vec::new());
     while began.elapsed() < LASTS {
-        for (number, record) in [1, 2].iter().flat_map(|number| recorded.iter().map(move |record| (*number, record))) {
+        for (number, record) in
+            [1, 2].iter().flat_map(|number| recorded.iter().map(move |record| (*number, record)))
+        {
             let Ok(mut stream) = wire::connect(lab.peers(number)) else { continue };
             let until = Instant::now() + Duration::from_millis(30);
             wire::send(&mut stream, record, until);
@@ -208,7 +218,8 @@ fn half_open(scene: &Scene<'_>, lab: &Lab<'_>, hellos: &[Vec<u8>]) -> anyhow::Re
     });
     let back = back?;
     case.note(format!("{opened} were opened"));
-    let seen = back.map_or_else(|| format!("not within {}", ms(BACK)), |after| format!("after {}", ms(after)));
+    let seen =
+        back.map_or_else(|| format!("not within {}", ms(BACK)), |after| format!("after {}", ms(after)));
     case.check(back.is_some(), format!("replica 3 serves again within {}", ms(BACK)), seen);
     watch.finish().check_waits(&mut case, &[1, 2]);
     lab.check_alive(&mut case);
@@ -247,7 +258,9 @@ fn flood(address: SocketAddr, hellos: &[Vec<u8>], over: &AtomicBool) -> usize {
 }
 
 fn admin(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
-    let mut case = Case::new("an HTTP request whose body is `shutdown`, 20 times to each admin socket, and to the admin port of replica 2");
+    let mut case = Case::new(
+        "an HTTP request whose body is `shutdown`, 20 times to each admin socket, and to the admin port of replica 2",
+    );
     lab.forget();
     let pids = REPLICAS.map(|number| lab.pid(number));
     let (mut open, mut done, mut told) = (0, 0, String::new());
@@ -268,7 +281,8 @@ fn admin(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
             };
             let text = String::from_utf8_lossy(&answer).into_owned();
             open += usize::from(!is_closed);
-            done += usize::from(text.lines().count() > 1 || text.contains("null") || text.contains("\"what\""));
+            done +=
+                usize::from(text.lines().count() > 1 || text.contains("null") || text.contains("\"what\""));
             told = text;
         }
     }
@@ -281,14 +295,20 @@ fn admin(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     let modes: Vec<String> = REPLICAS
         .iter()
         .filter_map(|number| match &lab.replica(*number).admin {
-            Endpoint::Unix(path) => Some(std::fs::metadata(path).map_or(0, |found| found.permissions().mode() & 0o7777)),
+            Endpoint::Unix(path) => {
+                Some(std::fs::metadata(path).map_or(0, |found| found.permissions().mode() & 0o7777))
+            }
             Endpoint::Tcp { .. } => None,
         })
         .map(|mode| format!("{mode:04o}"))
         .collect();
     case.check(modes == ["0600"; 2], "socket files are of mode 0600", modes.join(", "));
     let status = lab.status(2).is_some();
-    case.check(status, "who has the secret is served at the port", if status { "`status` answers" } else { "no answer" });
+    case.check(
+        status,
+        "who has the secret is served at the port",
+        if status { "`status` answers" } else { "no answer" },
+    );
     scene.tell(case);
     Ok(())
 }

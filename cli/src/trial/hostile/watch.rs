@@ -98,11 +98,13 @@ impl Watch {
 impl Watched {
     /// Checks how long the clients of these replicas waited.
     pub fn check_waits(&self, case: &mut Case, replicas: &[u8]) {
-        let waits: Vec<&Waits> = replicas.iter().map(|number| &self.waits[usize::from(*number - 1)]).collect();
+        let waits: Vec<&Waits> =
+            replicas.iter().map(|number| &self.waits[usize::from(*number - 1)]).collect();
         let longest: Vec<String> = waits.iter().map(|waits| waits.longest.as_millis().to_string()).collect();
         let sum = |of: fn(&Waits) -> u64| waits.iter().map(|waits| of(waits)).sum::<u64>();
         let (asked, failed, wrong) = (sum(|w| w.asked), sum(|w| w.failed), sum(|w| w.wrong));
-        let holds = waits.iter().all(|waits| waits.longest < LONGEST && waits.asked > 0) && failed + wrong == 0;
+        let holds =
+            waits.iter().all(|waits| waits.longest < LONGEST && waits.asked > 0) && failed + wrong == 0;
         let first = waits.iter().find_map(|waits| waits.first.as_ref());
         let first = first.map_or_else(String::new, |first| format!(": {first}"));
         let seen = format!(

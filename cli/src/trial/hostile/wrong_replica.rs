@@ -39,7 +39,13 @@ pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn place(link: &mut Link, kind: Kind, object: Option<&str>, bit: Option<u64>, seed: u64) -> anyhow::Result<Injected> {
+fn place(
+    link: &mut Link,
+    kind: Kind,
+    object: Option<&str>,
+    bit: Option<u64>,
+    seed: u64,
+) -> anyhow::Result<Injected> {
     let member = bit.map(|_| 1);
     let inject = Inject { kind, object: object.map(str::to_owned), bit, member, seed };
     link.ask(&Command::Inject(inject), PATIENCE).map_err(|why| anyhow::anyhow!("injecting: {why}"))
@@ -57,20 +63,29 @@ fn check_healed(case: &mut Case, lab: &Lab<'_>) -> anyhow::Result<()> {
     let seen = equal.map_or_else(|| format!("{differ:?}"), |_| "equal digests".to_owned());
     case.check(equal.is_some(), "their states are equal, bit by bit", seen);
     let records: Vec<_> = REPLICAS.iter().flat_map(|number| lab.evidence(*number)).collect();
-    let others = records.iter().filter(|record| record.replica.is_some_and(|blamed| blamed != VICTIM)).count();
-    case.check(others == 0, "evidence blames nobody else", format!("{others} of {} records do", records.len()));
+    let others =
+        records.iter().filter(|record| record.replica.is_some_and(|blamed| blamed != VICTIM)).count();
+    case.check(
+        others == 0,
+        "evidence blames nobody else",
+        format!("{others} of {} records do", records.len()),
+    );
     Ok(())
 }
 
 fn computes_wrongly(scene: &Scene<'_>, lab: &Lab<'_>, kind: Kind) -> anyhow::Result<()> {
     let word = if kind == Kind::Sticky { "every n-th" } else { "now and then a" };
-    let mut case = Case::new(format!("{word} request of replica {VICTIM} changes a bit of what it has written, for {}", ms(LASTS)));
+    let mut case = Case::new(format!(
+        "{word} request of replica {VICTIM} changes a bit of what it has written, for {}",
+        ms(LASTS)
+    ));
     lab.forget();
     let (watch, began, mut armed) = (Watch::start(lab)?, Instant::now(), 0);
     let mut link = Link::new(lab.replica(VICTIM).admin.clone());
     while began.elapsed() < LASTS {
         // Between two of its lives there is nobody to be struck.
-        armed += usize::from(place(&mut link, kind, None, None, 7 * began.elapsed().as_millis() as u64).is_ok());
+        armed +=
+            usize::from(place(&mut link, kind, None, None, 7 * began.elapsed().as_millis() as u64).is_ok());
         scene.rest(Duration::from_millis(100))?;
     }
     let watched = watch.finish();
@@ -88,11 +103,13 @@ fn answers_wrongly(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     let before = lab.pid(VICTIM);
     let watch = Watch::start(lab)?;
     let mut link = Link::new(lab.replica(VICTIM).admin.clone());
-    let armed = (0..REPLIES).take_while(|seed| place(&mut link, Kind::Reply, None, None, *seed).is_ok()).count();
+    let armed =
+        (0..REPLIES).take_while(|seed| place(&mut link, Kind::Reply, None, None, *seed).is_ok()).count();
     let gone = lab.until(REPLACED, |lab| lab.pid(VICTIM) != before)?;
     let watched = watch.finish();
     case.note(format!("{armed} wrong replies were armed"));
-    let seen = gone.map_or_else(|| format!("not within {}", ms(REPLACED)), |after| format!("after {}", ms(after)));
+    let seen =
+        gone.map_or_else(|| format!("not within {}", ms(REPLACED)), |after| format!("after {}", ms(after)));
     case.check(gone.is_some(), format!("it replaces itself within {}", ms(REPLACED)), seen);
     let said = lab.said(VICTIM, "has to be replaced");
     case.check(!said.is_empty(), "and says why", said.join("; "));
@@ -105,14 +122,17 @@ fn answers_wrongly(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
 
 fn all_differ(scene: &Scene<'_>, workers: usize) -> anyhow::Result<()> {
     let of = format!("{workers} worker{}", if workers == 1 { "" } else { "s" });
-    let mut case = Case::new(format!("{of}: one `set` comes to another value at each replica, as by a handler that is not deterministic"));
+    let mut case = Case::new(format!(
+        "{of}: one `set` comes to another value at each replica, as by a handler that is not deterministic"
+    ));
     let lab = scene.cluster(Setup { workers, ..Setup::default() })?;
     let mut client = lab.client(1)?;
     client.set("differs", 0, &[b'b'; LENGTH])?;
     let watch = Watch::start(&lab)?;
     for number in REPLICAS {
         let mut link = Link::new(lab.replica(number).admin.clone());
-        let injected = place(&mut link, Kind::InRequest, Some("item:differs"), Some(200 + u64::from(number)), 0)?;
+        let injected =
+            place(&mut link, Kind::InRequest, Some("item:differs"), Some(200 + u64::from(number)), 0)?;
         case.check(injected.done, format!("armed at replica {number}"), injected.what);
     }
     let began = Instant::now();
@@ -122,20 +142,41 @@ fn all_differ(scene: &Scene<'_>, workers: usize) -> anyhow::Result<()> {
         Ok(()) => "STORED".to_owned(),
         Err(why) => format!("{why} after {}", ms(took)),
     };
-    case.check(answer.is_err() && took < SETTLED, format!("its client is let go within {}, without a reply", ms(SETTLED)), seen);
-    let values = REPLICAS.map(|number| -> anyhow::Result<_> { Ok(lab.client(number)?.get("differs")?.map(|found| found.bytes)) });
-    let told: Vec<String> = values.iter().map(|value| match value {
-        Ok(value) => format!("{:?}", value.as_ref().map(|bytes| String::from_utf8_lossy(bytes).into_owned())),
-        Err(why) => why.to_string(),
-    }).collect();
-    let equal = values.iter().all(|value| matches!(value, Ok(Some(_)))) && told.iter().all(|one| *one == told[0]);
+    case.check(
+        answer.is_err() && took < SETTLED,
+        format!("its client is let go within {}, without a reply", ms(SETTLED)),
+        seen,
+    );
+    let values = REPLICAS.map(|number| -> anyhow::Result<_> {
+        Ok(lab.client(number)?.get("differs")?.map(|found| found.bytes))
+    });
+    let told: Vec<String> = values
+        .iter()
+        .map(|value| match value {
+            Ok(value) => {
+                format!("{:?}", value.as_ref().map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
+            }
+            Err(why) => why.to_string(),
+        })
+        .collect();
+    let equal =
+        values.iter().all(|value| matches!(value, Ok(Some(_)))) && told.iter().all(|one| *one == told[0]);
     case.check(equal, "then all replicas give the same value", told.join(", "));
     let stored = lab.client(2)?.set("differs", 0, &[b'n'; LENGTH]);
     case.check(stored.is_ok(), "it can be stored anew", format!("{stored:?}"));
     let records: Vec<_> = REPLICAS.iter().flat_map(|number| lab.evidence(*number)).collect();
-    let told = records.iter().filter(|record| record.replica.is_none() && record.class == "nondeterminism").count();
-    case.check(told > 0, "evidence says so, and blames nobody", format!("{told} of {} records", records.len()));
-    case.notes.extend(records.last().map(|record| format!("the last one: {}, {}", record.objects.join("; "), record.outcome)));
+    let told =
+        records.iter().filter(|record| record.replica.is_none() && record.class == "nondeterminism").count();
+    case.check(
+        told > 0,
+        "evidence says so, and blames nobody",
+        format!("{told} of {} records", records.len()),
+    );
+    case.notes.extend(
+        records
+            .last()
+            .map(|record| format!("the last one: {}, {}", record.objects.join("; "), record.outcome)),
+    );
     watch.finish().check_waits(&mut case, &REPLICAS);
     lab.check_alive(&mut case);
     scene.tell(case);

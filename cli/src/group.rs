@@ -88,8 +88,7 @@ fn decide(replica: &Replica, command: &Command) -> Result<String, String> {
     decided.map(|decided| decided.what).map_err(|why| why.to_string())
 }
 
-/// Has the group of these replicas begin, empty, and waits until it serves.
-pub fn begin(replicas: &[Replica]) -> Outcome {
+fn begin(replicas: &[Replica]) -> Outcome {
     let here = here(replicas);
     let Some((first, _)) = here.iter().find(|(_, status)| status.replica == 1) else {
         return Err(misuse(
@@ -106,8 +105,7 @@ pub fn begin(replicas: &[Replica]) -> Outcome {
     until_served(replicas, |_, _| {})
 }
 
-/// Has the group of these replicas go on with what one of them has, with `yes`, and waits until it serves; without, tells what would be.
-pub fn keep(number: u8, yes: bool, replicas: &[Replica]) -> Outcome {
+fn keep(number: u8, yes: bool, replicas: &[Replica]) -> Outcome {
     let here = here(replicas);
     for (_, status) in &here {
         say(&held(status))?;

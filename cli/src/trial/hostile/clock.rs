@@ -46,7 +46,10 @@ const JUMPS: [(&str, &str); 3] = [
 /// Tries it.
 pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     let Some(library) = LIBRARIES.iter().find(|path| Path::new(path).is_file()) else {
-        let skipped = Some("libfaketime is not installed (Debian: apt-get install libfaketime)".to_owned());
+        const MISSING: &str = "libfaketime is not installed (Debian: apt-get install libfaketime)";
+        // What a check of every change leaves out, nobody would miss.
+        anyhow::ensure!(std::env::var_os("CI").is_none(), MISSING);
+        let skipped = Some(MISSING.to_owned());
         scene.tell(Case { skipped, ..Case::new("a clock is wrong by an hour, or a day") });
         return Ok(());
     };

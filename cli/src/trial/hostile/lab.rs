@@ -95,6 +95,8 @@ impl<'a> Scene<'a> {
                 ready.with_context(|| format!("not ready after {} s: {}", START.as_secs(), lab.seen()))?
             }
         };
+        // The keeper looks now and then. What is killed before it has looked would be told to begin the group once more.
+        REPLICAS.iter().for_each(|number| lab.keeper.supervisor().note_serving(*number, Instant::now()));
         Ok(lab)
     }
 

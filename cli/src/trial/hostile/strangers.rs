@@ -25,6 +25,8 @@ use crate::config::NodeConfig;
 const LASTS: Duration = Duration::from_secs(4);
 /// Half-open connections to each replica's peers' port at a time.
 const HALF_OPEN: usize = 300;
+/// Connections without a proof that a replica keeps (`peers/guests.rs`), and some for what else comes and goes.
+const KEPT: usize = 64 + 16;
 /// After this long what is known of a replica is new.
 const FRESH: Duration = Duration::from_millis(300);
 /// How long a replica that is started again meanwhile may take until it serves.
@@ -209,14 +211,22 @@ fn half_open(scene: &Scene<'_>, lab: &Lab<'_>, hellos: &[Vec<u8>]) -> anyhow::Re
     lab.forget();
     let (watch, began) = (Watch::start(lab)?, Instant::now());
     let over = AtomicBool::new(false);
-    let (back, opened) = thread::scope(|scope| {
+    let pids: Vec<u32> = [1, 2].iter().filter_map(|number| lab.pid(*number)).collect();
+    let before = open_files(&pids);
+    let (back, opened, most) = thread::scope(|scope| {
         let (over, floods) = (&over, REPLICAS.map(|number| lab.peers(number)));
         let floods = floods.map(|address| scope.spawn(move || flood(address, hellos, over)));
+        let files = scope.spawn(|| most_files(&pids, over));
         let back = killed_meanwhile(scene, lab, began);
         over.store(true, Ordering::Relaxed);
-        (back, floods.into_iter().map(|flood| flood.join().unwrap_or(0)).sum::<usize>())
+        let opened = floods.into_iter().map(|flood| flood.join().unwrap_or(0)).sum::<usize>();
+        (back, opened, files.join().unwrap_or_default())
     });
     let back = back?;
+    let holds =
+        most.len() == 2 && before.iter().zip(&most).all(|(before, most)| *most > 0 && *most <= before + KEPT);
+    let seen = format!("{most:?} files at most, {before:?} before");
+    case.check(holds, format!("replicas 1 and 2 keep {KEPT} of them at most"), seen);
     case.note(format!("{opened} were opened"));
     let seen =
         back.map_or_else(|| format!("not within {}", ms(BACK)), |after| format!("after {}", ms(after)));
@@ -228,6 +238,21 @@ fn half_open(scene: &Scene<'_>, lab: &Lab<'_>, hellos: &[Vec<u8>]) -> anyhow::Re
     lab.check_stored(&mut case, &REPLICAS, "kept", 100, 100);
     scene.tell(case);
     Ok(())
+}
+
+fn open_files(pids: &[u32]) -> Vec<usize> {
+    let count = |pid: &u32| std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+    pids.iter().map(count).collect()
+}
+
+/// The most that these processes had open at any time until told to finish.
+fn most_files(pids: &[u32], over: &AtomicBool) -> Vec<usize> {
+    let mut most = vec![0; pids.len()];
+    while !over.load(Ordering::Relaxed) {
+        most.iter_mut().zip(open_files(pids)).for_each(|(most, now)| *most = now.max(*most));
+        thread::sleep(Duration::from_millis(20));
+    }
+    most
 }
 
 fn killed_meanwhile(scene: &Scene<'_>, lab: &Lab<'_>, began: Instant) -> anyhow::Result<Option<Duration>> {

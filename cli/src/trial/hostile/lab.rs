@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use crosscheck::admin::client::ask;
 use crosscheck::admin::{Command, EvidenceList, EvidenceRecord, Status};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tempfile::TempDir;
 
 use super::told::Case;
+use super::watch;
 use crate::client::{Client, Trouble};
 use crate::cluster::{Dress, Event, Keeper, Plan, Replica, Row, Wish, once};
 use crate::config::NodeConfig;
@@ -215,6 +217,21 @@ impl Lab<'_> {
     /// The process of a replica, while it has one.
     pub fn pid(&self, number: u8) -> Option<u32> {
         self.keeper.supervisor().pid(number)
+    }
+
+    /// Lets a replica's process have no more address space than it has now and what its limits allow.
+    ///
+    /// # Errors
+    /// It is gone, or may not be limited.
+    pub fn fence(&self, number: u8) -> anyhow::Result<()> {
+        let pid = self.pid(number).context("a replica without a process")?;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB"));
+        let size: u64 = size.context("its address space is not told")?.parse()?;
+        let limit = Rlimit { current: Some((size << 10) + (watch::bound_mb(self) << 20)), maximum: None };
+        let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        prlimit(process, Resource::As, limit).context("limiting its address space")?;
+        Ok(())
     }
 
     /// Ends these replicas without warning, together; they stay down.

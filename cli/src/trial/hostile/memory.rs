@@ -8,7 +8,6 @@ use super::lab::{Lab, REPLICAS, Scene, Setup};
 use super::told::Case;
 use super::watch::Watch;
 use super::wire;
-use crate::cluster::Dress;
 use crate::view::grouped;
 
 /// The value that is asked for.
@@ -17,13 +16,11 @@ const VALUE: usize = 1_048_000;
 const LASTS: Duration = Duration::from_secs(6);
 /// What was acknowledged before.
 const KEPT: usize = 200;
-/// Address space of the limited replicas, in KiB: 700 MiB.
-const ADDRESS_SPACE_KIB: u64 = 700 << 10;
-
 /// What clients of replica 1 do until then; tells what came of it.
 type Act = fn(&Lab<'_>, Instant) -> anyhow::Result<String>;
 
-/// The experiments, with their number in the review that they are from; the last ones with little address space.
+/// The experiments, with their number in the review that they are from; whether there is address space for no more than the limits
+/// (and some), and what is done.
 const EXPERIMENTS: [(&str, bool, Act); 13] = [
     ("1 connection sends `get` of a 1 MB value as fast as it can, and reads nothing", false, |lab, until| {
         gets(lab, until, 1)
@@ -51,18 +48,22 @@ const EXPERIMENTS: [(&str, bool, Act); 13] = [
     ),
     ("1,000 idle connections", false, |lab, until| halves(lab, until, 1_000, Vec::new())),
     (
-        "700 MiB of address space: 1 connection sends 1,024 `get` of a 1 MB value, and reads nothing",
+        "address space for no more than the limits: 1 connection sends 1,024 `get` of a 1 MB value, and reads nothing",
         true,
         |lab, until| halves(lab, until, 1, "get b-0\r\n".repeat(1_024).into_bytes()),
     ),
-    ("700 MiB of address space: 12 requests for 60 MB each, nothing is read", true, |lab, until| {
-        halves(lab, until, 1, format!("get{}\r\n", " b-0".repeat(60)).repeat(12).into_bytes())
-    }),
-    ("700 MiB of address space: 8 connections send sets of 1 MB as fast as they can", true, |lab, until| {
-        sets(lab, until, 8)
-    }),
     (
-        "700 MiB of address space: 1,000 connections with a set of 1 MB each that lacks its end",
+        "address space for no more than the limits: 12 requests for 60 MB each, nothing is read",
+        true,
+        |lab, until| halves(lab, until, 1, format!("get{}\r\n", " b-0".repeat(60)).repeat(12).into_bytes()),
+    ),
+    (
+        "address space for no more than the limits: 8 connections send sets of 1 MB as fast as they can",
+        true,
+        |lab, until| sets(lab, until, 8),
+    ),
+    (
+        "address space for no more than the limits: 1,000 connections with a set of 1 MB each that lacks its end",
         true,
         |lab, until| {
             let mut half = format!("set k 0 0 {VALUE}\r\n").into_bytes();
@@ -76,10 +77,10 @@ const EXPERIMENTS: [(&str, bool, Act); 13] = [
 pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     for (told, is_limited, act) in EXPERIMENTS {
         let mut case = Case::new(told);
-        let shell = is_limited.then(|| format!("ulimit -v {ADDRESS_SPACE_KIB}"));
-        let dress =
-            REPLICAS.map(|number| (number, Dress { shell: shell.clone(), ..Dress::default() })).into();
-        let lab = scene.cluster(Setup { dress, ..Setup::default() })?;
+        let lab = scene.cluster(Setup::default())?;
+        if is_limited {
+            REPLICAS.iter().try_for_each(|number| lab.fence(*number))?;
+        }
         lab.store(1, "kept", KEPT, 100)?;
         lab.store(1, "b", 4, VALUE)?;
         let watch = Watch::start(&lab)?;

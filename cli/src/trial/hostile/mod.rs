@@ -7,6 +7,7 @@
 
 mod clock;
 mod descriptors;
+mod effort;
 mod files;
 mod founding;
 mod http;

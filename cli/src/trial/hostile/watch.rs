@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::effort::Effort;
 use super::lab::{Lab, REPLICAS};
 use super::ms;
 use super::told::Case;
@@ -43,6 +44,7 @@ pub struct Watch {
     memory: JoinHandle<Vec<u64>>,
     before: Vec<u64>,
     bound_mb: u64,
+    since: Effort,
 }
 
 /// What was seen.
@@ -51,6 +53,7 @@ pub struct Watched {
     peak: Vec<u64>,
     before: Vec<u64>,
     bound_mb: u64,
+    others: Option<String>,
 }
 
 impl Watch {
@@ -67,7 +70,7 @@ impl Watch {
             clients.push(thread::Builder::new().name(name).spawn(move || ask(number, address, &over))?);
         }
         let pids: Vec<u32> = REPLICAS.iter().filter_map(|number| lab.pid(*number)).collect();
-        let before = peaks(&pids);
+        let (before, since) = (peaks(&pids), Effort::of(&pids));
         let own = Arc::clone(&over);
         let memory = thread::Builder::new().name("memory".into()).spawn(move || {
             // A process that ends takes its peak along.
@@ -81,8 +84,8 @@ impl Watch {
                 thread::sleep(PAUSE);
             }
         })?;
-        let bound_mb = lab.keeper.supervisor().plan().memory_mb() + BESIDE_MB;
-        Ok(Watch { over, clients, memory, before, bound_mb })
+        let bound_mb = bound_mb(lab);
+        Ok(Watch { over, clients, memory, before, bound_mb, since })
     }
 
     /// Ends, and tells what was seen.
@@ -91,7 +94,7 @@ impl Watch {
         // A panic of one of these threads is a bug here: then it has seen nothing, which does not hold.
         let waits = self.clients.into_iter().map(|client| client.join().unwrap_or_default()).collect();
         let peak = self.memory.join().unwrap_or_default();
-        Watched { waits, peak, before: self.before, bound_mb: self.bound_mb }
+        Watched { waits, peak, before: self.before, bound_mb: self.bound_mb, others: self.since.of_others() }
     }
 }
 
@@ -113,6 +116,7 @@ impl Watched {
             numbers(replicas),
             grouped(asked)
         );
+        case.notes.extend(self.others.clone());
         case.check(holds, format!("other clients wait less than {}", ms(LONGEST)), seen);
     }
 
@@ -132,6 +136,11 @@ impl Watched {
         );
         case.check(holds, what, seen);
     }
+}
+
+/// What each replica may take, in MiB.
+pub fn bound_mb(lab: &Lab<'_>) -> u64 {
+    lab.keeper.supervisor().plan().memory_mb() + BESIDE_MB
 }
 
 fn numbers(replicas: &[u8]) -> String {

@@ -17,6 +17,8 @@ use crate::world::{is_of_one_attempt, is_own_fault, is_own_fault_without_peer};
 const MOST: usize = 64;
 /// Ticks that one may take.
 const TICKS: u32 = limits::HANDSHAKE.as_millis().div_ceil(limits::TICK.as_millis()) as u32;
+/// Ticks after which one gives way that has been answered and has not proved itself: a peer needs one message for it, and has it ready.
+pub(super) const PROOF_TICKS: u32 = 4;
 
 /// One of them.
 struct Guest<N: Net> {
@@ -80,15 +82,17 @@ impl<N: Net> Guests<N> {
         }
     }
 
-    /// A free place; with none, one after the other of those gives way who have not shown that they have the key: a crowd of strangers
-    /// keeps no peer out.
+    /// A free place; with none, one after the other of those gives way who have not shown that they have the key, and then who has had
+    /// its answer for longest: a crowd of strangers keeps no peer out, also if they say what they have recorded.
     fn place(&mut self) -> Option<usize> {
         self.accepted += 1;
         let free = self.places.iter().position(Option::is_none);
         let next = (0..MOST).map(|step| (self.accepted + step) % MOST);
         let gives_way =
             |place: &usize| self.places[*place].as_ref().is_some_and(|guest| guest.answered.is_none());
-        free.or_else(|| next.into_iter().find(gives_way))
+        let ticks = |place: &usize| self.places[*place].as_ref().map_or(0, |guest| guest.ticks);
+        let oldest = || (0..MOST).max_by_key(ticks).filter(|place| ticks(place) >= PROOF_TICKS);
+        free.or_else(|| next.into_iter().find(gives_way)).or_else(oldest)
     }
 
     /// A tick has passed: who has taken too long goes.

@@ -606,6 +606,27 @@ mod tests {
         assert!(nodes[0].peers.guests.is_empty() && is_up(&nodes[0]));
     }
 
+    /// A first message that was recorded is answered as if it came from the peer, and its place kept for the proof; not for long.
+    #[test]
+    fn a_crowd_that_says_what_it_has_recorded_keeps_no_peer_out() {
+        let addresses = addresses();
+        let mut recorded = Vec::new();
+        let mut peer = identity(1, 7);
+        Dialling::begin(&mut peer.secret, &peer.hello, &mut recorded).unwrap();
+        let mut nodes = vec![Node::new(0, &addresses)];
+        let _crowd: Vec<_> = (0..100)
+            .map(|step| {
+                let mut stranger = std::net::TcpStream::connect(addresses[0]).unwrap();
+                io::Write::write_all(&mut stranger, &recorded).unwrap();
+                (0..3).for_each(|_| nodes[0].step(step));
+                stranger
+            })
+            .collect();
+        (0..guests::PROOF_TICKS).for_each(|_| nodes[0].peers.tick());
+        nodes.push(Node::new(1, &addresses));
+        run_until(&mut nodes, |nodes| nodes.iter().all(is_up));
+    }
+
     /// A watchdog asks how far the others are, beside the links, and is told; the link is not touched by it.
     #[test]
     fn a_watchdog_is_told_how_far_the_others_are() {

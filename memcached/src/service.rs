@@ -282,7 +282,7 @@ mod tests {
         let mut reply = vec![0; LONG_VALUE];
         reserve(&mut reply, LONG_VALUE, 99);
         let (place, room) = (reply.as_ptr(), reply.capacity());
-        assert!(room >= 100 * LONG_VALUE && room < 101 * LONG_VALUE, "{room}");
+        assert!((100 * LONG_VALUE..101 * LONG_VALUE).contains(&room), "{room}");
         for _ in 0..99 {
             reply.reserve(LONG_VALUE + handlers::BESIDE_VALUE - 20);
             reply.resize(reply.len() + LONG_VALUE, 0);

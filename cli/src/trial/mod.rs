@@ -43,7 +43,7 @@ pub enum Command {
     #[command(after_long_help = "Examples:
   crosscheck trial run                                         the plan `everything`
   crosscheck trial run corruption --seconds 60 --seed 7
-  crosscheck trial run hostile                                 every attack, in about six minutes
+  crosscheck trial run hostile                                 every attack, in about five minutes
   crosscheck trial run hostile --only long-replies,clock       two of them
 
 Writes result.json, result.md, timeline.jsonl and the replicas' logs into a folder per plan below --out.

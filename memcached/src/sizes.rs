@@ -1,56 +1,112 @@
 //! How long values are, roughly: so that the memory that a retrieval's reply will take is known before it is let in.
 //!
-//! A table of one byte per slot of the key's hash, written when a value is stored and read when a client asks for it. It is never part of
-//! the state and decides no reply: a wrong number (two keys share a slot) only makes a request wait too long or not long enough.
+//! A table of one word per slot of the key's hash, written when a value is stored, found or not found, and read when a client asks for it.
+//! It is never part of the state and decides no reply: a wrong number only makes a request wait too long or not long enough. So it may
+//! differ from replica to replica, and its slots depend on a number that is drawn for each process: nobody can choose keys that hide how
+//! long another one's value is.
+//!
+//! Keys that share a slot dispute it. The longer value keeps it, as that is the one that matters, and loses a quarter each time that the
+//! other key is seen. Of a key without a slot it is known that its value is not among the long ones that were seen last.
 
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::command::KeyHash;
 
 /// Slots; a power of two.
 const SLOTS: usize = 1 << 16;
+/// Bytes that are expected of a value of which nothing is known: after a restart many are, and what is executed at the same time must not
+/// be many times what it was taken for. A request for one of them is still one that costs little.
+pub const UNKNOWN: usize = 12 << 10;
 
 /// About how long the values of all keys are.
 #[derive(Debug)]
-pub struct Sizes(Box<[AtomicU8]>);
+pub struct Sizes {
+    /// Tag of the key that has the slot, and class of its value; 0 is nobody's.
+    slots: Box<[AtomicU32]>,
+    secret: u64,
+}
 
 impl Default for Sizes {
     fn default() -> Self {
-        Sizes((0..SLOTS).map(|_| AtomicU8::new(0)).collect())
+        let secret = RandomState::new().hash_one(SLOTS);
+        Sizes { slots: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(), secret }
     }
 }
 
 impl Sizes {
     /// The value of a key has so many bytes now.
     pub fn note(&self, key: KeyHash, bytes: usize) {
-        self.slot(key).store(class(bytes), Relaxed);
+        let (slot, tag) = self.slot(key);
+        let (before, class) = (slot.load(Relaxed), class(bytes));
+        let now = match is_of(before, tag) || class >= class_of(before) {
+            true => entry(tag, class),
+            false => before - 1,
+        };
+        if now != before {
+            slot.store(now, Relaxed);
+        }
+    }
+
+    /// There is no value under that key.
+    pub fn note_absent(&self, key: KeyHash) {
+        self.note(key, 0);
     }
 
     /// The value of a key may have so many bytes soon.
     pub fn raise(&self, key: KeyHash, bytes: usize) {
-        self.slot(key).fetch_max(class(bytes), Relaxed);
+        let (slot, tag) = self.slot(key);
+        if class(bytes) >= class_of(slot.load(Relaxed)) {
+            slot.store(entry(tag, class(bytes)), Relaxed);
+        }
     }
 
-    /// How long the value of a key is, at most a quarter too high unless another key has its slot; 0 if it was never stored.
+    /// How long the value of a key is, at most a quarter too high; of an unknown one what others in its slot have, if that is little.
     pub fn expected(&self, key: KeyHash) -> usize {
-        bytes(self.slot(key).load(Relaxed))
+        let (slot, tag) = self.slot(key);
+        let entry = slot.load(Relaxed);
+        match (is_of(entry, tag), class_of(entry)) {
+            (true, class) => bytes(class),
+            (false, 0) => UNKNOWN,
+            (false, class) => bytes(class).min(UNKNOWN),
+        }
     }
 
-    fn slot(&self, key: KeyHash) -> &AtomicU8 {
-        &self.0[key.tag() as usize % SLOTS]
+    /// Its slot, and its tag there.
+    fn slot(&self, key: KeyHash) -> (&AtomicU32, u32) {
+        let mixed = key.mixed_with(self.secret);
+        (&self.slots[mixed as usize % SLOTS], (mixed >> 40) as u32)
     }
 }
 
-/// Four classes for each doubling, from 1 on; 0 is no value.
+fn entry(tag: u32, class: u8) -> u32 {
+    tag << 8 | u32::from(class)
+}
+
+fn class_of(entry: u32) -> u8 {
+    entry as u8
+}
+
+fn is_of(entry: u32, tag: u32) -> bool {
+    class_of(entry) != 0 && entry >> 8 == tag
+}
+
+/// Four classes for each doubling, from 1 on, which is no value.
 fn class(bytes: usize) -> u8 {
+    if bytes == 0 {
+        return 1;
+    }
     let bytes = (bytes as u64).clamp(4, u64::from(u32::MAX));
     let doublings = bytes.ilog2();
-    (doublings << 2 | ((bytes >> (doublings - 2)) as u32 & 3)) as u8 + 1
+    (doublings << 2 | ((bytes >> (doublings - 2)) as u32 & 3)) as u8
 }
 
 /// The most bytes of a class.
 fn bytes(class: u8) -> usize {
-    let Some(class) = class.checked_sub(1) else { return 0 };
+    if class < 8 {
+        return 0;
+    }
     let (doublings, quarters) = (u32::from(class) >> 2, u64::from(class) & 3);
     (((5 + quarters) << doublings) >> 2) as usize
 }
@@ -63,7 +119,7 @@ mod tests {
     fn a_value_is_expected_as_long_as_it_is_or_a_quarter_longer() {
         let sizes = Sizes::default();
         let key = KeyHash::of(b"key");
-        assert_eq!(sizes.expected(key), 0);
+        assert_eq!(sizes.expected(key), UNKNOWN);
         for length in (0..30).flat_map(|shift| [(1usize << shift) - 1, 1 << shift, (1 << shift) + 1]) {
             sizes.note(key, length);
             let expected = sizes.expected(key);
@@ -75,5 +131,30 @@ mod tests {
         assert_eq!(sizes.expected(key), before);
         sizes.raise(key, 100_000);
         assert!(sizes.expected(key) >= 100_000);
+        sizes.note_absent(key);
+        assert_eq!(sizes.expected(key), 0);
+    }
+
+    /// Keys in the slot of another one: whoever could find them without knowing the secret would have long replies taken for short ones.
+    #[test]
+    fn another_key_does_not_hide_a_long_value() {
+        let sizes = Sizes::default();
+        let long = KeyHash::of(b"big");
+        let place = |key: KeyHash| std::ptr::from_ref(sizes.slot(key).0);
+        let keys = (0..).map(|number: u32| KeyHash::of(format!("x{number}").as_bytes()));
+        let others: Vec<KeyHash> = keys.filter(|key| place(*key) == place(long)).take(3).collect();
+        sizes.note(long, 1_000_000);
+        others.iter().for_each(|other| sizes.note(*other, 1));
+        assert!(sizes.expected(long) >= 400_000, "{}", sizes.expected(long));
+        assert_eq!(sizes.expected(others[0]), UNKNOWN, "nobody knows");
+        sizes.note(long, 1_000_000);
+        assert!(sizes.expected(long) >= 1_000_000, "as soon as it is seen again");
+        // One that was long, and is not seen any more, gives way in the end.
+        (0..100).for_each(|_| sizes.note(others[1], 100));
+        assert!(sizes.expected(others[1]) < 200 && sizes.expected(others[2]) < 200);
+        // Another process has other slots.
+        let elsewhere = Sizes::default();
+        let place = |key: KeyHash| std::ptr::from_ref(elsewhere.slot(key).0);
+        assert!(others.iter().any(|other| place(*other) != place(long)));
     }
 }

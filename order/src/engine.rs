@@ -37,6 +37,8 @@ pub struct Outside {
     pub fresh: u16,
     /// Slots whose replicas belong to a group.
     pub members: u16,
+    /// Slots whose replicas belong to another group than this replica: an operator has had one of the two go on without the other.
+    pub elsewhere: u16,
     /// The group is to begin, as soon as everybody is here.
     pub told: bool,
 }

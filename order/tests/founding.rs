@@ -163,6 +163,9 @@ fn who_was_given_up_for_lost_and_turns_up_disturbs_nobody() {
     assert!(cluster.replica(left).service.starts_with(&before));
     let members = cluster.replica(left).orderer.standing().members;
     assert_eq!(members.voters, 1 << left, "they are not let in with what they have");
+    let mut elsewhere = |slot: u8| cluster.replica(slot).orderer.standing().outside.elsewhere;
+    assert!(others.iter().any(|&other| elsewhere(other) == 1 << left), "one leads the others, and knows why");
+    assert_ne!(elsewhere(left), 0);
     // Once they have given it up, they are.
     forget(&mut cluster);
     lose(&mut cluster, &others);
@@ -224,4 +227,37 @@ fn a_log_on_disk_remembers_that_its_replica_went_on_alone() {
         load(&mut cluster, 300);
     }
     cluster.settle();
+}
+
+/// An operator keeps one replica, which is away, then another one, and a third comes back empty: two groups, whose logs never mix.
+#[test]
+fn two_replicas_that_were_both_kept_are_two_groups() {
+    for seed in 40..60 {
+        let mut cluster = established(3, seed);
+        cluster.settle();
+        cluster.cut_links.extend([(1, 2), (2, 1)]);
+        lose(&mut cluster, &[0]);
+        cluster.kill(0);
+        cluster.run(2_000);
+        assert_eq!(cluster.leader(), None);
+        for slot in [1, 2] {
+            assert_eq!(decide(&mut cluster, slot, Decision::TakeOver), Ok(()));
+            cluster.run(500);
+        }
+        forget(&mut cluster);
+        load(&mut cluster, 300);
+        cluster.cut_links.clear();
+        cluster.start_empty(0);
+        load(&mut cluster, 4_000);
+        let of = |cluster: &mut Cluster, slot: u8| cluster.replica(slot).service.clone();
+        let (third, kept) = (of(&mut cluster, 0), [of(&mut cluster, 1), of(&mut cluster, 2)]);
+        let joined = kept.iter().position(|one| {
+            third.len().min(one.len()) > 500 && {
+                let both = third.len().min(one.len());
+                third[..both] == one[..both]
+            }
+        });
+        let joined = joined.unwrap_or_else(|| panic!("{seed}: it is in neither group"));
+        assert!(!kept[1 - joined].starts_with(&third[..400]), "{seed}: the logs have mixed");
+    }
 }

@@ -135,7 +135,7 @@ pub const MUTATIONS: [Mutation; 18] = [
         what: "replicas acknowledge what they have not synced",
         sabotage: &[(Breach::UnsyncedDisk, All)],
         faults: "blackout",
-        expects: "survives",
+        expects: "disk",
     },
     Mutation {
         name: "object",

@@ -11,7 +11,7 @@ use mio::net::TcpStream;
 
 use super::input::{Input, Step};
 use super::leaving::{Leaving, Vouched};
-use super::room::{Cost, Room, Wait};
+use super::room::{Cost, Holding, Room, Wait};
 use super::{Bounds, Reply};
 use crate::limits;
 use crate::service::{ClientCounters, Protocol};
@@ -240,7 +240,7 @@ impl<P: Protocol> Connection<P> {
                 Err(error) => return lost(&error, reading.counters),
             }
         }
-        self.input.tidy();
+        self.input.tidy(self.reserved > 0);
         let cut_short = reading.left == 0 || taken >= limits::READ_PER_TURN;
         match self.write(twice, reading.counters) {
             Fate::Open { unread, unsent, waits } => {
@@ -252,20 +252,27 @@ impl<P: Protocol> Connection<P> {
 
     /// How many bytes the next read may take of its socket; none if it wants more of a long request than there is room for.
     fn may_read(&mut self, reading: &mut Reading<'_>) -> Option<usize> {
-        let half = Input::<P>::most(reading.scratch, reading.bounds.twice);
+        let twice = reading.bounds.twice;
+        let half = Input::<P>::most(reading.scratch, twice);
         let there = self.input.len();
         if self.wanted <= limits::FREE_INPUT {
-            return Some(self.chunk.min(half));
+            let chunk = self.chunk.min(half);
+            let ahead = self.input_held() + (1 + usize::from(twice)) * chunk;
+            return Some(if reading.room.may_read_ahead(ahead) {
+                chunk
+            } else {
+                limits::FREE_INPUT.min(half)
+            });
         }
         if self.reserved < self.wanted {
             let is_first = self.queued || reading.room.head(Wait::Input).is_none();
-            if !is_first || !reading.room.may_hold(self.held() + self.lacking(&reading.bounds), 0) {
+            if !is_first || !reading.room.may_read(self.with_whole(&reading.bounds), 0) {
                 self.wants = Wants::Input;
                 return None;
             }
             self.queued = false;
             self.reserved = self.whole(reading.bounds.request);
-            self.input.reserve(self.reserved, reading.bounds.twice);
+            self.input.reserve(self.reserved, twice);
         }
         Some((self.reserved - there).clamp(1, half))
     }
@@ -275,9 +282,10 @@ impl<P: Protocol> Connection<P> {
         self.wanted.max((2 * self.input.len()).min(longest))
     }
 
-    /// Memory that these will take in addition.
-    fn lacking(&self, bounds: &Bounds) -> usize {
-        self.whole(bounds.request).saturating_sub(self.input.len()) * (1 + usize::from(bounds.twice))
+    /// Memory that its input takes with these.
+    fn with_whole(&self, bounds: &Bounds) -> usize {
+        let lacking = self.whole(bounds.request).saturating_sub(self.input.len());
+        self.input_held() + lacking * (1 + usize::from(bounds.twice))
     }
 
     /// Whether it cannot go on without room.
@@ -299,8 +307,8 @@ impl<P: Protocol> Connection<P> {
         let held = self.held();
         match &self.wants {
             Wants::Nothing => true,
-            Wants::Input => room.may_hold(held + self.lacking(bounds), held),
-            Wants::Order(_, cost) => self.would_take(*cost, room, held),
+            Wants::Input => room.may_read(self.with_whole(bounds), held.long),
+            Wants::Order(_, cost) => self.would_take(*cost, room, held.outgoing),
         }
     }
 
@@ -343,24 +351,30 @@ impl<P: Protocol> Connection<P> {
         self.on_its_way + self.ready + self.leaving.held()
     }
 
+    /// Bytes of input, but for the little that each may have.
+    fn input_held(&self) -> usize {
+        self.input.capacity().saturating_sub(2 * limits::KEPT_INPUT)
+    }
+
     /// Bytes that the replica holds for this client, but for the little that each may have.
-    pub(super) fn held(&self) -> usize {
+    pub(super) fn held(&self) -> Holding {
         let waits = match &self.wants {
             Wants::Order(request, _) => request.bytes.len(),
             Wants::Nothing | Wants::Input => 0,
         };
-        self.input.capacity().saturating_sub(2 * limits::KEPT_INPUT) + self.outgoing() + waits
+        let input = self.input_held();
+        let (ahead, long) = if self.reserved > 0 { (0, input) } else { (input, 0) };
+        Holding { ahead, long: long + waits, outgoing: self.outgoing() }
     }
 
-    /// Whether it holds room and could move without anybody's help but its client's, and has hardly moved since the last mark. Which is
-    /// now.
-    pub(super) fn is_stalled(&mut self) -> bool {
+    /// Whether it holds room of the kind that is waited for, could move without anybody's help but its client's, and has hardly moved since
+    /// the last mark. Which is now.
+    pub(super) fn is_stalled(&mut self, wait: Wait) -> bool {
         let has_moved = self.moved - self.marked >= limits::LEAST_MOVED;
         self.marked = self.moved;
-        let takes_nothing = self.blocked && self.leaving.bytes() > 0;
-        let sends_nothing = self.reserved > 0 && !self.readable && self.input.len() < self.wanted;
-        let is_unread = matches!(self.wants, Wants::Input);
-        !has_moved && self.held() > 0 && (takes_nothing || sends_nothing || is_unread)
+        let takes_nothing = || self.blocked && self.leaving.bytes() > 0;
+        let sends_nothing = || self.reserved > 0 && !self.readable && self.input.len() < self.wanted;
+        !has_moved && if wait == Wait::Input { sends_nothing() } else { takes_nothing() }
     }
 
     /// Notes that it has moved, if it has; says for how many ticks it has not, and nothing of it is on its way.
@@ -426,7 +440,7 @@ impl<P: Protocol> Connection<P> {
     }
 
     fn would_take(&self, cost: Cost, room: &Room, counted: usize) -> bool {
-        room.may_execute(cost) && room.may_hold(self.held() + cost.bytes(), counted)
+        room.may_execute(cost) && room.may_send(self.outgoing() + cost.bytes(), counted)
     }
 
     fn take(

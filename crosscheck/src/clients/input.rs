@@ -131,11 +131,14 @@ impl<P: Protocol> Input<P> {
         }
     }
 
-    /// Forgets what is done with, if that is everything: a client that is silent from now on keeps little memory.
-    pub fn tidy(&mut self) {
+    /// Gives back what is done with, if that is nearly everything and there is no long request: a client that is silent from now on keeps
+    /// little memory.
+    pub fn tidy(&mut self, is_long: bool) {
         if self.len() == 0 {
             self.heard.forget();
             self.again.forget();
+        } else if !is_long && self.len() <= limits::FREE_INPUT && self.capacity() > 2 * limits::KEPT_INPUT {
+            self.release();
         }
     }
 

@@ -318,7 +318,8 @@ impl<P: Protocol> Clients<P> {
     fn make_room(&mut self) {
         let Some(wait) = self.room.starved(self.ticks) else { return };
         self.room.look_again(wait, self.ticks);
-        let is_stalled = |entry: &mut Entry<P>| entry.connection.as_mut().is_some_and(Connection::is_stalled);
+        let is_stalled =
+            |entry: &mut Entry<P>| entry.connection.as_mut().is_some_and(|one| one.is_stalled(wait));
         let slots = self.connections.iter_mut().enumerate();
         let stalled: Vec<u32> =
             slots.filter_map(|(slot, entry)| is_stalled(entry).then_some(slot as u32)).collect();
@@ -348,7 +349,7 @@ impl<P: Protocol> Clients<P> {
     fn is_sound(&self) -> bool {
         let taken = self.connections.len() - self.free.len().min(self.connections.len());
         let connections = || self.connections.iter().filter_map(|entry| entry.connection.as_ref());
-        let held = || connections().map(Connection::held).sum::<usize>();
+        let held = || connections().map(|one| one.held().bytes()).sum::<usize>();
         let counts_right = !self.ticks.is_multiple_of(limits::RECOUNT_TICKS) || self.room.held() == held();
         self.scratch.len() == limits::READ_CHUNK
             && counts_right

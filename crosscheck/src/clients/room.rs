@@ -3,10 +3,14 @@
 //! Everything that a client can make a replica hold is counted: input that is not decoded yet, requests on their way, replies that are
 //! promised to them, replies that wait for their socket. A connection is not read from while there is no room for what it asks.
 //!
-//! Who asks for little must not wait for those who ask for much. So there are two pools, by what a connection holds, and two bounds on
-//! what is in execution, by what a request costs: large ones wait for one another, and small ones pass them. What waits is served in its
-//! order. Where nothing moves, connections that hold room and do not move themselves are closed (`Clients::make_room`), as Redis does with
-//! `maxmemory-clients`.
+//! Who asks for little must not wait for those who ask for much. So there are two pools for requests and replies, by what a connection
+//! holds of them, and two bounds on what is in execution, by what a request costs: large ones wait for one another, and small ones pass
+//! them. What waits is served in its order. Where nothing moves, connections that hold room and do not move themselves are closed
+//! (`Clients::make_room`), as Redis does with `maxmemory-clients`.
+//!
+//! Nobody may wait for room that is given back only when it is served itself. So input has pools of its own: a request that has been read
+//! waits for those that are on their way, whose room comes back as their clients read, and never for input. A long request waits for
+//! others that are being sent. Short ones are read ahead in large pieces while there is room for that, and in small ones otherwise.
 
 use std::collections::VecDeque;
 
@@ -52,12 +56,34 @@ pub enum Wait {
 /// Requests that are complete go before input, which may never become one.
 const WAITS: [Wait; 3] = [Wait::Small, Wait::Large, Wait::Input];
 
+/// What one connection holds, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// Short requests that were read ahead.
+    pub ahead: usize,
+    /// A long request: what has come of it, and room for the rest; or one that waits to be ordered.
+    pub long: usize,
+    /// Requests on their way, and replies.
+    pub outgoing: usize,
+}
+
+impl Holding {
+    /// All of it.
+    pub fn bytes(self) -> usize {
+        self.ahead + self.long + self.outgoing
+    }
+}
+
 /// How the bytes for clients are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
-    /// For connections that hold little, all together.
+    /// For short requests that are read ahead.
+    ahead: usize,
+    /// For long requests until they are ordered.
+    long: usize,
+    /// For requests and replies of connections that hold little of them, all together.
     small: usize,
-    /// For connections that hold much, all together.
+    /// For those of connections that hold much, all together.
     large: usize,
     /// Requests and replies of one connection; beyond it no further request of it is taken.
     pub connection: usize,
@@ -68,10 +94,13 @@ pub struct Shares {
 impl Shares {
     /// Of so many bytes for clients.
     pub fn of(bytes: usize) -> Self {
+        let sixteenth = bytes / 16;
         Shares {
-            small: bytes / 4,
-            large: bytes - bytes / 4,
-            connection: (bytes / 16).min(limits::UNSENT_PER_CONNECTION),
+            ahead: sixteenth,
+            long: 5 * sixteenth,
+            small: 4 * sixteenth,
+            large: 6 * sixteenth,
+            connection: sixteenth.min(limits::UNSENT_PER_CONNECTION),
             in_execution: (bytes / 8).min(limits::COST_IN_EXECUTION),
         }
     }
@@ -89,6 +118,8 @@ struct Queue {
 #[derive(Debug)]
 pub struct Room {
     shares: Shares,
+    ahead: usize,
+    long: usize,
     small: usize,
     large: usize,
     small_in_execution: usize,
@@ -101,6 +132,8 @@ impl Room {
     pub fn new(shares: Shares) -> Self {
         Room {
             shares,
+            ahead: 0,
+            long: 0,
             small: 0,
             large: 0,
             small_in_execution: 0,
@@ -111,35 +144,48 @@ impl Room {
 
     /// Bytes that connections hold.
     pub fn held(&self) -> usize {
-        self.small + self.large
+        self.ahead + self.long + self.small + self.large
     }
 
     /// A connection that holds so much is at work.
-    pub fn take_out(&mut self, held: usize) {
-        let pool = self.pool(held);
-        *pool = pool.saturating_sub(held);
+    pub fn take_out(&mut self, held: Holding) {
+        for (pool, bytes) in self.pools(held) {
+            *pool = pool.saturating_sub(bytes);
+        }
     }
 
     /// It holds so much now.
-    pub fn put_back(&mut self, held: usize) {
-        *self.pool(held) += held;
+    pub fn put_back(&mut self, held: Holding) {
+        for (pool, bytes) in self.pools(held) {
+            *pool += bytes;
+        }
     }
 
-    fn pool(&mut self, held: usize) -> &mut usize {
-        if held > limits::SMALL_HOLDING { &mut self.large } else { &mut self.small }
+    fn pools(&mut self, held: Holding) -> [(&mut usize, usize); 3] {
+        let outgoing = if is_large(held.outgoing) { &mut self.large } else { &mut self.small };
+        [(&mut self.ahead, held.ahead), (&mut self.long, held.long), (outgoing, held.outgoing)]
     }
 
-    /// Whether a connection may hold so many bytes, of which `counted` are counted here already (none while it is at work). One that
-    /// holds much may hold more than the pool when it is the only one: a single request always finds room.
-    pub fn may_hold(&self, held: usize, counted: usize) -> bool {
-        let is_large = |held: usize| held > limits::SMALL_HOLDING;
-        let (all, pool) = match is_large(held) {
+    /// Whether a connection at work may read ahead until it holds so many bytes.
+    pub fn may_read_ahead(&self, ahead: usize) -> bool {
+        self.ahead + ahead <= self.shares.ahead
+    }
+
+    /// Whether a long request may take so many bytes, of which `counted` are counted here already (none while its connection is at
+    /// work).
+    pub fn may_read(&self, long: usize, counted: usize) -> bool {
+        fits(self.long.saturating_sub(counted), long, self.shares.long)
+    }
+
+    /// Whether a connection may have so many bytes of requests on their way and of replies, of which `counted` are counted here
+    /// already.
+    pub fn may_send(&self, outgoing: usize, counted: usize) -> bool {
+        let (all, pool) = match is_large(outgoing) {
             true => (self.large, self.shares.large),
             false => (self.small, self.shares.small),
         };
-        let own = if is_large(held) == is_large(counted) { counted } else { 0 };
-        let others = all.saturating_sub(own);
-        others == 0 || others + held <= pool
+        let own = if is_large(outgoing) == is_large(counted) { counted } else { 0 };
+        fits(all.saturating_sub(own), outgoing, pool)
     }
 
     /// Whether a request of this cost may be executed now, with those that are on their way.
@@ -228,6 +274,16 @@ impl Room {
     }
 }
 
+fn is_large(outgoing: usize) -> bool {
+    outgoing > limits::SMALL_HOLDING
+}
+
+/// Whether so many bytes fit into a pool beside those of the others. What is longer than half of the pool goes beyond it once the others
+/// have left the other half: everything finds room, and nothing has to wait until the last slow client has gone.
+fn fits(others: usize, bytes: usize, pool: usize) -> bool {
+    others + bytes <= pool || (bytes > pool / 2 && others <= pool / 2)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,21 +294,40 @@ mod tests {
         Room::new(Shares::of(64 * MB))
     }
 
+    fn outgoing(bytes: usize) -> Holding {
+        Holding { outgoing: bytes, ..Holding::default() }
+    }
+
     #[test]
     fn large_holdings_wait_for_one_another_and_small_ones_for_nobody_else() {
         let mut room = room();
-        assert!(room.may_hold(63 * MB, 0), "alone, whatever it is");
-        room.put_back(40 * MB);
-        assert!(room.may_hold(8 * MB, 0) && !room.may_hold(9 * MB, 0));
-        assert!(room.may_hold(limits::SMALL_HOLDING, 0));
-        (0..16 * MB / limits::SMALL_HOLDING).for_each(|_| room.put_back(limits::SMALL_HOLDING));
+        room.put_back(outgoing(12 * MB));
+        assert!(room.may_send(63 * MB, 0), "one, whatever it is, beside those who hold half");
+        room.put_back(outgoing(4 * MB));
+        assert!(room.may_send(8 * MB, 0) && !room.may_send(9 * MB, 0) && !room.may_send(63 * MB, 0));
+        assert!(room.may_send(9 * MB, MB), "of which a part is counted");
+        assert!(room.may_send(limits::SMALL_HOLDING, 0));
+        (0..16 * MB / limits::SMALL_HOLDING).for_each(|_| room.put_back(outgoing(limits::SMALL_HOLDING)));
         assert!(
-            !room.may_hold(limits::SMALL_HOLDING, 0) && room.may_hold(8 * MB, 0),
+            !room.may_send(limits::SMALL_HOLDING, 0) && room.may_send(8 * MB, 0),
             "the other pool is apart"
         );
-        room.take_out(40 * MB);
-        assert!(room.may_hold(63 * MB, 0));
-        assert_eq!(room.held(), 16 * MB);
+        room.take_out(outgoing(4 * MB));
+        assert!(room.may_send(63 * MB, 0));
+        assert_eq!(room.held(), 28 * MB);
+    }
+
+    #[test]
+    fn what_has_been_read_keeps_no_request_from_its_way() {
+        let mut room = room();
+        let read = Holding { ahead: 40 * MB, long: 40 * MB, outgoing: 0 };
+        room.put_back(read);
+        assert!(room.may_send(16 * MB, 0) && room.may_send(100, 0));
+        assert!(!room.may_read(1, 0) && room.may_read(20 * MB, 40 * MB) && !room.may_read_ahead(1));
+        room.take_out(read);
+        assert!(room.may_read(63 * MB, 0), "one, whatever it is");
+        assert!(room.may_read_ahead(4 * MB) && !room.may_read_ahead(4 * MB + 1), "smaller pieces will do");
+        assert_eq!(room.held(), 0);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::*;
 use crate::service::{Action, Progress};
 
 const KB: usize = 1 << 10;
-/// Memory for clients: 256 KiB for those that hold little, 768 KiB for the others.
+/// Memory for clients: 256 KiB for replies to those that hold little, 384 KiB to the others, 320 KiB for long requests.
 const MEMORY: usize = 1 << 20;
 
 /// `LENGTH EXPECTED` and a line end, then so many bytes: a request whose reply is expected to have so many KiB.
@@ -178,10 +178,10 @@ fn half_sent_requests_hold_what_there_is_and_are_closed_when_others_want_it() {
     let mut side = side(None);
     let mut slow: Vec<TcpStream> = (0..100).map(|_| side.connect()).collect();
     for client in &mut slow {
-        client.write_all(b"200000 0\n").unwrap();
+        client.write_all(b"100000 0\n").unwrap();
         client.write_all(&vec![b'x'; 20_000]).unwrap();
     }
-    let one = 2 * 200_000;
+    let one = 2 * (100_000 - limits::KEPT_INPUT);
     side.until("what there is room for is read", |side| side.held() >= one);
     side.ticks(PATIENCE / 2);
     assert!(side.held() <= MEMORY + 100 * 2 * limits::READ_CHUNK, "{}", side.held());
@@ -199,7 +199,7 @@ fn half_sent_requests_hold_what_there_is_and_are_closed_when_others_want_it() {
 #[test]
 fn slow_readers_lose_their_connection_only_when_others_wait_for_their_room() {
     let mut side = side(None);
-    let mut slow: Vec<TcpStream> = (0..4).map(|_| side.connect()).collect();
+    let mut slow: Vec<TcpStream> = (0..3).map(|_| side.connect()).collect();
     for client in &mut slow {
         // More than the sockets' buffers take.
         client.write_all(&b"0 60\n".repeat(100)).unwrap();
@@ -240,6 +240,82 @@ fn a_silent_connection_is_closed_after_its_time_and_one_that_waits_is_not() {
     waits.read_exact(&mut [0; 2]).unwrap();
     side.ticks(100);
     assert_eq!(side.counters.idle.load(Relaxed), 2);
+}
+
+/// Takes what has come to these clients.
+fn take_all(clients: &mut [TcpStream], got: &mut [usize]) {
+    let mut buffer = vec![0; 1 << 20];
+    for (client, got) in clients.iter_mut().zip(got) {
+        client.set_nonblocking(true).unwrap();
+        while let Ok(read @ 1..) = client.read(&mut buffer) {
+            *got += read;
+        }
+        client.set_nonblocking(false).unwrap();
+    }
+}
+
+/// Honest clients that send many small requests at once and read all replies. What is read ahead of them must not take the room that
+/// their requests wait for.
+#[test]
+fn clients_that_send_far_ahead_are_all_served() {
+    for (memory, count, each) in [(MEMORY, 12, 9000), (64 << 20, 380, 2500)] {
+        let mut side = side(None);
+        side.clients.bounds.shares = Shares::of(memory);
+        side.clients.room = Room::new(side.clients.bounds.shares);
+        let mut clients: Vec<TcpStream> = (0..count).map(|_| side.connect()).collect();
+        let mut got = vec![0; count];
+        // A few requests first, which have more read at once from then on.
+        for (part, all) in [(8, 8), (each, 8 + each)] {
+            clients.iter_mut().for_each(|client| client.write_all(&b"0 1\n".repeat(part)).unwrap());
+            let begun = Instant::now();
+            while got.iter().any(|got| *got < all * KB) {
+                side.tick();
+                assert!(side.held() <= memory + count * 2 * limits::KEPT_INPUT, "{} held", side.held());
+                side.reply(KB);
+                take_all(&mut clients, &mut got);
+                let (held, waiting) = (side.held(), side.clients.room.waiting());
+                assert!(begun.elapsed() < Duration::from_secs(60), "{held} held, {waiting} wait, {got:?}");
+            }
+        }
+        assert_eq!(side.counters.evicted.load(Relaxed), 0, "nobody was slow");
+    }
+}
+
+/// One who has sent the beginning of another request behind many keeps no room that others could have.
+#[test]
+fn what_was_read_ahead_is_given_back_when_it_is_served() {
+    let mut side = side(None);
+    let mut clients: Vec<TcpStream> = (0..30).map(|_| side.connect()).collect();
+    let mut got = vec![0; clients.len()];
+    for _ in 0..3 {
+        clients.iter_mut().for_each(|client| client.write_all(&b"0 0\n".repeat(2000)).unwrap());
+        for _ in 0..40 {
+            side.tick();
+            side.reply(1);
+            take_all(&mut clients, &mut got);
+        }
+    }
+    clients.iter_mut().for_each(|client| client.write_all(b"0 0").unwrap());
+    side.ticks(60);
+    assert!(got.iter().all(|got| *got == 6000), "{got:?}");
+    assert_eq!(side.held(), 0);
+}
+
+/// One reader takes its replies slowly and steadily, and somebody asks for more than all the room: others get theirs.
+#[test]
+fn a_request_for_more_than_all_the_room_waits_for_no_slow_reader() {
+    let mut side = side(None);
+    let mut slow = side.connect();
+    slow.write_all(&b"0 16\n".repeat(400)).unwrap();
+    for _ in 0..300 {
+        side.tick();
+        side.reply(16 * KB);
+    }
+    assert!(side.held() > limits::SMALL_HOLDING / 2, "{}", side.held());
+    let mut huge = side.connect();
+    huge.write_all(b"0 3000\n").unwrap();
+    side.until("it is let in", |side| side.submissions.iter().any(|one| one.to.cost as usize > 3000 * KB));
+    assert_eq!(side.counters.evicted.load(Relaxed), 0);
 }
 
 /// The negative control: without the bounds, what the tests above see held would be held many times over.

@@ -8,7 +8,7 @@ use mio::{Interest, Token};
 use super::hello::{HELLO_BYTES, Purpose};
 use super::link::refusal_of;
 use super::net::Net;
-use super::secure::{self, Channel, Records};
+use super::secure::{self, Answered, Channel, Records};
 use super::{GUESTS, Identity, PeerEvent, Refusal};
 use crate::limits;
 use crate::world::{is_of_one_attempt, is_own_fault, is_own_fault_without_peer};
@@ -17,8 +17,6 @@ use crate::world::{is_of_one_attempt, is_own_fault, is_own_fault_without_peer};
 const MOST: usize = 64;
 /// Ticks that one may take.
 const TICKS: u32 = limits::HANDSHAKE.as_millis().div_ceil(limits::TICK.as_millis()) as u32;
-/// Ticks after which one gives way that has been answered and has not proved itself: a peer needs one message for it, and has it ready.
-pub(super) const PROOF_TICKS: u32 = 4;
 
 /// One of them.
 struct Guest<N: Net> {
@@ -36,6 +34,7 @@ pub(super) struct Guests<N: Net> {
     places: Vec<Option<Guest<N>>>,
     /// Connections accepted so far.
     accepted: usize,
+    answered: Answered,
 }
 
 /// A peer that has proved who it is.
@@ -49,7 +48,7 @@ pub(super) struct Arrival<N: Net> {
 
 impl<N: Net> Default for Guests<N> {
     fn default() -> Self {
-        Guests { places: (0..MOST).map(|_| None).collect(), accepted: 0 }
+        Guests { places: (0..MOST).map(|_| None).collect(), accepted: 0, answered: Answered::default() }
     }
 }
 
@@ -73,7 +72,7 @@ impl<N: Net> Guests<N> {
                 Err(error) if is_of_one_attempt(&error) => continue,
                 Err(error) => return is_own_fault_without_peer(&error),
             };
-            let Some(place) = self.place() else { continue };
+            let place = self.place();
             if let Err(error) = net.register(&mut stream, Token(GUESTS + place), Interest::READABLE) {
                 return is_own_fault_without_peer(&error);
             }
@@ -82,17 +81,15 @@ impl<N: Net> Guests<N> {
         }
     }
 
-    /// A free place; with none, one after the other of those gives way who have not shown that they have the key, and then who has had
-    /// its answer for longest: a crowd of strangers keeps no peer out, also if they say what they have recorded.
-    fn place(&mut self) -> Option<usize> {
+    /// A free place; with none, one after the other gives way, those first who have not shown that they have the key: a crowd of
+    /// strangers keeps no peer out.
+    fn place(&mut self) -> usize {
         self.accepted += 1;
         let free = self.places.iter().position(Option::is_none);
-        let next = (0..MOST).map(|step| (self.accepted + step) % MOST);
+        let mut next = (0..MOST).map(|step| (self.accepted + step) % MOST);
         let gives_way =
             |place: &usize| self.places[*place].as_ref().is_some_and(|guest| guest.answered.is_none());
-        let ticks = |place: &usize| self.places[*place].as_ref().map_or(0, |guest| guest.ticks);
-        let oldest = || (0..MOST).max_by_key(ticks).filter(|place| ticks(place) >= PROOF_TICKS);
-        free.or_else(|| next.into_iter().find(gives_way)).or_else(oldest)
+        free.or_else(|| next.find(gives_way)).unwrap_or(self.accepted % MOST)
     }
 
     /// A tick has passed: who has taken too long goes.
@@ -124,7 +121,7 @@ impl<N: Net> Guests<N> {
                 return None;
             }
         };
-        match guest.take_records(identity, executed) {
+        match guest.take_records(identity, executed, &mut self.answered) {
             Ok(Took::More) => {
                 if is_over {
                     self.places[place] = None;
@@ -180,6 +177,7 @@ impl<N: Net> Guest<N> {
         &mut self,
         identity: &mut Identity,
         executed: u64,
+        answered: &mut Answered,
     ) -> Result<Took, (Option<u8>, Refusal)> {
         let stranger = |unsound| (None, Refusal::Unsound(unsound, Some(self.remote.clone())));
         loop {
@@ -190,9 +188,11 @@ impl<N: Net> Guest<N> {
             match &mut self.answered {
                 None => {
                     let mut out = Vec::new();
+                    answered.is_new(record.sealed).map_err(stranger)?;
                     let answer =
                         secure::answer(&mut identity.secret, &identity.hello, record.sealed, &mut out);
                     let (theirs, channel) = answer.map_err(stranger)?;
+                    answered.note(record.sealed);
                     // Whoever is refused is told who is here, and finds the difference for itself.
                     let is_told = self.stream.write(&out).is_ok_and(|written| written == out.len());
                     let peer = theirs.replica;

@@ -111,6 +111,14 @@ impl<N: Net> Link<N> {
         self.unsent() > 0
     }
 
+    /// As a struck link has it; see [`Channel::strike`].
+    #[cfg(test)]
+    pub(super) fn strike(&mut self, takes: u64, sends: u64) {
+        if let Stage::Up(channel) = &mut self.stage {
+            channel.strike(takes, sends);
+        }
+    }
+
     pub(super) fn close(mut self, net: &mut N) {
         net.deregister(&mut self.stream);
     }

@@ -14,6 +14,8 @@
 //!
 //! Whoever dialled has proved itself with the first sealed record only: its first message alone could be a recorded one.
 
+use std::collections::VecDeque;
+
 use snow::resolvers::{CryptoResolver, DefaultResolver, RingResolver};
 use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState, StatelessTransportState};
@@ -42,6 +44,9 @@ pub enum Unsound {
     /// What was sealed is no hello.
     #[error("its first message is none of this protocol")]
     Hello,
+    /// Somebody has said the same before.
+    #[error("its first message is one that was sent before: a recording")]
+    Recorded,
 }
 
 /// The secret of a group, and where random numbers come from.
@@ -167,18 +172,25 @@ fn read_message(state: &mut HandshakeState, sealed: &[u8]) -> Result<Hello, Unso
     Hello::decode(&plain[..length]).map_err(|_| Unsound::Hello)
 }
 
+/// Records in a row that are passed over because later ones were taken before, and by how many numbers they may be behind. A connection
+/// delivers each once and in order: if it is more, a number is corrupted, and without a new connection nothing would be heard any more.
+const PASSED_OVER: u64 = 64;
+const BEHIND: u64 = 4096;
+
 /// Both directions of a connection whose ends know each other.
 pub struct Channel {
     state: StatelessTransportState,
     /// Number of the next record that is sent, and the lowest that is taken.
     sends: u64,
     takes: u64,
+    /// Records in a row that were passed over.
+    passed_over: u64,
 }
 
 impl Channel {
     fn new(state: HandshakeState) -> Result<Self, Unsound> {
         let state = state.into_stateless_transport_mode().map_err(|_| Unsound::Key)?;
-        Ok(Channel { state, sends: 1, takes: 1 })
+        Ok(Channel { state, sends: 1, takes: 1, passed_over: 0 })
     }
 
     /// Appends `plain` to `out` as records: at least one, so that nothing at all can be said, too.
@@ -210,15 +222,48 @@ impl Channel {
     /// Opens a record into `plain`, which is at least as long as the record; none if one as late was taken before.
     ///
     /// # Errors
-    /// When it is not what the other end has sealed.
+    /// When it is not what the other end has sealed, or too many were taken before.
     pub fn open(&mut self, record: &Record<'_>, plain: &mut [u8]) -> Result<Option<usize>, Unsound> {
         if record.number < self.takes {
-            return Ok(None);
+            self.passed_over += 1;
+            let is_odd = self.passed_over > PASSED_OVER || self.takes - record.number > BEHIND;
+            return if is_odd { Err(Unsound::Record) } else { Ok(None) };
         }
         let opened = self.state.read_message(record.number, record.sealed, plain);
         let length = opened.map_err(|_| Unsound::Key)?;
-        self.takes = record.number + 1;
+        (self.takes, self.passed_over) = (record.number + 1, 0);
         Ok(Some(length))
+    }
+
+    /// As a struck channel has it: the number of the next record that is taken, and of the next that is sent.
+    #[cfg(test)]
+    pub fn strike(&mut self, takes: u64, sends: u64) {
+        (self.takes, self.sends) = (self.takes ^ takes, self.sends ^ sends);
+    }
+}
+
+/// First messages that were answered: whoever sends one of them again has recorded it, and is told nothing.
+#[derive(Default)]
+pub struct Answered(VecDeque<Vec<u8>>);
+
+impl Answered {
+    /// Of how many messages there is a memory: a peer that is alive sends a few in a lifetime of a replica.
+    const MOST: usize = 256;
+
+    /// Whether the first message with these sealed bytes is a new one.
+    ///
+    /// # Errors
+    /// When it was answered before.
+    pub fn is_new(&self, sealed: &[u8]) -> Result<(), Unsound> {
+        if self.0.iter().any(|before| before == sealed) { Err(Unsound::Recorded) } else { Ok(()) }
+    }
+
+    /// It is answered.
+    pub fn note(&mut self, sealed: &[u8]) {
+        if self.0.len() >= Self::MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back(sealed.to_vec());
     }
 }
 

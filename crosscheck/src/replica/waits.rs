@@ -39,6 +39,9 @@ impl View<'_> {
         match (self.standing.incarnation, self.standing.leader) {
             (None, _) => self.group(),
             (Some(_), None) => Some(self.leader()),
+            (Some(_), Some(_)) if self.standing.members.voters.count_ones() == 1 && self.elsewhere() != 0 => {
+                Some(self.another_group("for a second replica"))
+            }
             (Some(_), Some(_)) => self.state.map(|(index, named)| self.donors(index, named)),
         }
     }
@@ -78,6 +81,22 @@ impl View<'_> {
         })
     }
 
+    /// Replicas that are here and belong to another group.
+    fn elsewhere(&self) -> u16 {
+        self.standing.outside.elsewhere & self.connected
+    }
+
+    /// There are two groups, and in its own it waits for `what`.
+    fn another_group(&self, what: &str) -> String {
+        let others = self.elsewhere();
+        let belong = if others.count_ones() == 1 { "belongs" } else { "belong" };
+        format!(
+            "{what}: {} {belong} to another group, because an operator had one of them go on without the other (`crosscheck group keep`). Either \
+             this replica joins that one: end it, move its data directory away, and start it again; or they join this one in the same way",
+            names(others)
+        )
+    }
+
     /// It belongs to a group without a leader.
     fn leader(&self) -> String {
         let members = self.standing.members;
@@ -90,6 +109,9 @@ impl View<'_> {
         }
         if empty != 0 {
             why.push(format!("{} here without data", are(empty)));
+        }
+        if self.elsewhere() != 0 {
+            return self.another_group("for a leader");
         }
         if why.is_empty() {
             return "for a leader: an election is on its way".to_owned();
@@ -241,7 +263,7 @@ mod tests {
     }
 
     fn outside(fresh: u16, members: u16, told: bool) -> Standing {
-        Standing { outside: Outside { fresh, members, told }, ..Standing::default() }
+        Standing { outside: Outside { fresh, members, elsewhere: 0, told }, ..Standing::default() }
     }
 
     #[test]
@@ -273,6 +295,14 @@ mod tests {
              without data. Start them with it; if it is lost for ever, `crosscheck group keep 3` goes on with what replica 3 has"
         );
         assert_eq!(waits(0b011, member(0), None), "for a leader: an election is on its way");
+        let mut split = member(0);
+        split.outside.elsewhere = 0b010;
+        let told = waits(0b011, split, None);
+        assert!(told.starts_with("for a leader: replica 2 belongs to another group"), "{told}");
+        assert!(!waits(0b001, split, None).contains("another group"), "it is not connected any more");
+        let alone = Members { voters: 0b100, learners: 0 };
+        let told = waits(0b011, Standing { leader: Some(2), members: alone, ..split }, None);
+        assert!(told.starts_with("for a second replica: replica 2 belongs to another group"), "{told}");
         let led = Standing { leader: Some(0), ..member(0) };
         assert_eq!(waits(0b011, led, None), "");
         let told = waits(0b011, led, Some((70, 0b001)));

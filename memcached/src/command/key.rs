@@ -66,6 +66,12 @@ impl KeyHash {
         ((self.0 >> 32) as u32) & (shards - 1)
     }
 
+    /// Another hash of the same key, which nobody can tell who does not know the secret.
+    pub fn mixed_with(self, secret: u64) -> u64 {
+        let mixed = (self.0 ^ secret).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (mixed ^ (mixed >> 29)).wrapping_mul(secret | 1)
+    }
+
     /// What a bucket keeps of the hash: its low bits choose the bucket, the others tell entries of one bucket apart.
     pub fn tag(self) -> u32 {
         self.0 as u32

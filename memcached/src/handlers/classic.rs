@@ -27,6 +27,7 @@ pub(crate) fn retrieve(
     Stats::count(if touch.is_some() { &counters.cmd_touch } else { &counters.cmd_get });
     let Some(found) = find(shard, key, turn, true) else {
         Stats::count(if touch.is_some() { &counters.touch_misses } else { &counters.get_misses });
+        turn.sizes.note_absent(key.hash());
         return true;
     };
     Stats::count(if touch.is_some() { &counters.touch_hits } else { &counters.get_hits });
@@ -35,6 +36,7 @@ pub(crate) fn retrieve(
     }
     access(shard, found, turn.now_us);
     let item = shard.item(found);
+    turn.sizes.note(key.hash(), item.value_len());
     if reply.len() + item.stock_size() > REPLY_BYTES {
         return false;
     }

@@ -21,6 +21,7 @@ pub(crate) fn meta_get(shard: &mut Shard, key: &Key, meta: &Meta, turn: Turn<'_>
         None if meta.vivify.is_some() => (shard.insert(key, &vivified(meta, b"", turn), turn), true),
         None => {
             Stats::count(if touches { &counters.touch_misses } else { &counters.get_misses });
+            turn.sizes.note_absent(key.hash());
             if !meta.quiet {
                 reply.extend_from_slice(b"EN");
                 push_identity(key, meta, reply);
@@ -59,7 +60,9 @@ pub(crate) fn meta_get(shard: &mut Shard, key: &Key, meta: &Meta, turn: Turn<'_>
     }
     reply.extend_from_slice(b"\r\n");
     if meta.value {
-        reply.extend_from_slice(shard.item(item).value());
+        let value = shard.item(item).value();
+        turn.sizes.note(key.hash(), value.len());
+        reply.extend_from_slice(value);
         reply.extend_from_slice(b"\r\n");
     }
     if !meta.no_update {

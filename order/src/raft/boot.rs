@@ -321,7 +321,7 @@ mod tests {
             boots[usize::from(slot)].1 = Boot::new(slot, 3, 910 + u64::from(slot));
         }
         assert_eq!(settle(&mut boots), []);
-        assert_eq!(boots[0].1.outside(), Outside { fresh: 0b110, members: 0, told: false });
+        assert_eq!(boots[0].1.outside(), Outside { fresh: 0b110, ..Outside::default() });
         boots[0].1.tell();
         assert_eq!(settle(&mut boots).len(), 3);
     }
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(settle(&mut boots), [], "a majority has lost it, and slot 2 has not");
         boots[2].1 = Boot::new(2, 3, 902);
         assert_eq!(settle(&mut boots), [], "what slot 0 was told is not meant for a group that had begun");
-        assert_eq!(boots[0].1.outside(), Outside { fresh: 0b110, members: 0, told: false });
+        assert_eq!(boots[0].1.outside(), Outside { fresh: 0b110, ..Outside::default() });
         assert!(
             boots.iter().all(|(_, boot)| boot.announce().len() == 1),
             "nobody asks to be let in any more"

@@ -177,7 +177,7 @@ impl<L: LogStore> Node<L> {
     pub fn note_peer(&mut self, slot: u8, envelope: &Envelope) {
         let last = self.last_index();
         let peer = &mut self.peers[usize::from(slot)];
-        (peer.heard, peer.spoke, peer.far_term) = (self.ticks, true, 0);
+        (peer.heard, peer.spoke, peer.is_elsewhere, peer.far_term) = (self.ticks, true, false, 0);
         if envelope.delivered > peer.delivered || envelope.delivered >= last {
             peer.moved = self.ticks;
         }

@@ -166,6 +166,7 @@ impl<L: LogStore> RaftEngine<L> {
             (Control::Gone { group: named, id }, Some(node)) if Some(named) == group => {
                 node.on_gone(from, id)
             }
+            (Control::Gone { .. }, Some(node)) => node.is_elsewhere(from),
             (control, _) => self.on_boot(from, &control)?,
         }
         Ok(())
@@ -330,7 +331,11 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
             commit_index: node.raw.raft.raft_log.committed,
             first_index: node.mirror().start() + 1,
             log_bytes: node.mirror().bytes(),
-            outside: Outside { fresh: outside.fresh & !node.spoken(), ..Outside::default() },
+            outside: Outside {
+                fresh: outside.fresh & !node.spoken(),
+                elsewhere: node.elsewhere(),
+                ..Outside::default()
+            },
         }
     }
 

@@ -40,6 +40,8 @@ pub(crate) struct Peer {
     pub snapshot_ticks: u64,
     /// It has spoken as a member over this connection: its process is the one that is in.
     pub spoke: bool,
+    /// It has spoken as a member of another group over this connection.
+    pub is_elsewhere: bool,
     /// A term that it claims, and that was not believed.
     pub far_term: u64,
 }
@@ -154,6 +156,19 @@ impl<L: LogStore> Node<L> {
     /// Replicas that have spoken as members over the connections that there are, as a set of slots.
     pub fn spoken(&self) -> u16 {
         (0..).zip(&self.peers).filter(|(_, peer)| peer.spoke).fold(0, |slots, (slot, _)| slots | 1 << slot)
+    }
+
+    /// The same of those that have spoken as members of another group.
+    pub fn elsewhere(&self) -> u16 {
+        let slots = (0..).zip(&self.peers).filter(|(_, peer)| peer.is_elsewhere);
+        slots.fold(0, |slots, (slot, _)| slots | 1 << slot)
+    }
+
+    /// That replica has said that it belongs to this group, which is not this replica's.
+    pub fn is_elsewhere(&mut self, from: u8) {
+        if let Some(peer) = self.peers.get_mut(usize::from(from)) {
+            peer.is_elsewhere = true;
+        }
     }
 
     pub fn is_removed(&self) -> bool {
@@ -366,7 +381,14 @@ impl<L: LogStore> Node<L> {
 
     pub fn on_message(&mut self, from: u8, body: Bytes) -> Result<(), Blame> {
         let mut received = codec::decode(body).map_err(Blame::malformed(from))?;
-        if received.envelope.group != self.group() || self.failed.is_some() {
+        if self.failed.is_some() {
+            return Ok(());
+        }
+        if received.envelope.group != self.group() {
+            self.is_elsewhere(from);
+            // It hears of nobody who could tell it: this group does not count it as a member.
+            let control = Control::Gone { group: self.group(), id: received.message.from };
+            self.out.send(from, Kind::Control, control.encode());
             return Ok(());
         }
         let sender = received.message.from;

@@ -7,7 +7,7 @@
 //!
 //! One entry of the log says so, and it is agreed on by this replica alone: until then the engine is told to count nobody else. With that
 //! entry the group gets another name, so that nothing that one of the lost replicas has said, or says when it turns up after all, is
-//! taken for a message of a member.
+//! taken for a message of a member. Whose log it goes on with is part of the name: two replicas that were both kept are two groups.
 
 use crate::engine::Declined;
 use crate::log::LogStore;
@@ -34,8 +34,8 @@ impl<L: LogStore> Node<L> {
             return Err(Declined::NoData);
         }
         self.settle();
-        self.renamed = Some(mix(self.group() ^ mix(RENAMED ^ self.raw.raft.term)));
         let me = self.id();
+        self.renamed = Some(mix(mix(self.group() ^ mix(RENAMED ^ self.raw.raft.term)) ^ me));
         self.guard(|node| node.count_only(me));
         self.campaign();
         Ok(())

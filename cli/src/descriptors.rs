@@ -21,7 +21,7 @@ pub fn fit(config: &mut NodeConfig) -> anyhow::Result<Option<String>> {
 }
 
 /// The files that this process may open, once the soft limit is as high as the hard one.
-fn raise() -> usize {
+pub fn raise() -> usize {
     let limit = getrlimit(Resource::Nofile);
     // Where the kernel refuses, what was read afterwards is what counts.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });

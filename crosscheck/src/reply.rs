@@ -140,6 +140,9 @@ impl Replies {
     }
 }
 
+// Replies that a voter leaves out of its window have to be counted here.
+const _: () = assert!(LARGE <= vote::limits::LONG_REPLY_BYTES);
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,10 +10,16 @@ use crosscheck::{Malformed, Service};
 use crate::command::{Command, Key, decode};
 use crate::config::{Config, ConfigError};
 use crate::handlers::{self, Storage};
+use crate::limits::REPLY_BYTES;
 use crate::stats::{Counters, Stats};
 use crate::store::expiry::{PAST, deadline};
 use crate::store::{Misshapen, Shard, Turn};
 use crate::work;
+
+/// Behind all values of a retrieval.
+const END: &[u8] = b"END\r\n";
+/// From this length on, the first value of a retrieval has room made for as many as there are keys.
+const LONG_VALUE: usize = 64 << 10;
 
 /// A memcached server's state and handlers. Make its connections with [`crate::Connection::new`] and the same
 /// [`Stats`].
@@ -93,17 +99,21 @@ impl Memcached {
     ) -> Result<(), Retry> {
         let start = reply.len();
         let touch = touch.map(|expiry| deadline(expiry, cx.now_us()));
-        for key in keys {
+        for (index, key) in keys.iter().enumerate() {
+            let is_first = reply.len() == start;
             let fits = self.on_shard(cx, key, |shard, turn| {
                 handlers::retrieve(shard, key, with_unique, touch, turn, reply)
             })?;
+            if is_first {
+                reserve(reply, reply.len() - start, keys.len() - index - 1);
+            }
             if !fits {
                 reply.truncate(start);
                 reply.extend_from_slice(b"SERVER_ERROR out of memory writing get response\r\n");
                 return Ok(());
             }
         }
-        reply.extend_from_slice(b"END\r\n");
+        reply.extend_from_slice(END);
         Ok(())
     }
 
@@ -232,6 +242,15 @@ impl Service for Memcached {
     }
 }
 
+/// Room for so many more values of this length, if it is long: a reply of many megabytes that grew by doubling would be copied again and
+/// again, and take its memory twice meanwhile. Where the others turn out shorter, what nobody writes to takes none.
+fn reserve(reply: &mut Vec<u8>, length: usize, more: usize) {
+    if length >= LONG_VALUE {
+        let more = length.saturating_mul(more).min(REPLY_BYTES.saturating_sub(length));
+        reply.reserve(more + handlers::BESIDE_VALUE + END.len());
+    }
+}
+
 /// What the operator may call an object.
 enum Name<'a> {
     /// `item:KEY` or `slot:KEY`.
@@ -257,6 +276,27 @@ impl<'a> Name<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_reply_finds_room_at_once_and_never_more_than_the_longest() {
+        let mut reply = vec![0; LONG_VALUE];
+        reserve(&mut reply, LONG_VALUE, 99);
+        let (place, room) = (reply.as_ptr(), reply.capacity());
+        assert!((100 * LONG_VALUE..101 * LONG_VALUE).contains(&room), "{room}");
+        for _ in 0..99 {
+            reply.reserve(LONG_VALUE + handlers::BESIDE_VALUE - 20);
+            reply.resize(reply.len() + LONG_VALUE, 0);
+        }
+        reply.extend_from_slice(END);
+        assert_eq!(place, reply.as_ptr(), "it is not copied");
+        let mut longest = vec![0; LONG_VALUE];
+        reserve(&mut longest, LONG_VALUE, 1 << 20);
+        assert!(longest.capacity() <= REPLY_BYTES + 1024, "{}", longest.capacity());
+        let mut short = vec![0; 100];
+        let room = short.capacity();
+        reserve(&mut short, LONG_VALUE - 1, 99);
+        assert_eq!(short.capacity(), room);
+    }
 
     #[test]
     fn a_changed_setting_is_noticed() {

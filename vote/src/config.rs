@@ -1,8 +1,8 @@
 //! Who votes, and which protections are on.
 
 use crate::limits::{
-    FINISHED_SHARE, KEEP_FINISHED_BYTES, KEPT_REPLY_BYTES, KEPT_SHARE, MAX_REPLICAS, REPAIRS_BEFORE_REPLACE,
-    WINDOW_BYTES,
+    FINISHED_SHARE, KEEP_FINISHED_BYTES, KEPT_REPLY_BYTES, KEPT_SHARE, MAX_REPLICAS, OWED_REPLY_BYTES,
+    REPAIRS_BEFORE_REPLACE, WINDOW_BYTES,
 };
 
 /// Number of a replica, from 0.
@@ -18,6 +18,7 @@ pub struct Config {
     repair_limit: usize,
     window_bytes: usize,
     kept_reply_bytes: usize,
+    owed_reply_bytes: usize,
     pub(crate) protections: Protections,
 }
 
@@ -41,6 +42,7 @@ impl Config {
             repair_limit: REPAIRS_BEFORE_REPLACE,
             window_bytes: WINDOW_BYTES,
             kept_reply_bytes: KEPT_REPLY_BYTES,
+            owed_reply_bytes: OWED_REPLY_BYTES,
             protections: Protections::ALL,
         }
     }
@@ -58,14 +60,15 @@ impl Config {
         self.repair_limit
     }
 
-    /// The same group, in which this replica's open batches hold at most so many bytes, own and peers': the oldest is
-    /// closed when they hold more. Other bounds follow it, see [`Config::kept_reply_bytes`].
+    /// The same group, in which this replica's open batches hold at most so many bytes, own and peers', but for the long
+    /// replies that it owes: the oldest is closed when they hold more. Other bounds follow it, see
+    /// [`Config::kept_reply_bytes`].
     pub fn with_window_bytes(mut self, bytes: usize) -> Self {
         self.window_bytes = bytes;
         self
     }
 
-    /// Bytes of pairs and replies that open batches may hold.
+    /// Bytes of pairs and replies that open batches may hold, but for long replies that are owed.
     pub fn window_bytes(&self) -> usize {
         self.window_bytes
     }
@@ -74,6 +77,19 @@ impl Config {
     pub fn with_kept_reply_bytes(mut self, bytes: usize) -> Self {
         self.kept_reply_bytes = bytes;
         self
+    }
+
+    /// The same group, in which the long replies that this replica owes to its clients come to so many bytes at most: the
+    /// oldest batch is closed when they come to more. With a bound that is no less than that of who makes them, only a fault
+    /// brings them there.
+    pub fn with_owed_reply_bytes(mut self, bytes: usize) -> Self {
+        self.owed_reply_bytes = bytes;
+        self
+    }
+
+    /// Bytes of long replies that are owed to this replica's clients, at most.
+    pub fn owed_reply_bytes(&self) -> usize {
+        self.owed_reply_bytes
     }
 
     /// Bytes of replies to other replicas' clients that are kept in case their owner's copy is wrong. Never more than half

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::config::Replica;
 use crate::digest::{self, Answer};
-use crate::limits::KEPT_REPLY_BYTES_MAX;
+use crate::limits::{KEPT_REPLY_BYTES_MAX, LONG_REPLY_BYTES};
 use crate::message::Message;
 use crate::repair::Recover;
 
@@ -211,6 +211,12 @@ impl RequestResult {
     /// Bytes of the reply that are kept.
     pub(crate) fn reply_bytes(&self) -> usize {
         self.reply.as_ref().map_or(0, Bytes::len)
+    }
+
+    /// Bytes of a long reply that is owed to a client of this replica.
+    pub(crate) fn owed_bytes(&self) -> usize {
+        let bytes = self.reply_bytes();
+        if self.asked.mine && bytes >= LONG_REPLY_BYTES { bytes } else { 0 }
     }
 }
 

@@ -12,9 +12,16 @@ pub const WINDOW_BATCHES: u64 = 16_384;
 pub const AHEAD_BATCHES: u64 = 8192;
 /// Batches that a replica executes at the same time: their results come in any order, and never from further apart.
 pub const IN_EXECUTION_BATCHES: u64 = 4096;
-/// Bytes of pairs and replies the open batches may hold, own and peers', unless
+/// Bytes of pairs and replies the open batches may hold, own and peers', but for long replies that are owed, unless
 /// [`Config::with_window_bytes`](crate::Config::with_window_bytes) says otherwise; the oldest batch is closed when exceeded.
 pub const WINDOW_BYTES: usize = 32 << 20;
+/// Length from which on a reply is long. Who makes long replies has a bound for them, and says with
+/// [`RequestResult::without_reply`](crate::RequestResult::without_reply) for which of them it has no room.
+pub const LONG_REPLY_BYTES: usize = 4 << 10;
+/// Bytes of long replies that a replica owes to its clients, unless
+/// [`Config::with_owed_reply_bytes`](crate::Config::with_owed_reply_bytes) says otherwise: no less than who makes them lets
+/// them come to. The oldest batch is closed when exceeded.
+pub const OWED_REPLY_BYTES: usize = 2 * WINDOW_BYTES;
 /// Finished batches may hold the bytes of the window divided by this.
 pub const FINISHED_SHARE: usize = 4;
 /// Replies that are kept for other replicas may hold the bytes of the window divided by this.
@@ -146,6 +153,10 @@ const _: () = assert!(KEEP_FINISHED_BYTES <= WINDOW_BYTES / FINISHED_SHARE);
 const _: () =
     assert!(KEPT_REPLY_BYTES <= WINDOW_BYTES / KEPT_SHARE, "kept replies leave room for what is voted on");
 const _: () = assert!(KEPT_REPLY_BYTES_MAX <= KEPT_REPLY_BYTES, "any reply that may be kept fits");
+const _: () = assert!(
+    MAX_REQUESTS_PER_BATCH * LONG_REPLY_BYTES < WINDOW_BYTES,
+    "no batch of short replies fills the window"
+);
 const _: () = assert!(KEPT_REPLY_BYTES_MAX <= FETCH_BYTES, "any reply that may be kept can be fetched");
 const _: () =
     assert!(RING_BATCHES as u64 >= WINDOW_BATCHES, "whoever leaves the window is still in the ring");

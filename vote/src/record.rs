@@ -34,8 +34,10 @@ pub(crate) struct Record {
     pub asked_us: u64,
     /// When the first details were needed; they are kept for a while after that.
     pub drilled_us: u64,
-    /// Bytes held, own and peers'.
+    /// Bytes held, own and peers', but for the long replies that are owed.
     pub bytes: usize,
+    /// Bytes of long replies that are owed.
+    pub owed_bytes: usize,
 }
 
 /// A batch whose digests differ, one level down.
@@ -182,8 +184,10 @@ pub(crate) struct Window {
     ring_low: u64,
     /// The last batch that left without results of this replica: it has yet to run them.
     unexecuted: Option<u64>,
-    /// Bytes held by open and parked batches.
+    /// Bytes held by open and parked batches, but for the long replies that are owed.
     pub bytes: usize,
+    /// Bytes of these. Who makes them bounds them, and one that is longer than the window must not push out what others wait for.
+    pub owed_bytes: usize,
     /// Bytes of replies that are kept for other replicas, by batch: only the owner of a client ever asks for its reply.
     kept: BTreeMap<u64, usize>,
     /// The sum of them.
@@ -200,6 +204,7 @@ impl Window {
             ring_low: first,
             unexecuted: None,
             bytes: 0,
+            owed_bytes: 0,
             kept: BTreeMap::new(),
             kept_bytes: 0,
         }
@@ -277,6 +282,7 @@ impl Window {
     /// A batch that was open or parked is gone with all it held.
     pub(crate) fn on_gone(&mut self, batch: u64, record: &Record) {
         self.bytes -= record.bytes;
+        self.owed_bytes -= record.owed_bytes;
         self.kept_bytes -= self.kept.remove(&batch).unwrap_or(0);
     }
 
@@ -290,8 +296,31 @@ impl Window {
         self.bytes = self.bytes + after - before;
     }
 
-    /// Takes the bytes of a reply out; its length and its digest stay.
-    pub(crate) fn take_reply(&mut self, place: Place) -> Option<Bytes> {
+    /// This replica's results of a batch are there, with long replies to its clients of so many bytes.
+    pub(crate) fn owe(&mut self, batch: u64, bytes: usize) {
+        if let Some(record) = self.get_mut(batch) {
+            record.owed_bytes += bytes;
+            self.owed_bytes += bytes;
+        }
+    }
+
+    /// Takes the bytes of a reply out that was owed; its length and its digest stay.
+    pub(crate) fn take_owed(&mut self, place: Place) -> Option<Bytes> {
+        let record = self.get_mut(place.batch)?;
+        let reply = record.own.as_mut()?.get_mut(usize::from(place.request))?.reply.take()?;
+        if reply.len() < LONG_REPLY_BYTES {
+            self.account(place.batch, reply.len(), 0);
+            return Some(reply);
+        }
+        // A struck length must not make the sum over all batches wrong.
+        let bytes = reply.len().min(record.owed_bytes);
+        record.owed_bytes -= bytes;
+        self.owed_bytes -= bytes;
+        Some(reply)
+    }
+
+    /// The same of one that is kept for another replica.
+    fn take_kept(&mut self, place: Place) -> Option<Bytes> {
         let own = self.get_mut(place.batch)?.own.as_mut()?;
         let reply = own.get_mut(usize::from(place.request))?.reply.take()?;
         self.account(place.batch, reply.len(), 0);
@@ -326,7 +355,7 @@ impl Window {
             let is_kept = |result: &RequestResult| result.has_reply() && !result.asked.mine;
             let result = self.get(batch).and_then(|record| record.requests().get(usize::from(request)));
             if freed < excess && result.is_some_and(is_kept) {
-                freed += self.take_reply(Place::new(batch, request)).map_or(0, |reply| reply.len());
+                freed += self.take_kept(Place::new(batch, request)).map_or(0, |reply| reply.len());
             }
         }
         freed

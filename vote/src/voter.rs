@@ -174,7 +174,7 @@ impl Voter {
     }
 
     /// How full the places are that the peers and the clients could fill.
-    pub fn loads(&self) -> [Load; 5] {
+    pub fn loads(&self) -> [Load; 6] {
         let open = self.window.end() - self.window.base();
         let load = |what, holds, bound| Load { what, holds, bound };
         [
@@ -185,6 +185,11 @@ impl Voter {
                 "bytes of open batches",
                 self.window.bytes as u64,
                 (self.config.window_bytes() + LARGEST_BATCH_BYTES) as u64,
+            ),
+            load(
+                "bytes of long replies owed to clients",
+                self.window.owed_bytes as u64,
+                (self.config.owed_reply_bytes() + LARGEST_BATCH_BYTES) as u64,
             ),
             load(
                 "bytes of replies kept for other replicas",

@@ -34,7 +34,7 @@ use progress::Progress;
 pub use {
     definition::{Amount, Op, Workload},
     generator::{Generator, Pattern, Setup},
-    measure::{Commit, Machine},
+    measure::{Commit, Machine, peak_memory_of},
     wire::Dialect,
 };
 

@@ -12,6 +12,31 @@ const TETHER: &str = "--until-stdin-closes";
 /// Has replica 1 begin the group.
 const BEGINS: &str = "--begin-group";
 
+/// What a process is started with beside its configuration: for trials of replicas that are short of something, or told wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dress {
+    /// Variables of its environment.
+    pub environment: Vec<(String, String)>,
+    /// What a shell does first, limits of the process for example: `ulimit -n 256`.
+    pub shell: Option<String>,
+}
+
+impl Dress {
+    fn command(&self) -> Command {
+        let mut command = match &self.shell {
+            None => Command::new(our_binary()),
+            Some(first) => {
+                let mut shell = Command::new("sh");
+                // The shell becomes the replica: there is no second process to be ended.
+                shell.arg("-c").arg(format!("{first} && exec \"$@\"")).arg("sh").arg(our_binary());
+                shell
+            }
+        };
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+}
+
 /// A running replica.
 #[derive(Debug)]
 pub struct Process {
@@ -25,8 +50,14 @@ impl Process {
     ///
     /// # Errors
     /// The operating system cannot start one more process.
-    pub fn start(number: u8, config: &Path, begins: bool, said: Sender<(u8, String)>) -> io::Result<Self> {
-        let mut command = Command::new(our_binary());
+    pub fn start(
+        number: u8,
+        config: &Path,
+        begins: bool,
+        dress: &Dress,
+        said: Sender<(u8, String)>,
+    ) -> io::Result<Self> {
+        let mut command = dress.command();
         command.arg("serve").arg(TETHER).arg("--config").arg(config);
         if begins {
             command.arg(BEGINS);

@@ -1,8 +1,8 @@
 //! Runs a supervisor in the background, for commands that need a cluster while they do something else.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ pub struct Keeper {
     pub replicas: Vec<Replica>,
     /// What they say of themselves.
     pub observer: Arc<Observer>,
+    supervisor: Arc<Mutex<Supervisor>>,
     events: Receiver<Event>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<Vec<u8>>>,
@@ -37,13 +38,14 @@ impl Keeper {
     pub fn start(plan: Plan, patience: Duration) -> anyhow::Result<Self> {
         let replicas = plan.replicas();
         let observer = Arc::new(Observer::start(&replicas)?);
-        let mut supervisor = Supervisor::new(plan)?;
+        let supervisor = Arc::new(Mutex::new(Supervisor::new(plan)?));
         let over = Arc::new(AtomicBool::new(false));
         let (tell, events) = mpsc::channel();
-        let (asked, seen) = (Arc::clone(&over), Arc::clone(&observer));
+        let (asked, seen, own) = (Arc::clone(&over), Arc::clone(&observer), Arc::clone(&supervisor));
         let thread = thread::Builder::new().name("keeper".into()).spawn(move || {
             while !asked.load(Ordering::Relaxed) {
                 let now = Instant::now();
+                let mut supervisor = lock(&own);
                 for event in supervisor.tick(now) {
                     // Nobody listens any more: then nobody wants to know.
                     let _ = tell.send(event);
@@ -51,11 +53,12 @@ impl Keeper {
                 for row in seen.rows().iter().filter(|row| row.serving().is_some()) {
                     supervisor.note_serving(row.replica.number, now);
                 }
+                drop(supervisor);
                 thread::sleep(TICK);
             }
-            supervisor.stop(patience)
+            lock(&own).stop(patience)
         })?;
-        Ok(Keeper { replicas, observer, events, over, thread: Some(thread) })
+        Ok(Keeper { replicas, observer, supervisor, events, over, thread: Some(thread) })
     }
 
     /// Waits until every replica serves.
@@ -84,6 +87,12 @@ impl Keeper {
         }
     }
 
+    /// The supervisor, between two of its looks at the children.
+    #[cfg(all(feature = "inject", target_os = "linux"))]
+    pub fn supervisor(&self) -> MutexGuard<'_, Supervisor> {
+        lock(&self.supervisor)
+    }
+
     /// What happened since this was last asked.
     pub fn events(&self) -> Vec<Event> {
         self.events.try_iter().collect()
@@ -106,4 +115,9 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         self.finish();
     }
+}
+
+/// A supervisor's steps are whole: after a panic elsewhere it is still a good one.
+fn lock(supervisor: &Mutex<Supervisor>) -> MutexGuard<'_, Supervisor> {
+    supervisor.lock().unwrap_or_else(PoisonError::into_inner)
 }

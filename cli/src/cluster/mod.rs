@@ -10,6 +10,8 @@ pub mod ports;
 mod runfile;
 mod supervisor;
 
+#[cfg(all(feature = "inject", target_os = "linux"))]
+pub use child::Dress;
 pub use find::{Replica, Target};
 pub use keeper::Keeper;
 #[cfg(test)]

@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow};
 use crosscheck::admin::Endpoint;
 use crosscheck::{Durability, GroupKey, Mode};
 
+use super::child::Dress;
 use super::find::{DEFAULT_PORT, Replica};
 use super::ports::{loopback, pick};
 use super::runfile::{self, Place, RunFile};
@@ -82,6 +83,8 @@ pub struct Plan {
     /// Where run files are kept.
     pub directory: PathBuf,
     nodes: Vec<NodeConfig>,
+    /// What the replicas' processes are started with.
+    dresses: Vec<Dress>,
     /// The group's key, which is made with the other files. With logs on disk it stays with them for the next start.
     key: Option<PathBuf>,
 }
@@ -126,7 +129,8 @@ impl Plan {
         for node in &nodes {
             check_service(node).map_err(|(what, remedy)| misuse(format!("{what}; {remedy} (--memory)")))?;
         }
-        Ok(Plan { mode: wish.mode, places, directory, nodes, key })
+        let dresses = vec![Dress::default(); nodes.len()];
+        Ok(Plan { mode: wish.mode, places, directory, nodes, dresses, key })
     }
 
     /// The port that names the cluster.
@@ -134,14 +138,52 @@ impl Plan {
         self.places.first().map_or(0, |place| place.clients.port())
     }
 
+    /// What each replica may hold for clients, by its two limits, in MiB.
+    #[cfg(all(feature = "inject", target_os = "linux"))]
+    pub fn memory_mb(&self) -> u64 {
+        self.nodes.first().map_or(0, |node| node.memory_limit_mb + node.buffer_limit_mb)
+    }
+
     /// The replicas as other commands see them.
     pub fn replicas(&self) -> Vec<Replica> {
-        let replica = |place: &Place| Replica {
-            number: place.number,
-            admin: Endpoint::Unix(place.admin.clone()),
-            clients: Some(place.clients),
+        let replica = |node: &NodeConfig| Replica {
+            number: node.this_replica,
+            admin: node.admin.clone(),
+            clients: Some(node.listen),
         };
-        self.places.iter().map(replica).collect()
+        self.nodes.iter().map(replica).collect()
+    }
+
+    /// Changes what the wish said nothing of, replica by replica, before anything is written.
+    #[cfg(all(feature = "inject", target_os = "linux"))]
+    pub fn adapt(&mut self, change: impl FnMut(&mut NodeConfig)) {
+        self.nodes.iter_mut().for_each(change);
+    }
+
+    /// What a replica's process is started with.
+    pub fn dress(&self, replica: u8) -> Dress {
+        self.dresses.get(usize::from(replica).wrapping_sub(1)).cloned().unwrap_or_default()
+    }
+
+    /// Starts a replica's process with something beside its configuration.
+    #[cfg(all(feature = "inject", target_os = "linux"))]
+    pub fn set_dress(&mut self, replica: u8, dress: Dress) {
+        let place = self.dresses.get_mut(usize::from(replica).wrapping_sub(1));
+        place.into_iter().for_each(|place| *place = dress.clone());
+    }
+
+    /// Changes one replica's configuration, and writes it anew.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    #[cfg(all(feature = "inject", target_os = "linux"))]
+    pub fn reconfigure(&mut self, replica: u8, change: impl FnOnce(&mut NodeConfig)) -> anyhow::Result<()> {
+        let configs = runfile::config_directory(&self.directory, self.port());
+        let Some(node) = self.nodes.iter_mut().find(|node| node.this_replica == replica) else {
+            return Ok(());
+        };
+        change(node);
+        write_node(node, &configs).map(drop)
     }
 
     /// Writes each replica's file and the run file; returns the replicas' files.
@@ -160,9 +202,7 @@ impl Plan {
                 let made = DirBuilder::new().recursive(true).mode(0o700).create(data);
                 made.with_context(|| format!("making {}", data.display()))?;
             }
-            let path = configs.join(format!("replica-{}.toml", node.this_replica));
-            fs::write(&path, node.to_toml()).with_context(|| format!("writing {}", path.display()))?;
-            paths.push(path);
+            paths.push(write_node(node, &configs)?);
         }
         if let Some(key) = &self.key {
             GroupKey::keep(key).with_context(|| format!("writing {}", key.display()))?;
@@ -176,6 +216,12 @@ impl Plan {
     pub fn clean(&self) {
         RunFile::remove(&self.directory, self.port());
     }
+}
+
+fn write_node(node: &NodeConfig, configs: &Path) -> anyhow::Result<PathBuf> {
+    let path = configs.join(format!("replica-{}.toml", node.this_replica));
+    fs::write(&path, node.to_toml()).with_context(|| format!("writing {}", path.display()))?;
+    Ok(path)
 }
 
 fn durability(wish: &Wish) -> anyhow::Result<Durability> {

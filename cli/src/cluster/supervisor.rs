@@ -7,8 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::backoff::Backoff;
-use super::child::{Process, in_words};
+use super::child::{Dress, Process, in_words};
 use super::plan::Plan;
+#[cfg(all(feature = "inject", target_os = "linux"))]
+use crate::config::NodeConfig;
 
 /// Last lines of a replica's stderr that are kept, to say why it gave up.
 const LAST_WORDS: usize = 6;
@@ -65,6 +67,7 @@ pub struct Supervisor {
 struct Ward {
     number: u8,
     config: PathBuf,
+    dress: Dress,
     process: Option<Process>,
     start_at: Option<Instant>,
     serving_since: Option<Instant>,
@@ -86,6 +89,7 @@ impl Supervisor {
         let ward = |(number, config)| Ward {
             number,
             config,
+            dress: plan.dress(number),
             process: None,
             start_at: Some(now),
             serving_since: None,
@@ -139,7 +143,7 @@ impl Supervisor {
 
     /// Asks every replica to stop, waits at most `patience`, kills the rest, and removes the cluster's files.
     /// Returns the replicas that had to be killed.
-    pub fn stop(mut self, patience: Duration) -> Vec<u8> {
+    pub fn stop(&mut self, patience: Duration) -> Vec<u8> {
         for process in self.wards.iter_mut().filter_map(|ward| ward.process.as_mut()) {
             process.release();
         }
@@ -156,6 +160,44 @@ impl Supervisor {
             }
         }
         killed
+    }
+}
+
+/// For trials, which do to single replicas what operators and machines do.
+#[cfg(all(feature = "inject", target_os = "linux"))]
+impl Supervisor {
+    /// Changes a replica's configuration; its next process has it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn reconfigure(&mut self, replica: u8, change: impl FnOnce(&mut NodeConfig)) -> anyhow::Result<()> {
+        self.plan.reconfigure(replica, change)
+    }
+
+    /// The process of a replica, while it has one.
+    pub fn pid(&self, replica: u8) -> Option<u32> {
+        self.wards.iter().find(|ward| ward.number == replica)?.process.as_ref().map(Process::pid)
+    }
+
+    /// Ends a replica without warning; it is not started again before [`Supervisor::let_up`].
+    pub fn keep_down(&mut self, replica: u8) {
+        if let Some(ward) = self.ward(replica) {
+            ward.process.take().iter_mut().for_each(Process::kill);
+            (ward.start_at, ward.serving_since) = (None, None);
+        }
+    }
+
+    /// Starts a replica that was kept down, or that waits for its next start, at the next [`Supervisor::tick`].
+    pub fn let_up(&mut self, replica: u8, now: Instant) {
+        if let Some(ward) = self.ward(replica)
+            && ward.process.is_none()
+        {
+            ward.start_at = Some(now);
+        }
+    }
+
+    fn ward(&mut self, replica: u8) -> Option<&mut Ward> {
+        self.wards.iter_mut().find(|ward| ward.number == replica)
     }
 }
 
@@ -189,7 +231,8 @@ impl Ward {
         if self.process.is_some() || self.start_at.is_none_or(|at| now < at) {
             return None;
         }
-        match Process::start(self.number, &self.config, begins && self.number == 1, say.clone()) {
+        match Process::start(self.number, &self.config, begins && self.number == 1, &self.dress, say.clone())
+        {
             Ok(process) => {
                 let pid = process.pid();
                 self.process = Some(process);
@@ -215,6 +258,7 @@ mod tests {
         Ward {
             number: 1,
             config: PathBuf::new(),
+            dress: Dress::default(),
             process: Some(process),
             start_at: None,
             serving_since: None,

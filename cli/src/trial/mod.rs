@@ -1,6 +1,7 @@
 //! `crosscheck trial`: a real cluster on hosts of its own under real trouble, with a checker for what its clients saw; and
 //! the soak, in which nothing is wrong and nothing may be reported.
 
+mod hostile;
 mod run;
 mod soak;
 
@@ -25,6 +26,7 @@ the right to make namespaces); without, all hosts are this one, and troubles of 
   crosscheck trial run network disk --out /tmp/trial           two plans, one after the other
   crosscheck trial run my-plan.toml --replicas 5 --clients 20
   crosscheck trial run control                                 a system that is wrong: does the checker notice?
+  crosscheck trial run hostile                                 clients, clocks and strangers that mean harm
   crosscheck trial soak --requests 100000000                   nothing is wrong: is anything reported?
 
 docs/trial.md says what this shows, and what it does not.")]
@@ -41,8 +43,14 @@ pub enum Command {
     #[command(after_long_help = "Examples:
   crosscheck trial run                                         the plan `everything`
   crosscheck trial run corruption --seconds 60 --seed 7
+  crosscheck trial run hostile                                 every attack, in about five minutes
+  crosscheck trial run hostile --only long-replies,clock       two of them
 
 Writes result.json, result.md, timeline.jsonl and the replicas' logs into a folder per plan below --out.
+
+`hostile` is no plan of troubles. Each of its attacks (`trial list` names them) starts small clusters of its own on loopback, tries
+on them what a hostile tester would, and says what was done, what was seen, and what has to hold: no replica ends, no acknowledged
+value is lost, memory stays below its limits, and nobody else's client waits for half a second. The other options are not for it.
 
 Exit code: 0 when everything held, 1 when something did not, 2 for a plan that is none.")]
     Run(run::Args),

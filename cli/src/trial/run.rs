@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use trial::plan::Plan;
 use trial::run::Options;
 
+use super::hostile;
 use crate::outcome::{Outcome, Verdict, error_text, misuse, say};
 use crate::signals::Ending;
 use crate::splitmix::draw;
@@ -37,6 +38,9 @@ pub struct Args {
     /// Requests per second, of all clients together [default: the plan's]
     #[arg(long, value_name = "N")]
     pub rate: Option<f64>,
+    /// Of `hostile`, only these attacks (see `trial list`) [default: all]
+    #[arg(long, value_name = "ATTACK,ATTACK", value_delimiter = ',')]
+    pub only: Vec<String>,
     /// All on this machine's loopback addresses, as where namespaces are not allowed: no trouble of the network, no full disks
     #[arg(long)]
     pub loopback: bool,
@@ -47,8 +51,11 @@ pub struct Args {
 
 /// Runs the plans.
 pub fn run(args: &Args) -> Outcome {
+    let (hostile, named): (Vec<_>, Vec<_>) = args.plans.iter().partition(|name| *name == hostile::NAME);
+    let is_hostile = !hostile.is_empty();
+    fits(args, is_hostile, named.is_empty())?;
     let mut plans = Vec::new();
-    for name in &args.plans {
+    for name in named {
         let mut plan = Plan::load(name).map_err(|why| misuse(error_text(&why)))?;
         change(&mut plan, args);
         plan.check().map_err(|why| misuse(format!("{name}: {}", error_text(&why))))?;
@@ -75,7 +82,33 @@ pub fn run(args: &Args) -> Outcome {
         say(report.summary().trim_end())?;
         holds &= report.holds;
     }
+    if is_hostile && !ending.asked() {
+        let out = args.out.join(format!("{}-{}", hostile::NAME, since.as_secs()));
+        say(&format!("{} ({}), results in {}", hostile::NAME, hostile::TITLE, out.display()))?;
+        holds &= hostile::run(&args.only, &out, super::context(since), &ending)?;
+    }
     Ok(Verdict::of(holds))
+}
+
+/// Options that mean nothing for what is to run.
+fn fits(args: &Args, is_hostile: bool, is_alone: bool) -> anyhow::Result<()> {
+    if !args.only.is_empty() && !is_hostile {
+        return Err(misuse(format!(
+            "--only chooses attacks of `{0}`; add it: trial run {0} --only ...",
+            hostile::NAME
+        )));
+    }
+    let of_plans = args.seconds.is_some()
+        || args.seed.is_some()
+        || args.clients.is_some()
+        || args.replicas.is_some()
+        || args.workers.is_some()
+        || args.rate.is_some()
+        || args.loopback;
+    if is_hostile && is_alone && of_plans {
+        return Err(misuse(format!("`{}` has no options but --only and --out", hostile::NAME)));
+    }
+    hostile::check(&args.only)
 }
 
 fn change(plan: &mut Plan, args: &Args) {
@@ -97,6 +130,10 @@ pub fn list() -> Outcome {
             plan.seconds,
             plan.troubles.len()
         ))?;
+    }
+    say(&format!("{:<12} {}:", hostile::NAME, hostile::TITLE))?;
+    for (name, title) in hostile::attacks() {
+        say(&format!("  {name:<14} {title}"))?;
     }
     Ok(Verdict::Holds)
 }

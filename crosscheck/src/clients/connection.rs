@@ -348,7 +348,7 @@ impl<P: Protocol> Connection<P> {
 
     /// Bytes of requests on their way and of replies.
     fn outgoing(&self) -> usize {
-        self.on_its_way + self.ready + self.leaving.bytes()
+        self.on_its_way + self.ready + self.leaving.held()
     }
 
     /// Bytes of input, but for the little that each may have.

@@ -113,6 +113,11 @@ impl Leaving {
         self.bytes
     }
 
+    /// Bytes that are held for them: a reply that has left in part is there as a whole.
+    pub fn held(&self) -> usize {
+        self.unsent.front().map_or(0, |(_, unsent)| unsent.sent).saturating_add(self.bytes)
+    }
+
     /// Whether everything has left.
     pub fn is_empty(&self) -> bool {
         self.unsent.is_empty()
@@ -285,6 +290,15 @@ mod tests {
                 leaving.slices(3, true).iter().map(|slice| String::from_utf8_lossy(slice)).collect();
             assert_eq!(left, "one\ntwo\n"[taken..]);
             assert_eq!(leaving.is_empty(), taken == 8);
+        }
+    }
+
+    /// Who has read most of a long reply would ask for the next one while this one still takes its room.
+    #[test]
+    fn a_reply_is_held_as_a_whole_until_all_of_it_has_left() {
+        for (taken, held) in [(0, 8), (3, 8), (4, 4), (7, 4), (8, 0)] {
+            let leaving = three(taken);
+            assert_eq!((leaving.bytes(), leaving.held()), (8 - taken, held), "{taken}");
         }
     }
 

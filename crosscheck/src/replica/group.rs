@@ -230,7 +230,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     let config =
                         vote::Config::new(replicas, self.settings.me, execution.locks(), first_batch)
                             .with_window_bytes(buffers / 4)
-                            .with_kept_reply_bytes(buffers / 8);
+                            .with_kept_reply_bytes(buffers / 8)
+                            // The bound of `KeptReplies`, which is the one that they meet.
+                            .with_owed_reply_bytes((buffers / 2).max(vote::limits::LARGEST_BATCH_BYTES));
                     #[cfg(feature = "inject")]
                     let config = config.with_protections(vote::Protections {
                         reply_gate: self.settings.hold_replies,

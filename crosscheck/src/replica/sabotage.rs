@@ -130,7 +130,8 @@ impl Sabotaged {
         {
             return stale;
         }
-        self.released = Some((place, reply.clone()));
+        // One that was kept here for nothing would count as long as nothing else leaves: a long one takes all the room there is.
+        self.released = self.has(Sabotage::ReleasesStale).then(|| (place, reply.clone()));
         (place, reply)
     }
 }
@@ -155,5 +156,19 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         if self.sabotaged.has(Sabotage::SubmitsTwice) {
             self.submit(request.clone(), Owner::Nobody);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_that_has_left_is_kept_only_where_it_is_to_leave_again() {
+        let reply = || Bytes::from(vec![7; 100]);
+        let mut healthy = Sabotaged::default();
+        assert!(healthy.released(Place::new(1, 0), reply()).1.is_unique());
+        let mut stale = Sabotaged { list: vec![Sabotage::ReleasesStale], ..Sabotaged::default() };
+        assert!(!stale.released(Place::new(1, 0), reply()).1.is_unique());
     }
 }

@@ -9,6 +9,9 @@ use crate::stats::Stats;
 use crate::store::expiry::{Deadline, deadline};
 use crate::store::{Item, Shard, Turn, access, find};
 
+/// What an item takes in a reply beside its key and value, at most.
+pub(crate) const BESIDE_VALUE: usize = 64;
+
 /// One key of `get`, `gets`, `gat`, `gats`: appends the item if there is one.
 ///
 /// Answers false when the reply would become longer than [`REPLY_BYTES`].
@@ -42,7 +45,7 @@ pub(crate) fn retrieve(
 }
 
 fn push_item(item: &Item, with_unique: bool, reply: &mut Vec<u8>) {
-    reply.reserve(item.value_len() + item.key().len() + 64);
+    reply.reserve(item.value_len() + item.key().len() + BESIDE_VALUE);
     reply.extend_from_slice(b"VALUE ");
     reply.extend_from_slice(item.key());
     reply.push(b' ');

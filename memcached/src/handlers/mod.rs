@@ -10,7 +10,7 @@ use crate::stats::Stats;
 use crate::store::expiry::Deadline;
 use crate::store::{ItemRef, Marks, NewItem, Shard, Turn, find};
 
-pub(crate) use classic::{Storage, arithmetic, delete, retrieve, storage, too_large, touch};
+pub(crate) use classic::{BESIDE_VALUE, Storage, arithmetic, delete, retrieve, storage, too_large, touch};
 pub(crate) use meta::{debug, meta_arithmetic, meta_delete, meta_get, meta_set};
 
 pub(crate) const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";

@@ -2,7 +2,7 @@
 
 use super::cluster::Cluster;
 use super::service::{Op, Slip};
-use crate::limits::{FETCH_BYTES, FETCHES, KEPT_REPLY_BYTES_MAX};
+use crate::limits::{FETCH_BYTES, FETCHES, KEPT_REPLY_BYTES_MAX, LONG_REPLY_BYTES};
 use crate::record::{Dispute, Drill, Record};
 use crate::{Config, Dropped, Message, Place, Replica, RequestResult, Voter, keeps_reply};
 
@@ -39,12 +39,19 @@ fn assert_exact(voter: &Voter) {
     let batches = voter.open_batches().chain(window.parked.keys().copied());
     let records: Vec<&Record> = batches.filter_map(|batch| window.get(batch)).collect();
     for record in &records {
-        assert_eq!(record.bytes, counted(record));
+        assert_eq!(record.bytes + record.owed_bytes, counted(record));
     }
-    assert_eq!(window.bytes, records.iter().map(|record| record.bytes).sum::<usize>());
-    let results = records.iter().flat_map(|record| record.requests());
-    let kept = results.filter(|result| !result.asked.mine).map(RequestResult::reply_bytes).sum::<usize>();
-    assert_eq!(window.kept_bytes, kept);
+    let sum = |of: fn(&Record) -> usize| records.iter().map(|record| of(record)).sum::<usize>();
+    assert_eq!(
+        (window.bytes, window.owed_bytes),
+        (sum(|record| record.bytes), sum(|record| record.owed_bytes))
+    );
+    let results = || records.iter().flat_map(|record| record.requests());
+    let kept = results().filter(|result| !result.asked.mine).map(RequestResult::reply_bytes).sum::<usize>();
+    assert_eq!(
+        (window.kept_bytes, window.owed_bytes),
+        (kept, results().map(RequestResult::owed_bytes).sum())
+    );
 }
 
 fn assert_all_exact(cluster: &Cluster) {
@@ -244,7 +251,8 @@ fn a_reply_without_room_is_dropped_where_replicas_differ() {
 #[test]
 fn the_window_closes_its_oldest_batch_when_it_holds_too_much() {
     let bytes = 100_000;
-    let mut cluster = Cluster::configured(3, 5, |config| config.with_window_bytes(bytes));
+    let configure = |config: Config| config.with_window_bytes(bytes).with_owed_reply_bytes(bytes);
+    let mut cluster = Cluster::configured(3, 5, configure);
     cluster.on_wire = Box::new(|_, _, _| None);
     for _ in 0..30 {
         cluster.order(&[Op::Long(20_000), Op::Long(20_000), Op::Long(20_000)]);
@@ -254,10 +262,63 @@ fn the_window_closes_its_oldest_batch_when_it_holds_too_much() {
         while cluster.deliver() {}
     }
     for node in &cluster.nodes {
-        assert!(node.voter.window().bytes <= bytes, "{}", node.voter.window().bytes);
+        let window = node.voter.window();
+        assert!(
+            window.bytes <= bytes && window.owed_bytes <= bytes,
+            "{} {}",
+            window.bytes,
+            window.owed_bytes
+        );
         assert!(node.voter.window().kept_bytes <= bytes / 2);
         let closed = node.dropped.iter().filter(|(_, why)| *why == Dropped::WindowClosed).count();
         assert!(closed > 20 && closed < 30, "{closed}: the newest are open");
         assert_exact(&node.voter);
     }
+}
+
+/// Short replies have no other bound: they count for the window, whoever they are for.
+#[test]
+fn short_replies_that_are_owed_are_held_within_the_window() {
+    let bytes = 200_000;
+    let mut cluster =
+        Cluster::configured(3, 5, |config| config.with_window_bytes(bytes).with_owed_reply_bytes(0));
+    cluster.on_wire = Box::new(|_, _, _| None);
+    let short = LONG_REPLY_BYTES as u32 - 1;
+    for _ in 0..60 {
+        cluster.order(&[Op::Long(short); 3]);
+    }
+    for _ in 0..60 {
+        cluster.execute();
+        while cluster.deliver() {}
+    }
+    for node in &cluster.nodes {
+        let window = node.voter.window();
+        assert!(window.bytes <= bytes && window.owed_bytes == 0, "{} {}", window.bytes, window.owed_bytes);
+        assert!(
+            !node.dropped.is_empty() && node.dropped.iter().all(|(_, why)| *why == Dropped::WindowClosed)
+        );
+        assert_exact(&node.voter);
+    }
+}
+
+/// A reply that is longer than the window waits for its vote, and so do those of other clients, before it and behind it.
+#[test]
+fn a_reply_longer_than_the_window_pushes_nobody_out() {
+    let bytes = 100_000;
+    let mut cluster = Cluster::configured(3, 5, |config| config.with_window_bytes(bytes));
+    // Of each batch, another replica owes the first reply.
+    for long in [10, 10, 3 * bytes as u32, 10, 10, 4 * bytes as u32, 10] {
+        cluster.order(&[Op::Long(long), Op::Get(0), Op::Get(0)]);
+    }
+    for _ in 0..7 {
+        cluster.execute();
+    }
+    assert!(cluster.nodes.iter().any(|node| node.voter.window().owed_bytes > 3 * bytes));
+    cluster.run();
+    cluster.assert_as_if_fault_free();
+    for node in &cluster.nodes {
+        assert_eq!(node.dropped, []);
+        assert_eq!(node.voter.window().owed_bytes, 0);
+    }
+    assert_all_exact(&cluster);
 }

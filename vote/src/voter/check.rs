@@ -38,7 +38,8 @@ impl Voter {
         record.owed = requests.iter().filter(|result| result.asked.mine).count() as u16;
         record.executed_us = round.now_us;
         let kept = keep_short_replies(&mut requests);
-        let bytes = requests.iter().map(RequestResult::bytes).sum::<usize>();
+        let owed = requests.iter().map(RequestResult::owed_bytes).sum::<usize>();
+        let bytes = requests.iter().map(RequestResult::bytes).sum::<usize>() - owed;
         record.bytes += bytes;
         for (index, result) in requests.iter().enumerate() {
             if let Some(failure) = result.failure {
@@ -48,6 +49,7 @@ impl Voter {
         }
         record.own = Some(requests);
         self.window.bytes += bytes;
+        self.window.owe(batch, owed);
         self.window.keep_replies(batch, kept, self.config.kept_reply_bytes());
         self.collect_check(batch, digest, round);
         self.evaluate(batch, round);
@@ -182,7 +184,7 @@ impl Voter {
         result.asked.mine = false;
         record.owed -= 1;
         // Nobody but its owner ever asks for a reply, and the owner is this replica.
-        let Some(reply) = self.window.take_reply(place) else { return Ok(()) };
+        let Some(reply) = self.window.take_owed(place) else { return Ok(()) };
         self.counters.replies_released += 1;
         round.commands.push(Command::Release { place, reply, digest });
         Ok(())
@@ -284,9 +286,15 @@ impl Voter {
             }
             self.pop_oldest(round);
         }
-        while self.window.bytes > self.config.window_bytes() && self.window.end() - self.window.base() > 1 {
+        while self.is_overfull() && self.window.end() - self.window.base() > 1 {
             self.close_oldest(round);
         }
+    }
+
+    /// Whether the window holds more than it may.
+    fn is_overfull(&self) -> bool {
+        self.window.bytes > self.config.window_bytes()
+            || self.window.owed_bytes > self.config.owed_reply_bytes()
     }
 
     fn pop_oldest(&mut self, round: &mut Round<'_>) {
@@ -311,7 +319,7 @@ impl Voter {
 
     /// Closes the oldest batch, whatever state it is in, because the window is full.
     fn close_oldest(&mut self, round: &mut Round<'_>) {
-        if !self.window.parked.is_empty() && self.window.bytes > self.config.window_bytes() {
+        if !self.window.parked.is_empty() && self.is_overfull() {
             return self.unpark_oldest(round);
         }
         let quorum = self.config.quorum();

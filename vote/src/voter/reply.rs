@@ -281,7 +281,7 @@ impl Voter {
         let owed = std::mem::replace(&mut result.asked.mine, false);
         record.owed -= owed as u16;
         if owed {
-            self.window.take_reply(place);
+            self.window.take_owed(place);
         }
         owed
     }

@@ -1,0 +1,405 @@
+//! A small cluster for one attack, of this very program on loopback: started, spoilt, kept down and let up again, and listened to.
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use crosscheck::admin::client::ask;
+use crosscheck::admin::{Command, EvidenceList, EvidenceRecord, Status};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use tempfile::TempDir;
+
+use super::told::Case;
+use super::watch;
+use crate::client::{Client, Trouble};
+use crate::cluster::{Dress, Event, Keeper, Plan, Replica, Row, Wish, once};
+use crate::config::NodeConfig;
+use crate::signals::Ending;
+
+/// How long a cluster may take to come up.
+const START: Duration = Duration::from_secs(30);
+/// How long replicas may take to stop; nothing of them is needed any more.
+const STOP: Duration = Duration::from_secs(2);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long a client waits for a reply.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Requests of one client on their way: their replies fit into what the two sockets hold.
+const AT_ONCE: usize = 50;
+/// The replicas of every cluster.
+pub const REPLICAS: [u8; 3] = [1, 2, 3];
+
+/// What all attacks of a run share.
+pub struct Scene<'a> {
+    ending: &'a Ending,
+    log: RefCell<File>,
+    attack: Cell<&'static str>,
+    cases: RefCell<Vec<Case>>,
+}
+
+impl<'a> Scene<'a> {
+    /// What replicas say goes into a file of `out`.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn new(ending: &'a Ending, out: &Path) -> anyhow::Result<Self> {
+        let path = out.join("replicas.log");
+        let log = File::create(&path).with_context(|| format!("making {}", path.display()))?;
+        Ok(Scene { ending, log: RefCell::new(log), attack: Cell::new(""), cases: RefCell::default() })
+    }
+
+    /// The next attack begins.
+    pub fn enter(&self, attack: &'static str) {
+        self.attack.set(attack);
+    }
+
+    /// What it came to.
+    pub fn leave(&self) -> Vec<Case> {
+        self.cases.take()
+    }
+
+    /// A case is over.
+    pub fn tell(&self, case: Case) {
+        case.say();
+        self.cases.borrow_mut().push(case);
+    }
+
+    /// Starts a cluster, and waits until all replicas serve.
+    ///
+    /// # Errors
+    /// It does not come up, or the operator ended the command.
+    pub fn cluster(&self, setup: Setup<'_>) -> anyhow::Result<Lab<'_>> {
+        let scratch = tempfile::tempdir().context("a directory for the cluster's data")?;
+        let data = setup.disk.then(|| scratch.path().join("data"));
+        let wish = Wish {
+            port: Some(0),
+            workers: Some(setup.workers),
+            on_disk: setup.disk,
+            data: data.clone(),
+            ..Wish::default()
+        };
+        let mut plan = Plan::new(&wish)?;
+        plan.adapt(|node| (setup.change)(node, scratch.path()));
+        for (replica, dress) in setup.dress {
+            plan.set_dress(replica, dress);
+        }
+        let peers = plan.places.iter().map(|place| place.peers).collect();
+        let keeper = Keeper::start(plan, STOP)?;
+        let lab = Lab { scene: self, keeper, peers, data, scratch, heard: RefCell::default() };
+        let ready = lab.until(START, |lab| lab.is_whole() || !lab.deaths().is_empty())?;
+        match lab.deaths().pop() {
+            Some((number, how)) => bail!("replica {number} does not come up: {how}"),
+            None => {
+                ready.with_context(|| format!("not ready after {} s: {}", START.as_secs(), lab.seen()))?
+            }
+        };
+        // The keeper looks now and then. What is killed before it has looked would be told to begin the group once more.
+        REPLICAS.iter().for_each(|number| lab.keeper.supervisor().note_serving(*number, Instant::now()));
+        Ok(lab)
+    }
+
+    /// Lets time pass.
+    ///
+    /// # Errors
+    /// The operator ended the command.
+    pub fn rest(&self, pause: Duration) -> anyhow::Result<()> {
+        if self.ending.sleep(pause) {
+            bail!("ended by the operator");
+        }
+        Ok(())
+    }
+}
+
+/// What is changed about a replica's configuration; directories may be made below the path.
+type Change<'a> = &'a dyn Fn(&mut NodeConfig, &Path);
+
+/// How a cluster differs from the usual one: three replicas in RDGX.
+pub struct Setup<'a> {
+    /// Threads of each replica that execute requests.
+    pub workers: usize,
+    /// Whether the log is on disk.
+    pub disk: bool,
+    /// What is changed about each replica's configuration.
+    pub change: Change<'a>,
+    /// What processes are started with.
+    pub dress: Vec<(u8, Dress)>,
+}
+
+impl Default for Setup<'_> {
+    fn default() -> Self {
+        Setup { workers: 1, disk: false, change: &|_, _| (), dress: Vec::new() }
+    }
+}
+
+/// What was heard of a cluster since [`Lab::forget`].
+#[derive(Default)]
+struct Heard {
+    deaths: Vec<(u8, String)>,
+    said: Vec<(u8, String)>,
+}
+
+/// A running cluster.
+pub struct Lab<'a> {
+    scene: &'a Scene<'a>,
+    /// Its processes and what they say of themselves. Dropped before the directory.
+    pub keeper: Keeper,
+    peers: Vec<SocketAddr>,
+    data: Option<PathBuf>,
+    scratch: TempDir,
+    heard: RefCell<Heard>,
+}
+
+impl Lab<'_> {
+    /// The replicas as commands see them.
+    pub fn replicas(&self) -> &[Replica] {
+        &self.keeper.replicas
+    }
+
+    /// One of them, from 1.
+    pub fn replica(&self, number: u8) -> &Replica {
+        &self.keeper.replicas[usize::from(number - 1)]
+    }
+
+    /// Where the clients of a replica connect.
+    pub fn clients(&self, number: u8) -> SocketAddr {
+        self.replica(number).clients.expect("a plan names the clients' addresses")
+    }
+
+    /// Where the peers of a replica connect.
+    pub fn peers(&self, number: u8) -> SocketAddr {
+        self.peers[usize::from(number - 1)]
+    }
+
+    /// A directory that goes with the cluster.
+    pub fn scratch(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// Where the data of a replica is, with logs on disk.
+    pub fn data(&self, number: u8) -> PathBuf {
+        self.data.clone().unwrap_or_default().join(format!("replica-{number}"))
+    }
+
+    /// A client of a replica.
+    ///
+    /// # Errors
+    /// Nobody accepts.
+    pub fn client(&self, number: u8) -> anyhow::Result<Client> {
+        Client::connect(self.clients(number), PATIENCE)
+            .with_context(|| format!("connecting to replica {number}"))
+    }
+
+    /// What a replica says of itself now; none while it is down.
+    pub fn status(&self, number: u8) -> Option<Status> {
+        ask(&self.replica(number).admin, &Command::Status, Duration::from_secs(1)).ok()
+    }
+
+    /// The replica that the others follow.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn leader(&self) -> anyhow::Result<u8> {
+        let led = |number: &u8| self.status(*number)?.leader;
+        REPLICAS.iter().find_map(led).context("no replica knows a leader")
+    }
+
+    /// What a replica has seen that was wrong.
+    pub fn evidence(&self, number: u8) -> Vec<EvidenceRecord> {
+        let asked: Result<EvidenceList, _> =
+            ask(&self.replica(number).admin, &Command::Evidence { after: 0 }, PATIENCE);
+        asked.map(|list| list.records).unwrap_or_default()
+    }
+
+    /// The process of a replica, while it has one.
+    pub fn pid(&self, number: u8) -> Option<u32> {
+        self.keeper.supervisor().pid(number)
+    }
+
+    /// Lets a replica's process have no more address space than it has now and what its limits allow.
+    ///
+    /// # Errors
+    /// It is gone, or may not be limited.
+    pub fn fence(&self, number: u8) -> anyhow::Result<()> {
+        let pid = self.pid(number).context("a replica without a process")?;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB"));
+        let size: u64 = size.context("its address space is not told")?.parse()?;
+        let limit = Rlimit { current: Some((size << 10) + (watch::bound_mb(self) << 20)), maximum: None };
+        let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        prlimit(process, Resource::As, limit).context("limiting its address space")?;
+        Ok(())
+    }
+
+    /// Ends these replicas without warning, together; they stay down.
+    pub fn down(&self, replicas: &[u8]) {
+        let mut supervisor = self.keeper.supervisor();
+        replicas.iter().for_each(|number| supervisor.keep_down(*number));
+    }
+
+    /// Lets these come back.
+    pub fn up(&self, replicas: &[u8]) {
+        let mut supervisor = self.keeper.supervisor();
+        replicas.iter().for_each(|number| supervisor.let_up(*number, Instant::now()));
+    }
+
+    /// Changes a replica's configuration; its next process has it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn reconfigure(&self, number: u8, change: impl FnOnce(&mut NodeConfig)) -> anyhow::Result<()> {
+        self.keeper.supervisor().reconfigure(number, change)
+    }
+
+    /// Waits until something is so; how long that took, or none when `patience` was over first.
+    ///
+    /// # Errors
+    /// The operator ended the command.
+    pub fn until(
+        &self,
+        patience: Duration,
+        mut is_so: impl FnMut(&Self) -> bool,
+    ) -> anyhow::Result<Option<Duration>> {
+        let began = Instant::now();
+        loop {
+            self.listen();
+            if is_so(self) {
+                return Ok(Some(began.elapsed()));
+            }
+            if began.elapsed() > patience {
+                return Ok(None);
+            }
+            self.scene.rest(LOOK)?;
+        }
+    }
+
+    /// Whether all replicas serve, and are connected to each other.
+    pub fn is_whole(&self) -> bool {
+        let is_whole = |row: &Row| {
+            row.is_ready() && row.serving().is_some_and(|status| status.peers.len() + 1 == REPLICAS.len())
+        };
+        once(self.replicas()).iter().all(is_whole)
+    }
+
+    /// Waits until these replicas serve.
+    ///
+    /// # Errors
+    /// The operator ended the command.
+    pub fn until_served(&self, replicas: &[u8], patience: Duration) -> anyhow::Result<Option<Duration>> {
+        self.until(patience, |lab| {
+            let rows = once(lab.replicas());
+            let ready = |number: &u8| rows[usize::from(*number - 1)].is_ready();
+            replicas.iter().all(ready)
+        })
+    }
+
+    /// What each replica is doing, for messages.
+    pub fn seen(&self) -> String {
+        let told = |row: Row| match row.seen {
+            Ok(status) => format!("replica {} {:?}", status.replica, status.phase),
+            Err(why) => format!("replica {}: {why}", row.replica.number),
+        };
+        once(self.replicas()).into_iter().map(told).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Lines of a replica's stderr with these words.
+    pub fn said(&self, number: u8, words: &str) -> Vec<String> {
+        self.listen();
+        let heard = self.heard.borrow();
+        let lines = heard.said.iter().filter(|(said, line)| *said == number && line.contains(words));
+        lines.map(|(_, line)| line.clone()).collect()
+    }
+
+    /// Processes that ended by themselves: which replica's, and how.
+    pub fn deaths(&self) -> Vec<(u8, String)> {
+        self.listen();
+        self.heard.borrow().deaths.clone()
+    }
+
+    /// What was heard so far is of the past.
+    pub fn forget(&self) {
+        self.listen();
+        self.heard.take();
+    }
+
+    /// Takes in what the supervisor has to tell.
+    fn listen(&self) {
+        let mut heard = self.heard.borrow_mut();
+        for event in self.keeper.events() {
+            match event {
+                Event::Started { .. } => {}
+                Event::Died { replica, how, .. } => heard.deaths.push((replica, how)),
+                Event::Hopeless { replica, why } => heard.deaths.push((replica, why)),
+                Event::Said { replica, line } => {
+                    let mut log = self.scene.log.borrow_mut();
+                    // Without the file the run still says what it saw.
+                    let _ = writeln!(log, "{}: replica {replica}: {line}", self.scene.attack.get());
+                    heard.said.push((replica, line));
+                }
+            }
+        }
+    }
+
+    /// Checks that no process ended by itself since [`Lab::forget`].
+    pub fn check_alive(&self, case: &mut Case) {
+        let deaths = self.deaths();
+        let told: Vec<String> =
+            deaths.iter().map(|(number, how)| format!("replica {number}: {how}")).collect();
+        let seen = if told.is_empty() { "0 ended".to_owned() } else { told.join("; ") };
+        case.check(deaths.is_empty(), "no replica's process ends", seen);
+    }
+
+    /// Stores values that [`Lab::check_stored`] asks for later, through one replica, each acknowledged.
+    ///
+    /// # Errors
+    /// One is not.
+    pub fn store(&self, through: u8, name: &str, count: usize, bytes: usize) -> anyhow::Result<()> {
+        let mut client = self.client(through)?;
+        for some in Vec::from_iter(0..count).chunks(AT_ONCE) {
+            for number in some {
+                client.queue_set(&format!("{name}-{number}"), 0, &value(name, *number, bytes));
+            }
+            client.flush()?;
+            some.iter().try_for_each(|_| client.take_stored())?;
+        }
+        Ok(())
+    }
+
+    /// Checks that what was stored is there, at each of these replicas, byte by byte.
+    pub fn check_stored(&self, case: &mut Case, at: &[u8], name: &str, count: usize, bytes: usize) {
+        let missing: Vec<String> = at
+            .iter()
+            .map(|number| match self.missing(*number, name, count, bytes) {
+                Ok(missing) => missing.to_string(),
+                Err(why) => why.to_string(),
+            })
+            .collect();
+        let what =
+            format!("{} acknowledged values are there, at every replica", crate::view::grouped(count as u64));
+        let holds = missing.iter().all(|missing| missing == "0");
+        case.check(holds, what, format!("{} missing or wrong", missing.join(" / ")));
+    }
+
+    fn missing(&self, number: u8, name: &str, count: usize, bytes: usize) -> Result<usize, Trouble> {
+        let mut client = Client::connect(self.clients(number), PATIENCE)?;
+        let (mut missing, numbers) = (0, Vec::from_iter(0..count));
+        for some in numbers.chunks(AT_ONCE) {
+            some.iter().for_each(|number| client.queue_get(&format!("{name}-{number}")));
+            client.flush()?;
+            for number in some {
+                let found = client.take_value(&format!("{name}-{number}"))?;
+                missing += usize::from(found.is_none_or(|found| found.bytes != value(name, *number, bytes)));
+            }
+        }
+        Ok(missing)
+    }
+}
+
+/// A value that says whose it is.
+fn value(name: &str, number: usize, bytes: usize) -> Vec<u8> {
+    let text = format!("{name}.{number}.");
+    text.bytes().cycle().take(bytes.max(1)).collect()
+}

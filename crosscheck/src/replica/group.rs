@@ -232,7 +232,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                             .with_window_bytes(buffers / 4)
                             .with_kept_reply_bytes(buffers / 8)
                             // The bound of `KeptReplies`, which is the one that they meet.
-                            .with_owed_reply_bytes((buffers / 2).max(vote::limits::LARGEST_BATCH_BYTES));
+                            .with_owed_reply_bytes(buffers / 2 + vote::limits::LARGEST_BATCH_BYTES);
                     #[cfg(feature = "inject")]
                     let config = config.with_protections(vote::Protections {
                         reply_gate: self.settings.hold_replies,

@@ -49,6 +49,10 @@ pub enum Fault {
     DiskError,
     /// All machines lose their power at about the same time.
     Blackout,
+    /// Processes end with their memory, any number of them, while the group is being founded.
+    Founding,
+    /// The memories of more than f replicas are lost: an operator decides.
+    Memories,
     /// A bit of one of its objects is stuck: whatever repairs the object, the bit is wrong again.
     Stuck,
     /// A bit of an ordered entry in its memory flips.
@@ -89,7 +93,7 @@ use Fault::Corruption;
 use Kind as C;
 
 /// Every fault there is.
-pub const CATALOGUE: [Entry; 48] = [
+pub const CATALOGUE: [Entry; 50] = [
     entry(
         Fault::Crash,
         "crash",
@@ -330,6 +334,20 @@ pub const CATALOGUE: [Entry; 48] = [
         "the logs: what was acknowledged is on a majority of disks",
     ),
     entry(
+        Fault::Founding,
+        "founding",
+        "while the group is being founded, processes end and lose what they had, any number of them",
+        "peers: another process answers, or none",
+        "the founding waits for all; once too few are left that took part in it: an operator's word",
+    ),
+    entry(
+        Fault::Memories,
+        "memories",
+        "more than f replicas lose their memory (or disk), one after the other or at once: beyond what the group can survive by itself",
+        "who is left: nobody leads any more; who lost it: no group answers",
+        "nobody, until an operator says `group keep`, or, where nothing is left, `group begin`",
+    ),
+    entry(
         Fault::Stuck,
         "stuck",
         "the same bit of an object flips again after every repair, up to 12 times",
@@ -464,6 +482,11 @@ impl Fault {
     pub fn needs_disk(self) -> bool {
         use Fault::{Blackout, DiskError, DiskFlip, DiskFull, DiskLost, Power};
         matches!(self, Power | DiskLost | DiskFlip | DiskFull | DiskError | Blackout)
+    }
+
+    /// Whether it strikes any number of replicas, and so alone.
+    pub fn is_of_all(self) -> bool {
+        matches!(self, Fault::Blackout | Fault::Memories)
     }
 
     /// Whether evidence about the replica is expected, and no false alarm.

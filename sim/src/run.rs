@@ -13,13 +13,14 @@ use crate::fault::Fault;
 use crate::log::{Opened, Storage, Unusable};
 use crate::net::Fabric;
 use crate::node::Process;
-use crate::plan::Faults;
+use crate::plan::{self, Faults};
 use crate::promises::{self, About, Broken, End, Promise};
 use crate::rng::Rng;
 use crate::trace::Trace;
 use crate::world::{Journal, Observed, What};
 
 mod heal;
+mod operator;
 mod strike;
 mod talk;
 
@@ -83,6 +84,8 @@ pub enum Breach {
     UnsyncedDisk,
     /// The scan of the log: it takes what is torn for whole.
     TornBelieved,
+    /// Whoever starts the processes: each is told that the group is to begin, as if no group had ever begun.
+    AlwaysTold,
 }
 
 /// Which replicas are sabotaged.
@@ -194,6 +197,8 @@ enum Event {
     Gone { client: usize, session: (u64, u32) },
     /// A fault strikes.
     Stroke(crate::plan::Stroke),
+    /// A replica loses its memory, which was to happen before.
+    Lost(crate::plan::Stroke),
     /// A stuck bit is wrong again.
     Again { victim: u8, inject: Inject },
     /// The power of a machine is off by now, if it is that life's.
@@ -230,6 +235,7 @@ struct Run {
     numbered: u64,
     phase: Phase,
     next_episode: u64,
+    operator: operator::Operator,
     /// Weather and blocks that hold, per stroke.
     lasting: u64,
     /// What armed faults said.
@@ -288,6 +294,7 @@ impl Run {
             numbered: 0,
             phase: Phase::Founding,
             next_episode: 0,
+            operator: operator::Operator::default(),
             lasting: 0,
             placed: Vec::new(),
             digests: BTreeMap::new(),
@@ -309,6 +316,11 @@ impl Run {
     fn finish(mut self) -> Summary {
         for client in 0..self.clients.len() {
             self.at(1000, Event::Client(client));
+        }
+        for stroke in plan::founding(self.seed, &self.options) {
+            self.facts.victims = (0..self.options.replicas).collect();
+            self.lasting += 1;
+            self.at(stroke.at_us, Event::Stroke(stroke));
         }
         while !self.is_enough() && !self.is_over() {
             self.next();
@@ -440,6 +452,8 @@ impl Run {
         };
         let workers = self.workers_of(replica);
         let slot = &mut self.slots[usize::from(replica)];
+        // Whoever runs this says once that the group is to begin; later that takes a decision.
+        let begins = slot.life == 1 || sabotage.contains(&Breach::AlwaysTold);
         let begun = Process::start(
             (replica, self.options.replicas),
             (workers, self.options.evicts),
@@ -448,8 +462,7 @@ impl Run {
             &mut self.rng,
             &self.journal,
             (opened, slot.storage.as_ref().map(|storage| storage.disk.clone())),
-            // Whoever runs this says once that the group is to begin.
-            matches!(self.phase, Phase::Founding),
+            begins,
         );
         match begun {
             Ok(mut process) => {

@@ -5,6 +5,7 @@ mod blame;
 mod bounds;
 mod disk;
 mod equal;
+mod founding;
 mod linear;
 mod objects;
 mod once;
@@ -109,6 +110,7 @@ pub fn all() -> Vec<Box<dyn Promise>> {
         Box::new(once::Once),
         Box::new(linear::Linear::default()),
         Box::new(survives::Survives),
+        Box::new(founding::Founding::default()),
         Box::new(disk::Disk),
         Box::new(equal::Equal),
         Box::new(repairs::Repairs::default()),
@@ -117,6 +119,11 @@ pub fn all() -> Vec<Box<dyn Promise>> {
         Box::new(bounds::Bounds),
         Box::new(alarms::Alarms),
     ]
+}
+
+/// What the promise of this name is about, where the simulation itself sees that it is broken.
+pub fn about(name: &str) -> About {
+    all().iter().map(|promise| promise.about()).find(|about| about.name == name).unwrap_or(PROGRESS)
 }
 
 /// The one promise that the simulation itself checks: it knows how long everything took.

@@ -18,6 +18,7 @@ impl Run {
         let count = self.summary.faults.entry(fault).or_default();
         count.tried += 1;
         count.struck += u64::from(!fault.is_of_memory());
+        self.lasting -= u64::from(fault == Fault::Founding);
         if fault.is_corruption() {
             self.facts.corrupted.insert(victim);
         }
@@ -26,7 +27,14 @@ impl Run {
                 self.stop(victim, draws.below(2_000_000));
                 None
             }
+            Fault::Founding | Fault::Memories => {
+                self.lose_memory(stroke);
+                None
+            }
             Fault::Power | Fault::Blackout => {
+                if fault == Fault::Blackout {
+                    self.look_after_blackout();
+                }
                 self.cut_power(victim, fault, &mut draws);
                 None
             }

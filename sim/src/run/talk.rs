@@ -31,6 +31,10 @@ impl Run {
                     self.lose_power(replica);
                 }
             }
+            Event::Lost(stroke) => {
+                self.lasting -= 1;
+                self.lose_memory(&stroke);
+            }
             Event::Again { victim, inject } => self.again(victim, inject),
             Event::Over(stroke) => self.end_stroke(&stroke),
         }

@@ -53,6 +53,12 @@ pub enum Fault {
     Founding,
     /// The memories of more than f replicas are lost: an operator decides.
     Memories,
+    /// It is started with a setting that its peers have otherwise, until its operator sets it right.
+    Settings,
+    /// Strangers without the group's key call it.
+    Stranger,
+    /// Somebody puts bytes into a connection between two replicas: forged ones, or some that he has recorded.
+    Forged,
     /// A bit of one of its objects is stuck: whatever repairs the object, the bit is wrong again.
     Stuck,
     /// A bit of an ordered entry in its memory flips.
@@ -93,7 +99,7 @@ use Fault::Corruption;
 use Kind as C;
 
 /// Every fault there is.
-pub const CATALOGUE: [Entry; 50] = [
+pub const CATALOGUE: [Entry; 53] = [
     entry(
         Fault::Crash,
         "crash",
@@ -348,6 +354,27 @@ pub const CATALOGUE: [Entry; 50] = [
         "nobody, until an operator says `group keep`, or, where nothing is left, `group begin`",
     ),
     entry(
+        Fault::Settings,
+        "settings",
+        "it is started again with a setting that its peers have otherwise, and after some seconds with the right one",
+        "both ends, when they meet: each names the setting",
+        "its operator, who reads that; the group serves meanwhile, and blames nobody",
+    ),
+    entry(
+        Fault::Stranger,
+        "stranger",
+        "somebody without the group's key calls it: with noise, with what peers have said before, as a peer, with many connections",
+        "it: what comes is not sealed with the key; it counts the caller",
+        "not needed: nothing of it gets further, and no peer loses its place",
+    ),
+    entry(
+        Fault::Forged,
+        "forged",
+        "records are put into a connection of two replicas: forged ones, or some that were recorded there or elsewhere",
+        "the receiver: the seal of the record; one that it has had already is left out",
+        "the connection is reset",
+    ),
+    entry(
         Fault::Stuck,
         "stuck",
         "the same bit of an object flips again after every repair, up to 12 times",
@@ -491,7 +518,8 @@ impl Fault {
 
     /// Whether evidence about the replica is expected, and no false alarm.
     pub fn is_corruption(self) -> bool {
-        self.is_of_memory() || matches!(self, Fault::Noise | Fault::ClockJump | Fault::Suspend)
+        self.is_of_memory()
+            || matches!(self, Fault::Noise | Fault::Forged | Fault::ClockJump | Fault::Suspend)
     }
 }
 

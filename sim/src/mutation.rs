@@ -31,7 +31,7 @@ use Where::{All, One};
 pub const SEEDS: u64 = 60;
 
 /// All of them; each promise is expected at least once.
-pub const MUTATIONS: [Mutation; 19] = [
+pub const MUTATIONS: [Mutation; 21] = [
     mutation(
         "unvoted",
         "replies leave when the request has run",
@@ -131,6 +131,20 @@ pub const MUTATIONS: [Mutation; 19] = [
         &[(Breach::AlwaysTold, All)],
         "memories",
         "founding",
+    ),
+    mutation(
+        "untold",
+        "replicas do not tell their peers the settings of the service",
+        &[(Breach::Untold, All)],
+        "settings",
+        "peers",
+    ),
+    mutation(
+        "open",
+        "the group's key is one that strangers have",
+        &[(Breach::KnownKey, All)],
+        "stranger",
+        "peers",
     ),
     mutation(
         "object",

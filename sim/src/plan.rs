@@ -67,6 +67,15 @@ impl Faults {
         matches!(self, Faults::Only(faults) if faults.iter().all(|fault| fault.needs_disk()))
     }
 
+    /// Whether this kind is among them.
+    pub fn has(&self, fault: Fault) -> bool {
+        match self {
+            Faults::None => false,
+            Faults::All => true,
+            Faults::Only(faults) => faults.contains(&fault),
+        }
+    }
+
     /// Those that can strike, with logs on disk or in memory.
     fn kinds(&self, on_disk: bool) -> Vec<Fault> {
         let mut kinds = match self {
@@ -80,11 +89,7 @@ impl Faults {
 
     /// Whether the founding of the group is struck in the run of `seed`: one in four times, where all faults are mixed.
     fn strikes_founding(&self, draws: &mut Rng) -> bool {
-        match self {
-            Faults::None => false,
-            Faults::All => draws.chance(250),
-            Faults::Only(faults) => faults.contains(&Fault::Founding),
-        }
+        self.has(Fault::Founding) && (*self != Faults::All || draws.chance(250))
     }
 }
 

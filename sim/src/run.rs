@@ -12,7 +12,7 @@ use crate::facts::Facts;
 use crate::fault::Fault;
 use crate::log::{Opened, Storage, Unusable};
 use crate::net::Fabric;
-use crate::node::Process;
+use crate::node::{Process, Role, Unlike};
 use crate::plan::{self, Faults};
 use crate::promises::{self, About, Broken, End, Promise};
 use crate::rng::Rng;
@@ -21,6 +21,7 @@ use crate::world::{Journal, Observed, What};
 
 mod heal;
 mod operator;
+mod outside;
 mod strike;
 mod talk;
 
@@ -86,6 +87,10 @@ pub enum Breach {
     TornBelieved,
     /// Whoever starts the processes: each is told that the group is to begin, as if no group had ever begun.
     AlwaysTold,
+    /// The settings of the service: no replica tells them to its peers.
+    Untold,
+    /// The key of the group: strangers know it.
+    KnownKey,
 }
 
 /// Which replicas are sabotaged.
@@ -181,6 +186,10 @@ struct Slot {
     /// Its order thread is busy until then.
     free_us: u64,
     skew_us: i64,
+    /// A setting that its processes have otherwise than the others, until somebody sets it right.
+    unlike: Option<Unlike>,
+    /// Since when nothing has struck this replica.
+    calm_us: u64,
     /// Outlives processes; none where logs are in memory.
     storage: Option<Storage>,
 }
@@ -199,6 +208,8 @@ enum Event {
     Stroke(crate::plan::Stroke),
     /// A replica loses its memory, which was to happen before.
     Lost(crate::plan::Stroke),
+    /// Strangers hear what a replica answers them, and go on.
+    Heard(u64),
     /// A stuck bit is wrong again.
     Again { victim: u8, inject: Inject },
     /// The power of a machine is off by now, if it is that life's.
@@ -236,6 +247,7 @@ struct Run {
     phase: Phase,
     next_episode: u64,
     operator: operator::Operator,
+    strangers: outside::Strangers,
     /// Weather and blocks that hold, per stroke.
     lasting: u64,
     /// What armed faults said.
@@ -264,6 +276,9 @@ impl Run {
         let mut rng = Rng::new(seed, 0);
         let replicas = options.replicas;
         let fabric = Fabric::new(replicas, Rng::new(seed, 2));
+        if options.faults.has(Fault::Stranger) || options.faults.has(Fault::Forged) {
+            fabric.tap();
+        }
         let clients = (0..options.clients)
             .map(|number| {
                 let left = options.requests / options.clients as u64;
@@ -282,6 +297,8 @@ impl Run {
             wake_us: 0,
             free_us: 0,
             skew_us: rng.within(0, 20_000) as i64 - 10_000,
+            unlike: None,
+            calm_us: 0,
             storage: options.disk.then(|| storage(me)),
         };
         Run {
@@ -295,6 +312,7 @@ impl Run {
             phase: Phase::Founding,
             next_episode: 0,
             operator: operator::Operator::default(),
+            strangers: outside::Strangers::default(),
             lasting: 0,
             placed: Vec::new(),
             digests: BTreeMap::new(),
@@ -450,20 +468,10 @@ impl Run {
                 return self.stop(replica, 100_000);
             }
         };
-        let workers = self.workers_of(replica);
+        let role = self.role_of(replica, &sabotage);
         let slot = &mut self.slots[usize::from(replica)];
-        // Whoever runs this says once that the group is to begin; later that takes a decision.
-        let begins = slot.life == 1 || sabotage.contains(&Breach::AlwaysTold);
-        let begun = Process::start(
-            (replica, self.options.replicas),
-            (workers, self.options.evicts),
-            &self.fabric,
-            slot.skew_us,
-            &mut self.rng,
-            &self.journal,
-            (opened, slot.storage.as_ref().map(|storage| storage.disk.clone())),
-            begins,
-        );
+        let disk = slot.storage.as_ref().map(|storage| storage.disk.clone());
+        let begun = Process::start(&role, &self.fabric, &mut self.rng, &self.journal, (opened, disk));
         match begun {
             Ok(mut process) => {
                 for breach in sabotage {
@@ -481,6 +489,23 @@ impl Run {
                 self.stop(replica, 100_000);
             }
             Err(why) => self.broken(promises::PROGRESS, why),
+        }
+    }
+
+    /// How its next process is started.
+    fn role_of(&self, replica: u8, sabotage: &[Breach]) -> Role {
+        let slot = &self.slots[usize::from(replica)];
+        Role {
+            me: replica,
+            replicas: self.options.replicas,
+            workers: self.workers_of(replica),
+            is_short: self.options.evicts,
+            skew_us: slot.skew_us,
+            // Whoever runs this says once that the group is to begin; later that takes a decision.
+            begins: slot.life == 1 || sabotage.contains(&Breach::AlwaysTold),
+            unlike: slot.unlike,
+            is_silent: sabotage.contains(&Breach::Untold),
+            is_open: sabotage.contains(&Breach::KnownKey),
         }
     }
 

@@ -2,6 +2,8 @@
 //! order thread. Both ends prove that they have the group's key before either believes a word (`secure.rs`), and tell each other what
 //! has to be equal (`hello.rs`). Every frame carries a checksum; a connection that delivers a wrong one is closed and opened again.
 
+#[cfg(feature = "inject")]
+pub(crate) mod caller;
 pub mod fuzzing;
 mod guests;
 pub(crate) mod hello;
@@ -258,10 +260,12 @@ impl<N: Net> Peers<N> {
                     alive = link.write();
                 }
                 if let Some(dialled) = self.dialled.get_mut(usize::from(peer)) {
-                    let was_refused = |event: &PeerEvent| matches!(event, PeerEvent::Refused { .. });
-                    dialled.was_refused |= events[before..].iter().any(was_refused);
-                    dialled.unanswered =
-                        if link.is_up() { 0 } else { dialled.unanswered + u32::from(!alive) };
+                    let refuses = |event: &PeerEvent| matches!(event, PeerEvent::Refused { .. });
+                    // Whoever is refused here has answered.
+                    let is_refused = events[before..].iter().any(refuses);
+                    dialled.was_refused |= is_refused;
+                    let is_answered = link.is_up() || is_refused;
+                    dialled.unanswered = if is_answered { 0 } else { dialled.unanswered + u32::from(!alive) };
                     if dialled.unanswered == limits::UNANSWERED {
                         (dialled.unanswered, dialled.was_refused) = (0, true);
                         events.push(PeerEvent::Refused { peer: Some(peer), why: Refusal::HungUp });
@@ -532,6 +536,20 @@ mod tests {
         assert!(refusals(&nodes[0])[0].starts_with("memory_limit_mb is 64 here and 32 there"));
         assert!(refusals(&nodes[1])[0].starts_with("memory_limit_mb is 32 here and 64 there"));
         assert!(!nodes.iter().any(is_up));
+        // However often they meet, that stays the reason.
+        let times = 2 * limits::UNANSWERED as usize;
+        let pause_us = limits::REFUSED_PAUSE.as_micros() as u64;
+        for second in 1..100 * times as u64 {
+            nodes.iter_mut().for_each(|node| node.step(second * pause_us));
+            if refusals(&nodes[1]).len() > times {
+                break;
+            }
+        }
+        let told = refusals(&nodes[1]);
+        assert!(
+            told.len() > times && told.iter().all(|why| why.starts_with("memory_limit_mb is")),
+            "{told:?}"
+        );
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub use crate::clients::ReplyTo;
 use crate::clients::thread::Answer;
 use crate::mailbox::Mailbox;
 pub use crate::peers::Net;
+#[cfg(feature = "inject")]
+pub use crate::peers::caller::Caller;
 use crate::peers::{PeerEvent, Peers};
 pub use crate::world::{Seen, World};
 use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients, limits, state};

@@ -126,7 +126,18 @@ pub fn about(name: &str) -> About {
     all().iter().map(|promise| promise.about()).find(|about| about.name == name).unwrap_or(PROGRESS)
 }
 
-/// The one promise that the simulation itself checks: it knows how long everything took.
+/// What the simulation itself checks, because it knows who calls whom, and how long everything took.
+pub const OF_THE_RUN: [About; 2] = [PEERS, PROGRESS];
+
+/// Who is talked to.
+pub const PEERS: About = About {
+    name: "peers",
+    section: "crosscheck/src/peers (Noise with the group's key; what has to be equal)",
+    promise: "A replica talks only to replicas that have the group's key and the same settings. Whoever has not comes into nobody's place, and nothing that he sends gets further; he is counted, or his setting named at both ends, and none of it is taken for corruption.",
+    check: "Strangers call replicas with noise, with what peers have said before, and as peers with another key. No such connection ever becomes a peer's, and each that says what no peer says is counted. A process that is started with another setting is connected to nobody and serves nobody; when it has run for 3 s, both ends name the setting.",
+};
+
+/// What the run itself knows.
 pub const PROGRESS: About = About {
     name: "progress",
     section: "EDCC'16 section IV-C; ARCHITECTURE.md, Recovery of one object and State transfer",

@@ -31,6 +31,8 @@ impl Run {
         }
         self.next_look_us = self.now_us + 5_000;
         self.decide();
+        self.look_at_strangers();
+        (0..self.options.replicas).for_each(|replica| self.look_at_unlike(replica, false));
         match &self.phase {
             Phase::Founding => {
                 let serves = |slot: &Slot| slot.process.as_ref().is_some_and(|one| one.replica.serves());

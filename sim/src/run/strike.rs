@@ -15,6 +15,7 @@ impl Run {
         let mut draws = Rng::new(seed, 7);
         self.trace.note(self.now_us, format_args!("FAULT {} at replica {victim}", fault.entry().name));
         self.facts.disturbed = true;
+        self.slots.iter_mut().for_each(|slot| slot.calm_us = self.now_us);
         let count = self.summary.faults.entry(fault).or_default();
         count.tried += 1;
         count.struck += u64::from(!fault.is_of_memory());
@@ -29,6 +30,12 @@ impl Run {
             }
             Fault::Founding | Fault::Memories => {
                 self.lose_memory(stroke);
+                None
+            }
+            Fault::Settings => self.set_wrong(victim, &mut draws),
+            Fault::Stranger => Some(self.call_as_stranger(victim, &mut draws)),
+            Fault::Forged => {
+                self.forge(victim, &mut draws);
                 None
             }
             Fault::Power | Fault::Blackout => {
@@ -151,11 +158,16 @@ impl Run {
         self.trace
             .note(self.now_us, format_args!("{} at {} is over", stroke.fault.entry().name, stroke.victim));
         self.lasting -= 1;
+        if !matches!(stroke.fault, Fault::Settings | Fault::Stranger) {
+            self.slots.iter_mut().for_each(|slot| slot.calm_us = self.now_us);
+        }
         match stroke.fault {
             Fault::Partition | Fault::Mute | Fault::Deaf => {
                 self.set_blocked(stroke.victim, stroke.fault, false);
             }
             Fault::DiskFull => self.set_full(stroke.victim, false),
+            Fault::Settings => self.set_right(stroke.victim),
+            Fault::Stranger => self.count_strangers(stroke.victim),
             Fault::ClockJump => self.set_clock(stroke.victim, 0),
             _ => self.fabric.set_weather(stroke.victim, Weather::default()),
         }

@@ -35,6 +35,7 @@ impl Run {
                 self.lasting -= 1;
                 self.lose_memory(&stroke);
             }
+            Event::Heard(number) => self.hear_as_stranger(number),
             Event::Again { victim, inject } => self.again(victim, inject),
             Event::Over(stroke) => self.end_stroke(&stroke),
         }

@@ -538,9 +538,9 @@ mod tests {
         assert!(!nodes.iter().any(is_up));
         // However often they meet, that stays the reason.
         let times = 2 * limits::UNANSWERED as usize;
-        let pause_us = limits::REFUSED_PAUSE.as_micros() as u64;
-        for second in 1..100 * times as u64 {
-            nodes.iter_mut().for_each(|node| node.step(second * pause_us));
+        let part_us = limits::REFUSED_PAUSE.as_micros() as u64 / 20;
+        for part in 1..100 * times as u64 {
+            nodes.iter_mut().for_each(|node| node.step(part * part_us));
             if refusals(&nodes[1]).len() > times {
                 break;
             }

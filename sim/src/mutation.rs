@@ -123,7 +123,7 @@ pub const MUTATIONS: [Mutation; 21] = [
         "replicas acknowledge what they have not synced",
         &[(Breach::UnsyncedDisk, All)],
         "blackout",
-        "survives",
+        "disk",
     ),
     mutation(
         "begun",

@@ -59,6 +59,12 @@ pub enum Fault {
     Stranger,
     /// Somebody puts bytes into a connection between two replicas: forged ones, or some that he has recorded.
     Forged,
+    /// A request takes longer than the watchdog's time, at all replicas or at f+1 of them.
+    Slow,
+    /// A handler hangs, at one replica.
+    Hang,
+    /// Several requests in a row take long at one replica, none of them longer than the watchdog's time.
+    SlowCore,
     /// A bit of one of its objects is stuck: whatever repairs the object, the bit is wrong again.
     Stuck,
     /// A bit of an ordered entry in its memory flips.
@@ -99,7 +105,7 @@ use Fault::Corruption;
 use Kind as C;
 
 /// Every fault there is.
-pub const CATALOGUE: [Entry; 53] = [
+pub const CATALOGUE: [Entry; 56] = [
     entry(
         Fault::Crash,
         "crash",
@@ -375,6 +381,27 @@ pub const CATALOGUE: [Entry; 53] = [
         "the connection is reset",
     ),
     entry(
+        Fault::Slow,
+        "slow",
+        "a request takes longer than the watchdog allows, at all replicas or at f+1 of them",
+        "every watchdog; f+1 others have not executed more either",
+        "not needed: all wait until the request has ended",
+    ),
+    entry(
+        Fault::Hang,
+        "hang",
+        "a handler does not end, at one replica",
+        "its watchdog: f+1 others have executed more",
+        "the replica ends itself and joins anew, or comes back from its log",
+    ),
+    entry(
+        Fault::SlowCore,
+        "slow-core",
+        "a row of requests takes long at one replica, none of them longer than the watchdog allows",
+        "peers: its votes are late",
+        "not needed, unless it falls behind the group's log",
+    ),
+    entry(
         Fault::Stuck,
         "stuck",
         "the same bit of an object flips again after every repair, up to 12 times",
@@ -514,6 +541,11 @@ impl Fault {
     /// Whether it strikes any number of replicas, and so alone.
     pub fn is_of_all(self) -> bool {
         matches!(self, Fault::Blackout | Fault::Memories)
+    }
+
+    /// Whether a watchdog may end a process that nothing else has struck.
+    pub fn may_end(self) -> bool {
+        !matches!(self, Fault::Slow | Fault::SlowCore | Fault::Stranger)
     }
 
     /// Whether evidence about the replica is expected, and no false alarm.

@@ -31,7 +31,7 @@ use Where::{All, One};
 pub const SEEDS: u64 = 60;
 
 /// All of them; each promise is expected at least once.
-pub const MUTATIONS: [Mutation; 21] = [
+pub const MUTATIONS: [Mutation; 23] = [
     mutation(
         "unvoted",
         "replies leave when the request has run",
@@ -145,6 +145,20 @@ pub const MUTATIONS: [Mutation; 21] = [
         &[(Breach::KnownKey, All)],
         "stranger",
         "peers",
+    ),
+    mutation(
+        "hasty",
+        "a watchdog asks nobody whether what takes long takes long elsewhere, too",
+        &[(P(S::AsksNobody), All)],
+        "slow",
+        "patience",
+    ),
+    mutation(
+        "batches",
+        "a watchdog looks at batches, and not at the requests in them",
+        &[(P(S::CountsBatches), All)],
+        "slow-core",
+        "patience",
     ),
     mutation(
         "object",

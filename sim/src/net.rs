@@ -64,6 +64,10 @@ struct State {
     /// From whom to whom nothing comes through.
     blocked: BTreeSet<(u8, u8)>,
     alive: Vec<bool>,
+    /// By how many microseconds each replica is later than the run, after a handler of its step that took so long.
+    late_us: Vec<u64>,
+    /// What made it so late: how late it was then, and whether its order thread was at it.
+    stretches: Vec<Vec<(u64, bool)>>,
     connections: BTreeMap<u64, Connection>,
     opened: u64,
     chunks: u64,
@@ -101,6 +105,8 @@ impl Fabric {
             weather: vec![Weather::default(); count],
             blocked: BTreeSet::new(),
             alive: vec![false; count],
+            late_us: vec![0; count],
+            stretches: vec![Vec::new(); count],
             connections: BTreeMap::new(),
             opened: 0,
             chunks: 0,
@@ -125,6 +131,31 @@ impl Fabric {
         self.state().now_us = now_us;
     }
 
+    /// A handler of this replica's step takes so long, on its order thread or beside it: what the step does afterwards it does later.
+    pub fn fall_behind(&self, replica: u8, time_us: u64, is_order: bool) {
+        let (mut state, replica) = (self.state(), usize::from(replica));
+        state.late_us[replica] += time_us;
+        let late_us = state.late_us[replica];
+        state.stretches[replica].push((late_us, is_order));
+    }
+
+    /// What makes the replica as late as it is: each stretch of time with its end, and whether the order thread is at it.
+    pub fn stretches(&self, replica: u8) -> Vec<(u64, bool)> {
+        self.state().stretches[usize::from(replica)].clone()
+    }
+
+    /// By how much the replica is later than the run.
+    pub fn late_us(&self, replica: u8) -> u64 {
+        self.state().late_us[usize::from(replica)]
+    }
+
+    /// That time has passed.
+    pub fn catch_up(&self, replica: u8) {
+        let mut state = self.state();
+        state.late_us[usize::from(replica)] = 0;
+        state.stretches[usize::from(replica)].clear();
+    }
+
     /// Chunks that met a fault.
     pub fn struck(&self) -> u64 {
         self.state().struck
@@ -143,6 +174,11 @@ impl Fabric {
         } else {
             state.blocked.remove(&(from, to));
         }
+    }
+
+    /// Whether nothing comes from `from` to `to` now.
+    pub fn is_blocked(&self, from: u8, to: u8) -> bool {
+        self.state().is_blocked(from, to)
     }
 
     /// A replica's process is there, or gone with all its connections.
@@ -294,6 +330,7 @@ impl State {
         }
         let ends = (one.ends[side], one.ends[1 - side]);
         let is_first = !one.pipes[side].greeted;
+        let late_us = self.late_us.get(usize::from(ends.0)).copied().unwrap_or(0);
         self.record(ends, is_first, bytes);
         let [weather, other] =
             [ends.0, ends.1].map(|end| self.weather.get(usize::from(end)).copied().unwrap_or_default());
@@ -320,7 +357,7 @@ impl State {
         let Some(one) = self.connections.get_mut(&id) else { return Ok(bytes.len()) };
         let pipe = &mut one.pipes[side];
         pipe.greeted = true;
-        let at = (self.now_us + delay).max(pipe.last_us);
+        let at = (self.now_us + late_us + delay).max(pipe.last_us);
         pipe.last_us = at;
         if !lost {
             let copies = if twice { 2 } else { 1 };

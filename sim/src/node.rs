@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crosscheck::stepped::{Birth, ReplyTo, Stepped};
+use crosscheck::stepped::{Birth, ReplyTo, Runner, Stepped};
 use crosscheck::{Action, ClientCounters, Durability, GroupKey, Mode, Progress, Protocol, Settings};
 use memcached::Memcached;
 use order::{MemoryLog, RaftConfig};
@@ -15,6 +15,7 @@ use crate::log::{DATA, Opened};
 use crate::memory;
 use crate::net::{Fabric, Port};
 use crate::rng::Rng;
+use crate::slow::Slow;
 use crate::world::{Journal, Surroundings};
 
 /// Locks of the service: few, so that clients meet and every region is scrubbed soon.
@@ -156,7 +157,7 @@ impl Role {
             }),
             begins: false,
             election: (Duration::from_millis(300), Duration::from_millis(600)),
-            watchdog: Duration::from_secs(10),
+            watchdog: Duration::from_secs(5),
             hold_replies: true,
         }
     }
@@ -169,7 +170,7 @@ impl Process {
     /// When the pipeline cannot start.
     pub fn start(
         role: &Role,
-        fabric: &Fabric,
+        (fabric, slow): (&Fabric, &Slow),
         rng: &mut Rng,
         journal: &Journal,
         (opened, disk): (Option<Opened>, Option<Platter>),
@@ -187,9 +188,17 @@ impl Process {
         let Opened { log, records, state } = opened.unwrap_or_else(in_memory);
         let birth = Birth { engine, log, records, state };
         fabric.set_alive(me, true);
-        let replica =
+        let mut replica =
             Stepped::new(settings, service, world, net, birth).map_err(|error| error.to_string())?;
         let (sessions, owed) = (BTreeMap::new(), BTreeMap::new());
+        let (slow, late) = (slow.clone(), fabric.clone());
+        replica.take_time(Arc::new(move |position, runner| {
+            let time_us = slow.takes_us(me, position);
+            if time_us > 0 && runner != Runner::Worker {
+                late.fall_behind(me, time_us, runner == Runner::Order);
+            }
+            Duration::from_micros(time_us)
+        }));
         Ok(Process { replica, service: service_parts, born_us: fabric.now_us(), sessions, owed })
     }
 

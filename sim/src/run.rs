@@ -16,6 +16,7 @@ use crate::node::{Process, Role, Unlike};
 use crate::plan::{self, Faults};
 use crate::promises::{self, About, Broken, End, Promise};
 use crate::rng::Rng;
+use crate::slow::Slow;
 use crate::trace::Trace;
 use crate::world::{Journal, Observed, What};
 
@@ -24,6 +25,7 @@ mod operator;
 mod outside;
 mod strike;
 mod talk;
+mod watch;
 
 /// What a run is made of, besides its seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,11 +187,15 @@ struct Slot {
     wake_us: u64,
     /// Its order thread is busy until then.
     free_us: u64,
+    /// When that step began.
+    stepped_us: u64,
     skew_us: i64,
     /// A setting that its processes have otherwise than the others, until somebody sets it right.
     unlike: Option<Unlike>,
     /// Since when nothing has struck this replica.
     calm_us: u64,
+    /// What has struck it since all was equal.
+    struck_by: BTreeSet<Fault>,
     /// Outlives processes; none where logs are in memory.
     storage: Option<Storage>,
 }
@@ -208,6 +214,8 @@ enum Event {
     Stroke(crate::plan::Stroke),
     /// A replica loses its memory, which was to happen before.
     Lost(crate::plan::Stroke),
+    /// The watchdog of that life of a replica looks.
+    Watch { replica: u8, life: u64 },
     /// Strangers hear what a replica answers them, and go on.
     Heard(u64),
     /// A stuck bit is wrong again.
@@ -238,6 +246,9 @@ struct Run {
     now_us: u64,
     rng: Rng,
     fabric: Fabric,
+    slow: Slow,
+    /// The last episode in which a request was slow at several replicas.
+    slow_in: u64,
     journal: Journal,
     slots: Vec<Slot>,
     clients: Vec<Client>,
@@ -296,14 +307,18 @@ impl Run {
             paused_us: 0,
             wake_us: 0,
             free_us: 0,
+            stepped_us: 0,
             skew_us: rng.within(0, 20_000) as i64 - 10_000,
             unlike: None,
             calm_us: 0,
+            struck_by: BTreeSet::new(),
             storage: options.disk.then(|| storage(me)),
         };
         Run {
             slots: (0..replicas).map(|me| slot(me, &mut rng)).collect(),
             fabric,
+            slow: Slow::default(),
+            slow_in: 0,
             journal: Journal::default(),
             clients,
             sessions: 0,
@@ -409,6 +424,7 @@ impl Run {
     fn step(&mut self, replica: u8) {
         let slot = &mut self.slots[usize::from(replica)];
         let Some(process) = &mut slot.process else { return self.start(replica) };
+        self.fabric.catch_up(replica);
         process.replica.step(&self.fabric.ready(replica));
         let is_busy = process.replica.is_busy();
         self.trace.note(self.now_us, format_args!("step {replica} {is_busy}"));
@@ -422,8 +438,10 @@ impl Run {
         // Replies get their positions before they leave.
         self.look();
         self.weigh(replica);
+        let late_us = self.fabric.late_us(replica);
         let slot = &mut self.slots[usize::from(replica)];
-        slot.free_us = self.now_us + self.rng.within(2, 25);
+        slot.stepped_us = self.now_us;
+        slot.free_us = self.now_us + late_us + self.rng.within(2, 25);
         slot.wake_us = self.now_us + if is_busy { 1 } else { self.rng.within(5_000, 25_000) };
         let life = slot.life;
         let Some(process) = &mut slot.process else { return };
@@ -433,20 +451,27 @@ impl Run {
             Err(error) => format!("error: {error}"),
         });
         for (session, generation, answer) in leaving {
-            self.leave(life, session, generation, answer);
+            self.leave(life, late_us, (session, generation), answer);
         }
         if let Some(why) = ended {
-            self.trace.note(self.now_us, format_args!("replica {replica} ended: {why}"));
-            *self.summary.replaced.entry(kind_of(&why)).or_default() += 1;
-            if !self.facts.victims.contains(&replica) {
-                let how = format!(
-                    "replica {} ended, and nothing had struck it since all was equal: {why}",
-                    replica + 1
-                );
-                self.broken(promises::PROGRESS, how);
-            }
-            self.stop(replica, 300_000);
+            self.end(replica, &why);
         }
+    }
+
+    /// A replica's process has ended itself.
+    fn end(&mut self, replica: u8, why: &str) {
+        self.trace.note(self.now_us, format_args!("replica {replica} ended: {why}"));
+        *self.summary.replaced.entry(kind_of(why)).or_default() += 1;
+        let is_slow = self.slots[usize::from(replica)].struck_by.contains(&Fault::Slow);
+        if !self.facts.victims.contains(&replica) && !is_slow {
+            let how = format!(
+                "replica {} ended, and nothing had struck it since all was equal: {why}",
+                replica + 1
+            );
+            self.broken(promises::PROGRESS, how);
+        }
+        self.judge_watchdog(replica, why);
+        self.stop(replica, 300_000);
     }
 
     /// Its process begins, with what is on its disk, or with nothing.
@@ -471,7 +496,8 @@ impl Run {
         let role = self.role_of(replica, &sabotage);
         let slot = &mut self.slots[usize::from(replica)];
         let disk = slot.storage.as_ref().map(|storage| storage.disk.clone());
-        let begun = Process::start(&role, &self.fabric, &mut self.rng, &self.journal, (opened, disk));
+        let begun =
+            Process::start(&role, (&self.fabric, &self.slow), &mut self.rng, &self.journal, (opened, disk));
         match begun {
             Ok(mut process) => {
                 for breach in sabotage {
@@ -482,6 +508,7 @@ impl Run {
                 slot.process = Some(process);
                 (slot.wake_us, slot.free_us, slot.paused_us) = (self.now_us, self.now_us, 0);
                 self.trace.note(self.now_us, format_args!("replica {replica} starts"));
+                self.watch_in_a_while(replica);
             }
             // A disk that fails at once, or on purpose.
             Err(why) if slot.storage.is_some() && self.facts.victims.contains(&replica) => {
@@ -558,6 +585,8 @@ impl Run {
         let pending = slot.process.iter().flat_map(|process| process.replica.pending_faults()).collect();
         self.summary.uncount(pending);
         slot.process = None;
+        self.slow.end_process(replica);
+        self.fabric.catch_up(replica);
         if let Some(storage) = &slot.storage {
             storage.disk.end_process();
         }

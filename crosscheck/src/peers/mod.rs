@@ -28,6 +28,7 @@ use guests::Guests;
 use hello::{Difference, Hello};
 use link::{Link, Reading};
 pub use net::{Net, Tcp};
+use probe::Pace;
 use secure::{Dialling, Secret, Unsound};
 
 /// Tokens from here on belong to the peers' sockets.
@@ -117,8 +118,8 @@ pub struct Peers<N: Net = Tcp> {
     plain: Vec<u8>,
     /// The kernel has refused a call that no healthy process makes: it would refuse the next one as well.
     is_refused: bool,
-    /// Last batch that this replica has executed: what a watchdog elsewhere is told.
-    pub executed: u64,
+    /// How far this replica is, and how slow it has been: what a watchdog elsewhere is told.
+    pub pace: Pace,
     /// What went out so far.
     pub sent: Sent,
     /// Flips one bit of the next frame on its way out: an injected fault.
@@ -160,7 +161,7 @@ impl<N: Net> Peers<N> {
             scratch: vec![0; limits::READ_CHUNK],
             plain: Vec::new(),
             is_refused: false,
-            executed: 0,
+            pace: Pace::default(),
             sent: Sent::default(),
             #[cfg(feature = "inject")]
             garble_next: Vec::new(),
@@ -346,7 +347,7 @@ impl<N: Net> Peers<N> {
 
     fn on_guest(&mut self, place: usize, events: &mut Vec<PeerEvent>) {
         let Some(arrival) =
-            self.guests.on_event(place, &mut self.identity, &mut self.scratch, self.executed, events)
+            self.guests.on_event(place, &mut self.identity, &mut self.scratch, self.pace, events)
         else {
             return;
         };
@@ -630,19 +631,19 @@ mod tests {
         let addresses = addresses();
         let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
         run_until(&mut nodes, |nodes| nodes.iter().all(is_up));
-        nodes[1].peers.executed = 77;
+        nodes[1].peers.pace = Pace { executed: 77, slowest_ms: 1200 };
         let mut probe = probe::Probe::new(identity(0, 7), addresses.clone());
-        let asked = std::thread::spawn(move || probe.others_executed(Duration::from_secs(10)));
+        let asked = std::thread::spawn(move || probe.others(Duration::from_secs(10)));
         while !asked.is_finished() {
             nodes.iter_mut().for_each(|node| node.step(0));
         }
-        assert_eq!(asked.join().unwrap(), Some(0), "of two replicas f+1 others are not there");
+        assert_eq!(asked.join().unwrap().unwrap().executed, 0, "of two replicas f+1 others are not there");
         let mut probe = probe::Probe::new(identity(0, 7), addresses.clone());
         let asked = std::thread::spawn(move || probe.ask(1, addresses[1], Duration::from_secs(10)));
         while !asked.is_finished() {
             nodes.iter_mut().for_each(|node| node.step(0));
         }
-        assert_eq!(asked.join().unwrap(), Some(77));
+        assert_eq!(asked.join().unwrap(), Some(Pace { executed: 77, slowest_ms: 1200 }));
         assert!(nodes.iter().all(is_up) && !nodes[1].seen.contains(&PeerEvent::Down(0)));
     }
 

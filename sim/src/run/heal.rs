@@ -105,6 +105,7 @@ impl Run {
             return;
         };
         self.operator = Operator::default();
+        self.slots.iter_mut().for_each(|slot| slot.struck_by.clear());
         self.summary.episodes += 1;
         self.facts.victims = episode.victims(self.options.replicas);
         for stroke in &episode.strokes {

@@ -15,7 +15,12 @@ impl Run {
         let mut draws = Rng::new(seed, 7);
         self.trace.note(self.now_us, format_args!("FAULT {} at replica {victim}", fault.entry().name));
         self.facts.disturbed = true;
-        self.slots.iter_mut().for_each(|slot| slot.calm_us = self.now_us);
+        for (number, slot) in (0..).zip(&mut self.slots) {
+            slot.calm_us = self.now_us;
+            if number == victim || matches!(fault, Fault::Blackout | Fault::Slow) {
+                slot.struck_by.insert(fault);
+            }
+        }
         let count = self.summary.faults.entry(fault).or_default();
         count.tried += 1;
         count.struck += u64::from(!fault.is_of_memory());
@@ -30,6 +35,10 @@ impl Run {
             }
             Fault::Founding | Fault::Memories => {
                 self.lose_memory(stroke);
+                None
+            }
+            Fault::Slow | Fault::Hang | Fault::SlowCore => {
+                self.slow_down(victim, fault, &mut draws);
                 None
             }
             Fault::Settings => self.set_wrong(victim, &mut draws),

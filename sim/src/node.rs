@@ -193,7 +193,7 @@ impl Process {
         let (sessions, owed) = (BTreeMap::new(), BTreeMap::new());
         let (slow, late) = (slow.clone(), fabric.clone());
         replica.take_time(Arc::new(move |position, runner| {
-            let time_us = slow.takes_us(me, position);
+            let time_us = slow.takes_us(me, position, runner == Runner::Helper);
             if time_us > 0 && runner != Runner::Worker {
                 late.fall_behind(me, time_us, runner == Runner::Order);
             }

@@ -444,7 +444,12 @@ impl Run {
         slot.free_us = self.now_us + late_us + self.rng.within(2, 25);
         slot.wake_us = self.now_us + if is_busy { 1 } else { self.rng.within(5_000, 25_000) };
         let life = slot.life;
-        let Some(process) = &mut slot.process else { return };
+        if late_us > 0 {
+            // A handler that hangs is not waited for.
+            let free_us = slot.free_us.min(self.now_us + 15_000_000);
+            self.slots.iter_mut().for_each(|slot| slot.calm_us = slot.calm_us.max(free_us));
+        }
+        let Some(process) = &mut self.slots[usize::from(replica)].process else { return };
         let leaving = process.answers();
         let ended = process.replica.outcome().map(|outcome| match outcome {
             Ok(stop) => format!("{stop:?}"),

@@ -44,8 +44,9 @@ impl Slow {
         state.begun.remove(&replica);
     }
 
-    /// How many microseconds the request at this position takes at this replica, besides what any takes.
-    pub fn takes_us(&self, replica: u8, position: u64) -> u64 {
+    /// How many microseconds the request at this position takes at this replica, besides what any takes. A helper runs
+    /// to its end before anything else does: what is slow at one replica alone waits until the worker is back.
+    pub fn takes_us(&self, replica: u8, position: u64, is_helper: bool) -> u64 {
         let mut state = self.state();
         let is_new = state.begun.values().all(|begun| *begun < position);
         let begun = state.begun.entry(replica).or_default();
@@ -62,6 +63,9 @@ impl Slow {
                 replicas.remove(&replica);
                 *time_us
             });
+        if is_helper {
+            return of_all_us;
+        }
         of_all_us + state.own.get_mut(&replica).and_then(VecDeque::pop_front).unwrap_or(0)
     }
 }

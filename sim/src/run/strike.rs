@@ -29,66 +29,11 @@ impl Run {
             self.facts.corrupted.insert(victim);
         }
         let lasts = match fault {
-            Fault::Crash => {
-                self.stop(victim, draws.below(2_000_000));
-                None
-            }
-            Fault::Founding | Fault::Memories => {
-                self.lose_memory(stroke);
-                None
-            }
-            Fault::Slow | Fault::Hang | Fault::SlowCore => {
-                self.slow_down(victim, fault, &mut draws);
-                None
-            }
             Fault::Settings => self.set_wrong(victim, &mut draws),
             Fault::Stranger => Some(self.call_as_stranger(victim, &mut draws)),
-            Fault::Forged => {
-                self.forge(victim, &mut draws);
-                None
-            }
-            Fault::Power | Fault::Blackout => {
-                if fault == Fault::Blackout {
-                    self.look_after_blackout();
-                }
-                self.cut_power(victim, fault, &mut draws);
-                None
-            }
-            Fault::DiskLost | Fault::DiskFlip => {
-                self.stop(victim, draws.below(2_000_000));
-                self.damage_disk(victim, fault, &mut draws);
-                None
-            }
             Fault::DiskFull => {
                 self.set_full(victim, true);
                 Some(draws.within(10_000, 2_000_000))
-            }
-            Fault::DiskError => {
-                if let Some(storage) = &self.slots[usize::from(victim)].storage {
-                    storage.disk.fail_sync();
-                }
-                None
-            }
-            Fault::Stuck => {
-                self.stick(victim, &mut draws);
-                None
-            }
-            Fault::Entry | Fault::Number | Fault::Queue | Fault::Clock | Fault::Stamp => {
-                self.corrupt_order(victim, fault, draws.draw());
-                None
-            }
-            Fault::Pause => {
-                let slot = &mut self.slots[usize::from(victim)];
-                slot.paused_us = slot.paused_us.max(self.now_us + draws.within(1_000, 2_000_000));
-                None
-            }
-            Fault::Reset => {
-                self.fabric.reset(victim);
-                None
-            }
-            Fault::Suspend => {
-                self.suspend(victim, draws.within(1_000, 2_000_000));
-                None
             }
             Fault::ClockJump => {
                 let day = 24 * 3_600_000_000;
@@ -102,14 +47,52 @@ impl Run {
             Fault::Loss | Fault::Duplication | Fault::Reordering | Fault::Delay | Fault::Noise => {
                 Some(self.set_weather(victim, fault, &mut draws))
             }
-            Fault::Corruption(kind) => {
-                self.corrupt(victim, fault, kind, &mut draws);
+            _ => {
+                self.strike_once(stroke, &mut draws);
                 None
             }
         };
         if let Some(lasts) = lasts {
             self.lasting += 1;
             self.at(lasts, Event::Over(stroke.clone()));
+        }
+    }
+
+    /// A fault that is over when it has struck.
+    fn strike_once(&mut self, stroke: &Stroke, draws: &mut Rng) {
+        let Stroke { victim, fault, .. } = *stroke;
+        match fault {
+            Fault::Crash => self.stop(victim, draws.below(2_000_000)),
+            Fault::Founding | Fault::Memories => self.lose_memory(stroke),
+            Fault::Slow | Fault::Hang | Fault::SlowCore => self.slow_down(victim, fault, draws),
+            Fault::Forged => self.forge(victim, draws),
+            Fault::Power | Fault::Blackout => {
+                if fault == Fault::Blackout {
+                    self.look_after_blackout();
+                }
+                self.cut_power(victim, fault, draws);
+            }
+            Fault::DiskLost | Fault::DiskFlip => {
+                self.stop(victim, draws.below(2_000_000));
+                self.damage_disk(victim, fault, draws);
+            }
+            Fault::DiskError => {
+                if let Some(storage) = &self.slots[usize::from(victim)].storage {
+                    storage.disk.fail_sync();
+                }
+            }
+            Fault::Stuck => self.stick(victim, draws),
+            Fault::Entry | Fault::Number | Fault::Queue | Fault::Clock | Fault::Stamp => {
+                self.corrupt_order(victim, fault, draws.draw())
+            }
+            Fault::Pause => {
+                let slot = &mut self.slots[usize::from(victim)];
+                slot.paused_us = slot.paused_us.max(self.now_us + draws.within(1_000, 2_000_000));
+            }
+            Fault::Reset => self.fabric.reset(victim),
+            Fault::Suspend => self.suspend(victim, draws.within(1_000, 2_000_000)),
+            Fault::Corruption(kind) => self.corrupt(victim, fault, kind, draws),
+            _ => unreachable!("it lasts"),
         }
     }
 

@@ -16,7 +16,7 @@ impl Run {
         self.trace.note(self.now_us, format_args!("FAULT {} at replica {victim}", fault.entry().name));
         self.facts.disturbed = true;
         for (number, slot) in (0..).zip(&mut self.slots) {
-            slot.calm_us = self.now_us;
+            slot.calm_us = slot.calm_us.max(self.now_us);
             if number == victim || matches!(fault, Fault::Blackout | Fault::Slow) {
                 slot.struck_by.insert(fault);
             }
@@ -151,7 +151,7 @@ impl Run {
             .note(self.now_us, format_args!("{} at {} is over", stroke.fault.entry().name, stroke.victim));
         self.lasting -= 1;
         if !matches!(stroke.fault, Fault::Settings | Fault::Stranger) {
-            self.slots.iter_mut().for_each(|slot| slot.calm_us = self.now_us);
+            self.slots.iter_mut().for_each(|slot| slot.calm_us = slot.calm_us.max(self.now_us));
         }
         match stroke.fault {
             Fault::Partition | Fault::Mute | Fault::Deaf => {

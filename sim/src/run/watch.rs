@@ -13,7 +13,7 @@ use crate::rng::Rng;
 /// What a watchdog says of a process that it ends (`crosscheck/src/lib.rs`, `replica/group.rs`).
 const WORDS: [&str; 3] = ["the order thread hangs", "does not end", "is not executed any more"];
 /// A handler that never ends.
-const NEVER_US: u64 = 1_000_000_000;
+pub(super) const NEVER_US: u64 = 1_000_000_000;
 
 impl Run {
     /// Requests take long from now on: the next one at all replicas or at f+1, or the next ones at one.

@@ -1,6 +1,8 @@
 //! Faults on purpose: what the admin socket arms, and the workers let strike. Never in a release build of `serve`.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use object::{Home, ObjectId};
 use parking_lot::Mutex;
@@ -75,9 +77,26 @@ impl Target {
     }
 }
 
+/// Which thread runs a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runner {
+    /// One of several workers.
+    Worker,
+    /// The order thread, which has the only worker.
+    Order,
+    /// The helper, to which the order thread has lent the only worker.
+    Helper,
+}
+
+/// How long the request at a position takes. One of several workers waits for so long; whoever else asks lets the time pass before it is
+/// told.
+pub type Slowness = Arc<dyn Fn(u64, Runner) -> Duration + Send + Sync>;
+
 /// The armed faults of one replica. Empty, it costs a request one relaxed load.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Armory {
+    /// Of the service's requests, in a simulation.
+    slowness: OnceLock<Slowness>,
     count: AtomicUsize,
     /// Requests that ran while faults were armed.
     requests: AtomicU64,
@@ -85,6 +104,17 @@ pub(crate) struct Armory {
 }
 
 impl Armory {
+    /// From now on requests take as long as `slowness` says.
+    pub fn set_slowness(&self, slowness: Slowness) {
+        // There is one for a life of the replica.
+        let _ = self.slowness.set(slowness);
+    }
+
+    /// How long the request at this position still has to take.
+    pub fn takes(&self, position: u64, runner: Runner) -> Duration {
+        self.slowness.get().map_or(Duration::ZERO, |slowness| slowness(position, runner))
+    }
+
     pub fn arm(&self, armed: Armed) {
         self.armed.lock().push(armed);
         self.count.fetch_add(1, Ordering::Release);

@@ -52,7 +52,7 @@ use std::time::Duration;
 
 use clients::Clients;
 use mailbox::Mailbox;
-use replica::{Front, Input, Replica, Watchdog};
+use replica::{Front, Input, Judged, Replica, Watchdog};
 use slow::SlowBatch;
 
 /// Why a replica stopped in good order.
@@ -229,16 +229,15 @@ fn watch<S: Service, E: order::OrderEngine + 'static>(
             }
             // Its thread cannot be ended from here; it ends with the process.
             Err(RecvTimeoutError::Timeout) if watchdog.is_hung() => {
-                match probe.others_executed(limits::PROBE) {
-                    Some(others) if others <= pulse.executed() => {
-                        if watchdog.is_patient() {
-                            eprintln!(
-                                "crosscheck: the order thread has been at the same work for longer than watchdog_ms, and f+1 others \
-                                 have not executed more or do not answer: this replica waits, as they do"
-                            );
-                        }
+                match watchdog.judge(probe.others(limits::PROBE), pulse.executed()) {
+                    Judged::Waits { is_news: true } => eprintln!(
+                        "crosscheck: the order thread has been at the same work for longer than watchdog_ms, and f+1 others have not \
+                         executed more or do not answer, or f of them took as long lately: this replica waits, as they do"
+                    ),
+                    Judged::Waits { is_news: false } => {}
+                    Judged::Hangs => {
+                        return Ok(Stop::Replace("the order thread hangs, and others have gone on".into()));
                     }
-                    _ => return Ok(Stop::Replace("the order thread hangs, and others have gone on".into())),
                 }
             }
             Err(RecvTimeoutError::Timeout) => slow.look(pulse.oldest()),

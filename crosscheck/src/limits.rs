@@ -84,6 +84,8 @@ pub const SOLO_RUN: Duration = Duration::from_micros(500);
 pub const SOLO_SHORT: Duration = Duration::from_micros(50);
 /// The order thread is looked at this often: does a handler hold it up?
 pub const WATCH: Duration = Duration::from_millis(100);
+/// Replicas are spared by their watchdogs for what has taken others as long within this time, or twice this time.
+pub const SLOWNESS_KEPT: Duration = Duration::from_secs(300);
 /// Looks after which a batch that is still in execution is noted for the next process, should this one end of it.
 pub const SLOW_BATCH_LOOKS: u32 = 10;
 

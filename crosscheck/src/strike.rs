@@ -17,6 +17,8 @@ mod nothing {
     impl<S: Service> Context<S> {
         pub(crate) fn between(&self) {}
 
+        pub(crate) fn linger(&self, _turn: &Turn<'_, Job<S::Request>>) {}
+
         pub(crate) fn count_fault(&self, _turn: &mut Turn<'_, Job<S::Request>>) {}
 
         pub(crate) fn garble_reply(&self, _turn: &Turn<'_, Job<S::Request>>, _reply: &mut [u8]) {}
@@ -56,6 +58,7 @@ mod striking {
     use super::*;
     use crate::admin::{Injected, Kind};
     use crate::inject::{Armed, Armory, Occasion, Target};
+    use crate::job::Work;
 
     /// Strikes between a handler and its seal: the seal then covers the wrong content.
     pub(crate) struct InRequest<'a>(&'a Armory);
@@ -101,6 +104,17 @@ mod striking {
     impl<S: Service> Context<S> {
         pub(crate) fn between(&self) -> InRequest<'_> {
             InRequest(&self.armory)
+        }
+
+        /// A request that takes long.
+        pub(crate) fn linger(&self, turn: &Turn<'_, Job<S::Request>>) {
+            if !matches!(turn.request().work, Work::Service(_)) {
+                return;
+            }
+            let time = self.armory.takes(turn.position(), self.runner);
+            if let (Some(seat), false) = (&self.seat, time.is_zero()) {
+                seat.linger(time.as_micros() as u64);
+            }
         }
 
         /// A worker that counts one position too many, from this request on.

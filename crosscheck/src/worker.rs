@@ -124,6 +124,8 @@ pub(crate) struct Context<S: Service> {
     pub seat: Option<Seat>,
     #[cfg(feature = "inject")]
     pub armory: Arc<crate::inject::Armory>,
+    #[cfg(feature = "inject")]
+    pub runner: crate::inject::Runner,
 }
 
 /// Runs until the schedule is closed or aborted.
@@ -175,6 +177,7 @@ impl<S: Service> Context<S> {
     /// One request, to its end.
     pub fn run_turn(&self, mut turn: Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], replies: &mut Replies) {
         replies.begin();
+        self.linger(&turn);
         self.count_fault(&mut turn);
         let outcome = self.step(&mut turn, locks, replies);
         turn.finish(outcome);

@@ -90,6 +90,20 @@ impl Facts {
         }
     }
 
+    /// A group begins anew, empty, because an operator said so: what its replicas had before is lost, and expected of nobody.
+    pub fn begin_anew(&mut self) {
+        for asked in &mut self.asked {
+            (asked.floor, asked.place) = (None, None);
+        }
+        self.model = self.model.emptied();
+        self.expected.clear();
+        self.order.clear();
+        self.results.clear();
+        self.delivered.fill(0);
+        self.last_batch = 0;
+        self.answered = None;
+    }
+
     /// What is known of a request, by its encoding.
     pub fn sent_as(&self, encoding: &[u8]) -> Option<&Sent> {
         self.sent.get(&xxh3_128(encoding))

@@ -49,6 +49,22 @@ pub enum Fault {
     DiskError,
     /// All machines lose their power at about the same time.
     Blackout,
+    /// Processes end with their memory, any number of them, while the group is being founded.
+    Founding,
+    /// The memories of more than f replicas are lost: an operator decides.
+    Memories,
+    /// It is started with a setting that its peers have otherwise, until its operator sets it right.
+    Settings,
+    /// Strangers without the group's key call it.
+    Stranger,
+    /// Somebody puts bytes into a connection between two replicas: forged ones, or some that he has recorded.
+    Forged,
+    /// A request takes longer than the watchdog's time, at all replicas or at f+1 of them.
+    Slow,
+    /// A handler hangs, at one replica.
+    Hang,
+    /// Several requests in a row take long at one replica, none of them longer than the watchdog's time.
+    SlowCore,
     /// A bit of one of its objects is stuck: whatever repairs the object, the bit is wrong again.
     Stuck,
     /// A bit of an ordered entry in its memory flips.
@@ -89,7 +105,7 @@ use Fault::Corruption;
 use Kind as C;
 
 /// Every fault there is.
-pub const CATALOGUE: [Entry; 48] = [
+pub const CATALOGUE: [Entry; 56] = [
     entry(
         Fault::Crash,
         "crash",
@@ -330,6 +346,62 @@ pub const CATALOGUE: [Entry; 48] = [
         "the logs: what was acknowledged is on a majority of disks",
     ),
     entry(
+        Fault::Founding,
+        "founding",
+        "while the group is being founded, processes end and lose what they had, any number of them",
+        "peers: another process answers, or none",
+        "the founding waits for all; once too few are left that took part in it: an operator's word",
+    ),
+    entry(
+        Fault::Memories,
+        "memories",
+        "more than f replicas lose their memory (or disk), one after the other or at once: beyond what the group can survive by itself",
+        "who is left: nobody leads any more; who lost it: no group answers",
+        "nobody, until an operator says `group keep`, or, where nothing is left, `group begin`",
+    ),
+    entry(
+        Fault::Settings,
+        "settings",
+        "it is started again with a setting that its peers have otherwise, and after some seconds with the right one",
+        "both ends, when they meet: each names the setting",
+        "its operator, who reads that; the group serves meanwhile, and blames nobody",
+    ),
+    entry(
+        Fault::Stranger,
+        "stranger",
+        "somebody without the group's key calls it: with noise, with what peers have said before, as a peer, with many connections",
+        "it: what comes is not sealed with the key; it counts the caller",
+        "not needed: nothing of it gets further, and no peer loses its place",
+    ),
+    entry(
+        Fault::Forged,
+        "forged",
+        "records are put into a connection of two replicas: forged ones, or some that were recorded there or elsewhere",
+        "the receiver: the seal of the record; one that it has had already is left out",
+        "the connection is reset",
+    ),
+    entry(
+        Fault::Slow,
+        "slow",
+        "a request takes longer than the watchdog allows, at all replicas or at f+1 of them",
+        "every watchdog; f+1 others have not executed more either",
+        "not needed: all wait until the request has ended",
+    ),
+    entry(
+        Fault::Hang,
+        "hang",
+        "a handler does not end, at one replica",
+        "its watchdog: f+1 others have executed more",
+        "the replica ends itself and joins anew, or comes back from its log",
+    ),
+    entry(
+        Fault::SlowCore,
+        "slow-core",
+        "a row of requests takes long at one replica, none of them longer than the watchdog allows",
+        "peers: its votes are late",
+        "not needed, unless it falls behind the group's log",
+    ),
+    entry(
         Fault::Stuck,
         "stuck",
         "the same bit of an object flips again after every repair, up to 12 times",
@@ -466,9 +538,20 @@ impl Fault {
         matches!(self, Power | DiskLost | DiskFlip | DiskFull | DiskError | Blackout)
     }
 
+    /// Whether it strikes any number of replicas, and so alone.
+    pub fn is_of_all(self) -> bool {
+        matches!(self, Fault::Blackout | Fault::Memories)
+    }
+
+    /// Whether a watchdog may end a process that nothing else has struck.
+    pub fn may_end(self) -> bool {
+        !matches!(self, Fault::Slow | Fault::SlowCore | Fault::Stranger)
+    }
+
     /// Whether evidence about the replica is expected, and no false alarm.
     pub fn is_corruption(self) -> bool {
-        self.is_of_memory() || matches!(self, Fault::Noise | Fault::ClockJump | Fault::Suspend)
+        self.is_of_memory()
+            || matches!(self, Fault::Noise | Fault::Forged | Fault::ClockJump | Fault::Suspend)
     }
 }
 

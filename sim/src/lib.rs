@@ -28,6 +28,7 @@ pub mod report;
 pub mod rng;
 mod run;
 pub mod shrink;
+pub mod slow;
 pub mod trace;
 pub mod world;
 

@@ -163,6 +163,11 @@ impl Model {
         Model { memory: is_short.then(Memory::default), ..Model::default() }
     }
 
+    /// The same without any item, and with everything that was seen of evictions. Uniques are given anew.
+    pub fn emptied(&self) -> Self {
+        Model { versions: self.versions, memory: self.memory.clone(), ..Model::default() }
+    }
+
     /// Items that were seen to be evicted.
     pub fn evicted(&self) -> u64 {
         self.memory.as_ref().map_or(0, Memory::evicted)

@@ -3,7 +3,7 @@
 //! A connection is two pipes of chunks. A chunk is what one `write` gave, in practice whole frames, so that loss, duplication
 //! and reordering of chunks are those of messages. The replicas' own code dials, shakes hands, decodes and hangs up.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -26,6 +26,11 @@ pub struct Weather {
     /// Microseconds that every chunk takes longer.
     pub delay_us: u64,
 }
+
+/// The end of a connection that is no replica's.
+const STRANGER: u8 = u8::MAX;
+/// Chunks that a stranger remembers of what he has heard on the network.
+const RECORDED: usize = 32;
 
 /// One direction of a connection.
 #[derive(Debug, Default)]
@@ -59,11 +64,31 @@ struct State {
     /// From whom to whom nothing comes through.
     blocked: BTreeSet<(u8, u8)>,
     alive: Vec<bool>,
+    /// By how many microseconds each replica is later than the run, after a handler of its step that took so long.
+    late_us: Vec<u64>,
+    /// What made it so late: how late it was then, and whether its order thread was at it.
+    stretches: Vec<Vec<(u64, bool)>>,
     connections: BTreeMap<u64, Connection>,
     opened: u64,
     chunks: u64,
     /// Chunks that met a fault of the weather.
     pub struck: u64,
+    /// Somebody listens: from whom to whom, whether it was the first of its connection, and the chunk.
+    tapped: bool,
+    recorded: VecDeque<Recorded>,
+    /// Connections of strangers that a replica took for a peer's.
+    intrusions: u64,
+}
+
+/// A chunk that somebody has heard on its way.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// From whom to whom.
+    pub ends: (u8, u8),
+    /// Whether its connection began with it.
+    pub is_first: bool,
+    /// The bytes.
+    pub bytes: Vec<u8>,
 }
 
 /// The network, shared by the simulation and the replicas' streams; no two of them run at the same time.
@@ -80,10 +105,15 @@ impl Fabric {
             weather: vec![Weather::default(); count],
             blocked: BTreeSet::new(),
             alive: vec![false; count],
+            late_us: vec![0; count],
+            stretches: vec![Vec::new(); count],
             connections: BTreeMap::new(),
             opened: 0,
             chunks: 0,
             struck: 0,
+            tapped: false,
+            recorded: VecDeque::new(),
+            intrusions: 0,
         })))
     }
 
@@ -99,6 +129,31 @@ impl Fabric {
     /// Time goes on.
     pub fn set_now(&self, now_us: u64) {
         self.state().now_us = now_us;
+    }
+
+    /// A handler of this replica's step takes so long, on its order thread or beside it: what the step does afterwards it does later.
+    pub fn fall_behind(&self, replica: u8, time_us: u64, is_order: bool) {
+        let (mut state, replica) = (self.state(), usize::from(replica));
+        state.late_us[replica] += time_us;
+        let late_us = state.late_us[replica];
+        state.stretches[replica].push((late_us, is_order));
+    }
+
+    /// What makes the replica as late as it is: each stretch of time with its end, and whether the order thread is at it.
+    pub fn stretches(&self, replica: u8) -> Vec<(u64, bool)> {
+        self.state().stretches[usize::from(replica)].clone()
+    }
+
+    /// By how much the replica is later than the run.
+    pub fn late_us(&self, replica: u8) -> u64 {
+        self.state().late_us[usize::from(replica)]
+    }
+
+    /// That time has passed.
+    pub fn catch_up(&self, replica: u8) {
+        let mut state = self.state();
+        state.late_us[usize::from(replica)] = 0;
+        state.stretches[usize::from(replica)].clear();
     }
 
     /// Chunks that met a fault.
@@ -121,6 +176,11 @@ impl Fabric {
         }
     }
 
+    /// Whether nothing comes from `from` to `to` now.
+    pub fn is_blocked(&self, from: u8, to: u8) -> bool {
+        self.state().is_blocked(from, to)
+    }
+
     /// A replica's process is there, or gone with all its connections.
     pub fn set_alive(&self, replica: u8, alive: bool) {
         let mut state = self.state();
@@ -134,6 +194,46 @@ impl Fabric {
     pub fn reset(&self, replica: u8) {
         let alive = self.state().alive[usize::from(replica)];
         self.set_alive(replica, alive);
+    }
+
+    /// From now on somebody listens.
+    pub fn tap(&self) {
+        self.state().tapped = true;
+    }
+
+    /// What was heard last.
+    pub fn recorded(&self) -> Vec<Recorded> {
+        self.state().recorded.iter().cloned().collect()
+    }
+
+    /// Connections of strangers that a replica took for a peer's.
+    pub fn intrusions(&self) -> u64 {
+        self.state().intrusions
+    }
+
+    /// A stranger opens a connection to a replica; none when nobody is there.
+    pub fn call(&self, to: u8) -> Option<Call> {
+        let mut state = self.state();
+        let id = state.alive[usize::from(to)].then(|| state.open(STRANGER, to))?;
+        Some(Call(Stream { fabric: self.clone(), id, side: 0 }))
+    }
+
+    /// Puts bytes into the stream from one replica to another, behind what is on its way there; false when there is none.
+    pub fn inject(&self, from: u8, to: u8, bytes: &[u8]) -> bool {
+        let mut state = self.state();
+        let is_theirs = |(id, one): (&u64, &Connection)| {
+            let side = [[from, to], [to, from]].iter().position(|ends| *ends == one.ends)?;
+            (one.accepted && one.pipes[side].greeted && !one.pipes[side].closed).then_some((*id, side))
+        };
+        let Some((id, side)) = state.connections.iter().find_map(is_theirs) else { return false };
+        state.chunks += 1;
+        let (now_us, number) = (state.now_us, state.chunks);
+        if let Some(one) = state.connections.get_mut(&id) {
+            let pipe = &mut one.pipes[side];
+            pipe.last_us = pipe.last_us.max(now_us + 1);
+            pipe.chunks.insert((pipe.last_us, number), bytes.to_vec());
+        }
+        true
     }
 
     /// What the streams of `me` are ready for.
@@ -195,12 +295,45 @@ impl State {
         pipe.chunks.keys().next().map(|(at, _)| *at).or(pipe.closed.then_some(0))
     }
 
+    /// A connection that somebody opens to a replica; gives its number.
+    fn open(&mut self, from: u8, to: u8) -> u64 {
+        self.opened += 1;
+        let opened_us = self.now_us + self.rng.within(20, 100);
+        let one = Connection {
+            ends: [from, to],
+            pipes: Default::default(),
+            tokens: [None; 2],
+            opened_us,
+            accepted: false,
+        };
+        self.connections.insert(self.opened, one);
+        self.opened
+    }
+
+    /// Somebody listens to what two replicas say.
+    fn record(&mut self, ends: (u8, u8), is_first: bool, bytes: &[u8]) {
+        if self.tapped && ends.0 != STRANGER && ends.1 != STRANGER {
+            self.recorded.push_back(Recorded { ends, is_first, bytes: bytes.to_vec() });
+            // First ones are rare, and worth more.
+            let same = self.recorded.iter().filter(|one| one.is_first == is_first).count();
+            let oldest = self.recorded.iter().position(|one| one.is_first == is_first);
+            if let (true, Some(oldest)) = (same > RECORDED / 2, oldest) {
+                self.recorded.remove(oldest);
+            }
+        }
+    }
+
     fn write(&mut self, id: u64, side: usize, bytes: &[u8]) -> io::Result<usize> {
         let Some(one) = self.connections.get(&id) else { return Err(io::ErrorKind::BrokenPipe.into()) };
         if one.pipes[side].closed {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let [weather, other] = [side, 1 - side].map(|end| self.weather[usize::from(one.ends[end])]);
+        let ends = (one.ends[side], one.ends[1 - side]);
+        let is_first = !one.pipes[side].greeted;
+        let late_us = self.late_us.get(usize::from(ends.0)).copied().unwrap_or(0);
+        self.record(ends, is_first, bytes);
+        let [weather, other] =
+            [ends.0, ends.1].map(|end| self.weather.get(usize::from(end)).copied().unwrap_or_default());
         let rng = &mut self.rng;
         let base = rng.within(10, 60);
         let delay = weather.delay_us.max(other.delay_us);
@@ -210,7 +343,7 @@ impl State {
             chance > 0 && rng.chance(chance)
         };
         let lost = strikes(rng, |weather| weather.loss);
-        let is_message = one.pipes[side].greeted;
+        let is_message = !is_first;
         let twice = strikes(rng, |weather| weather.duplication) && is_message;
         let overtaken = strikes(rng, |weather| weather.reordering) && is_message;
         let corrupt = strikes(rng, |weather| weather.corruption);
@@ -224,7 +357,7 @@ impl State {
         let Some(one) = self.connections.get_mut(&id) else { return Ok(bytes.len()) };
         let pipe = &mut one.pipes[side];
         pipe.greeted = true;
-        let at = (self.now_us + delay).max(pipe.last_us);
+        let at = (self.now_us + late_us + delay).max(pipe.last_us);
         pipe.last_us = at;
         if !lost {
             let copies = if twice { 2 } else { 1 };
@@ -287,6 +420,31 @@ pub struct Stream {
     side: usize,
 }
 
+/// A stranger's end of a connection to a replica. Dropping it hangs up.
+pub struct Call(Stream);
+
+impl Call {
+    /// Says something.
+    pub fn say(&mut self, bytes: &[u8]) {
+        // Whoever has hung up does not hear it.
+        let _ = self.0.write(bytes);
+    }
+
+    /// What has come so far.
+    pub fn hear(&mut self) -> Vec<u8> {
+        let mut heard = vec![0; 1 << 16];
+        let count = self.0.read(&mut heard).unwrap_or(0);
+        heard.truncate(count);
+        heard
+    }
+
+    /// Whether the replica has taken everything that was said.
+    pub fn is_heard(&self) -> bool {
+        let state = self.0.fabric.state();
+        state.connections.get(&self.0.id).is_none_or(|one| one.accepted && one.pipes[0].chunks.is_empty())
+    }
+}
+
 impl Port {
     fn stream(&self, id: u64, side: usize) -> Stream {
         Stream { fabric: self.fabric.clone(), id, side }
@@ -307,17 +465,7 @@ impl Net for Port {
         if !state.alive[usize::from(peer)] {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        state.opened += 1;
-        let id = state.opened;
-        let opened_us = state.now_us + state.rng.within(20, 100);
-        let one = Connection {
-            ends: [self.me, peer],
-            pipes: Default::default(),
-            tokens: [None; 2],
-            opened_us,
-            accepted: false,
-        };
-        state.connections.insert(id, one);
+        let id = state.open(self.me, peer);
         drop(state);
         Ok(self.stream(id, 0))
     }
@@ -340,7 +488,12 @@ impl Net for Port {
         Ok(())
     }
 
+    /// Only a connection that has become a peer's gets another token.
     fn reregister(&mut self, stream: &mut Stream, token: Token, _interest: Interest) -> io::Result<()> {
+        let mut state = self.fabric.state();
+        let is_strangers = state.connections.get(&stream.id).is_some_and(|one| one.ends[0] == STRANGER);
+        state.intrusions += u64::from(is_strangers);
+        drop(state);
         self.set_token(stream, Some(token));
         Ok(())
     }

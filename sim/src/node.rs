@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crosscheck::stepped::{Birth, ReplyTo, Stepped};
+use crosscheck::stepped::{Birth, ReplyTo, Runner, Stepped};
 use crosscheck::{Action, ClientCounters, Durability, GroupKey, Mode, Progress, Protocol, Settings};
 use memcached::Memcached;
 use order::{MemoryLog, RaftConfig};
@@ -15,6 +15,7 @@ use crate::log::{DATA, Opened};
 use crate::memory;
 use crate::net::{Fabric, Port};
 use crate::rng::Rng;
+use crate::slow::Slow;
 use crate::world::{Journal, Surroundings};
 
 /// Locks of the service: few, so that clients meet and every region is scrubbed soon.
@@ -53,79 +54,152 @@ pub struct Process {
     /// The shipped pipeline.
     pub replica: Stepped<Memcached, Surroundings>,
     service: (memcached::Config, Arc<memcached::stats::Stats>, Arc<ClientCounters>),
+    /// When it started.
+    pub born_us: u64,
     sessions: BTreeMap<u32, Session>,
     /// Number of the command behind every reply that is owed.
     owed: BTreeMap<(u32, u64), usize>,
 }
 
-/// The service's settings, the same at every replica; its memory may be short.
-fn service_config(is_short: bool) -> memcached::Config {
-    let config = memcached::Config { shards: SHARDS, ..memcached::Config::with_memory(64 << 20) };
-    if is_short {
-        return memcached::Config { memory: memory::SHORT, item_bytes: memory::ITEM_BYTES, ..config };
-    }
-    config
+/// A setting that a replica has otherwise than its peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unlike {
+    /// Memory of the service.
+    Memory,
+    /// Longest item.
+    Item,
+    /// Which protections are on.
+    Mode,
+    /// Name of the group.
+    Cluster,
 }
 
-fn settings((me, replicas): (u8, u8), workers: usize, on_disk: bool, max_request: usize) -> Settings {
-    let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    Settings {
-        me,
-        peers: vec![nowhere; usize::from(replicas)],
-        clients: nowhere,
-        admin: crosscheck::admin::Endpoint::Unix("admin.sock".into()),
-        mode: Mode::default(),
-        workers,
-        durability: if on_disk { Durability::Disk(DATA.into()) } else { Durability::Memory },
-        max_connections: 1024,
-        max_request,
-        idle_timeout: None,
-        buffer_limit: crosscheck::limits::BUFFERS,
-        service: Vec::new(),
-        group_key: Some(GroupKey { cluster: "sim".to_owned(), key: [7; 32] }),
-        begins: false,
-        election: (Duration::from_millis(300), Duration::from_millis(600)),
-        watchdog: Duration::from_secs(10),
-        hold_replies: true,
+impl Unlike {
+    /// All of them.
+    pub const ALL: [Unlike; 4] = [Unlike::Memory, Unlike::Item, Unlike::Mode, Unlike::Cluster];
+
+    /// What the operator knows the setting as.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unlike::Memory => "memory_limit_mb",
+            Unlike::Item => "item_size_max",
+            Unlike::Mode => "mode",
+            Unlike::Cluster => "cluster",
+        }
+    }
+}
+
+/// How a process is started.
+#[derive(Clone, Copy, Debug)]
+pub struct Role {
+    /// Which replica, of how many.
+    pub me: u8,
+    /// See [`Role::me`].
+    pub replicas: u8,
+    /// Threads that run handlers.
+    pub workers: usize,
+    /// The service has little memory.
+    pub is_short: bool,
+    /// Microseconds that its wall clock is off.
+    pub skew_us: i64,
+    /// It is told that the group is to begin.
+    pub begins: bool,
+    /// A setting that its peers have otherwise.
+    pub unlike: Option<Unlike>,
+    /// On purpose: it does not tell the service's settings.
+    pub is_silent: bool,
+    /// On purpose: its group's key is one that anybody knows.
+    pub is_open: bool,
+}
+
+/// The key of the group, and the one of those who do not have it.
+pub const KEYS: [u8; 2] = [7, 8];
+
+impl Role {
+    /// The service's settings, the same at every replica.
+    fn service(&self) -> memcached::Config {
+        let config = memcached::Config { shards: SHARDS, ..memcached::Config::with_memory(64 << 20) };
+        match self.unlike {
+            _ if self.is_short => {
+                memcached::Config { memory: memory::SHORT, item_bytes: memory::ITEM_BYTES, ..config }
+            }
+            Some(Unlike::Memory) => memcached::Config { memory: config.memory / 2, ..config },
+            Some(Unlike::Item) => memcached::Config { item_bytes: 4 << 10, ..config },
+            _ => config,
+        }
+    }
+
+    /// The pipeline's settings, of a replica with its log on disk or in memory.
+    pub fn settings(&self, on_disk: bool) -> Settings {
+        let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let service = self.service();
+        let told =
+            [(Unlike::Memory.name(), service.memory >> 10), (Unlike::Item.name(), service.item_bytes as u64)];
+        let told = told.map(|(name, value)| (name.to_owned(), value.to_string()));
+        let cluster = if self.unlike == Some(Unlike::Cluster) { "another" } else { "sim" };
+        let guarded = Mode { crosschecked: false, ..Mode::default() };
+        Settings {
+            me: self.me,
+            peers: vec![nowhere; usize::from(self.replicas)],
+            clients: nowhere,
+            admin: crosscheck::admin::Endpoint::Unix("admin.sock".into()),
+            mode: if self.unlike == Some(Unlike::Mode) { guarded } else { Mode::default() },
+            workers: self.workers,
+            durability: if on_disk { Durability::Disk(DATA.into()) } else { Durability::Memory },
+            max_connections: 1024,
+            max_request: service.request_bytes(),
+            idle_timeout: None,
+            buffer_limit: crosscheck::limits::BUFFERS,
+            service: if self.is_silent { Vec::new() } else { told.into() },
+            group_key: Some(GroupKey {
+                cluster: cluster.to_owned(),
+                key: [KEYS[usize::from(self.is_open)]; 32],
+            }),
+            begins: false,
+            election: (Duration::from_millis(300), Duration::from_millis(600)),
+            watchdog: Duration::from_secs(5),
+            hold_replies: true,
+        }
     }
 }
 
 impl Process {
-    /// A process with so many workers, and with short memory or not, that starts now, with what was `opened` on its disk, or with nothing.
+    /// A process that starts now, with what was `opened` on its disk, or with nothing.
     ///
     /// # Errors
     /// When the pipeline cannot start.
     pub fn start(
-        (me, replicas): (u8, u8),
-        (workers, is_short): (usize, bool),
-        fabric: &Fabric,
-        skew_us: i64,
+        role: &Role,
+        (fabric, slow): (&Fabric, &Slow),
         rng: &mut Rng,
         journal: &Journal,
         (opened, disk): (Option<Opened>, Option<Platter>),
-        begins: bool,
     ) -> Result<Self, String> {
-        let config = service_config(is_short);
+        let Role { me, replicas, skew_us, begins, .. } = *role;
+        let config = role.service();
         let service = Memcached::new(config).map_err(|error| error.to_string())?;
         let service_parts = (config, service.stats().clone(), Arc::new(ClientCounters::default()));
         let engine = RaftConfig { found: begins, ..RaftConfig::new(me, replicas, rng.draw(), rng.draw()) };
         let world = Surroundings::new(me, fabric.clone(), skew_us, Rng::new(rng.draw(), 1), journal.clone())
             .with_disk(disk);
         let net = Port { me, fabric: fabric.clone() };
-        let on_disk = opened.is_some();
+        let settings = role.settings(opened.is_some());
         let in_memory = || Opened { log: Box::new(MemoryLog), records: Vec::new(), state: None };
         let Opened { log, records, state } = opened.unwrap_or_else(in_memory);
         let birth = Birth { engine, log, records, state };
         fabric.set_alive(me, true);
-        let replica = Stepped::new(
-            settings((me, replicas), workers, on_disk, config.request_bytes()),
-            service,
-            world,
-            net,
-            birth,
-        )
-        .map_err(|error| error.to_string())?;
-        Ok(Process { replica, service: service_parts, sessions: BTreeMap::new(), owed: BTreeMap::new() })
+        let mut replica =
+            Stepped::new(settings, service, world, net, birth).map_err(|error| error.to_string())?;
+        let (sessions, owed) = (BTreeMap::new(), BTreeMap::new());
+        let (slow, late) = (slow.clone(), fabric.clone());
+        replica.take_time(Arc::new(move |position, runner| {
+            let time_us = slow.takes_us(me, position, runner == Runner::Helper);
+            if time_us > 0 && runner != Runner::Worker {
+                late.fall_behind(me, time_us, runner == Runner::Order);
+            }
+            Duration::from_micros(time_us)
+        }));
+        Ok(Process { replica, service: service_parts, born_us: fabric.now_us(), sessions, owed })
     }
 
     /// Opens a client's connection; gives its generation.

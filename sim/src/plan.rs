@@ -5,8 +5,9 @@
 //! armed fault is left, and the digests of all states at one position are equal, with objects that do not fit their checksums
 //! counted as different). So at every moment f+1 replicas have not been touched since they were last known to be equal.
 //!
-//! The one exception is a blackout, which strikes all replicas, and nothing else strikes in its episode: no memory is left and
-//! no disk is damaged, so what a majority had synced is the correct copy.
+//! Two faults strike more replicas, and nothing else strikes in their episodes. After a blackout no memory is left and no disk is
+//! damaged, so what a majority had synced is the correct copy. Where the memories of more than f replicas are lost, an operator
+//! decides which copy is the correct one (`run/operator.rs`).
 
 use std::collections::BTreeSet;
 
@@ -66,6 +67,15 @@ impl Faults {
         matches!(self, Faults::Only(faults) if faults.iter().all(|fault| fault.needs_disk()))
     }
 
+    /// Whether this kind is among them.
+    pub fn has(&self, fault: Fault) -> bool {
+        match self {
+            Faults::None => false,
+            Faults::All => true,
+            Faults::Only(faults) => faults.contains(&fault),
+        }
+    }
+
     /// Those that can strike, with logs on disk or in memory.
     fn kinds(&self, on_disk: bool) -> Vec<Fault> {
         let mut kinds = match self {
@@ -73,8 +83,13 @@ impl Faults {
             Faults::All => CATALOGUE.iter().map(|entry| entry.fault).collect(),
             Faults::Only(faults) => faults.clone(),
         };
-        kinds.retain(|fault| on_disk || !fault.needs_disk());
+        kinds.retain(|fault| (on_disk || !fault.needs_disk()) && *fault != Fault::Founding);
         kinds
+    }
+
+    /// Whether the founding of the group is struck in the run of `seed`: one in four times, where all faults are mixed.
+    fn strikes_founding(&self, draws: &mut Rng) -> bool {
+        self.has(Fault::Founding) && (*self != Faults::All || draws.chance(250))
     }
 }
 
@@ -107,7 +122,7 @@ pub struct Stroke {
 impl Episode {
     /// Whom it may leave as they should not be.
     pub fn victims(&self, replicas: u8) -> BTreeSet<u8> {
-        if self.strokes.iter().any(|stroke| stroke.fault == Fault::Blackout) {
+        if self.strokes.iter().any(|stroke| stroke.fault.is_of_all()) {
             return (0..replicas).collect();
         }
         self.strokes.iter().map(|stroke| stroke.victim).collect()
@@ -138,8 +153,46 @@ pub fn episode(seed: u64, number: u64, options: &Options) -> Option<Episode> {
     };
     let mut strokes: Vec<Stroke> = (0..strokes).map(stroke).collect();
     strokes.sort_by_key(|stroke| stroke.at_us);
-    if let Some(alone) = strokes.iter().find(|stroke| stroke.fault == Fault::Blackout).cloned() {
-        strokes = vec![alone];
+    if let Some(alone) = strokes.iter().find(|stroke| stroke.fault.is_of_all()).cloned() {
+        strokes =
+            if alone.fault == Fault::Memories { lost_memories(&mut rng, replicas) } else { vec![alone] };
     }
     Some(Episode { number, after_us: rng.within(0, 200_000), lasts_us, strokes })
+}
+
+/// More than f memories that are lost, one after the other or at once; one time in three all there are.
+fn lost_memories(rng: &mut Rng, replicas: u8) -> Vec<Stroke> {
+    let all = u64::from(replicas);
+    let lost = if rng.chance(333) { all } else { rng.within(all / 2 + 1, all - 1) };
+    let within_us = *rng.pick(&[1_000, 100_000, 3_000_000]);
+    let mut left: Vec<u8> = (0..replicas).collect();
+    let mut stroke = |_| Stroke {
+        at_us: rng.below(within_us),
+        victim: left.remove(rng.below(left.len() as u64) as usize),
+        fault: Fault::Memories,
+        seed: rng.draw(),
+    };
+    let mut strokes: Vec<Stroke> = (0..lost).map(&mut stroke).collect();
+    strokes.sort_by_key(|stroke| stroke.at_us);
+    strokes
+}
+
+/// What strikes while the group is being founded, in microseconds from the start.
+pub fn founding(seed: u64, options: &Options) -> Vec<Stroke> {
+    let mut rng = Rng::new(seed, 999);
+    if !options.faults.strikes_founding(&mut rng) {
+        return Vec::new();
+    }
+    let replicas = u64::from(options.replicas);
+    // From the first start to a moment after the first leader; or all of them at one moment of that.
+    let moment_us = rng.below(1_500_000);
+    let (from_us, within_us) = *rng.pick(&[(0, 1_500_000), (moment_us, 50_000)]);
+    let count = rng.within(1, 3 * replicas);
+    let stroke = |_| Stroke {
+        at_us: from_us + rng.below(within_us),
+        victim: rng.below(replicas) as u8,
+        fault: Fault::Founding,
+        seed: rng.draw(),
+    };
+    (0..count).map(stroke).collect()
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::{CATALOGUE, Fault};
 use crate::mutation::MUTATIONS;
-use crate::promises::{self, PROGRESS};
+use crate::promises;
 use crate::run::{Count, Summary};
 
 /// docs/promises.md.
@@ -17,7 +17,8 @@ pub fn promises() -> String {
          (`sim/src/promises`, one file each). Each checker is seen to fail: `crosscheck sim --mutations` breaks the promise on \
          purpose and shows who notices. This page is printed by `crosscheck sim --promises`; a test compares it.\n",
     );
-    let abouts = promises::all().iter().map(|promise| promise.about()).chain([PROGRESS]).collect::<Vec<_>>();
+    let abouts =
+        promises::all().iter().map(|promise| promise.about()).chain(promises::OF_THE_RUN).collect::<Vec<_>>();
     for about in abouts {
         let mutations: Vec<String> = MUTATIONS
             .iter()

@@ -12,16 +12,20 @@ use crate::facts::Facts;
 use crate::fault::Fault;
 use crate::log::{Opened, Storage, Unusable};
 use crate::net::Fabric;
-use crate::node::Process;
-use crate::plan::Faults;
+use crate::node::{Process, Role, Unlike};
+use crate::plan::{self, Faults};
 use crate::promises::{self, About, Broken, End, Promise};
 use crate::rng::Rng;
+use crate::slow::Slow;
 use crate::trace::Trace;
 use crate::world::{Journal, Observed, What};
 
 mod heal;
+mod operator;
+mod outside;
 mod strike;
 mod talk;
+mod watch;
 
 /// What a run is made of, besides its seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +87,12 @@ pub enum Breach {
     UnsyncedDisk,
     /// The scan of the log: it takes what is torn for whole.
     TornBelieved,
+    /// Whoever starts the processes: each is told that the group is to begin, as if no group had ever begun.
+    AlwaysTold,
+    /// The settings of the service: no replica tells them to its peers.
+    Untold,
+    /// The key of the group: strangers know it.
+    KnownKey,
 }
 
 /// Which replicas are sabotaged.
@@ -177,7 +187,15 @@ struct Slot {
     wake_us: u64,
     /// Its order thread is busy until then.
     free_us: u64,
+    /// When that step began.
+    stepped_us: u64,
     skew_us: i64,
+    /// A setting that its processes have otherwise than the others, until somebody sets it right.
+    unlike: Option<Unlike>,
+    /// Since when nothing has struck this replica.
+    calm_us: u64,
+    /// What has struck it since all was equal.
+    struck_by: BTreeSet<Fault>,
     /// Outlives processes; none where logs are in memory.
     storage: Option<Storage>,
 }
@@ -194,6 +212,12 @@ enum Event {
     Gone { client: usize, session: (u64, u32) },
     /// A fault strikes.
     Stroke(crate::plan::Stroke),
+    /// A replica loses its memory, which was to happen before.
+    Lost(crate::plan::Stroke),
+    /// The watchdog of that life of a replica looks.
+    Watch { replica: u8, life: u64 },
+    /// Strangers hear what a replica answers them, and go on.
+    Heard(u64),
     /// A stuck bit is wrong again.
     Again { victim: u8, inject: Inject },
     /// The power of a machine is off by now, if it is that life's.
@@ -222,6 +246,9 @@ struct Run {
     now_us: u64,
     rng: Rng,
     fabric: Fabric,
+    slow: Slow,
+    /// The last episode in which a request was slow at several replicas.
+    slow_in: u64,
     journal: Journal,
     slots: Vec<Slot>,
     clients: Vec<Client>,
@@ -230,6 +257,8 @@ struct Run {
     numbered: u64,
     phase: Phase,
     next_episode: u64,
+    operator: operator::Operator,
+    strangers: outside::Strangers,
     /// Weather and blocks that hold, per stroke.
     lasting: u64,
     /// What armed faults said.
@@ -258,6 +287,9 @@ impl Run {
         let mut rng = Rng::new(seed, 0);
         let replicas = options.replicas;
         let fabric = Fabric::new(replicas, Rng::new(seed, 2));
+        if options.faults.has(Fault::Stranger) || options.faults.has(Fault::Forged) {
+            fabric.tap();
+        }
         let clients = (0..options.clients)
             .map(|number| {
                 let left = options.requests / options.clients as u64;
@@ -275,12 +307,18 @@ impl Run {
             paused_us: 0,
             wake_us: 0,
             free_us: 0,
+            stepped_us: 0,
             skew_us: rng.within(0, 20_000) as i64 - 10_000,
+            unlike: None,
+            calm_us: 0,
+            struck_by: BTreeSet::new(),
             storage: options.disk.then(|| storage(me)),
         };
         Run {
             slots: (0..replicas).map(|me| slot(me, &mut rng)).collect(),
             fabric,
+            slow: Slow::default(),
+            slow_in: 0,
             journal: Journal::default(),
             clients,
             sessions: 0,
@@ -288,6 +326,8 @@ impl Run {
             numbered: 0,
             phase: Phase::Founding,
             next_episode: 0,
+            operator: operator::Operator::default(),
+            strangers: outside::Strangers::default(),
             lasting: 0,
             placed: Vec::new(),
             digests: BTreeMap::new(),
@@ -309,6 +349,11 @@ impl Run {
     fn finish(mut self) -> Summary {
         for client in 0..self.clients.len() {
             self.at(1000, Event::Client(client));
+        }
+        for stroke in plan::founding(self.seed, &self.options) {
+            self.facts.victims = (0..self.options.replicas).collect();
+            self.lasting += 1;
+            self.at(stroke.at_us, Event::Stroke(stroke));
         }
         while !self.is_enough() && !self.is_over() {
             self.next();
@@ -379,6 +424,7 @@ impl Run {
     fn step(&mut self, replica: u8) {
         let slot = &mut self.slots[usize::from(replica)];
         let Some(process) = &mut slot.process else { return self.start(replica) };
+        self.fabric.catch_up(replica);
         process.replica.step(&self.fabric.ready(replica));
         let is_busy = process.replica.is_busy();
         self.trace.note(self.now_us, format_args!("step {replica} {is_busy}"));
@@ -392,31 +438,45 @@ impl Run {
         // Replies get their positions before they leave.
         self.look();
         self.weigh(replica);
+        let late_us = self.fabric.late_us(replica);
         let slot = &mut self.slots[usize::from(replica)];
-        slot.free_us = self.now_us + self.rng.within(2, 25);
+        slot.stepped_us = self.now_us;
+        slot.free_us = self.now_us + late_us + self.rng.within(2, 25);
         slot.wake_us = self.now_us + if is_busy { 1 } else { self.rng.within(5_000, 25_000) };
         let life = slot.life;
-        let Some(process) = &mut slot.process else { return };
+        if late_us > 0 {
+            // A handler that hangs is not waited for.
+            let free_us = slot.free_us.min(self.now_us + 15_000_000);
+            self.slots.iter_mut().for_each(|slot| slot.calm_us = slot.calm_us.max(free_us));
+        }
+        let Some(process) = &mut self.slots[usize::from(replica)].process else { return };
         let leaving = process.answers();
         let ended = process.replica.outcome().map(|outcome| match outcome {
             Ok(stop) => format!("{stop:?}"),
             Err(error) => format!("error: {error}"),
         });
         for (session, generation, answer) in leaving {
-            self.leave(life, session, generation, answer);
+            self.leave(life, late_us, (session, generation), answer);
         }
         if let Some(why) = ended {
-            self.trace.note(self.now_us, format_args!("replica {replica} ended: {why}"));
-            *self.summary.replaced.entry(kind_of(&why)).or_default() += 1;
-            if !self.facts.victims.contains(&replica) {
-                let how = format!(
-                    "replica {} ended, and nothing had struck it since all was equal: {why}",
-                    replica + 1
-                );
-                self.broken(promises::PROGRESS, how);
-            }
-            self.stop(replica, 300_000);
+            self.end(replica, &why);
         }
+    }
+
+    /// A replica's process has ended itself.
+    fn end(&mut self, replica: u8, why: &str) {
+        self.trace.note(self.now_us, format_args!("replica {replica} ended: {why}"));
+        *self.summary.replaced.entry(kind_of(why)).or_default() += 1;
+        let is_slow = self.slots[usize::from(replica)].struck_by.contains(&Fault::Slow);
+        if !self.facts.victims.contains(&replica) && !is_slow {
+            let how = format!(
+                "replica {} ended, and nothing had struck it since all was equal: {why}",
+                replica + 1
+            );
+            self.broken(promises::PROGRESS, how);
+        }
+        self.judge_watchdog(replica, why);
+        self.stop(replica, 300_000);
     }
 
     /// Its process begins, with what is on its disk, or with nothing.
@@ -438,19 +498,11 @@ impl Run {
                 return self.stop(replica, 100_000);
             }
         };
-        let workers = self.workers_of(replica);
+        let role = self.role_of(replica, &sabotage);
         let slot = &mut self.slots[usize::from(replica)];
-        let begun = Process::start(
-            (replica, self.options.replicas),
-            (workers, self.options.evicts),
-            &self.fabric,
-            slot.skew_us,
-            &mut self.rng,
-            &self.journal,
-            (opened, slot.storage.as_ref().map(|storage| storage.disk.clone())),
-            // Whoever runs this says once that the group is to begin.
-            matches!(self.phase, Phase::Founding),
-        );
+        let disk = slot.storage.as_ref().map(|storage| storage.disk.clone());
+        let begun =
+            Process::start(&role, (&self.fabric, &self.slow), &mut self.rng, &self.journal, (opened, disk));
         match begun {
             Ok(mut process) => {
                 for breach in sabotage {
@@ -461,6 +513,7 @@ impl Run {
                 slot.process = Some(process);
                 (slot.wake_us, slot.free_us, slot.paused_us) = (self.now_us, self.now_us, 0);
                 self.trace.note(self.now_us, format_args!("replica {replica} starts"));
+                self.watch_in_a_while(replica);
             }
             // A disk that fails at once, or on purpose.
             Err(why) if slot.storage.is_some() && self.facts.victims.contains(&replica) => {
@@ -468,6 +521,23 @@ impl Run {
                 self.stop(replica, 100_000);
             }
             Err(why) => self.broken(promises::PROGRESS, why),
+        }
+    }
+
+    /// How its next process is started.
+    fn role_of(&self, replica: u8, sabotage: &[Breach]) -> Role {
+        let slot = &self.slots[usize::from(replica)];
+        Role {
+            me: replica,
+            replicas: self.options.replicas,
+            workers: self.workers_of(replica),
+            is_short: self.options.evicts,
+            skew_us: slot.skew_us,
+            // Whoever runs this says once that the group is to begin; later that takes a decision.
+            begins: slot.life == 1 || sabotage.contains(&Breach::AlwaysTold),
+            unlike: slot.unlike,
+            is_silent: sabotage.contains(&Breach::Untold),
+            is_open: sabotage.contains(&Breach::KnownKey),
         }
     }
 
@@ -520,6 +590,8 @@ impl Run {
         let pending = slot.process.iter().flat_map(|process| process.replica.pending_faults()).collect();
         self.summary.uncount(pending);
         slot.process = None;
+        self.slow.end_process(replica);
+        self.fabric.catch_up(replica);
         if let Some(storage) = &slot.storage {
             storage.disk.end_process();
         }

@@ -140,6 +140,11 @@ impl Surroundings {
         Surroundings { disk, ..self }
     }
 
+    /// The run's clock, as far as this replica's step has come.
+    fn local_us(&self) -> u64 {
+        self.fabric.now_us() + self.fabric.late_us(self.me)
+    }
+
     fn note(&self, what: What) {
         // After its power has failed a process does nothing, although its step goes on.
         if self.disk.as_ref().is_some_and(Platter::is_dead) {
@@ -163,20 +168,21 @@ impl World for Surroundings {
 
     fn now_us(&self) -> u64 {
         // A machine that is being suspended has not slept yet.
-        (self.fabric.now_us() - self.born_us).saturating_sub(self.asleep_us)
+        (self.local_us() - self.born_us).saturating_sub(self.asleep_us)
     }
 
     fn wall_us(&self) -> u64 {
-        (EPOCH_US + self.fabric.now_us()).saturating_add_signed(self.skew_us)
+        (EPOCH_US + self.local_us()).saturating_add_signed(self.skew_us)
     }
 
     /// Handlers take as long as the draws say, so that slices of the order thread's time end anywhere.
     fn stopwatch(&self) -> impl Fn() -> Duration {
         let elapsed = RefCell::new(0);
+        let begun_us = self.fabric.late_us(self.me);
         move || {
             let mut elapsed = elapsed.borrow_mut();
             *elapsed += self.rng.borrow_mut().within(1, 120);
-            Duration::from_micros(*elapsed)
+            Duration::from_micros(*elapsed + self.fabric.late_us(self.me) - begun_us)
         }
     }
 

@@ -83,7 +83,7 @@ fn each_checker_is_seen_to_fail() {
         }
     }
     assert!(missing.is_empty(), "{missing:#?}");
-    for about in promises::all().iter().map(|promise| promise.about()).chain([promises::PROGRESS]) {
+    for about in promises::all().iter().map(|promise| promise.about()).chain(promises::OF_THE_RUN) {
         assert!(MUTATIONS.iter().any(|mutation| mutation.expects == about.name), "{}", about.name);
     }
 }

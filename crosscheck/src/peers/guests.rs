@@ -8,6 +8,7 @@ use mio::{Interest, Token};
 use super::hello::{HELLO_BYTES, Purpose};
 use super::link::refusal_of;
 use super::net::Net;
+use super::probe::Pace;
 use super::secure::{self, Answered, Channel, Records};
 use super::{GUESTS, Identity, PeerEvent, Refusal};
 use crate::limits;
@@ -130,7 +131,7 @@ impl<N: Net> Guests<N> {
         place: usize,
         identity: &mut Identity,
         scratch: &mut [u8],
-        executed: u64,
+        pace: Pace,
         events: &mut Vec<PeerEvent>,
     ) -> Option<Arrival<N>> {
         let guest = self.places.get_mut(place).and_then(Option::as_mut)?;
@@ -141,7 +142,7 @@ impl<N: Net> Guests<N> {
                 return None;
             }
         };
-        match guest.take_records(identity, executed, &mut self.answered) {
+        match guest.take_records(identity, pace, &mut self.answered) {
             Ok(Took::More) => {
                 if is_over {
                     self.go(place);
@@ -196,7 +197,7 @@ impl<N: Net> Guest<N> {
     fn take_records(
         &mut self,
         identity: &mut Identity,
-        executed: u64,
+        pace: Pace,
         answered: &mut Answered,
     ) -> Result<Took, (Option<u8>, Refusal)> {
         let stranger = |unsound| (None, Refusal::Unsound(unsound, Some(self.remote.clone())));
@@ -233,7 +234,7 @@ impl<N: Net> Guest<N> {
                     if *purpose == Purpose::Link {
                         return Ok(Took::Proved);
                     }
-                    let out = channel.sealed(&executed.to_le_bytes());
+                    let out = channel.sealed(&pace.encode());
                     // Without an answer it learns nothing, and asks again.
                     let _ = self.stream.write(&out);
                     return Ok(Took::Done);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Version of what peers say to each other.
-pub const PROTOCOL: u8 = 3;
+pub const PROTOCOL: u8 = 4;
 /// Settings that are told at most.
 const SETTINGS: usize = 64;
 /// Bytes of the longest hello: a decoder reads no more.
@@ -180,7 +180,7 @@ mod tests {
         for (other, field) in [
             (Hello { cluster: "two".into(), ..hello() }, "cluster"),
             (Hello { release: "0.2.0".into(), ..hello() }, "release"),
-            (Hello { protocol: 4, ..hello() }, "protocol"),
+            (Hello { protocol: PROTOCOL + 1, ..hello() }, "protocol"),
             (Hello { replicas: 5, ..hello() }, "number of replicas"),
         ] {
             assert_eq!(hello().differs_from(&other).unwrap().field, field);

@@ -2,6 +2,8 @@
 //! order thread. Both ends prove that they have the group's key before either believes a word (`secure.rs`), and tell each other what
 //! has to be equal (`hello.rs`). Every frame carries a checksum; a connection that delivers a wrong one is closed and opened again.
 
+#[cfg(feature = "inject")]
+pub(crate) mod caller;
 pub mod fuzzing;
 mod guests;
 pub(crate) mod hello;
@@ -26,6 +28,7 @@ use guests::Guests;
 use hello::{Difference, Hello};
 use link::{Link, Reading};
 pub use net::{Net, Tcp};
+use probe::Pace;
 use secure::{Dialling, Secret, Unsound};
 
 /// Tokens from here on belong to the peers' sockets.
@@ -115,8 +118,8 @@ pub struct Peers<N: Net = Tcp> {
     plain: Vec<u8>,
     /// The kernel has refused a call that no healthy process makes: it would refuse the next one as well.
     is_refused: bool,
-    /// Last batch that this replica has executed: what a watchdog elsewhere is told.
-    pub executed: u64,
+    /// How far this replica is, and how slow it has been: what a watchdog elsewhere is told.
+    pub pace: Pace,
     /// What went out so far.
     pub sent: Sent,
     /// Flips one bit of the next frame on its way out: an injected fault.
@@ -158,7 +161,7 @@ impl<N: Net> Peers<N> {
             scratch: vec![0; limits::READ_CHUNK],
             plain: Vec::new(),
             is_refused: false,
-            executed: 0,
+            pace: Pace::default(),
             sent: Sent::default(),
             #[cfg(feature = "inject")]
             garble_next: Vec::new(),
@@ -258,10 +261,12 @@ impl<N: Net> Peers<N> {
                     alive = link.write();
                 }
                 if let Some(dialled) = self.dialled.get_mut(usize::from(peer)) {
-                    let was_refused = |event: &PeerEvent| matches!(event, PeerEvent::Refused { .. });
-                    dialled.was_refused |= events[before..].iter().any(was_refused);
-                    dialled.unanswered =
-                        if link.is_up() { 0 } else { dialled.unanswered + u32::from(!alive) };
+                    let refuses = |event: &PeerEvent| matches!(event, PeerEvent::Refused { .. });
+                    // Whoever is refused here has answered.
+                    let is_refused = events[before..].iter().any(refuses);
+                    dialled.was_refused |= is_refused;
+                    let is_answered = link.is_up() || is_refused;
+                    dialled.unanswered = if is_answered { 0 } else { dialled.unanswered + u32::from(!alive) };
                     if dialled.unanswered == limits::UNANSWERED {
                         (dialled.unanswered, dialled.was_refused) = (0, true);
                         events.push(PeerEvent::Refused { peer: Some(peer), why: Refusal::HungUp });
@@ -343,7 +348,7 @@ impl<N: Net> Peers<N> {
 
     fn on_guest(&mut self, place: usize, events: &mut Vec<PeerEvent>) {
         let Some(arrival) =
-            self.guests.on_event(place, &mut self.identity, &mut self.scratch, self.executed, events)
+            self.guests.on_event(place, &mut self.identity, &mut self.scratch, self.pace, events)
         else {
             return;
         };
@@ -533,6 +538,20 @@ mod tests {
         assert!(refusals(&nodes[0])[0].starts_with("memory_limit_mb is 64 here and 32 there"));
         assert!(refusals(&nodes[1])[0].starts_with("memory_limit_mb is 32 here and 64 there"));
         assert!(!nodes.iter().any(is_up));
+        // However often they meet, that stays the reason.
+        let times = 2 * limits::UNANSWERED as usize;
+        let part_us = limits::REFUSED_PAUSE.as_micros() as u64 / 20;
+        for part in 1..100 * times as u64 {
+            nodes.iter_mut().for_each(|node| node.step(part * part_us));
+            if refusals(&nodes[1]).len() > times {
+                break;
+            }
+        }
+        let told = refusals(&nodes[1]);
+        assert!(
+            told.len() > times && told.iter().all(|why| why.starts_with("memory_limit_mb is")),
+            "{told:?}"
+        );
     }
 
     #[test]
@@ -616,19 +635,19 @@ mod tests {
         let addresses = addresses();
         let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
         run_until(&mut nodes, |nodes| nodes.iter().all(is_up));
-        nodes[1].peers.executed = 77;
+        nodes[1].peers.pace = Pace { executed: 77, slowest_ms: 1200 };
         let mut probe = probe::Probe::new(identity(0, 7), addresses.clone());
-        let asked = std::thread::spawn(move || probe.others_executed(Duration::from_secs(10)));
+        let asked = std::thread::spawn(move || probe.others(Duration::from_secs(10)));
         while !asked.is_finished() {
             nodes.iter_mut().for_each(|node| node.step(0));
         }
-        assert_eq!(asked.join().unwrap(), Some(0), "of two replicas f+1 others are not there");
+        assert_eq!(asked.join().unwrap().unwrap().executed, 0, "of two replicas f+1 others are not there");
         let mut probe = probe::Probe::new(identity(0, 7), addresses.clone());
         let asked = std::thread::spawn(move || probe.ask(1, addresses[1], Duration::from_secs(10)));
         while !asked.is_finished() {
             nodes.iter_mut().for_each(|node| node.step(0));
         }
-        assert_eq!(asked.join().unwrap(), Some(77));
+        assert_eq!(asked.join().unwrap(), Some(Pace { executed: 77, slowest_ms: 1200 }));
         assert!(nodes.iter().all(is_up) && !nodes[1].seen.contains(&PeerEvent::Down(0)));
     }
 

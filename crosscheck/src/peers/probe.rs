@@ -1,5 +1,5 @@
-//! One question to the peers, asked without the order thread: how far are you? A watchdog asks it before it ends a process for its
-//! slowness.
+//! One question to the peers, asked without the order thread: how far are you, and how slow have you been? A watchdog asks it before it
+//! ends a process for its slowness.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,6 +8,44 @@ use std::time::Duration;
 use super::hello::{HELLO_BYTES, Hello, Purpose};
 use super::secure::{Channel, Dialling, Records};
 use super::{Identity, link::refusal_of};
+
+/// How far a replica is, and how slow it has been.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// Last batch that it has executed.
+    pub executed: u64,
+    /// So many milliseconds its order thread has been at one stretch of work lately, as its watchdog saw it.
+    pub slowest_ms: u64,
+}
+
+impl Pace {
+    /// What a watchdog elsewhere is told.
+    pub(super) fn encode(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.executed.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.slowest_ms.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (executed, slowest_ms) = bytes.split_first_chunk()?;
+        Some(Pace {
+            executed: u64::from_le_bytes(*executed),
+            slowest_ms: u64::from_le_bytes(slowest_ms.try_into().ok()?),
+        })
+    }
+
+    /// What others of a group of 2f+1 have told, as one pace: f+1 of them have executed so much, or 0 if fewer have told anything, and f
+    /// of them have been so slow.
+    pub fn of_others(told: &[Pace], f: usize) -> Pace {
+        let nth = |nth: usize, of: fn(&Pace) -> u64| {
+            let mut values: Vec<u64> = told.iter().map(of).collect();
+            values.sort_unstable_by(|a, b| b.cmp(a));
+            values.get(nth).copied().unwrap_or(0)
+        };
+        Pace { executed: nth(f, |pace| pace.executed), slowest_ms: nth(f.max(1) - 1, |pace| pace.slowest_ms) }
+    }
+}
 
 /// Who asks, and whom.
 #[derive(Clone)]
@@ -23,9 +61,8 @@ impl Probe {
         Probe { identity, peers }
     }
 
-    /// Last batch that f+1 other replicas have executed, as they say within `patience` each; 0 while fewer answer. None where there are
-    /// no others.
-    pub fn others_executed(&mut self, patience: Duration) -> Option<u64> {
+    /// The pace of the others, as they tell it within `patience` each. None where there are no others.
+    pub fn others(&mut self, patience: Duration) -> Option<Pace> {
         if self.peers.len() < 2 {
             return None;
         }
@@ -34,11 +71,10 @@ impl Probe {
         for (number, address) in (0u8..).zip(self.peers.clone()).filter(|(number, _)| *number != me) {
             told.extend(self.ask(number, address, patience));
         }
-        told.sort_unstable_by(|a, b| b.cmp(a));
-        Some(told.get(self.peers.len() / 2).copied().unwrap_or(0))
+        Some(Pace::of_others(&told, self.peers.len() / 2))
     }
 
-    pub(super) fn ask(&mut self, peer: u8, address: SocketAddr, patience: Duration) -> Option<u64> {
+    pub(super) fn ask(&mut self, peer: u8, address: SocketAddr, patience: Duration) -> Option<Pace> {
         let mut stream = TcpStream::connect_timeout(&address, patience).ok()?;
         stream.set_read_timeout(Some(patience)).ok()?;
         stream.set_write_timeout(Some(patience)).ok()?;
@@ -57,7 +93,7 @@ impl Probe {
         let mut plain = vec![0; sealed.len()];
         let record = super::secure::Record { number, sealed: &sealed };
         let length = channel.open(&record, &mut plain).ok()??;
-        Some(u64::from_le_bytes(plain.get(..length)?.try_into().ok()?))
+        Pace::decode(plain.get(..length)?)
     }
 }
 
@@ -75,5 +111,22 @@ fn read_record(stream: &mut TcpStream, records: &mut Records) -> Option<(u64, Ve
             Ok(read @ 1..) => records.feed(&bytes[..read]),
             Ok(0) | Err(_) => return None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_tell_counts_when_one_of_them_must_be_right_or_shares_it() {
+        let pace = |executed, slowest_ms| Pace { executed, slowest_ms };
+        assert_eq!(Pace::of_others(&[pace(9, 0), pace(7, 4000)], 1), pace(7, 4000));
+        assert_eq!(Pace::of_others(&[pace(9, 300)], 1), pace(0, 300), "one of two has not answered");
+        let told = [pace(5, 900), pace(8, 100), pace(6, 800), pace(7, 700)];
+        assert_eq!(Pace::of_others(&told, 2), pace(6, 800));
+        assert_eq!(Pace::of_others(&[], 2), Pace::default());
+        assert_eq!(Pace::decode(&pace(5, 900).encode()), Some(pace(5, 900)));
+        assert_eq!(Pace::decode(&[1; 8]), None);
     }
 }

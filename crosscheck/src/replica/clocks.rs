@@ -46,7 +46,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// A leader that orders, and whose stamps stand still, lets nothing expire: it is deposed. `time_us` is that of a batch that was
     /// just delivered, the last one there is.
     pub(super) fn mind_ordered_time(&mut self, time_us: u64) {
-        let now_us = self.world.now_us();
+        // It was stamped before the peers were last heard, however long a handler or a disk has taken since.
+        let now_us = self.group.listened_us;
         let reached_us = self.clock.reached_us(now_us);
         let tolerance_us = limits::CLOCK_TOLERANCE.as_micros() as u64;
         let standing = self.orderer.standing();

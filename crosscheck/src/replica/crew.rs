@@ -23,6 +23,9 @@ struct Watch {
     /// None: the order thread.
     runs: Option<usize>,
     state: Vec<State>,
+    /// The order thread's clock, and until when each worker is inside a handler that takes long.
+    now_us: u64,
+    until_us: Vec<u64>,
     rng: DetRng,
     /// The replica stops: nothing is waited for any more.
     ends: bool,
@@ -41,7 +44,8 @@ impl Crew {
     /// A crew of `workers`, none of which has begun.
     pub fn new(workers: usize, seed: u64) -> Arc<Self> {
         let state = vec![State::Works; workers];
-        let watch = Watch { runs: None, state, rng: DetRng::new(seed), ends: false };
+        let (now_us, until_us, rng) = (0, vec![0; workers], DetRng::new(seed));
+        let watch = Watch { runs: None, state, now_us, until_us, rng, ends: false };
         let moves = (0..workers).map(|_| Condvar::new()).collect();
         Arc::new(Crew { watch: Mutex::new(watch), moves, rests: Condvar::new() })
     }
@@ -49,7 +53,10 @@ impl Crew {
     /// The order thread lets one worker go on that can, up to where it is interrupted, waits or ends. False if none can.
     pub fn step(&self, waits: impl Fn(usize) -> bool) -> bool {
         let mut watch = self.watch.lock();
-        let can = |worker: &usize| watch.state[*worker] == State::Works && !waits(*worker);
+        let can = |worker: &usize| {
+            let is_free = watch.until_us[*worker] <= watch.now_us;
+            is_free && watch.state[*worker] == State::Works && !waits(*worker)
+        };
         let able: Vec<usize> = (0..watch.state.len()).filter(can).collect();
         if able.is_empty() {
             return false;
@@ -57,6 +64,11 @@ impl Crew {
         let chosen = able[watch.rng.below(able.len() as u64) as usize];
         self.run(&mut watch, chosen);
         true
+    }
+
+    /// It is so late now.
+    pub fn set_now(&self, now_us: u64) {
+        self.watch.lock().now_us = now_us;
     }
 
     /// What a worker awaits may be there now.
@@ -125,6 +137,16 @@ impl Seat {
         }
         drop(watch);
         Seat { crew, worker }
+    }
+
+    /// This worker's handler takes so long.
+    #[cfg(feature = "inject")]
+    pub fn linger(&self, time_us: u64) {
+        {
+            let mut watch = self.crew.watch.lock();
+            watch.until_us[self.worker] = watch.now_us + time_us;
+        }
+        self.crew.rest(self.worker, State::Works);
     }
 
     /// What the order thread sends; none when nothing comes any more.

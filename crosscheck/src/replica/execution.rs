@@ -9,6 +9,8 @@ use schedule::{DispatcherState, Footprint, Lot};
 
 use super::solo::{Slice, Solo};
 use super::{Crew, Input, Seat};
+#[cfg(feature = "inject")]
+use crate::inject::Runner;
 use crate::job::{Job, Work};
 use crate::limits;
 use crate::mailbox::Mailbox;
@@ -42,6 +44,9 @@ pub(super) struct Execution<S: Service> {
     crew: Option<Arc<Crew>>,
     #[cfg(feature = "inject")]
     pub(super) armory: Arc<crate::inject::Armory>,
+    /// On purpose: a batch that has not all its results is taken for one that does not move.
+    #[cfg(feature = "inject")]
+    pub(super) counts_batches: bool,
 }
 
 /// What ties the workers to the order thread.
@@ -55,8 +60,10 @@ pub(super) struct Ties<'a> {
 /// What the watchdog saw of a worker when it last looked.
 #[derive(Clone, Copy, Debug, Default)]
 struct Watched {
+    /// Position of the request; 0 for none.
     running: u64,
-    since_us: u64,
+    /// When it was first seen that others have executed its batch while it runs here.
+    since_us: Option<u64>,
 }
 
 /// How far this replica is, and how far others are.
@@ -84,14 +91,18 @@ impl Moved {
     /// have. More than `limit_us` will be too many.
     fn looked(&mut self, progress: Progress, now_us: u64, limit_us: u64) -> u64 {
         let Progress { executed, requests, is_behind } = progress;
-        // A process that was stopped for a while has been nowhere, and begins to catch up.
-        let was_stopped = now_us - self.looked_us > (limits::SILENCE.as_micros() as u64).min(limit_us / 2);
+        let was_stopped = self.was_stopped(now_us, limit_us);
         let has_moved = (executed, requests) != (self.executed, self.requests);
         if has_moved || !is_behind || was_stopped {
             (self.executed, self.requests, self.since_us) = (executed, requests, now_us);
         }
         self.looked_us = now_us;
         now_us - self.since_us
+    }
+
+    /// Whether the process was stopped for a while: it has been nowhere, and begins to catch up.
+    fn was_stopped(&self, now_us: u64, limit_us: u64) -> bool {
+        now_us - self.looked_us > (limits::SILENCE.as_micros() as u64).min(limit_us / 2)
     }
 }
 
@@ -142,6 +153,8 @@ impl<S: Service> Execution<S> {
             seat: None,
             #[cfg(feature = "inject")]
             armory: armory.clone(),
+            #[cfg(feature = "inject")]
+            runner: if settings.is_solo() { Runner::Order } else { Runner::Worker },
         };
         let report = {
             let mailbox = ties.mailbox.clone();
@@ -177,6 +190,8 @@ impl<S: Service> Execution<S> {
             crew: crew.cloned(),
             #[cfg(feature = "inject")]
             armory,
+            #[cfg(feature = "inject")]
+            counts_batches: false,
         })
     }
 
@@ -188,6 +203,12 @@ impl<S: Service> Execution<S> {
     /// Batches delivered and not yet executed.
     pub(super) fn in_flight(&self) -> usize {
         self.next_batch.wrapping_sub(self.executed) as usize
+    }
+
+    /// Last batch up to which all have their results. With several workers a later one may have them earlier: that says nothing about
+    /// those before it, which may be slow everywhere.
+    pub(super) fn executed_to(&self) -> u64 {
+        self.next_batch.saturating_sub(self.entries.len() as u64 + 1)
     }
 
     /// Log index of the oldest batch that has not all its results; 0 for none.
@@ -270,26 +291,33 @@ impl<S: Service> Execution<S> {
     /// A slowness that others share is no fault of this replica: all of them ending themselves would lose the group's memory, and with
     /// logs on disk the next processes would meet the same requests again.
     pub(super) fn stall(&mut self, others: Option<u64>, now_us: u64, limit_us: u64) -> Option<Stall> {
-        let executed = self.executed.saturating_sub(1);
+        let executed = self.executed_to();
         let is_behind = others.map_or(self.in_flight() > 0, |others| others > executed);
         let requests = (0..self.lot.workers()).map(|worker| self.lot.progress(worker).resolved).sum();
+        #[cfg(feature = "inject")]
+        let requests = if self.counts_batches { 0 } else { requests };
+        let was_stopped = self.moved.was_stopped(now_us, limit_us);
         let stood_us = self.moved.looked(Progress { executed, requests, is_behind }, now_us, limit_us);
-        let hung = self.hung(now_us, limit_us).filter(|_| is_behind);
+        let hung =
+            self.hung(is_behind, was_stopped, now_us).filter(|(_, since_us)| now_us - since_us > limit_us);
+        let hung = hung.filter(|_| is_behind).map(|(position, _)| position);
         hung.map(Stall::Handler).or((stood_us > limit_us).then_some(Stall::Pipeline))
     }
 
-    /// Which position has been running for longer than `limit_us`.
-    fn hung(&mut self, now_us: u64, limit_us: u64) -> Option<u64> {
-        let mut hung = None;
+    /// Which position has been running for longest while others have executed it, and since when. That it began long ago says little:
+    /// the others may have taken as long, and were a moment earlier.
+    fn hung(&mut self, is_behind: bool, was_stopped: bool, now_us: u64) -> Option<(u64, u64)> {
         for (worker, watched) in self.watched.iter_mut().enumerate() {
             let running = self.lot.progress(worker).running;
-            if running == 0 || running != watched.running {
-                *watched = Watched { running, since_us: now_us };
-            } else if now_us - watched.since_us > limit_us {
-                hung = hung.or(Some(running));
+            if running != watched.running || was_stopped {
+                *watched = Watched { running, since_us: None };
+            }
+            if running != 0 && is_behind {
+                watched.since_us.get_or_insert(now_us);
             }
         }
-        hung
+        let hung = self.watched.iter().filter_map(|watched| Some((watched.running, watched.since_us?)));
+        hung.min_by_key(|(_, since_us)| *since_us)
     }
 }
 

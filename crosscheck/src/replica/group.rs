@@ -47,6 +47,8 @@ pub(super) struct Group {
     scrub_took: Duration,
     /// Since when what is delivered is stamped far behind what f+1 clocks have reached.
     pub(super) behind_since_us: Option<u64>,
+    /// When the peers were last heard.
+    pub(super) listened_us: u64,
 }
 
 /// A worker that waits for the right objects.
@@ -99,6 +101,7 @@ impl Group {
             scrub_asked_us: None,
             scrub_took: Duration::ZERO,
             behind_since_us: None,
+            listened_us: 0,
         }
     }
 
@@ -145,6 +148,15 @@ impl Group {
             .enumerate()
             .filter(move |(peer, _)| *peer != usize::from(me))
             .map(|(_, other)| other)
+    }
+
+    /// The peers are heard now. What has waited because this replica was slow itself bears old stamps, and says nothing against the
+    /// leader.
+    pub(super) fn mind_own_lateness(&mut self, now_us: u64) {
+        if now_us - self.listened_us > limits::CLOCK_TOLERANCE.as_micros() as u64 {
+            self.behind_since_us = None;
+        }
+        self.listened_us = now_us;
     }
 
     /// f, of 2f+1 replicas.
@@ -240,9 +252,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     });
                     self.voter = Some(vote::Voter::new(config));
                 }
+                #[cfg(feature = "inject")]
+                self.slowness.iter().for_each(|slowness| execution.armory.set_slowness(slowness.clone()));
                 self.execution = Some(execution);
                 self.tally.executed = first_batch - 1;
-                self.peers.executed = self.tally.executed;
+                self.peers.pace.executed = self.tally.executed;
                 self.pulse.execute_done(self.tally.executed);
                 self.group.others.iter_mut().for_each(|other| other.counted = false);
                 self.group.next_greeting_us = 0;
@@ -493,7 +507,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     pub(super) fn greet_one(&mut self, peer: u8) {
         if peer != self.settings.me {
             let since = self.execution.as_ref().map_or(0, |execution| execution.first_batch);
-            let executed = self.tally.executed;
+            let executed = self.peers.pace.executed;
             let ClockWords { now_us, sent_us, echo_us, held_us } =
                 self.clock.words_for(peer, self.world.now_us());
             let words = [since, self.life, executed, now_us, sent_us, echo_us, held_us].map(u64::to_le_bytes);
@@ -605,6 +619,12 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let limit_us = self.settings.watchdog.as_micros() as u64;
         let others =
             (self.settings.peers.len() > 1).then(|| self.group.others_executed(self.settings.me, now_us));
+        #[cfg(feature = "inject")]
+        let others = others.filter(|_| !self.sabotaged.has(super::sabotage::Sabotage::AsksNobody));
+        #[cfg(feature = "inject")]
+        if let Some(execution) = &mut self.execution {
+            execution.counts_batches = self.sabotaged.has(super::sabotage::Sabotage::CountsBatches);
+        }
         match self.execution.as_mut().and_then(|execution| execution.stall(others, now_us, limit_us)) {
             _ if (1..=self.unwatched).contains(&self.pulse.oldest()) => {}
             Some(Stall::Handler(position)) => {

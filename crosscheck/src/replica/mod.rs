@@ -48,7 +48,7 @@ pub(crate) use crew::{Crew, Seat};
 use execution::Execution;
 use group::Group;
 use owners::{Owed, Owner, Owners};
-pub(crate) use solo::{Pulse, Watchdog};
+pub(crate) use solo::{Judged, Pulse, Watchdog};
 
 /// The one token of the order thread's poll that is no socket's.
 pub(crate) const MAILBOX: Token = Token(0);
@@ -137,6 +137,9 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     garble_vote: Vec<(crate::admin::Kind, u64)>,
     #[cfg(feature = "inject")]
     sabotaged: sabotage::Sabotaged,
+    /// How long requests take, in a simulation.
+    #[cfg(feature = "inject")]
+    slowness: Option<crate::inject::Slowness>,
 }
 
 /// The client side.
@@ -354,6 +357,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             garble_vote: Vec::new(),
             #[cfg(feature = "inject")]
             sabotaged: sabotage::Sabotaged::default(),
+            #[cfg(feature = "inject")]
+            slowness: None,
             settings,
         }
     }
@@ -384,7 +389,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// Before the peers are heard: who is missing is dialled, and it is known which stamps can be right by now.
     fn listen(&mut self) {
         let now_us = self.world.now_us();
+        self.group.mind_own_lateness(now_us);
         self.peers.dial(now_us);
+        self.peers.pace.slowest_ms = self.pulse.slowest_ms();
         #[cfg(feature = "inject")]
         if self.sabotaged.has(sabotage::Sabotage::BelievesClocks) {
             return self.orderer.accept_stamps(u64::MAX);

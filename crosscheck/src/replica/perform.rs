@@ -87,11 +87,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
         self.tally.requests += results.len() as u64;
         self.tally.executed = self.tally.executed.max(batch);
-        self.peers.executed = self.tally.executed;
-        self.pulse.execute_done(self.tally.executed);
         self.tally.failed_checks += results.iter().filter(|result| result.failure.is_some()).count() as u64;
         if let Some(execution) = &mut self.execution {
             execution.on_executed(batch);
+            self.peers.pace.executed = execution.executed_to();
+            self.pulse.execute_done(self.peers.pace.executed);
             self.pulse.execute(execution.oldest());
         }
         self.awaited_by |= 1 << origin;

@@ -44,6 +44,10 @@ pub enum Sabotage {
     Hoards,
     /// Stamps are given by the own clock alone, and any is believed.
     BelievesClocks,
+    /// The watchdog asks nobody whether what takes long here takes long elsewhere, too.
+    AsksNobody,
+    /// The watchdog looks at batches, and not at the requests in them.
+    CountsBatches,
 }
 
 /// What is sabotaged at one replica.

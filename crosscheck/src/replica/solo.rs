@@ -15,6 +15,7 @@ use schedule::Step;
 
 use super::execution::Ties;
 use crate::limits;
+use crate::peers::probe::Pace;
 use crate::reply::Replies;
 use crate::service::Service;
 use crate::worker::{self, Context, Report, Share};
@@ -64,7 +65,8 @@ impl<S: Service> Solo<S> {
         let (helper, lent) = mpsc::channel::<Share<S>>();
         let (give_back, back) = mpsc::channel();
         let pace = lockstep.clone();
-        let helpers = contexts(Box::new(move |said| {
+        #[cfg_attr(not(feature = "inject"), expect(unused_mut))]
+        let mut helpers = contexts(Box::new(move |said| {
             // After these reports the helper can only wait: for a repair, or for the worker.
             let rests = matches!(
                 &said,
@@ -75,6 +77,10 @@ impl<S: Service> Solo<S> {
                 pace.rest();
             }
         }));
+        #[cfg(feature = "inject")]
+        {
+            helpers.runner = crate::inject::Runner::Helper;
+        }
         let last_long = Arc::new(AtomicU64::new(0));
         let until = last_long.clone();
         let help = move || {
@@ -160,6 +166,8 @@ pub(crate) struct Pulse {
     oldest: AtomicU64,
     /// Last batch that was executed.
     executed: AtomicU64,
+    /// Milliseconds of the longest stretch of work lately, or of the batch that took longest, as the watchdog's thread saw it.
+    slowest_ms: AtomicU64,
 }
 
 impl Pulse {
@@ -184,6 +192,11 @@ impl Pulse {
         self.executed.load(Ordering::Relaxed)
     }
 
+    /// Milliseconds of the longest stretch of work lately, or of the batch that took longest.
+    pub fn slowest_ms(&self) -> u64 {
+        self.slowest_ms.load(Ordering::Relaxed)
+    }
+
     /// Log index of the oldest batch in execution; 0 for none.
     pub fn oldest(&self) -> u64 {
         self.oldest.load(Ordering::Relaxed)
@@ -198,6 +211,14 @@ pub(crate) struct Watchdog {
     pulse: Arc<Pulse>,
     seen: u64,
     looks: u32,
+    /// Looks that have found the same stretch of work, those included after which it was spared.
+    stretch: u32,
+    /// Looks that have found the same batch the oldest in execution, whichever thread executes it; and its log index.
+    of_batch: u32,
+    oldest: u64,
+    /// Of the longest stretch or batch in the current period, and of the one before it; and the looks of the current period.
+    slowest: [u32; 2],
+    period: u32,
     patience: u32,
     /// Batches up to this log index take as long as they take.
     unwatched: u64,
@@ -210,23 +231,77 @@ impl Watchdog {
     /// [`limits::SOLO_RUN`] and one more request.
     pub fn new(pulse: Arc<Pulse>, limit: Duration, unwatched: u64) -> Self {
         let patience = limit.as_micros().div_ceil(limits::WATCH.as_micros()) as u32;
-        Watchdog { pulse, seen: 0, looks: 0, patience, unwatched, spared: 0 }
+        Watchdog {
+            pulse,
+            seen: 0,
+            looks: 0,
+            stretch: 0,
+            of_batch: 0,
+            oldest: 0,
+            slowest: [0; 2],
+            period: 0,
+            patience,
+            unwatched,
+            spared: 0,
+        }
     }
 
     /// One look: whether the order thread has been at the same stretch of work for too long.
     pub fn is_hung(&mut self) -> bool {
         let now = self.pulse.beats.load(Ordering::Relaxed);
-        let is_watched = !(1..=self.unwatched).contains(&self.pulse.oldest());
-        self.looks = if now % 2 == 1 && now == self.seen && is_watched { self.looks + 1 } else { 0 };
+        let oldest = self.pulse.oldest();
+        let is_watched = !(1..=self.unwatched).contains(&oldest);
+        self.of_batch = if oldest > 0 && oldest == self.oldest { self.of_batch.saturating_add(1) } else { 0 };
+        self.oldest = oldest;
+        let is_same = now % 2 == 1 && now == self.seen;
+        self.stretch = if is_same { self.stretch.saturating_add(1) } else { 0 };
+        self.looks = if is_same && is_watched { self.looks + 1 } else { 0 };
         self.seen = now;
+        self.note_slowness();
         self.looks > self.patience
     }
 
-    /// What takes so long takes long elsewhere, too: it is looked at again later. Tells whether that is news.
-    pub fn is_patient(&mut self) -> bool {
-        self.looks = 0;
-        std::mem::replace(&mut self.spared, self.seen) != self.seen
+    /// The others are to know how slow this replica has been: of two periods, so that what was noted is kept for one.
+    fn note_slowness(&mut self) {
+        self.period += 1;
+        if u128::from(self.period) * limits::WATCH.as_millis() >= limits::SLOWNESS_KEPT.as_millis() {
+            (self.period, self.slowest) = (0, [0, self.slowest[0]]);
+        }
+        self.slowest[0] = self.slowest[0].max(self.stretch).max(self.of_batch);
+        let slowest = u64::from(self.slowest[0].max(self.slowest[1]));
+        self.pulse.slowest_ms.store(slowest * limits::WATCH.as_millis() as u64, Ordering::Relaxed);
     }
+
+    /// What to do about an order thread that is at the same stretch of work for too long. This replica has executed the batches up to
+    /// `executed`; `others` is the pace of the others, none where there is no other replica.
+    ///
+    /// That others have executed more says little where they began earlier: a replica that hears of the request only when the others
+    /// are through with it needs as long as they did. So it is given the time that f others took lately, and the watchdog's time
+    /// besides. What they tell is believed up to a bound: it may have been corrupted.
+    pub fn judge(&mut self, others: Option<Pace>, executed: u64) -> Judged {
+        let told_ms =
+            others.map_or(0, |others| others.slowest_ms).min(limits::SLOWNESS_KEPT.as_millis() as u64);
+        let shared = told_ms.div_ceil(limits::WATCH.as_millis() as u64) as u32;
+        let have_gone_on = others.is_none_or(|others| others.executed > executed);
+        if have_gone_on && self.stretch > self.patience + shared {
+            return Judged::Hangs;
+        }
+        self.looks = 0;
+        let is_news = std::mem::replace(&mut self.spared, self.seen) != self.seen;
+        Judged::Waits { is_news }
+    }
+}
+
+/// What a stretch of work is that takes too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judged {
+    /// It takes long elsewhere, too, or took as long there, or nobody is there to tell: it is looked at again later.
+    Waits {
+        /// The same was not said before.
+        is_news: bool,
+    },
+    /// Others have gone on: this replica is to be replaced.
+    Hangs,
 }
 
 #[cfg(test)]
@@ -252,5 +327,51 @@ mod tests {
         assert!(!looks(10), "a batch that is not watched");
         pulse.execute(8);
         assert!(looks(5));
+    }
+
+    #[test]
+    fn a_replica_is_given_the_time_that_others_took() {
+        let pulse = Arc::new(Pulse::default());
+        let mut watchdog = Watchdog::new(pulse.clone(), 3 * limits::WATCH, 0);
+        // Looks until it is to be replaced.
+        let mut looks_until_hung = |others| {
+            pulse.beat();
+            pulse.beat();
+            watchdog.is_hung();
+            let is_hung =
+                |watchdog: &mut Watchdog| watchdog.is_hung() && watchdog.judge(others, 5) == Judged::Hangs;
+            (1..10_000).find(|_| is_hung(&mut watchdog))
+        };
+        pulse.beat();
+        let others =
+            |executed, looks| Some(Pace { executed, slowest_ms: looks * limits::WATCH.as_millis() as u64 });
+        assert_eq!(looks_until_hung(others(6, 0)), Some(4));
+        assert_eq!(looks_until_hung(None), Some(4), "a replica that is the only one");
+        assert_eq!(looks_until_hung(others(5, 0)), None, "the others are no further");
+        assert_eq!(looks_until_hung(others(6, 7)), Some(12), "more than 3 + 7, looked at every 4");
+        assert!(looks_until_hung(others(6, u64::from(u32::MAX))).is_some(), "what they tell has a bound");
+    }
+
+    #[test]
+    fn the_longest_stretch_is_told_for_a_while() {
+        let pulse = Arc::new(Pulse::default());
+        let mut watchdog = Watchdog::new(pulse.clone(), limits::WATCH, 0);
+        let mut look = |count: u64| {
+            for _ in 0..count {
+                watchdog.is_hung();
+            }
+        };
+        pulse.beat();
+        look(21);
+        pulse.beat();
+        let watch_ms = limits::WATCH.as_millis() as u64;
+        let period = limits::SLOWNESS_KEPT.as_millis() as u64 / watch_ms;
+        look(period);
+        assert_eq!(pulse.slowest_ms(), 20 * watch_ms);
+        look(period);
+        assert_eq!(pulse.slowest_ms(), 0);
+        pulse.execute(5);
+        look(8);
+        assert_eq!(pulse.slowest_ms(), 7 * watch_ms, "a batch that another thread executes");
     }
 }

@@ -12,13 +12,18 @@ pub use vote::limits::Load;
 
 #[cfg(feature = "inject")]
 pub use super::sabotage::Sabotage;
-use super::{Front, Input, Replica, Ties};
+use super::{Front, Input, Judged, Replica, Ties, Watchdog};
 use crate::admin::{Command, Status};
 use crate::admin_server::Call;
 pub use crate::clients::ReplyTo;
 use crate::clients::thread::Answer;
+#[cfg(feature = "inject")]
+pub use crate::inject::{Runner, Slowness};
 use crate::mailbox::Mailbox;
 pub use crate::peers::Net;
+#[cfg(feature = "inject")]
+pub use crate::peers::caller::Caller;
+pub use crate::peers::probe::Pace;
 use crate::peers::{PeerEvent, Peers};
 pub use crate::world::{Seen, World};
 use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients, limits, state};
@@ -69,6 +74,9 @@ pub struct Stepped<S: Service, W: World> {
     submitted: u64,
     last: Option<clients::Submission>,
     heard: Vec<PeerEvent>,
+    watchdog: Watchdog,
+    /// Last batch that was executed before the last step.
+    executed_before: u64,
 }
 
 impl<S: Service, W: World> Stepped<S, W> {
@@ -99,12 +107,17 @@ impl<S: Service, W: World> Stepped<S, W> {
         let orderer = Orderer::new(config, engine, order_state);
         let peers = Peers::over(settings.identity(Some(seed))?, replicas, net);
         let ties = Ties { world, mailbox: Mailbox::silent(), lockstep, peers };
+        let watchdog = settings.watchdog;
         let counters = Arc::new(ClientCounters::default());
         let mut replica = Replica::over(ties, settings, service, base, orderer, counters);
+        // Between two steps the last one is not over: what a simulation has it take may still pass.
+        replica.pulse.beat();
         let answers = Mailbox::silent();
         let front = answers.clone();
         replica.open_clients = Some(Box::new(move |_| Ok(Front::Thread(front))));
         Ok(Stepped {
+            watchdog: Watchdog::new(replica.pulse(), watchdog, 0),
+            executed_before: 0,
             mailbox: replica.mailbox(),
             replica,
             answers,
@@ -116,10 +129,17 @@ impl<S: Service, W: World> Stepped<S, W> {
     }
 
     /// One round of the order thread, which first hears what its streams are `ready` for. Call it when [`Stepped::is_busy`],
-    /// when a stream is ready, after [`Stepped::submit`] and [`Stepped::call`], and else every `limits::IDLE`.
+    /// when a stream is ready, after [`Stepped::submit`] and [`Stepped::call`], and else every `limits::IDLE`. While time passes, call
+    /// [`Stepped::is_hung`].
     pub fn step(&mut self, ready: &[Ready]) {
         if self.replica.outcome.is_some() {
             return;
+        }
+        // The last step is over, however long it took: another stretch of work begins.
+        self.moves();
+        self.executed_before = self.replica.pulse.executed();
+        if let Some(crew) = self.replica.lockstep.crew() {
+            crew.set_now(self.replica.world.now_us());
         }
         self.replica.listen();
         for Ready { token, readable, writable } in ready.iter().copied() {
@@ -127,6 +147,35 @@ impl<S: Service, W: World> Stepped<S, W> {
         }
         self.replica.on_peer_events(&mut self.heard);
         self.replica.round(&mut self.heard);
+    }
+
+    /// From now on a request of the service takes as long as `slowness` says.
+    #[cfg(feature = "inject")]
+    pub fn take_time(&mut self, slowness: Slowness) {
+        self.replica.slowness = Some(slowness);
+    }
+
+    /// The order thread was not at one and the same stretch of work since the last [`Stepped::is_hung`].
+    pub fn moves(&self) {
+        self.replica.pulse.beat();
+        self.replica.pulse.beat();
+    }
+
+    /// A look of the watchdog's thread, every `limits::WATCH`: whether the replica is to be replaced. `others` asks the peers, as
+    /// [`Pace::of_others`] puts their answers together.
+    pub fn is_hung(&mut self, others: impl FnOnce() -> Pace) -> bool {
+        if !self.watchdog.is_hung() {
+            return false;
+        }
+        let others = Some(others());
+        #[cfg(feature = "inject")]
+        let others = others.filter(|_| !self.replica.sabotaged.has(Sabotage::AsksNobody));
+        self.watchdog.judge(others, self.executed_before) == Judged::Hangs
+    }
+
+    /// What a peer's watchdog is told that asks for it.
+    pub fn pace(&self) -> Pace {
+        Pace { slowest_ms: self.replica.pulse.slowest_ms(), ..self.replica.peers.pace }
     }
 
     /// Whether there is something to do at once.

@@ -5,6 +5,7 @@ mod blame;
 mod bounds;
 mod disk;
 mod equal;
+mod founding;
 mod linear;
 mod objects;
 mod once;
@@ -109,6 +110,7 @@ pub fn all() -> Vec<Box<dyn Promise>> {
         Box::new(once::Once),
         Box::new(linear::Linear::default()),
         Box::new(survives::Survives),
+        Box::new(founding::Founding::default()),
         Box::new(disk::Disk),
         Box::new(equal::Equal),
         Box::new(repairs::Repairs::default()),
@@ -119,7 +121,31 @@ pub fn all() -> Vec<Box<dyn Promise>> {
     ]
 }
 
-/// The one promise that the simulation itself checks: it knows how long everything took.
+/// What the promise of this name is about, where the simulation itself sees that it is broken.
+pub fn about(name: &str) -> About {
+    all().iter().map(|promise| promise.about()).find(|about| about.name == name).unwrap_or(PROGRESS)
+}
+
+/// What the simulation itself checks, because it knows who calls whom, and how long everything took.
+pub const OF_THE_RUN: [About; 3] = [PEERS, PATIENCE, PROGRESS];
+
+/// Who is talked to.
+pub const PEERS: About = About {
+    name: "peers",
+    section: "crosscheck/src/peers (Noise with the group's key; what has to be equal)",
+    promise: "A replica talks only to replicas that have the group's key and the same settings. Whoever has not comes into nobody's place, and nothing that he sends gets further; he is counted, or his setting named at both ends, and none of it is taken for corruption.",
+    check: "Strangers call replicas with noise, with what peers have said before, and as peers with another key. No such connection ever becomes a peer's, and each that says what no peer says is counted. A process that is started with another setting is connected to nobody and serves nobody; when it has run for 3 s, both ends name the setting.",
+};
+
+/// Whom a watchdog ends.
+pub const PATIENCE: About = About {
+    name: "patience",
+    section: "EDCC'16 section IV-C (watchdog); ARCHITECTURE.md, While replicas are away",
+    promise: "No replica ends itself for a slowness that f others share, nor while its requests end, however slowly; a replica whose handler hangs is replaced.",
+    check: "Simulated time passes while handlers run. When a watchdog ends a process, its handler hangs, or another fault than slowness has struck it since all was equal. A handler that hangs never ends: without its watchdog the replica does not heal.",
+};
+
+/// What the run itself knows.
 pub const PROGRESS: About = About {
     name: "progress",
     section: "EDCC'16 section IV-C; ARCHITECTURE.md, Recovery of one object and State transfer",

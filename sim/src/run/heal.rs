@@ -2,7 +2,8 @@
 
 use crosscheck::admin::{Command, Kind, Phase as Life};
 
-use super::{Event, HEALS_WITHIN_US, Phase, Run};
+use super::operator::Operator;
+use super::{Event, HEALS_WITHIN_US, Phase, Run, Slot};
 use crate::plan;
 use crate::promises::{End, PROGRESS};
 use crate::world::EPOCH_US;
@@ -29,10 +30,13 @@ impl Run {
             return;
         }
         self.next_look_us = self.now_us + 5_000;
+        self.decide();
+        self.look_at_strangers();
+        (0..self.options.replicas).for_each(|replica| self.look_at_unlike(replica, false));
         match &self.phase {
             Phase::Founding => {
-                if self.slots.iter().all(|slot| slot.process.as_ref().is_some_and(|one| one.replica.serves()))
-                {
+                let serves = |slot: &Slot| slot.process.as_ref().is_some_and(|one| one.replica.serves());
+                if self.lasting == 0 && self.slots.iter().all(serves) {
                     self.begin_episode();
                 }
             }
@@ -95,10 +99,13 @@ impl Run {
             }
         }
         let Some(episode) = next else {
+            self.operator = Operator::default();
             self.phase = Phase::Finishing { since_us: self.now_us };
             self.clients.iter_mut().for_each(|client| client.goes_on = false);
             return;
         };
+        self.operator = Operator::default();
+        self.slots.iter_mut().for_each(|slot| slot.struck_by.clear());
         self.summary.episodes += 1;
         self.facts.victims = episode.victims(self.options.replicas);
         for stroke in &episode.strokes {
@@ -114,6 +121,7 @@ impl Run {
         if !self.ailing().is_empty() {
             return false;
         }
+
         if let Some(((position, _), digests)) = self.digests.last_key_value()
             && self.open_below(*position).is_empty()
             && self.asked_digest_us >= since_us

@@ -15,56 +15,25 @@ impl Run {
         let mut draws = Rng::new(seed, 7);
         self.trace.note(self.now_us, format_args!("FAULT {} at replica {victim}", fault.entry().name));
         self.facts.disturbed = true;
+        for (number, slot) in (0..).zip(&mut self.slots) {
+            slot.calm_us = slot.calm_us.max(self.now_us);
+            if number == victim || matches!(fault, Fault::Blackout | Fault::Slow) {
+                slot.struck_by.insert(fault);
+            }
+        }
         let count = self.summary.faults.entry(fault).or_default();
         count.tried += 1;
         count.struck += u64::from(!fault.is_of_memory());
+        self.lasting -= u64::from(fault == Fault::Founding);
         if fault.is_corruption() {
             self.facts.corrupted.insert(victim);
         }
         let lasts = match fault {
-            Fault::Crash => {
-                self.stop(victim, draws.below(2_000_000));
-                None
-            }
-            Fault::Power | Fault::Blackout => {
-                self.cut_power(victim, fault, &mut draws);
-                None
-            }
-            Fault::DiskLost | Fault::DiskFlip => {
-                self.stop(victim, draws.below(2_000_000));
-                self.damage_disk(victim, fault, &mut draws);
-                None
-            }
+            Fault::Settings => self.set_wrong(victim, &mut draws),
+            Fault::Stranger => Some(self.call_as_stranger(victim, &mut draws)),
             Fault::DiskFull => {
                 self.set_full(victim, true);
                 Some(draws.within(10_000, 2_000_000))
-            }
-            Fault::DiskError => {
-                if let Some(storage) = &self.slots[usize::from(victim)].storage {
-                    storage.disk.fail_sync();
-                }
-                None
-            }
-            Fault::Stuck => {
-                self.stick(victim, &mut draws);
-                None
-            }
-            Fault::Entry | Fault::Number | Fault::Queue | Fault::Clock | Fault::Stamp => {
-                self.corrupt_order(victim, fault, draws.draw());
-                None
-            }
-            Fault::Pause => {
-                let slot = &mut self.slots[usize::from(victim)];
-                slot.paused_us = slot.paused_us.max(self.now_us + draws.within(1_000, 2_000_000));
-                None
-            }
-            Fault::Reset => {
-                self.fabric.reset(victim);
-                None
-            }
-            Fault::Suspend => {
-                self.suspend(victim, draws.within(1_000, 2_000_000));
-                None
             }
             Fault::ClockJump => {
                 let day = 24 * 3_600_000_000;
@@ -78,14 +47,52 @@ impl Run {
             Fault::Loss | Fault::Duplication | Fault::Reordering | Fault::Delay | Fault::Noise => {
                 Some(self.set_weather(victim, fault, &mut draws))
             }
-            Fault::Corruption(kind) => {
-                self.corrupt(victim, fault, kind, &mut draws);
+            _ => {
+                self.strike_once(stroke, &mut draws);
                 None
             }
         };
         if let Some(lasts) = lasts {
             self.lasting += 1;
             self.at(lasts, Event::Over(stroke.clone()));
+        }
+    }
+
+    /// A fault that is over when it has struck.
+    fn strike_once(&mut self, stroke: &Stroke, draws: &mut Rng) {
+        let Stroke { victim, fault, .. } = *stroke;
+        match fault {
+            Fault::Crash => self.stop(victim, draws.below(2_000_000)),
+            Fault::Founding | Fault::Memories => self.lose_memory(stroke),
+            Fault::Slow | Fault::Hang | Fault::SlowCore => self.slow_down(victim, fault, draws),
+            Fault::Forged => self.forge(victim, draws),
+            Fault::Power | Fault::Blackout => {
+                if fault == Fault::Blackout {
+                    self.look_after_blackout();
+                }
+                self.cut_power(victim, fault, draws);
+            }
+            Fault::DiskLost | Fault::DiskFlip => {
+                self.stop(victim, draws.below(2_000_000));
+                self.damage_disk(victim, fault, draws);
+            }
+            Fault::DiskError => {
+                if let Some(storage) = &self.slots[usize::from(victim)].storage {
+                    storage.disk.fail_sync();
+                }
+            }
+            Fault::Stuck => self.stick(victim, draws),
+            Fault::Entry | Fault::Number | Fault::Queue | Fault::Clock | Fault::Stamp => {
+                self.corrupt_order(victim, fault, draws.draw())
+            }
+            Fault::Pause => {
+                let slot = &mut self.slots[usize::from(victim)];
+                slot.paused_us = slot.paused_us.max(self.now_us + draws.within(1_000, 2_000_000));
+            }
+            Fault::Reset => self.fabric.reset(victim),
+            Fault::Suspend => self.suspend(victim, draws.within(1_000, 2_000_000)),
+            Fault::Corruption(kind) => self.corrupt(victim, fault, kind, draws),
+            _ => unreachable!("it lasts"),
         }
     }
 
@@ -143,11 +150,16 @@ impl Run {
         self.trace
             .note(self.now_us, format_args!("{} at {} is over", stroke.fault.entry().name, stroke.victim));
         self.lasting -= 1;
+        if !matches!(stroke.fault, Fault::Settings | Fault::Stranger) {
+            self.slots.iter_mut().for_each(|slot| slot.calm_us = slot.calm_us.max(self.now_us));
+        }
         match stroke.fault {
             Fault::Partition | Fault::Mute | Fault::Deaf => {
                 self.set_blocked(stroke.victim, stroke.fault, false);
             }
             Fault::DiskFull => self.set_full(stroke.victim, false),
+            Fault::Settings => self.set_right(stroke.victim),
+            Fault::Stranger => self.count_strangers(stroke.victim),
             Fault::ClockJump => self.set_clock(stroke.victim, 0),
             _ => self.fabric.set_weather(stroke.victim, Weather::default()),
         }

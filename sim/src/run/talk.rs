@@ -31,6 +31,12 @@ impl Run {
                     self.lose_power(replica);
                 }
             }
+            Event::Lost(stroke) => {
+                self.lasting -= 1;
+                self.lose_memory(&stroke);
+            }
+            Event::Watch { replica, life } => self.watch(replica, life),
+            Event::Heard(number) => self.hear_as_stranger(number),
             Event::Again { victim, inject } => self.again(victim, inject),
             Event::Over(stroke) => self.end_stroke(&stroke),
         }
@@ -133,10 +139,20 @@ impl Run {
         }
     }
 
-    /// An answer leaves its replica.
-    pub(super) fn leave(&mut self, life: u64, client: u32, generation: u32, answer: Answer) {
+    /// An answer leaves its replica, which is so much later than the run.
+    pub(super) fn leave(
+        &mut self,
+        life: u64,
+        late_us: u64,
+        (client, generation): (u32, u32),
+        answer: Answer,
+    ) {
+        if late_us >= super::watch::NEVER_US {
+            // It would leave behind a handler that never ends.
+            return;
+        }
         let (client, session) = (client as usize, (life, generation));
-        let after = self.rng.within(20, 200);
+        let after = late_us + self.rng.within(20, 200);
         match answer {
             Answer::Reply(number, reply) => {
                 // Answers of one connection arrive in their order.

@@ -1,0 +1,169 @@
+//! Memories are lost that the group cannot do without, and the operator who then decides: as `crosscheck group` does it, after a look at
+//! every replica.
+
+use std::collections::BTreeSet;
+
+use crosscheck::admin::{Command, Phase as Life, Status};
+
+use super::{Event, Run};
+use crate::fault::Fault;
+use crate::plan::Stroke;
+use crate::promises;
+use crate::rng::Rng;
+
+/// All replicas are there and some do not serve for so long before the operator decides: what can come back by itself has done so.
+const PATIENCE_US: u64 = 5_000_000;
+/// Between two looks of the operator.
+const LOOK_US: u64 = 100_000;
+
+/// The operator of a group that may have lost more than it survives.
+#[derive(Debug, Default)]
+pub(super) struct Operator {
+    /// More may be lost than the group survives: an operator is asked, and what he decides is no promise broken.
+    may_decide: bool,
+    /// There is one all the same. Whatever he would have to decide, is.
+    looks: bool,
+    looks_us: u64,
+    /// Since when nothing has come of waiting.
+    since_us: Option<u64>,
+    /// The replica, from 0, with whose data the group goes on.
+    kept: Option<u8>,
+    /// Lives of replicas that were told so.
+    told: BTreeSet<(u8, u64)>,
+}
+
+impl Run {
+    /// A replica is about to lose its memory, and its disk.
+    pub(super) fn lose_memory(&mut self, stroke: &Stroke) {
+        let Stroke { victim, fault, seed, .. } = *stroke;
+        let mut draws = Rng::new(seed, 8);
+        self.operator.may_decide = true;
+        let longest_us = match fault {
+            Fault::Memories if !self.leaves_everything(victim) => {
+                self.lasting += 1;
+                return self.at(1_000, Event::Lost(stroke.clone()));
+            }
+            Fault::Memories => 2_000_000,
+            _ => 500_000,
+        };
+        self.stop(victim, draws.below(longest_us));
+        let is_lost = fault == Fault::Memories || draws.chance(500);
+        if let (Some(storage), true) = (&self.slots[usize::from(victim)].storage, is_lost) {
+            storage.wipe();
+        }
+    }
+
+    /// Whether a majority is left without this replica, or somebody who has everything that anybody has taken from the order: only then
+    /// can an operator keep what was acknowledged. A moment later it is so.
+    fn leaves_everything(&self, victim: u8) -> bool {
+        let others = (0u8..).zip(&self.slots).filter(|(number, _)| *number != victim);
+        let left: Vec<u64> = others
+            .filter_map(|(_, slot)| Some(slot.process.as_ref()?.replica.status()))
+            .filter(|status| status.phase == Life::Serving)
+            .map(|status| status.executed)
+            .collect();
+        let most = left.iter().max().copied().unwrap_or(u64::MAX);
+        left.len() > self.facts.faults() || most >= self.facts.last_batch
+    }
+
+    /// An operator looks at the replicas, and decides what they cannot.
+    pub(super) fn decide(&mut self) {
+        let Operator { may_decide, looks, looks_us, .. } = self.operator;
+        if !(may_decide || looks) || self.now_us < looks_us {
+            return;
+        }
+        self.operator.looks_us = self.now_us + LOOK_US;
+        let seen: Option<Vec<Status>> =
+            self.slots.iter().map(|slot| Some(slot.process.as_ref()?.replica.status())).collect();
+        let serves = |status: &Status| status.phase == Life::Serving && status.leader.is_some();
+        let Some(seen) = seen.filter(|seen| self.lasting == 0 && !seen.iter().all(serves)) else {
+            self.operator.since_us = None;
+            return;
+        };
+        if let Some(kept) = self.operator.kept {
+            return self.tell_of_kept(kept, &seen);
+        }
+        if self.now_us < *self.operator.since_us.get_or_insert(self.now_us) + PATIENCE_US {
+            return;
+        }
+        self.operator.since_us = None;
+        if !may_decide {
+            return self.miss_all_data(&seen);
+        }
+        let with_data = || seen.iter().filter(|status| status.incarnation > 0);
+        let has_most = with_data().max_by_key(|status| (status.phase == Life::Serving, status.executed));
+        match (seen.iter().find_map(|status| status.leader), has_most) {
+            // It leads those that have no state, and is the only one that has it.
+            (Some(leader), _) => self.keep(leader - 1, &seen),
+            (None, Some(most)) if most.phase == Life::Serving && most.executed >= self.facts.last_batch => {
+                self.keep(most.replica - 1, &seen);
+            }
+            (None, Some(_)) => {
+                // What was acknowledged is not all there: this operator rather begins anew.
+                let with_data: Vec<u8> = with_data().map(|status| status.replica - 1).collect();
+                with_data.into_iter().for_each(|replica| self.give_up_data(replica));
+            }
+            (None, None) => self.begin_group(),
+        }
+    }
+
+    /// All power was lost at once: the operator looks, although logs on disk survive that.
+    pub(super) fn look_after_blackout(&mut self) {
+        self.operator.looks = true;
+    }
+
+    /// There is nothing to decide about, unless nobody has any data.
+    fn miss_all_data(&mut self, seen: &[Status]) {
+        if seen.iter().all(|status| status.incarnation == 0) {
+            self.broken(promises::about("survives"), "no replica has any data any more".to_owned());
+        }
+    }
+
+    /// `crosscheck group keep`, for the first time.
+    fn keep(&mut self, kept: u8, seen: &[Status]) {
+        self.trace.note(self.now_us, format_args!("operator: group keep {}", kept + 1));
+        self.operator.kept = Some(kept);
+        self.say_to(kept, Command::KeepState { replica: kept + 1 });
+        self.tell_of_kept(kept, seen);
+    }
+
+    /// Whoever does not serve is told whose data counts, each process once.
+    fn tell_of_kept(&mut self, kept: u8, seen: &[Status]) {
+        for status in seen {
+            let replica = status.replica - 1;
+            let life = (replica, self.slots[usize::from(replica)].life);
+            let needs_it = status.leader.is_none() || matches!(status.phase, Life::Starting | Life::Joining);
+            if replica != kept && needs_it && self.operator.told.insert(life) {
+                self.say_to(replica, Command::KeepState { replica: kept + 1 });
+            }
+        }
+    }
+
+    /// `crosscheck group begin`. What there was is lost, and nothing is expected of it any more.
+    fn begin_group(&mut self) {
+        self.trace.note(self.now_us, format_args!("operator: group begin"));
+        self.say_to(0, Command::BeginGroup);
+        self.facts.begin_anew();
+        self.clients.iter_mut().for_each(|client| client.unique = None);
+        self.digests.clear();
+        self.promises = promises::all();
+    }
+
+    /// A process ends, and the next one has nothing.
+    fn give_up_data(&mut self, replica: u8) {
+        self.trace.note(self.now_us, format_args!("operator: gives up what replica {replica} has"));
+        self.stop(replica, 0);
+        if let Some(storage) = &self.slots[usize::from(replica)].storage {
+            storage.wipe();
+        }
+    }
+
+    fn say_to(&mut self, replica: u8, command: Command) {
+        let slot = &mut self.slots[usize::from(replica)];
+        if let Some(process) = &mut slot.process {
+            // Whatever it answers, the next look shows what came of it.
+            let _answer = process.replica.call(command);
+            slot.wake_us = slot.wake_us.min(self.now_us);
+        }
+    }
+}

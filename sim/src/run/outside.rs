@@ -1,0 +1,214 @@
+//! Who is not to be talked to: replicas with other settings, and strangers without the group's key.
+
+use std::collections::BTreeMap;
+
+use crosscheck::stepped::Caller;
+
+use super::{Event, Run};
+use crate::net::{Call, Recorded};
+use crate::node::{KEYS, Role, Unlike};
+use crate::promises::PEERS;
+use crate::rng::Rng;
+
+/// Two replicas that can reach each other have met, and know why they do not talk, after so long.
+const MET_US: u64 = 3_000_000;
+/// Connections of a crowd at most: three times as many as a replica has room for.
+const CROWD: u64 = 200;
+
+/// Strangers who have called, by their number.
+#[derive(Default)]
+pub(super) struct Strangers {
+    numbered: u64,
+    calls: BTreeMap<u64, Visit>,
+    /// Intrusions that were told of.
+    known: u64,
+}
+
+/// What a stranger has done at a replica.
+struct Visit {
+    victim: u8,
+    /// Life of the replica's process.
+    life: u64,
+    call: Call,
+    caller: Option<Caller>,
+    /// What he says next.
+    then: Vec<u8>,
+    /// He has said something that no peer says, and waits for no answer: the replica counts that.
+    counts: bool,
+}
+
+impl Run {
+    /// Its process is started again with a setting that the others have otherwise. Says for how long.
+    pub(super) fn set_wrong(&mut self, victim: u8, draws: &mut Rng) -> Option<u64> {
+        let slot = &mut self.slots[usize::from(victim)];
+        if slot.unlike.is_some() {
+            return None;
+        }
+        slot.unlike = Some(*draws.pick(&Unlike::ALL));
+        self.stop(victim, draws.below(500_000));
+        Some(draws.within(1_000_000, 4_500_000))
+    }
+
+    /// Its operator has read what is wrong, and starts it with the right setting.
+    pub(super) fn set_right(&mut self, victim: u8) {
+        self.look_at_unlike(victim, true);
+        self.slots[usize::from(victim)].unlike = None;
+        self.stop(victim, 0);
+    }
+
+    /// Whoever has another setting is connected to nobody, and serves nobody. Once all have had the time to meet, both ends know why.
+    pub(super) fn look_at_unlike(&mut self, victim: u8, ends: bool) {
+        let slot = &self.slots[usize::from(victim)];
+        let (Some(unlike), Some(process)) = (slot.unlike, &slot.process) else { return };
+        let status = process.replica.status();
+        let number = victim + 1;
+        if process.replica.serves() || !status.peers.is_empty() {
+            let how = format!(
+                "replica {number} has another {} than its peers, and talks to {:?}",
+                unlike.name(),
+                status.peers
+            );
+            return self.broken(PEERS, how);
+        }
+        let calm = |slot: &super::Slot| slot.process.is_some() && self.now_us > slot.paused_us;
+        let is_known = |refused: &[String], replica: u8| {
+            let named = format!("replica {replica}: {} is ", unlike.name());
+            refused.iter().any(|told| told.starts_with(&named))
+        };
+        let since_us = slot.calm_us.max(process.born_us);
+        if !ends || self.now_us < since_us + MET_US || !self.slots.iter().all(calm) {
+            return;
+        }
+        for (other, slot) in (1..).zip(&self.slots).filter(|(other, _)| *other != number) {
+            let refused = slot.process.as_ref().map(|process| process.replica.status().refused.replicas);
+            let here = is_known(&status.refused.replicas, other);
+            if !here || !refused.is_some_and(|refused| is_known(&refused, number)) {
+                let how = format!(
+                    "replica {number} has another {} than replica {other}, and {} does not name it",
+                    unlike.name(),
+                    if here { other } else { number }
+                );
+                return self.broken(PEERS, how);
+            }
+        }
+    }
+
+    /// Somebody without the key calls a replica. Says how long that lasts.
+    pub(super) fn call_as_stranger(&mut self, victim: u8, draws: &mut Rng) -> u64 {
+        let calls = if draws.chance(200) { draws.within(70, CROWD) } else { draws.within(1, 5) };
+        for _ in 0..calls {
+            let Some(mut call) = self.fabric.call(victim) else { break };
+            let (says, then, caller) = self.words_of_stranger(victim, calls, draws);
+            let counts = !says.is_empty() && caller.is_none() && then.is_empty();
+            call.say(&says);
+            self.strangers.numbered += 1;
+            let number = self.strangers.numbered;
+            let life = self.slots[usize::from(victim)].life;
+            self.strangers.calls.insert(number, Visit { victim, life, call, caller, then, counts });
+            self.at(draws.within(500, 50_000), Event::Heard(number));
+        }
+        draws.within(100_000, 1_000_000)
+    }
+
+    /// What a stranger says first, what he says when he has heard the answer, and who he says that he is.
+    fn words_of_stranger(
+        &self,
+        victim: u8,
+        calls: u64,
+        draws: &mut Rng,
+    ) -> (Vec<u8>, Vec<u8>, Option<Caller>) {
+        // The head of no record: one in 65,536 random ones would be.
+        let noise = |draws: &mut Rng| {
+            let rest = (0..draws.within(4, 4000)).map(|_| draws.draw() as u8);
+            b"no record at all".iter().copied().chain(rest).collect::<Vec<u8>>()
+        };
+        let recorded = self.fabric.recorded();
+        let heard = |is_first: bool, draws: &mut Rng| {
+            let fits = |one: &&Recorded| one.is_first == is_first && (!is_first || one.ends.1 == victim);
+            let fitting: Vec<&Recorded> = recorded.iter().filter(fits).collect();
+            if fitting.is_empty() { noise(draws) } else { draws.pick(&fitting).bytes.clone() }
+        };
+        match draws.below(6) {
+            0 => (noise(draws), Vec::new(), None),
+            1 => (b"GET / HTTP/1.1\r\nHost: replica\r\n\r\n".to_vec(), Vec::new(), None),
+            // A peer's first words, and then others that were said somewhere: the key is not that of this connection.
+            2 => (heard(true, draws), heard(false, draws), None),
+            3 => (heard(false, draws), Vec::new(), None),
+            4 if calls > 5 => (Vec::new(), Vec::new(), None),
+            _ => {
+                let me = (victim + 1 + draws.below(u64::from(self.options.replicas) - 1) as u8)
+                    % self.options.replicas;
+                let role = Role { is_open: true, unlike: None, me, ..self.role_of(victim, &[]) };
+                match Caller::call(&role.settings(self.options.disk), draws.draw()) {
+                    Ok((caller, first)) => (first, Vec::new(), Some(caller)),
+                    Err(_) => (noise(draws), Vec::new(), None),
+                }
+            }
+        }
+    }
+
+    /// A stranger has waited for an answer, and goes on as if he was a peer.
+    pub(super) fn hear_as_stranger(&mut self, number: u64) {
+        let Some(visit) = self.strangers.calls.get_mut(&number) else { return };
+        let answer = visit.call.hear();
+        let then = match visit.caller.take() {
+            // Whoever has the wrong key is not answered.
+            Some(caller) => caller.go_on(&answer, b"forged").unwrap_or_default(),
+            None => std::mem::take(&mut visit.then),
+        };
+        visit.call.say(&then);
+    }
+
+    /// A stranger was taken for a peer, if there is one.
+    pub(super) fn look_at_strangers(&mut self) {
+        let intrusions = self.fabric.intrusions();
+        if std::mem::replace(&mut self.strangers.known, intrusions) != intrusions {
+            self.broken(PEERS, "somebody without the group's key was taken for a peer".to_owned());
+        }
+    }
+
+    /// Strangers have gone: the replica has counted those who said what no peer says.
+    pub(super) fn count_strangers(&mut self, victim: u8) {
+        let slot = &self.slots[usize::from(victim)];
+        let life = slot.life;
+        let calls = std::mem::take(&mut self.strangers.calls);
+        let (here, others) = calls.into_iter().partition(|(_, visit)| visit.victim == victim);
+        let here: BTreeMap<u64, Visit> = here;
+        self.strangers.calls = others;
+        let is_seen = |visit: &&Visit| visit.life == life && visit.counts && visit.call.is_heard();
+        let said = here.values().filter(is_seen).count() as u64;
+        let Some(process) = slot.process.as_ref().filter(|_| slot.paused_us < self.now_us) else { return };
+        // A replica with too many guests lets some go before it has heard them.
+        let expected = if here.len() > 60 { said.min(1) } else { said };
+        let counted = process.replica.status().refused.strangers;
+        if counted < expected {
+            let how = format!(
+                "{said} strangers told replica {} what no peer says, and it has counted {counted}",
+                victim + 1
+            );
+            self.broken(PEERS, how);
+        }
+    }
+
+    /// Somebody puts records into the stream from another replica to this one.
+    pub(super) fn forge(&mut self, victim: u8, draws: &mut Rng) {
+        let from =
+            (victim + 1 + draws.below(u64::from(self.options.replicas) - 1) as u8) % self.options.replicas;
+        let recorded = self.fabric.recorded();
+        let is_here = |one: &&Recorded| one.ends == (from, victim) && !one.is_first;
+        let of_here: Vec<&Recorded> = recorded.iter().filter(is_here).collect();
+        let elsewhere: Vec<&Recorded> = recorded.iter().filter(|one| one.ends != (from, victim)).collect();
+        let bytes = match draws.below(3) {
+            0 if !of_here.is_empty() => draws.pick(&of_here).bytes.clone(),
+            1 if !elsewhere.is_empty() => draws.pick(&elsewhere).bytes.clone(),
+            _ => (0..draws.within(1, 2000)).map(|_| draws.draw() as u8).collect(),
+        };
+        let hit = self.fabric.inject(from, victim, &bytes);
+        if let Some(count) = self.summary.faults.get_mut(&crate::fault::Fault::Forged).filter(|_| !hit) {
+            count.struck -= 1;
+        }
+    }
+}
+
+/// The key of strangers is not that of the group.
+const _: () = assert!(KEYS[0] != KEYS[1]);

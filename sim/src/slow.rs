@@ -1,0 +1,71 @@
+//! How long requests take where faults make them slow: at one replica, or the same request at several.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Positions that are remembered, for replicas that are behind.
+const KEPT: usize = 64;
+
+/// All replicas' slowness, shared by the run and the handlers.
+#[derive(Clone, Default)]
+pub struct Slow(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// Requests that are slow wherever they run, once it is known which: for how long, and at whom.
+    next: VecDeque<(u64, BTreeSet<u8>)>,
+    /// By position.
+    shared: BTreeMap<u64, (u64, BTreeSet<u8>)>,
+    /// Last position that each process has begun.
+    begun: BTreeMap<u8, u64>,
+    /// By replica: what its next requests take.
+    own: BTreeMap<u8, VecDeque<u64>>,
+}
+
+impl Slow {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The next request that nobody has begun takes so many microseconds at these replicas, once at each.
+    pub fn share(&self, time_us: u64, replicas: BTreeSet<u8>) {
+        self.state().next.push_back((time_us, replicas));
+    }
+
+    /// The next requests of one replica take so long.
+    pub fn slow_down(&self, replica: u8, times_us: impl Iterator<Item = u64>) {
+        self.state().own.entry(replica).or_default().extend(times_us);
+    }
+
+    /// The process ends: what was to come is not slow any more.
+    pub fn end_process(&self, replica: u8) {
+        let mut state = self.state();
+        state.own.remove(&replica);
+        state.begun.remove(&replica);
+    }
+
+    /// How many microseconds the request at this position takes at this replica, besides what any takes. A helper runs
+    /// to its end before anything else does: what is slow at one replica alone waits until the worker is back.
+    pub fn takes_us(&self, replica: u8, position: u64, is_helper: bool) -> u64 {
+        let mut state = self.state();
+        let is_new = state.begun.values().all(|begun| *begun < position);
+        let begun = state.begun.entry(replica).or_default();
+        *begun = position.max(*begun);
+        if let Some(next) = is_new.then(|| state.next.pop_front()).flatten() {
+            state.shared.insert(position, next);
+            if state.shared.len() > KEPT {
+                state.shared.pop_first();
+            }
+        }
+        let of_all = state.shared.get_mut(&position);
+        let of_all_us =
+            of_all.filter(|(_, replicas)| replicas.contains(&replica)).map_or(0, |(time_us, replicas)| {
+                replicas.remove(&replica);
+                *time_us
+            });
+        if is_helper {
+            return of_all_us;
+        }
+        of_all_us + state.own.get_mut(&replica).and_then(VecDeque::pop_front).unwrap_or(0)
+    }
+}

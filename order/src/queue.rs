@@ -29,6 +29,7 @@ impl LeaderQueue {
     pub fn clear(&mut self) {
         self.waiting.clear();
         self.queued.clear();
+        self.wrong_stamp = None;
     }
 
     /// Batches that wait.

@@ -157,6 +157,8 @@ pub fn episode(seed: u64, number: u64, options: &Options) -> Option<Episode> {
         strokes =
             if alone.fault == Fault::Memories { lost_memories(&mut rng, replicas) } else { vec![alone] };
     }
+    // No stroke of one episode falls into the next, which has other victims.
+    let lasts_us = strokes.last().map_or(lasts_us, |last| lasts_us.max(last.at_us));
     Some(Episode { number, after_us: rng.within(0, 200_000), lasts_us, strokes })
 }
 

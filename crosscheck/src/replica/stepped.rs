@@ -293,8 +293,11 @@ impl<S: Service, W: World> Stepped<S, W> {
     /// Flips a bit of the next stamp that it gives as a leader: an injected fault. False if it does not lead.
     #[cfg(feature = "inject")]
     pub fn corrupt_stamp(&mut self, bit: u32) -> bool {
-        self.replica.orderer.corrupt_stamp(1 << (bit % 64));
-        self.replica.orderer.standing().is_leader
+        let leads = self.replica.orderer.standing().is_leader;
+        if leads {
+            self.replica.orderer.corrupt_stamp(1 << (bit % 64));
+        }
+        leads
     }
 
     /// Puts the last request of a client into the queue a second time, as a queue gives it whose length has changed: an injected fault.

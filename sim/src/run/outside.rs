@@ -79,7 +79,13 @@ impl Run {
         if !ends || self.now_us < since_us + MET_US || !self.slots.iter().all(calm) {
             return;
         }
-        for (other, slot) in (1..).zip(&self.slots).filter(|(other, _)| *other != number) {
+        // Another one with a wrong setting may differ in that first, and one that has just begun has not met all.
+        let has_met = |slot: &super::Slot| {
+            let begun_us = slot.process.as_ref().map_or(u64::MAX, |process| process.born_us);
+            slot.unlike.is_none() && self.now_us >= begun_us.saturating_add(MET_US)
+        };
+        for (other, slot) in (1..).zip(&self.slots).filter(|(other, slot)| *other != number && has_met(slot))
+        {
             let refused = slot.process.as_ref().map(|process| process.replica.status().refused.replicas);
             let here = is_known(&status.refused.replicas, other);
             if !here || !refused.is_some_and(|refused| is_known(&refused, number)) {

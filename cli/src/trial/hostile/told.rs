@@ -25,6 +25,8 @@ pub struct Check {
     pub seen: String,
     /// Whether that is so.
     pub holds: bool,
+    /// It says how long something took: other work on the machine takes its part in that.
+    pub timed: bool,
 }
 
 /// One thing that was done.
@@ -48,7 +50,12 @@ impl Case {
 
     /// What has to hold, and what was seen.
     pub fn check(&mut self, holds: bool, what: impl Into<String>, seen: impl Into<String>) {
-        self.checks.push(Check { what: what.into(), seen: seen.into(), holds });
+        self.checks.push(Check { what: what.into(), seen: seen.into(), holds, timed: false });
+    }
+
+    /// The same of how long something took.
+    pub fn check_time(&mut self, holds: bool, what: impl Into<String>, seen: impl Into<String>) {
+        self.checks.push(Check { what: what.into(), seen: seen.into(), holds, timed: true });
     }
 
     /// What was seen, and may be as it likes.

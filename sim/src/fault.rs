@@ -543,6 +543,12 @@ impl Fault {
         matches!(self, Fault::Blackout | Fault::Memories)
     }
 
+    /// Whether an episode has no other stroke beside it. A replica that is slow for long says nothing to its peers meanwhile, and counts
+    /// as one that is away: with another one that is wrong there would be more than f.
+    pub fn comes_alone(self) -> bool {
+        self.is_of_all() || self == Fault::Slow
+    }
+
     /// Whether a watchdog may end a process that nothing else has struck.
     pub fn may_end(self) -> bool {
         !matches!(self, Fault::Slow | Fault::SlowCore | Fault::Stranger)

@@ -153,7 +153,7 @@ pub fn episode(seed: u64, number: u64, options: &Options) -> Option<Episode> {
     };
     let mut strokes: Vec<Stroke> = (0..strokes).map(stroke).collect();
     strokes.sort_by_key(|stroke| stroke.at_us);
-    if let Some(alone) = strokes.iter().find(|stroke| stroke.fault.is_of_all()).cloned() {
+    if let Some(alone) = strokes.iter().find(|stroke| stroke.fault.comes_alone()).cloned() {
         strokes =
             if alone.fault == Fault::Memories { lost_memories(&mut rng, replicas) } else { vec![alone] };
     }

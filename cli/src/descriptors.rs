@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(connections(Some(4096), 4096 + DESCRIPTORS_RESERVED), Ok((4096, None)));
         let told = connections(Some(4096), 1024).unwrap_err();
         for part in
-            ["max_connections = 4096 needs 4256", "may open 1024", "ulimit -n 4256", "max_connections = 864"]
+            ["max_connections = 4096 needs 4272", "may open 1024", "ulimit -n 4272", "max_connections = 848"]
         {
             assert!(told.contains(part), "{part}: {told}");
         }
@@ -76,8 +76,8 @@ mod tests {
     fn the_default_is_lowered_until_too_few_are_left() {
         assert_eq!(connections(None, usize::MAX), Ok((DEFAULT_CONNECTIONS, None)));
         let (room, told) = connections(None, 1024).expect("enough");
-        assert_eq!(room, 864);
-        assert!(told.is_some_and(|told| told.contains("lowered from 1024 to 864")));
+        assert_eq!(room, 848);
+        assert!(told.is_some_and(|told| told.contains("lowered from 1024 to 848")));
         assert!(connections(None, DESCRIPTORS_RESERVED + FEWEST).is_ok());
         assert!(connections(None, DESCRIPTORS_RESERVED + FEWEST - 1).is_err());
         assert!(connections(None, 64).is_err());

@@ -201,16 +201,16 @@ fn an_admin_port_is_served_to_those_who_know_its_secret() {
 #[test]
 fn connections_that_do_not_fit_below_the_limit_of_open_files_are_refused_or_lowered() {
     let asked = Node::new("DIR/admin.sock", "max_connections = 100");
-    let (code, said) = refused(asked.serve_after("ulimit -n 200").arg("--check"));
+    let (code, said) = refused(asked.serve_after("ulimit -n 216").arg("--check"));
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("max_connections = 100 needs 260 open files"), "{said}");
-    let (code, said) = refused(&mut asked.serve_after("ulimit -n 200"));
+    assert!(said.contains("max_connections = 100 needs 276 open files"), "{said}");
+    let (code, said) = refused(&mut asked.serve_after("ulimit -n 216"));
     assert_eq!(code, Some(2), "{said}");
     let left_out = Node::new("DIR/admin.sock", "");
-    let (code, said) = refused(left_out.serve_after("ulimit -n 200").arg("--check"));
+    let (code, said) = refused(left_out.serve_after("ulimit -n 216").arg("--check"));
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("lowered from 1024 to 40") && said.lines().count() == 1, "{said}");
-    let (code, said) = refused(left_out.serve_after("ulimit -n 170").arg("--check"));
+    let (code, said) = refused(left_out.serve_after("ulimit -n 186").arg("--check"));
     assert_eq!(code, Some(2), "{said}");
     // A soft limit alone is raised, and nothing is said.
     assert_eq!(refused(asked.serve_after("ulimit -Sn 64").arg("--check")), (Some(0), String::new()));
@@ -251,7 +251,7 @@ fn the_longest_item_that_may_be_configured_is_stored_and_one_that_is_longer_is_r
 #[test]
 fn clients_cannot_take_the_files_that_others_need() {
     let mut node = Node::new("DIR/admin.sock", "");
-    node.start_as(node.serve_after("ulimit -n 200"), &SOCKET);
+    node.start_as(node.serve_after("ulimit -n 216"), &SOCKET);
     let connect = || TcpStream::connect(node.clients()).expect("connected");
     let version = |stream: &TcpStream| {
         stream.set_read_timeout(Some(PATIENCE)).expect("a bound");

@@ -158,7 +158,7 @@ pub const MUTATIONS: [Mutation; 23] = [
         "a watchdog looks at batches, and not at the requests in them",
         &[(P(S::CountsBatches), All)],
         "slow-core",
-        "patience",
+        "progress",
     ),
     mutation(
         "object",

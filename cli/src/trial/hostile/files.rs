@@ -144,6 +144,7 @@ pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
 fn damaged(scene: &Scene<'_>, lab: &Lab<'_>, damage: &Damage, name: &str) -> anyhow::Result<()> {
     let mut case = Case::new(damage.told);
     lab.store(2, name, KEPT.0, KEPT.1)?;
+    logged_by_all(lab)?;
     // What was synced is written down some moments later: what lies behind may be taken for torn.
     scene.rest(Duration::from_millis(200))?;
     lab.down(&REPLICAS);
@@ -183,10 +184,26 @@ fn damaged(scene: &Scene<'_>, lab: &Lab<'_>, damage: &Damage, name: &str) -> any
     Ok(())
 }
 
+/// Waits until every replica has what is acknowledged. That is with a majority at least; the loss of one more log than the group can lose
+/// would take it with it.
+fn logged_by_all(lab: &Lab<'_>) -> anyhow::Result<()> {
+    let is_level = |lab: &Lab<'_>| {
+        let executed: Vec<Option<u64>> =
+            REPLICAS.iter().map(|number| Some(lab.status(*number)?.executed)).collect();
+        executed[0].is_some() && executed.iter().all(|one| *one == executed[0])
+    };
+    lab.until(BACK, is_level)?.context("the replicas did not execute the same batches")?;
+    Ok(())
+}
+
 /// What there is to a refusal: its message, what the others do meanwhile, and the remedy.
 fn refusal(case: &mut Case, lab: &Lab<'_>, damage: &Damage, name: &str) -> anyhow::Result<()> {
-    let said: Vec<String> =
-        damage.victims.iter().filter_map(|number| lab.said(*number, damage.says).pop()).collect();
+    let said = |lab: &Lab<'_>| -> Vec<String> {
+        damage.victims.iter().filter_map(|number| lab.said(*number, damage.says).pop()).collect()
+    };
+    // A process may be known to have ended before its last line was read.
+    lab.until(BACK, |lab| said(lab).len() == damage.victims.len())?;
+    let said = said(lab);
     let holds = said.len() == damage.victims.len();
     case.check(
         holds,
@@ -219,6 +236,7 @@ fn older(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     lab.up(&[2]);
     lab.until_served(&REPLICAS, BACK)?;
     lab.store(2, "older", KEPT.0, KEPT.1)?;
+    logged_by_all(lab)?;
     lab.down(&REPLICAS);
     put_back_one(lab, 2).context("putting the copy back")?;
     lab.forget();
@@ -289,14 +307,18 @@ fn written(data: &Path) -> io::Result<(File, u64)> {
     Ok((file, length as u64))
 }
 
-/// Flips a bit of the byte at one `part`-th of what was written.
+/// Flips a bit of the byte at one `part`-th of what was written, or of the next one that is not zero: up to seven zeros fill a record up to
+/// its end, and say nothing.
 fn flip(data: &Path, part: u64) -> io::Result<()> {
     let (mut file, length) = written(data)?;
+    let mut at = (length / part).saturating_sub(1);
     let mut byte = [0];
-    let at = SeekFrom::Start((length / part).saturating_sub(1));
-    file.seek(at)?;
-    file.read_exact(&mut byte)?;
-    file.seek(at)?;
+    while byte == [0] {
+        file.seek(SeekFrom::Start(at))?;
+        file.read_exact(&mut byte)?;
+        at += 1;
+    }
+    file.seek(SeekFrom::Start(at - 1))?;
     file.write_all(&[byte[0] ^ 1])
 }
 

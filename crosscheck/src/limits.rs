@@ -123,7 +123,7 @@ pub const WAITS_UNTOLD: Duration = Duration::from_secs(2);
 pub const PROBE: Duration = Duration::from_millis(500);
 /// Log entries kept behind what every live replica has, for one that was away for a moment.
 pub const LOG_KEPT: u64 = 16 * 1024;
-/// Steps in which the log is shortened, per tick: dropping much at once costs milliseconds (ordering study, 3.6).
+/// Steps in which the log is shortened, per tick: dropping much at once costs milliseconds (docs/design.md, section 5).
 pub const COMPACTIONS_PER_TICK: usize = 8;
 
 /// Log entries after which a replica with its log on disk writes its state, so that the log can be shortened.

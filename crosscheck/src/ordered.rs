@@ -12,7 +12,8 @@ pub fn summed(bytes: Bytes) -> order::Request {
     order::Request { checksum: order::batch::checksum(&bytes), bytes }
 }
 
-/// A request of the pipeline itself. Each has a footprint, so it holds up nothing but what it concerns (design section 7).
+/// A request of the pipeline itself. Each has a footprint, so it holds up nothing but what it concerns
+/// (docs/design.md, section 7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
     /// RECOVER: at this position some replicas pack the named objects, and the others replace theirs.

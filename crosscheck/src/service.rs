@@ -15,7 +15,7 @@ use schedule::{Cx, Footprint, Lock, Retry};
 #[error("not a request of this service: {0}")]
 pub struct Malformed(pub &'static str);
 
-/// A deterministic, multithreaded service (design section 4).
+/// A deterministic, multithreaded service; docs/determinism.md, section 9, says what it may do.
 ///
 /// Everything `execute` sees is a function of the ordered log: state behind the locks it takes through [`Cx`], the time
 /// of [`Cx::now_us`], the ids of new objects. It keeps no other state that could reach a reply.

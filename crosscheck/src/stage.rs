@@ -1,6 +1,6 @@
 //! The path of a request, the same for every mode: a mode changes what a stage does, never which stages exist.
 
-/// Where a request is on its way from a client's bytes to the reply (design section 2).
+/// Where a request is on its way from a client's bytes to the reply (docs/design.md, section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// A client's bytes become an ordered request with a checksum (`clients`).

@@ -1,7 +1,8 @@
 //! Runs a handler on protected objects and returns its reply and its state delta.
 //!
 //! Everything a request did is known only after its objects are sealed, and they are sealed before the request gives up
-//! its turn (design section 3): so the scope of the request, the seal and the end of the turn are in one place, [`Runner`].
+//! its turn (docs/design.md, section 3). So the scope of the request, the seal and the end of the turn are in one
+//! place, [`Runner`].
 
 mod reproduce;
 

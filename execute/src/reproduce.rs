@@ -1,9 +1,9 @@
 //! Runs a handler again on before-images until two runs agree: what one replica can do when too few others are there.
 //!
-//! A vote needs f+1 replicas that agree. While one is away and another one is hit by a fault in a computation, nobody can
-//! tell who is right (design section 6: re-execution of the request on before-images). So while a replica is away the
-//! others run every request twice and take the first run back. Two runs that differ are followed by a third, and what two of
-//! three agree on stays: the fault is found where it happened, and nothing wrong is ever kept.
+//! A vote needs f+1 replicas that agree. While one is away and another one is hit by a fault in a computation, no vote
+//! can tell which one is right (docs/design.md, section 6). So while a replica is away the others run every request
+//! twice and take the first run back. Two runs that differ are followed by a third, and what two of three agree on
+//! stays: the fault is found where it happened, and nothing wrong is ever kept.
 
 use object::Touched;
 use object::request;

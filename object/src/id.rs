@@ -5,7 +5,7 @@ use std::fmt;
 /// Number of a lock of the schedule, and of the region of objects that it guards. Dense from 0.
 pub type Home = u32;
 
-/// Name of a protected object, equal on all replicas (design section 3).
+/// Name of a protected object, equal on all replicas (docs/design.md, section 3).
 ///
 /// It is the dispatch position of the request that created the object and a counter within that request, so that no
 /// global generator is needed and nothing has to be coordinated. The objects a service is born with have positions that

@@ -1,7 +1,8 @@
 //! The scope of one request on one thread: which objects it has entered, and what they looked like before.
 //!
-//! An object is checked when a request first enters it and summed again once, when the request ends (design section
-//! 3). Everything in between goes through [`known`], a comparison with the object entered last.
+//! An object is checked when a request first enters it and summed again once, when the request ends
+//! (docs/design.md, section 3). Everything in between goes through [`known`], a comparison with the object that was
+//! entered last.
 //!
 //! **Why the paper's per-call checksums, last-leaver counter and wildcard entries are not needed.** EDCC'16 sections
 //! IV-A and V-B need them because C++ threads may enter one object at the same time without a lock, so that "before

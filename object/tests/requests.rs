@@ -1,4 +1,4 @@
-//! One request: what it checks, notes, seals and takes back (design section 3; EDCC'16 sections IV-A and V-B).
+//! One request: what it checks, notes, seals and takes back (docs/design.md, section 3; EDCC'16, IV-A and V-B).
 
 mod common;
 

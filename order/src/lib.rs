@@ -1,7 +1,7 @@
 //! Gives every request, and every repair, one agreed position; the only room that knows the consensus engine.
 //!
-//! Nothing here owns a socket, a thread or a clock: the pipeline brings frames and time, and performs the outputs (design
-//! sections 5 and 8). The one thing that touches the disk is the log, behind the `LogStore` trait.
+//! Nothing here owns a socket, a thread or a clock: the pipeline brings frames and time, and performs the outputs
+//! (docs/design.md, sections 5 and 8). The one thing that touches the disk is the log, behind the `LogStore` trait.
 //!
 //! - [`frame`]: the envelope of every message between replicas, for all rooms.
 //! - [`batch`]: the unit that gets a position.

@@ -1,6 +1,6 @@
 //! What a turn costs: nanoseconds per request and per lock, by scheduler and number of workers, with empty handlers.
 //!
-//! Target (research/determinism.md section 1): some 20 ns per request and 8-9 ns per lock on one thread.
+//! Target (docs/determinism.md, section 11): some 20 ns per request and 8 ns per lock on one thread.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! What runs at which position: a function of the log and of the outcomes of earlier positions
-//! (research/determinism.md section 4.2). Every worker evaluates it alone, for the whole log.
+//! (docs/determinism.md, section 3). Every worker evaluates it alone, for the whole log.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Who may run when, identically on every replica: lagged ordered turns over one ordered log (design section 4).
+//! Who may run when, identically on every replica: lagged ordered turns over one ordered log (docs/determinism.md).
 //!
 //! Every worker iterates over the whole log with private tickets and runs the positions that fall to it. A handler's
 //! [`Cx::lock`] waits for its ticket; a lock outside the forecast footprint gives [`Retry`], the request is undone and
@@ -55,7 +55,8 @@ pub use rng::{DetRng, GOLDEN, scramble};
 pub use state::{BadState, DispatcherState};
 pub use turn::{Outcome, Scheduler, Step, Turn};
 
-/// Positions after which an outcome takes effect, unless [`Config::lag`] says otherwise (research/determinism.md section 7).
+/// Positions after which an outcome takes effect, unless [`Config::lag`] says otherwise
+/// (docs/determinism.md, section 11).
 pub const LAG: u64 = 256;
-/// Misses after which a request runs alone, where no lock is outside its footprint (research/determinism.md 4.2).
+/// Misses after which a request runs alone, where no lock is outside its footprint (docs/determinism.md, section 4).
 pub const MAX_ATTEMPTS: u32 = 3;

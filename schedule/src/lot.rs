@@ -43,7 +43,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Lagged ordered turns with the measured defaults (research/determinism.md section 7).
+    /// Lagged ordered turns with the measured defaults (docs/determinism.md, section 11).
     pub const fn new(workers: usize, locks: u32) -> Self {
         Config { mode: Mode::Turns, workers, lag: crate::LAG, locks, spins: 100 }
     }

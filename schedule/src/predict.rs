@@ -1,4 +1,4 @@
-//! What a request of a kind will lock, from what the latest request of its kind locked (research/determinism.md 4.3).
+//! What a request will lock, forecast from what the latest request of its kind locked (docs/determinism.md, section 8).
 //!
 //! A footprint that [names a kind](Footprint::predict) is its declared part plus what the predictor knows of the kind.
 //! What is known is a function of the log, as everything else at a position: the lesson of position p travels with

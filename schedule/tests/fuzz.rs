@@ -1,4 +1,4 @@
-//! Random programs under every scheduler against the oracle: equal in everything (research/determinism.md section 5).
+//! Random programs under every scheduler against the oracle: equal in everything (docs/determinism.md, section 13).
 //!
 //! In CI bounded; the long run: `CROSSCHECK_FUZZ_PROGRAMS=100000 cargo test -p schedule --release --test fuzz`.
 

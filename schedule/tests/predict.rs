@@ -1,4 +1,4 @@
-//! Each rule of predicted footprints alone (research/determinism.md section 4.3), one test per rule.
+//! Each rule of predicted footprints alone (docs/determinism.md, section 8), one test per rule.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,5 @@
-//! A replica that starts from another one's state goes on as if it had been there from the beginning (design section 7).
+//! A replica that starts from another one's state goes on as if it had been there from the beginning
+//! (docs/determinism.md, section 10).
 
 mod support;
 

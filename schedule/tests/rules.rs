@@ -1,4 +1,4 @@
-//! Each rule of lagged ordered turns alone (research/determinism.md sections 4.2, 4.3 and 4.6), one test per rule.
+//! Each rule of lagged ordered turns alone (docs/determinism.md, sections 3 and 4), one test per rule.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};

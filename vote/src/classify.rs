@@ -3,7 +3,7 @@
 //! EDCC'16 Fig. 2 is written for three replicas. Its lines 15-18 stand behind lines 11-14 in the same branch; read
 //! literally, a replica would become SUSPECT and FAILED in one step. The text asks for two failed comparisons, and so do
 //! we. The other difference is the case that no two replicas agree: Fig. 2 ends with all of them FAILED, we end with all
-//! of them SUSPECT and go on to the no-majority rules (design section 6), because nobody may guess.
+//! of them SUSPECT and go on to the no-majority rules (docs/design.md, section 6): no replica guesses.
 
 use crate::config::{Replica, Set};
 use crate::limits::MAX_REPLICAS;

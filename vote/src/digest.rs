@@ -68,7 +68,8 @@ pub fn content(bytes: &[u8]) -> u128 {
     xxh3_128_with_seed(bytes, SEED_CONTENT)
 }
 
-/// Digest of a request from its state delta and what it answers (design section 6). `pairs` are sorted by (home, id).
+/// Digest of a request from its state delta and what it answers (docs/design.md, section 6). `pairs` are sorted by
+/// (home, id).
 pub fn request(pairs: &[Pair], answer: &Answer) -> RequestDigest {
     debug_assert!(pairs.is_sorted(), "a state delta is sorted by home and id");
     if pairs.len() <= PAIRS_ON_STACK {

@@ -15,7 +15,7 @@ pub(crate) enum Withheld {
     NotKept,
 }
 
-/// Whether this replica's reply may leave (EDCC'16 Fig. 2 lines 22-27; design section 6).
+/// Whether this replica's reply may leave (EDCC'16 Fig. 2 lines 22-27; docs/design.md, section 6).
 ///
 /// `agreeing` are the replicas, this one included, that say `agreed` about the request. The reply's bytes are digested
 /// once more, together with the pairs: memory between execution and this line is as fallible as any. Returns the digest of

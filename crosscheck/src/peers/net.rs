@@ -106,7 +106,8 @@ impl Net for Tcp {
         stream.peer_addr().map_or_else(|_| "it has hung up".into(), |address| format!("from {address}"))
     }
 
-    /// Reno has shorter tails than the machine's default here (ordering study, 3.5). What a kernel does not know is left as it is.
+    /// Reno has shorter tails than the default of the machine that was measured (docs/design.md, section 5). A kernel
+    /// that lacks an option is left as it is.
     fn tune(&mut self, stream: &TcpStream) {
         let _ = stream.set_nodelay(true);
         let socket = socket2::SockRef::from(stream);

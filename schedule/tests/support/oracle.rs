@@ -1,5 +1,5 @@
 //! The dispatch function written down a second time, for one thread and without any of the room's code:
-//! what every scheduler has to reproduce (research/determinism.md section 4.2).
+//! what every scheduler has to reproduce (docs/determinism.md, section 3).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -15,7 +15,7 @@ use crate::message::Message;
 use crate::record::Examination;
 
 impl Voter {
-    /// Design section 6, the no-majority rules: stored result, then own objects, then re-execution; then hold.
+    /// The no-majority rules (docs/design.md, section 6): stored result, own objects, then re-execution; then hold.
     pub(super) fn no_majority(&mut self, place: Place, votes: &Votes, round: &mut Round<'_>) {
         let me = self.config.me();
         let Some(record) = self.window.get(place.batch) else { return };

@@ -1,6 +1,7 @@
-//! The engine's numbers: terms, positions, what it believes about its peers. They decide what is final, nothing compares them with
-//! another replica's, and they are memory like any other. So they are treated as objects are (design section 3): checked
-//! when the engine is entered, held against the rules of raft when it has done its work, and sealed.
+//! The engine's numbers: terms, positions, what it believes about its peers. They decide what is committed, no peer
+//! compares them with its own, and they are memory like any other. So they are treated as objects are
+//! (docs/design.md, section 3): checked when the engine is entered, compared with the rules of Raft when it has done
+//! its work, and sealed.
 
 use ::raft::StateRole;
 

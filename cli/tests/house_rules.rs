@@ -3,7 +3,7 @@
 mod house;
 
 use house::source::Permit;
-use house::{Breach, TextFile, manifest, source, text};
+use house::{Breach, TextFile, cite, manifest, source, text};
 use std::fs;
 
 /// Rooms whose results reach state or replies: they read nothing but the ordered log.
@@ -146,6 +146,12 @@ fn nothing_unfinished() {
 #[test]
 fn no_private_places() {
     report(house::files().iter().flat_map(|file| source::private_places(file, &HOSTS)).collect());
+}
+
+#[test]
+fn citations_can_be_followed() {
+    let files = house::files();
+    report(files.iter().flat_map(|file| cite::citations(file, &files)).collect());
 }
 
 /// A permit that nobody uses any more would let the next use in unseen.
@@ -302,5 +308,30 @@ mod rules_can_fail {
             1
         );
         assert!(source::private_places(&note("http://www.apache.org/licenses/"), &HOSTS).is_empty());
+    }
+    #[test]
+    fn citation_leads_nowhere() {
+        let path = |name: &str| format!("do{}/{name}.md", "cs");
+        let tracked = [TextFile { path: path("there"), text: "# Title\n## 1. First\n## 12. Last\n".into() }];
+        let breaches = |text: &str| cite::citations(&rs(text), &tracked);
+        let there = path("there");
+        for good in [
+            format!("//! See {there}.\n// `../{there}`, section 1; ({there}, sections 1 and 12).\n"),
+            format!(
+                "//! It is in {there},\n//! section 12. The https://github.com/a/b/{} is not ours.\n",
+                path("gone")
+            ),
+            format!("a{} and {there}x are no documents of ours\n", path("gone")),
+        ] {
+            assert_eq!(breaches(&good), [], "{good}");
+        }
+        let gone = breaches(&format!("fn a() {{}}\n// see {}\n", path("gone")));
+        assert_eq!((gone.len(), gone[0].line), (1, 2));
+        assert_eq!(breaches(&format!("room/{there}\n")).len(), 1, "it is in another folder");
+        for bad in ["section 2", "section 121", "sections 1 and\n/// 13", "sections 1 to 3"] {
+            assert_eq!(breaches(&format!("/// ({there}, {bad})\n")).len(), 1, "{bad}");
+        }
+        assert_eq!(breaches(concat!("// what the Design\n// sec", "tion 3 says\n")).len(), 1);
+        assert_eq!(breaches(concat!("// measured (rese", "arch/x.md 4.2)\n")).len(), 1);
     }
 }

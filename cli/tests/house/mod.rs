@@ -1,5 +1,6 @@
 //! The house rules as pure functions from text to breaches, so that each can be shown to fail on a bad sample.
 
+pub mod cite;
 pub mod manifest;
 pub mod source;
 pub mod text;

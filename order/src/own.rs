@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(own.submit(Bytes::new(), 0, 0, 0), Err(Refused::Full));
     }
 
-    /// As a struck processor makes or leaves it: with another head whose checksum fits, or another body.
+    /// V22 and V31 in docs/vulnerabilities.md: a corrupted batch has another head whose checksum fits, or another body.
     #[test]
     fn a_batch_that_all_would_drop_is_not_sent() {
         let strikes: [fn(&mut InFlight); 5] = [
@@ -346,7 +346,7 @@ mod tests {
         }
     }
 
-    /// Found by native fault injection: the replica let nothing in any more, for ever, and noticed nothing.
+    /// V25 in docs/vulnerabilities.md: the replica accepted no request any more, for ever, and noticed nothing.
     #[test]
     fn counts_that_would_keep_everything_out_end_the_replica() {
         let strikes: [fn(&mut Own); 2] = [|own| own.collected_bytes |= 1 << 49, |own| own.submitted -= 1];
@@ -363,7 +363,7 @@ mod tests {
         Request { checksum: checksum(b"x"), bytes: Bytes::from_static(b"x") }
     }
 
-    /// As a struck processor leaves the queue: a request stands in it again, is gone, or has changed places.
+    /// V16 in docs/vulnerabilities.md: a corrupted queue gives a request again, has lost one, or has changed the order.
     #[test]
     fn a_request_is_never_ordered_again_or_passed_over() {
         let strikes: [fn(&mut Own); 3] = [

@@ -518,7 +518,8 @@ impl<P: Protocol> Connection<P> {
             if !self.has_own_socket(counters) {
                 return Fate::Closed;
             }
-            // Without libc, which puts what the kernel has taken into memory and reads it back: that has been struck.
+            // Without libc, which stores what the kernel has taken in memory and reads it back (V19 in
+            // docs/vulnerabilities.md).
             match rustix::io::writev(&self.stream, &slices).map_err(io::Error::from) {
                 Ok(0) => return Fate::Closed,
                 Ok(sent) => {

@@ -566,8 +566,8 @@ fn a_long_pipeline_of_large_replies_goes_on_without_an_event() {
     assert_eq!(reader.join().unwrap().unwrap(), length as u64);
 }
 
-/// Found by native fault injection: a struck address put a length where the descriptor is. The connection was closed, its socket was not,
-/// and its client waited for ever.
+/// V30 in docs/vulnerabilities.md: a corrupted address put a length where the descriptor is. The connection was closed,
+/// its socket was not, and its client waited for ever.
 #[test]
 fn nothing_goes_through_a_socket_that_was_not_accepted_for_this_client() {
     let (mut clients, address, counters, _poll) = unheard();
@@ -601,7 +601,7 @@ fn own_faults(strike: impl Fn(&mut Clients<Lines>)) -> u64 {
     counters.own_faults.load(Relaxed)
 }
 
-/// Found by native fault injection, the first and the last: no client was read from any more, and nothing was noticed.
+/// V21 and V24 in docs/vulnerabilities.md: no client was read from any more, and no replica noticed anything.
 #[test]
 fn what_keeps_all_clients_out_is_the_replicas_own_fault() {
     assert_eq!(own_faults(|_| ()), 0);

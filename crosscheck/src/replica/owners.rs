@@ -98,8 +98,8 @@ mod tests {
         assert_eq!(owners.next_tag(), 2);
     }
 
-    /// Found by native fault injection: the queue's head was struck, and from then on replies went to whom its memory happened to name. This
-    /// replica's clients waited for ever, and nothing was noticed.
+    /// V20 in docs/vulnerabilities.md: the queue's head was corrupted. From then on replies went to the owner that its
+    /// memory happened to name, and this replica's clients waited for ever.
     #[test]
     #[should_panic(expected = "waits at its place")]
     fn a_queue_that_has_lost_its_place_is_noticed() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crosscheck::admin::client::{Link, NoAnswer};
 use crosscheck::admin::{Command, EvidenceList, EvidenceRecord};
+use jiff::Timestamp;
 use serde_json::json;
 
 use crate::cluster::{Replica, Target};
@@ -82,7 +83,7 @@ pub fn run(args: &Args) -> Outcome {
 pub fn told(record: &EvidenceRecord) -> Line {
     let (tone, who) = match record.replica {
         Some(replica) => (Tone::Notable, format!("replica {replica} was wrong")),
-        None => (Tone::Bad, "nobody can be blamed".to_owned()),
+        None => (Tone::Bad, "the faulty replica is not known".to_owned()),
     };
     let at =
         record.request.map(|(index, number)| format!(" in request {index}.{number}")).unwrap_or_default();
@@ -91,18 +92,17 @@ pub fn told(record: &EvidenceRecord) -> Line {
         [] => String::new(),
         objects => format!(": {}", objects.join("; ")),
     };
-    Line::of(Tone::Quiet, format!("{}  #{}  ", clock(record.time_us), record.number))
+    Line::of(Tone::Quiet, format!("{}  #{}  ", date_and_time(record.time_us), record.number))
         .with(tone, who)
-        .with(Tone::Plain, format!("{at}{core}, noticed by {}{objects}  ", record.stage))
+        .with(Tone::Plain, format!("{at}{core} (found by {}){objects}  ", record.stage))
         .with(Tone::Quiet, format!("[{}] ", record.class))
         .with(if record.outcome == "held" { Tone::Bad } else { Tone::Good }, &record.outcome)
 }
 
-/// Time of day in UTC, which is what evidence from several machines can be compared in.
-fn clock(time_us: u64) -> String {
-    let seconds = time_us / 1_000_000 % 86_400;
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!("{hour:02}:{minute:02}:{second:02}.{:03}Z", time_us / 1000 % 1000)
+/// Date and time in UTC as RFC 3339 has it: records of several machines are compared by it. A time that no calendar has is shown as it is.
+fn date_and_time(time_us: u64) -> String {
+    let time = i64::try_from(time_us).ok().and_then(|time_us| Timestamp::from_microsecond(time_us).ok());
+    time.map_or_else(|| format!("{time_us} us"), |time| format!("{time:.3}"))
 }
 
 /// Reads each replica's records once each.
@@ -166,7 +166,7 @@ mod tests {
             time_us: 3_661_002_000,
             replica: Some(2),
             request: Some((77, 4)),
-            objects: vec!["Item 12.0 (item:k) value: 61 -> 71".into()],
+            objects: vec!["item \"k\" (object 7:12.0), field accessed_s: bit 10 wrong".into()],
             class: "hardware-like".into(),
             stage: "entry-check".into(),
             outcome: "repaired".into(),
@@ -175,8 +175,8 @@ mod tests {
         };
         assert_eq!(
             told(&record).text(),
-            "01:01:01.002Z  #3  replica 2 was wrong in request 77.4, noticed by entry-check: Item 12.0 (item:k) value: \
-             61 -> 71  [hardware-like] repaired"
+            "1970-01-01T01:01:01.002Z  #3  replica 2 was wrong in request 77.4 (found by entry-check): \
+             item \"k\" (object 7:12.0), field accessed_s: bit 10 wrong  [hardware-like] repaired"
         );
     }
 }

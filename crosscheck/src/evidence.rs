@@ -7,11 +7,20 @@ use crate::admin::EvidenceRecord;
 /// A decided disagreement.
 pub fn record(evidence: &Evidence) -> EvidenceRecord {
     let describe = if evidence.settled_on.is_some() { describe_settled } else { describe };
-    let mut objects: Vec<String> = evidence.wrong.iter().map(describe).collect();
+    let mut objects: Vec<String> = match evidence.failure {
+        // The replica abandoned the request at this object: that its digest lacks the others says nothing about them.
+        Some(Failure::Check { home, id } | Failure::Missing { home, id }) => {
+            vec![format!("object {home}:{id}")]
+        }
+        _ => evidence.wrong.iter().map(describe).collect(),
+    };
     if objects.is_empty() {
         objects.push(evidence.subject());
     }
-    if evidence.wrong_total as usize > evidence.wrong.len() && !evidence.wrong.is_empty() {
+    if evidence.failure.is_none()
+        && evidence.wrong_total as usize > evidence.wrong.len()
+        && !evidence.wrong.is_empty()
+    {
         objects.push(format!("and {} more", evidence.wrong_total as usize - evidence.wrong.len()));
     }
     let outcome = match (&evidence.failure, evidence.settled_on) {
@@ -41,8 +50,8 @@ pub fn unchecked(me: u8, place: Place, failure: &Failure) -> EvidenceRecord {
 
 /// A request that `origin` had ordered with bytes that nobody can run; nobody is blamed where that is not remembered any more.
 pub fn void(origin: Option<u8>, place: Place) -> EvidenceRecord {
-    let outcome = "nobody runs it; reply withheld";
-    hardware_like(origin, Some(place), vec![told(&Failure::Void)], stage(FaultStage::Message), outcome)
+    let outcome = "not executed on any replica; reply withheld";
+    hardware_like(origin, Some(place), vec![told(&Failure::Invalid)], stage(FaultStage::Message), outcome)
 }
 
 /// What a scrub found in objects at rest.
@@ -99,14 +108,20 @@ pub fn line(record: &EvidenceRecord) -> String {
 
 /// One member that was wrong: how, and in which bits.
 pub fn difference(member: &object::MemberDifference) -> String {
-    if member.left_length != member.right_length {
-        return format!(
-            ".{}: {} bytes instead of {}",
-            member.member, member.left_length, member.right_length
-        );
+    let name = member.member;
+    match (member.bits, member.first_bit, member.last_bit) {
+        _ if member.left_length != member.right_length => {
+            format!("field {name}: {} bytes instead of {}", member.left_length, member.right_length)
+        }
+        (1, Some(bit), _) => format!("field {name}: bit {bit} wrong"),
+        (bits, Some(first), Some(last)) => {
+            format!(
+                "field {name}: {bits} bits wrong, from bit {first} to bit {last} (xor {:x})",
+                member.pattern
+            )
+        }
+        (bits, ..) => format!("field {name}: {bits} bits wrong"),
     }
-    let first = member.first_bit.map_or(String::new(), |bit| format!(" from bit {bit}"));
-    format!(".{}: {} bits wrong{first}, pattern {:x}", member.member, member.bits, member.pattern)
 }
 
 /// A record of what looks like a fault of the hardware of `replica`, where that is known. Its number and time come when it is kept.
@@ -132,8 +147,12 @@ fn hardware_like(
 }
 
 fn describe(wrong: &WrongObject) -> String {
-    let sum = |sum: Option<u64>| sum.map_or("nothing".into(), |sum| format!("{sum:016x}"));
-    format!("object {}:{} has {} instead of {}", wrong.home, wrong.id, sum(wrong.theirs), sum(wrong.majority))
+    let name = format!("object {}:{}", wrong.home, wrong.id);
+    match (wrong.theirs, wrong.majority) {
+        (Some(theirs), Some(right)) => format!("{name}: checksum {theirs:016x} instead of {right:016x}"),
+        (Some(_), None) => format!("{name}: touched, and not by the other replicas"),
+        (None, _) => format!("{name}: not touched, and touched by the other replicas"),
+    }
 }
 
 /// No f+1 replicas agreed on it: the other checksum is the one it has now.
@@ -141,20 +160,21 @@ fn describe_settled(wrong: &WrongObject) -> String {
     if wrong.id.is_none() {
         return format!("region {}", wrong.home);
     }
-    let sum = |sum: Option<u64>| sum.map_or("nothing".into(), |sum| format!("{sum:016x}"));
+    let sum = |sum: Option<u64>| sum.map_or("none".into(), |sum| format!("{sum:016x}"));
     let (had, has) = (sum(wrong.theirs), sum(wrong.majority));
-    format!("object {}:{} had {had} here and has {has} now", wrong.home, wrong.id)
+    format!("object {}:{}: checksum {had} here before, {has} now", wrong.home, wrong.id)
 }
 
-fn told(failure: &Failure) -> String {
+/// How a request failed, as an operator reads it.
+pub fn told(failure: &Failure) -> String {
     match failure {
         Failure::Check { home, id } => format!("object {home}:{id} does not fit its checksum"),
         Failure::Missing { home, id } => format!("object {home}:{id} is missing"),
         Failure::Panic => "the handler panicked".into(),
         Failure::Request => "the request's bytes do not fit their checksum".into(),
-        Failure::Void => "it was ordered as nothing that anybody can run".into(),
-        Failure::Hang => "the handler does not end".into(),
-        Failure::Unreproducible => "the result cannot be had again".into(),
+        Failure::Invalid => "the ordered bytes were already invalid when they were proposed".into(),
+        Failure::Hang => "the handler did not end in time".into(),
+        Failure::Unreproducible => "executing it again gave a different result".into(),
     }
 }
 

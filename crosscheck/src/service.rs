@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
-use object::{Home, ObjectId};
+use object::{Home, Members, ObjectId};
 use schedule::{Cx, Footprint, Lock, Retry};
 
 /// The bytes are not a request of this service.
@@ -53,6 +53,12 @@ pub trait Service: Send + Sync + 'static {
     /// a replica whose service says no replaces itself.
     fn is_sound(&self) -> bool {
         true
+    }
+
+    /// What an operator calls an object (`item "k"`), for evidence; `None` if it has no name but its id. The bytes are a peer's: nothing
+    /// about them is certain.
+    fn name_of(_object: &Members<'_>) -> Option<String> {
+        None
     }
 
     /// The lock behind which a named object lives (`item:KEY`), for the fault injector.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crosscheck::object::{Home, ObjectId, Region, genesis};
+use crosscheck::object::{Home, Members, ObjectId, Region, genesis};
 use crosscheck::schedule::{Cx, DetMutex, Footprint, Lock, Retry};
 use crosscheck::{Malformed, Service};
 
@@ -20,6 +20,8 @@ use crate::work;
 const END: &[u8] = b"END\r\n";
 /// From this length on, the first value of a retrieval has room made for as many as there are keys.
 const LONG_VALUE: usize = 64 << 10;
+/// Bytes of a key that evidence shows; keys have 250 at most, and a line should be read.
+const SHOWN_KEY_BYTES: usize = 64;
 
 /// A memcached server's state and handlers. Make its connections with [`crate::Connection::new`] and the same
 /// [`Stats`].
@@ -225,6 +227,13 @@ impl Service for Memcached {
         }
     }
 
+    fn name_of(object: &Members<'_>) -> Option<String> {
+        let key = object.byte_string("key").filter(|_| object.class == "Item")?;
+        let shown = key.get(..SHOWN_KEY_BYTES).unwrap_or(key).escape_ascii();
+        let rest = if key.len() > SHOWN_KEY_BYTES { "..." } else { "" };
+        Some(format!("item \"{shown}{rest}\""))
+    }
+
     fn home_of(&self, name: &str) -> Option<Home> {
         match Name::parse(name)? {
             Name::OfKey(_, key) => Some(self.home(&key)),
@@ -296,6 +305,22 @@ mod tests {
         let room = short.capacity();
         reserve(&mut short, LONG_VALUE - 1, 99);
         assert_eq!(short.capacity(), room);
+    }
+
+    #[test]
+    fn evidence_calls_an_item_by_its_key_whatever_the_bytes() {
+        let name = |class, key: &[u8]| {
+            let packed = [&(key.len() as u32).to_le_bytes(), key].concat();
+            Memcached::name_of(&Members { class, members: vec![("value", b""), ("key", &packed)] })
+        };
+        assert_eq!(name("Item", b"k").as_deref(), Some("item \"k\""));
+        assert_eq!(name("Item", b"a\"\n\xff").as_deref(), Some("item \"a\\\"\\n\\xff\""));
+        let long = name("Item", &[b'x'; 250]).expect("a name");
+        assert!(long.len() < 80 && long.ends_with("x...\""), "{long}");
+        assert_eq!(name("Queue", b"k"), None);
+        let torn = Members { class: "Item", members: vec![("key", b"\x09\0\0\0k")] };
+        assert_eq!(Memcached::name_of(&torn), None);
+        assert_eq!(Memcached::name_of(&Members { class: "Item", members: Vec::new() }), None);
     }
 
     #[test]

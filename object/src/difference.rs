@@ -24,6 +24,48 @@ pub struct MemberDifference {
     pub pattern: u64,
 }
 
+/// A packed object taken apart, in the order in which the class declares its members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Members<'a> {
+    /// Name of the class, without its path.
+    pub class: &'static str,
+    /// Name and packed bytes of each member.
+    pub members: Vec<(&'static str, &'a [u8])>,
+}
+
+impl<'a> Members<'a> {
+    /// A member that is a string of bytes; `None` if the class has none of that name, or its packed bytes are not one.
+    pub fn byte_string(&self, name: &str) -> Option<&'a [u8]> {
+        let mut from = Unpacker::new(self.get(name)?);
+        let length = from.length().ok()?;
+        let bytes = from.take(length).ok()?;
+        from.finish().ok().map(|()| bytes)
+    }
+
+    /// The packed bytes of a member; `None` if the class has none of that name.
+    pub fn get(&self, name: &str) -> Option<&'a [u8]> {
+        self.members.iter().find(|(member, _)| *member == name).map(|(_, bytes)| *bytes)
+    }
+}
+
+/// Takes a packed object apart. `classes` shows the classes that it can be of.
+pub(crate) fn members<'a>(
+    classes: impl FnOnce(&mut dyn FnMut(&'static Class) -> bool),
+    packed: &'a [u8],
+) -> Result<Members<'a>, Damaged> {
+    let package = Package::parse(packed)?;
+    let class =
+        lookup(classes, package.class).ok_or(Damaged::new("a class that this region does not have"))?;
+    let mut from = Unpacker::new(package.body);
+    let mut members = Vec::with_capacity(class.members.len());
+    for member in class.members {
+        let length = from.length()?;
+        members.push((*member, from.take(length)?));
+    }
+    from.finish()?;
+    Ok(Members { class: class.short_name(), members })
+}
+
 /// Compares two packed objects. `classes` shows the classes that they can be of.
 pub(crate) fn between(
     classes: impl FnOnce(&mut dyn FnMut(&'static Class) -> bool),

@@ -3,7 +3,7 @@
 use crate::any::AnyObject;
 use crate::corrupted::Corrupted;
 use crate::critical::Critical;
-use crate::difference::{self, MemberDifference};
+use crate::difference::{self, MemberDifference, Members};
 use crate::id::{Home, ObjectId};
 use crate::pack::Damaged;
 use crate::{package, walk};
@@ -100,6 +100,8 @@ pub trait Region: Send {
     fn load_all(&mut self, packed: &[u8]) -> Result<(), Damaged>;
     /// Which members differ between two packed objects of one class, and in which bits: for evidence.
     fn difference(&self, left: &[u8], right: &[u8]) -> Result<Vec<MemberDifference>, Damaged>;
+    /// Class of a packed object, and its members as packed bytes: for its name in evidence.
+    fn members<'a>(&self, packed: &'a [u8]) -> Result<Members<'a>, Damaged>;
     /// Damages the region in memory as a fault would, leaving every checksum as it is; `None` if the injection does not
     /// fit the object. Demonstrations and tests only.
     #[cfg(feature = "inject")]
@@ -159,6 +161,9 @@ impl<T: Critical> Region for T {
     }
     fn difference(&self, left: &[u8], right: &[u8]) -> Result<Vec<MemberDifference>, Damaged> {
         difference::between(|visit| <T::Members as crate::critical::Members>::classes(visit), left, right)
+    }
+    fn members<'a>(&self, packed: &'a [u8]) -> Result<Members<'a>, Damaged> {
+        difference::members(|visit| <T::Members as crate::critical::Members>::classes(visit), packed)
     }
     #[cfg(feature = "inject")]
     fn inject(&mut self, id: ObjectId, injection: &crate::Injection) -> Option<crate::Injected> {

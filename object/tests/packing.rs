@@ -137,6 +137,9 @@ fn evidence_names_the_member_and_the_bits() {
         (Some(9), Some(9), 2)
     );
     assert_eq!(right.difference(&other, &other).unwrap(), []);
+    let members = left.members(&mine).unwrap();
+    assert_eq!(members.get("flags").map(<[u8]>::len), Some(difference[0].left_length));
+    assert_eq!((members.get("flag"), left.members(&mine[..mine.len() - 1]).is_err()), (None, true));
     let root = right.pack(right.root()).unwrap();
     assert!(right.difference(&root, &other).is_err());
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use crosscheck::admin::Sent;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::definition::{Definition, Side};
@@ -283,22 +284,20 @@ impl Latency {
 
 /// Seconds since 1970 as `YYYYMMDD-HHMMSS`, in UTC.
 pub fn stamp(seconds: u64) -> String {
-    let (year, month, day) = date(seconds);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
+    instant(seconds).strftime("%Y%m%d-%H%M%S").to_string()
 }
 
-/// The day of a time in UTC, by the proleptic Gregorian calendar: years are counted from March, so that leap days end them.
-pub fn date(seconds: u64) -> (u64, u64, u64) {
-    let days = seconds / 86_400 + 719_468;
-    let era = days / 146_097;
-    let of_era = days % 146_097;
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+/// The day of a time, in UTC, as `YYYY-MM-DD`.
+pub fn date(seconds: u64) -> String {
+    instant(seconds).strftime("%Y-%m-%d").to_string()
+}
+
+/// Seconds since 1970 as an instant; those that no calendar has are its last one.
+fn instant(seconds: u64) -> Timestamp {
+    i64::try_from(seconds)
+        .ok()
+        .and_then(|seconds| Timestamp::from_second(seconds).ok())
+        .unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]
@@ -310,6 +309,7 @@ mod tests {
         assert_eq!(stamp(0), "19700101-000000");
         assert_eq!(stamp(951_782_399), "20000228-235959");
         assert_eq!(stamp(951_782_400), "20000229-000000");
-        assert_eq!(date(4_107_542_400), (2100, 3, 1));
+        assert_eq!(date(4_107_542_400), "2100-03-01");
+        assert_eq!(date(u64::MAX), "9999-12-30");
     }
 }

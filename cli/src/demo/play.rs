@@ -202,10 +202,6 @@ fn investigate(
 fn brief(record: &EvidenceRecord) -> EvidenceRecord {
     let is_cause = |object: &&String| !object.ends_with("only its checksum was wrong");
     let mut objects: Vec<String> = record.objects.iter().filter(is_cause).cloned().collect();
-    if record.outcome.starts_with("self-reported") {
-        // The replica itself names the object; the list tells what its abandoned request did not touch.
-        objects.clear();
-    }
     if objects.is_empty() && record.stage == "repair" {
         objects.extend(record.objects.first().cloned());
     }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use crosscheck::object::request::{self, Terms};
 use crosscheck::object::{Home, ObjectId, Region, Touched, corrupted};
-use crosscheck::schedule::{self, Access, Entry, Footprint, Lot, Mode, Outcome, Step, Turn, Work, Worker};
+use crosscheck::schedule::{
+    self, Access, Entry, Footprint, Mode, Outcome, Schedule, Step, Turn, Work, Worker,
+};
 use crosscheck::{Action, ClientCounters, Progress, Protocol, Service};
 use memcached::command::{Command, Keys, decode};
 use memcached::{Config, Connection, Memcached};
@@ -18,7 +20,7 @@ pub const START_US: u64 = 1_700_000_000_000_000;
 /// A service of one replica, executed in log order.
 pub struct Replica {
     pub service: Arc<Memcached>,
-    lot: Lot<Command>,
+    schedule: Schedule<Command>,
     worker: Worker<Command>,
     clients: Arc<ClientCounters>,
     index: u64,
@@ -45,11 +47,20 @@ impl Replica {
         let service = Arc::new(Memcached::new(config).expect("the test's configuration works"));
         let shape = schedule::Config { mode: Mode::Sequential, ..schedule::Config::new(1, config.shards) };
         let asked = service.clone();
-        let (lot, mut workers) =
+        let (schedule, mut workers) =
             schedule::open(shape, move |command: &Command, footprint| asked.footprint(command, footprint));
         let worker = workers.pop().expect("one worker");
         let clients = Arc::new(ClientCounters::default());
-        Replica { service, lot, worker, clients, index: 0, now_us: START_US, touched: None, protect: true }
+        Replica {
+            service,
+            schedule,
+            worker,
+            clients,
+            index: 0,
+            now_us: START_US,
+            touched: None,
+            protect: true,
+        }
     }
 
     /// A new client connection.
@@ -66,7 +77,7 @@ impl Replica {
         let requests = vec![Work { request: command, footprint, stream: None }];
         let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, requests };
         self.now_us += 1;
-        self.lot.append(Arc::new(entry));
+        self.schedule.append(Arc::new(entry));
         let Step::Run(mut turn) = self.worker.next() else { panic!("the request does not run at once") };
         let locks = self.service.locks();
         request::begin(Terms { position: turn.position(), protect: self.protect, keep_before_images: true });
@@ -158,7 +169,7 @@ impl Replica {
         let requests = vec![Work { request, footprint: Footprint::one(home), stream: None }];
         let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, requests };
         self.now_us += 1;
-        self.lot.append(Arc::new(entry));
+        self.schedule.append(Arc::new(entry));
         match self.worker.next() {
             Step::Run(turn) => turn,
             _ => panic!("the turn does not come"),

@@ -177,7 +177,6 @@ fn per_side(run: &Run, what: &str, count: impl Fn(&Figures) -> Option<u64>) -> O
 
 fn circumstances(run: &Run) -> Vec<String> {
     let definition = &run.definition;
-    let (year, month, day) = date(run.started_s);
     let loops = match definition.rate {
         Some(rate) => format!("open loop, {rate} requests per second, latency from the intended time"),
         None => format!("closed loop, {} on their way per connection", definition.pipeline),
@@ -195,10 +194,7 @@ fn circumstances(run: &Run) -> Vec<String> {
             "Machine: {} cores, {}, {} MiB of memory, Linux {}",
             run.machine.cores, run.machine.model, run.machine.memory_mb, run.machine.kernel
         ),
-        format!(
-            "Source: commit {}, {year}-{month:02}-{day:02}; definition {}",
-            run.commit.id, definition.hash
-        ),
+        format!("Source: commit {}, {}; definition {}", run.commit.id, date(run.started_s), definition.hash),
         format!(
             "Load: {loops}; {} repetitions of {} s after {} s of warming up; replies {checked}",
             definition.repetitions, definition.seconds, definition.warmup_seconds

@@ -143,7 +143,10 @@ fn replica(config: &NodeConfig, begins: bool) -> Outcome {
     match crosscheck::serve(Settings { begins, ..config.settings() }, service, make_protocol, started) {
         Ok(crosscheck::Stop::Asked) => Ok(Verdict::Holds),
         Ok(crosscheck::Stop::Replace(why)) => {
-            eprintln!("crosscheck: replica {} has to be replaced: {why}", config.this_replica);
+            eprintln!(
+                "crosscheck: replica {} has to be replaced: {why}. Start it again: its peers fill it",
+                config.this_replica
+            );
             Ok(Verdict::Fails)
         }
         Err(error) => Err(failure(error)),

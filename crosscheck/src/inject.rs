@@ -33,7 +33,7 @@ impl Armed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occasion {
     /// At the ordered turn with this ticket.
-    Nudge(u64),
+    Noop(u64),
     /// At the next request that has the target's lock.
     RequestOnHome,
     /// At the next request that has any lock.

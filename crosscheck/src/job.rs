@@ -30,9 +30,9 @@ pub(crate) enum Work<R> {
     /// The ordered bytes are not what was ordered any more: this replica cannot run them.
     Unsound,
     /// What was ordered is nothing that anybody can run, at any replica.
-    Void,
-    /// Runs behind a batch that asked for a cut: the state as of that batch.
-    Cut(Arc<Head>),
+    Invalid,
+    /// Runs behind a batch that asked for a checkpoint: the state as of that batch.
+    Checkpoint(Arc<Head>),
 }
 
 /// Where one request's result goes.

@@ -1,7 +1,7 @@
 //! One replica of a CrossCheck service, and the face that a service author imports.
 //!
 //! A service implements [`Service`] and [`Protocol`] with protected objects ([`object`]) behind deterministic locks
-//! ([`schedule`]); [`serve`] runs it as one replica of a group. The path of a request is [`Stage`].
+//! ([`schedule`]); [`serve`] runs it as one replica of a group. ARCHITECTURE.md has the path of a request.
 
 pub mod admin;
 mod admin_server;
@@ -19,13 +19,13 @@ mod mailbox;
 mod ordered;
 mod peers;
 pub mod private;
+mod replace;
 mod replica;
 mod reply;
 mod service;
 mod settings;
 mod slow;
 pub mod snapshot;
-mod stage;
 mod state;
 mod strike;
 mod transfer;
@@ -39,11 +39,11 @@ pub use peers::fuzzing;
 pub use group_key::GroupKey;
 pub use job::Job;
 pub use object;
+pub use replace::{Corrupted, ReplaceReason};
 pub use replica::stepped;
 pub use schedule;
 pub use service::{Action, ClientCounters, MakeProtocol, Malformed, Progress, Protocol, Service};
 pub use settings::{Durability, Mode, Settings};
-pub use stage::Stage;
 
 use std::io;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ use std::time::Duration;
 
 use clients::Clients;
 use mailbox::Mailbox;
-use replica::{Front, Input, Judged, Replica, Watchdog};
+use replica::{Frontend, Input, Judged, Replica, Watchdog};
 use slow::SlowBatch;
 
 /// Why a replica stopped in good order.
@@ -60,8 +60,8 @@ use slow::SlowBatch;
 pub enum Stop {
     /// It was told to.
     Asked,
-    /// It cannot be repaired in place, for this reason: start it again, and its peers will fill it.
-    Replace(String),
+    /// It cannot be repaired in place: start it again, and its peers will fill it.
+    Replace(ReplaceReason),
 }
 
 /// Why a replica could not start or go on. Each says everything itself: what it was made of is no source, which would be printed again.
@@ -196,12 +196,12 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
         let registry = world.poll.registry();
         let bind = move |registry| Clients::bind(address, registry, make_protocol, counters, bounds);
         if is_solo {
-            return Ok(Front::Here(Box::new(bind(registry.try_clone()?)?)));
+            return Ok(Frontend::Here(Box::new(bind(registry.try_clone()?)?)));
         }
         let submit = move |requests: &mut Vec<clients::Submission>| {
             submissions.send(Input::Submissions(std::mem::take(requests)));
         };
-        clients::thread::start(bind, submit).map(Front::Thread)
+        clients::thread::start(bind, submit).map(Frontend::Thread)
     });
     started(Stopper(mailbox));
     watch(replica, open_clients, watchdog, slow)
@@ -231,12 +231,12 @@ fn watch<S: Service, E: order::OrderEngine + 'static>(
             Err(RecvTimeoutError::Timeout) if watchdog.is_hung() => {
                 match watchdog.judge(probe.others(limits::PROBE), pulse.executed()) {
                     Judged::Waits { is_news: true } => eprintln!(
-                        "crosscheck: the order thread has been at the same work for longer than watchdog_ms, and f+1 others have not \
-                         executed more or do not answer, or f of them took as long lately: this replica waits, as they do"
+                        "crosscheck: the order thread has worked on one thing for longer than watchdog_ms. This replica goes on, because f+1 \
+                         others have not executed more, do not answer, or took as long lately"
                     ),
                     Judged::Waits { is_news: false } => {}
                     Judged::Hangs => {
-                        return Ok(Stop::Replace("the order thread hangs, and others have gone on".into()));
+                        return Ok(Stop::Replace(ReplaceReason::OrderThreadHangs));
                     }
                 }
             }

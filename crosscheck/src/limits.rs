@@ -71,7 +71,7 @@ pub const DIAL_PATIENCE: Duration = Duration::from_millis(500);
 pub const UNACKNOWLEDGED: Duration = Duration::from_secs(1);
 
 /// Frames to a peer that may wait for one that is urgent: the leader allows 64 appends without an acknowledgement.
-pub const RIDING: usize = 16;
+pub const DEFERRED: usize = 16;
 
 /// Length of one tick of the ordering engine.
 pub const TICK: Duration = Duration::from_millis(25);
@@ -137,7 +137,7 @@ pub const SCRUB_EVERY: Duration = Duration::from_millis(50);
 pub const SCRUB_REST: u32 = 200;
 /// A look that is not done after this long is asked for again.
 pub const SCRUB_PATIENCE: Duration = Duration::from_secs(1);
-/// A CUT that is not made after this long is asked for again: a large state takes seconds, and one that was ordered wrongly is void.
+/// A CHECKPOINT that is not made after this long is asked for again: a large state takes seconds, and one that was ordered wrongly is void.
 pub const CUT_PATIENCE: Duration = Duration::from_secs(30);
 /// A worker that waits longer for a repair passes its turn without it.
 pub const REPAIR_PATIENCE: Duration = Duration::from_secs(6);
@@ -211,4 +211,4 @@ const _: () = assert!(
         < DESCRIPTORS_RESERVED
 );
 const _: () = assert!(ADMIN_CONNECTIONS <= DIGESTS_KEPT && ADMIN_CONNECTIONS <= CALLS_WAITING);
-const _: () = assert!(2 * RIDING <= order::limits::APPENDS_IN_FLIGHT);
+const _: () = assert!(2 * DEFERRED <= order::limits::APPENDS_IN_FLIGHT);

@@ -19,7 +19,7 @@ pub enum Control {
     /// RECOVER: at this position some replicas pack the named objects, and the others replace theirs.
     Recover(Recover),
     /// A turn on one lock and nothing else: where an injected fault strikes a resting object.
-    Nudge {
+    Noop {
         /// The lock.
         home: Home,
         /// Tells the replica that asked for it which of its waiting callers this serves.
@@ -45,7 +45,7 @@ pub enum Control {
         objects: Vec<(Home, ObjectId)>,
     },
     /// Every healthy replica keeps a copy of the whole state as of this position, for whoever needs it.
-    Cut,
+    Checkpoint,
 }
 
 impl Control {
@@ -59,7 +59,7 @@ impl Control {
                 out.put_u8(CONTROL);
                 out.extend_from_slice(&recover_bytes);
             }
-            Control::Nudge { home, ticket } => {
+            Control::Noop { home, ticket } => {
                 out.put_u8(CONTROL + 1);
                 out.put_u32_le(*home);
                 out.put_u64_le(*ticket);
@@ -72,7 +72,7 @@ impl Control {
                 out.put_u8(CONTROL + 3);
                 out.put_u64_le(*ticket);
             }
-            Control::Cut => out.put_u8(CONTROL + 4),
+            Control::Checkpoint => out.put_u8(CONTROL + 4),
             Control::Recheck { by, place, objects } => {
                 out.put_u8(CONTROL + 5);
                 out.put_u8(*by);
@@ -96,9 +96,9 @@ impl Control {
     pub fn is_long(&self, me: u8) -> bool {
         match self {
             Control::Recover(recover) => recover.overwrites_at(me) || !recover.regions.is_empty(),
-            Control::Nudge { .. } => false,
+            Control::Noop { .. } => false,
             Control::Recheck { by, .. } => *by == me,
-            Control::Scrub { .. } | Control::Digest { .. } | Control::Cut => true,
+            Control::Scrub { .. } | Control::Digest { .. } | Control::Checkpoint => true,
         }
     }
 
@@ -107,10 +107,10 @@ impl Control {
         let mut rest = ordered.clone();
         let control = match rest.try_get_u8().ok()?.checked_sub(CONTROL)? {
             0 => return Recover::decode(&rest).ok().map(Control::Recover),
-            1 => Control::Nudge { home: rest.try_get_u32_le().ok()?, ticket: rest.try_get_u64_le().ok()? },
+            1 => Control::Noop { home: rest.try_get_u32_le().ok()?, ticket: rest.try_get_u64_le().ok()? },
             2 => Control::Scrub { home: rest.try_get_u32_le().ok()? },
             3 => Control::Digest { ticket: rest.try_get_u64_le().ok()? },
-            4 => Control::Cut,
+            4 => Control::Checkpoint,
             5 => {
                 let by = rest.try_get_u8().ok()?;
                 let place = Place::new(rest.try_get_u64_le().ok()?, rest.try_get_u16_le().ok()?);
@@ -147,10 +147,10 @@ mod tests {
         vec![
             Control::Recover(Recover { scope: Scope::SettleOn(0), ..recover.clone() }),
             Control::Recover(recover),
-            Control::Nudge { home: 3, ticket: 4 },
+            Control::Noop { home: 3, ticket: 4 },
             Control::Scrub { home: 5 },
             Control::Digest { ticket: 6 },
-            Control::Cut,
+            Control::Checkpoint,
             Control::Recheck { by: 1, place: Place::new(3, 2), objects: vec![(1, ObjectId::new(2, 3))] },
         ]
     }

@@ -14,7 +14,7 @@ const HUGE: usize = 256 << 10;
 
 /// Bytes that the large replies of a replica take together, from when their handlers end until nobody needs them, and the bound of them.
 ///
-/// What a client may ask for is bounded by what its replies are expected to come to (`clients::Room`). This is the bound for those
+/// What a client may ask for is bounded by what its replies are expected to come to (`clients::Budget`). This is the bound for those
 /// that turn out longer: the last one, and the only one that cannot be wrong. One reply that takes much of it is kept beside the others,
 /// so that a client that takes long to read such a one does not cost others their replies.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl KeptReplies {
         self.bound
     }
 
-    /// Room for so many bytes more, if there is.
+    /// Budget for so many bytes more, if there is.
     fn take(&self, bytes: usize) -> Option<Place> {
         if bytes > self.bound / 4 && self.beside.compare_exchange(0, bytes, Relaxed, Relaxed).is_ok() {
             return Some(Place::Beside);

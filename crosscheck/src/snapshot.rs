@@ -1,7 +1,7 @@
-//! The last cut on disk, for `durability = "disk"`: the log before it can then be dropped, and a restarted replica begins
+//! The last checkpoint on disk, for `durability = "disk"`: the log before it can then be dropped, and a restarted replica begins
 //! there. The file is believed only as a whole: its checksum covers every byte.
 //!
-//! `DATA/state.cut` is ours if it begins as one does; so is `DATA/state.cut.new`, which a crash may leave while a cut is being written: it
+//! `DATA/state.cut` is ours if it begins as one does; so is `DATA/state.cut.new`, which a crash may leave while a checkpoint is being written: it
 //! begins with a part of that, or with zeros. Other files of these names are left as they are.
 
 use std::io::{self, ErrorKind};

@@ -1,4 +1,4 @@
-//! The whole state of a replica at one position, as bytes: what a CUT keeps and a state transfer brings.
+//! The whole state of a replica at one position, as bytes: what a CHECKPOINT keeps and a state transfer brings.
 
 use bytes::Bytes;
 use schedule::{Access, DispatcherState, Turn};
@@ -6,10 +6,10 @@ use schedule::{Access, DispatcherState, Turn};
 use crate::job::{Job, Work};
 use crate::service::Service;
 
-/// What belongs to a cut besides the objects.
+/// What belongs to a checkpoint besides the objects.
 #[derive(Clone, Debug)]
 pub struct Head {
-    /// Log index of the cut.
+    /// Log index of the checkpoint.
     pub index: u64,
     /// Number of its batch.
     pub batch: u64,
@@ -31,7 +31,7 @@ pub fn pack<S: Service>(
     service: &S,
     head: &Head,
 ) -> Result<Bytes, &'static str> {
-    let dispatcher = turn.dispatcher_state().ok_or("a cut runs alone, in ordered turns")?;
+    let dispatcher = turn.dispatcher_state().ok_or("a checkpoint runs alone, in ordered turns")?;
     let mut out = vec![VERSION];
     out.extend_from_slice(&head.index.to_le_bytes());
     out.extend_from_slice(&head.batch.to_le_bytes());

@@ -38,7 +38,7 @@ mod nothing {
             Cell::new(None)
         }
 
-        pub(crate) fn nudge(&self, _turn: &mut Turn<'_, Job<S::Request>>, _locks: &[&dyn Lock], ticket: u64) {
+        pub(crate) fn noop(&self, _turn: &mut Turn<'_, Job<S::Request>>, _locks: &[&dyn Lock], ticket: u64) {
             let injected = Injected {
                 done: false,
                 what: "no fault injector in this build".into(),
@@ -154,8 +154,8 @@ mod striking {
         }
 
         /// A turn on one lock, asked for by whoever wants to corrupt a resting object behind it.
-        pub(crate) fn nudge(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], ticket: u64) {
-            let Some(armed) = self.armory.take(|armed| armed.occasion == Occasion::Nudge(ticket)) else {
+        pub(crate) fn noop(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], ticket: u64) {
+            let Some(armed) = self.armory.take(|armed| armed.occasion == Occasion::Noop(ticket)) else {
                 return;
             };
             let named = match &armed.target.name {
@@ -211,7 +211,7 @@ mod striking {
 
     fn strikes(armed: &Armed, counted: u64, holds: impl Fn(Home) -> bool) -> bool {
         match armed.occasion {
-            Occasion::Nudge(_) => false,
+            Occasion::Noop(_) => false,
             Occasion::RequestOnHome => holds(armed.target.home),
             Occasion::AnyRequest => true,
             Occasion::Later(at) => counted >= at,

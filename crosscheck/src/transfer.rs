@@ -30,14 +30,14 @@ pub enum Message {
     Manifest(Manifest),
     /// "Give me that piece."
     AskPiece {
-        /// Log index of the cut.
+        /// Log index of the checkpoint.
         index: u64,
         /// Number of the piece, from 0.
         piece: u32,
     },
     /// "Here."
     Piece {
-        /// Log index of the cut.
+        /// Log index of the checkpoint.
         index: u64,
         /// Number of the piece, from 0.
         piece: u32,
@@ -51,10 +51,10 @@ pub enum Message {
     },
 }
 
-/// What a state consists of: equal at every healthy replica that made the cut.
+/// What a state consists of: equal at every healthy replica that made the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Manifest {
-    /// Log index of the cut: the state holds the effect of every entry up to it.
+    /// Log index of the checkpoint: the state holds the effect of every entry up to it.
     pub index: u64,
     /// Length of the whole state in bytes.
     pub length: u64,
@@ -140,7 +140,7 @@ impl Message {
 /// The giving side: the last state that was cut.
 #[derive(Debug, Default)]
 pub struct Donor {
-    cut: Option<(Manifest, Bytes)>,
+    checkpoint: Option<(Manifest, Bytes)>,
     /// Who asked for a state that was not cut yet, and from which log index on. It may have got it elsewhere meanwhile, and drops what it
     /// is told then.
     waiting: BTreeMap<u8, u64>,
@@ -149,7 +149,7 @@ pub struct Donor {
 impl Donor {
     /// Offers `state`, cut after the entry at `index`, in place of the one before. Says whom to tell: those who wait for it.
     pub fn offer(&mut self, index: u64, state: Bytes) -> Option<(Message, Vec<u8>)> {
-        let (manifest, _) = self.cut.insert((Manifest::of(index, &state), state));
+        let (manifest, _) = self.checkpoint.insert((Manifest::of(index, &state), state));
         let served: Vec<u8> =
             self.waiting.extract_if(.., |_, at_least| *at_least <= index).map(|(peer, _)| peer).collect();
         (!served.is_empty()).then(|| (Message::Manifest(manifest.clone()), served))
@@ -158,7 +158,7 @@ impl Donor {
     /// Answers a receiver at replica `from`.
     pub fn on_message(&mut self, from: u8, message: &Message) -> Option<Message> {
         match *message {
-            Message::AskManifest { at_least } => Some(match &self.cut {
+            Message::AskManifest { at_least } => Some(match &self.checkpoint {
                 Some((manifest, _)) if manifest.index >= at_least => Message::Manifest(manifest.clone()),
                 _ => {
                     self.waiting.insert(from, at_least);
@@ -173,7 +173,7 @@ impl Donor {
     }
 
     fn piece(&self, index: u64, piece: u32) -> Option<Message> {
-        let (manifest, state) = self.cut.as_ref()?;
+        let (manifest, state) = self.checkpoint.as_ref()?;
         if manifest.index != index || piece as usize >= manifest.pieces.len() {
             return None;
         }
@@ -241,7 +241,7 @@ impl Receiver {
         self.manifests.keys().copied()
     }
 
-    /// Whether the donors have gone on to a later cut than the one that is wanted.
+    /// Whether the donors have gone on to a later checkpoint than the one that is wanted.
     pub fn is_overtaken(&self) -> bool {
         self.agreed.as_ref().is_some_and(|manifest| manifest.index > self.at_least)
     }
@@ -335,7 +335,7 @@ impl Receiver {
         self.finish()
     }
 
-    /// A donor that has gone on to another cut: start again with whatever is offered now.
+    /// A donor that has gone on to another checkpoint: start again with whatever is offered now.
     fn on_nothing(&mut self, from: u8, index: u64) -> Option<(u64, Bytes)> {
         if self.agreed.as_ref().is_some_and(|agreed| agreed.index == index) {
             self.manifests.remove(&from);
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asked_too_early_is_told_of_the_cut_once() {
+    fn a_donor_announces_its_checkpoint_once() {
         let mut donor = donor(3, 1);
         assert_eq!(
             donor.on_message(1, &Message::AskManifest { at_least: 5 }),

@@ -14,7 +14,7 @@ use vote::{Asked, Content, Failure, Packed, Pairs, Place, Recover, RequestResult
 use crate::admin::Injected;
 use crate::job::{Executed, Job, Ran, ResultSlot, Work};
 use crate::ordered::Control;
-use crate::replica::Seat;
+use crate::replica::SteppedWorker;
 use crate::reply::{KeptReplies, Replies};
 use crate::service::{Service, declared};
 use crate::settings::Mode;
@@ -46,7 +46,7 @@ pub(crate) enum Report {
         notes: Vec<String>,
     },
     /// The state as of a batch.
-    Cut {
+    Checkpoint {
         /// Of which.
         head: Arc<state::Head>,
         /// All of it.
@@ -102,10 +102,10 @@ pub(crate) enum Report {
 }
 
 /// Where a worker's reports go.
-pub(crate) type Tell = Box<dyn Fn(Report) + Send + Sync>;
+pub(crate) type ReportSink = Box<dyn Fn(Report) + Send + Sync>;
 
 /// One worker's share of the schedule.
-pub(crate) type Share<S> = Worker<Job<<S as Service>::Request>>;
+pub(crate) type WorkerContext<S> = Worker<Job<<S as Service>::Request>>;
 
 /// What the vote compares about one of the pipeline's own requests, or why this replica blames itself.
 type Compared = Result<Pairs, Failure>;
@@ -119,9 +119,9 @@ pub(crate) struct Context<S: Service> {
     pub alone: Arc<AtomicBool>,
     /// What the replies take together.
     pub kept: Arc<KeptReplies>,
-    pub report: Tell,
+    pub report: ReportSink,
     /// Where somebody steps the workers.
-    pub seat: Option<Seat>,
+    pub seat: Option<SteppedWorker>,
     #[cfg(feature = "inject")]
     pub armory: Arc<crate::inject::Armory>,
     #[cfg(feature = "inject")]
@@ -129,7 +129,7 @@ pub(crate) struct Context<S: Service> {
 }
 
 /// Runs until the schedule is closed or aborted.
-pub(crate) fn run<S: Service>(mut worker: Share<S>, context: &Context<S>) {
+pub(crate) fn run<S: Service>(mut worker: WorkerContext<S>, context: &Context<S>) {
     let _last_words = LastWords(&*context.report);
     let locks = context.service.locks();
     let mut replies = Replies::new(context.kept.clone());
@@ -141,10 +141,10 @@ pub(crate) fn run<S: Service>(mut worker: Share<S>, context: &Context<S>) {
 /// Runs what is there up to some request behind batch `last`, and gives the worker back; none when the schedule was closed
 /// or aborted, or the worker unwinds.
 pub(crate) fn run_until<S: Service>(
-    mut worker: Share<S>,
+    mut worker: WorkerContext<S>,
     last: &AtomicU64,
     context: &Context<S>,
-) -> Option<Share<S>> {
+) -> Option<WorkerContext<S>> {
     let last_words = LastWords(&*context.report);
     let locks = context.service.locks();
     let mut replies = Replies::new(context.kept.clone());
@@ -203,12 +203,12 @@ impl<S: Service> Context<S> {
                 self.control(turn, locks, &control, slot)
             }
             Work::Unsound => self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Request)),
-            Work::Void => self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Void)),
-            Work::Cut(head) => {
+            Work::Invalid => self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Invalid)),
+            Work::Checkpoint(head) => {
                 let head = head.clone();
                 match state::pack(turn, &*self.service, &head) {
-                    Ok(state) => (self.report)(Report::Cut { head, state }),
-                    Err(why) => eprintln!("crosscheck: no state can be given to another replica: {why}"),
+                    Ok(state) => (self.report)(Report::Checkpoint { head, state }),
+                    Err(why) => eprintln!("crosscheck: the checkpoint for another replica failed: {why}"),
                 }
                 Outcome::Done
             }
@@ -310,7 +310,7 @@ impl<S: Service> Context<S> {
                     self.service.execute(cx, request, reply)
                 })
             }
-            Work::Control(_) | Work::Unsound | Work::Void | Work::Cut(_) => Ok(()),
+            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => Ok(()),
         };
         if self.alone.load(Ordering::Relaxed) {
             let (end, outcome, how) = runner.reproduced(turn, reply, handler);
@@ -360,7 +360,7 @@ impl<S: Service> Context<S> {
         // A structure may be damaged in ways that only unwinding tells: then this replica blames itself, as in a handler.
         let performed = catch_unwind(AssertUnwindSafe(|| self.perform(turn, locks, control, slot.as_ref())));
         let compared = performed.unwrap_or_else(|payload| {
-            if let Control::Nudge { ticket, .. } = control {
+            if let Control::Noop { ticket, .. } = control {
                 let what = "something that is damaged already is in the way".into();
                 let injected = Injected { done: false, what, home: None, id: None };
                 (self.report)(Report::Nudged { ticket: *ticket, injected });
@@ -395,7 +395,7 @@ impl<S: Service> Context<S> {
                     compared = self.recover(turn, locks, recover, slot);
                 }
             }
-            Control::Nudge { ticket, .. } => self.nudge(turn, locks, *ticket),
+            Control::Noop { ticket, .. } => self.noop(turn, locks, *ticket),
             Control::Scrub { .. } => compared = self.scrub(turn, locks, slot.map(ResultSlot::place)),
             Control::Digest { ticket } => {
                 let (digest, objects) = digest(turn, locks, self.mode.guarded);
@@ -405,7 +405,7 @@ impl<S: Service> Context<S> {
                 let corrupt = recheck(turn, locks, objects);
                 (self.report)(Report::Rechecked { place: *place, corrupt });
             }
-            Control::Recheck { .. } | Control::Cut => {}
+            Control::Recheck { .. } | Control::Checkpoint => {}
         }
         compared
     }
@@ -445,7 +445,7 @@ impl<S: Service> Context<S> {
                 None => awaited.recv().ok(),
             };
             if let Some(objects) = objects {
-                let notes = overwrite(turn, locks, &objects);
+                let notes = overwrite(turn, locks, &objects, &S::name_of);
                 (self.report)(Report::Installed { turn: place, notes });
             }
         }
@@ -502,7 +502,7 @@ impl<S: Service> Context<S> {
     fn kind(&self, turn: &Turn<'_, Job<S::Request>>) -> u16 {
         match &turn.request().work {
             Work::Service(request) => self.service.kind(request),
-            Work::Control(_) | Work::Unsound | Work::Void | Work::Cut(_) => 0,
+            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => 0,
         }
     }
 }
@@ -561,9 +561,17 @@ fn content(region: &dyn object::Region, id: ObjectId) -> Content {
     }
 }
 
+/// How a service calls an object ([`Service::name_of`]).
+type NameOf = dyn Fn(&object::Members<'_>) -> Option<String>;
+
 /// The code that overwrites corrupted objects, with what f+1 replicas agree on. Tells what was wrong with each; objects
 /// that were only suspected and are as they should be are not told.
-fn overwrite<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], objects: &[Packed]) -> Vec<String> {
+fn overwrite<R>(
+    turn: &mut Turn<'_, R>,
+    locks: &[&dyn Lock],
+    objects: &[Packed],
+    name_of: &NameOf,
+) -> Vec<String> {
     let mut notes = Vec::new();
     turn.visit_regions(locks, |held, access| {
         let Access::Exclusive(region) = access else { return };
@@ -579,7 +587,7 @@ fn overwrite<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], objects: &[Packed])
                 Content::Damaged => continue,
             };
             notes.push(match done {
-                Ok(()) => describe(region, held, object, before),
+                Ok(()) => describe(region, held, object, before, name_of),
                 Err(error) => format!("object {held}:{} could not be replaced: {error}", object.id),
             });
         }
@@ -587,23 +595,37 @@ fn overwrite<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], objects: &[Packed])
     notes
 }
 
-/// Which bits of which member were wrong.
-fn describe(region: &dyn object::Region, home: Home, object: &Packed, before: Option<Vec<u8>>) -> String {
-    let name =
-        if object.id.is_none() { format!("region {home}") } else { format!("object {home}:{}", object.id) };
+/// Which bits of which field were wrong. The name is that of the right bytes.
+fn describe(
+    region: &dyn object::Region,
+    home: Home,
+    object: &Packed,
+    before: Option<Vec<u8>>,
+    name_of: &NameOf,
+) -> String {
+    let id = object.id;
+    if id.is_none() {
+        return format!("region {home}: replaced as a whole");
+    }
+    let named = |packed: &[u8]| region.members(packed).ok().and_then(|members| name_of(&members));
+    let called = |packed: &[u8]| match named(packed) {
+        Some(name) => format!("{name} (object {home}:{id})"),
+        None => format!("object {home}:{id}"),
+    };
     match (&object.content, before) {
-        (Content::Present(_), _) if object.id.is_none() => format!("{name} replaced as a whole"),
-        (Content::Present(_), None) => format!("{name} was missing"),
-        (Content::Absent, _) => format!("{name} did not belong there"),
+        (Content::Present(after), None) => format!("{}: it was missing", called(after)),
+        (Content::Absent, Some(before)) => format!("{}: it should not exist", called(&before)),
+        (Content::Absent, None) | (Content::Damaged, _) => format!("object {home}:{id}"),
         (Content::Present(after), Some(before)) => match region.difference(&before, after) {
-            Ok(differences) if differences.is_empty() => format!("{name}: only its checksum was wrong"),
+            Ok(differences) if differences.is_empty() => {
+                format!("{}: only its checksum was wrong", called(after))
+            }
             Ok(differences) => {
                 let members: Vec<String> = differences.iter().map(evidence::difference).collect();
-                format!("{name} {}", members.join(", "))
+                format!("{}, {}", called(after), members.join(", "))
             }
-            Err(_) => format!("{name} was of another class"),
+            Err(_) => format!("{}: it was of another class", called(after)),
         },
-        (Content::Damaged, _) => format!("{name} is damaged at its donor"),
     }
 }
 

@@ -16,13 +16,13 @@ use crate::admin::{EvidenceRecord, Position};
 use crate::clients::ReplyTo;
 use crate::image::Image;
 use crate::peers::Net;
-use crate::replica::{Crew, MAILBOX};
+use crate::replica::{MAILBOX, SteppedWorkers};
 use crate::snapshot::SnapshotError;
 use crate::{ServeError, limits, mailbox::Mailbox, snapshot};
 
 /// Something a replica did that a checker from outside wants to see. [`Os`] looks at none of it, which costs nothing.
 #[derive(Debug)]
-pub enum Seen<'a> {
+pub enum Observation<'a> {
     /// A batch was taken from the order.
     Delivered {
         /// Its number, counted alike at every replica.
@@ -91,7 +91,7 @@ pub trait World: Send + 'static {
     /// Tells the operator.
     fn say(&self, what: fmt::Arguments<'_>);
 
-    /// Writes the state of a cut into `directory`, meanwhile if that takes time; `done` is told how it went.
+    /// Writes the state of a checkpoint into `directory`, meanwhile if that takes time; `done` is told how it went.
     ///
     /// # Errors
     /// When it cannot even be begun.
@@ -113,7 +113,7 @@ pub trait World: Send + 'static {
     }
 
     /// Something happened that a checker may want to see.
-    fn see(&mut self, seen: Seen<'_>);
+    fn see(&mut self, seen: Observation<'_>);
 }
 
 /// The operating system: real clocks, and the order thread's poll.
@@ -213,7 +213,7 @@ impl World for Os {
         thread::Builder::new().name("snapshot".into()).spawn(write).map(drop)
     }
 
-    fn see(&mut self, _seen: Seen<'_>) {}
+    fn see(&mut self, _seen: Observation<'_>) {}
 }
 
 /// Makes the other threads of a stepped replica and its order thread take turns: while one runs, the others wait. So it makes no
@@ -226,19 +226,23 @@ pub(crate) enum Lockstep {
     /// The helper of a single worker goes, or rests.
     Helper(Arc<(Mutex<bool>, Condvar)>),
     /// Several workers.
-    Crew(Arc<Crew>),
+    SteppedWorkers(Arc<SteppedWorkers>),
 }
 
 impl Lockstep {
     /// For a replica that is stepped, with so many workers; `seed` decides how they overtake each other.
     pub fn strict(workers: usize, seed: u64) -> Self {
-        if workers == 1 { Lockstep::Helper(Arc::default()) } else { Lockstep::Crew(Crew::new(workers, seed)) }
+        if workers == 1 {
+            Lockstep::Helper(Arc::default())
+        } else {
+            Lockstep::SteppedWorkers(SteppedWorkers::new(workers, seed))
+        }
     }
 
     /// The workers, if there are several and they are stepped.
-    pub fn crew(&self) -> Option<&Arc<Crew>> {
+    pub fn stepped_workers(&self) -> Option<&Arc<SteppedWorkers>> {
         match self {
-            Lockstep::Crew(crew) => Some(crew),
+            Lockstep::SteppedWorkers(workers) => Some(workers),
             Lockstep::Free | Lockstep::Helper(_) => None,
         }
     }
@@ -260,9 +264,9 @@ impl Lockstep {
                     rests.wait(&mut goes);
                 }
             }
-            Lockstep::Crew(crew) => {
+            Lockstep::SteppedWorkers(workers) => {
                 set_going();
-                crew.stir();
+                workers.stir();
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use execute::{Between, End, Protection, Reproduced, Runner};
 use object::{Injection, ObjectId, Region, critical, genesis};
 use schedule::{
-    Access, Config, Cx, DetMutex, Entry, Footprint, Lock, Lot, Mode, Outcome, Retry, Turn, Work, Worker,
+    Access, Config, Cx, DetMutex, Entry, Footprint, Lock, Mode, Outcome, Retry, Schedule, Turn, Work, Worker,
 };
 
 #[critical]
@@ -45,7 +45,7 @@ const BARE: Protection = Protection { guard: false, undo: true };
 /// Two accounts behind two locks, and a schedule of one worker.
 struct Bank {
     accounts: [DetMutex<Account>; 2],
-    lot: Lot<Request>,
+    schedule: Schedule<Request>,
     worker: RefCell<Worker<Request>>,
     next: u64,
 }
@@ -58,12 +58,12 @@ struct Ran {
 impl Bank {
     fn new() -> Self {
         let config = Config { mode: Mode::Sequential, lag: 4, ..Config::new(1, 2) };
-        let (lot, mut workers) =
+        let (schedule, mut workers) =
             schedule::open(config, |_: &Request, footprint: &mut Footprint| footprint.write(0));
         let accounts = [genesis(0, || Account::new("ada")), genesis(1, || Account::new("bob"))];
         let [ada, bob] = accounts;
         let worker = RefCell::new(workers.remove(0));
-        Bank { accounts: [DetMutex::new(0, ada), DetMutex::new(1, bob)], lot, worker, next: 1 }
+        Bank { accounts: [DetMutex::new(0, ada), DetMutex::new(1, bob)], schedule, worker, next: 1 }
     }
 
     fn run(&mut self, request: Request, protection: Protection, between: &impl Between) -> Ran {
@@ -106,7 +106,7 @@ impl Bank {
         let entry =
             Entry { index: self.next, time_us: self.next, seed: 0, drain: true, requests: vec![work] };
         self.next += 1;
-        self.lot.append(Arc::new(entry));
+        self.schedule.append(Arc::new(entry));
         let locks: [&dyn Lock; 2] = [&self.accounts[0], &self.accounts[1]];
         let mut worker = self.worker.borrow_mut();
         let mut turn = worker.next_blocking().expect("the entry runs");

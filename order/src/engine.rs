@@ -99,7 +99,7 @@ pub enum Output {
         /// Body of the frame.
         body: Bytes,
         /// Nobody waits for it: it may go with the next frame to that replica, or after some 25 ms.
-        rides: bool,
+        deferrable: bool,
     },
     /// Another replica leads now, or none does.
     LeaderChanged {
@@ -122,11 +122,11 @@ pub enum Output {
         /// Who belongs to the group from there on.
         members: Members,
     },
-    /// Leader only: a replica needs the state at a cut that does not exist yet. Order a CUT; answer with `state_available`.
-    CutWanted,
+    /// Leader only: a replica needs the state at a checkpoint that does not exist yet. Order a CHECKPOINT; answer with `state_available`.
+    CheckpointWanted,
     /// This replica's log begins after `index`. Fetch the state that f+1 replicas agree on; answer with `installed`.
     NeedState {
-        /// Log index of the cut: the state after this entry.
+        /// Log index of the checkpoint: the state after this entry.
         index: u64,
         /// The leader, which certainly has it; other replicas have it too.
         from: u8,
@@ -244,11 +244,11 @@ pub struct EngineOut {
 
 impl EngineOut {
     pub(crate) fn send(&mut self, to: u8, kind: Kind, body: Bytes) {
-        self.outputs.push_back(Output::Send { to, kind, body, rides: false });
+        self.outputs.push_back(Output::Send { to, kind, body, deferrable: false });
     }
 
-    pub(crate) fn send_along(&mut self, to: u8, kind: Kind, body: Bytes) {
-        self.outputs.push_back(Output::Send { to, kind, body, rides: true });
+    pub(crate) fn send_deferred(&mut self, to: u8, kind: Kind, body: Bytes) {
+        self.outputs.push_back(Output::Send { to, kind, body, deferrable: true });
     }
 }
 
@@ -328,20 +328,20 @@ pub trait OrderEngine: Send {
         let _ = index;
     }
 
-    /// The state after entry `cut` can be fetched from this replica.
-    fn state_available(&mut self, cut: u64) {
-        let _ = cut;
+    /// The state after entry `checkpoint` can be fetched from this replica.
+    fn state_available(&mut self, checkpoint: u64) {
+        let _ = checkpoint;
     }
 
-    /// The state after entry `cut` is at hand; returns whether it is (still) the one that [`Output::NeedState`] asked for.
-    fn installed(&mut self, cut: u64) -> bool {
-        let _ = cut;
+    /// The state after entry `checkpoint` is at hand; returns whether it is (still) the one that [`Output::NeedState`] asked for.
+    fn installed(&mut self, checkpoint: u64) -> bool {
+        let _ = checkpoint;
         false
     }
 
-    /// The state after `cut` cannot be had any more (its holders made later ones): ask for another.
-    fn state_lost(&mut self, cut: u64) {
-        let _ = cut;
+    /// The state after `checkpoint` cannot be had any more (its holders made later ones): ask for another.
+    fn state_lost(&mut self, checkpoint: u64) {
+        let _ = checkpoint;
     }
 
     /// This replica stops, and its log leads nowhere any more: what survives the process is deleted, and the next one joins
@@ -354,7 +354,7 @@ pub trait OrderEngine: Send {
     }
 
     /// Drops at most [`crate::limits::COMPACT_STEP`] entries up to `index`, never past the [`OrderEngine::compaction_floor`]
-    /// and, where the log survives the process, never past the latest cut. Returns whether more could be dropped now.
+    /// and, where the log survives the process, never past the latest checkpoint. Returns whether more could be dropped now.
     fn compact_to(&mut self, index: u64) -> bool {
         let _ = index;
         false
@@ -429,14 +429,14 @@ impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
     fn delivered(&mut self, index: u64) {
         (**self).delivered(index);
     }
-    fn state_available(&mut self, cut: u64) {
-        (**self).state_available(cut);
+    fn state_available(&mut self, checkpoint: u64) {
+        (**self).state_available(checkpoint);
     }
-    fn installed(&mut self, cut: u64) -> bool {
-        (**self).installed(cut)
+    fn installed(&mut self, checkpoint: u64) -> bool {
+        (**self).installed(checkpoint)
     }
-    fn state_lost(&mut self, cut: u64) {
-        (**self).state_lost(cut);
+    fn state_lost(&mut self, checkpoint: u64) {
+        (**self).state_lost(checkpoint);
     }
     fn forget(&mut self) -> Result<(), LogError> {
         (**self).forget()

@@ -10,13 +10,13 @@
 //! - [`LogStore`]: where the log rests: [`MemoryLog`], [`FileLog`], the latter on any [`Disk`].
 
 pub mod batch;
+mod batcher;
 mod engine;
 mod fanout;
 pub mod frame;
 pub mod limits;
 mod log;
 mod orderer;
-mod own;
 mod queue;
 mod raft;
 mod sessions;
@@ -24,6 +24,7 @@ mod single;
 mod wire;
 
 pub use batch::{Batch, Encoded, Request};
+pub use batcher::{Batching, Refused};
 pub use engine::{
     Blame, Committed, Decision, Declined, EngineOut, FailStop, Members, NotNow, OrderEngine, Output, Outside,
     Standing,
@@ -35,7 +36,6 @@ pub use log::{
     operators_remedy,
 };
 pub use orderer::{Config, Counters, Delivered, Orderer};
-pub use own::{Batching, Refused};
 pub use raft::{RaftConfig, RaftEngine};
 pub use sessions::{Rule, Session, State};
 pub use single::SingleEngine;

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use crate::batch::{Batch, Encoded};
+use crate::batcher::{Batcher, Batching, Refused};
 use crate::engine::{
     Blame, Committed, Decision, Declined, EngineOut, FailStop, OrderEngine, Output, Standing,
 };
 use crate::frame::Kind;
 use crate::limits;
 use crate::log::LogError;
-use crate::own::{Batching, Own, Refused};
 use crate::queue::LeaderQueue;
 use crate::sessions::{Rule, State};
 use crate::wire::mix;
@@ -59,7 +59,7 @@ impl Config {
 /// One batch at its position, the same at every replica.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delivered {
-    /// Position in the log; grows from delivery to delivery, with gaps. A cut is named by such an index.
+    /// Position in the log; grows from delivery to delivery, with gaps. A checkpoint is named by such an index.
     pub index: u64,
     /// The batch, verified; its `time_us` is strictly greater than that of the delivery before.
     pub batch: Batch,
@@ -90,7 +90,7 @@ pub struct Counters {
 pub struct Orderer<E> {
     config: Config,
     engine: E,
-    own: Own,
+    batcher: Batcher,
     queue: LeaderQueue,
     state: State,
     out: EngineOut,
@@ -110,7 +110,7 @@ impl<E: OrderEngine> Orderer<E> {
     /// of the local snapshot after a restart with a log.
     pub fn new(config: Config, engine: E, state: State) -> Self {
         Orderer {
-            own: Own::new(config.batching, mix(config.seed) as u32),
+            batcher: Batcher::new(config.batching, mix(config.seed) as u32),
             queue: LeaderQueue::new(config.seed),
             config,
             engine,
@@ -128,7 +128,7 @@ impl<E: OrderEngine> Orderer<E> {
 
     /// Whether [`Orderer::submit`] has room; while not, stop reading from clients.
     pub fn can_accept(&self) -> bool {
-        !self.stopped && self.own.can_accept()
+        !self.stopped && self.batcher.can_accept()
     }
 
     /// A client's request, with what `batch::checksum` gave when it was decoded. `tag` comes back with its delivery.
@@ -154,7 +154,7 @@ impl<E: OrderEngine> Orderer<E> {
         if self.stopped {
             return Err(Refused::Full);
         }
-        self.own.submit(request, checksum, tag, cost)
+        self.batcher.submit(request, checksum, tag, cost)
     }
 
     /// A frame of one of this room's kinds (Order, Forward, Control) from the replica in slot `from`.
@@ -184,7 +184,7 @@ impl<E: OrderEngine> Orderer<E> {
     pub fn tick(&mut self) {
         self.engine.tick();
         self.idle_ticks += 1;
-        if self.own.waiting().1 == 0 {
+        if self.batcher.waiting().1 == 0 {
             self.idle_ticks = 0;
         } else if self.idle_ticks >= self.config.resend_ticks {
             self.send_again();
@@ -218,7 +218,7 @@ impl<E: OrderEngine> Orderer<E> {
         if let Some(incarnation) = standing.incarnation
             && self.state_is_of_this_process(incarnation)
         {
-            self.own.form(self.config.slot, incarnation);
+            self.batcher.form(self.config.slot, incarnation);
             self.hand_over(standing, incarnation);
         }
         if standing.is_leader {
@@ -254,7 +254,7 @@ impl<E: OrderEngine> Orderer<E> {
         None
     }
 
-    /// What delivery depends on, as of the last delivery taken. Export it right after taking the delivery that holds a CUT.
+    /// What delivery depends on, as of the last delivery taken. Export it right after taking the delivery that holds a CHECKPOINT.
     pub fn export_state(&self) -> State {
         self.state.clone()
     }
@@ -265,14 +265,14 @@ impl<E: OrderEngine> Orderer<E> {
     }
 
     /// The answer to [`Output::NeedState`]: service state and `state` (as exported at `cut`) are at hand. Call it before the
-    /// service's state is replaced: if it returns false, the log caught up meanwhile or another cut is wanted by now, and
-    /// what was fetched must be dropped. If true, the next delivery is the one after the cut.
+    /// service's state is replaced: if it returns false, the log caught up meanwhile or another checkpoint is wanted by now, and
+    /// what was fetched must be dropped. If true, the next delivery is the one after the checkpoint.
     ///
     /// # Panics
     /// When `state` is of another index than `cut`: the caller mixed up two transfers.
     #[must_use]
     pub fn installed(&mut self, cut: u64, state: State) -> bool {
-        assert_eq!(state.index, cut, "the state is of another cut");
+        assert_eq!(state.index, cut, "the state is of another checkpoint");
         if cut <= self.state.index || !self.engine.installed(cut) {
             return false;
         }
@@ -280,7 +280,7 @@ impl<E: OrderEngine> Orderer<E> {
         self.state = state;
         let own = self.state.sessions.get(&self.config.slot).copied();
         if let Some(session) = own.filter(|own| self.engine.standing().incarnation == Some(own.incarnation)) {
-            let tags = self.own.skip_to(session.number);
+            let tags = self.batcher.skip_to(session.number);
             if !tags.is_empty() {
                 self.out.outputs.push_back(Output::Skipped { tags });
             }
@@ -332,7 +332,7 @@ impl<E: OrderEngine> Orderer<E> {
 
     /// Requests that wait for a batch, own batches in flight, batches that wait at this leader.
     pub fn waiting(&self) -> (usize, usize, usize) {
-        let (collected, in_flight) = self.own.waiting();
+        let (collected, in_flight) = self.batcher.waiting();
         (collected, in_flight, self.queue.len())
     }
 
@@ -417,7 +417,7 @@ impl<E: OrderEngine> Orderer<E> {
         let standing = self.engine.standing();
         let follows = standing.leader.is_some() && !standing.is_leader;
         // What was ordered and waits here for the executors is not the leader's fault.
-        if !follows || self.own.waiting().1 == 0 || !self.out.committed.is_empty() {
+        if !follows || self.batcher.waiting().1 == 0 || !self.out.committed.is_empty() {
             self.unserved_ticks = 0;
             return;
         }
@@ -432,9 +432,9 @@ impl<E: OrderEngine> Orderer<E> {
 
     fn send_again(&mut self) {
         self.idle_ticks = 0;
-        if self.own.waiting().1 > 0 {
+        if self.batcher.waiting().1 > 0 {
             self.counters.resends += 1;
-            self.own.send_again();
+            self.batcher.send_again();
         }
     }
 
@@ -445,7 +445,7 @@ impl<E: OrderEngine> Orderer<E> {
         }
         let slot = self.config.slot;
         let next = self.state.next_number(slot, incarnation);
-        while let Some(encoded) = self.own.take_unsent(slot, incarnation, next) {
+        while let Some(encoded) = self.batcher.take_unsent(slot, incarnation, next) {
             if standing.is_leader {
                 match Batch::decode(&encoded) {
                     Ok(batch) => _ = self.queue.push(&batch, encoded, &self.state),
@@ -468,7 +468,7 @@ impl<E: OrderEngine> Orderer<E> {
         };
         let incarnation = self.engine.standing().incarnation.filter(|_| batch.origin == self.config.slot);
         if incarnation.is_some_and(|own| batch.incarnation > own)
-            || (incarnation == Some(batch.incarnation) && !self.own.is_ours(batch.mark))
+            || (incarnation == Some(batch.incarnation) && !self.batcher.is_ours(batch.mark))
         {
             self.find_older_copy(index, batch.incarnation, batch.number);
             return None;
@@ -489,7 +489,7 @@ impl<E: OrderEngine> Orderer<E> {
         }
         batch.time_us = time_us;
         self.counters.delivered += 1;
-        let tags = if own { self.own.delivered(batch.number) } else { Vec::new() };
+        let tags = if own { self.batcher.delivered(batch.number) } else { Vec::new() };
         if own {
             (self.idle_ticks, self.unserved_ticks, self.in_vain) = (0, 0, 0);
         }
@@ -500,7 +500,7 @@ impl<E: OrderEngine> Orderer<E> {
     /// a delivery does.
     fn state_is_of_this_process(&mut self, incarnation: u64) -> bool {
         let Some(session) = self.state.sessions.get(&self.config.slot).copied() else { return true };
-        let known = session.incarnation == incarnation && self.own.has_formed(session.number);
+        let known = session.incarnation == incarnation && self.batcher.has_formed(session.number);
         if session.incarnation < incarnation || known {
             return true;
         }

@@ -47,7 +47,7 @@ fn storm(replicas: u8, seed: u64, weather: Weather) {
     load(&mut cluster, 800, 100);
     if cluster.compacting {
         let slot = cluster.running()[0];
-        cluster.submit_cut(slot);
+        cluster.submit_checkpoint(slot);
     }
     load(&mut cluster, 800, 100);
     cluster.settle();

@@ -100,7 +100,7 @@ fn all_replicas_at_once_lose_their_power_and_nothing_acknowledged() {
         load(&mut cluster, 300);
         if round == 1 {
             cluster.compacting = true;
-            cluster.submit_cut(0);
+            cluster.submit_checkpoint(0);
             load(&mut cluster, 300);
         }
         let disks: Vec<_> = (0..3).map(|slot| kill(&mut cluster, slot)).collect();
@@ -122,7 +122,7 @@ fn files_that_compaction_superseded_are_reused() {
     cluster.compacting = true;
     for _ in 0..6 {
         load(&mut cluster, 600);
-        cluster.submit_cut(0);
+        cluster.submit_checkpoint(0);
     }
     cluster.settle();
     let names: Vec<PathBuf> =
@@ -281,7 +281,7 @@ fn a_replica_that_lost_its_disk_joins_anew() {
         cluster.replica(2).joined && cluster.replica(2).members.is_voter(2)
     });
     // Its new log serves it as the old one did.
-    cluster.submit_cut(0);
+    cluster.submit_checkpoint(0);
     load(&mut cluster, 200);
     let cuts = kill(&mut cluster, 2);
     restart(&mut cluster, &root, 2, cuts);
@@ -295,7 +295,7 @@ fn a_log_that_begins_after_the_state_at_hand_is_given_up() {
     let mut cluster = established(&root, 7);
     cluster.compacting = true;
     load(&mut cluster, 500);
-    cluster.submit_cut(0);
+    cluster.submit_checkpoint(0);
     load(&mut cluster, 500);
     kill(&mut cluster, 1);
     restart(&mut cluster, &root, 1, BTreeMap::new()); // its states at cuts were lost
@@ -310,7 +310,7 @@ fn a_log_that_ends_before_the_state_at_hand_is_given_up() {
     let root = root();
     let mut cluster = established(&root, 17);
     load(&mut cluster, 300);
-    cluster.submit_cut(1);
+    cluster.submit_checkpoint(1);
     cluster.settle();
     let cuts = kill(&mut cluster, 1);
     let cut = *cuts.last_key_value().unwrap().0;

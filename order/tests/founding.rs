@@ -192,7 +192,7 @@ fn a_log_on_disk_remembers_that_its_replica_went_on_alone() {
     cluster.founds = false;
     cluster.compacting = true;
     load(&mut cluster, 300);
-    cluster.submit_cut(0);
+    cluster.submit_checkpoint(0);
     load(&mut cluster, 300);
     let left = cluster.leader().expect("there is one");
     let start = |cluster: &mut Cluster, slot: u8, cuts: BTreeMap<u64, (State, Service)>| {

@@ -119,17 +119,17 @@ fn a_request_that_an_unknown_life_has_sent_too_is_not_taken_for_answered() {
     let (mut cluster, cuts) = copied(&root, 11, slot, 0);
     restart(&mut cluster, &root, slot, cuts.clone());
     cluster.settle();
-    cluster.submit_cut(slot);
+    cluster.submit_checkpoint(slot);
     cluster.settle();
     cluster.kill(slot);
     load(&mut cluster, 100);
     copy(&root.path().join("copy"), &data(&root, slot));
     restart(&mut cluster, &root, slot, cuts);
-    cluster.submit_cut(slot);
+    cluster.submit_checkpoint(slot);
     is_given_up(&mut cluster, &root, slot);
 }
 
-/// Nothing of the unknown life is left in the log, but the state of a cut counts its batches.
+/// Nothing of the unknown life is left in the log, but the state of a checkpoint counts its batches.
 #[test]
 fn a_state_that_counts_batches_of_an_unknown_life_tells_too() {
     let root = root();
@@ -138,7 +138,7 @@ fn a_state_that_counts_batches_of_an_unknown_life_tells_too() {
     // Its state is of later than its log would be: as if only the log had been put back. Both end where they do.
     restart(&mut cluster, &root, slot, BTreeMap::new());
     load(&mut cluster, 100);
-    cluster.submit_cut(slot);
+    cluster.submit_checkpoint(slot);
     cluster.settle();
     let later = cluster.kill(slot).cuts;
     let (state, _) = later.last_key_value().unwrap().1;

@@ -112,7 +112,7 @@ fn a_replica_that_crashes_while_it_joins_joins_again() {
 }
 
 #[test]
-fn a_cut_that_is_gone_is_replaced_by_another() {
+fn a_checkpoint_that_is_gone_is_replaced_by_another() {
     let mut cluster = established(3, 40);
     cluster.compacting = true;
     load(&mut cluster, 300);
@@ -126,7 +126,7 @@ fn a_cut_that_is_gone_is_replaced_by_another() {
     }
     load(&mut cluster, 450);
     cluster.transfer_ms = 20;
-    cluster.run_until(5_000, "another cut", |cluster| {
+    cluster.run_until(5_000, "another checkpoint", |cluster| {
         cluster.replica(2).cuts.last_key_value().is_some_and(|(&cut, _)| cut > wanted)
     });
     cluster.settle();
@@ -143,7 +143,7 @@ fn a_follower_behind_the_compacted_log_gets_the_state_instead() {
         cluster.cut_links.extend([(slot, other), (other, slot)]);
     }
     load(&mut cluster, 1_500);
-    cluster.submit_cut(others[0]);
+    cluster.submit_checkpoint(others[0]);
     load(&mut cluster, 500);
     let first = cluster.replica(others[0]).orderer.standing().first_index;
     let last = cluster.replica(slot).orderer.standing().last_index;
@@ -154,7 +154,7 @@ fn a_follower_behind_the_compacted_log_gets_the_state_instead() {
 }
 
 #[test]
-fn a_log_in_memory_is_shortened_without_a_cut_and_one_is_made_for_who_lacks_it() {
+fn a_log_in_memory_is_shortened_without_a_checkpoint() {
     let mut cluster = established(3, 55);
     load(&mut cluster, 200);
     let slot = (cluster.leader().unwrap() + 1) % 3;

@@ -60,11 +60,11 @@ fn work(mut worker: Worker<Request>, locks: &[DetMutex<u64>]) {
 fn run(mode: Mode, workers: usize, log: &[Arc<Entry<Request>>]) -> Duration {
     let locks: Vec<DetMutex<u64>> = (0..LOCKS).map(|id| DetMutex::new(id, 0)).collect();
     let config = Config { mode, ..Config::new(workers, LOCKS) };
-    let (lot, workers) = schedule::open(config, |request: &Request, footprint: &mut Footprint| {
+    let (schedule, workers) = schedule::open(config, |request: &Request, footprint: &mut Footprint| {
         request.locks().iter().for_each(|&lock| footprint.write(lock));
     });
-    log.iter().for_each(|entry| lot.append(Arc::clone(entry)));
-    lot.close();
+    log.iter().for_each(|entry| schedule.append(Arc::clone(entry)));
+    schedule.close();
     let begin = Instant::now();
     std::thread::scope(|scope| {
         let mut workers = workers.into_iter();

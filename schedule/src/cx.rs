@@ -5,12 +5,12 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::board::{Board, Want};
 use crate::cell::{DetGuard, ReadGuard, Slot, WriteGuard};
 use crate::entry::Origin;
 use crate::footprint::LockId;
 use crate::lock::{Access, DetMutex, DetRwLock, Lock};
 use crate::rng::{DetRng, derive};
+use crate::turn_state::{TurnState, Want};
 
 /// The handler wants a lock outside its footprint: hand it up with `?`. The request is undone and runs again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl<'a> Cx<'a> {
     /// If a guard on the same lock is alive, or after `release_early`; unwinds silently when the schedule is aborted.
     #[inline]
     pub fn lock<'c, T>(&'c self, mutex: &'c DetMutex<T>) -> Result<DetGuard<'c, T>, Retry> {
-        mutex.bound.claim(&self.run.board.brand);
+        mutex.bound.claim(&self.run.turns.brand);
         Ok(mutex.cell.lock(self.run.acquire(mutex.id(), false)?))
     }
 
@@ -63,7 +63,7 @@ impl<'a> Cx<'a> {
     /// [`Retry`] if the lock is outside the footprint, or in it for reading only.
     #[inline]
     pub fn write<'c, T>(&'c self, lock: &'c DetRwLock<T>) -> Result<WriteGuard<'c, T>, Retry> {
-        lock.bound.claim(&self.run.board.brand);
+        lock.bound.claim(&self.run.turns.brand);
         Ok(lock.cell.write(self.run.acquire(lock.id(), false)?))
     }
 
@@ -73,7 +73,7 @@ impl<'a> Cx<'a> {
     /// [`Retry`] if the lock is outside the footprint.
     #[inline]
     pub fn read<'c, T: Sync>(&'c self, lock: &'c DetRwLock<T>) -> Result<ReadGuard<'c, T>, Retry> {
-        lock.bound.claim(&self.run.board.brand);
+        lock.bound.claim(&self.run.turns.brand);
         Ok(lock.cell.read(self.run.acquire(lock.id(), true)?))
     }
 
@@ -90,15 +90,15 @@ impl<'a> Cx<'a> {
             return;
         }
         run.await_turn(slot);
-        lock.show(&run.board.brand, slot, &mut |access| match access {
+        lock.show(&run.turns.brand, slot, &mut |access| match access {
             Access::Exclusive(region) => region.seal(slot.lock),
             Access::Shared(region) => region.note(slot.lock),
         });
         // An exclusive run and ordinary locks keep the real thing until the end: nobody could tell the difference.
         slot.give_up();
         if run.kind == Kind::Ordered {
-            run.board.pass(slot.lock, slot.ticket, slot.shared);
-            run.board.wake();
+            run.turns.pass(slot.lock, slot.ticket, slot.shared);
+            run.turns.wake();
         }
         run.released.set(true);
     }
@@ -180,7 +180,7 @@ pub(crate) enum Kind {
 
 /// The request that a worker runs; reused from request to request.
 pub(crate) struct Run {
-    pub board: Arc<Board>,
+    pub turns: Arc<TurnState>,
     pub worker: usize,
     pub request_type: TypeId,
     pub kind: Kind,
@@ -251,10 +251,10 @@ impl Run {
     #[inline]
     pub fn await_turn(&self, slot: &Slot) {
         assert!(!slot.is_passed(), "lock {} is taken again after release_early", slot.lock);
-        self.board.may_pause(self.worker);
-        if self.kind == Kind::Ordered && !self.board.is_turn(slot.lock, slot.ticket, slot.shared) {
+        self.turns.may_pause(self.worker);
+        if self.kind == Kind::Ordered && !self.turns.is_turn(slot.lock, slot.ticket, slot.shared) {
             let want = Want::Turn { lock: slot.lock, ticket: slot.ticket, shared: slot.shared };
-            if !self.board.wait(self.worker, want) {
+            if !self.turns.wait(self.worker, want) {
                 std::panic::resume_unwind(Box::new(Aborted));
             }
         }

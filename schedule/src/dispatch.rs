@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::MAX_ATTEMPTS;
-use crate::board::{Board, Tickets, Want};
 use crate::cell::Slot;
 use crate::chain::{Reader, Writer};
 use crate::cx::{Kind, Pass, Run, Seed};
 use crate::entry::{Entry, Internal, Origin, Source};
 use crate::footprint::Footprint;
-use crate::lot::{Config, Mode};
+use crate::log::{Config, Mode};
 use crate::predict::{Lesson, Predictor, lesson};
 use crate::state::{Again, DispatcherState, Due};
+use crate::turn_state::{Tickets, TurnState, Want};
 
 /// Deadline, position and number of the request that set it: the order in which timers fire.
 pub(crate) type TimerKey = (u64, u64, u32);
@@ -144,10 +144,10 @@ impl<R> Dispatcher<R> {
     }
 
     /// Goes through the positions until one is this worker's, and fills `run` with it.
-    pub fn find(&mut self, board: &Board, run: &mut Run) -> Found {
+    pub fn find(&mut self, turns: &TurnState, run: &mut Run) -> Found {
         loop {
             if let Some(picked) = self.staged.take() {
-                if !self.is_resolved(board, self.position) {
+                if !self.is_resolved(turns, self.position) {
                     self.staged = Some(picked);
                     return Found::Wait(Want::Resolved { below: self.position });
                 }
@@ -155,11 +155,11 @@ impl<R> Dispatcher<R> {
                 return Found::Mine;
             }
             let below = self.hold.max((self.position + 1).saturating_sub(self.lag));
-            if !self.is_resolved(board, below) {
+            if !self.is_resolved(turns, below) {
                 return Found::Wait(Want::Resolved { below });
             }
             let again = self.absorb();
-            let closed = board.is_closed();
+            let closed = turns.is_closed();
             match self.feed.offer(again, self.quiet >= self.lag) {
                 Offer::Run(picked) => {
                     self.quiet = 0;
@@ -167,10 +167,10 @@ impl<R> Dispatcher<R> {
                         return Found::Mine;
                     }
                 }
-                Offer::Empty => self.skip_empty(board),
+                Offer::Empty => self.skip_empty(turns),
                 Offer::Nothing if !closed => return Found::Wait(Want::Appended { seen: self.feed.seen }),
                 Offer::Nothing if self.quiet >= self.lag => return Found::End,
-                Offer::Nothing => self.skip_empty(board),
+                Offer::Nothing => self.skip_empty(turns),
             }
         }
     }
@@ -231,21 +231,21 @@ impl<R> Dispatcher<R> {
 
     /// Whether all positions below are resolved; looks at the other workers only when it has to.
     #[inline]
-    fn is_resolved(&mut self, board: &Board, below: u64) -> bool {
+    fn is_resolved(&mut self, turns: &TurnState, below: u64) -> bool {
         self.resolved >= below || {
-            self.collect(board);
+            self.collect(turns);
             self.resolved >= below
         }
     }
 
     /// Looks how far the others are and collects the outcomes up to there.
     #[cold]
-    fn collect(&mut self, board: &Board) {
+    fn collect(&mut self, turns: &TurnState) {
         let mut resolved = self.position; // Own positions below have run: this worker goes through them in order.
         for (worker, outcomes) in self.outcomes.iter_mut().enumerate() {
             if worker != self.me {
                 // Before the list: what the watermark covers is then in it.
-                resolved = resolved.min(board.watermark(worker));
+                resolved = resolved.min(turns.watermark(worker));
             }
             while let Some(due) = outcomes.next() {
                 self.due.insert(due.position, due);
@@ -353,9 +353,9 @@ impl<R> Dispatcher<R> {
     }
 
     /// Goes over empty positions, as many at once as are known to be empty.
-    fn skip_empty(&mut self, board: &Board) {
+    fn skip_empty(&mut self, turns: &TurnState) {
         let drained = self.position + (self.lag - self.quiet);
-        self.is_resolved(board, drained.saturating_sub(self.lag));
+        self.is_resolved(turns, drained.saturating_sub(self.lag));
         let known = self.resolved + self.lag;
         let next_due = self.due.first_key_value().map_or(u64::MAX, |(&position, _)| position);
         let to = drained.min(known).min(next_due).max(self.position + 1);

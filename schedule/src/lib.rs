@@ -9,8 +9,8 @@
 //! request of the kind took, among those that were done `lag` positions before.
 //!
 //! ```text
-//! let (lot, workers) = schedule::open(config, footprint);
-//! lot.append(Arc::new(entry));                       // one producer thread
+//! let (schedule, workers) = schedule::open(config, footprint);
+//! schedule.append(Arc::new(entry));                       // one producer thread
 //! while let Some(mut turn) = worker.next_blocking() { // one thread per worker
 //!     let result = handler(&turn.cx(), turn.request());
 //!     turn.visit_regions(&locks, |lock, access| ..);  // seal, or undo after Err(Retry)
@@ -18,7 +18,6 @@
 //! }
 //! ```
 
-mod board;
 mod brand;
 mod cell;
 mod chain;
@@ -29,31 +28,32 @@ mod dispatch;
 mod entry;
 mod footprint;
 mod lock;
-mod lot;
+mod log;
 #[cfg(all(test, loom))]
 mod model;
 mod ordinary;
-mod pace;
 mod predict;
 mod rng;
 mod state;
 mod sync;
 mod turn;
+mod turn_state;
 mod worker;
+mod yield_point;
 
-pub use board::Progress;
 pub use cell::{DetGuard, ReadGuard, WriteGuard};
 pub use condition::Waiters;
 pub use cx::{Cx, Retry};
 pub use entry::{Entry, Origin, Work};
 pub use footprint::{Footprint, LockId};
 pub use lock::{Access, DetMutex, DetRwLock, Lock};
-pub use lot::{Config, Lot, Mode, Worker, open, resume, resume_paced};
-pub use pace::Pace;
+pub use log::{Config, Mode, Schedule, Worker, open, resume, resume_paced};
 pub use predict::PREDICTED_KINDS;
 pub use rng::{DetRng, GOLDEN, scramble};
 pub use state::{BadState, DispatcherState};
 pub use turn::{Outcome, Scheduler, Step, Turn};
+pub use turn_state::Progress;
+pub use yield_point::YieldPoint;
 
 /// Positions after which an outcome takes effect, unless [`Config::lag`] says otherwise
 /// (docs/determinism.md, section 11).

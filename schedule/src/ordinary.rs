@@ -12,17 +12,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::MAX_ATTEMPTS;
-use crate::board::{Board, Want};
 use crate::cell::{PlainLock, Slot};
 use crate::chain::{Reader, Writer};
 use crate::cx::{Kind, Pass, Run, Seed};
 use crate::dispatch::TimerKey;
 use crate::entry::{Entry, Internal, Origin, Source};
 use crate::footprint::Footprint;
-use crate::lot::{Config, FootprintOf, Worker};
+use crate::log::{Config, FootprintOf, Worker};
 use crate::predict::{Predictor, lesson};
 use crate::state::{Again, DispatcherState};
 use crate::turn::{Drive, Outcome, Scheduler, Step, Turn};
+use crate::turn_state::{TurnState, Want};
 
 /// Positions of internal requests and retries, which are not numbered by the log. Below 2^47, as object ids need it.
 const UNNUMBERED: u64 = 1 << 46;
@@ -43,7 +43,7 @@ struct Started<R> {
 }
 
 struct PlainWorker<R> {
-    board: Arc<Board>,
+    turns: Arc<TurnState>,
     shared: Arc<Shared<R>>,
     run: Run,
     footprint: FootprintOf<R>,
@@ -70,7 +70,7 @@ struct PlainWorker<R> {
 
 /// The workers of a schedule of ordinary locks.
 pub(crate) fn workers<R: Any + Send + Sync>(
-    board: &Arc<Board>,
+    turns: &Arc<TurnState>,
     footprint: &FootprintOf<R>,
     config: Config,
     log: &Writer<Arc<Entry<R>>>,
@@ -87,9 +87,9 @@ pub(crate) fn workers<R: Any + Send + Sync>(
     });
     let make = |worker| {
         Box::new(PlainWorker {
-            board: Arc::clone(board),
+            turns: Arc::clone(turns),
             shared: Arc::clone(&shared),
-            run: Run::new(Arc::clone(board), worker, TypeId::of::<R>()),
+            run: Run::new(Arc::clone(turns), worker, TypeId::of::<R>()),
             footprint: Arc::clone(footprint),
             log: log.reader(),
             seen: 0,
@@ -108,17 +108,17 @@ pub(crate) fn workers<R: Any + Send + Sync>(
             ended: false,
         }) as Worker<R>
     };
-    (0..board.workers()).map(make).collect()
+    (0..turns.workers()).map(make).collect()
 }
 
 impl<R: Any + Send + Sync> PlainWorker<R> {
     /// Takes the next request and its locks; `false` if there is none.
     fn advance(&mut self) -> bool {
-        if self.board.is_aborted() {
+        if self.turns.is_aborted() {
             self.ended = true;
             return false;
         }
-        let closed = self.board.is_closed();
+        let closed = self.turns.is_closed();
         let found = if let Some(again) = self.again.take() {
             self.begin_stored(again);
             true
@@ -127,7 +127,7 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
         };
         if found {
             self.acquire();
-            self.board.begin(self.run.worker, self.run.position);
+            self.turns.begin(self.run.worker, self.run.position);
         } else {
             self.ended |= closed;
         }
@@ -162,7 +162,7 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
                 while let Some(work) = entry.requests.get(self.passed) {
                     let (at, number) = (self.passed, self.entry_base + self.passed as u64);
                     self.passed += 1;
-                    if work.stream.unwrap_or(number) % self.board.workers() as u64 == self.run.worker as u64 {
+                    if work.stream.unwrap_or(number) % self.turns.workers() as u64 == self.run.worker as u64 {
                         self.begin_open(number, at);
                         return true;
                     }
@@ -289,7 +289,7 @@ impl<R: Any + Send + Sync> Scheduler<R> for PlainWorker<R> {
     }
 
     fn wait(&mut self) {
-        self.board.wait(self.run.worker, Want::Appended { seen: self.seen });
+        self.turns.wait(self.run.worker, Want::Appended { seen: self.seen });
     }
 
     fn next_blocking(&mut self) -> Option<Turn<'_, R>> {
@@ -335,7 +335,7 @@ impl<R: Any + Send + Sync> Drive<R> for PlainWorker<R> {
         self.run.slots.iter().for_each(|slot| locks[slot.lock as usize].release(slot));
         self.keep(outcome);
         self.run.forget_started();
-        self.board.end(self.run.worker);
+        self.turns.end(self.run.worker);
     }
 
     fn state(&self) -> Option<DispatcherState<R>> {

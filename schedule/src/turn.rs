@@ -133,7 +133,7 @@ impl<'w, R> Turn<'w, R> {
         for slot in run.slots.iter().filter(|slot| slot.is_owned()) {
             if let Some(lock) = locks.get(slot.lock as usize) {
                 assert!(lock.id() == slot.lock, "locks[{}] has the number {}", slot.lock, lock.id());
-                lock.show(&run.board.brand, slot, &mut |access| visit(slot.lock, access));
+                lock.show(&run.turns.brand, slot, &mut |access| visit(slot.lock, access));
             }
         }
     }

@@ -4,20 +4,20 @@ use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use crate::board::{Board, Want};
 use crate::chain::Writer;
 use crate::cx::{Kind, Pass, Run, Seed};
 use crate::dispatch::{Dispatcher, Found, Part};
 use crate::entry::{Internal, Origin};
 use crate::footprint::Footprint;
-use crate::lot::{FootprintOf, Worker};
+use crate::log::{FootprintOf, Worker};
 use crate::rng::derive;
 use crate::state::{Again, DispatcherState, Due, Timers};
 use crate::turn::{Drive, Outcome, Scheduler, Step, Turn};
+use crate::turn_state::{TurnState, Want};
 
 /// A worker of ordered turns; with a single worker no tickets are needed, and the order is the same.
 pub(crate) struct TurnWorker<R> {
-    board: Arc<Board>,
+    turns: Arc<TurnState>,
     run: Run,
     dispatcher: Dispatcher<R>,
     outcomes: Writer<Arc<Due<R>>>,
@@ -33,11 +33,11 @@ enum Advance {
 }
 
 impl<R: Any + Send + Sync> TurnWorker<R> {
-    pub fn all(board: &Arc<Board>, footprint: &FootprintOf<R>, parts: Vec<Part<R>>) -> Vec<Worker<R>> {
+    pub fn all(turns: &Arc<TurnState>, footprint: &FootprintOf<R>, parts: Vec<Part<R>>) -> Vec<Worker<R>> {
         let make = |(worker, (dispatcher, outcomes))| {
             Box::new(TurnWorker {
-                board: Arc::clone(board),
-                run: Run::new(Arc::clone(board), worker, TypeId::of::<R>()),
+                turns: Arc::clone(turns),
+                run: Run::new(Arc::clone(turns), worker, TypeId::of::<R>()),
                 dispatcher,
                 outcomes,
                 footprint: Arc::clone(footprint),
@@ -49,29 +49,29 @@ impl<R: Any + Send + Sync> TurnWorker<R> {
     }
 
     fn advance(&mut self) -> Advance {
-        let (board, me) = (&*self.board, self.run.worker);
-        board.may_pause(me);
-        if board.is_aborted() || self.ended {
+        let (turns, me) = (&*self.turns, self.run.worker);
+        turns.may_pause(me);
+        if turns.is_aborted() || self.ended {
             self.ended = true;
             return Advance::Closed;
         }
-        match self.dispatcher.find(board, &mut self.run) {
+        match self.dispatcher.find(turns, &mut self.run) {
             Found::Mine => {
-                board.publish(me, self.dispatcher.position);
-                board.wake_noticed();
-                board.begin(me, self.dispatcher.position);
+                turns.publish(me, self.dispatcher.position);
+                turns.wake_noticed();
+                turns.begin(me, self.dispatcher.position);
                 Advance::Run
             }
             Found::Wait(want) => {
                 self.want = want;
-                board.publish(me, self.dispatcher.position);
-                board.wake();
+                turns.publish(me, self.dispatcher.position);
+                turns.wake();
                 Advance::Idle
             }
             Found::End => {
                 self.ended = true;
-                board.publish(me, self.dispatcher.position);
-                board.wake();
+                turns.publish(me, self.dispatcher.position);
+                turns.wake();
                 Advance::Closed
             }
         }
@@ -82,18 +82,18 @@ impl<R: Any + Send + Sync> TurnWorker<R> {
         if self.run.kind != Kind::Ordered {
             return true;
         }
-        let board = &self.run.board;
+        let turns = &self.run.turns;
         for slot in self.run.slots.iter().filter(|slot| !slot.is_passed()) {
             let (lock, ticket, shared) = (slot.lock, slot.ticket, slot.shared);
-            if !slot.is_owned() && !board.is_turn(lock, ticket, shared) {
-                let arrived = board.wait(self.run.worker, Want::Turn { lock, ticket, shared });
+            if !slot.is_owned() && !turns.is_turn(lock, ticket, shared) {
+                let arrived = turns.wait(self.run.worker, Want::Turn { lock, ticket, shared });
                 if !arrived {
                     return false;
                 }
             }
-            board.may_pause(self.run.worker);
+            turns.may_pause(self.run.worker);
             slot.set_passed();
-            board.pass(lock, ticket, shared);
+            turns.pass(lock, ticket, shared);
         }
         true
     }
@@ -140,7 +140,7 @@ impl<R: Any + Send + Sync> Scheduler<R> for TurnWorker<R> {
     }
 
     fn wait(&mut self) {
-        self.run.board.wait(self.run.worker, self.want);
+        self.run.turns.wait(self.run.worker, self.want);
     }
 
     fn next_blocking(&mut self) -> Option<Turn<'_, R>> {
@@ -174,19 +174,19 @@ impl<R: Any + Send + Sync> Drive<R> for TurnWorker<R> {
     }
 
     fn resolve(&mut self, outcome: Outcome) {
-        let passed = !self.run.board.is_aborted() && self.pass_turns();
+        let passed = !self.run.turns.is_aborted() && self.pass_turns();
         if passed {
             // Before the watermark: whoever sees the position resolved finds its outcome.
             if let Some(due) = self.outcome(outcome) {
                 self.outcomes.push(Arc::new(due));
             }
-            self.run.board.may_pause(self.run.worker);
+            self.run.turns.may_pause(self.run.worker);
             self.dispatcher.step_over();
-            self.run.board.publish(self.run.worker, self.dispatcher.position);
-            self.run.board.wake();
+            self.run.turns.publish(self.run.worker, self.dispatcher.position);
+            self.run.turns.wake();
         }
         self.run.forget_started();
-        self.run.board.end(self.run.worker);
+        self.run.turns.end(self.run.worker);
     }
 
     fn state(&self) -> Option<DispatcherState<R>> {
@@ -198,7 +198,7 @@ impl<R> Drop for TurnWorker<R> {
     /// A worker that ends before its log would leave the others waiting for its turns for ever.
     fn drop(&mut self) {
         if !self.ended {
-            self.run.board.abort();
+            self.run.turns.abort();
         }
     }
 }
@@ -211,9 +211,9 @@ const TIMERS: u64 = 1 << 33;
 pub(crate) type Started<R> = (Vec<Arc<Internal<R>>>, Timers<R>);
 
 impl Run {
-    pub fn new(board: Arc<Board>, worker: usize, request_type: TypeId) -> Self {
+    pub fn new(turns: Arc<TurnState>, worker: usize, request_type: TypeId) -> Self {
         Run {
-            board,
+            turns,
             worker,
             request_type,
             kind: Kind::Ready,

@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use schedule::{
-    Config, Cx, DetMutex, DetRwLock, DispatcherState, Entry, Footprint, Lot, Mode, Outcome, PREDICTED_KINDS,
-    Retry, Turn, Work, Worker,
+    Config, Cx, DetMutex, DetRwLock, DispatcherState, Entry, Footprint, Mode, Outcome, PREDICTED_KINDS,
+    Retry, Schedule, Turn, Work, Worker,
 };
 
 const LAG: u64 = 4;
@@ -75,7 +75,7 @@ fn entry(index: u64, drain: bool, jobs: Vec<Job>) -> Arc<Entry<Job>> {
     Arc::new(Entry { index, time_us: index, seed: index, drain, requests })
 }
 
-fn open_from(mode: Mode, workers: usize, state: DispatcherState<Job>) -> (Lot<Job>, Vec<Worker<Job>>) {
+fn open_from(mode: Mode, workers: usize, state: DispatcherState<Job>) -> (Schedule<Job>, Vec<Worker<Job>>) {
     let config = Config { mode, lag: LAG, spins: 20, ..Config::new(workers, LOCKS) };
     schedule::resume(config, |job: &Job, footprint: &mut Footprint| *footprint = job.footprint, state)
 }
@@ -107,9 +107,9 @@ fn run_from(
     log: &[Arc<Entry<Job>>],
     perform: impl Fn(Turn<'_, Job>) -> Told + Sync,
 ) -> Vec<Told> {
-    let (lot, workers) = open_from(mode, workers, state);
-    log.iter().for_each(|entry| lot.append(Arc::clone(entry)));
-    lot.close();
+    let (schedule, workers) = open_from(mode, workers, state);
+    log.iter().for_each(|entry| schedule.append(Arc::clone(entry)));
+    schedule.close();
     let all = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for mut worker in workers {
@@ -376,7 +376,7 @@ fn lessons_retries_and_what_is_known_survive_a_state_transfer() {
         vec![
             locks.teaches(1, &[1]),
             nothing(),
-            locks.teaches(2, &[2]), // Known long before the cut.
+            locks.teaches(2, &[2]), // Known long before the checkpoint.
             nothing(),
             nothing(),
             asks(3, 3),             // Misses and is under way as a retry.

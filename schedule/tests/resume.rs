@@ -7,7 +7,7 @@ use schedule::{Config, DetRng, Mode};
 use support::{Names, oracle, random_log, run_from};
 
 #[test]
-fn resuming_from_any_cut_gives_the_same_future() {
+fn resuming_from_any_checkpoint_gives_the_same_future() {
     let (mut resumed, mut kinds) = (0, 0);
     for seed in 0..60 {
         let mut rng = DetRng::new(5_000 + seed);

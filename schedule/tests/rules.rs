@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use schedule::{
-    Config, Cx, DetMutex, DetRwLock, Entry, Footprint, Lot, Mode, Origin, Outcome, Retry, Step, Turn,
+    Config, Cx, DetMutex, DetRwLock, Entry, Footprint, Mode, Origin, Outcome, Retry, Schedule, Step, Turn,
     Waiters, Work, Worker,
 };
 
@@ -32,7 +32,7 @@ fn entry(index: u64, time_us: u64, drain: bool, jobs: Vec<Job>) -> Arc<Entry<Job
     Arc::new(Entry { index, time_us, seed: index * 1_000 + 7, drain, requests })
 }
 
-fn open(config: Config) -> (Lot<Job>, Vec<Worker<Job>>) {
+fn open(config: Config) -> (Schedule<Job>, Vec<Worker<Job>>) {
     schedule::open(config, |job: &Job, footprint: &mut Footprint| *footprint = job.footprint)
 }
 
@@ -67,9 +67,9 @@ fn perform_all(worker: &mut Worker<Job>) -> Vec<(u64, u32, bool, Outcome)> {
 
 /// Appends the entries to a single worker and runs them all.
 fn run_alone(lag: u64, entries: Vec<Arc<Entry<Job>>>) -> Vec<(u64, u32, bool, Outcome)> {
-    let (lot, mut workers) = open(config(1, lag));
-    entries.into_iter().for_each(|entry| lot.append(entry));
-    lot.close();
+    let (schedule, mut workers) = open(config(1, lag));
+    entries.into_iter().for_each(|entry| schedule.append(entry));
+    schedule.close();
     perform_all(&mut workers[0])
 }
 
@@ -117,9 +117,9 @@ fn footprints_of_none_sixteen_and_seventeen_locks() {
         })
     };
     for workers in [1, 2] {
-        let (lot, mut workers) = open(config(workers, 8));
-        lot.append(entry(1, 1, false, vec![takes(0), takes(16), takes(17), takes(16)]));
-        lot.close();
+        let (schedule, mut workers) = open(config(workers, 8));
+        schedule.append(entry(1, 1, false, vec![takes(0), takes(16), takes(17), takes(16)]));
+        schedule.close();
         let mut told = Vec::new();
         // One thread plays all workers: what it runs never waits, because positions are taken in order.
         while told.len() < 4 {
@@ -169,19 +169,19 @@ fn without_drain_a_retry_waits_for_further_positions() {
         let locks = Arc::clone(&locks);
         job(Footprint::new(), move |cx| cx.lock(&locks[0]).map(|_| ()))
     };
-    let (lot, mut workers) = open(config(1, 4));
-    lot.append(entry(1, 1, false, vec![misses()]));
+    let (schedule, mut workers) = open(config(1, 4));
+    schedule.append(entry(1, 1, false, vec![misses()]));
     assert_eq!(positions(&perform_all(&mut workers[0])), [1]);
-    lot.append(entry(2, 2, false, (0..3).map(|_| nothing()).collect()));
+    schedule.append(entry(2, 2, false, (0..3).map(|_| nothing()).collect()));
     assert_eq!(positions(&perform_all(&mut workers[0])), [2, 3, 4, 5], "the retry is the fourth");
-    lot.append(entry(3, 3, true, vec![misses()]));
+    schedule.append(entry(3, 3, true, vec![misses()]));
     assert_eq!(positions(&perform_all(&mut workers[0])), [6, 10], "drained without a further entry");
 }
 
 #[test]
 fn nothing_runs_more_than_lag_positions_ahead_of_an_unresolved_one() {
-    let (lot, workers) = open(config(2, 8));
-    lot.append(entry(1, 1, false, (0..40).map(|_| nothing()).collect()));
+    let (schedule, workers) = open(config(2, 8));
+    schedule.append(entry(1, 1, false, (0..40).map(|_| nothing()).collect()));
     let [mut even, mut odd] = <[Worker<Job>; 2]>::try_from(workers).ok().unwrap();
     let Step::Run(first) = odd.next() else { panic!("position 1 falls to worker 1") };
     assert_eq!(first.position(), 1);
@@ -199,9 +199,9 @@ fn nothing_runs_more_than_lag_positions_ahead_of_an_unresolved_one() {
 
 #[test]
 fn an_exclusive_request_waits_for_all_before_and_holds_all_after() {
-    let (lot, workers) = open(config(2, 8));
+    let (schedule, workers) = open(config(2, 8));
     let alone = job(Footprint::all(), |_| Ok(()));
-    lot.append(entry(1, 1, false, vec![nothing(), alone, nothing(), nothing()]));
+    schedule.append(entry(1, 1, false, vec![nothing(), alone, nothing(), nothing()]));
     let [mut even, mut odd] = <[Worker<Job>; 2]>::try_from(workers).ok().unwrap();
     let Step::Run(first) = odd.next() else { panic!("position 1") };
     assert!(matches!(even.next(), Step::Idle), "position 2 waits for 1");
@@ -234,9 +234,9 @@ fn a_spawn_storm_runs_in_order_whatever_the_workers() {
             }
             Ok(())
         });
-        let (lot, workers) = open(config(workers, 256));
-        lot.append(entry(1, 1, true, vec![storm]));
-        lot.close();
+        let (schedule, workers) = open(config(workers, 256));
+        schedule.append(entry(1, 1, true, vec![storm]));
+        schedule.close();
         run_on_threads(workers);
         order.lock().unwrap().clone()
     };
@@ -313,9 +313,14 @@ fn a_panic_abandons_the_request_and_the_log_goes_on() {
         })
     };
     for workers in [1, 2, 3] {
-        let (lot, workers) = open(config(workers, 8));
-        lot.append(entry(1, 1, true, vec![bumps.clone(), panics.clone(), bumps.clone(), panics.clone()]));
-        lot.close();
+        let (schedule, workers) = open(config(workers, 8));
+        schedule.append(entry(
+            1,
+            1,
+            true,
+            vec![bumps.clone(), panics.clone(), bumps.clone(), panics.clone()],
+        ));
+        schedule.close();
         let ran = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for mut worker in workers {
@@ -363,8 +368,8 @@ fn readers_between_two_writers_overlap() {
         })
     };
     // After two windows in which lock 0 is hot its requests go round the workers.
-    let (lot, workers) = open(config(2, 16));
-    lot.append(entry(
+    let (schedule, workers) = open(config(2, 16));
+    schedule.append(entry(
         1,
         1,
         false,
@@ -376,10 +381,10 @@ fn readers_between_two_writers_overlap() {
             })
             .collect(),
     ));
-    lot.append(entry(2, 2, true, vec![writes(), reads(2), reads(4), writes()]));
-    lot.close();
+    schedule.append(entry(2, 2, true, vec![writes(), reads(2), reads(4), writes()]));
+    schedule.close();
     run_on_threads(workers);
-    drop((lot, writes, reads));
+    drop((schedule, writes, reads));
     let mut lock = Arc::into_inner(lock).unwrap();
     assert_eq!(*lock.get_mut(), 2);
 }
@@ -447,17 +452,17 @@ fn a_footprint_function_that_panics_does_not_pass_a_turn_twice() {
             })
         }
     };
-    let (lot, mut workers) = schedule::open(config(2, 4), |job: &Job, _: &mut Footprint| {
+    let (schedule, mut workers) = schedule::open(config(2, 4), |job: &Job, _: &mut Footprint| {
         assert!(!job.footprint.is_all(), "on purpose");
     });
-    lot.append(entry(1, 1, true, vec![bumps(false), bumps(true), bumps(false)]));
-    lot.close();
+    schedule.append(entry(1, 1, true, vec![bumps(false), bumps(true), bumps(false)]));
+    schedule.close();
     let even = &mut workers[0];
     assert_eq!(even.next_blocking().map(perform).unwrap().0, 1);
     let panicked = catch_unwind(AssertUnwindSafe(|| even.next_blocking().map(perform)));
     assert!(panicked.is_err());
     assert_eq!(even.next_blocking().map(perform).unwrap().0, 3, "lock 0 is served to the third in line");
-    drop((lot, workers, bumps));
+    drop((schedule, workers, bumps));
     assert_eq!(Arc::into_inner(lock).unwrap().into_inner(), 3);
 }
 
@@ -469,8 +474,8 @@ fn an_abort_ends_every_wait() {
         // Lock 0 or 1 comes first and decides on the worker; lock 9 is the one in common.
         job([lock, 9].into_iter().collect(), move |cx| cx.lock(&locks[9]).map(|_| ()))
     };
-    let (lot, workers) = open(config(2, 8));
-    lot.append(entry(1, 1, false, vec![takes(0), takes(1)]));
+    let (schedule, workers) = open(config(2, 8));
+    schedule.append(entry(1, 1, false, vec![takes(0), takes(1)]));
     let [mut even, mut odd] = <[Worker<Job>; 2]>::try_from(workers).ok().unwrap();
     let Step::Run(first) = even.next() else { panic!("position 1") };
     std::thread::scope(|scope| {
@@ -479,10 +484,10 @@ fn an_abort_ends_every_wait() {
             assert!(ended.is_err(), "the wait unwinds");
             assert!(odd.next_blocking().is_none());
         });
-        while lot.progress(1).running == 0 {
+        while schedule.progress(1).running == 0 {
             std::thread::yield_now();
         }
-        lot.abort();
+        schedule.abort();
         assert!(waiting.join().is_ok());
         first.finish(Outcome::Done);
     });
@@ -491,23 +496,26 @@ fn an_abort_ends_every_wait() {
 
 #[test]
 fn a_dropped_worker_aborts_instead_of_leaving_the_others_waiting() {
-    let (lot, mut workers) = open(config(2, 4));
-    lot.append(entry(1, 1, false, (0..40).map(|_| nothing()).collect()));
+    let (schedule, mut workers) = open(config(2, 4));
+    schedule.append(entry(1, 1, false, (0..40).map(|_| nothing()).collect()));
     drop(workers.remove(0));
-    assert!(lot.is_aborted());
+    assert!(schedule.is_aborted());
     assert!(workers[0].next_blocking().is_none());
 }
 
 #[test]
 fn progress_tells_a_turn_that_does_not_end() {
-    let (lot, mut workers) = open(config(1, 4));
-    lot.append(entry(1, 1, false, vec![nothing(), nothing()]));
-    assert_eq!(lot.progress(0).running, 0);
+    let (schedule, mut workers) = open(config(1, 4));
+    schedule.append(entry(1, 1, false, vec![nothing(), nothing()]));
+    assert_eq!(schedule.progress(0).running, 0);
     let Step::Run(turn) = workers[0].next() else { panic!("position 1") };
-    let stuck = lot.progress(0);
+    let stuck = schedule.progress(0);
     assert_eq!((stuck.running, stuck.resolved), (1, 0));
     turn.finish(Outcome::Done);
-    assert_eq!((lot.progress(0).running, lot.progress(0).resolved, lot.progress(0).watermark), (0, 1, 2));
+    assert_eq!(
+        (schedule.progress(0).running, schedule.progress(0).resolved, schedule.progress(0).watermark),
+        (0, 1, 2)
+    );
 }
 
 #[test]
@@ -544,9 +552,9 @@ fn waiting_for_a_condition_is_a_request_that_comes_later() {
 
 #[test]
 fn entries_are_freed_when_all_workers_have_passed_them() {
-    let (lot, mut workers) = open(config(2, 4));
+    let (schedule, mut workers) = open(config(2, 4));
     let entries: Vec<_> = (1..=500).map(|index| entry(index, index, false, vec![nothing()])).collect();
-    entries.iter().for_each(|entry| lot.append(Arc::clone(entry)));
+    entries.iter().for_each(|entry| schedule.append(Arc::clone(entry)));
     for _ in 0..500 {
         workers.iter_mut().for_each(|worker| {
             perform_all(worker);
@@ -568,14 +576,14 @@ fn ordinary_locks_run_everything_too() {
             Ok(())
         })
     };
-    let (lot, workers) = open(Config { mode: Mode::Locks, ..config(3, 4) });
+    let (schedule, workers) = open(Config { mode: Mode::Locks, ..config(3, 4) });
     for index in 1..=50 {
-        lot.append(entry(index, index, true, vec![misses.clone(), misses.clone()]));
+        schedule.append(entry(index, index, true, vec![misses.clone(), misses.clone()]));
     }
-    lot.close();
+    schedule.close();
     run_on_threads(workers);
-    assert_eq!((0..3).map(|worker| lot.progress(worker).resolved).sum::<u64>(), 100 * 4 + 100);
-    drop((lot, misses));
+    assert_eq!((0..3).map(|worker| schedule.progress(worker).resolved).sum::<u64>(), 100 * 4 + 100);
+    drop((schedule, misses));
     let mut locks = Arc::into_inner(locks).unwrap();
     assert_eq!(*locks[1].get_mut(), 100);
 }
@@ -591,12 +599,12 @@ fn a_stream_keeps_its_order_with_ordinary_locks() {
         });
         Work { footprint: job.footprint, request: job, stream: Some(stream) }
     };
-    let (lot, workers) = open(Config { mode: Mode::Locks, ..config(3, 4) });
+    let (schedule, workers) = open(Config { mode: Mode::Locks, ..config(3, 4) });
     for index in 1..=500 {
         let requests = (0..8).map(|place| request(place % 4, index * 8 + place)).collect();
-        lot.append(Arc::new(Entry { index, time_us: index, seed: index, drain: false, requests }));
+        schedule.append(Arc::new(Entry { index, time_us: index, seed: index, drain: false, requests }));
     }
-    lot.close();
+    schedule.close();
     run_on_threads(workers);
     for (stream, numbers) in ran.lock().unwrap().iter().enumerate() {
         assert_eq!(numbers.len(), 1_000, "stream {stream}");

@@ -43,7 +43,7 @@ pub struct Opened {
     pub log: Box<dyn LogStore>,
     /// What it holds.
     pub records: Vec<Record>,
-    /// The state of the last cut.
+    /// The state of the last checkpoint.
     pub state: Option<Bytes>,
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crosscheck::stepped::{Birth, ReplyTo, Runner, Stepped};
+use crosscheck::stepped::{ReplyTo, Runner, Startup, Stepped};
 use crosscheck::{Action, ClientCounters, Durability, GroupKey, Mode, Progress, Protocol, Settings};
 use memcached::Memcached;
 use order::{MemoryLog, RaftConfig};
@@ -186,7 +186,7 @@ impl Process {
         let settings = role.settings(opened.is_some());
         let in_memory = || Opened { log: Box::new(MemoryLog), records: Vec::new(), state: None };
         let Opened { log, records, state } = opened.unwrap_or_else(in_memory);
-        let birth = Birth { engine, log, records, state };
+        let birth = Startup { engine, log, records, state };
         fabric.set_alive(me, true);
         let mut replica =
             Stepped::new(settings, service, world, net, birth).map_err(|error| error.to_string())?;

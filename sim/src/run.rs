@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crosscheck::Stop;
 use crosscheck::admin::{Inject, Kind};
 use crosscheck::stepped::Sabotage;
 use serde::{Deserialize, Serialize};
@@ -452,7 +453,8 @@ impl Run {
         let Some(process) = &mut self.slots[usize::from(replica)].process else { return };
         let leaving = process.answers();
         let ended = process.replica.outcome().map(|outcome| match outcome {
-            Ok(stop) => format!("{stop:?}"),
+            Ok(Stop::Replace(why)) => why.to_string(),
+            Ok(Stop::Asked) => "it was asked to".to_owned(),
             Err(error) => format!("error: {error}"),
         });
         for (session, generation, answer) in leaving {

@@ -9,7 +9,7 @@ use std::{fmt, io};
 use bytes::Bytes;
 use crosscheck::admin::{EvidenceRecord, Position};
 use crosscheck::snapshot::{self, SnapshotError};
-use crosscheck::stepped::{ReplyTo, Seen, World};
+use crosscheck::stepped::{Observation, ReplyTo, World};
 use vote::{Packed, Place, digest};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -40,7 +40,7 @@ pub struct Outcome {
     pub failed: bool,
 }
 
-/// Something a replica did ([`Seen`], kept).
+/// Something a replica did ([`Observation`], kept).
 #[derive(Clone, Debug)]
 pub enum What {
     /// A batch was taken from the order.
@@ -209,10 +209,12 @@ impl World for Surroundings {
         ENTRIES_PER_SNAPSHOT
     }
 
-    fn see(&mut self, seen: Seen<'_>) {
+    fn see(&mut self, seen: Observation<'_>) {
         self.note(match seen {
-            Seen::Delivered { batch, requests } => What::Delivered { batch, ordered: requests.clone() },
-            Seen::Executed { batch, results } => {
+            Observation::Delivered { batch, requests } => {
+                What::Delivered { batch, ordered: requests.clone() }
+            }
+            Observation::Executed { batch, results } => {
                 let outcome = |result: &vote::RequestResult| Outcome {
                     // As its parts give it: the stored digest may be what a fault has hit.
                     digest: digest::request(&result.pairs, &result.answer()),
@@ -224,11 +226,11 @@ impl World for Surroundings {
                 };
                 What::Executed { batch, outcomes: results.iter().map(outcome).collect() }
             }
-            Seen::Released { place, to, reply } => What::Released { place, to, reply: reply.clone() },
-            Seen::Packed { turn, objects } => What::Packed { turn, objects: objects.to_vec() },
-            Seen::Installing { turn, objects } => What::Installing { turn, objects: objects.to_vec() },
-            Seen::Digest { position, digest } => What::Digest { position, digest },
-            Seen::Evidence(record) => What::Evidence(record.clone()),
+            Observation::Released { place, to, reply } => What::Released { place, to, reply: reply.clone() },
+            Observation::Packed { turn, objects } => What::Packed { turn, objects: objects.to_vec() },
+            Observation::Installing { turn, objects } => What::Installing { turn, objects: objects.to_vec() },
+            Observation::Digest { position, digest } => What::Digest { position, digest },
+            Observation::Evidence(record) => What::Evidence(record.clone()),
         });
     }
 }

@@ -148,6 +148,16 @@ pub enum Held {
     TooFewLive,
 }
 
+impl fmt::Display for Held {
+    /// As an operator reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Held::EverybodyStands => "all replicas confirm their own result",
+            Held::TooFewLive => "too few replicas are up: start the others",
+        })
+    }
+}
+
 /// Why repairing single objects is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BeyondRepair {

@@ -250,7 +250,7 @@ pub enum Failure {
     Request,
     /// It was ordered as something that nobody can run: its bytes did not fit its checksum before it had its position, or say
     /// nothing. Healthy replicas agree on that.
-    Void,
+    Invalid,
     /// The watchdog of the turn fired.
     Hang,
     /// The replica does not get its own result again: its stored result or its re-execution differs.
@@ -262,9 +262,11 @@ impl Failure {
     pub fn object(&self) -> Option<(Home, ObjectId)> {
         match *self {
             Failure::Check { home, id } | Failure::Missing { home, id } => Some((home, id)),
-            Failure::Panic | Failure::Request | Failure::Void | Failure::Hang | Failure::Unreproducible => {
-                None
-            }
+            Failure::Panic
+            | Failure::Request
+            | Failure::Invalid
+            | Failure::Hang
+            | Failure::Unreproducible => None,
         }
     }
 }

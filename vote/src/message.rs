@@ -48,14 +48,14 @@ pub enum Message {
         failure: Failure,
     },
     /// No majority was found, and this replica examined itself and stands by its result.
-    Stand {
+    Confirm {
         /// The request.
         place: Place,
     },
     /// A message was lost or is needed again.
     Ask(Ask),
     /// The details asked for are gone: the sender has closed the batch, or begun its life behind it.
-    Gone {
+    Forgotten {
         /// The batch.
         batch: u64,
         /// What f+1 agreed on, where the sender was there and remembers it.
@@ -173,9 +173,9 @@ const CHECK: u8 = 1;
 const DIGESTS: u8 = 2;
 const PAIRS: u8 = 3;
 const SELF_BLAME: u8 = 4;
-const STAND: u8 = 5;
+const CONFIRM: u8 = 5;
 const ASK: u8 = 6;
-const GONE: u8 = 7;
+const FORGOTTEN: u8 = 7;
 const REPLY: u8 = 8;
 const REPAIR: u8 = 9;
 const REPAIRED: u8 = 10;
@@ -211,12 +211,12 @@ impl Message {
                 w.u8(SELF_BLAME).place(*place);
                 encode_failure(&mut w, failure);
             }
-            Message::Stand { place } => {
-                w.u8(STAND).place(*place);
+            Message::Confirm { place } => {
+                w.u8(CONFIRM).place(*place);
             }
             Message::Ask(ask) => encode_ask(&mut w, ask),
-            Message::Gone { batch, digest } => {
-                w.u8(GONE).u64(*batch).u8(digest.is_some() as u8).u128(digest.unwrap_or(0));
+            Message::Forgotten { batch, digest } => {
+                w.u8(FORGOTTEN).u64(*batch).u8(digest.is_some() as u8).u128(digest.unwrap_or(0));
             }
             Message::ReplyGone { place } => {
                 w.u8(REPLY_GONE).place(*place);
@@ -242,9 +242,9 @@ impl Message {
             DIGESTS => decode_digests(&mut r)?,
             PAIRS => decode_pairs(&mut r)?,
             SELF_BLAME => Message::SelfBlame { place: r.place()?, failure: decode_failure(&mut r)? },
-            STAND => Message::Stand { place: r.place()? },
+            CONFIRM => Message::Confirm { place: r.place()? },
             ASK => Message::Ask(decode_ask(&mut r)?),
-            GONE => Message::Gone { batch: r.u64()?, digest: decode_optional(&mut r)? },
+            FORGOTTEN => Message::Forgotten { batch: r.u64()?, digest: decode_optional(&mut r)? },
             REPLY_GONE => Message::ReplyGone { place: r.place()? },
             REPLY => decode_reply(&mut r)?,
             REPAIR => Message::Repair(decode_repair(&mut r)?),
@@ -402,7 +402,7 @@ pub(crate) fn encode_failure(w: &mut Writer<'_>, failure: &Failure) {
         Failure::Unreproducible => {
             w.u8(5);
         }
-        Failure::Void => {
+        Failure::Invalid => {
             w.u8(6);
         }
     }
@@ -416,7 +416,7 @@ pub(crate) fn decode_failure(r: &mut Reader<'_>) -> Result<Failure, Malformed> {
         3 => Failure::Request,
         4 => Failure::Hang,
         5 => Failure::Unreproducible,
-        6 => Failure::Void,
+        6 => Failure::Invalid,
         other => return Err(Malformed::Kind(other)),
     })
 }

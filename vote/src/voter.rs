@@ -225,9 +225,9 @@ impl Voter {
                 self.on_pairs(from, place, part, round);
             }
             Message::SelfBlame { place, failure } => self.on_self_blame(from, place, failure, round),
-            Message::Stand { place } => self.on_stand(from, place, round),
+            Message::Confirm { place } => self.on_stand(from, place, round),
             Message::Ask(ask) => self.on_ask(from, ask, round),
-            Message::Gone { batch, digest } => self.on_gone(from, batch, digest, round),
+            Message::Forgotten { batch, digest } => self.on_gone(from, batch, digest, round),
             Message::ReplyGone { place } => self.on_reply_gone(from, place, round),
             Message::Reply { place, total, offset, bytes } => {
                 self.on_reply(from, place, (total, offset), &bytes, round);

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use mio::Registry;
 use mio::net::TcpStream;
 
+use super::budget::{Budget, Cost, Usage, Wait};
 use super::input::{Input, Step};
-use super::leaving::{Leaving, Vouched};
-use super::room::{Cost, Holding, Room, Wait};
+use super::leaving::{Leaving, VerifiedReply};
 use super::{Bounds, Reply};
 use crate::limits;
 use crate::service::{ClientCounters, Protocol};
@@ -26,7 +26,7 @@ pub(super) enum Fate {
         unread: bool,
         /// Has replies left that its socket would take: call `write` again soon.
         unsent: bool,
-        /// Waits for room, and is not read from meanwhile: call `go_on` when there is some.
+        /// Waits for budget, and is not read from meanwhile: call `go_on` when there is some.
         waits: Option<Wait>,
     },
     /// Is over.
@@ -38,9 +38,9 @@ enum Place {
     /// The request with this checksum is on its way.
     Waiting(u32, Cost),
     /// The reply waits for those before it.
-    Ready(Vouched),
+    Ready(VerifiedReply),
     /// The last reply: after it the connection is closed.
-    Last(Vouched),
+    Last(VerifiedReply),
     /// No correct reply can be had: the connection ends here, without these bytes.
     Broken,
 }
@@ -83,7 +83,7 @@ pub(super) struct Reading<'a> {
     /// What a socket is read into.
     pub scratch: &'a mut [u8],
     /// What others hold, and what is in execution.
-    pub room: &'a mut Room,
+    pub budget: &'a mut Budget,
     /// Requests that may be taken.
     pub left: usize,
 }
@@ -91,9 +91,9 @@ pub(super) struct Reading<'a> {
 /// What a connection cannot go on without.
 enum Wants {
     Nothing,
-    /// Room for the rest of a long request, which has not been read.
+    /// Budget for the rest of a long request, which has not been read.
     Input,
-    /// Room for a request that is complete.
+    /// Budget for a request that is complete.
     Order(order::Request, Cost, Wait),
 }
 
@@ -104,14 +104,14 @@ pub(super) struct Connection<P> {
     input: Input<P>,
     /// Bytes of `input` that the protocol wants to see before it is asked again.
     wanted: usize,
-    /// Bytes of `input` for which there is room: 0 while it asks for little.
+    /// Bytes of `input` for which there is budget: 0 while it asks for little.
     reserved: usize,
     /// Bytes that the next read takes at most: more, as long as what was read was short requests.
     chunk: usize,
     wants: Wants,
     /// It was not read to the end because of what it has on its way.
     paused: bool,
-    /// It stands in a queue of [`Room`].
+    /// It stands in a queue of [`Budget`].
     queued: bool,
     /// The socket may have more input than was read.
     readable: bool,
@@ -195,7 +195,7 @@ impl<P: Protocol> Connection<P> {
         is_own
     }
 
-    /// Reads what has come and hands on as many requests as there is room for. `ending` says that the client has sent its last byte.
+    /// Reads what has come and hands on as many requests as there is budget for. `ending` says that the client has sent its last byte.
     pub(super) fn read(
         &mut self,
         ending: bool,
@@ -250,7 +250,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// How many bytes the next read may take of its socket; none if it wants more of a long request than there is room for.
+    /// How many bytes the next read may take of its socket; none if it wants more of a long request than there is budget for.
     fn may_read(&mut self, reading: &mut Reading<'_>) -> Option<usize> {
         let twice = reading.bounds.twice;
         let half = Input::<P>::most(reading.scratch, twice);
@@ -258,15 +258,15 @@ impl<P: Protocol> Connection<P> {
         if self.wanted <= limits::FREE_INPUT {
             let chunk = self.chunk.min(half);
             let ahead = self.input_held() + (1 + usize::from(twice)) * chunk;
-            return Some(if reading.room.may_read_ahead(ahead) {
+            return Some(if reading.budget.may_read_ahead(ahead) {
                 chunk
             } else {
                 limits::FREE_INPUT.min(half)
             });
         }
         if self.reserved < self.wanted {
-            let is_first = self.queued || reading.room.head(Wait::Input).is_none();
-            if !is_first || !reading.room.may_read(self.with_whole(&reading.bounds), 0) {
+            let is_first = self.queued || reading.budget.head(Wait::Input).is_none();
+            if !is_first || !reading.budget.may_read(self.with_whole(&reading.bounds), 0) {
                 self.wants = Wants::Input;
                 return None;
             }
@@ -277,7 +277,7 @@ impl<P: Protocol> Connection<P> {
         Some((self.reserved - there).clamp(1, half))
     }
 
-    /// Bytes of input that there should be room for. What a line without an end will come to is not known: it doubles.
+    /// Bytes of input that there should be budget for. What a line without an end will come to is not known: it doubles.
     fn whole(&self, longest: usize) -> usize {
         self.wanted.max((2 * self.input.len()).min(longest))
     }
@@ -288,7 +288,7 @@ impl<P: Protocol> Connection<P> {
         self.input_held() + lacking * (1 + usize::from(bounds.twice))
     }
 
-    /// Whether it cannot go on without room.
+    /// Whether it cannot go on without budget.
     fn is_waiting(&self) -> bool {
         !matches!(self.wants, Wants::Nothing)
     }
@@ -302,17 +302,17 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Whether what it waits for would find room now. It is the first of those who wait, and what it holds is counted.
-    pub(super) fn would_fit(&self, room: &Room, bounds: &Bounds) -> bool {
+    /// Whether what it waits for would find budget now. It is the first of those who wait, and what it holds is counted.
+    pub(super) fn would_fit(&self, budget: &Budget, bounds: &Bounds) -> bool {
         let held = self.held();
         match &self.wants {
             Wants::Nothing => true,
-            Wants::Input => room.may_read(self.with_whole(bounds), held.long),
-            Wants::Order(_, cost, _) => self.would_take(*cost, room, held.outgoing),
+            Wants::Input => budget.may_read(self.with_whole(bounds), held.long),
+            Wants::Order(_, cost, _) => self.would_take(*cost, budget, held.outgoing),
         }
     }
 
-    /// There is room for what it wanted: its request is on its way, or its input is read.
+    /// There is budget for what it wanted: its request is on its way, or its input is read.
     pub(super) fn go_on(
         &mut self,
         reading: &mut Reading<'_>,
@@ -320,7 +320,7 @@ impl<P: Protocol> Connection<P> {
     ) -> Fate {
         if let Wants::Order(request, cost, _) = std::mem::replace(&mut self.wants, Wants::Nothing) {
             reading.left = reading.left.saturating_sub(1);
-            self.take(request, cost, reading.room, &mut submit);
+            self.take(request, cost, reading.budget, &mut submit);
             // One at a time: what it asks next waits behind the others.
             self.queued = false;
         }
@@ -357,17 +357,17 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Bytes that the replica holds for this client, but for the little that each may have.
-    pub(super) fn held(&self) -> Holding {
+    pub(super) fn held(&self) -> Usage {
         let waits = match &self.wants {
             Wants::Order(request, ..) => request.bytes.len(),
             Wants::Nothing | Wants::Input => 0,
         };
         let input = self.input_held();
         let (ahead, long) = if self.reserved > 0 { (0, input) } else { (input, 0) };
-        Holding { ahead, long: long + waits, outgoing: self.outgoing() }
+        Usage { ahead, long: long + waits, outgoing: self.outgoing() }
     }
 
-    /// Whether it holds room of the kind that is waited for, could move without anybody's help but its client's, and has hardly moved since
+    /// Whether it holds budget of the kind that is waited for, could move without anybody's help but its client's, and has hardly moved since
     /// the last mark. Which is now.
     pub(super) fn is_stalled(&mut self, wait: Wait) -> bool {
         let has_moved = self.moved - self.marked >= limits::LEAST_MOVED;
@@ -422,7 +422,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// A request is on its way, or waits until there is room for it.
+    /// A request is on its way, or waits until there is budget for it.
     fn order(
         &mut self,
         request: order::Request,
@@ -430,33 +430,33 @@ impl<P: Protocol> Connection<P> {
         submit: &mut impl FnMut(u64, order::Request, u32),
     ) {
         let cost = Cost::new(request.bytes.len(), self.input.reply_bytes());
-        let wait = reading.room.wait_of(cost, self.outgoing());
-        let is_first = self.queued || reading.room.head(wait).is_none();
-        if is_first && self.would_take(cost, reading.room, 0) {
+        let wait = reading.budget.wait_of(cost, self.outgoing());
+        let is_first = self.queued || reading.budget.head(wait).is_none();
+        if is_first && self.would_take(cost, reading.budget, 0) {
             reading.left -= 1;
-            self.take(request, cost, reading.room, submit);
+            self.take(request, cost, reading.budget, submit);
         } else {
             self.wants = Wants::Order(request, cost, wait);
         }
     }
 
-    fn would_take(&self, cost: Cost, room: &Room, counted: usize) -> bool {
-        room.may_execute(cost) && room.may_send(self.outgoing() + cost.bytes(), counted)
+    fn would_take(&self, cost: Cost, budget: &Budget, counted: usize) -> bool {
+        budget.may_execute(cost) && budget.may_send(self.outgoing() + cost.bytes(), counted)
     }
 
     fn take(
         &mut self,
         request: order::Request,
         cost: Cost,
-        room: &mut Room,
+        budget: &mut Budget,
         submit: &mut impl FnMut(u64, order::Request, u32),
     ) {
         self.on_its_way += cost.bytes();
         let sequence = self.push(Place::Waiting(request.checksum, cost));
-        submit(sequence, request, room.begin(cost));
+        submit(sequence, request, budget.begin(cost));
     }
 
-    /// Gives back the room of a long request once it is decoded.
+    /// Gives back the budget of a long request once it is decoded.
     fn settle_input(&mut self) {
         if self.reserved > 0 {
             self.reserved = 0;
@@ -467,7 +467,7 @@ impl<P: Protocol> Connection<P> {
     /// A reply of the connection itself, to what is not ordered; the last one if nothing more is to be read.
     fn push_here(&mut self, reply: Bytes, twice: bool, is_last: bool) {
         self.ready += reply.len();
-        let reply = Vouched::here(reply, twice);
+        let reply = VerifiedReply::here(reply, twice);
         self.push(if is_last { Place::Last(reply) } else { Place::Ready(reply) });
         self.closing |= is_last;
     }
@@ -490,7 +490,10 @@ impl<P: Protocol> Connection<P> {
             self.on_its_way = self.on_its_way.saturating_sub(cost.bytes());
             self.ready += right.as_ref().map_or(0, |reply| reply.bytes.len());
             *place = right.map_or(Place::Broken, |reply| {
-                Place::Ready(Vouched { bytes: reply.bytes, digest: reply.voted.map(|voted| (asked, voted)) })
+                Place::Ready(VerifiedReply {
+                    bytes: reply.bytes,
+                    digest: reply.voted.map(|voted| (asked, voted)),
+                })
             });
         }
     }
@@ -548,11 +551,11 @@ impl<P: Protocol> Connection<P> {
             let Some((number, place)) = self.places.front_mut() else { return };
             let (reply, last) = match place {
                 // What a queue gave up stays in memory for a while, and looks like a reply.
-                _ if *number != first => (Vouched::default(), true),
+                _ if *number != first => (VerifiedReply::default(), true),
                 Place::Waiting(..) => return,
                 Place::Ready(reply) => (std::mem::take(reply), false),
                 Place::Last(reply) => (std::mem::take(reply), true),
-                Place::Broken => (Vouched::here(Bytes::new(), twice), true),
+                Place::Broken => (VerifiedReply::here(Bytes::new(), twice), true),
             };
             self.places.pop_front();
             self.first += 1;

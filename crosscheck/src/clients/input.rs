@@ -13,15 +13,15 @@ use crate::limits;
 use crate::service::{Action, Progress, Protocol};
 
 /// Bytes from a client, how many of them are done with, and what the protocol remembers of those.
-struct Heard<P> {
+struct InputBuffer<P> {
     bytes: Vec<u8>,
     done: usize,
     protocol: P,
 }
 
-impl<P> Heard<P> {
+impl<P> InputBuffer<P> {
     fn new(protocol: P) -> Self {
-        Heard { bytes: Vec::new(), done: 0, protocol }
+        InputBuffer { bytes: Vec::new(), done: 0, protocol }
     }
 
     fn rest(&self) -> &[u8] {
@@ -47,9 +47,9 @@ impl<P> Heard<P> {
 
 /// What has come from a client and is not done with. The copies have nothing in common, not even how far they are done with.
 pub(super) struct Input<P> {
-    heard: Heard<P>,
+    heard: InputBuffer<P>,
     /// The same bytes, as the kernel gave them a second time; unused without cross-checking.
-    again: Heard<P>,
+    again: InputBuffer<P>,
 }
 
 /// What the input comes to, and how much of it; a request with its checksum.
@@ -89,7 +89,7 @@ impl Step {
 
 impl<P: Protocol> Input<P> {
     pub fn new(protocol: P) -> Self {
-        Input { heard: Heard::new(protocol.clone()), again: Heard::new(protocol) }
+        Input { heard: InputBuffer::new(protocol.clone()), again: InputBuffer::new(protocol) }
     }
 
     #[cfg(test)]
@@ -114,7 +114,7 @@ impl<P: Protocol> Input<P> {
         self.heard.bytes.capacity() + self.again.bytes.capacity()
     }
 
-    /// Makes room for `length` bytes in each copy, and for no more.
+    /// Makes budget for `length` bytes in each copy, and for no more.
     pub fn reserve(&mut self, length: usize, twice: bool) {
         let copies = [Some(&mut self.heard), Some(&mut self.again).filter(|_| twice)];
         for heard in copies.into_iter().flatten() {
@@ -177,7 +177,7 @@ impl<P: Protocol> Input<P> {
     /// Takes the next step; with `twice`, only if both copies come to it. `None` when they do not, and not at a second try either.
     pub fn next(&mut self, twice: bool) -> Option<Step> {
         if !twice {
-            let Heard { bytes, done, protocol } = &mut self.heard;
+            let InputBuffer { bytes, done, protocol } = &mut self.heard;
             let step = Step::of(protocol.next(bytes.get(*done..).unwrap_or_default()));
             self.heard.take(&step);
             return Some(step);

@@ -22,18 +22,18 @@ const NOT_ORDERED: u32 = 0;
 
 /// A reply, and what shows that it is one.
 #[derive(Default)]
-pub(super) struct Vouched {
+pub(super) struct VerifiedReply {
     pub bytes: Bytes,
     /// What it answers and its digest: the one that was voted on, or one made where the reply was. None without cross-checking.
     pub digest: Option<(u32, u128)>,
 }
 
-impl Vouched {
+impl VerifiedReply {
     /// A reply of this connection itself, to what is not ordered.
     pub fn here(bytes: impl Into<Bytes>, twice: bool) -> Self {
         let bytes = bytes.into();
         let digest = twice.then(|| (NOT_ORDERED, vote::digest::reply(NOT_ORDERED, &bytes)));
-        Vouched { bytes, digest }
+        VerifiedReply { bytes, digest }
     }
 
     /// Whether the bytes still are the reply; with cross-checking, what nobody vouches for is none.
@@ -45,7 +45,7 @@ impl Vouched {
 
 /// A reply whose turn has come.
 struct Unsent {
-    reply: Vouched,
+    reply: VerifiedReply,
     /// Bytes of it that have left.
     sent: usize,
     /// Its bytes have a place of their own: see [`Leaving::set_apart`].
@@ -55,7 +55,7 @@ struct Unsent {
 }
 
 impl Unsent {
-    fn new(reply: Vouched, twice: bool) -> Self {
+    fn new(reply: VerifiedReply, twice: bool) -> Self {
         let stretch = |bytes: &[u8]| vote::digest::reply(NOT_ORDERED, bytes);
         let is_long = twice && reply.bytes.len() > STRETCH;
         let mut stretches = Vec::new();
@@ -135,7 +135,7 @@ impl Leaving {
     }
 
     /// The reply of the place with this number.
-    pub fn push(&mut self, number: u64, reply: Vouched, twice: bool) {
+    pub fn push(&mut self, number: u64, reply: VerifiedReply, twice: bool) {
         self.bytes += reply.bytes.len();
         self.unsent.push_back((number, Unsent::new(reply, twice)));
     }
@@ -217,7 +217,7 @@ mod tests {
     fn unsent(text: &'static str, vouched: &'static str) -> Unsent {
         let digest = Some((7, vote::digest::reply(7, vouched.as_bytes())));
         Unsent {
-            reply: Vouched { bytes: Bytes::from_static(text.as_bytes()), digest },
+            reply: VerifiedReply { bytes: Bytes::from_static(text.as_bytes()), digest },
             sent: 0,
             is_apart: false,
             stretches: vec![],
@@ -241,7 +241,7 @@ mod tests {
             leaves(vec![(5, begun), (6, unsent("", "")), (7, unsent("next\n", "next\n"))], true),
             "rst\nnext\n"
         );
-        let own = Unsent::new(Vouched::here("ERROR\n", true), true);
+        let own = Unsent::new(VerifiedReply::here("ERROR\n", true), true);
         assert_eq!(leaves(vec![(5, own)], true), "ERROR\n");
     }
 
@@ -262,7 +262,7 @@ mod tests {
         let mut leaving = Leaving::default();
         for (number, range) in [(0, 0..4), (1, 4..8)] {
             let digest = Some((7, vote::digest::reply(7, &block[range.clone()])));
-            leaving.push(number, Vouched { bytes: block.slice(range), digest }, true);
+            leaving.push(number, VerifiedReply { bytes: block.slice(range), digest }, true);
         }
         assert!(!block.is_unique());
         leaving.sent(2);
@@ -276,7 +276,7 @@ mod tests {
     fn a_list_ends_when_it_holds_enough() {
         let mut leaving = Leaving::default();
         for number in 0..3 {
-            leaving.push(number, Vouched::here(vec![b'x'; STRETCH / 2 + 1], true), true);
+            leaving.push(number, VerifiedReply::here(vec![b'x'; STRETCH / 2 + 1], true), true);
         }
         assert_eq!(leaving.slices(3, true).len(), 2);
     }
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// Who has read most of a long reply would ask for the next one while this one still takes its room.
+    /// Who has read most of a long reply would ask for the next one while this one still takes its budget.
     #[test]
     fn a_reply_is_held_as_a_whole_until_all_of_it_has_left() {
         for (taken, held) in [(0, 8), (3, 8), (4, 4), (7, 4), (8, 0)] {
@@ -328,7 +328,8 @@ mod tests {
         assert_eq!(leaves(vec![(5, right()), (7, right())], true), "right\n");
         assert_eq!(leaves(vec![(6, right())], true), "");
         assert_eq!(leaves(vec![(5, unsent("wrong\n", "right\n"))], true), "");
-        let nobodys = || Unsent::new(Vouched { bytes: Bytes::from_static(b"memory"), digest: None }, true);
+        let nobodys =
+            || Unsent::new(VerifiedReply { bytes: Bytes::from_static(b"memory"), digest: None }, true);
         assert_eq!(leaves(vec![(5, nobodys())], true), "");
         assert_eq!(leaves(vec![(5, nobodys())], false), "memory");
         let mut begun = unsent("wrong\n", "right\n");
@@ -340,7 +341,7 @@ mod tests {
     fn long(bytes: Vec<u8>, digest_of: &[u8]) -> Leaving {
         let mut leaving = Leaving::default();
         let digest = Some((7, vote::digest::reply(7, digest_of)));
-        leaving.push(0, Vouched { bytes: bytes.into(), digest }, true);
+        leaving.push(0, VerifiedReply { bytes: bytes.into(), digest }, true);
         leaving.push(1, unsent("next\n", "next\n").reply, true);
         leaving
     }

@@ -2,12 +2,12 @@
 //! connection gets its replies in the order of its requests. [`Clients`] owns no thread: [`thread`] gives it one of its
 //! own, and a replica with one worker serves it between its other sockets.
 
+mod budget;
+#[cfg(test)]
+mod budget_tests;
 mod connection;
 mod input;
 mod leaving;
-mod room;
-#[cfg(test)]
-mod room_tests;
 #[cfg(test)]
 mod tests;
 pub mod thread;
@@ -27,9 +27,9 @@ use socket2::{Domain, Socket, Type};
 use crate::limits;
 use crate::service::{ClientCounters, MakeProtocol, Protocol};
 use crate::world::{is_of_one_attempt, is_own_fault_without_peer};
+pub use budget::Shares;
+use budget::{Budget, Wait};
 use connection::{Connection, Fate, Now, Reading};
-pub use room::Shares;
-use room::{Room, Wait};
 
 /// Tokens from here on belong to the clients' sockets.
 pub const FIRST_TOKEN: usize = 1 << 32;
@@ -45,7 +45,7 @@ pub struct ReplyTo {
     pub generation: u32,
     /// Place in the connection's sequence of replies.
     pub sequence: u64,
-    /// What the request was reckoned to cost, in bytes: room that comes back with its reply.
+    /// What the request was reckoned to cost, in bytes: budget that comes back with its reply.
     pub cost: u32,
 }
 
@@ -142,7 +142,7 @@ pub struct Clients<P> {
     /// Connections whose replies leave with the next flush.
     answered: Vec<u32>,
     outstanding: usize,
-    room: Room,
+    budget: Budget,
     /// Replies that ever came back, and the tick of the last one.
     answers: u64,
     answered_at: u64,
@@ -151,7 +151,7 @@ pub struct Clients<P> {
     next_look: usize,
     /// Requests that were ever handed on.
     submitted: u64,
-    /// Connections that were closed to make room and of which nobody was told, and the tick at which somebody was.
+    /// Connections that were closed to make budget and of which nobody was told, and the tick at which somebody was.
     closed_unmoved: usize,
     told_unmoved: Option<u64>,
     /// Why no client can be accepted at present, once that was told.
@@ -192,7 +192,7 @@ impl<P: Protocol> Clients<P> {
             unread: Vec::new(),
             answered: Vec::new(),
             outstanding: 0,
-            room: Room::new(bounds.shares),
+            budget: Budget::new(bounds.shares),
             answers: 0,
             answered_at: 0,
             ticks: 0,
@@ -214,9 +214,9 @@ impl<P: Protocol> Clients<P> {
     fn on_writable(&mut self, slot: u32) {
         let entry = self.connections.get_mut(slot as usize);
         let Some(connection) = entry.and_then(|entry| entry.connection.as_mut()) else { return };
-        self.room.take_out(connection.held());
+        self.budget.take_out(connection.held());
         let fate = connection.write(self.bounds.twice, &self.counters);
-        self.room.put_back(connection.held());
+        self.budget.put_back(connection.held());
         self.settle(slot, fate);
     }
 
@@ -236,12 +236,12 @@ impl<P: Protocol> Clients<P> {
         let Some(connection) = entry.connection.as_mut() else { return };
         let before = submissions.len();
         let numbers = &mut self.submitted;
-        self.room.take_out(connection.held());
+        self.budget.take_out(connection.held());
         let mut reading = Reading {
             bounds: self.bounds,
             counters: &self.counters,
             scratch: &mut self.scratch,
-            room: &mut self.room,
+            budget: &mut self.budget,
             left: limits::OUTSTANDING_PER_CLIENT_THREAD.saturating_sub(self.outstanding),
         };
         let fate = read(connection, &mut reading, &mut |sequence, request, cost| {
@@ -249,7 +249,7 @@ impl<P: Protocol> Clients<P> {
             submissions.push(Submission { number: *numbers, to, request });
             *numbers += 1;
         });
-        self.room.put_back(connection.held());
+        self.budget.put_back(connection.held());
         self.outstanding += submissions.len() - before;
         self.settle(slot, fate);
     }
@@ -267,7 +267,7 @@ impl<P: Protocol> Clients<P> {
                 if let (Some(wait), Some(connection)) = (waits, &mut entry.connection)
                     && connection.enqueue()
                 {
-                    self.room.enqueue(wait, (slot, entry.generation), self.ticks);
+                    self.budget.enqueue(wait, (slot, entry.generation), self.ticks);
                 }
             }
             Fate::Closed => self.close(slot),
@@ -277,7 +277,7 @@ impl<P: Protocol> Clients<P> {
     fn close(&mut self, slot: u32) {
         let entry = &mut self.connections[slot as usize];
         if let Some(connection) = entry.connection.take() {
-            self.room.take_out(connection.held());
+            self.budget.take_out(connection.held());
             // Replies still on their way find another generation; they are counted when they come.
             connection.end(&self.registry, &self.counters);
             entry.generation = entry.generation.wrapping_add(1);
@@ -286,25 +286,25 @@ impl<P: Protocol> Clients<P> {
         }
     }
 
-    /// The first connection that waits for this, if it is still there and would find room now. Others in front of it are gone.
+    /// The first connection that waits for this, if it is still there and would find budget now. Others in front of it are gone.
     fn next_fitting(&self, wait: Wait) -> Option<u32> {
-        let (slot, generation) = self.room.head(wait)?;
+        let (slot, generation) = self.budget.head(wait)?;
         let entry = &self.connections[slot as usize];
         let connection = entry.connection.as_ref().filter(|_| entry.generation == generation);
         let fits = |connection: &Connection<P>| {
-            connection.waits() != Some(wait) || connection.would_fit(&self.room, &self.bounds)
+            connection.waits() != Some(wait) || connection.would_fit(&self.budget, &self.bounds)
         };
         connection.is_none_or(fits).then_some(slot)
     }
 
-    /// Connections that waited for room go on, in their order, as far as there is some.
+    /// Connections that waited for budget go on, in their order, as far as there is some.
     fn let_in(&mut self, submissions: &mut Vec<Submission>) {
-        for wait in self.room.waits() {
+        for wait in self.budget.waits() {
             while self.outstanding < limits::OUTSTANDING_PER_CLIENT_THREAD
                 && let Some(slot) = self.next_fitting(wait)
             {
-                let (_, generation) = self.room.head(wait).unwrap_or_default();
-                self.room.dequeue(wait, self.ticks);
+                let (_, generation) = self.budget.head(wait).unwrap_or_default();
+                self.budget.dequeue(wait, self.ticks);
                 if self.connections[slot as usize].generation == generation {
                     self.read(slot, submissions, |connection, reading, submit| {
                         connection.go_on(reading, submit)
@@ -314,10 +314,10 @@ impl<P: Protocol> Clients<P> {
         }
     }
 
-    /// Closes the connections that hold room and do not move, where others have waited for some for too long.
+    /// Closes the connections that hold budget and do not move, where others have waited for some for too long.
     fn make_room(&mut self) {
-        let Some(wait) = self.room.starved(self.ticks) else { return };
-        self.room.look_again(wait, self.ticks);
+        let Some(wait) = self.budget.starved(self.ticks) else { return };
+        self.budget.look_again(wait, self.ticks);
         let is_stalled =
             |entry: &mut Entry<P>| entry.connection.as_mut().is_some_and(|one| one.is_stalled(wait));
         let slots = self.connections.iter_mut().enumerate();
@@ -326,18 +326,18 @@ impl<P: Protocol> Clients<P> {
         if stalled.is_empty() {
             return;
         }
-        let before = self.room.held();
+        let before = self.budget.held();
         stalled.iter().for_each(|slot| self.close(*slot));
         self.counters.evicted.fetch_add(stalled.len() as u64, Relaxed);
         self.closed_unmoved += stalled.len();
         // A crowd of them would fill the log.
         if self.told_unmoved.is_none_or(|told| self.ticks - told >= limits::RECOUNT_TICKS) {
             eprintln!(
-                "crosscheck: {} client connections were closed: they held room and did not move (the last ones {} KiB), while others \
-                 waited for room; {} still wait. More room: buffer_limit_mb",
+                "crosscheck: {} client connections were closed: their replies filled the buffers (the last ones {} KiB) and were not read, \
+                 while others waited. {} still wait. Raise buffer_limit_mb if such clients are yours",
                 self.closed_unmoved,
-                (before - self.room.held()) >> 10,
-                self.room.waiting()
+                (before - self.budget.held()) >> 10,
+                self.budget.waiting()
             );
             (self.told_unmoved, self.closed_unmoved) = (Some(self.ticks), 0);
         }
@@ -350,11 +350,11 @@ impl<P: Protocol> Clients<P> {
         let taken = self.connections.len() - self.free.len().min(self.connections.len());
         let connections = || self.connections.iter().filter_map(|entry| entry.connection.as_ref());
         let held = || connections().map(|one| one.held().bytes()).sum::<usize>();
-        let counts_right = !self.ticks.is_multiple_of(limits::RECOUNT_TICKS) || self.room.held() == held();
+        let counts_right = !self.ticks.is_multiple_of(limits::RECOUNT_TICKS) || self.budget.held() == held();
         self.scratch.len() == limits::READ_CHUNK
             && counts_right
-            && self.room.shares() == self.bounds.shares
-            && (self.outstanding > 0 || self.room.cost_in_execution() == 0)
+            && self.budget.shares() == self.bounds.shares
+            && (self.outstanding > 0 || self.budget.cost_in_execution() == 0)
             && self.outstanding <= limits::OUTSTANDING_PER_CLIENT_THREAD
             && self.counters.open.load(Relaxed) == taken as u64
     }
@@ -371,7 +371,7 @@ impl<P: Protocol> Clients<P> {
         let entry = &mut self.connections[slot as usize];
         let Some(connection) = entry.connection.as_mut() else { return };
         let is_sound = connection.is_sound(self.bounds.shares.connection)
-            && (connection.waits().is_none() || self.room.has((slot, entry.generation)));
+            && (connection.waits().is_none() || self.budget.has((slot, entry.generation)));
         self.counters.own_faults.fetch_add(u64::from(!is_sound), Relaxed);
         if connection.is_overdue(&now) {
             self.counters.overdue.fetch_add(1, Relaxed);
@@ -398,7 +398,7 @@ impl<P: Protocol> Clients<P> {
         self.on_refused(error);
         if self.told_refusal != error.raw_os_error() {
             self.told_refusal = error.raw_os_error();
-            eprintln!("crosscheck: clients cannot be accepted: {error}");
+            eprintln!("crosscheck: new clients cannot be accepted: {error}");
         }
     }
 
@@ -480,22 +480,22 @@ impl<P: Protocol> ClientSide for Clients<P> {
     fn has_unread(&self) -> bool {
         // With too much on its way, only an answer lets unread input go on.
         let has_input =
-            !self.unread.is_empty() || self.room.waits().any(|wait| self.next_fitting(wait).is_some());
+            !self.unread.is_empty() || self.budget.waits().any(|wait| self.next_fitting(wait).is_some());
         (has_input && self.outstanding < limits::OUTSTANDING_PER_CLIENT_THREAD) || !self.answered.is_empty()
     }
 
     fn answer(&mut self, to: ReplyTo, reply: Option<Reply>) {
         self.outstanding = self.outstanding.saturating_sub(1);
         (self.answers, self.answered_at) = (self.answers + 1, self.ticks);
-        self.room.end(to.cost);
+        self.budget.end(to.cost);
         let entry = self.connections.get_mut(to.slot as usize);
         let connection = entry
             .filter(|entry| entry.generation == to.generation)
             .and_then(|entry| entry.connection.as_mut());
         if let Some(connection) = connection {
-            self.room.take_out(connection.held());
+            self.budget.take_out(connection.held());
             connection.answer(to.sequence, reply);
-            self.room.put_back(connection.held());
+            self.budget.put_back(connection.held());
             if self.answered.last() != Some(&to.slot) {
                 self.answered.push(to.slot);
             }
@@ -522,8 +522,8 @@ impl<P: Protocol> ClientSide for Clients<P> {
         self.counters.own_faults.fetch_add(u64::from(!self.is_sound()), Relaxed);
         self.accept();
         self.make_room();
-        self.counters.held.store(self.room.held() as u64, Relaxed);
-        self.counters.waiting.store(self.room.waiting() as u64, Relaxed);
+        self.counters.held.store(self.budget.held() as u64, Relaxed);
+        self.counters.waiting.store(self.budget.waiting() as u64, Relaxed);
         for _ in 0..self.connections.len().min(limits::LOOKS_PER_TICK) {
             self.next_look = (self.next_look + 1) % self.connections.len();
             self.look_at(self.next_look as u32, submissions);

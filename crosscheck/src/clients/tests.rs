@@ -531,7 +531,7 @@ fn large_replies_leave_in_turns_and_a_full_socket_is_not_tried_again() {
     reader.join().unwrap();
 }
 
-/// A connection at its limits has input that is announced by nobody: what of its replies left in a turn makes room for it at once.
+/// A connection at its limits has input that is announced by nobody: what of its replies left in a turn makes budget for it at once.
 #[test]
 fn a_long_pipeline_of_large_replies_goes_on_without_an_event() {
     let (mut clients, address, counters, _poll) = unheard();

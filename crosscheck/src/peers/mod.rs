@@ -5,7 +5,7 @@
 #[cfg(feature = "inject")]
 pub(crate) mod caller;
 pub mod fuzzing;
-mod guests;
+mod handshakes;
 pub(crate) mod hello;
 mod link;
 mod net;
@@ -24,11 +24,11 @@ use order::{FrameError, Kind};
 use crate::admin::{Sent, Traffic};
 use crate::limits;
 use crate::world::is_own_fault_without_peer;
-use guests::Guests;
+use handshakes::PendingHandshakes;
 use hello::{Difference, Hello};
 use link::{Link, Reading};
 pub use net::{Net, Tcp};
-use probe::Pace;
+use probe::PeerProgress;
 use secure::{Dialling, Secret, Unsound};
 
 /// Tokens from here on belong to the peers' sockets.
@@ -110,7 +110,7 @@ pub struct Peers<N: Net = Tcp> {
     sum: u32,
     net: N,
     links: Vec<Option<Link<N>>>,
-    guests: Guests<N>,
+    handshakes: PendingHandshakes<N>,
     /// When each peer was dialled last, and whether it or this replica refused the connection.
     dialled: Vec<Dialled>,
     /// What one socket is read into, and one record is opened into.
@@ -119,7 +119,7 @@ pub struct Peers<N: Net = Tcp> {
     /// The kernel has refused a call that no healthy process makes: it would refuse the next one as well.
     is_refused: bool,
     /// How far this replica is, and how slow it has been: what a watchdog elsewhere is told.
-    pub pace: Pace,
+    pub pace: PeerProgress,
     /// What went out so far.
     pub sent: Sent,
     /// Flips one bit of the next frame on its way out: an injected fault.
@@ -156,12 +156,12 @@ impl<N: Net> Peers<N> {
             identity,
             net,
             links: (0..count).map(|_| None).collect(),
-            guests: Guests::default(),
+            handshakes: PendingHandshakes::default(),
             dialled: vec![Dialled::default(); count],
             scratch: vec![0; limits::READ_CHUNK],
             plain: Vec::new(),
             is_refused: false,
-            pace: Pace::default(),
+            pace: PeerProgress::default(),
             sent: Sent::default(),
             #[cfg(feature = "inject")]
             garble_next: Vec::new(),
@@ -177,7 +177,7 @@ impl<N: Net> Peers<N> {
             && order::batch::checksum(&self.identity.secret.key) == self.sum
             && self.net.goes_to(addresses)
             && self.links.len() == self.dialled.len()
-            && self.guests.is_sound()
+            && self.handshakes.is_sound()
             // An empty buffer reads nothing, which looks as if every peer had hung up.
             && self.scratch.len() == limits::READ_CHUNK
     }
@@ -239,7 +239,7 @@ impl<N: Net> Peers<N> {
     /// Handles what the poll said about a token of this module.
     pub fn on_event(&mut self, token: Token, readable: bool, writable: bool, events: &mut Vec<PeerEvent>) {
         match token.0 {
-            LISTENER => self.is_refused |= self.guests.accept(&mut self.net),
+            LISTENER => self.is_refused |= self.handshakes.accept(&mut self.net),
             guest if guest >= GUESTS => self.on_guest(guest - GUESTS, events),
             link => {
                 let peer = (link - LINKS) as u8;
@@ -281,21 +281,21 @@ impl<N: Net> Peers<N> {
 
     /// Puts one frame on its way; it leaves with the next [`Peers::flush`]. To a peer that is away it is lost.
     pub fn send(&mut self, to: u8, kind: Kind, parts: &[&[u8]]) {
-        self.send_along(to, kind, parts);
+        self.send_deferred(to, kind, parts);
         if let Some(link) = self.links.get_mut(usize::from(to)).and_then(Option::as_mut) {
             link.is_urgent = true;
         }
     }
 
     /// As [`Peers::send`] for what nobody waits for: it leaves with the next frame to that peer that somebody waits for, or
-    /// with the next [`Peers::leave_now`], and not later than [`limits::RIDING`] frames after it.
-    pub fn send_along(&mut self, to: u8, kind: Kind, parts: &[&[u8]]) {
+    /// with the next [`Peers::leave_now`], and not later than [`limits::DEFERRED`] frames after it.
+    pub fn send_deferred(&mut self, to: u8, kind: Kind, parts: &[&[u8]]) {
         let me = self.me;
         if let Some(link) = self.links.get_mut(usize::from(to)).and_then(Option::as_mut)
             && link.is_up()
         {
             link.riding += 1;
-            link.is_urgent |= link.riding >= limits::RIDING;
+            link.is_urgent |= link.riding >= limits::DEFERRED;
             let start = link.output.len();
             order::frame::encode_parts(kind, me, parts, &mut link.output);
             let traffic = traffic_of(&mut self.sent, kind);
@@ -310,15 +310,15 @@ impl<N: Net> Peers<N> {
         }
     }
 
-    /// A tick has passed: what rides along has waited long enough, and so have those who have not said who they are.
+    /// A tick has passed: what is deferred has waited long enough, and so have those who have not said who they are.
     pub fn tick(&mut self) {
         self.links.iter_mut().flatten().for_each(|link| link.is_urgent |= link.has_output());
-        self.guests.tick();
+        self.handshakes.tick();
     }
 
     /// Writes what somebody waits for, one system call per peer.
     pub fn flush(&mut self, events: &mut Vec<PeerEvent>) {
-        self.guests.tell(events);
+        self.handshakes.tell(events);
         for peer in 0..self.links.len() as u8 {
             let alive = match self.links[usize::from(peer)].as_mut() {
                 Some(link) if link.is_urgent => link.write(),
@@ -348,7 +348,7 @@ impl<N: Net> Peers<N> {
 
     fn on_guest(&mut self, place: usize, events: &mut Vec<PeerEvent>) {
         let Some(arrival) =
-            self.guests.on_event(place, &mut self.identity, &mut self.scratch, self.pace, events)
+            self.handshakes.on_event(place, &mut self.identity, &mut self.scratch, self.pace, events)
         else {
             return;
         };
@@ -624,7 +624,7 @@ mod tests {
         run_until(&mut nodes, |nodes| nodes.iter().all(is_up));
         let ticks = limits::HANDSHAKE.as_millis() / limits::TICK.as_millis();
         (0..=ticks).for_each(|_| nodes[0].peers.tick());
-        assert!(nodes[0].peers.guests.is_empty() && is_up(&nodes[0]));
+        assert!(nodes[0].peers.handshakes.is_empty() && is_up(&nodes[0]));
         nodes[0].step(0);
         assert_eq!(refusals(&nodes[0]).len(), 200, "each is told of");
     }
@@ -635,7 +635,7 @@ mod tests {
         let addresses = addresses();
         let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
         run_until(&mut nodes, |nodes| nodes.iter().all(is_up));
-        nodes[1].peers.pace = Pace { executed: 77, slowest_ms: 1200 };
+        nodes[1].peers.pace = PeerProgress { executed: 77, slowest_ms: 1200 };
         let mut probe = probe::Probe::new(identity(0, 7), addresses.clone());
         let asked = std::thread::spawn(move || probe.others(Duration::from_secs(10)));
         while !asked.is_finished() {
@@ -647,7 +647,7 @@ mod tests {
         while !asked.is_finished() {
             nodes.iter_mut().for_each(|node| node.step(0));
         }
-        assert_eq!(asked.join().unwrap(), Some(Pace { executed: 77, slowest_ms: 1200 }));
+        assert_eq!(asked.join().unwrap(), Some(PeerProgress { executed: 77, slowest_ms: 1200 }));
         assert!(nodes.iter().all(is_up) && !nodes[1].seen.contains(&PeerEvent::Down(0)));
     }
 
@@ -656,7 +656,7 @@ mod tests {
         let addresses = addresses();
         let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
         run_until(&mut nodes, |nodes| nodes.iter().all(|node| !node.seen.is_empty()));
-        nodes[0].peers.send_along(1, Kind::Check, &[b"first"]);
+        nodes[0].peers.send_deferred(1, Kind::Check, &[b"first"]);
         (0..20).for_each(|step| nodes.iter_mut().for_each(|node| node.step(step * 2000)));
         assert_eq!(nodes[1].seen.len(), 1, "nobody waits for it: {:?}", nodes[1].seen);
         nodes[0].peers.send(1, Kind::Order, &[b"second"]);
@@ -666,7 +666,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(nodes[1].seen[1..].iter().map(body).collect::<Vec<_>>(), ["first", "second"]);
-        nodes[0].peers.send_along(1, Kind::Check, &[b"third"]);
+        nodes[0].peers.send_deferred(1, Kind::Check, &[b"third"]);
         nodes[0].peers.tick();
         run_until(&mut nodes, |nodes| nodes[1].seen.len() == 4);
     }

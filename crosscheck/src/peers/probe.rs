@@ -11,14 +11,14 @@ use super::{Identity, link::refusal_of};
 
 /// How far a replica is, and how slow it has been.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pace {
+pub struct PeerProgress {
     /// Last batch that it has executed.
     pub executed: u64,
     /// So many milliseconds its order thread has been at one stretch of work lately, as its watchdog saw it.
     pub slowest_ms: u64,
 }
 
-impl Pace {
+impl PeerProgress {
     /// What a watchdog elsewhere is told.
     pub(super) fn encode(self) -> [u8; 16] {
         let mut bytes = [0; 16];
@@ -29,7 +29,7 @@ impl Pace {
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let (executed, slowest_ms) = bytes.split_first_chunk()?;
-        Some(Pace {
+        Some(PeerProgress {
             executed: u64::from_le_bytes(*executed),
             slowest_ms: u64::from_le_bytes(slowest_ms.try_into().ok()?),
         })
@@ -37,13 +37,16 @@ impl Pace {
 
     /// What others of a group of 2f+1 have told, as one pace: f+1 of them have executed so much, or 0 if fewer have told anything, and f
     /// of them have been so slow.
-    pub fn of_others(told: &[Pace], f: usize) -> Pace {
-        let nth = |nth: usize, of: fn(&Pace) -> u64| {
+    pub fn of_others(told: &[PeerProgress], f: usize) -> PeerProgress {
+        let nth = |nth: usize, of: fn(&PeerProgress) -> u64| {
             let mut values: Vec<u64> = told.iter().map(of).collect();
             values.sort_unstable_by(|a, b| b.cmp(a));
             values.get(nth).copied().unwrap_or(0)
         };
-        Pace { executed: nth(f, |pace| pace.executed), slowest_ms: nth(f.max(1) - 1, |pace| pace.slowest_ms) }
+        PeerProgress {
+            executed: nth(f, |pace| pace.executed),
+            slowest_ms: nth(f.max(1) - 1, |pace| pace.slowest_ms),
+        }
     }
 }
 
@@ -62,7 +65,7 @@ impl Probe {
     }
 
     /// The pace of the others, as they tell it within `patience` each. None where there are no others.
-    pub fn others(&mut self, patience: Duration) -> Option<Pace> {
+    pub fn others(&mut self, patience: Duration) -> Option<PeerProgress> {
         if self.peers.len() < 2 {
             return None;
         }
@@ -71,10 +74,10 @@ impl Probe {
         for (number, address) in (0u8..).zip(self.peers.clone()).filter(|(number, _)| *number != me) {
             told.extend(self.ask(number, address, patience));
         }
-        Some(Pace::of_others(&told, self.peers.len() / 2))
+        Some(PeerProgress::of_others(&told, self.peers.len() / 2))
     }
 
-    pub(super) fn ask(&mut self, peer: u8, address: SocketAddr, patience: Duration) -> Option<Pace> {
+    pub(super) fn ask(&mut self, peer: u8, address: SocketAddr, patience: Duration) -> Option<PeerProgress> {
         let mut stream = TcpStream::connect_timeout(&address, patience).ok()?;
         stream.set_read_timeout(Some(patience)).ok()?;
         stream.set_write_timeout(Some(patience)).ok()?;
@@ -93,7 +96,7 @@ impl Probe {
         let mut plain = vec![0; sealed.len()];
         let record = super::secure::Record { number, sealed: &sealed };
         let length = channel.open(&record, &mut plain).ok()??;
-        Pace::decode(plain.get(..length)?)
+        PeerProgress::decode(plain.get(..length)?)
     }
 }
 
@@ -120,13 +123,13 @@ mod tests {
 
     #[test]
     fn what_others_tell_counts_when_one_of_them_must_be_right_or_shares_it() {
-        let pace = |executed, slowest_ms| Pace { executed, slowest_ms };
-        assert_eq!(Pace::of_others(&[pace(9, 0), pace(7, 4000)], 1), pace(7, 4000));
-        assert_eq!(Pace::of_others(&[pace(9, 300)], 1), pace(0, 300), "one of two has not answered");
+        let pace = |executed, slowest_ms| PeerProgress { executed, slowest_ms };
+        assert_eq!(PeerProgress::of_others(&[pace(9, 0), pace(7, 4000)], 1), pace(7, 4000));
+        assert_eq!(PeerProgress::of_others(&[pace(9, 300)], 1), pace(0, 300), "one of two has not answered");
         let told = [pace(5, 900), pace(8, 100), pace(6, 800), pace(7, 700)];
-        assert_eq!(Pace::of_others(&told, 2), pace(6, 800));
-        assert_eq!(Pace::of_others(&[], 2), Pace::default());
-        assert_eq!(Pace::decode(&pace(5, 900).encode()), Some(pace(5, 900)));
-        assert_eq!(Pace::decode(&[1; 8]), None);
+        assert_eq!(PeerProgress::of_others(&told, 2), pace(6, 800));
+        assert_eq!(PeerProgress::of_others(&[], 2), PeerProgress::default());
+        assert_eq!(PeerProgress::decode(&pace(5, 900).encode()), Some(pace(5, 900)));
+        assert_eq!(PeerProgress::decode(&[1; 8]), None);
     }
 }

@@ -239,9 +239,9 @@ mod injecting {
                 | Kind::Length
                 | Kind::Lost
                 | Kind::Stray
-                | Kind::Doubled => self.nudge(call, &inject, target),
+                | Kind::Doubled => self.noop(call, &inject, target),
                 // Which object a name means is known at an ordered turn only.
-                Kind::InRequest if inject.object.is_some() => self.nudge(call, &inject, target),
+                Kind::InRequest if inject.object.is_some() => self.noop(call, &inject, target),
                 Kind::Sticky | Kind::Erratic => {
                     let every = 2 + inject.seed % 14;
                     let gap = |number: u64| match inject.kind {
@@ -281,12 +281,12 @@ mod injecting {
         }
 
         /// Asks for an ordered turn on the target's lock.
-        fn nudge(&mut self, call: Call, inject: &Inject, target: Target) {
+        fn noop(&mut self, call: Call, inject: &Inject, target: Target) {
             let Some(execution) = &self.execution else { return };
             let (armory, home) = (execution.armory.clone(), target.home);
             let Some(ticket) = self.calls.wait(self.settings.me, self.world.now_us(), call) else { return };
-            armory.arm(Armed { kind: inject.kind, occasion: Occasion::Nudge(ticket), target });
-            self.submit_control(&Control::Nudge { home, ticket });
+            armory.arm(Armed { kind: inject.kind, occasion: Occasion::Noop(ticket), target });
+            self.submit_control(&Control::Noop { home, ticket });
         }
     }
 

@@ -15,12 +15,12 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         for fault in faults {
             match fault {
                 ClockFault::Own(ahead_us) => self.world.say(format_args!(
-                    "the clock of this replica was {} that of {} others; it is set by theirs. Is this machine's clock synchronised?",
+                    "the clock of this replica was {} those of {} others, and follows theirs now. Is this machine's clock synchronised?",
                     apart(ahead_us),
                     self.group.faults() + 1
                 )),
                 ClockFault::Other(replica, ahead_us) => self.world.say(format_args!(
-                    "the clock of replica {} is {} those of the others; ordered time does not follow it. Look at that machine",
+                    "the clock of replica {} is {} those of the others. The group clock does not follow it; check that machine's clock",
                     replica + 1,
                     apart(ahead_us)
                 )),
@@ -37,7 +37,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let stepped_us = self.clock.wall_stepped(self.world.now_us(), self.world.wall_us());
         if let Some(stepped_us) = stepped_us {
             self.world.say(format_args!(
-                "the wall clock of this machine is {} where it was; ordered time goes by the monotonic clock and does not follow it",
+                "the wall clock of this machine jumped: it is {} where it was. The group clock uses the monotonic clock and does not follow it",
                 apart(stepped_us)
             ));
         }
@@ -68,7 +68,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// The leader's stamps are that far ahead of f+1 clocks, or behind them.
     pub(super) fn distrust(&mut self, leader: u8, ahead_us: i64) {
         self.world.say(format_args!(
-            "replica {} leads and stamps what it orders {} f+1 clocks; an election is called against it",
+            "leader {} stamps batches {} f+1 clocks. This replica calls an election against it",
             leader + 1,
             apart(ahead_us)
         ));

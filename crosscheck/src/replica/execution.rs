@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use schedule::{DispatcherState, Footprint, Lot};
+use schedule::{DispatcherState, Footprint, Schedule};
 
 use super::solo::{Slice, Solo};
-use super::{Crew, Input, Seat};
+use super::{Input, SteppedWorker, SteppedWorkers};
 #[cfg(feature = "inject")]
 use crate::inject::Runner;
 use crate::job::{Job, Work};
@@ -23,7 +23,7 @@ use crate::world::Lockstep;
 /// Handlers running on a service, and what they run next.
 pub(super) struct Execution<S: Service> {
     pub(super) service: Arc<S>,
-    lot: Arc<Lot<Job<S::Request>>>,
+    schedule: Arc<Schedule<Job<S::Request>>>,
     /// The first batch that this life of the replica executes.
     pub(super) first_batch: u64,
     /// Number of the batch that is delivered next; counted alike at every replica.
@@ -41,7 +41,7 @@ pub(super) struct Execution<S: Service> {
     /// The worker, if there is only one; several have threads of their own.
     solo: Option<Solo<S>>,
     /// Several workers that are stepped.
-    crew: Option<Arc<Crew>>,
+    stepped: Option<Arc<SteppedWorkers>>,
     #[cfg(feature = "inject")]
     pub(super) armory: Arc<crate::inject::Armory>,
     /// On purpose: a batch that has not all its results is taken for one that does not move.
@@ -50,7 +50,7 @@ pub(super) struct Execution<S: Service> {
 }
 
 /// What ties the workers to the order thread.
-pub(super) struct Ties<'a> {
+pub(super) struct WorkerLinks<'a> {
     /// Where their reports go.
     pub mailbox: &'a Mailbox<Input>,
     /// Whether the helper of a single worker runs beside the order thread, or in its place.
@@ -125,7 +125,7 @@ impl<S: Service> Execution<S> {
         service: S,
         state: DispatcherState<Job<S::Request>>,
         first_batch: u64,
-        ties: &Ties<'_>,
+        ties: &WorkerLinks<'_>,
     ) -> std::io::Result<Self> {
         let service = Arc::new(service);
         let locks = service.locks().len() as u32;
@@ -133,17 +133,19 @@ impl<S: Service> Execution<S> {
             let service = service.clone();
             move |job: &Job<S::Request>, footprint: &mut Footprint| match &job.work {
                 Work::Service(request) => service.footprint(request, footprint),
-                Work::Control(_) | Work::Unsound | Work::Void | Work::Cut(_) => footprint.make_all(),
+                Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => {
+                    footprint.make_all()
+                }
             }
         };
         let alone = Arc::new(AtomicBool::new(false));
         let kept = KeptReplies::new(settings.buffer_limit / 2);
-        let crew = ties.lockstep.crew();
-        let pace = crew.map(|crew| crew.clone() as Arc<dyn schedule::Pace>);
-        let (lot, workers) = schedule::resume_paced(shape(settings, locks), footprint_of, state, pace);
+        let stepped = ties.lockstep.stepped_workers();
+        let pace = stepped.map(|stepped| stepped.clone() as Arc<dyn schedule::YieldPoint>);
+        let (schedule, workers) = schedule::resume_paced(shape(settings, locks), footprint_of, state, pace);
         #[cfg(feature = "inject")]
         let armory = Arc::new(crate::inject::Armory::default());
-        let context = |report: worker::Tell| worker::Context {
+        let context = |report: worker::ReportSink| worker::Context {
             service: service.clone(),
             me: settings.me,
             mode: settings.mode,
@@ -165,18 +167,18 @@ impl<S: Service> Execution<S> {
             if settings.is_solo() {
                 solo = Some(Solo::start(scheduler, context, report.clone(), ties)?);
             } else {
-                let (mut context, crew) = (context(Box::new(report.clone())), crew.cloned());
+                let (mut context, stepped) = (context(Box::new(report.clone())), stepped.cloned());
                 let thread = std::thread::Builder::new().name(format!("worker-{number}"));
                 thread.spawn(move || {
-                    context.seat = crew.map(|crew| Seat::take(crew, number));
+                    context.seat = stepped.map(|stepped| SteppedWorker::take(stepped, number));
                     worker::run(scheduler, &context);
                 })?;
             }
         }
-        let watched = vec![Watched::default(); lot.workers()];
+        let watched = vec![Watched::default(); schedule.workers()];
         Ok(Execution {
             service,
-            lot: Arc::new(lot),
+            schedule: Arc::new(schedule),
             first_batch,
             next_batch: first_batch,
             executed: first_batch,
@@ -187,7 +189,7 @@ impl<S: Service> Execution<S> {
             alone,
             kept,
             solo,
-            crew: crew.cloned(),
+            stepped: stepped.cloned(),
             #[cfg(feature = "inject")]
             armory,
             #[cfg(feature = "inject")]
@@ -220,7 +222,7 @@ impl<S: Service> Execution<S> {
     pub(super) fn append(&mut self, index: u64, entry: Arc<schedule::Entry<Job<S::Request>>>, is_long: bool) {
         let batch = entry.index;
         self.entries.push_back(index);
-        self.lot.append(entry);
+        self.schedule.append(entry);
         if let Some(solo) = &mut self.solo {
             solo.on_append(batch, is_long);
         }
@@ -253,15 +255,15 @@ impl<S: Service> Execution<S> {
         reports: &mut Vec<Report>,
         stopwatch: impl FnOnce() -> T,
     ) -> (Slice, Duration) {
-        if let Some(crew) = &self.crew {
-            return run_crew(crew, &self.lot, stopwatch());
+        if let Some(stepped) = &self.stepped {
+            return run_crew(stepped, &self.schedule, stopwatch());
         }
         self.solo.as_mut().map_or((Slice::Idle, Duration::ZERO), |solo| solo.run(reports, stopwatch))
     }
 
     /// One ordered request as a job, with the locks it will take.
     pub(super) fn decode(&self, request: &order::Request) -> (Work<S::Request>, Footprint) {
-        super::deliver::decode(&*self.service, self.locks, request)
+        super::schedule_stage::decode(&*self.service, self.locks, request)
     }
 
     /// The same for one that was not sound, and was taken from its batch once more: what befell the first copy of it, or its decoding, does
@@ -272,8 +274,8 @@ impl<S: Service> Execution<S> {
         batch: &order::Batch,
     ) -> (Work<S::Request>, Footprint) {
         let (work, footprint) = self.decode(request);
-        let is_void = matches!(work, Work::Unsound) && batch.is_intact();
-        (if is_void { Work::Void } else { work }, footprint)
+        let is_invalid = matches!(work, Work::Unsound) && batch.is_intact();
+        (if is_invalid { Work::Invalid } else { work }, footprint)
     }
 
     /// Whether the workers run every request twice from now on.
@@ -293,7 +295,8 @@ impl<S: Service> Execution<S> {
     pub(super) fn stall(&mut self, others: Option<u64>, now_us: u64, limit_us: u64) -> Option<Stall> {
         let executed = self.executed_to();
         let is_behind = others.map_or(self.in_flight() > 0, |others| others > executed);
-        let requests = (0..self.lot.workers()).map(|worker| self.lot.progress(worker).resolved).sum();
+        let requests =
+            (0..self.schedule.workers()).map(|worker| self.schedule.progress(worker).resolved).sum();
         #[cfg(feature = "inject")]
         let requests = if self.counts_batches { 0 } else { requests };
         let was_stopped = self.moved.was_stopped(now_us, limit_us);
@@ -308,7 +311,7 @@ impl<S: Service> Execution<S> {
     /// the others may have taken as long, and were a moment earlier.
     fn hung(&mut self, is_behind: bool, was_stopped: bool, now_us: u64) -> Option<(u64, u64)> {
         for (worker, watched) in self.watched.iter_mut().enumerate() {
-            let running = self.lot.progress(worker).running;
+            let running = self.schedule.progress(worker).running;
             if running != watched.running || was_stopped {
                 *watched = Watched { running, since_us: None };
             }
@@ -324,17 +327,21 @@ impl<S: Service> Execution<S> {
 impl<S: Service> Drop for Execution<S> {
     /// Ends the workers. One that hangs in a handler, or waits for a repair, ends with the process.
     fn drop(&mut self) {
-        self.lot.abort();
-        if let Some(crew) = &self.crew {
-            crew.finish();
+        self.schedule.abort();
+        if let Some(stepped) = &self.stepped {
+            stepped.finish();
         }
     }
 }
 
 /// Steps several workers, for a moment.
-fn run_crew<R>(crew: &Crew, lot: &Lot<R>, elapsed: impl Fn() -> Duration) -> (Slice, Duration) {
+fn run_crew<R>(
+    stepped: &SteppedWorkers,
+    schedule: &Schedule<R>,
+    elapsed: impl Fn() -> Duration,
+) -> (Slice, Duration) {
     let mut time = Duration::ZERO;
-    while crew.step(|worker| lot.is_waiting(worker)) {
+    while stepped.step(|worker| schedule.is_waiting(worker)) {
         time = elapsed();
         if time >= limits::SOLO_RUN {
             return (Slice::More, time);

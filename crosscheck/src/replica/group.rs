@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes};
 use order::{Kind, OrderEngine, Output};
 use vote::{Event, Packed, Place};
 
-use super::execution::{Execution, Stall, Ties};
+use super::execution::{Execution, Stall, WorkerLinks};
 use super::{Input, Replica};
 use crate::admin::Phase;
 use crate::clock::ClockWords;
@@ -17,7 +17,7 @@ use crate::service::Service;
 use crate::settings::Durability;
 use crate::transfer::{self, Receiver};
 use crate::world::World;
-use crate::{ServeError, Stop, limits, snapshot, state};
+use crate::{ReplaceReason, ServeError, Stop, limits, snapshot, state};
 
 /// What is known of the other replicas.
 #[derive(Debug)]
@@ -31,11 +31,11 @@ pub(super) struct Group {
     /// ordered.
     replayed_index: u64,
     replayed_batch: u64,
-    /// Since when a CUT is on its way through the order.
-    cut_asked_us: Option<u64>,
+    /// Since when a CHECKPOINT is on its way through the order.
+    checkpoint_asked_us: Option<u64>,
     /// A state that came from the peers and is on its way to the disk, with its log index.
     installing: Option<(u64, Bytes)>,
-    /// Log index of the last cut that rests on disk.
+    /// Log index of the last checkpoint that rests on disk.
     pub(super) kept_index: u64,
     next_greeting_us: u64,
     next_scrub_us: u64,
@@ -63,12 +63,12 @@ pub(super) struct Awaited {
 struct Other {
     heard_us: u64,
     /// What it says of itself, once it executes.
-    voting: Option<Greeting>,
+    voting: Option<Heartbeat>,
     /// Last batch that it says it has executed.
     executed: u64,
     /// What the voter was last told: whether to wait for it, and which life of it.
     counted: bool,
-    told: Option<Greeting>,
+    told: Option<Heartbeat>,
     /// Messages of it that were dropped and not told of, and when they may be.
     dropped: u64,
     tells_us: u64,
@@ -76,7 +76,7 @@ struct Other {
 
 /// What a replica that executes tells its peers now and then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Greeting {
+struct Heartbeat {
     /// First batch it executed in this life.
     since: u64,
     /// Tells this life of the process from earlier ones.
@@ -92,7 +92,7 @@ impl Group {
             repairs_given_up: 0,
             replayed_index: last_index,
             replayed_batch: 0,
-            cut_asked_us: None,
+            checkpoint_asked_us: None,
             installing: None,
             kept_index: 0,
             next_greeting_us: 0,
@@ -177,35 +177,40 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     pub(super) fn perform_outputs(&mut self) {
         while let Some(output) = self.orderer.poll_output() {
             match output {
-                Output::Send { to, kind, body, rides } => self.send(to, kind, &body, rides),
-                Output::LeaderChanged { .. } | Output::Membership { .. } => self.group.cut_asked_us = None,
+                Output::Send { to, kind, body, deferrable } => self.send(to, kind, &body, deferrable),
+                Output::LeaderChanged { .. } | Output::Membership { .. } => self.group.checkpoint_asked_us = None,
                 Output::Established { joined, .. } => self.on_established(joined),
-                Output::CutWanted => self.want_cut(),
+                Output::CheckpointWanted => self.want_checkpoint(),
                 Output::NeedState { index, .. } => self.need_state(index),
                 Output::Skipped { tags } => {
                     for tag in tags {
-                        let owner = self.owners.take(tag);
+                        let owner = self.pending.take(tag);
                         self.drop_reply(owner);
                     }
                 }
                 Output::Lacking { from, believed, last } => self.world.say(format_args!(
-                    "replica {} takes this log for final up to entry {believed}, and it ends at {last}: either its synced end was lost, or that replica is wrong; what is missing is sent again",
+                    "leader {} expects entries up to {believed} here, and this log ends at {last}: they were lost on disk, or the leader is \
+                     faulty. It sends them again",
                     from + 1
                 )),
                 Output::Distrusted { leader, ahead_us } => {
                     self.distrust(leader, i64::try_from(ahead_us).unwrap_or(i64::MAX));
                 }
                 Output::LogDropped { begins_after, ends_at, state } => self.world.say(format_args!(
-                    "the log on disk has the entries after {begins_after} up to {ends_at}, and the state saved beside it is of entry \
-                     {state}: {}; this replica joins anew, and the peers fill it",
-                    if state > ends_at { "the log has lost its end" } else { "the entries in between are not here" }
+                    "the log on disk has entries {} to {ends_at}, and the state saved beside it is of entry {state}: {} This replica \
+                     joins as the next incarnation, and its peers fill it",
+                    begins_after + 1,
+                    if state > ends_at { "the end of the log was lost." } else { "the entries between them were lost." }
                 )),
                 Output::Removed => {
-                    self.give_up_log("a later life of this replica took its place".into());
+                    self.give_up_log(ReplaceReason::LaterIncarnation);
                 }
-                Output::OlderCopy { index, incarnation, number } => {
-                    let why = self.older_copy(index, incarnation, number);
-                    self.give_up_log(why);
+                Output::OlderCopy { index: entry, incarnation: sender, number: batch } => {
+                    let directory = match &self.settings.durability {
+                        Durability::Memory => None,
+                        Durability::Disk(directory) => Some(directory.clone()),
+                    };
+                    self.give_up_log(ReplaceReason::OlderCopy { entry, sender, batch, directory });
                 }
                 Output::FailStop(reason) => self.stop_with(Err(ServeError::FailStop(reason))),
             }
@@ -233,7 +238,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         first_batch: u64,
     ) {
         let Some(service) = self.service.take() else { return };
-        let ties = Ties { mailbox: &self.mailbox, lockstep: &self.lockstep };
+        let ties = WorkerLinks { mailbox: &self.mailbox, lockstep: &self.lockstep };
         match Execution::start(&self.settings, service, dispatcher, first_batch, &ties) {
             Ok(execution) => {
                 if self.settings.mode.crosschecked {
@@ -276,19 +281,19 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// A replica needs a state that does not exist yet: the leader gives a CUT a position.
-    fn want_cut(&mut self) {
+    /// A replica needs a state that does not exist yet: the leader gives a CHECKPOINT a position.
+    fn want_checkpoint(&mut self) {
         let now_us = self.world.now_us();
         let patience_us = limits::CUT_PATIENCE.as_micros() as u64;
-        if self.group.cut_asked_us.is_none_or(|asked_us| now_us > asked_us + patience_us) {
-            self.group.cut_asked_us = Some(now_us);
-            self.submit_control(&Control::Cut);
+        if self.group.checkpoint_asked_us.is_none_or(|asked_us| now_us > asked_us + patience_us) {
+            self.group.checkpoint_asked_us = Some(now_us);
+            self.submit_control(&Control::Checkpoint);
         }
     }
 
-    /// The workers made the cut. On disk it has to rest before the log behind it may go.
-    pub(super) fn on_cut(&mut self, head: &state::Head, bytes: Bytes) {
-        self.group.cut_asked_us = None;
+    /// The workers made the checkpoint. On disk it has to rest before the log behind it may go.
+    pub(super) fn on_checkpoint(&mut self, head: &state::Head, bytes: Bytes) {
+        self.group.checkpoint_asked_us = None;
         let index = head.index;
         if let Some((manifest, waiting)) = self.donor.offer(index, bytes.clone()) {
             let manifest = manifest.encode();
@@ -324,19 +329,19 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// With its log on disk, the leader orders a cut now and then, so that logs stay short.
-    fn cut_now_and_then(&mut self) {
+    /// With its log on disk, the leader orders a checkpoint now and then, so that logs stay short.
+    fn checkpoint_regularly(&mut self) {
         let disk = matches!(self.settings.durability, Durability::Disk(_));
         let standing = self.orderer.standing();
         let long =
             standing.commit_index.saturating_sub(self.group.kept_index) > self.world.entries_per_snapshot();
         if disk && standing.is_leader && long && self.execution.is_some() {
-            self.want_cut();
+            self.want_checkpoint();
         }
     }
 
     /// Stops so that the next process joins anew. A log on disk would lead it to the very same place, and the one after it.
-    pub(super) fn give_up_log(&mut self, why: String) {
+    pub(super) fn give_up_log(&mut self, why: ReplaceReason) {
         let outcome = self.orderer.forget();
         self.stop_with(match outcome {
             Ok(()) => Ok(Stop::Replace(why)),
@@ -344,27 +349,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         });
     }
 
-    /// What to say of a batch in the log that another process in this one's place has sent.
-    fn older_copy(&self, index: u64, (life, start): (u32, u32), number: u64) -> String {
-        let batch = format!(
-            "entry {index} of the group's log tells of batch {number} of start {start} of life {life} of this replica, which this process \
-             did not send"
-        );
-        match &self.settings.durability {
-            Durability::Memory => batch,
-            Durability::Disk(directory) => format!(
-                "{} is an older copy of this replica's data: {batch}. What was acknowledged since then is with the peers: the log \
-                 of the copy is deleted, and they fill this replica when it is started again",
-                directory.display()
-            ),
-        }
-    }
-
     /// This replica's log begins later than its state ends.
     fn need_state(&mut self, index: u64) {
         if self.execution.is_some() {
             // Its objects are of an older position: it starts again from nothing.
-            return self.give_up_log("too far behind the group's log".into());
+            return self.give_up_log(ReplaceReason::TooFarBehind);
         }
         self.phase = Phase::Joining;
         let is_coming = self.receiver.as_ref().is_some_and(|receiver| receiver.wanted() == index);
@@ -373,7 +362,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
         if !self.settings.mode.deterministic {
             self.world.say(format_args!(
-                "in mode {} nobody can give this replica a state: without determinism the others have no common one. Start the \
+                "in mode {} no peer can fill this replica: without determinism the replicas have no common state. Start the \
                  whole group again",
                 self.settings.mode
             ));
@@ -404,7 +393,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let Some(receiver) = &mut self.receiver else { return };
         let complete = receiver.on_message(from, message);
         if receiver.is_overtaken() {
-            // The engine waits for exactly the cut it offered; it is told, and offers the later one.
+            // The engine waits for exactly the checkpoint it offered; it is told, and offers the later one.
             let wanted = receiver.wanted();
             self.receiver = None;
             return self.orderer.state_lost(wanted);
@@ -431,7 +420,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         // A large state takes as long as it takes.
         self.pulse.beat();
         let loaded = state::head(bytes).and_then(|head| {
-            // The engine may want another cut by now; it says so, and the fetching begins again.
+            // The engine may want another checkpoint by now; it says so, and the fetching begins again.
             let wanted = self.orderer.installed(index, head.order);
             if wanted { state::load::<S>(service, bytes).map(Some) } else { Ok(None) }
         });
@@ -522,7 +511,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             self.clock.hear(from, ClockWords { now_us, sent_us, echo_us, held_us }, self.world.now_us());
         }
         let other = &mut self.group.others[usize::from(from)];
-        (other.voting, other.executed) = ((since > 0).then_some(Greeting { since, life }), executed);
+        (other.voting, other.executed) = ((since > 0).then_some(Heartbeat { since, life }), executed);
         self.count_peer(from);
     }
 
@@ -583,13 +572,13 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// Drops log entries that nobody needs, a few at a time.
     pub(super) fn compact(&mut self) {
-        self.cut_now_and_then();
+        self.checkpoint_regularly();
         let floor = self.orderer.compaction_floor();
         for _ in 0..limits::COMPACTIONS_PER_TICK {
             let is_large = self.orderer.standing().log_bytes > self.settings.buffer_limit as u64 / 4;
             let keep_from = match self.settings.durability {
                 // A state is being cut for somebody, who will need what follows it.
-                Durability::Memory if self.group.cut_asked_us.is_some() => return,
+                Durability::Memory if self.group.checkpoint_asked_us.is_some() => return,
                 Durability::Memory if is_large => floor,
                 Durability::Memory => floor.saturating_sub(limits::LOG_KEPT),
                 Durability::Disk(_) => {
@@ -628,13 +617,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         match self.execution.as_mut().and_then(|execution| execution.stall(others, now_us, limit_us)) {
             _ if (1..=self.unwatched).contains(&self.pulse.oldest()) => {}
             Some(Stall::Handler(position)) => {
-                let what =
-                    format!("the handler at position {position} does not end, and others have executed it");
-                self.stop_with(Ok(Stop::Replace(what)));
+                self.stop_with(Ok(Stop::Replace(ReplaceReason::HandlerHangs { position })));
             }
             Some(Stall::Pipeline) => {
-                let what = "what is ordered is not executed any more, and others have executed it";
-                self.stop_with(Ok(Stop::Replace(what.into())));
+                self.stop_with(Ok(Stop::Replace(ReplaceReason::ExecutionStopped)));
             }
             None => {}
         }

@@ -1,19 +1,19 @@
 //! The order thread of one replica: it owns the ordering engine, the peers' sockets and the voter, and moves every
-//! request along the path `Decode → Order → Schedule → Execute → Vote → Externalize` (`Stage`).
+//! request along the path `Decode → Order → Schedule → Execute → Vote → Externalize`.
 
 mod calls;
 mod clocks;
-mod crew;
-mod deliver;
 mod execution;
 mod group;
-mod owners;
-mod perform;
+mod pending;
 mod refusals;
 #[cfg(feature = "inject")]
 pub mod sabotage;
+mod schedule_stage;
 mod solo;
 pub mod stepped;
+mod stepped_workers;
+mod vote_stage;
 mod waits;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -43,12 +43,12 @@ use crate::state::Base;
 use crate::transfer::{Donor, Receiver};
 use crate::worker::Report;
 use crate::world::{Lockstep, Os, World};
-use crate::{ServeError, Stop, limits};
-pub(crate) use crew::{Crew, Seat};
+use crate::{Corrupted, ReplaceReason, ServeError, Stop, limits};
 use execution::Execution;
 use group::Group;
-use owners::{Owed, Owner, Owners};
-pub(crate) use solo::{Judged, Pulse, Watchdog};
+use pending::{PendingReplies, PendingReply, Recipient};
+pub(crate) use solo::{Judged, Watchdog, WatchdogView};
+pub(crate) use stepped_workers::{SteppedWorker, SteppedWorkers};
 
 /// The one token of the order thread's poll that is no socket's.
 pub(crate) const MAILBOX: Token = Token(0);
@@ -63,7 +63,7 @@ pub(crate) enum Input {
     Call(Call),
     /// The state after this log index rests on disk, or cannot.
     Kept {
-        /// Log index of the cut.
+        /// Log index of the checkpoint.
         index: u64,
         /// What the disk said.
         result: Result<(), crate::snapshot::SnapshotError>,
@@ -91,13 +91,13 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     voter: Option<Voter>,
     commands: Vec<vote::Command>,
     /// Where replies go, once this replica serves clients.
-    front: Option<Front>,
+    front: Option<Frontend>,
     clients_driven: clients::Driven,
     /// Starts serving clients once this replica takes part.
     open_clients: Option<OpenClients<W>>,
     counters: Arc<ClientCounters>,
     /// Own requests in the order in which they were submitted, which is the order of their delivery.
-    owners: Owners,
+    pending: PendingReplies,
     /// Own requests that the orderer had no room for yet.
     waiting: VecDeque<Submission>,
     /// Number of the next of them.
@@ -107,8 +107,8 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     /// Empty; what other threads leave passes through it.
     inputs: Vec<Input>,
     next_tick_us: u64,
-    /// Owners of own batches that are executed or voted on.
-    owed: BTreeMap<u64, Vec<Owed>>,
+    /// Replies that are due for own batches that are executed or voted on.
+    owed: BTreeMap<u64, Vec<PendingReply>>,
     /// Bit per replica whose clients wait for what was executed in this round.
     awaited_by: u16,
     donor: Donor,
@@ -127,7 +127,7 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     is_busy: bool,
     /// What was executed last took so long that a message should not have waited for it.
     is_slow: bool,
-    pulse: Arc<Pulse>,
+    pulse: Arc<WatchdogView>,
     /// Batches up to this log index are executed without a watchdog: the last processes of this replica ended at one.
     unwatched: u64,
     /// Tells this life of the process from earlier ones.
@@ -143,28 +143,28 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
 }
 
 /// The client side.
-pub(crate) enum Front {
+pub(crate) enum Frontend {
     /// On a thread of its own, which takes answers here.
     Thread(Mailbox<Answer>),
     /// On the order thread, in a replica with one worker.
     Here(Box<dyn ClientSide>),
 }
 
-impl Front {
+impl Frontend {
     /// The clients, if this thread serves them.
     fn here(&mut self) -> Option<&mut dyn ClientSide> {
         match self {
-            Front::Here(clients) => Some(&mut **clients),
-            Front::Thread(_) => None,
+            Frontend::Here(clients) => Some(&mut **clients),
+            Frontend::Thread(_) => None,
         }
     }
 
     /// `None` if no correct reply can be had.
     fn answer(&mut self, to: ReplyTo, reply: Option<Reply>) {
         match (self, reply) {
-            (Front::Here(clients), reply) => clients.answer(to, reply),
-            (Front::Thread(answers), Some(reply)) => answers.send(Answer::Reply(to, reply)),
-            (Front::Thread(answers), None) => answers.send(Answer::Drop(to)),
+            (Frontend::Here(clients), reply) => clients.answer(to, reply),
+            (Frontend::Thread(answers), Some(reply)) => answers.send(Answer::Reply(to, reply)),
+            (Frontend::Thread(answers), None) => answers.send(Answer::Drop(to)),
         }
     }
 }
@@ -173,10 +173,10 @@ impl Front {
 pub(crate) type Ended = Result<Stop, ServeError>;
 
 /// Opens the client side; the order thread's world, with its poll, is offered.
-pub(crate) type OpenClients<W> = Box<dyn FnOnce(&W) -> io::Result<Front> + Send>;
+pub(crate) type OpenClients<W> = Box<dyn FnOnce(&W) -> io::Result<Frontend> + Send>;
 
 /// What joins a replica to everything else.
-struct Ties<W: World> {
+struct Environment<W: World> {
     world: W,
     mailbox: Mailbox<Input>,
     lockstep: Lockstep,
@@ -237,7 +237,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         let identity = settings.identity(None)?;
         let peers = Peers::bind(identity, settings.peers.clone(), world.poll.registry())?;
         let mailbox = world.mailbox();
-        let ties = Ties { world, mailbox, lockstep: Lockstep::default(), peers };
+        let ties = Environment { world, mailbox, lockstep: Lockstep::default(), peers };
         Ok(Replica::over(ties, settings, service, base, orderer, counters))
     }
 
@@ -275,7 +275,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         }
         // From here on the pulse is a long one: should even the telling hang, the watchdog knows.
         self.pulse.beat();
-        let unknown = || Ok(Stop::Replace("it does not know why it ended".into()));
+        let unknown = || Ok(Stop::Replace(ReplaceReason::Corrupted(Corrupted::MainLoop)));
         // Nobody hears of it when the process is already on its way out.
         let _ = ended.send(self.outcome.take().unwrap_or_else(unknown));
         self.close();
@@ -285,7 +285,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         self.listen();
         for event in events.iter().filter(|event| event.token() != MAILBOX) {
             if event.token().0 >= clients::FIRST_TOKEN {
-                if let Some(clients) = self.front.as_mut().and_then(Front::here) {
+                if let Some(clients) = self.front.as_mut().and_then(Frontend::here) {
                     clients.on_event(event, &mut self.submissions);
                 }
                 continue;
@@ -293,7 +293,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             let (readable, writable) = (event.is_readable() || event.is_read_closed(), event.is_writable());
             self.peers.on_event(event.token(), readable, writable, heard);
         }
-        if let Some(clients) = self.front.as_mut().and_then(Front::here) {
+        if let Some(clients) = self.front.as_mut().and_then(Frontend::here) {
             clients.read_on(&mut self.submissions);
             self.waiting.extend(self.submissions.drain(..));
         }
@@ -303,14 +303,14 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
 
 impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     fn over(
-        ties: Ties<W>,
+        ties: Environment<W>,
         settings: Settings,
         service: S,
         base: Option<Base<S>>,
         orderer: Orderer<E>,
         counters: Arc<ClientCounters>,
     ) -> Self {
-        let Ties { world, mailbox, lockstep, peers } = ties;
+        let Environment { world, mailbox, lockstep, peers } = ties;
         let life = world.wall_us();
         Replica {
             clock: GroupClock::new(settings.me, settings.peers.len(), world.now_us(), life),
@@ -330,7 +330,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             clients_driven: clients::Driven::default(),
             open_clients: None,
             counters,
-            owners: Owners::default(),
+            pending: PendingReplies::default(),
             waiting: VecDeque::new(),
             submitted: 0,
             submissions: Vec::new(),
@@ -369,7 +369,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     /// Shows when the order thread is inside handlers.
-    pub(crate) fn pulse(&self) -> Arc<Pulse> {
+    pub(crate) fn pulse(&self) -> Arc<WatchdogView> {
         self.pulse.clone()
     }
 
@@ -386,17 +386,22 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.advance(heard);
     }
 
-    /// Before the peers are heard: who is missing is dialled, and it is known which stamps can be right by now.
+    /// Before the peers are heard: who is missing is dialled.
     fn listen(&mut self) {
         let now_us = self.world.now_us();
         self.group.mind_own_lateness(now_us);
         self.peers.dial(now_us);
         self.peers.pace.slowest_ms = self.pulse.slowest_ms();
+    }
+
+    /// Which stamps can be right by now, which is after the frames to be judged were read: this process may have been stopped before it read
+    /// them, and their stamps would be ahead of any time that was taken earlier.
+    fn accept_stamps(&mut self) {
         #[cfg(feature = "inject")]
         if self.sabotaged.has(sabotage::Sabotage::BelievesClocks) {
             return self.orderer.accept_stamps(u64::MAX);
         }
-        self.orderer.accept_stamps(self.clock.latest_us(now_us));
+        self.orderer.accept_stamps(self.clock.latest_us(self.world.now_us()));
     }
 
     /// What this replica stamps with, if it leads.
@@ -410,7 +415,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     fn pause(&self) -> Duration {
-        let has_unread = matches!(&self.front, Some(Front::Here(clients)) if clients.has_unread());
+        let has_unread = matches!(&self.front, Some(Frontend::Here(clients)) if clients.has_unread());
         if self.is_busy || has_unread {
             return Duration::ZERO;
         }
@@ -441,7 +446,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             self.execute_and_vote(heard);
         }
         self.on_peer_events(heard);
-        if let Some(clients) = self.front.as_mut().and_then(Front::here) {
+        if let Some(clients) = self.front.as_mut().and_then(Frontend::here) {
             clients.flush();
         }
         // Batches that were executed in this round make room for those that wait.
@@ -487,8 +492,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             #[cfg(not(feature = "inject"))]
             let believes = false;
             if number != self.submitted && !believes {
-                let wrong = "a request of its clients would be ordered twice, or not at all";
-                return self.stop_with(Ok(Stop::Replace(wrong.into())));
+                return self.replace(Corrupted::RequestQueue);
             }
             self.submitted += 1;
             #[cfg(feature = "inject")]
@@ -498,23 +502,23 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 Some(execution) => execution.armory.wrong_sum(request),
                 None => request,
             };
-            self.submit(request, Owner::Client(to));
+            self.submit(request, Recipient::Client(to));
         }
     }
 
-    fn submit(&mut self, request: order::Request, owner: Owner) {
+    fn submit(&mut self, request: order::Request, owner: Recipient) {
         let cost = owner.client().map_or(request.bytes.len(), |to| to.cost as usize);
-        match self.orderer.submit_at_cost(request.bytes, request.checksum, self.owners.next_tag(), cost) {
-            Ok(()) => self.owners.push(owner),
+        match self.orderer.submit_at_cost(request.bytes, request.checksum, self.pending.next_tag(), cost) {
+            Ok(()) => self.pending.push(owner),
             Err(_) => self.drop_reply(owner),
         }
     }
 
-    /// Puts a frame on its way with the next flush. What `rides` waits for company, unless so few replicas are there that
+    /// Puts a frame on its way with the next flush. A `deferrable` frame waits for company, unless so few replicas are there that
     /// somebody may wait for this one after all.
-    fn send(&mut self, to: u8, kind: order::Kind, body: &[u8], rides: bool) {
-        if rides && !self.execution.as_ref().is_some_and(Execution::is_alone) {
-            self.peers.send_along(to, kind, &[body]);
+    fn send(&mut self, to: u8, kind: order::Kind, body: &[u8], deferrable: bool) {
+        if deferrable && !self.execution.as_ref().is_some_and(Execution::is_alone) {
+            self.peers.send_deferred(to, kind, &[body]);
         } else {
             self.peers.send(to, kind, &[body]);
         }
@@ -522,14 +526,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// Gives one of the pipeline's own requests a position.
     fn submit_control(&mut self, control: &crate::ordered::Control) {
-        self.submit(crate::ordered::summed(control.encode()), Owner::Nobody);
+        self.submit(crate::ordered::summed(control.encode()), Recipient::Nobody);
     }
 
     fn on_tick(&mut self) {
         self.orderer.tick();
         self.counters.committed.store(self.orderer.standing().commit_index, Ordering::Relaxed);
         self.counters.validated.store(self.validated(), Ordering::Relaxed);
-        if let Some(clients) = self.front.as_mut().and_then(Front::here) {
+        if let Some(clients) = self.front.as_mut().and_then(Frontend::here) {
             clients.tick(&mut self.submissions);
             self.waiting.extend(self.submissions.drain(..));
         }
@@ -564,39 +568,43 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let can_wait = !guarded || !self.group.hears_all(self.settings.me, self.world.now_us());
         let clients_served = self.clients_driven.looks_so(&self.counters);
         let sound = [
-            (!guarded || object::checksums_are_sound(), "it does not compute checksums rightly any more"),
-            (!crosschecked || vote::digest::is_sound(), "it does not compute digests rightly any more"),
-            (
-                self.peers.is_sound(self.settings.me, &self.settings.peers),
-                "it does not know itself or its peers any more",
-            ),
-            (clients_served, "it does not serve its clients any more"),
-            (!refused, "its client side is not what it made it"),
-            (
-                can_wait || service.is_none_or(|service| service.is_sound()),
-                "its service's settings have changed",
-            ),
-            (can_wait || self.world.program_is_sound(), "its code or its constants have changed"),
+            (!guarded || object::checksums_are_sound(), Corrupted::Checksums),
+            (!crosschecked || vote::digest::is_sound(), Corrupted::Digests),
+            (self.peers.is_sound(self.settings.me, &self.settings.peers), Corrupted::Peers),
+            (clients_served, Corrupted::ClientsStopped),
+            (!refused, Corrupted::ClientSockets),
+            (can_wait || service.is_none_or(|service| service.is_sound()), Corrupted::ServiceSettings),
+            (can_wait || self.world.program_is_sound(), Corrupted::Program),
         ];
         if let Some((_, wrong)) = sound.into_iter().find(|(holds, _)| !holds) {
-            self.stop_with(Ok(Stop::Replace(wrong.into())));
+            self.replace(wrong);
         }
     }
 
     /// The end of the path: a reply that passed the vote goes to its connection, with the digest that was voted on.
-    fn externalize(&mut self, Owed { owner, asked }: Owed, bytes: Bytes, voted: Option<u128>) {
+    fn externalize(
+        &mut self,
+        PendingReply { owner, asked }: PendingReply,
+        bytes: Bytes,
+        voted: Option<u128>,
+    ) {
         self.answer(owner, Some(Reply { asked, bytes, voted }));
     }
 
     /// No correct reply can be had: the client's connection is closed.
-    fn drop_reply(&mut self, owner: Owner) {
+    fn drop_reply(&mut self, owner: Recipient) {
         self.answer(owner, None);
     }
 
-    fn answer(&mut self, owner: Owner, reply: Option<Reply>) {
-        if let (Owner::Client(to), Some(front)) = (owner, &mut self.front) {
+    fn answer(&mut self, owner: Recipient, reply: Option<Reply>) {
+        if let (Recipient::Client(to), Some(front)) = (owner, &mut self.front) {
             front.answer(to, reply);
         }
+    }
+
+    /// Corrupted state that is no object has one remedy: the next incarnation.
+    fn replace(&mut self, corrupted: Corrupted) {
+        self.stop_with(Ok(Stop::Replace(ReplaceReason::Corrupted(corrupted))));
     }
 
     fn stop_with(&mut self, outcome: Result<Stop, ServeError>) {
@@ -607,7 +615,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     fn close(mut self) {
         self.phase = Phase::Stopping;
-        if let Some(Front::Thread(answers)) = self.front.take() {
+        if let Some(Frontend::Thread(answers)) = self.front.take() {
             answers.send(Answer::Stop);
         }
         drop(self.execution.take());

@@ -50,7 +50,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let of_peer = &mut self.refusals.of_peers[peer];
         let is_told = of_peer.as_ref().is_some_and(|(before, tells_us)| *before == why && now_us < *tells_us);
         if !is_told {
-            self.world.say(format_args!("replica {} is not talked to: {why}", peer + 1));
+            self.world.say(format_args!("replica {} is refused: {why}", peer + 1));
             *of_peer = Some((why, now_us + limits::TOLD_STILL.as_micros() as u64));
         }
     }

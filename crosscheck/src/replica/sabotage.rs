@@ -5,11 +5,11 @@ use order::OrderEngine;
 use vote::{Packed, Place, RequestResult};
 
 use super::Replica;
-use super::owners::Owner;
+use super::pending::Recipient;
 use crate::admin::EvidenceRecord;
 use crate::ordered::summed;
 use crate::service::Service;
-use crate::world::{Seen, World};
+use crate::world::{Observation, World};
 
 /// One promise that is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,14 +151,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         for (number, result) in results.iter().enumerate().filter(|(_, result)| result.asked.mine) {
             let place = Place::new(batch, number as u16);
             let (owed, reply) = (self.owed_at(place), result.reply.clone().unwrap_or_default());
-            self.world.see(Seen::Released { place, to: owed.owner.client(), reply: &reply });
+            self.world.see(Observation::Released { place, to: owed.owner.client(), reply: &reply });
             self.externalize(owed, reply, None);
         }
     }
 
     pub(super) fn sabotage_submission(&mut self, request: &order::Request) {
         if self.sabotaged.has(Sabotage::SubmitsTwice) {
-            self.submit(request.clone(), Owner::Nobody);
+            self.submit(request.clone(), Recipient::Nobody);
         }
     }
 }

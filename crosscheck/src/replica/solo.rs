@@ -2,7 +2,7 @@
 //! request gets from socket to socket without waiting for another thread.
 //!
 //! What may wait or take long must not hold up the sockets: while a batch with such a request of the pipeline's own is on its
-//! way (a RECOVER waits for its objects, a CUT packs the whole state), the worker is lent to a helper thread.
+//! way (a RECOVER waits for its objects, a CHECKPOINT packs the whole state), the worker is lent to a helper thread.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,12 +13,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use schedule::Step;
 
-use super::execution::Ties;
+use super::execution::WorkerLinks;
 use crate::limits;
-use crate::peers::probe::Pace;
+use crate::peers::probe::PeerProgress;
 use crate::reply::Replies;
 use crate::service::Service;
-use crate::worker::{self, Context, Report, Share};
+use crate::worker::{self, Context, Report, WorkerContext};
 use crate::world::Lockstep;
 
 /// The one worker, and who has it.
@@ -27,9 +27,9 @@ pub(super) struct Solo<S: Service> {
     /// What the handlers run here have to say.
     said: Arc<Mutex<Vec<Report>>>,
     /// None while the helper has it.
-    worker: Option<Share<S>>,
-    helper: mpsc::Sender<Share<S>>,
-    back: mpsc::Receiver<Share<S>>,
+    worker: Option<WorkerContext<S>>,
+    helper: mpsc::Sender<WorkerContext<S>>,
+    back: mpsc::Receiver<WorkerContext<S>>,
     /// Batches with a request that may wait or take long, and that have not all their results.
     long: BTreeSet<u64>,
     /// The last of them: the helper gives the worker back behind it.
@@ -53,16 +53,16 @@ impl<S: Service> Solo<S> {
     /// # Errors
     /// When the kernel gives no thread.
     pub fn start(
-        worker: Share<S>,
-        contexts: impl Fn(worker::Tell) -> Context<S>,
+        worker: WorkerContext<S>,
+        contexts: impl Fn(worker::ReportSink) -> Context<S>,
         report: impl Fn(Report) + Clone + Send + Sync + 'static,
-        ties: &Ties<'_>,
+        ties: &WorkerLinks<'_>,
     ) -> std::io::Result<Self> {
         let lockstep = ties.lockstep.clone();
         let said = Arc::new(Mutex::new(Vec::new()));
         let here = said.clone();
         let context = contexts(Box::new(move |report| here.lock().push(report)));
-        let (helper, lent) = mpsc::channel::<Share<S>>();
+        let (helper, lent) = mpsc::channel::<WorkerContext<S>>();
         let (give_back, back) = mpsc::channel();
         let pace = lockstep.clone();
         #[cfg_attr(not(feature = "inject"), expect(unused_mut))]
@@ -159,7 +159,7 @@ impl<S: Service> Solo<S> {
 
 /// What the order thread shows to the watchdog's thread.
 #[derive(Debug, Default)]
-pub(crate) struct Pulse {
+pub(crate) struct WatchdogView {
     /// Odd during a stretch of work; another number for every stretch.
     beats: AtomicU64,
     /// Log index of the oldest batch in execution; 0 for none.
@@ -170,7 +170,7 @@ pub(crate) struct Pulse {
     slowest_ms: AtomicU64,
 }
 
-impl Pulse {
+impl WatchdogView {
     /// A stretch of work begins, or ends: in a handler, or in anything else between two looks at the sockets. A fault can make any
     /// loop endless.
     pub fn beat(&self) {
@@ -208,7 +208,7 @@ impl Pulse {
 /// It counts looks and reads no clock: a process that was stopped for a while has not been hanging.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
-    pulse: Arc<Pulse>,
+    pulse: Arc<WatchdogView>,
     seen: u64,
     looks: u32,
     /// Looks that have found the same stretch of work, those included after which it was spared.
@@ -229,7 +229,7 @@ pub(crate) struct Watchdog {
 impl Watchdog {
     /// Minds stretches of work that last longer than `limit`, but for batches up to the log index `unwatched`. Handlers are left after
     /// [`limits::SOLO_RUN`] and one more request.
-    pub fn new(pulse: Arc<Pulse>, limit: Duration, unwatched: u64) -> Self {
+    pub fn new(pulse: Arc<WatchdogView>, limit: Duration, unwatched: u64) -> Self {
         let patience = limit.as_micros().div_ceil(limits::WATCH.as_micros()) as u32;
         Watchdog {
             pulse,
@@ -278,7 +278,7 @@ impl Watchdog {
     /// That others have executed more says little where they began earlier: a replica that hears of the request only when the others
     /// are through with it needs as long as they did. So it is given the time that f others took lately, and the watchdog's time
     /// besides. What they tell is believed up to a bound: it may have been corrupted.
-    pub fn judge(&mut self, others: Option<Pace>, executed: u64) -> Judged {
+    pub fn judge(&mut self, others: Option<PeerProgress>, executed: u64) -> Judged {
         let told_ms =
             others.map_or(0, |others| others.slowest_ms).min(limits::SLOWNESS_KEPT.as_millis() as u64);
         let shared = told_ms.div_ceil(limits::WATCH.as_millis() as u64) as u32;
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn the_watchdog_minds_only_work_that_does_not_end() {
-        let pulse = Arc::new(Pulse::default());
+        let pulse = Arc::new(WatchdogView::default());
         let mut watchdog = Watchdog::new(pulse.clone(), 3 * limits::WATCH, 7);
         let mut looks = |count: usize| (0..count).any(|_| watchdog.is_hung());
         assert!(!looks(10), "a thread that sleeps is not minded");
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_replica_is_given_the_time_that_others_took() {
-        let pulse = Arc::new(Pulse::default());
+        let pulse = Arc::new(WatchdogView::default());
         let mut watchdog = Watchdog::new(pulse.clone(), 3 * limits::WATCH, 0);
         // Looks until it is to be replaced.
         let mut looks_until_hung = |others| {
@@ -343,8 +343,9 @@ mod tests {
             (1..10_000).find(|_| is_hung(&mut watchdog))
         };
         pulse.beat();
-        let others =
-            |executed, looks| Some(Pace { executed, slowest_ms: looks * limits::WATCH.as_millis() as u64 });
+        let others = |executed, looks| {
+            Some(PeerProgress { executed, slowest_ms: looks * limits::WATCH.as_millis() as u64 })
+        };
         assert_eq!(looks_until_hung(others(6, 0)), Some(4));
         assert_eq!(looks_until_hung(None), Some(4), "a replica that is the only one");
         assert_eq!(looks_until_hung(others(5, 0)), None, "the others are no further");
@@ -354,7 +355,7 @@ mod tests {
 
     #[test]
     fn the_longest_stretch_is_told_for_a_while() {
-        let pulse = Arc::new(Pulse::default());
+        let pulse = Arc::new(WatchdogView::default());
         let mut watchdog = Watchdog::new(pulse.clone(), limits::WATCH, 0);
         let mut look = |count: u64| {
             for _ in 0..count {

@@ -12,7 +12,7 @@ pub use vote::limits::Load;
 
 #[cfg(feature = "inject")]
 pub use super::sabotage::Sabotage;
-use super::{Front, Input, Judged, Replica, Ties, Watchdog};
+use super::{Environment, Frontend, Input, Judged, Replica, Watchdog};
 use crate::admin::{Command, Status};
 use crate::admin_server::Call;
 pub use crate::clients::ReplyTo;
@@ -23,9 +23,9 @@ use crate::mailbox::Mailbox;
 pub use crate::peers::Net;
 #[cfg(feature = "inject")]
 pub use crate::peers::caller::Caller;
-pub use crate::peers::probe::Pace;
+pub use crate::peers::probe::PeerProgress;
 use crate::peers::{PeerEvent, Peers};
-pub use crate::world::{Seen, World};
+pub use crate::world::{Observation, World};
 use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients, limits, state};
 
 type Engine = RaftEngine<Box<dyn LogStore>>;
@@ -37,14 +37,14 @@ const NUMBERS: usize = 18;
 const NUMBERS_PER_PEER: usize = 8;
 
 /// What a life of a replica begins with.
-pub struct Birth {
+pub struct Startup {
     /// How its ordering engine behaves; the seed and the nonce are the simulation's.
     pub engine: RaftConfig,
     /// Where its log rests.
     pub log: Box<dyn LogStore>,
     /// What the log held when it was opened.
     pub records: Vec<Record>,
-    /// The state of the last cut, if it rests on a disk ([`crate::snapshot`]).
+    /// The state of the last checkpoint, if it rests on a disk ([`crate::snapshot`]).
     pub state: Option<Bytes>,
 }
 
@@ -89,7 +89,7 @@ impl<S: Service, W: World> Stepped<S, W> {
         service: S,
         world: W,
         net: W::Net,
-        birth: Birth,
+        birth: Startup,
     ) -> Result<Self, ServeError> {
         assert!(
             settings.is_solo() || settings.mode.deterministic,
@@ -106,7 +106,7 @@ impl<S: Service, W: World> Stepped<S, W> {
         let engine = RaftEngine::new(birth.engine, birth.log, birth.records, order_state.index)?;
         let orderer = Orderer::new(config, engine, order_state);
         let peers = Peers::over(settings.identity(Some(seed))?, replicas, net);
-        let ties = Ties { world, mailbox: Mailbox::silent(), lockstep, peers };
+        let ties = Environment { world, mailbox: Mailbox::silent(), lockstep, peers };
         let watchdog = settings.watchdog;
         let counters = Arc::new(ClientCounters::default());
         let mut replica = Replica::over(ties, settings, service, base, orderer, counters);
@@ -114,7 +114,7 @@ impl<S: Service, W: World> Stepped<S, W> {
         replica.pulse.beat();
         let answers = Mailbox::silent();
         let front = answers.clone();
-        replica.open_clients = Some(Box::new(move |_| Ok(Front::Thread(front))));
+        replica.open_clients = Some(Box::new(move |_| Ok(Frontend::Thread(front))));
         Ok(Stepped {
             watchdog: Watchdog::new(replica.pulse(), watchdog, 0),
             executed_before: 0,
@@ -138,8 +138,8 @@ impl<S: Service, W: World> Stepped<S, W> {
         // The last step is over, however long it took: another stretch of work begins.
         self.moves();
         self.executed_before = self.replica.pulse.executed();
-        if let Some(crew) = self.replica.lockstep.crew() {
-            crew.set_now(self.replica.world.now_us());
+        if let Some(workers) = self.replica.lockstep.stepped_workers() {
+            workers.set_now(self.replica.world.now_us());
         }
         self.replica.listen();
         for Ready { token, readable, writable } in ready.iter().copied() {
@@ -162,8 +162,8 @@ impl<S: Service, W: World> Stepped<S, W> {
     }
 
     /// A look of the watchdog's thread, every `limits::WATCH`: whether the replica is to be replaced. `others` asks the peers, as
-    /// [`Pace::of_others`] puts their answers together.
-    pub fn is_hung(&mut self, others: impl FnOnce() -> Pace) -> bool {
+    /// [`PeerProgress::of_others`] puts their answers together.
+    pub fn is_hung(&mut self, others: impl FnOnce() -> PeerProgress) -> bool {
         if !self.watchdog.is_hung() {
             return false;
         }
@@ -174,8 +174,8 @@ impl<S: Service, W: World> Stepped<S, W> {
     }
 
     /// What a peer's watchdog is told that asks for it.
-    pub fn pace(&self) -> Pace {
-        Pace { slowest_ms: self.replica.pulse.slowest_ms(), ..self.replica.peers.pace }
+    pub fn pace(&self) -> PeerProgress {
+        PeerProgress { slowest_ms: self.replica.pulse.slowest_ms(), ..self.replica.peers.pace }
     }
 
     /// Whether there is something to do at once.

@@ -182,7 +182,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let Some(what) = self.waits_for() else {
             self.waits.now = None;
             if self.waits.told.take().is_some() && self.outcome.is_none() {
-                self.world.say(format_args!("what this replica waited for is there"));
+                self.world.say(format_args!("this replica no longer waits"));
             }
             return;
         };
@@ -246,7 +246,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let what =
             format!("what this replica has is given up: the group goes on with what replica {replica} has");
         call.reply(&admin::Decided { what: what.clone() });
-        self.give_up_log(format!("an operator decided: {what}"));
+        self.give_up_log(crate::ReplaceReason::Operator(what));
     }
 }
 

@@ -13,7 +13,7 @@ use crate::raft::codec::Envelope;
 use crate::raft::members::{Change, engine_id, slot_of};
 use crate::raft::node::Node;
 
-/// Ticks without an answer after which a snapshot is offered again, or a cut is asked for again.
+/// Ticks without an answer after which a snapshot is offered again, or a checkpoint is asked for again.
 const RETRY_TICKS: u64 = 40;
 /// Ticks for which the log is kept for a follower that is probed and takes nothing.
 const PROBED_TICKS: u64 = 400;
@@ -25,8 +25,8 @@ const OFFER_TICKS: u64 = 400;
 pub(crate) struct Lead {
     /// Lives that asked to be let in, by slot.
     joins: BTreeMap<u8, u64>,
-    /// Tick at which a cut was asked for last.
-    cut_asked: Option<u64>,
+    /// Tick at which a checkpoint was asked for last.
+    checkpoint_asked: Option<u64>,
 }
 
 impl Lead {
@@ -57,7 +57,7 @@ impl<L: LogStore> Node<L> {
         if self.mirror().offers.get(&id).is_some_and(|offer| offer.index == cut) {
             self.raw.mut_store().offers.remove(&id);
             if self.mirror().cut.as_ref().is_some_and(|latest| latest.index == cut) {
-                self.ask_for_cut();
+                self.ask_for_checkpoint();
             }
             self.settle();
             self.guard(|node| node.raw.report_snapshot(id, SnapshotStatus::Failure));
@@ -82,7 +82,7 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    /// What lost replicas wait for, as soon as it is due: one membership change at a time, and a cut to begin with. Says whether a
+    /// What lost replicas wait for, as soon as it is due: one membership change at a time, and a checkpoint to begin with. Says whether a
     /// change was proposed.
     pub fn let_in(&mut self) -> bool {
         let nobody =
@@ -94,19 +94,19 @@ impl<L: LogStore> Node<L> {
         if let Some(change) = change {
             self.propose_change(change);
         }
-        self.cut_if_wanted();
+        self.checkpoint_if_wanted();
         change.is_some()
     }
 
-    fn cut_if_wanted(&mut self) {
+    fn checkpoint_if_wanted(&mut self) {
         if self.mirror().wanted.take().is_some() {
-            self.ask_for_cut();
+            self.ask_for_checkpoint();
         }
     }
 
-    /// The pipeline has a cut: who waits for one is offered it now, and not when the next heartbeat is due.
-    pub fn cut_made(&mut self) {
-        self.lead.cut_asked = None;
+    /// The pipeline has a checkpoint: who waits for one is offered it now, and not when the next heartbeat is due.
+    pub fn checkpoint_made(&mut self) {
+        self.lead.checkpoint_asked = None;
         // Mostly it was asked for more than once while it was made. Who needs a later one asks again.
         self.mirror().wanted.take();
         if self.is_leader() {
@@ -121,10 +121,10 @@ impl<L: LogStore> Node<L> {
             return;
         }
         self.retry_snapshots();
-        self.cut_if_wanted();
+        self.checkpoint_if_wanted();
         let ticks = self.ticks;
         let peers = self.peers;
-        // Until the log flows again: what follows the cut is sent a moment after the cut is acknowledged.
+        // Until the log flows again: what follows the checkpoint is sent a moment after the checkpoint is acknowledged.
         let flows = |pr: &Progress| pr.state == ProgressState::Replicate;
         let matched: BTreeMap<u64, (u64, bool)> =
             self.raw.raft.prs().iter().map(|(&id, pr)| (id, (pr.matched, flows(pr)))).collect();
@@ -257,10 +257,10 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    fn ask_for_cut(&mut self) {
-        if self.lead.cut_asked.is_none_or(|asked| asked + RETRY_TICKS <= self.ticks) {
-            self.lead.cut_asked = Some(self.ticks);
-            self.out.outputs.push_back(Output::CutWanted);
+    fn ask_for_checkpoint(&mut self) {
+        if self.lead.checkpoint_asked.is_none_or(|asked| asked + RETRY_TICKS <= self.ticks) {
+            self.lead.checkpoint_asked = Some(self.ticks);
+            self.out.outputs.push_back(Output::CheckpointWanted);
         }
     }
 }

@@ -32,7 +32,7 @@ pub(crate) fn incarnation_of(id: u64) -> u32 {
 
 /// Which life of a slot was let in last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Life {
+pub(crate) struct Incarnation {
     pub incarnation: u32,
     /// What that life called itself before it had an id; makes joining idempotent.
     pub nonce: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Configuration {
     pub voters: BTreeSet<u64>,
     pub learners: BTreeSet<u64>,
     /// The latest life of each slot, also of removed ones: incarnations are never used twice.
-    pub lives: BTreeMap<u8, Life>,
+    pub lives: BTreeMap<u8, Incarnation>,
     /// What the group is called, since an operator last had it go on with what one replica has.
     pub group: Option<u64>,
 }
@@ -75,7 +75,7 @@ impl Configuration {
         let mut configuration = Configuration::default();
         for (slot, &nonce) in (0u8..).zip(nonces) {
             configuration.voters.insert(engine_id(slot, 1));
-            configuration.lives.insert(slot, Life { incarnation: 1, nonce });
+            configuration.lives.insert(slot, Incarnation { incarnation: 1, nonce });
         }
         configuration
     }
@@ -102,7 +102,7 @@ impl Configuration {
                 let incarnation = incarnation_of(id);
                 let later = self.lives.get(&slot).is_none_or(|life| incarnation > life.incarnation);
                 next.learners.insert(id);
-                next.lives.insert(slot, Life { incarnation, nonce });
+                next.lives.insert(slot, Incarnation { incarnation, nonce });
                 (later && self.in_slot(slot).is_none()).then_some(next)
             }
             Change::Promote { id } => {
@@ -163,7 +163,7 @@ impl Configuration {
         }
         for _ in 0..reader.count(13, limits::SLOTS)? {
             let slot = reader.u8()?;
-            let life = Life { incarnation: reader.u32()?, nonce: reader.u64()? };
+            let life = Incarnation { incarnation: reader.u32()?, nonce: reader.u64()? };
             configuration.lives.insert(slot, life);
         }
         configuration.group = (!reader.0.is_empty()).then(|| reader.u64()).transpose()?;

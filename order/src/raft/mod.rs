@@ -351,9 +351,9 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
 
     fn state_available(&mut self, cut: u64) {
         if let Some(node) = &mut self.node
-            && node.raw.mut_store().offer_cut(cut)
+            && node.raw.mut_store().offer_checkpoint(cut)
         {
-            node.cut_made();
+            node.checkpoint_made();
         }
     }
 

@@ -710,10 +710,10 @@ impl<L: LogStore> Node<L> {
         let envelope = Envelope { group: self.group(), delivered: self.delivered(), floor };
         for message in messages {
             let Some(to) = slot_of(message.to).filter(|&to| self.peers[usize::from(to)].up) else { continue };
-            let rides = self.may_ride(&message);
+            let deferrable = self.may_ride(&message);
             let Some(body) = codec::encode(&envelope, &message) else { continue };
-            if rides {
-                self.out.send_along(to, Kind::Order, body)
+            if deferrable {
+                self.out.send_deferred(to, Kind::Order, body)
             } else {
                 self.out.send(to, Kind::Order, body)
             }

@@ -50,7 +50,7 @@ pub(crate) struct Mirror<L> {
     history: BTreeMap<u64, Configuration>,
     /// The latest state that can be fetched from this replica.
     pub cut: Option<Cut>,
-    /// Cuts on offer to replicas that lack the log: the same one until it arrived, however many later cuts there are.
+    /// Cuts on offer to replicas that lack the log: the same one until it arrived, however many later checkpoints there are.
     pub offers: BTreeMap<u64, Cut>,
     /// A snapshot was wanted for this engine id and no cut fits.
     pub wanted: Cell<Option<u64>>,
@@ -198,7 +198,7 @@ impl<L: LogStore> Mirror<L> {
     }
 
     /// The state after entry `index` can be fetched from here.
-    pub fn offer_cut(&mut self, index: u64) -> bool {
+    pub fn offer_checkpoint(&mut self, index: u64) -> bool {
         let known = index >= self.start.0 && index <= self.last();
         let Some(term) = self.term_of(index).filter(|_| known) else { return false };
         if self.cut.as_ref().is_none_or(|cut| cut.index < index) {
@@ -209,7 +209,7 @@ impl<L: LogStore> Mirror<L> {
 
     /// Drops a step of entries up to `index`; says whether there is more to drop.
     pub fn compact(&mut self, index: u64) -> Result<bool, LogError> {
-        // Where nothing survives the process, the entries behind a cut are of no use to this replica, and whoever else lacks
+        // Where nothing survives the process, the entries behind a checkpoint are of no use to this replica, and whoever else lacks
         // them has a new cut made.
         let kept =
             if self.store.is_volatile() { u64::MAX } else { self.cut.as_ref().map_or(0, |cut| cut.index) };
@@ -234,7 +234,7 @@ impl<L: LogStore> Mirror<L> {
         }
     }
 
-    /// Remembers the cut handed out by `Storage::snapshot`, which may not change anything itself.
+    /// Remembers the checkpoint handed out by `Storage::snapshot`, which may not change anything itself.
     pub fn note_offer(&mut self) {
         if let (Some(id), Some(cut)) = (self.handed.take(), &self.cut) {
             self.offers.entry(id).or_insert_with(|| cut.clone());

@@ -217,7 +217,7 @@ impl Cluster {
         taken
     }
 
-    pub fn submit_cut(&mut self, slot: u8) {
+    pub fn submit_checkpoint(&mut self, slot: u8) {
         self.submit_bytes(slot, Bytes::from_static(b"\x01cut"), 0);
     }
 
@@ -378,7 +378,7 @@ impl Cluster {
                 Output::LeaderChanged { leader, .. } => self.replica(slot).leader = leader,
                 Output::Established { joined, .. } => self.replica(slot).joined = joined,
                 Output::Membership { members, .. } => self.replica(slot).members = members,
-                Output::CutWanted => self.submit_cut(slot),
+                Output::CheckpointWanted => self.submit_checkpoint(slot),
                 Output::NeedState { index, .. } => {
                     let done = self.now + self.transfer_ms;
                     self.replica(slot).fetching = Some((index, done));

@@ -241,7 +241,7 @@ impl Machine for CxMachine<'_> {
     }
 }
 
-/// A cut: where it was taken, the dispatcher's state as bytes, and what was behind the locks.
+/// A checkpoint: where it was taken, the dispatcher's state as bytes, and what was behind the locks.
 pub struct Cut {
     pub position: u64,
     pub state: Vec<u8>,
@@ -342,7 +342,7 @@ fn cut(turn: &Turn<'_, Request>, machine: &mut CxMachine<'_>, names: &Names) -> 
     Some(Cut { position: turn.position(), state, kinds: dispatcher.kinds(), cells: cells.collect() })
 }
 
-/// What a run gives: everything that must be equal, the random numbers seen by position, and the cuts.
+/// What a run gives: everything that must be equal, the random numbers seen by position, and the checkpoints.
 pub struct Ran {
     pub summary: Summary,
     pub randoms: BTreeMap<u64, u64>,
@@ -354,7 +354,7 @@ pub fn run(log: &Log, config: Config, chance: u64) -> Ran {
     run_from(log, config, chance, &Names::default(), None)
 }
 
-/// Runs a log, from a cut on if there is one.
+/// Runs a log, from a checkpoint on if there is one.
 pub fn run_from(log: &Log, config: Config, chance: u64, names: &Names, from: Option<&Cut>) -> Ran {
     let mut locks = AnyLock::all(config.locks, from.map_or(&[], |cut| cut.cells.as_slice()));
     let mut state = DispatcherState::genesis();
@@ -362,7 +362,7 @@ pub fn run_from(log: &Log, config: Config, chance: u64, names: &Names, from: Opt
         state = DispatcherState::decode(&cut.state, |name| names.find(name)).unwrap();
     }
     let footprint = |program: &Request, footprint: &mut Footprint| *footprint = program.footprint;
-    let (lot, workers) = schedule::resume(config, footprint, state);
+    let (schedule, workers) = schedule::resume(config, footprint, state);
     let site = Site { locks: &locks, names, cuts: Mutex::default(), told: Mutex::default() };
     let (done, ended) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
@@ -376,16 +376,16 @@ pub fn run_from(log: &Log, config: Config, chance: u64, names: &Names, from: Opt
         drop(done);
         let mut chance = DetRng::new(!chance);
         for entry in log {
-            lot.append(Arc::clone(entry));
+            schedule.append(Arc::clone(entry));
             if chance.below(8) == 0 {
                 std::thread::yield_now();
             }
         }
-        lot.close();
-        for _ in 0..lot.workers() {
+        schedule.close();
+        for _ in 0..schedule.workers() {
             if ended.recv_timeout(Duration::from_secs(120)).is_err() {
                 eprintln!("a log of {} entries does not end: {config:?}", log.len());
-                (0..lot.workers()).for_each(|worker| eprintln!("{:?}", lot.progress(worker)));
+                (0..schedule.workers()).for_each(|worker| eprintln!("{:?}", schedule.progress(worker)));
                 std::process::abort();
             }
         }
@@ -393,7 +393,7 @@ pub fn run_from(log: &Log, config: Config, chance: u64, names: &Names, from: Opt
     let (gathered, cuts) = (site.told.into_inner().unwrap(), site.cuts.into_inner().unwrap());
     let randoms = gathered.iter().map(|(position, _, random)| (*position, *random)).collect();
     let cells: Vec<_> = locks.iter_mut().map(|lock| lock.cell_mut().told()).collect();
-    let positions = (0..lot.workers()).map(|worker| lot.progress(worker).watermark).max().unwrap();
+    let positions = (0..schedule.workers()).map(|worker| schedule.progress(worker).watermark).max().unwrap();
     let summary = Summary {
         values: cells.iter().map(|cell| cell.0).collect(),
         histories: cells.iter().map(|cell| cell.1).collect(),

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use crosscheck::limits;
-use crosscheck::stepped::Pace;
+use crosscheck::stepped::PeerProgress;
+use crosscheck::{ReplaceReason, limits};
 
 use super::{Event, Run};
 use crate::fault::Fault;
 use crate::promises::PATIENCE;
 use crate::rng::Rng;
 
-/// What a watchdog says of a process that it ends (`crosscheck/src/lib.rs`, `replica/group.rs`).
-const WORDS: [&str; 3] = ["the order thread hangs", "does not end", "is not executed any more"];
+/// What only a watchdog says of a process that it ends (`crosscheck/src/replace.rs`).
+const WORDS: &str = " within watchdog_ms";
 /// A handler that never ends.
 pub(super) const NEVER_US: u64 = 1_000_000_000;
 
@@ -61,7 +61,7 @@ impl Run {
             let others = self.others(replica);
             let process = self.slots[usize::from(replica)].process.as_mut();
             if process.is_some_and(|process| process.replica.is_hung(|| others)) {
-                return self.end(replica, "Replace(\"the order thread hangs, and others have gone on\")");
+                return self.end(replica, &ReplaceReason::OrderThreadHangs.to_string());
             }
         }
         self.watch_in_a_while(replica);
@@ -78,7 +78,7 @@ impl Run {
     }
 
     /// The pace of the others, as those tell it who answer within the time that a watchdog gives them.
-    fn others(&self, replica: u8) -> Pace {
+    fn others(&self, replica: u8) -> PeerProgress {
         let until_us = self.now_us + limits::PROBE.as_micros() as u64;
         let reaches = |other: &u8| {
             *other != replica
@@ -90,13 +90,13 @@ impl Run {
             let answers = slot.free_us.max(slot.paused_us) <= until_us;
             slot.process.as_ref().filter(|_| answers).map(|process| process.replica.pace())
         });
-        Pace::of_others(&told.collect::<Vec<_>>(), self.facts.faults())
+        PeerProgress::of_others(&told.collect::<Vec<_>>(), self.facts.faults())
     }
 
     /// Whether a watchdog may have ended this process.
     pub(super) fn judge_watchdog(&mut self, replica: u8, why: &str) {
         let struck_by = &self.slots[usize::from(replica)].struck_by;
-        let is_watchdogs = WORDS.iter().any(|words| why.contains(words));
+        let is_watchdogs = why.contains(WORDS);
         if is_watchdogs && !struck_by.iter().any(|fault| fault.may_end()) {
             let how = format!(
                 "replica {} ended itself, and nothing but slowness has struck it since all was equal: {why}",

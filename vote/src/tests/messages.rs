@@ -26,7 +26,7 @@ fn failure() -> impl Strategy<Value = Failure> {
         object.prop_map(|(home, id)| Failure::Missing { home, id }),
         Just(Failure::Panic),
         Just(Failure::Request),
-        Just(Failure::Void),
+        Just(Failure::Invalid),
         Just(Failure::Hang),
         Just(Failure::Unreproducible),
     ]
@@ -75,9 +75,9 @@ fn message() -> impl Strategy<Value = Message> {
             }
         ),
         (place(), failure()).prop_map(|(place, failure)| Message::SelfBlame { place, failure }),
-        place().prop_map(|place| Message::Stand { place }),
+        place().prop_map(|place| Message::Confirm { place }),
         ask().prop_map(Message::Ask),
-        any::<(u64, Option<u128>)>().prop_map(|(batch, digest)| Message::Gone { batch, digest }),
+        any::<(u64, Option<u128>)>().prop_map(|(batch, digest)| Message::Forgotten { batch, digest }),
         place().prop_map(|place| Message::ReplyGone { place }),
         (place(), 0..100u32, 0..100u32, bytes()).prop_map(|(place, offset, more, bytes)| {
             let total = offset + bytes.len() as u32 + more;

@@ -192,7 +192,7 @@ fn begins_anew(commands: &[Command]) -> bool {
 #[test]
 fn who_is_left_over_after_the_others_have_closed_decides_nothing() {
     for digest in [Some(7), None] {
-        let gone = |from| vec![Event::Message { from, message: Message::Gone { batch: 0, digest } }];
+        let gone = |from| vec![Event::Message { from, message: Message::Forgotten { batch: 0, digest } }];
         assert!(begins_anew(&left_over(gone)));
     }
 }

@@ -381,7 +381,7 @@ fn what_is_decided_after_all_is_not_settled() {
         let digests = vec![Some(result.digest)];
         tell(Event::Message { from, message: Message::Digests { batch: 0, digests } });
         tell(Event::Message { from, message: Message::Pairs { place, answer, total, first: 0, pairs } });
-        tell(Event::Message { from, message: Message::Stand { place } });
+        tell(Event::Message { from, message: Message::Confirm { place } });
     }
     tell(Event::Rechecked { place, corrupt: Vec::new() });
     tell(Event::Reexecuted { place, outcome: Reexecution::NotKept });

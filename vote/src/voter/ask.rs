@@ -66,7 +66,7 @@ impl Voter {
     fn answer_gone(&self, from: Replica, batch: u64, round: &mut Round<'_>) {
         if batch < self.window.base() && self.window.get(batch).is_none_or(|record| record.own.is_none()) {
             let digest = self.window.remembered(batch);
-            round.send_one(from, Message::Gone { batch, digest });
+            round.send_one(from, Message::Forgotten { batch, digest });
         }
     }
 
@@ -109,7 +109,7 @@ impl Voter {
         match failure {
             Some(failure) => round.send_one(from, Message::SelfBlame { place, failure }),
             None if dispute.is_some_and(|dispute| dispute.stands.contains(me)) => {
-                round.send_one(from, Message::Stand { place });
+                round.send_one(from, Message::Confirm { place });
             }
             None => {}
         }

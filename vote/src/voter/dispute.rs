@@ -336,7 +336,7 @@ fn stage_of(
     let turn = |delta: &Delta| (delta.answer.position, delta.answer.time_us);
     match failure {
         Some(Failure::Check { .. } | Failure::Missing { .. }) => FaultStage::Passive,
-        Some(Failure::Request | Failure::Void) => FaultStage::Message,
+        Some(Failure::Request | Failure::Invalid) => FaultStage::Message,
         None if theirs.is_some_and(|theirs| turn(theirs) != turn(right)) => FaultStage::Schedule,
         None if wrong.is_empty() && theirs.is_some_and(|theirs| theirs.answer != right.answer) => {
             FaultStage::Reply

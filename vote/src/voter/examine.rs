@@ -96,7 +96,7 @@ impl Voter {
         }
         dispute.examination = Examination::Done;
         dispute.stands.insert(me);
-        round.send(To::All, Message::Stand { place });
+        round.send(To::All, Message::Confirm { place });
         self.evaluate(place.batch, round);
     }
 

@@ -1,0 +1,408 @@
+//! What clients' bytes may take in one replica, and who waits when there is no budget.
+//!
+//! Everything that a client can make a replica hold is counted: input that is not decoded yet, requests on their way, replies that are
+//! promised to them, replies that wait for their socket. A connection is not read from while there is no budget for what it asks.
+//!
+//! Who asks for little must not wait for those who ask for much. So what is asked for has one of three sizes, and each has a pool for
+//! requests and replies, a bound on what is in execution, and a queue. A request counts with what its connection holds already. What is
+//! larger than half a pool is executed and sent one at a time. What waits is served in its order. Where nothing moves, connections that
+//! hold budget and do not move themselves are closed (`Clients::make_room`), as Redis does with `maxmemory-clients`.
+//!
+//! Nobody may wait for budget that is given back only when it is served itself. So input has pools of its own: a request that has been read
+//! waits for those that are on their way, whose budget comes back as their clients read, and never for input. A long request waits for
+//! others that are being sent. Short ones are read ahead in large pieces while there is budget for that, and in small ones otherwise.
+
+use std::collections::VecDeque;
+
+use crate::limits;
+
+/// What one request takes while it is on its way, in bytes: itself, and the reply it is expected to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// The ordered request.
+    pub request: u32,
+    /// The reply, as its protocol expects it.
+    pub reply: u32,
+}
+
+impl Cost {
+    /// Of a request of so many bytes, with an expected reply of so many.
+    pub fn new(request: usize, reply: usize) -> Self {
+        let bytes = |count: usize| u32::try_from(count).unwrap_or(u32::MAX >> 1);
+        Cost { request: bytes(request), reply: bytes(reply).max(limits::SMALLEST_REPLY) }
+    }
+
+    /// Both.
+    pub fn bytes(self) -> usize {
+        self.request as usize + self.reply as usize
+    }
+}
+
+/// How much is asked for, or held: nobody waits for what is larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Size {
+    Small,
+    Large,
+    /// There is budget for one at a time.
+    Huge,
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Budget for a request that costs little, on a connection that holds little.
+    Small,
+    /// Budget for one that costs much, or on a connection that holds much.
+    Large,
+    /// Budget for one that costs more than half of what there is for these.
+    Huge,
+    /// Budget to read the rest of a long request.
+    Input,
+}
+
+/// Requests that are complete go before input, which may never become one.
+const WAITS: [Wait; 4] = [Wait::Small, Wait::Large, Wait::Huge, Wait::Input];
+
+/// What one connection holds, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Short requests that were read ahead.
+    pub ahead: usize,
+    /// A long request: what has come of it, and budget for the rest; or one that waits to be ordered.
+    pub long: usize,
+    /// Requests on their way, and replies.
+    pub outgoing: usize,
+}
+
+impl Usage {
+    /// All of it.
+    pub fn bytes(self) -> usize {
+        self.ahead + self.long + self.outgoing
+    }
+}
+
+/// How the bytes for clients are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// For short requests that are read ahead.
+    ahead: usize,
+    /// For long requests until they are ordered.
+    long: usize,
+    /// For requests and replies of connections that hold little of them, all together.
+    small: usize,
+    /// For those of connections that hold much, all together. One connection may hold more beside them.
+    large: usize,
+    /// Requests and replies of one connection; beyond it no further request of it is taken.
+    pub connection: usize,
+    /// Cost of requests in execution, of large ones and of small ones.
+    in_execution: usize,
+}
+
+impl Shares {
+    /// Of so many bytes for clients.
+    pub fn of(bytes: usize) -> Self {
+        let sixteenth = bytes / 16;
+        Shares {
+            ahead: sixteenth,
+            long: 5 * sixteenth,
+            small: 4 * sixteenth,
+            large: 6 * sixteenth,
+            connection: sixteenth.min(limits::UNSENT_PER_CONNECTION),
+            in_execution: (bytes / 8).min(limits::COST_IN_EXECUTION),
+        }
+    }
+
+    /// Of what a connection holds of requests on their way and replies.
+    fn size_of_holding(&self, outgoing: usize) -> Size {
+        self.size(outgoing, limits::SMALL_HOLDING)
+    }
+
+    /// Of what one request costs.
+    fn size_of_cost(&self, cost: usize) -> Size {
+        self.size(cost, limits::SMALL_COST)
+    }
+
+    fn size(&self, bytes: usize, most_of_small: usize) -> Size {
+        match bytes {
+            _ if bytes <= most_of_small => Size::Small,
+            _ if bytes <= self.large / 2 => Size::Large,
+            _ => Size::Huge,
+        }
+    }
+}
+
+/// Connections that wait for one kind of budget, first come first.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<(u32, u32)>,
+    /// Tick at which the first one got its place at the head.
+    since: u64,
+}
+
+/// The budget of one client side. While a connection is at work its own holding is taken out: the rest is what others hold.
+#[derive(Debug)]
+pub struct Budget {
+    shares: Shares,
+    ahead: usize,
+    long: usize,
+    /// By [`Size`].
+    outgoing: [usize; 3],
+    in_execution: [usize; 3],
+    queues: [Queue; 4],
+}
+
+impl Budget {
+    /// All of it.
+    pub fn new(shares: Shares) -> Self {
+        Budget {
+            shares,
+            ahead: 0,
+            long: 0,
+            outgoing: [0; 3],
+            in_execution: [0; 3],
+            queues: Default::default(),
+        }
+    }
+
+    /// How it is divided.
+    pub fn shares(&self) -> Shares {
+        self.shares
+    }
+
+    /// Bytes that connections hold.
+    pub fn held(&self) -> usize {
+        self.ahead + self.long + self.outgoing.iter().sum::<usize>()
+    }
+
+    /// A connection that holds so much is at work.
+    pub fn take_out(&mut self, held: Usage) {
+        for (pool, bytes) in self.pools(held) {
+            *pool = pool.saturating_sub(bytes);
+        }
+    }
+
+    /// It holds so much now.
+    pub fn put_back(&mut self, held: Usage) {
+        for (pool, bytes) in self.pools(held) {
+            *pool += bytes;
+        }
+    }
+
+    fn pools(&mut self, held: Usage) -> [(&mut usize, usize); 3] {
+        let outgoing = &mut self.outgoing[self.shares.size_of_holding(held.outgoing) as usize];
+        [(&mut self.ahead, held.ahead), (&mut self.long, held.long), (outgoing, held.outgoing)]
+    }
+
+    /// Whether a connection at work may read ahead until it holds so many bytes.
+    pub fn may_read_ahead(&self, ahead: usize) -> bool {
+        self.ahead + ahead <= self.shares.ahead
+    }
+
+    /// Whether a long request may take so many bytes, of which `counted` are counted here already (none while its connection is at
+    /// work).
+    pub fn may_read(&self, long: usize, counted: usize) -> bool {
+        fits(self.long.saturating_sub(counted), long, self.shares.long)
+    }
+
+    /// Whether a connection may have so many bytes of requests on their way and of replies, of which `counted` are counted here
+    /// already.
+    pub fn may_send(&self, outgoing: usize, counted: usize) -> bool {
+        let size = self.shares.size_of_holding(outgoing);
+        let own = if self.shares.size_of_holding(counted) == size { counted } else { 0 };
+        let others = self.outgoing[size as usize].saturating_sub(own);
+        match size {
+            Size::Small => fits(others, outgoing, self.shares.small),
+            Size::Large => fits(others, outgoing, self.shares.large),
+            Size::Huge => others == 0,
+        }
+    }
+
+    /// Whether a request of this cost may be executed now, with those that are on their way.
+    pub fn may_execute(&self, cost: Cost) -> bool {
+        let size = self.shares.size_of_cost(cost.bytes());
+        let others = self.in_execution[size as usize];
+        others == 0 || (size != Size::Huge && others + cost.bytes() <= self.shares.in_execution)
+    }
+
+    /// A request is on its way; says what to give back when it has its reply.
+    pub fn begin(&mut self, cost: Cost) -> u32 {
+        let size = self.shares.size_of_cost(cost.bytes());
+        self.in_execution[size as usize] += cost.bytes();
+        cost.bytes() as u32
+    }
+
+    /// It has its reply, or none will come.
+    pub fn end(&mut self, cost: u32) {
+        let size = self.shares.size_of_cost(cost as usize);
+        let pool = &mut self.in_execution[size as usize];
+        *pool = pool.saturating_sub(cost as usize);
+    }
+
+    /// Cost of everything on its way.
+    pub fn cost_in_execution(&self) -> usize {
+        self.in_execution.iter().sum()
+    }
+
+    /// What a request of this cost waits for, on a connection that holds so much.
+    pub fn wait_of(&self, cost: Cost, outgoing: usize) -> Wait {
+        let holds = self.shares.size_of_holding(outgoing + cost.bytes());
+        match self.shares.size_of_cost(cost.bytes()).max(holds) {
+            Size::Small => Wait::Small,
+            Size::Large => Wait::Large,
+            Size::Huge => Wait::Huge,
+        }
+    }
+
+    /// Whether that connection is among those that wait.
+    pub fn has(&self, connection: (u32, u32)) -> bool {
+        self.queues.iter().any(|queue| queue.waiting.contains(&connection))
+    }
+
+    /// A connection (slot and generation) waits from now on.
+    pub fn enqueue(&mut self, wait: Wait, connection: (u32, u32), tick: u64) {
+        let queue = self.queue(wait);
+        if queue.waiting.is_empty() {
+            queue.since = tick;
+        }
+        queue.waiting.push_back(connection);
+    }
+
+    /// The next connection that waits for this.
+    pub fn head(&self, wait: Wait) -> Option<(u32, u32)> {
+        self.queues[wait as usize].waiting.front().copied()
+    }
+
+    /// It waits no more.
+    pub fn dequeue(&mut self, wait: Wait, tick: u64) {
+        let queue = self.queue(wait);
+        queue.waiting.pop_front();
+        queue.since = tick;
+    }
+
+    fn queue(&mut self, wait: Wait) -> &mut Queue {
+        &mut self.queues[wait as usize]
+    }
+
+    /// What is waited for, complete requests first.
+    pub fn waits(&self) -> impl Iterator<Item = Wait> + use<> {
+        WAITS.into_iter()
+    }
+
+    /// Something was done about what starves: it is looked at again in a while.
+    pub fn look_again(&mut self, wait: Wait, tick: u64) {
+        self.queue(wait).since = tick;
+    }
+
+    /// How many connections wait.
+    pub fn waiting(&self) -> usize {
+        self.queues.iter().map(|queue| queue.waiting.len()).sum()
+    }
+
+    /// What has been waited for, at the heads of the queues, for longer than [`limits::ROOM_PATIENCE`].
+    pub fn starved(&self, tick: u64) -> Option<Wait> {
+        let patience = limits::ROOM_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as u64;
+        let is_starved = |wait: &Wait| {
+            let queue = &self.queues[*wait as usize];
+            !queue.waiting.is_empty() && tick.saturating_sub(queue.since) >= patience
+        };
+        self.waits().find(is_starved)
+    }
+}
+
+/// Whether so many bytes fit into a pool beside those of the others. What is longer than half of the pool goes beyond it once the others
+/// have left the other half.
+fn fits(others: usize, bytes: usize, pool: usize) -> bool {
+    others + bytes <= pool || (bytes > pool / 2 && others <= pool / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: usize = 1 << 20;
+
+    fn budget() -> Budget {
+        Budget::new(Shares::of(64 * MB))
+    }
+
+    fn outgoing(bytes: usize) -> Usage {
+        Usage { outgoing: bytes, ..Usage::default() }
+    }
+
+    #[test]
+    fn nobody_waits_for_who_holds_more() {
+        let mut budget = budget();
+        assert!(budget.may_send(60 * MB, 0));
+        budget.put_back(outgoing(60 * MB));
+        assert!(!budget.may_send(13 * MB, 0), "one at a time");
+        assert!(budget.may_send(12 * MB, 0) && budget.may_send(limits::SMALL_HOLDING, 0));
+        budget.put_back(outgoing(12 * MB));
+        budget.put_back(outgoing(4 * MB));
+        assert!(budget.may_send(8 * MB, 0) && !budget.may_send(9 * MB, 0));
+        assert!(budget.may_send(9 * MB, 4 * MB), "of which a part is counted");
+        (0..16 * MB / limits::SMALL_HOLDING).for_each(|_| budget.put_back(outgoing(limits::SMALL_HOLDING)));
+        assert!(!budget.may_send(limits::SMALL_HOLDING, 0) && budget.may_send(8 * MB, 0));
+        budget.take_out(outgoing(60 * MB));
+        assert!(budget.may_send(13 * MB, 0));
+        assert_eq!(budget.held(), 32 * MB);
+    }
+
+    #[test]
+    fn a_request_waits_for_the_room_that_it_needs() {
+        let budget = budget();
+        let cost = Cost::new(100, 10 << 10);
+        assert_eq!(budget.wait_of(cost, 0), Wait::Small);
+        assert_eq!(budget.wait_of(cost, limits::SMALL_HOLDING), Wait::Large, "its connection holds much");
+        assert_eq!(budget.wait_of(Cost::new(100, 17 << 10), 0), Wait::Large);
+        assert_eq!(budget.wait_of(Cost::new(100, 12 * MB), 0), Wait::Huge);
+    }
+
+    #[test]
+    fn what_has_been_read_keeps_no_request_from_its_way() {
+        let mut budget = budget();
+        let read = Usage { ahead: 40 * MB, long: 40 * MB, outgoing: 0 };
+        budget.put_back(read);
+        assert!(budget.may_send(16 * MB, 0) && budget.may_send(100, 0));
+        assert!(!budget.may_read(1, 0) && budget.may_read(20 * MB, 40 * MB) && !budget.may_read_ahead(1));
+        budget.take_out(read);
+        assert!(budget.may_read(63 * MB, 0), "one, whatever it is");
+        assert!(
+            budget.may_read_ahead(4 * MB) && !budget.may_read_ahead(4 * MB + 1),
+            "smaller pieces will do"
+        );
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn what_is_in_execution_is_bounded_and_one_request_always_fits() {
+        let mut budget = budget();
+        let huge = Cost::new(200, 63 * MB);
+        let small = Cost::new(100, 500);
+        assert!(budget.may_execute(huge));
+        let given = budget.begin(huge);
+        assert!(
+            !budget.may_execute(huge)
+                && budget.may_execute(small)
+                && budget.may_execute(Cost::new(0, 8 * MB))
+        );
+        while budget.may_execute(small) {
+            budget.begin(small);
+        }
+        assert!(budget.cost_in_execution() <= 63 * MB + 200 + limits::COST_IN_EXECUTION);
+        budget.end(given);
+        assert!(budget.may_execute(huge));
+    }
+
+    #[test]
+    fn who_waits_is_served_in_order_and_starves_only_at_the_head() {
+        let mut budget = budget();
+        let patience = limits::ROOM_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as u64;
+        assert_eq!(budget.starved(1000), None);
+        budget.enqueue(Wait::Large, (1, 0), 5);
+        budget.enqueue(Wait::Large, (2, 0), 6);
+        assert_eq!((budget.head(Wait::Large), budget.waiting()), (Some((1, 0)), 2));
+        assert_eq!((budget.starved(4 + patience), budget.starved(5 + patience)), (None, Some(Wait::Large)));
+        budget.dequeue(Wait::Large, 5 + patience);
+        assert_eq!((budget.head(Wait::Large), budget.starved(6 + patience)), (Some((2, 0)), None));
+    }
+}

@@ -1,0 +1,157 @@
+//! Opens a schedule: the appending side for the producer, and one worker per thread.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::chain::Writer;
+use crate::dispatch::Dispatcher;
+use crate::entry::Entry;
+use crate::footprint::Footprint;
+use crate::ordinary;
+use crate::state::DispatcherState;
+use crate::turn::Scheduler;
+use crate::turn_state::{Progress, TurnState};
+use crate::worker::TurnWorker;
+use crate::yield_point::YieldPoint;
+
+/// Which rules give requests their locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Lagged ordered turns: deterministic, any number of workers (`RD..`).
+    Turns,
+    /// The same order with one worker and no tickets: the oracle.
+    Sequential,
+    /// Ordinary locks in arrival order: **not** deterministic (`R000`, `0000`).
+    Locks,
+}
+
+/// Shape of a schedule. `lag` and `locks` must be equal on all replicas; the rest is each replica's own choice.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Rules.
+    pub mode: Mode,
+    /// Worker threads, 1 to 64; taken as 1 by [`Mode::Sequential`].
+    pub workers: usize,
+    /// Positions after which an outcome takes effect, at least 1.
+    pub lag: u64,
+    /// Number of locks: their numbers are below.
+    pub locks: u32,
+    /// Looks before a wait turns into sleep (each some 20 ns): a few microseconds at most.
+    pub spins: u32,
+}
+
+impl Config {
+    /// Lagged ordered turns with the measured defaults (docs/determinism.md, section 11).
+    pub const fn new(workers: usize, locks: u32) -> Self {
+        Config { mode: Mode::Turns, workers, lag: crate::LAG, locks, spins: 100 }
+    }
+}
+
+/// One worker of a schedule, to be moved to its thread.
+pub type Worker<R> = Box<dyn Scheduler<R>>;
+
+/// The locks a spawned request may take; a pure function.
+pub(crate) type FootprintOf<R> = Arc<dyn Fn(&R, &mut Footprint) + Send + Sync>;
+
+/// The appending side of the ordered log, and the view from outside.
+pub struct Schedule<R> {
+    turns: Arc<TurnState>,
+    log: Mutex<Writer<Arc<Entry<R>>>>,
+}
+
+/// Opens a schedule at its genesis. `footprint` is asked about spawned requests; entries bring their own.
+///
+/// # Panics
+/// If `config` is out of its bounds.
+pub fn open<R: Any + Send + Sync>(
+    config: Config,
+    footprint: impl Fn(&R, &mut Footprint) + Send + Sync + 'static,
+) -> (Schedule<R>, Vec<Worker<R>>) {
+    resume(config, footprint, DispatcherState::genesis())
+}
+
+/// Opens a schedule at a given state, after a state transfer: entries before the state's are skipped.
+///
+/// # Panics
+/// If `config` is out of its bounds.
+pub fn resume<R: Any + Send + Sync>(
+    config: Config,
+    footprint: impl Fn(&R, &mut Footprint) + Send + Sync + 'static,
+    state: DispatcherState<R>,
+) -> (Schedule<R>, Vec<Worker<R>>) {
+    resume_paced(config, footprint, state, None)
+}
+
+/// As [`resume`]; if there is a `yield_point`, it decides which worker goes on.
+///
+/// # Panics
+/// If `config` is out of its bounds.
+pub fn resume_paced<R: Any + Send + Sync>(
+    config: Config,
+    footprint: impl Fn(&R, &mut Footprint) + Send + Sync + 'static,
+    state: DispatcherState<R>,
+    yield_point: Option<Arc<dyn YieldPoint>>,
+) -> (Schedule<R>, Vec<Worker<R>>) {
+    let workers = if config.mode == Mode::Sequential { 1 } else { config.workers };
+    assert!((1..=64).contains(&workers), "workers: {workers} is not in 1..=64");
+    assert!(config.lag >= 1, "lag: must be at least 1");
+    let footprint: FootprintOf<R> = Arc::new(footprint);
+    let mut turns = TurnState::new(config.locks, workers, state.position, config.spins);
+    yield_point.into_iter().for_each(|yield_point| turns.set_yield_point(yield_point));
+    let turns = Arc::new(turns);
+    let log = Writer::new();
+    let made = match config.mode {
+        Mode::Turns | Mode::Sequential => {
+            TurnWorker::all(&turns, &footprint, Dispatcher::all(config, workers, &log, state))
+        }
+        Mode::Locks => ordinary::workers(&turns, &footprint, config, &log, state),
+    };
+    (Schedule { turns, log: Mutex::new(log) }, made)
+}
+
+impl<R> Schedule<R> {
+    /// Appends an entry; wakes sleeping workers. Called by one thread, the producer, in log order.
+    pub fn append(&self, entry: Arc<Entry<R>>) {
+        self.log.lock().push(entry);
+        self.turns.count_append();
+    }
+
+    /// No entry follows: workers finish what is there and see [`Step::Closed`](crate::Step::Closed).
+    pub fn close(&self) {
+        self.turns.close();
+    }
+
+    /// Stops at once: waits unwind silently, workers see [`Step::Closed`](crate::Step::Closed). The state behind the
+    /// locks is then of no use.
+    pub fn abort(&self) {
+        self.turns.abort();
+    }
+
+    /// Whether the schedule was aborted, by [`Schedule::abort`] or because a worker was dropped before its end.
+    pub fn is_aborted(&self) -> bool {
+        self.turns.is_aborted()
+    }
+
+    /// Number of workers.
+    pub fn workers(&self) -> usize {
+        self.turns.workers()
+    }
+
+    /// How far a worker has come. A watchdog compares two looks: the same `running` position (not 0) and the same
+    /// `resolved` for too long is a turn that does not end.
+    pub fn progress(&self, worker: usize) -> Progress {
+        self.turns.progress(worker)
+    }
+
+    /// Whether a worker waits, and for something that has not come: for whoever decides who goes on.
+    pub fn is_waiting(&self, worker: usize) -> bool {
+        self.turns.is_waiting(worker)
+    }
+
+    /// Entries appended so far.
+    pub fn appended(&self) -> u64 {
+        self.turns.appended()
+    }
+}

@@ -1,0 +1,312 @@
+//! What the workers of one replica share: whose turn it is at each lock, how far each worker has come, and who sleeps.
+
+use std::sync::Arc;
+
+use crate::brand::Brand;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, Parker, fence, spin_loop};
+use crate::yield_point::YieldPoint;
+
+/// Own cache line: a word is written by one worker and polled by others.
+#[repr(align(64))]
+struct Line<T>(T);
+
+/// One turn word counts the turns that were passed: writers in the low half, readers in the high half.
+const READER: u64 = 1 << 32;
+
+/// Ticket handed out next for each lock; private to a worker, the same in all.
+pub(crate) struct Tickets(Vec<u64>);
+
+impl Tickets {
+    pub fn new(locks: u32) -> Self {
+        Tickets(vec![0; locks as usize])
+    }
+
+    /// Takes the next ticket: (writers before, readers before).
+    #[inline]
+    pub fn take(&mut self, lock: u32, shared: bool) -> u64 {
+        let next = &mut self.0[lock as usize];
+        let ticket = *next;
+        *next = passed(ticket, shared);
+        ticket
+    }
+}
+
+/// The word after one more turn was passed; each half wraps on its own.
+#[inline]
+fn passed(word: u64, shared: bool) -> u64 {
+    if shared {
+        word.wrapping_add(READER)
+    } else {
+        (word & !(READER - 1)) | u64::from((word as u32).wrapping_add(1))
+    }
+}
+
+/// What a sleeping worker waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Want {
+    /// Its turn at a lock.
+    Turn { lock: u32, ticket: u64, shared: bool },
+    /// All positions below are resolved.
+    Resolved { below: u64 },
+    /// More than `seen` entries were appended, or the log was closed.
+    Appended { seen: u64 },
+}
+
+/// How far one worker has come: for a watchdog, which owns the clock, to notice a turn that does not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// All positions of this worker below are resolved.
+    pub watermark: u64,
+    /// Position being run; 0 between two requests.
+    pub running: u64,
+    /// Requests this worker has resolved; grows for ever.
+    pub resolved: u64,
+}
+
+struct WorkerState {
+    watermark: AtomicU64,
+    running: AtomicU64,
+    resolved: AtomicU64,
+    parker: Parker,
+    want: Mutex<Option<Want>>,
+}
+
+/// Shared by all workers of a schedule.
+pub(crate) struct TurnState {
+    pub brand: Brand,
+    serving: Box<[Line<AtomicU64>]>,
+    seats: Box<[Line<WorkerState>]>,
+    appended: Line<AtomicU64>,
+    closed: AtomicBool,
+    aborted: AtomicBool,
+    /// Bit per worker that sleeps until entries arrive.
+    sleeping_for_log: Line<AtomicU64>,
+    /// Bit per worker that sleeps until another worker passes a turn or resolves a position.
+    sleeping_for_turn: Line<AtomicU64>,
+    /// Looks before a wait turns into sleep.
+    spins: u32,
+    /// Decides who goes on, in place of the operating system.
+    yield_point: Option<Arc<dyn YieldPoint>>,
+}
+
+impl TurnState {
+    pub fn new(locks: u32, workers: usize, first: u64, spins: u32) -> Self {
+        let seat = |_| {
+            Line(WorkerState {
+                watermark: AtomicU64::new(first),
+                running: AtomicU64::new(0),
+                resolved: AtomicU64::new(0),
+                parker: Parker::new(),
+                want: Mutex::new(None),
+            })
+        };
+        TurnState {
+            brand: Brand::new(),
+            serving: (0..locks).map(|_| Line(AtomicU64::new(0))).collect(),
+            seats: (0..workers).map(seat).collect(),
+            appended: Line(AtomicU64::new(0)),
+            closed: AtomicBool::new(false),
+            aborted: AtomicBool::new(false),
+            sleeping_for_log: Line(AtomicU64::new(0)),
+            sleeping_for_turn: Line(AtomicU64::new(0)),
+            spins,
+            yield_point: None,
+        }
+    }
+
+    /// From now on `yield_point` decides which worker goes on.
+    pub fn set_yield_point(&mut self, yield_point: Arc<dyn YieldPoint>) {
+        self.yield_point = Some(yield_point);
+    }
+
+    /// A point where another worker may overtake this one.
+    #[inline]
+    pub fn may_pause(&self, worker: usize) {
+        if let Some(yield_point) = &self.yield_point {
+            yield_point.pause(worker, false);
+        }
+    }
+
+    pub fn workers(&self) -> usize {
+        self.seats.len()
+    }
+
+    pub fn progress(&self, worker: usize) -> Progress {
+        let seat = &self.seats[worker].0;
+        Progress {
+            watermark: seat.watermark.load(Ordering::Acquire),
+            running: seat.running.load(Ordering::Relaxed),
+            resolved: seat.resolved.load(Ordering::Relaxed),
+        }
+    }
+
+    /// All positions of `worker` below the result are resolved, and their effects visible to the caller.
+    #[inline]
+    pub fn watermark(&self, worker: usize) -> u64 {
+        self.seats[worker].0.watermark.load(Ordering::Acquire)
+    }
+
+    /// Publishes that `worker` has resolved all its positions below `position`.
+    #[inline]
+    pub fn publish(&self, worker: usize, position: u64) {
+        self.seats[worker].0.watermark.store(position, Ordering::Release);
+    }
+
+    /// Notes that `worker` runs `position`, for the watchdog.
+    #[inline]
+    pub fn begin(&self, worker: usize, position: u64) {
+        self.seats[worker].0.running.store(position, Ordering::Relaxed);
+    }
+
+    /// Notes that `worker` runs nothing, for the watchdog.
+    #[inline]
+    pub fn end(&self, worker: usize) {
+        let seat = &self.seats[worker].0;
+        seat.running.store(0, Ordering::Relaxed);
+        seat.resolved.store(seat.resolved.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Whether the turn is there: nobody before holds the lock (readers: no writer before).
+    #[inline]
+    pub fn is_turn(&self, lock: u32, ticket: u64, shared: bool) -> bool {
+        let word = self.serving[lock as usize].0.load(Ordering::Acquire);
+        if shared { word as u32 == ticket as u32 } else { word == ticket }
+    }
+
+    /// Passes the turn; only its holder may. Sleepers are woken by [`TurnState::wake`], once per request.
+    #[inline]
+    pub fn pass(&self, lock: u32, ticket: u64, shared: bool) {
+        let word = &self.serving[lock as usize].0;
+        if shared {
+            // Other readers pass at the same time; writers wait for all of them.
+            word.fetch_add(READER, Ordering::Release);
+        } else {
+            word.store(passed(ticket, false), Ordering::Release);
+        }
+    }
+
+    /// Wakes the workers whose wish has come true. One fence and one load when nobody sleeps.
+    #[inline]
+    pub fn wake(&self) {
+        if self.seats.len() > 1 {
+            // Pairs with the fence in `wait`: either this load sees the sleeper, or the sleeper sees what was stored.
+            fence(Ordering::SeqCst);
+            self.wake_noticed();
+        }
+    }
+
+    /// As [`TurnState::wake`] without the fence: may miss a worker that is just falling asleep.
+    #[inline]
+    pub fn wake_noticed(&self) {
+        let sleeping = self.sleeping_for_turn.0.load(Ordering::Relaxed);
+        if sleeping != 0 {
+            self.wake_ready(sleeping);
+        }
+    }
+
+    /// The producer has appended one more entry.
+    pub fn count_append(&self) {
+        let appended = self.appended.0.load(Ordering::Relaxed) + 1;
+        self.appended.0.store(appended, Ordering::Release);
+        fence(Ordering::SeqCst);
+        let sleeping = self.sleeping_for_log.0.load(Ordering::Relaxed);
+        if sleeping != 0 {
+            self.wake_ready(sleeping);
+        }
+    }
+
+    /// Entries appended so far.
+    pub fn appended(&self) -> u64 {
+        self.appended.0.load(Ordering::Acquire)
+    }
+
+    /// No entry follows.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.wake_all();
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Gives up: every wait ends.
+    pub fn abort(&self) {
+        self.aborted.store(true, Ordering::SeqCst);
+        self.wake_all();
+    }
+
+    pub fn is_aborted(&self) -> bool {
+        self.aborted.load(Ordering::Relaxed)
+    }
+
+    /// Returns when the wish has come true, or `false` after an abort. Spins for a moment, then sleeps.
+    #[cold]
+    pub fn wait(&self, worker: usize, want: Want) -> bool {
+        if let Some(yield_point) = &self.yield_point {
+            return self.wait_at_yield_point(worker, want, &**yield_point);
+        }
+        for _ in 0..self.spins {
+            if self.ready(want) {
+                return !self.is_aborted();
+            }
+            spin_loop();
+        }
+        let (seat, bit) = (&self.seats[worker].0, 1u64 << worker);
+        let sleeping = match want {
+            Want::Appended { .. } => &self.sleeping_for_log.0,
+            Want::Turn { .. } | Want::Resolved { .. } => &self.sleeping_for_turn.0,
+        };
+        *seat.want.lock() = Some(want);
+        sleeping.fetch_or(bit, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        while !self.ready(want) {
+            seat.parker.park();
+        }
+        sleeping.fetch_and(!bit, Ordering::SeqCst);
+        *seat.want.lock() = None;
+        !self.is_aborted()
+    }
+
+    fn wait_at_yield_point(&self, worker: usize, want: Want, yield_point: &dyn YieldPoint) -> bool {
+        let seat = &self.seats[worker].0;
+        *seat.want.lock() = Some(want);
+        while !self.ready(want) {
+            yield_point.pause(worker, true);
+        }
+        *seat.want.lock() = None;
+        !self.is_aborted()
+    }
+
+    /// Whether a worker waits, and for something that has not come.
+    pub fn is_waiting(&self, worker: usize) -> bool {
+        let want = *self.seats[worker].0.want.lock();
+        want.is_some_and(|want| !self.ready(want))
+    }
+
+    fn ready(&self, want: Want) -> bool {
+        let fulfilled = match want {
+            Want::Turn { lock, ticket, shared } => self.is_turn(lock, ticket, shared),
+            Want::Resolved { below } => (0..self.seats.len()).all(|worker| self.watermark(worker) >= below),
+            Want::Appended { seen } => self.appended() > seen || self.is_closed(),
+        };
+        fulfilled || self.is_aborted()
+    }
+
+    #[cold]
+    fn wake_ready(&self, sleeping: u64) {
+        for (worker, Line(seat)) in self.seats.iter().enumerate() {
+            if sleeping >> worker & 1 == 1 {
+                let want = *seat.want.lock();
+                if want.is_some_and(|want| self.ready(want)) {
+                    seat.parker.unpark();
+                }
+            }
+        }
+    }
+
+    fn wake_all(&self) {
+        fence(Ordering::SeqCst);
+        self.seats.iter().for_each(|Line(seat)| seat.parker.unpark());
+    }
+}

@@ -41,9 +41,10 @@ pub use job::Job;
 pub use object;
 pub use replica::stepped;
 pub use schedule;
-pub use service::{Action, ClientCounters, MakeProtocol, Malformed, Progress, Protocol, Service};
+pub use service::{Action, ClientCounters, MakeProtocol, Progress, Protocol, Service};
 pub use settings::{Durability, Mode, Settings};
 pub use stage::Stage;
+pub use wire::Malformed;
 
 use std::io;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! What differs between two packed objects of one class, member by member: the core of an evidence record.
 
 use crate::any::Class;
-use crate::pack::{Damaged, Unpacker};
 use crate::package::Package;
+use wire::{Malformed, Reader};
 
 /// A member that two replicas hold differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,23 +29,23 @@ pub(crate) fn between(
     classes: impl FnOnce(&mut dyn FnMut(&'static Class) -> bool),
     left: &[u8],
     right: &[u8],
-) -> Result<Vec<MemberDifference>, Damaged> {
+) -> Result<Vec<MemberDifference>, Malformed> {
     let (left, right) = (Package::parse(left)?, Package::parse(right)?);
     if left.class != right.class {
-        return Err(Damaged::new("another class than the one it is compared with"));
+        return Err(Malformed("another class than the one it is compared with"));
     }
-    let class = lookup(classes, left.class).ok_or(Damaged::new("a class that this region does not have"))?;
-    let (mut left, mut right) = (Unpacker::new(left.body), Unpacker::new(right.body));
+    let class = lookup(classes, left.class).ok_or(Malformed("a class that this region does not have"))?;
+    let (mut left, mut right) = (Reader::new(left.body), Reader::new(right.body));
     let mut differences = Vec::new();
     for member in class.members {
-        let (left_length, right_length) = (left.length()?, right.length()?);
+        let (left_length, right_length) = (left.length32()?, right.length32()?);
         let (left, right) = (left.take(left_length)?, right.take(right_length)?);
         if left != right {
             differences.push(compare(member, left, right));
         }
     }
-    left.finish()?;
-    right.finish()?;
+    left.end()?;
+    right.end()?;
     Ok(differences)
 }
 

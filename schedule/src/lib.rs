@@ -35,7 +35,6 @@ mod model;
 mod ordinary;
 mod pace;
 mod predict;
-mod rng;
 mod state;
 mod sync;
 mod turn;
@@ -51,9 +50,9 @@ pub use lock::{Access, DetMutex, DetRwLock, Lock};
 pub use lot::{Config, Lot, Mode, Worker, open, resume, resume_paced};
 pub use pace::Pace;
 pub use predict::PREDICTED_KINDS;
-pub use rng::{DetRng, GOLDEN, scramble};
-pub use state::{BadState, DispatcherState};
+pub use state::DispatcherState;
 pub use turn::{Outcome, Scheduler, Step, Turn};
+pub use wire::{Malformed, SplitMix64};
 
 /// Positions after which an outcome takes effect, unless [`Config::lag`] says otherwise (research/determinism.md section 7).
 pub const LAG: u64 = 256;

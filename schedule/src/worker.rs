@@ -4,6 +4,8 @@ use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
+use wire::derive;
+
 use crate::board::{Board, Want};
 use crate::chain::Writer;
 use crate::cx::{Kind, Pass, Run, Seed};
@@ -11,7 +13,6 @@ use crate::dispatch::{Dispatcher, Found, Part};
 use crate::entry::{Internal, Origin};
 use crate::footprint::Footprint;
 use crate::lot::{FootprintOf, Worker};
-use crate::rng::derive;
 use crate::state::{Again, DispatcherState, Due, Timers};
 use crate::turn::{Drive, Outcome, Scheduler, Step, Turn};
 

@@ -6,12 +6,12 @@ use anyhow::{anyhow, bail};
 use crosscheck::admin::client::{NoAnswer, ask};
 use crosscheck::admin::{Command, Inject, Injected, Kind};
 use serde_json::json;
+use wire::mix;
 
 use crate::cluster::{Replica, Target};
 use crate::native::Native;
 use crate::outcome::{Outcome, Verdict, misuse, say, say_json};
 use crate::signals::Ending;
-use crate::splitmix::draw;
 
 /// A fault takes a turn in the schedule like a request: it waits behind what runs.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -225,15 +225,15 @@ fn victims(replicas: &[Replica], chosen: Option<u8>) -> anyhow::Result<Vec<Repli
 /// Replica and kind by the seed alone, so that a series is repeated by its seed; object and bit are the server's choice,
 /// by the same seed.
 fn random(victims: &[Replica], seed: u64) -> (Replica, Inject) {
-    let first = draw(seed);
+    let first = mix(seed);
     let victim = victims[(first % victims.len() as u64) as usize].clone();
-    let fault = Fault::DRAWN[(draw(first) % Fault::DRAWN.len() as u64) as usize];
+    let fault = Fault::DRAWN[(mix(first) % Fault::DRAWN.len() as u64) as usize];
     (victim, Inject { kind: fault.kind(), object: None, bit: None, member: None, seed })
 }
 
 fn another_seed() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    draw(now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(32))
+    mix(now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(32))
 }
 
 fn tell(json: bool, victim: &Replica, fault: &Inject, injected: &Injected) -> anyhow::Result<()> {

@@ -20,7 +20,6 @@ mod serve;
 mod signals;
 #[cfg(feature = "inject")]
 mod sim;
-mod splitmix;
 mod status;
 mod top;
 #[cfg(all(feature = "inject", target_os = "linux"))]

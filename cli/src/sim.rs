@@ -10,10 +10,10 @@ use std::sync::mpsc;
 use sim::mutation::{MUTATIONS, SEEDS, caught};
 use sim::report::{self, Campaign};
 use sim::{Faults, Options, Summary, fault, run, shrink};
+use wire::mix;
 
 use crate::outcome::{Outcome, Verdict, misuse, say};
 use crate::signals::Ending;
-use crate::splitmix::draw;
 
 /// What `sim --help` begins with.
 pub const ABOUT: &str = "Runs whole clusters (replicas, clients, network, clock) in one thread each, every step decided by one \
@@ -168,7 +168,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
 }
 
 fn sample(args: &Args, options: &Options) -> Outcome {
-    let first = args.first.unwrap_or_else(|| draw(clock()) >> 40);
+    let first = args.first.unwrap_or_else(|| mix(clock()) >> 40);
     let mut sum = Campaign::default();
     let ending = Ending::catch()?;
     let over = || ending.asked();

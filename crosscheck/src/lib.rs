@@ -42,8 +42,9 @@ pub use object;
 pub use replace::{Corrupted, ReplaceReason};
 pub use replica::stepped;
 pub use schedule;
-pub use service::{Action, ClientCounters, MakeProtocol, Malformed, Progress, Protocol, Service};
+pub use service::{Action, ClientCounters, MakeProtocol, Progress, Protocol, Service};
 pub use settings::{Durability, Mode, Settings};
+pub use wire::Malformed;
 
 use std::io;
 use std::sync::Arc;

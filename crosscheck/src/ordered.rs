@@ -1,8 +1,9 @@
 //! What an ordered request can be: a client's, or one of the pipeline's own, which take their position like any other.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use object::{Home, ObjectId};
 use vote::{Place, Recover};
+use wire::{Put, Reader};
 
 /// First byte of the pipeline's own requests; a service's encodings begin below it.
 pub const CONTROL: u8 = 0xf0;
@@ -51,40 +52,32 @@ pub enum Control {
 impl Control {
     /// The request as ordered bytes.
     pub fn encode(&self) -> Bytes {
-        let mut out = BytesMut::with_capacity(16);
+        let mut out = Vec::with_capacity(16);
         match self {
             Control::Recover(recover) => {
-                let mut recover_bytes = Vec::new();
-                recover.encode(&mut recover_bytes);
-                out.put_u8(CONTROL);
-                out.extend_from_slice(&recover_bytes);
+                out.put8(CONTROL);
+                recover.encode(&mut out);
             }
             Control::Noop { home, ticket } => {
-                out.put_u8(CONTROL + 1);
-                out.put_u32_le(*home);
-                out.put_u64_le(*ticket);
+                out.put8(CONTROL + 1).put32(*home).put64(*ticket);
             }
             Control::Scrub { home } => {
-                out.put_u8(CONTROL + 2);
-                out.put_u32_le(*home);
+                out.put8(CONTROL + 2).put32(*home);
             }
             Control::Digest { ticket } => {
-                out.put_u8(CONTROL + 3);
-                out.put_u64_le(*ticket);
+                out.put8(CONTROL + 3).put64(*ticket);
             }
-            Control::Checkpoint => out.put_u8(CONTROL + 4),
+            Control::Checkpoint => {
+                out.put8(CONTROL + 4);
+            }
             Control::Recheck { by, place, objects } => {
-                out.put_u8(CONTROL + 5);
-                out.put_u8(*by);
-                out.put_u64_le(place.batch);
-                out.put_u16_le(place.request);
+                out.put8(CONTROL + 5).put8(*by).put64(place.batch).put16(place.request);
                 for (home, id) in objects {
-                    out.put_u32_le(*home);
-                    out.put_u64_le(id.to_bits());
+                    out.put32(*home).put64(id.to_bits());
                 }
             }
         }
-        out.freeze()
+        out.into()
     }
 
     /// Whether these ordered bytes are the pipeline's own.
@@ -104,28 +97,25 @@ impl Control {
 
     /// The request in `ordered`; `None` if it is none.
     pub fn decode(ordered: &Bytes) -> Option<Control> {
-        let mut rest = ordered.clone();
-        let control = match rest.try_get_u8().ok()?.checked_sub(CONTROL)? {
-            0 => return Recover::decode(&rest).ok().map(Control::Recover),
-            1 => Control::Noop { home: rest.try_get_u32_le().ok()?, ticket: rest.try_get_u64_le().ok()? },
-            2 => Control::Scrub { home: rest.try_get_u32_le().ok()? },
-            3 => Control::Digest { ticket: rest.try_get_u64_le().ok()? },
+        let mut reader = Reader::shared(ordered);
+        let control = match reader.u8().ok()?.checked_sub(CONTROL)? {
+            0 => return Recover::decode(&reader.rest_bytes()).ok().map(Control::Recover),
+            1 => Control::Noop { home: reader.u32().ok()?, ticket: reader.u64().ok()? },
+            2 => Control::Scrub { home: reader.u32().ok()? },
+            3 => Control::Digest { ticket: reader.u64().ok()? },
             4 => Control::Checkpoint,
             5 => {
-                let by = rest.try_get_u8().ok()?;
-                let place = Place::new(rest.try_get_u64_le().ok()?, rest.try_get_u16_le().ok()?);
-                let mut objects = Vec::with_capacity(rest.len() / 12);
-                while !rest.is_empty() {
-                    objects.push((
-                        rest.try_get_u32_le().ok()?,
-                        ObjectId::from_bits(rest.try_get_u64_le().ok()?),
-                    ));
+                let by = reader.u8().ok()?;
+                let place = Place::new(reader.u64().ok()?, reader.u16().ok()?);
+                let mut objects = Vec::with_capacity(reader.remaining() / 12);
+                while !reader.is_empty() {
+                    objects.push((reader.u32().ok()?, ObjectId::from_bits(reader.u64().ok()?)));
                 }
                 Control::Recheck { by, place, objects }
             }
             _ => return None,
         };
-        rest.is_empty().then_some(control)
+        reader.is_empty().then_some(control)
     }
 }
 

@@ -7,13 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use bytes::Bytes;
 use object::{Home, Members, ObjectId};
 use schedule::{Cx, Footprint, Lock, Retry};
-
-/// The bytes are not a request of this service.
-///
-/// Ordered bytes were made by a [`Protocol`] of the same service, so this is corruption, never a client's mistake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a request of this service: {0}")]
-pub struct Malformed(pub &'static str);
+use wire::Malformed;
 
 /// A deterministic, multithreaded service; docs/determinism.md, section 9, says what it may do.
 ///
@@ -24,6 +18,10 @@ pub trait Service: Send + Sync + 'static {
     type Request: Clone + Send + Sync + 'static;
 
     /// Decodes the ordered bytes of one request. Pure and total. What it returns may share the bytes.
+    ///
+    /// # Errors
+    /// [`Malformed`] if the bytes are not a request of this service. A [`Protocol`] of the same service made them, so
+    /// this is corruption, never a client's mistake.
     fn decode(&self, ordered: &Bytes) -> Result<Self::Request, Malformed>;
 
     /// Declares the locks `request` will take: a superset is correct, a miss costs a [`Retry`].

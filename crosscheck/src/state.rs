@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use schedule::{Access, DispatcherState, Turn};
+use wire::{Malformed, Put, Reader};
 
 use crate::job::{Job, Work};
 use crate::service::Service;
@@ -33,8 +34,7 @@ pub fn pack<S: Service>(
 ) -> Result<Bytes, &'static str> {
     let dispatcher = turn.dispatcher_state().ok_or("a checkpoint runs alone, in ordered turns")?;
     let mut out = vec![VERSION];
-    out.extend_from_slice(&head.index.to_le_bytes());
-    out.extend_from_slice(&head.batch.to_le_bytes());
+    out.put64(head.index).put64(head.batch);
     put_block(&mut out, &head.order.encode());
     let mut schedule = Vec::new();
     dispatcher.encode(&mut schedule, |job, out| out.extend_from_slice(&job.ordered));
@@ -55,20 +55,19 @@ pub fn pack<S: Service>(
 /// # Errors
 /// What does not fit; the service is then of no use.
 pub fn load<S: Service>(service: &mut S, packed: &[u8]) -> Result<Base<S>, String> {
-    let mut rest = packed;
-    let head = take_head(&mut rest)?;
+    let mut reader = Reader::new(packed);
+    let head = take_head(&mut reader)?;
     let waiting = |ordered: &[u8]| {
         let ordered = Bytes::copy_from_slice(ordered);
         let request = service.decode(&ordered).ok()?;
         Some(Job { work: Work::Service(request), ordered, result: None })
     };
-    let dispatcher =
-        DispatcherState::decode(take_block(&mut rest)?, waiting).map_err(|error| error.to_string())?;
+    let dispatcher = DispatcherState::decode(take_block(&mut reader)?, waiting).map_err(text)?;
     for (home, lock) in service.locks_mut().into_iter().enumerate() {
-        let block = take_block(&mut rest)?;
+        let block = take_block(&mut reader)?;
         lock.region_mut().load_all(block).map_err(|error| format!("region {home}: {error}"))?;
     }
-    if !rest.is_empty() {
+    if !reader.is_empty() {
         return Err("it has more regions than the service".into());
     }
     Ok((head, dispatcher))
@@ -79,37 +78,28 @@ pub fn load<S: Service>(service: &mut S, packed: &[u8]) -> Result<Base<S>, Strin
 /// # Errors
 /// What does not fit.
 pub fn head(packed: &[u8]) -> Result<Head, String> {
-    take_head(&mut &*packed)
+    take_head(&mut Reader::new(packed))
 }
 
-fn take_head(rest: &mut &[u8]) -> Result<Head, String> {
-    if take(rest, 1)? != [VERSION] {
+fn take_head(reader: &mut Reader<'_>) -> Result<Head, String> {
+    if reader.u8().map_err(text)? != VERSION {
         return Err("it is of another version".into());
     }
-    let index = take_u64(rest)?;
-    let batch = take_u64(rest)?;
-    let order = Bytes::copy_from_slice(take_block(rest)?);
-    let order = order::State::decode(order).map_err(|error| error.to_string())?;
+    let (index, batch) = (reader.u64().map_err(text)?, reader.u64().map_err(text)?);
+    let order = Bytes::copy_from_slice(take_block(reader)?);
+    let order = order::State::decode(order).map_err(text)?;
     Ok(Head { index, batch, order })
 }
 
 fn put_block(out: &mut Vec<u8>, block: &[u8]) {
-    out.extend_from_slice(&(block.len() as u64).to_le_bytes());
-    out.extend_from_slice(block);
+    out.put64(block.len() as u64).put(block);
 }
 
-fn take<'a>(rest: &mut &'a [u8], count: usize) -> Result<&'a [u8], String> {
-    let (taken, left) = rest.split_at_checked(count).ok_or("it ends too early")?;
-    *rest = left;
-    Ok(taken)
+fn take_block<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], String> {
+    let length = reader.u64().map_err(text)?;
+    reader.take(usize::try_from(length).map_err(|_| "a block is too long")?).map_err(text)
 }
 
-fn take_u64(rest: &mut &[u8]) -> Result<u64, String> {
-    let bytes = take(rest, 8)?;
-    bytes.try_into().map(u64::from_le_bytes).map_err(|_| "it ends too early".into())
-}
-
-fn take_block<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], String> {
-    let length = take_u64(rest)?;
-    take(rest, usize::try_from(length).map_err(|_| "a block is too long")?)
+fn text(error: Malformed) -> String {
+    error.to_string()
 }

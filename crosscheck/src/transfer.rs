@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
+use wire::{Put, Reader};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::limits;
@@ -80,60 +81,41 @@ fn digest(piece: &[u8]) -> u128 {
 impl Message {
     /// The message as the body of a TRANSFER frame.
     pub fn encode(&self) -> Bytes {
-        let mut out = BytesMut::new();
+        let mut out = Vec::new();
         match self {
-            Message::AskManifest { at_least } => {
-                out.put_u8(1);
-                out.put_u64_le(*at_least);
+            Message::AskManifest { at_least } => out.put8(1).put64(*at_least),
+            Message::Manifest(Manifest { index, length, pieces }) => {
+                let head = out.put8(2).put64(*index).put64(*length);
+                pieces.iter().fold(head, |out, digest| out.put128(*digest))
             }
-            Message::Manifest(manifest) => {
-                out.put_u8(2);
-                out.put_u64_le(manifest.index);
-                out.put_u64_le(manifest.length);
-                manifest.pieces.iter().for_each(|digest| out.put_u128_le(*digest));
-            }
-            Message::AskPiece { index, piece } => {
-                out.put_u8(3);
-                out.put_u64_le(*index);
-                out.put_u32_le(*piece);
-            }
-            Message::Piece { index, piece, bytes } => {
-                out.put_u8(4);
-                out.put_u64_le(*index);
-                out.put_u32_le(*piece);
-                out.extend_from_slice(bytes);
-            }
-            Message::Nothing { index } => {
-                out.put_u8(5);
-                out.put_u64_le(*index);
-            }
-        }
-        out.freeze()
+            Message::AskPiece { index, piece } => out.put8(3).put64(*index).put32(*piece),
+            Message::Piece { index, piece, bytes } => out.put8(4).put64(*index).put32(*piece).put(bytes),
+            Message::Nothing { index } => out.put8(5).put64(*index),
+        };
+        out.into()
     }
 
     /// The message in `body`; `None` if it is none.
-    pub fn decode(mut body: Bytes) -> Option<Message> {
-        let kind = body.try_get_u8().ok()?;
-        let index = body.try_get_u64_le().ok()?;
+    pub fn decode(body: Bytes) -> Option<Message> {
+        let mut reader = Reader::shared(&body);
+        let kind = reader.u8().ok()?;
+        let index = reader.u64().ok()?;
         let message = match kind {
             1 => Message::AskManifest { at_least: index },
             2 => {
-                let length = body.try_get_u64_le().ok()?;
-                let mut pieces = Vec::with_capacity(body.len() / 16);
-                while !body.is_empty() {
-                    pieces.push(body.try_get_u128_le().ok()?);
+                let length = reader.u64().ok()?;
+                let mut pieces = Vec::with_capacity(reader.remaining() / 16);
+                while !reader.is_empty() {
+                    pieces.push(reader.u128().ok()?);
                 }
                 Message::Manifest(Manifest { index, length, pieces })
             }
-            3 => Message::AskPiece { index, piece: body.try_get_u32_le().ok()? },
-            4 => {
-                let piece = body.try_get_u32_le().ok()?;
-                return Some(Message::Piece { index, piece, bytes: body });
-            }
+            3 => Message::AskPiece { index, piece: reader.u32().ok()? },
+            4 => Message::Piece { index, piece: reader.u32().ok()?, bytes: reader.rest_bytes() },
             5 => Message::Nothing { index },
             _ => return None,
         };
-        body.is_empty().then_some(message)
+        reader.is_empty().then_some(message)
     }
 }
 

@@ -6,20 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use memcached::Config;
 use support::{Ran, Replica};
+use wire::SplitMix64;
 
 const SMALL: Config = Config { memory: 2 << 20, item_bytes: 64 << 10, shards: 2, work_us: 0 };
-
-/// A small generator of its own: the same numbers everywhere.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
 
 fn set(replica: &mut Replica, key: &str, length: usize) {
     let answer = replica.ask(&format!("set {key} 0 0 {length}\r\n{}\r\n", "v".repeat(length)));
@@ -31,7 +20,7 @@ fn has(replica: &mut Replica, key: &str) -> bool {
 }
 
 fn churn(replica: &mut Replica, seed: u64, steps: u64) {
-    let mut numbers = Numbers(seed);
+    let mut numbers = SplitMix64::new(seed);
     for _ in 0..steps {
         let key = format!("key-{}", numbers.below(4_000));
         replica.now_us += numbers.below(2_000);

@@ -3,7 +3,7 @@
 use crate::header::Header;
 use crate::id::ObjectId;
 use crate::member::{Child, ChildMut};
-use crate::pack::Damaged;
+use wire::Malformed;
 
 /// A critical type: its name, and the names of its tracked members in the order in which they are summed and packed.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub trait AnyObject {
     /// Appends its tracked members.
     fn pack_body(&self, out: &mut Vec<u8>);
     /// Puts packed members back; on an error nothing has changed.
-    fn replace_body(&mut self, body: &[u8]) -> Result<(), Damaged>;
+    fn replace_body(&mut self, body: &[u8]) -> Result<(), Malformed>;
     /// Renews what else depends on the members, a local copy; called after each seal.
     fn sealed(&mut self);
     /// Shows the protected things inside, with the number of the member they are in.
@@ -92,7 +92,7 @@ pub trait AnyStore {
     fn find(&self, id: ObjectId) -> Option<u32>;
     /// Puts an unpacked object into `slot`, or into any free one, without counting it: the population is the owner's
     /// business, and is repaired with the owner.
-    fn create(&mut self, slot: Option<u32>, id: ObjectId, body: &[u8]) -> Result<u32, Damaged>;
+    fn create(&mut self, slot: Option<u32>, id: ObjectId, body: &[u8]) -> Result<u32, Malformed>;
     /// Empties a slot, without counting.
     fn discard(&mut self, slot: u32);
     /// Whether its objects have protected things inside.

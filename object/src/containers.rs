@@ -3,9 +3,9 @@
 use crate::checksum::Summer;
 #[cfg(feature = "inject")]
 use crate::inject::{self, Damage};
-use crate::pack::{Damaged, Unpacker};
 use crate::summed::Summed;
 use std::collections::VecDeque;
+use wire::{Malformed, Reader};
 
 impl<T: Summed, const N: usize> Summed for [T; N] {
     #[inline]
@@ -15,8 +15,8 @@ impl<T: Summed, const N: usize> Summed for [T; N] {
     fn pack(&self, out: &mut Vec<u8>) {
         T::pack_all(self, out);
     }
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
-        T::unpack_all(from, N)?.try_into().map_err(|_| Damaged::new("an array of another length"))
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        T::unpack_all(from, N)?.try_into().map_err(|_| Malformed("an array of another length"))
     }
     fn blank() -> Self {
         std::array::from_fn(|_| T::blank())
@@ -47,7 +47,7 @@ impl<T: Summed> Summed for Option<T> {
             value.pack(out);
         }
     }
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         if bool::unpack(from)? { T::unpack(from).map(Some) } else { Ok(None) }
     }
     fn blank() -> Self {
@@ -80,8 +80,8 @@ impl<T: Summed> Summed for Vec<T> {
         (self.len() as u32).pack(out);
         T::pack_all(self, out);
     }
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
-        let count = from.length()?;
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let count = from.length32()?;
         T::unpack_all(from, count)
     }
     fn blank() -> Self {
@@ -109,7 +109,7 @@ impl<T: Summed> Summed for VecDeque<T> {
         T::pack_all(front, out);
         T::pack_all(back, out);
     }
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Vec::<T>::unpack(from)?.into())
     }
     fn blank() -> Self {
@@ -134,7 +134,7 @@ impl<T: Summed> Summed for Box<[T]> {
         (self.len() as u32).pack(out);
         T::pack_all(self, out);
     }
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Vec::<T>::unpack(from)?.into_boxed_slice())
     }
     fn blank() -> Self {
@@ -158,8 +158,8 @@ impl Summed for String {
         (self.len() as u32).pack(out);
         out.extend_from_slice(self.as_bytes());
     }
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
-        String::from_utf8(Vec::<u8>::unpack(from)?).map_err(|_| Damaged::new("a string that is not UTF-8"))
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        String::from_utf8(Vec::<u8>::unpack(from)?).map_err(|_| Malformed("a string that is not UTF-8"))
     }
     fn blank() -> Self {
         String::new()

@@ -3,11 +3,12 @@
 use crate::checksum;
 use crate::critical::{Members, recompute};
 use crate::id::ObjectId;
-use crate::pack::{Packer, Unpacker};
+use crate::pack::Packer;
 use crate::protected::Redundancy;
 use crate::request;
 use std::fmt;
 use std::sync::OnceLock;
+use wire::Reader;
 
 /// Packed members as they were when the object was sealed, with a checksum of their own.
 ///
@@ -45,7 +46,7 @@ impl<M: Members + Sync> Redundancy<M> for LocalCopy<M> {
             return false;
         }
         let mut members = M::blank(ObjectId::from_bits(u64::from_le_bytes(*id)));
-        if request::locally(|| members.replace(&mut Unpacker::new(body))).is_err() {
+        if request::locally(|| members.replace(&mut Reader::new(body))).is_err() {
             return false;
         }
         let (sum, _) = recompute(&members, Vec::new());

@@ -5,8 +5,9 @@ use crate::checksum::Summer;
 use crate::header::Header;
 use crate::id::ObjectId;
 use crate::member::{Child, ChildMut};
-use crate::pack::{Damaged, Packer, Unpacker};
+use crate::pack::Packer;
 use crate::protected::{Protected, Redundancy};
+use wire::{Malformed, Reader};
 
 /// A type with `#[critical]`. Implemented by the macro only.
 #[diagnostic::on_unimplemented(
@@ -43,7 +44,7 @@ pub trait Members: Sized + 'static {
     /// Appends the tracked members.
     fn pack(&self, packer: &mut Packer<'_>);
     /// Puts packed members back; on an error nothing has changed.
-    fn replace(&mut self, unpacker: &mut Unpacker<'_>) -> Result<(), Damaged>;
+    fn replace(&mut self, reader: &mut Reader<'_>) -> Result<(), Malformed>;
     /// An object with this id that is about to be replaced.
     fn blank(id: ObjectId) -> Self;
     /// Whether parts with checksums of their own fit them.

@@ -1,8 +1,8 @@
 //! What differs between two packed objects of one class, member by member: the core of an evidence record.
 
 use crate::any::Class;
-use crate::pack::{Damaged, Unpacker};
 use crate::package::Package;
+use wire::{Malformed, Reader};
 
 /// A member that two replicas hold differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +36,10 @@ pub struct Members<'a> {
 impl<'a> Members<'a> {
     /// A member that is a string of bytes; `None` if the class has none of that name, or its packed bytes are not one.
     pub fn byte_string(&self, name: &str) -> Option<&'a [u8]> {
-        let mut from = Unpacker::new(self.get(name)?);
-        let length = from.length().ok()?;
+        let mut from = Reader::new(self.get(name)?);
+        let length = from.length32().ok()?;
         let bytes = from.take(length).ok()?;
-        from.finish().ok().map(|()| bytes)
+        from.end().ok().map(|()| bytes)
     }
 
     /// The packed bytes of a member; `None` if the class has none of that name.
@@ -52,17 +52,16 @@ impl<'a> Members<'a> {
 pub(crate) fn members<'a>(
     classes: impl FnOnce(&mut dyn FnMut(&'static Class) -> bool),
     packed: &'a [u8],
-) -> Result<Members<'a>, Damaged> {
+) -> Result<Members<'a>, Malformed> {
     let package = Package::parse(packed)?;
-    let class =
-        lookup(classes, package.class).ok_or(Damaged::new("a class that this region does not have"))?;
-    let mut from = Unpacker::new(package.body);
+    let class = lookup(classes, package.class).ok_or(Malformed("a class that this region does not have"))?;
+    let mut from = Reader::new(package.body);
     let mut members = Vec::with_capacity(class.members.len());
     for member in class.members {
-        let length = from.length()?;
+        let length = from.length32()?;
         members.push((*member, from.take(length)?));
     }
-    from.finish()?;
+    from.end()?;
     Ok(Members { class: class.short_name(), members })
 }
 
@@ -71,23 +70,23 @@ pub(crate) fn between(
     classes: impl FnOnce(&mut dyn FnMut(&'static Class) -> bool),
     left: &[u8],
     right: &[u8],
-) -> Result<Vec<MemberDifference>, Damaged> {
+) -> Result<Vec<MemberDifference>, Malformed> {
     let (left, right) = (Package::parse(left)?, Package::parse(right)?);
     if left.class != right.class {
-        return Err(Damaged::new("another class than the one it is compared with"));
+        return Err(Malformed("another class than the one it is compared with"));
     }
-    let class = lookup(classes, left.class).ok_or(Damaged::new("a class that this region does not have"))?;
-    let (mut left, mut right) = (Unpacker::new(left.body), Unpacker::new(right.body));
+    let class = lookup(classes, left.class).ok_or(Malformed("a class that this region does not have"))?;
+    let (mut left, mut right) = (Reader::new(left.body), Reader::new(right.body));
     let mut differences = Vec::new();
     for member in class.members {
-        let (left_length, right_length) = (left.length()?, right.length()?);
+        let (left_length, right_length) = (left.length32()?, right.length32()?);
         let (left, right) = (left.take(left_length)?, right.take(right_length)?);
         if left != right {
             differences.push(compare(member, left, right));
         }
     }
-    left.finish()?;
-    right.finish()?;
+    left.end()?;
+    right.end()?;
     Ok(differences)
 }
 

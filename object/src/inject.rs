@@ -7,11 +7,11 @@
 use crate::any::{AnyObject, AnyStore, Population};
 use crate::id::ObjectId;
 use crate::member::ChildMut;
-use crate::pack::Unpacker;
 use crate::package;
 use crate::pieces::Pieces;
 use crate::request::Taken;
 use crate::summed::Summed;
+use wire::{Reader, SplitMix64};
 
 /// A fault to inject into one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,19 +143,19 @@ fn damage(
         Injection::Byte { seed } | Injection::Length { seed } => (seed, 1),
         _ => return None,
     };
-    let mut random = Random(seed);
+    let mut random = SplitMix64::new(seed);
     for _ in 0..ATTEMPTS {
         let (mut member, mut bit) = random_bit(&mut random, lengths)?;
         if let Injection::Flip { member: Some(chosen), .. } = *injection {
             member = chosen;
-            bit = random.below(*lengths.get(chosen)? as u64 * 8)?;
+            bit = below(&mut random, *lengths.get(chosen)? as u64 * 8)?;
         }
         if let Injection::Flip { bit: Some(chosen), .. } = *injection {
             bit = chosen;
         }
         let done = match *injection {
             Injection::Length { .. } => {
-                object.damage(member, Damage::Length { longer: random.next() & 1 == 0 })
+                object.damage(member, Damage::Length { longer: random.next_u64() & 1 == 0 })
             }
             Injection::Byte { .. } => flip_byte(object, member, bit, &mut random),
             _ => flip_bits(object, member, bit, count, lengths[member] as u64 * 8, &mut random),
@@ -174,7 +174,7 @@ fn flip_bits(
     bit: u64,
     count: u32,
     bits: u64,
-    random: &mut Random,
+    random: &mut SplitMix64,
 ) -> bool {
     let mut flipped = vec![bit];
     let mut done = object.damage(member, Damage::Flip(bit));
@@ -182,7 +182,7 @@ fn flip_bits(
         if flipped.len() >= count as usize {
             break;
         }
-        if let Some(next) = random.below(bits)
+        if let Some(next) = below(random, bits)
             && !flipped.contains(&next)
             && object.damage(member, Damage::Flip(next))
         {
@@ -193,8 +193,8 @@ fn flip_bits(
     done
 }
 
-fn flip_byte(object: &mut dyn AnyObject, member: usize, bit: u64, random: &mut Random) -> bool {
-    let (first, pattern) = (bit / 8 * 8, random.next() as u8 | 1 << (bit % 8));
+fn flip_byte(object: &mut dyn AnyObject, member: usize, bit: u64, random: &mut SplitMix64) -> bool {
+    let (first, pattern) = (bit / 8 * 8, random.next_u64() as u8 | 1 << (bit % 8));
     let mut done = false;
     for offset in (0..8).filter(|offset| pattern >> offset & 1 == 1) {
         done |= object.damage(member, Damage::Flip(first + offset));
@@ -203,8 +203,8 @@ fn flip_byte(object: &mut dyn AnyObject, member: usize, bit: u64, random: &mut R
 }
 
 /// A bit of any member, each bit equally likely.
-fn random_bit(random: &mut Random, lengths: &[usize]) -> Option<(usize, u64)> {
-    let mut bit = random.below(lengths.iter().sum::<usize>() as u64 * 8)?;
+fn random_bit(random: &mut SplitMix64, lengths: &[usize]) -> Option<(usize, u64)> {
+    let mut bit = below(random, lengths.iter().sum::<usize>() as u64 * 8)?;
     for (member, length) in lengths.iter().enumerate() {
         match bit.checked_sub(*length as u64 * 8) {
             Some(rest) => bit = rest,
@@ -218,9 +218,9 @@ fn random_bit(random: &mut Random, lengths: &[usize]) -> Option<(usize, u64)> {
 fn member_lengths(object: &dyn AnyObject) -> Vec<usize> {
     let mut body = Vec::new();
     object.pack_body(&mut body);
-    let mut from = Unpacker::new(&body);
+    let mut from = Reader::new(&body);
     let mut lengths = Vec::new();
-    while let Ok(length) = from.length() {
+    while let Ok(length) = from.length32() {
         if from.take(length).is_err() {
             break;
         }
@@ -261,9 +261,9 @@ pub(crate) fn damage_packed<T: Summed>(value: &mut T, damage: Damage) -> bool {
     value.pack(&mut bytes);
     let Some(byte) = bytes.get_mut((bit / 8) as usize) else { return false };
     *byte ^= 1 << (bit % 8);
-    let mut from = Unpacker::new(&bytes);
+    let mut from = Reader::new(&bytes);
     match T::unpack(&mut from) {
-        Ok(damaged) if from.finish().is_ok() => {
+        Ok(damaged) if from.end().is_ok() => {
             *value = damaged;
             true
         }
@@ -356,20 +356,7 @@ pub(crate) fn damage_population(population: &mut Population, damage: Damage) -> 
     true
 }
 
-/// SplitMix64: repeatable from the injection's seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound`; `None` if there is none.
-    fn below(&mut self, bound: u64) -> Option<u64> {
-        self.next().checked_rem(bound)
-    }
+/// A number below `bound`; `None` if there is none.
+fn below(random: &mut SplitMix64, bound: u64) -> Option<u64> {
+    random.next_u64().checked_rem(bound)
 }

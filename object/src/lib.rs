@@ -77,7 +77,6 @@ pub use difference::{MemberDifference, Members};
 pub use id::{Home, ObjectId};
 #[cfg(feature = "inject")]
 pub use inject::{Injected, Injection};
-pub use pack::{Damaged, Unpacker};
 pub use pieces::Pieces;
 pub use reference::Ref;
 pub use region::{Finding, Health, Listed, Region, corrupted};
@@ -85,6 +84,7 @@ pub use request::{Terms, genesis};
 pub use store::Store;
 pub use summed::Summed;
 pub use weave::{Summed, critical};
+pub use wire::{Malformed, Reader};
 
 /// What the code written by `#[critical]` needs; nothing for service authors.
 #[doc(hidden)]
@@ -96,6 +96,6 @@ pub mod hidden {
     #[cfg(feature = "inject")]
     pub use crate::inject::Damage;
     pub use crate::member::{Child, ChildMut, Member};
-    pub use crate::pack::Packer;
+    pub use crate::pack::{Packer, unpack_member};
     pub use crate::protected::{NoCopy, Protected, Redundancy};
 }

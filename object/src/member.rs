@@ -2,8 +2,8 @@
 
 use crate::any::{AnyObject, AnyStore, Class};
 use crate::checksum::Summer;
-use crate::pack::{Damaged, Unpacker};
 use crate::summed::Summed;
+use wire::{Malformed, Reader};
 
 /// A protected thing inside another protected thing.
 #[allow(missing_debug_implementations)]
@@ -43,7 +43,7 @@ pub trait Member: Sized + 'static {
     /// Appends what the owner's packed bytes hold of the member.
     fn pack(&self, out: &mut Vec<u8>);
     /// Reads that back.
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self::Packed, Damaged>;
+    fn unpack(from: &mut Reader<'_>) -> Result<Self::Packed, Malformed>;
     /// Puts it in place.
     fn install(&mut self, packed: Self::Packed);
     /// Any cheap value, for an object that is about to be replaced.
@@ -72,7 +72,7 @@ impl<T: Summed> Member for T {
     fn pack(&self, out: &mut Vec<u8>) {
         Summed::pack(self, out);
     }
-    fn unpack(from: &mut Unpacker<'_>) -> Result<T, Damaged> {
+    fn unpack(from: &mut Reader<'_>) -> Result<T, Malformed> {
         Summed::unpack(from)
     }
     fn install(&mut self, packed: T) {
@@ -106,8 +106,8 @@ macro_rules! critical_member {
                 $crate::Summed::pack(&$crate::hidden::child_id(self), out);
             }
             fn unpack(
-                from: &mut $crate::Unpacker<'_>,
-            ) -> ::core::result::Result<$crate::ObjectId, $crate::Damaged> {
+                from: &mut $crate::Reader<'_>,
+            ) -> ::core::result::Result<$crate::ObjectId, $crate::Malformed> {
                 $crate::Summed::unpack(from)
             }
             fn install(&mut self, packed: $crate::ObjectId) {

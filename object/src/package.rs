@@ -3,9 +3,9 @@
 use crate::any::{AnyObject, AnyStore};
 use crate::id::ObjectId;
 use crate::member::{Child, ChildMut};
-use crate::pack::{Damaged, Unpacker};
 use crate::request::Taken;
 use crate::walk;
+use wire::{Malformed, Put, Reader};
 
 /// Version of the packed form.
 const VERSION: u8 = 1;
@@ -31,27 +31,24 @@ pub(crate) struct Package<'a> {
 }
 
 impl<'a> Package<'a> {
-    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, Damaged> {
-        let mut from = Unpacker::new(bytes);
-        if from.array()? != [VERSION] {
-            return Err(Damaged::new("an unknown version"));
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut from = Reader::new(bytes);
+        if from.u8()? != VERSION {
+            return Err(Malformed("an unknown version"));
         }
         Ok(Package {
-            class: u32::from_le_bytes(from.array()?),
-            id: ObjectId::from_bits(u64::from_le_bytes(from.array()?)),
-            owner: ObjectId::from_bits(u64::from_le_bytes(from.array()?)),
-            member: from.array::<1>()?[0],
-            body: from.take(from.remaining())?,
+            class: from.u32()?,
+            id: ObjectId::from_bits(from.u64()?),
+            owner: ObjectId::from_bits(from.u64()?),
+            member: from.u8()?,
+            body: from.rest(),
         })
     }
 }
 
 fn write(found: &Found<'_>, out: &mut Vec<u8>) {
-    out.push(VERSION);
-    out.extend_from_slice(&found.object.class().tag.to_le_bytes());
-    out.extend_from_slice(&found.object.header().id().to_bits().to_le_bytes());
-    out.extend_from_slice(&found.owner.to_bits().to_le_bytes());
-    out.push(found.member);
+    out.put8(VERSION).put32(found.object.class().tag).put64(found.object.header().id().to_bits());
+    out.put64(found.owner.to_bits()).put8(found.member);
     found.object.pack_body(out);
 }
 
@@ -121,14 +118,18 @@ pub(crate) fn with_object(
     found
 }
 
-pub(crate) fn replace(root: &mut dyn AnyObject, id: ObjectId, packed: Option<&[u8]>) -> Result<(), Damaged> {
+pub(crate) fn replace(
+    root: &mut dyn AnyObject,
+    id: ObjectId,
+    packed: Option<&[u8]>,
+) -> Result<(), Malformed> {
     let _taken = Taken::new();
     match packed {
         None => drop_object(root, id),
         Some(bytes) => {
             let package = Package::parse(bytes)?;
             if package.id != id {
-                return Err(Damaged::new("another id than it was asked for"));
+                return Err(Malformed("another id than it was asked for"));
             }
             install(root, &package, true)
         }
@@ -136,11 +137,11 @@ pub(crate) fn replace(root: &mut dyn AnyObject, id: ObjectId, packed: Option<&[u
 }
 
 /// Puts a package in place. `known` says that the object may be there already; otherwise nobody looks.
-fn install(root: &mut dyn AnyObject, package: &Package<'_>, known: bool) -> Result<(), Damaged> {
+fn install(root: &mut dyn AnyObject, package: &Package<'_>, known: bool) -> Result<(), Malformed> {
     if package.owner.is_none() {
         return put(root, package);
     }
-    let mut outcome = Err(Damaged::new("a place in a member that holds no objects"));
+    let mut outcome = Err(Malformed("a place in a member that holds no objects"));
     let found = with_object(root, package.owner, &mut |owner| {
         owner.children_mut(&mut |member, child| match child {
             _ if member != package.member => {}
@@ -148,12 +149,12 @@ fn install(root: &mut dyn AnyObject, package: &Package<'_>, known: bool) -> Resu
             ChildMut::Store(store) => outcome = put_into(store, package, known),
         });
     });
-    if found { outcome } else { Err(Damaged::new("an owner that does not exist")) }
+    if found { outcome } else { Err(Malformed("an owner that does not exist")) }
 }
 
-fn put(object: &mut dyn AnyObject, package: &Package<'_>) -> Result<(), Damaged> {
+fn put(object: &mut dyn AnyObject, package: &Package<'_>) -> Result<(), Malformed> {
     if object.class().tag != package.class {
-        return Err(Damaged::new("another class than the object in its place"));
+        return Err(Malformed("another class than the object in its place"));
     }
     object.replace_body(package.body)?;
     object.header_mut().rename(package.id);
@@ -161,9 +162,9 @@ fn put(object: &mut dyn AnyObject, package: &Package<'_>) -> Result<(), Damaged>
     Ok(())
 }
 
-fn put_into(store: &mut dyn AnyStore, package: &Package<'_>, known: bool) -> Result<(), Damaged> {
+fn put_into(store: &mut dyn AnyStore, package: &Package<'_>, known: bool) -> Result<(), Malformed> {
     if store.class().tag != package.class {
-        return Err(Damaged::new("another class than the store in its place"));
+        return Err(Malformed("another class than the store in its place"));
     }
     let own = if known { store.find(package.id) } else { None };
     let slot = match own {
@@ -196,7 +197,7 @@ fn tidy(store: &mut dyn AnyStore, id: ObjectId, kept: u32, created: bool) {
     }
 }
 
-fn drop_object(root: &mut dyn AnyObject, id: ObjectId) -> Result<(), Damaged> {
+fn drop_object(root: &mut dyn AnyObject, id: ObjectId) -> Result<(), Malformed> {
     // Also the twins, if a fault has doubled it.
     loop {
         let Some((owner, member)) = find(root, id).map(|found| (found.owner, found.member)) else {
@@ -215,7 +216,7 @@ fn drop_object(root: &mut dyn AnyObject, id: ObjectId) -> Result<(), Damaged> {
             });
         });
         if !dropped {
-            return Err(Damaged::new(
+            return Err(Malformed(
                 "a name that belongs to a part of another object, which cannot be dropped",
             ));
         }
@@ -237,11 +238,7 @@ pub(crate) fn pack_some(
         if out.len() > start && out.len() - start >= limit {
             return Some(found.object.header().id());
         }
-        let length_at = out.len();
-        out.extend_from_slice(&[0; 4]);
-        write(found, out);
-        let length = (out.len() - length_at - 4) as u32;
-        out[length_at..length_at + 4].copy_from_slice(&length.to_le_bytes());
+        out.put_sized(|out| write(found, out));
     }
     None
 }
@@ -259,12 +256,12 @@ fn collect<'a>(found: Found<'a>, from: ObjectId, all: &mut Vec<Found<'a>>) {
     }
 }
 
-pub(crate) fn load_all(root: &mut dyn AnyObject, packed: &[u8]) -> Result<(), Damaged> {
+pub(crate) fn load_all(root: &mut dyn AnyObject, packed: &[u8]) -> Result<(), Malformed> {
     let _taken = Taken::new();
     let mut waiting = Vec::new();
-    let mut from = Unpacker::new(packed);
+    let mut from = Reader::new(packed);
     while from.remaining() > 0 {
-        let length = from.length()?;
+        let length = from.length32()?;
         waiting.push(Package::parse(from.take(length)?)?);
     }
     empty(root);

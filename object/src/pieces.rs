@@ -3,11 +3,11 @@
 use crate::checksum::{self, Summer};
 use crate::corrupted::{Corrupted, How};
 use crate::id::ObjectId;
-use crate::pack::{Damaged, Unpacker};
 use crate::request;
 use crate::summed::Summed;
 use std::fmt;
 use std::ops::Range;
+use wire::{Malformed, Reader};
 
 /// Bytes of variable length as a member of a critical type.
 ///
@@ -208,8 +208,8 @@ impl Summed for Pieces {
         (self.len() as u32).pack(out);
         out.extend_from_slice(self.data());
     }
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
-        let length = from.length()?;
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let length = from.length32()?;
         from.take(length).map(Pieces::from)
     }
     fn blank() -> Self {

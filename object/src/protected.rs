@@ -6,10 +6,11 @@ use crate::critical::{Members, recompute};
 use crate::exempt;
 use crate::header::Header;
 use crate::member::{Child, ChildMut};
-use crate::pack::{Damaged, Packer, Unpacker};
+use crate::pack::Packer;
 use crate::place::Place;
 use crate::request::{self, Seen};
 use std::fmt;
+use wire::{Malformed, Reader};
 
 /// Holds the members of a critical object, `M`, which nothing outside of this room can reach without [`read`] or
 /// [`write`].
@@ -153,9 +154,9 @@ impl<M: Members, R: Redundancy<M>> AnyObject for Protected<M, R> {
     fn pack_body(&self, out: &mut Vec<u8>) {
         self.redundancy.repaired().unwrap_or(&self.members).pack(&mut Packer::new(out));
     }
-    fn replace_body(&mut self, body: &[u8]) -> Result<(), Damaged> {
+    fn replace_body(&mut self, body: &[u8]) -> Result<(), Malformed> {
         self.adopt();
-        self.members.replace(&mut Unpacker::new(body))
+        self.members.replace(&mut Reader::new(body))
     }
     fn sealed(&mut self) {
         self.redundancy.keep(&self.members);

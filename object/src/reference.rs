@@ -2,13 +2,13 @@
 
 use crate::checksum::Summer;
 use crate::id::ObjectId;
-use crate::pack::{Damaged, Unpacker};
 use crate::request;
 use crate::summed::Summed;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
+use wire::{Malformed, Reader};
 
 /// Refers to an object of a [`crate::Store`]`<T>`.
 ///
@@ -123,7 +123,7 @@ impl<T: 'static> Summed for Ref<T> {
             self.hint().pack(out);
         }
     }
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let id = ObjectId::unpack(from)?;
         let hint = if request::is_local() { u32::unpack(from)? } else { u32::MAX };
         Ok(Ref::with_hint(id, hint))

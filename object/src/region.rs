@@ -5,8 +5,8 @@ use crate::corrupted::Corrupted;
 use crate::critical::Critical;
 use crate::difference::{self, MemberDifference, Members};
 use crate::id::{Home, ObjectId};
-use crate::pack::Damaged;
 use crate::{package, walk};
+use wire::Malformed;
 
 /// One object of a region, as [`Region::objects`] shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub trait Region: Send {
     fn pack(&self, id: ObjectId) -> Option<Vec<u8>>;
     /// Puts a packed object in place of the own one and seals it; creates it if it is missing, drops it if `packed` is
     /// `None`. On an error nothing has changed.
-    fn replace(&mut self, id: ObjectId, packed: Option<&[u8]>) -> Result<(), Damaged>;
+    fn replace(&mut self, id: ObjectId, packed: Option<&[u8]>) -> Result<(), Malformed>;
     /// Shows every object in the order of ids.
     fn objects(&self, visit: &mut dyn FnMut(&Listed));
     /// XXH3-128 over id, class and recomputed checksum of every object, in the order of ids. A function of what
@@ -97,11 +97,11 @@ pub trait Region: Send {
     fn pack_all(&self) -> Vec<u8>;
     /// Replaces the whole region by what [`Region::pack_all`] returned elsewhere: extra objects are dropped, missing
     /// ones created, all others replaced. On an error the region is partly replaced and must be loaded again.
-    fn load_all(&mut self, packed: &[u8]) -> Result<(), Damaged>;
+    fn load_all(&mut self, packed: &[u8]) -> Result<(), Malformed>;
     /// Which members differ between two packed objects of one class, and in which bits: for evidence.
-    fn difference(&self, left: &[u8], right: &[u8]) -> Result<Vec<MemberDifference>, Damaged>;
+    fn difference(&self, left: &[u8], right: &[u8]) -> Result<Vec<MemberDifference>, Malformed>;
     /// Class of a packed object, and its members as packed bytes: for its name in evidence.
-    fn members<'a>(&self, packed: &'a [u8]) -> Result<Members<'a>, Damaged>;
+    fn members<'a>(&self, packed: &'a [u8]) -> Result<Members<'a>, Malformed>;
     /// Damages the region in memory as a fault would, leaving every checksum as it is; `None` if the injection does not
     /// fit the object. Demonstrations and tests only.
     #[cfg(feature = "inject")]
@@ -133,7 +133,7 @@ impl<T: Critical> Region for T {
     fn pack(&self, id: ObjectId) -> Option<Vec<u8>> {
         package::pack(self.protected(), id)
     }
-    fn replace(&mut self, id: ObjectId, packed: Option<&[u8]>) -> Result<(), Damaged> {
+    fn replace(&mut self, id: ObjectId, packed: Option<&[u8]>) -> Result<(), Malformed> {
         package::replace(self.protected_mut(), id, packed)
     }
     fn objects(&self, visit: &mut dyn FnMut(&Listed)) {
@@ -156,13 +156,13 @@ impl<T: Critical> Region for T {
         package::pack_some(self.protected(), ObjectId::from_bits(0), usize::MAX, &mut out);
         out
     }
-    fn load_all(&mut self, packed: &[u8]) -> Result<(), Damaged> {
+    fn load_all(&mut self, packed: &[u8]) -> Result<(), Malformed> {
         package::load_all(self.protected_mut(), packed)
     }
-    fn difference(&self, left: &[u8], right: &[u8]) -> Result<Vec<MemberDifference>, Damaged> {
+    fn difference(&self, left: &[u8], right: &[u8]) -> Result<Vec<MemberDifference>, Malformed> {
         difference::between(|visit| <T::Members as crate::critical::Members>::classes(visit), left, right)
     }
-    fn members<'a>(&self, packed: &'a [u8]) -> Result<Members<'a>, Damaged> {
+    fn members<'a>(&self, packed: &'a [u8]) -> Result<Members<'a>, Malformed> {
         difference::members(|visit| <T::Members as crate::critical::Members>::classes(visit), packed)
     }
     #[cfg(feature = "inject")]

@@ -8,13 +8,13 @@ use crate::exempt;
 use crate::header::Header;
 use crate::id::ObjectId;
 use crate::member::{Child, ChildMut, Member};
-use crate::pack::{Damaged, Unpacker};
 use crate::place::Place;
 use crate::reference::Ref;
 use crate::request;
 use crate::strays::Strays;
 use crate::summed::Summed;
 use std::fmt;
+use wire::{Malformed, Reader};
 
 /// Slots per chunk: growing moves no object and never holds twice the memory.
 const CHUNK: usize = 256;
@@ -246,7 +246,7 @@ impl<T: Critical> Member for Store<T> {
         Summed::pack(&self.population.count, out);
         Summed::pack(&self.population.fold, out);
     }
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Population, Damaged> {
+    fn unpack(from: &mut Reader<'_>) -> Result<Population, Malformed> {
         Ok(Population { count: Summed::unpack(from)?, fold: Summed::unpack(from)? })
     }
     fn install(&mut self, packed: Population) {
@@ -295,7 +295,7 @@ impl<T: Critical> AnyStore for Store<T> {
     fn find(&self, id: ObjectId) -> Option<u32> {
         self.search(id)
     }
-    fn create(&mut self, slot: Option<u32>, id: ObjectId, body: &[u8]) -> Result<u32, Damaged> {
+    fn create(&mut self, slot: Option<u32>, id: ObjectId, body: &[u8]) -> Result<u32, Malformed> {
         let mut object: T = blank(id);
         object.protected_mut().replace_body(body)?;
         Ok(self.put(slot, object))

@@ -2,7 +2,7 @@
 
 use crate::checksum::Summer;
 use crate::id::ObjectId;
-use crate::pack::{Damaged, Unpacker};
+use wire::{Malformed, Reader};
 
 /// A value with a checksum: equal on two replicas exactly if it sums and packs to the same bytes.
 ///
@@ -24,7 +24,7 @@ pub trait Summed: Sized + Send + Sync + 'static {
     fn pack(&self, out: &mut Vec<u8>);
     /// Reads a value that [`Summed::pack`] wrote; fails on anything else, and never allocates more than the bytes that
     /// are there justify.
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged>;
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed>;
     /// Any cheap value, for an object that is about to be replaced.
     fn blank() -> Self;
     /// Whether parts with checksums of their own (the pieces of a large value) fit them.
@@ -43,7 +43,7 @@ pub trait Summed: Sized + Send + Sync + 'static {
     }
     /// Reads `count` values.
     #[doc(hidden)]
-    fn unpack_all(from: &mut Unpacker<'_>, count: usize) -> Result<Vec<Self>, Damaged> {
+    fn unpack_all(from: &mut Reader<'_>, count: usize) -> Result<Vec<Self>, Malformed> {
         // The reservation is bounded by the bytes that are there, whatever a value takes in memory.
         let mut all = Vec::with_capacity(count.min(from.remaining() / std::mem::size_of::<Self>().max(1)));
         for _ in 0..count {
@@ -69,7 +69,7 @@ macro_rules! integers {
             fn pack(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_le_bytes());
             }
-            fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+            fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
                 Ok(Self::from_le_bytes(from.array()?))
             }
             fn blank() -> Self {
@@ -88,8 +88,8 @@ impl Summed for u8 {
     fn pack(&self, out: &mut Vec<u8>) {
         out.push(*self);
     }
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
-        Ok(from.array::<1>()?[0])
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        from.u8()
     }
     fn blank() -> Self {
         0
@@ -101,7 +101,7 @@ impl Summed for u8 {
     fn pack_all(all: &[Self], out: &mut Vec<u8>) {
         out.extend_from_slice(all);
     }
-    fn unpack_all(from: &mut Unpacker<'_>, count: usize) -> Result<Vec<Self>, Damaged> {
+    fn unpack_all(from: &mut Reader<'_>, count: usize) -> Result<Vec<Self>, Malformed> {
         Ok(from.take(count)?.to_vec())
     }
 }
@@ -117,9 +117,9 @@ macro_rules! sizes {
             fn pack(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&(*self as $wide).to_le_bytes());
             }
-            fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+            fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
                 <$size>::try_from(<$wide>::from_le_bytes(from.array()?))
-                    .map_err(|_| Damaged::new("a size that this machine cannot hold"))
+                    .map_err(|_| Malformed("a size that this machine cannot hold"))
             }
             fn blank() -> Self {
                 0
@@ -137,12 +137,8 @@ impl Summed for bool {
     fn pack(&self, out: &mut Vec<u8>) {
         out.push(u8::from(*self));
     }
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
-        match from.array::<1>()?[0] {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(Damaged::new("a bool that is neither")),
-        }
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        from.flag()
     }
     fn blank() -> Self {
         false
@@ -157,8 +153,8 @@ impl Summed for char {
     fn pack(&self, out: &mut Vec<u8>) {
         u32::from(*self).pack(out);
     }
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
-        char::from_u32(u32::unpack(from)?).ok_or(Damaged::new("a char that is none"))
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        char::from_u32(u32::unpack(from)?).ok_or(Malformed("a char that is none"))
     }
     fn blank() -> Self {
         '\0'
@@ -173,7 +169,7 @@ impl Summed for ObjectId {
     fn pack(&self, out: &mut Vec<u8>) {
         self.to_bits().pack(out);
     }
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(ObjectId::from_bits(u64::unpack(from)?))
     }
     fn blank() -> Self {
@@ -191,7 +187,7 @@ macro_rules! tuples {
             fn pack(&self, _out: &mut Vec<u8>) {
                 $(self.$index.pack(_out);)*
             }
-            fn unpack(_from: &mut Unpacker<'_>) -> Result<Self, Damaged> {
+            fn unpack(_from: &mut Reader<'_>) -> Result<Self, Malformed> {
                 Ok(($($part::unpack(_from)?,)*))
             }
             fn blank() -> Self {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Leaf, PROTECTED, Tree, at, run, tree};
-use object::{Damaged, Finding, Health, Injection, ObjectId, Region};
+use object::{Finding, Health, Injection, Malformed, ObjectId, Region};
 use proptest::prelude::*;
 
 /// The two replicas of every test here: equal, until one of them is damaged.
@@ -190,10 +190,10 @@ fn a_claimed_length_allocates_nothing() {
     let mut packed = tree.pack(id).unwrap();
     // The first member's length, then the length inside of it, claim four gigabytes.
     packed[22..26].copy_from_slice(&[0xFF; 4]);
-    assert_eq!(tree.replace(id, Some(&packed)), Err(Damaged::new("a length beyond its end")));
+    assert_eq!(tree.replace(id, Some(&packed)), Err(Malformed("a length exceeds the bytes present")));
     let mut packed = tree.pack(id).unwrap();
     packed[26..30].copy_from_slice(&[0xFF; 4]);
-    assert_eq!(tree.replace(id, Some(&packed)), Err(Damaged::new("a length beyond its end")));
+    assert_eq!(tree.replace(id, Some(&packed)), Err(Malformed("a length exceeds the bytes present")));
 }
 
 #[test]

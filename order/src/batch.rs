@@ -11,9 +11,9 @@
 //! `crc` covers the rest of the head (and through `body_crc` the whole batch), `body_crc` the body.
 
 use bytes::Bytes;
+use wire::{Malformed, Put};
 
 use crate::limits;
-use crate::wire::{Malformed, Put};
 
 /// Bytes of a batch's head.
 pub const HEAD: usize = 56;
@@ -85,8 +85,7 @@ impl Batch {
         let mut body = Vec::with_capacity(requests.len() * ROW + bytes);
         for request in requests {
             assert!(request.bytes.len() <= limits::REQUEST_BYTES);
-            body.put32(request.bytes.len() as u32);
-            body.put32(request.checksum);
+            body.put32(request.bytes.len() as u32).put32(request.checksum);
         }
         requests.iter().for_each(|request| body.extend_from_slice(&request.bytes));
         let count = requests.len() as u32;
@@ -163,16 +162,9 @@ impl Batch {
 
     fn encode_head(&self) -> Bytes {
         let mut head = Vec::with_capacity(HEAD);
-        head.put32(0);
-        head.extend_from_slice(&[VERSION, self.origin, if self.drain { FLAG_DRAIN } else { 0 }, 0]);
-        head.put64(self.incarnation);
-        head.put64(self.number);
-        head.put64(self.time_us);
-        head.put64(self.seed);
-        head.put32(self.count);
-        head.put32(self.body.len() as u32);
-        head.put32(self.body_crc);
-        head.put32(self.mark);
+        head.put32(0).put(&[VERSION, self.origin, if self.drain { FLAG_DRAIN } else { 0 }, 0]);
+        head.put64(self.incarnation).put64(self.number).put64(self.time_us).put64(self.seed);
+        head.put32(self.count).put32(self.body.len() as u32).put32(self.body_crc).put32(self.mark);
         debug_assert_eq!(head.len(), HEAD);
         let crc = crc32c::crc32c(&head[4..]);
         head[..4].copy_from_slice(&crc.to_le_bytes());

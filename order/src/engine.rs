@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use wire::Malformed;
 
 use crate::batch::Encoded;
 use crate::frame::Kind;
 use crate::log::LogError;
-use crate::wire::Malformed;
 
 /// Which replicas make up the group after some log entry, as bit sets over the slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -3,11 +3,11 @@
 //! It loses batches when a connection breaks and stops when slot 0 does. What any real engine costs is its distance from this.
 
 use bytes::Bytes;
+use wire::{Put, Reader};
 
 use crate::batch::{Encoded, HEAD};
 use crate::engine::{Blame, Committed, EngineOut, Members, NotNow, OrderEngine, Output, Outside, Standing};
 use crate::frame::Kind;
-use crate::wire::{Put, Reader};
 
 /// Sends every proposal once, without any acknowledgement.
 #[derive(Debug)]
@@ -36,9 +36,7 @@ impl OrderEngine for FanoutEngine {
         }
         self.index += 1;
         let mut body = Vec::with_capacity(8 + entry.len());
-        body.put64(self.index);
-        body.extend_from_slice(&entry.head);
-        body.extend_from_slice(&entry.body);
+        body.put64(self.index).put(&entry.head).put(&entry.body);
         let body = Bytes::from(body);
         for to in 1..self.replicas {
             self.ready.send(to, Kind::Order, body.clone());
@@ -51,14 +49,16 @@ impl OrderEngine for FanoutEngine {
         if kind != Kind::Order || from != 0 || self.slot == 0 {
             return Err(Blame::new(from, "only slot 0 sends, and only batches"));
         }
-        let mut reader = Reader(body);
+        let mut reader = Reader::shared(&body);
         let index = reader.u64().map_err(Blame::malformed(from))?;
         let head = reader.bytes(HEAD).map_err(Blame::malformed(from))?;
         if index != self.index + 1 {
             return Err(Blame::new(from, "batches out of order"));
         }
         self.index = index;
-        self.ready.committed.push_back(Committed { index, entry: Encoded { head, body: reader.0 } });
+        self.ready
+            .committed
+            .push_back(Committed { index, entry: Encoded { head, body: reader.rest_bytes() } });
         Ok(())
     }
 

@@ -21,7 +21,6 @@ mod queue;
 mod raft;
 mod sessions;
 mod single;
-mod wire;
 
 pub use batch::{Batch, Encoded, Request};
 pub use batcher::{Batching, Refused};

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use wire::mix;
 
 use crate::batch::{Batch, Encoded};
 use crate::batcher::{Batcher, Batching, Refused};
@@ -14,7 +15,6 @@ use crate::limits;
 use crate::log::LogError;
 use crate::queue::LeaderQueue;
 use crate::sessions::{Rule, State};
-use crate::wire::mix;
 
 /// Doublings of [`Config::patience_ticks`] at most: a replica that can be served by nobody must not disturb the others.
 const MOST_PATIENCE: u32 = 5;

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use wire::mix;
+
 use crate::batch::{Batch, Encoded};
 use crate::engine::OrderEngine;
 use crate::limits;
 use crate::sessions::State;
-use crate::wire::mix;
 
 /// What the leader has been asked to propose. Empty at a follower.
 #[derive(Debug)]

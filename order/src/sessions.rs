@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use wire::{Malformed, Put, Reader};
 
 use crate::limits;
-use crate::wire::{Malformed, Put, Reader};
 
 /// What delivery depends on besides the log itself, as of one index. State transfer moves it to a joiner.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -79,13 +79,9 @@ impl State {
     /// The state as bytes for a state transfer; equal states give equal bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(20 + self.sessions.len() * 17);
-        out.put64(self.index);
-        out.put64(self.time_us);
-        out.put32(self.sessions.len() as u32);
+        out.put64(self.index).put64(self.time_us).put32(self.sessions.len() as u32);
         for (&origin, session) in &self.sessions {
-            out.put8(origin);
-            out.put64(session.incarnation);
-            out.put64(session.number);
+            out.put8(origin).put64(session.incarnation).put64(session.number);
         }
         out
     }
@@ -95,9 +91,9 @@ impl State {
     /// # Errors
     /// [`Malformed`] when the bytes are not such an encoding.
     pub fn decode(bytes: Bytes) -> Result<Self, Malformed> {
-        let mut reader = Reader(bytes);
+        let mut reader = Reader::new(&bytes);
         let mut state = State { index: reader.u64()?, time_us: reader.u64()?, sessions: BTreeMap::new() };
-        for _ in 0..reader.count(17, limits::SLOTS)? {
+        for _ in 0..reader.count32(limits::SLOTS, 17)? {
             let origin = reader.u8()?;
             if state.sessions.last_key_value().is_some_and(|(&last, _)| origin <= last) {
                 return Err(Malformed("origins are not in order"));

@@ -4,9 +4,10 @@
 mod harness;
 
 use bytes::Bytes;
-use harness::{Cluster, Rng};
+use harness::Cluster;
 use order::batch::{Batch, Request, checksum};
 use order::{Kind, Output};
+use wire::SplitMix64;
 
 fn established(seed: u64) -> Cluster {
     let mut cluster = Cluster::new(3, seed);
@@ -133,13 +134,13 @@ fn random_bodies_stop_nobody() {
     let mut cluster = established(11);
     let leader = cluster.leader().unwrap();
     let group = group_of(&mut cluster, leader);
-    let mut rng = Rng(3);
+    let mut rng = SplitMix64::new(3);
     for round in 0..40_000u64 {
-        let (from, to) = (rng.below(3) as u8, rng.below(3) as u8);
+        let (from, to) = (rng.modulo(3) as u8, rng.modulo(3) as u8);
         if from == to {
             continue;
         }
-        let mut body: Vec<u8> = (0..rng.below(120)).map(|_| rng.next() as u8).collect();
+        let mut body: Vec<u8> = (0..rng.modulo(120)).map(|_| rng.next_u64() as u8).collect();
         if rng.chance(500)
             && let Some(head) = body.first_chunk_mut()
         {
@@ -147,15 +148,16 @@ fn random_bodies_stop_nobody() {
         }
         if rng.chance(300) {
             // A batch that is sound, with one field or another that is not.
-            let wild = |rng: &mut Rng| if rng.chance(500) { 1 + rng.below(300) } else { rng.next() };
+            let wild =
+                |rng: &mut SplitMix64| if rng.chance(500) { 1 + rng.modulo(300) } else { rng.next_u64() };
             let request = Request { checksum: checksum(b"x"), bytes: Bytes::from_static(b"x") };
-            let origin = if rng.chance(700) { from } else { rng.next() as u8 };
+            let origin = if rng.chance(700) { from } else { rng.next_u64() as u8 };
             let (incarnation, number) = (wild(&mut rng), wild(&mut rng));
             let batch = Batch::new(origin, incarnation, number, &[request]).encode();
             body = [&batch.head[..], &batch.body[..]].concat();
         }
         let kinds = [Kind::Order, Kind::Forward, Kind::Control];
-        let kind = kinds[rng.below(3) as usize];
+        let kind = kinds[rng.modulo(3) as usize];
         let _ = cluster.replica(to).orderer.on_frame(from, kind, body.into());
         if round % 40 == 0 {
             cluster.step();

@@ -303,7 +303,7 @@ fn storms_of_restarts_in_bad_weather() {
         cluster.weather = Weather { drop: 20, duplicate: 20, delay: 5, reorder: true, corrupt: 3 };
         for _ in 0..4 {
             load(&mut cluster, 200);
-            let slot = cluster.rng.below(3) as u8;
+            let slot = cluster.rng.modulo(3) as u8;
             let whole = cluster.replicas.iter().flatten().all(|r| r.members.voters.count_ones() == 3);
             if whole {
                 cluster.kill(slot);

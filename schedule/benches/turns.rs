@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use schedule::{Config, DetMutex, DetRng, Entry, Footprint, Mode, Outcome, Work, Worker};
+use schedule::{Config, DetMutex, Entry, Footprint, Mode, Outcome, SplitMix64, Work, Worker};
 
 const LOCKS: u32 = 1_024;
 const BATCH: usize = 64;
@@ -27,8 +27,8 @@ impl Request {
 }
 
 fn log(requests: u64, locks: usize) -> Vec<Arc<Entry<Request>>> {
-    let mut rng = DetRng::new(1);
-    let request = |rng: &mut DetRng| {
+    let mut rng = SplitMix64::new(1);
+    let request = |rng: &mut SplitMix64| {
         let mut request = Request { locks: [0; 8], len: locks };
         request.locks[..locks].fill_with(|| rng.below(u64::from(LOCKS)) as u32);
         Work { footprint: request.locks().iter().copied().collect(), request, stream: None }

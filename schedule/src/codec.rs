@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use wire::{Malformed, Put, Reader};
+
 use crate::entry::{Internal, Origin, Source};
 use crate::footprint::Footprint;
 use crate::predict::Lesson;
-use crate::state::{Again, BadState, DispatcherState, Due, Timers};
+use crate::state::{Again, DispatcherState, Due, Timers};
 
 /// Layout of the bytes; another layout gets another number.
 const VERSION: u8 = 2;
@@ -15,20 +17,14 @@ const ALL: u8 = 0xff;
 impl<R> DispatcherState<R> {
     /// Appends the state to `out`; `request` appends one request.
     pub fn encode(&self, out: &mut Vec<u8>, mut request: impl FnMut(&R, &mut Vec<u8>)) {
-        out.push(VERSION);
-        for word in [self.position, self.entry_index, self.time_us] {
-            put_u64(out, word);
-        }
-        put_u32(out, self.request_index);
+        out.put8(VERSION).put64(self.position).put64(self.entry_index).put64(self.time_us);
+        out.put32(self.request_index);
         out.push(u8::from(self.draining) | u8::from(self.opened) << 1);
         put_len(out, self.due.len());
         for due in &self.due {
-            put_u64(out, due.position);
-            out.push(u8::from(due.again.is_some()));
+            out.put64(due.position).put8(u8::from(due.again.is_some()));
             if let Some(again) = &due.again {
-                put_u32(out, again.attempt);
-                put_u64(out, again.time_us);
-                put_u64(out, again.entry_index);
+                out.put32(again.attempt).put64(again.time_us).put64(again.entry_index);
                 put_footprint(out, &again.footprint);
                 let (origin, declared) = (again.source.origin(), again.source.declared());
                 put_task(out, origin, again.seed, declared, again.source.request(), &mut request);
@@ -47,52 +43,45 @@ impl<R> DispatcherState<R> {
     /// The state that `bytes` describe, all of them; `request` decodes one request.
     ///
     /// # Errors
-    /// [`BadState`] if the bytes are not what [`DispatcherState::encode`] gives.
-    pub fn decode(bytes: &[u8], mut request: impl FnMut(&[u8]) -> Option<R>) -> Result<Self, BadState> {
-        let mut input = Input { bytes, request: &mut request };
-        if input.u8()? != VERSION {
-            return Err(BadState("unknown version"));
+    /// [`Malformed`] if the bytes are not what [`DispatcherState::encode`] gives.
+    pub fn decode(bytes: &[u8], mut request: impl FnMut(&[u8]) -> Option<R>) -> Result<Self, Malformed> {
+        let mut input = Input { reader: Reader::new(bytes), request: &mut request };
+        if input.reader.u8()? != VERSION {
+            return Err(Malformed("unknown version"));
         }
         let mut state = DispatcherState::genesis();
-        state.position = input.u64()?;
-        state.entry_index = input.u64()?;
-        state.time_us = input.u64()?;
-        state.request_index = input.u32()?;
-        let flags = input.u8()?;
+        state.position = input.reader.u64()?;
+        state.entry_index = input.reader.u64()?;
+        state.time_us = input.reader.u64()?;
+        state.request_index = input.reader.u32()?;
+        let flags = input.reader.u8()?;
         if flags > 3 || state.position == 0 {
-            return Err(BadState("fields out of range"));
+            return Err(Malformed("fields out of range"));
         }
         (state.draining, state.opened) = (flags & 1 == 1, flags & 2 == 2);
-        for _ in 0..input.u32()? {
+        for _ in 0..input.reader.u32()? {
             let due = input.due()?;
             let after = state.due.last().map_or(state.position, |last| last.position + 1);
             if due.position < after || due.position == u64::MAX {
-                return Err(BadState("outcomes out of order"));
+                return Err(Malformed("outcomes out of order"));
             }
             state.due.push(Arc::new(due));
         }
         state.internal = input.internals()?;
         state.timers = input.timers()?;
-        for _ in 0..input.u32()? {
+        for _ in 0..input.reader.u32()? {
             if !state.predictor.restore(&input.lesson()?) {
-                return Err(BadState("lessons out of order"));
+                return Err(Malformed("lessons out of order"));
             }
         }
-        if input.bytes.is_empty() { Ok(state) } else { Err(BadState("bytes left over")) }
+        input.reader.end()?;
+        Ok(state)
     }
-}
-
-fn put_u32(out: &mut Vec<u8>, word: u32) {
-    out.extend_from_slice(&word.to_le_bytes());
-}
-
-fn put_u64(out: &mut Vec<u8>, word: u64) {
-    out.extend_from_slice(&word.to_le_bytes());
 }
 
 /// Numbers of pending requests stay far below 2^32: the lag and the memory bound them.
 fn put_len(out: &mut Vec<u8>, len: usize) {
-    put_u32(out, u32::try_from(len).unwrap_or(u32::MAX));
+    out.put32(u32::try_from(len).unwrap_or(u32::MAX));
 }
 
 fn put_task<R>(
@@ -108,30 +97,22 @@ fn put_task<R>(
         Origin::Spawned { position, number } => (1, position, number),
         Origin::Timer { position, number } => (2, position, number),
     };
-    out.push(kind);
-    put_u64(out, of);
-    put_u32(out, number);
-    put_u64(out, seed);
+    out.put8(kind).put64(of).put32(number).put64(seed);
     put_footprint(out, footprint);
-    let start = out.len();
-    put_u32(out, 0);
-    encode(request, out);
-    let len = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
-    out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+    out.put_sized(|out| encode(request, out));
 }
 
 fn put_footprint(out: &mut Vec<u8>, footprint: &Footprint) {
     out.push(if footprint.is_all() { ALL } else { footprint.len() as u8 });
     for (lock, shared) in footprint.iter() {
-        put_u32(out, lock);
-        out.push(u8::from(shared));
+        out.put32(lock).put8(u8::from(shared));
     }
     out.push(u8::from(footprint.kind().is_some()));
-    footprint.kind().into_iter().for_each(|kind| put_u32(out, kind));
+    footprint.kind().into_iter().for_each(|kind| _ = out.put32(kind));
 }
 
 fn put_lesson(out: &mut Vec<u8>, lesson: &Lesson) {
-    put_u32(out, lesson.kind);
+    out.put32(lesson.kind);
     put_footprint(out, &lesson.locks);
 }
 
@@ -145,69 +126,43 @@ fn put_internals<R>(out: &mut Vec<u8>, all: &[Arc<Internal<R>>], encode: &mut dy
 fn put_timers<R>(out: &mut Vec<u8>, all: &Timers<R>, encode: &mut dyn FnMut(&R, &mut Vec<u8>)) {
     put_len(out, all.len());
     for (deadline, one) in all {
-        put_u64(out, *deadline);
+        out.put64(*deadline);
         put_task(out, one.origin, one.seed, &one.footprint, &one.request, encode);
     }
 }
 
 /// What is left to decode.
 struct Input<'i, R> {
-    bytes: &'i [u8],
+    reader: Reader<'i>,
     request: &'i mut dyn FnMut(&[u8]) -> Option<R>,
 }
 
 impl<R> Input<'_, R> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], BadState> {
-        let (taken, rest) = self.bytes.split_first_chunk().ok_or(BadState("too short"))?;
-        self.bytes = rest;
-        Ok(*taken)
-    }
-
-    fn u8(&mut self) -> Result<u8, BadState> {
-        self.array::<1>().map(|[byte]| byte)
-    }
-
-    fn flag(&mut self) -> Result<bool, BadState> {
-        match self.u8()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(BadState("fields out of range")),
-        }
-    }
-
-    fn u32(&mut self) -> Result<u32, BadState> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, BadState> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    fn due(&mut self) -> Result<Due<R>, BadState> {
-        let position = self.u64()?;
-        let again = if self.flag()? { Some(self.again()?) } else { None };
+    fn due(&mut self) -> Result<Due<R>, Malformed> {
+        let position = self.reader.u64()?;
+        let again = if self.reader.flag()? { Some(self.again()?) } else { None };
         let (spawned, timers) = (self.internals()?, self.timers()?);
-        let lesson = if self.flag()? { Some(self.lesson()?) } else { None };
+        let lesson = if self.reader.flag()? { Some(self.lesson()?) } else { None };
         Ok(Due { position, again, spawned, timers, lesson })
     }
 
-    fn lesson(&mut self) -> Result<Lesson, BadState> {
-        let (kind, locks) = (self.u32()?, self.footprint()?);
+    fn lesson(&mut self) -> Result<Lesson, Malformed> {
+        let (kind, locks) = (self.reader.u32()?, self.footprint()?);
         match locks.kind() {
             None => Ok(Lesson { kind, locks }),
-            Some(_) => Err(BadState("fields out of range")),
+            Some(_) => Err(Malformed("fields out of range")),
         }
     }
 
-    fn again(&mut self) -> Result<Again<R>, BadState> {
-        let (attempt, time_us, entry_index) = (self.u32()?, self.u64()?, self.u64()?);
+    fn again(&mut self) -> Result<Again<R>, Malformed> {
+        let (attempt, time_us, entry_index) = (self.reader.u32()?, self.reader.u64()?, self.reader.u64()?);
         let (footprint, task) = (self.footprint()?, self.task()?);
         let seed = task.seed;
         Ok(Again { source: Source::Internal(Arc::new(task)), footprint, attempt, time_us, seed, entry_index })
     }
 
-    fn internals(&mut self) -> Result<Vec<Arc<Internal<R>>>, BadState> {
-        let len = self.u32()?;
+    fn internals(&mut self) -> Result<Vec<Arc<Internal<R>>>, Malformed> {
+        let len = self.reader.u32()?;
         // Collected one by one: the length is a peer's word, the bytes behind it are not there for certain.
         let mut all = Vec::new();
         for _ in 0..len {
@@ -216,48 +171,47 @@ impl<R> Input<'_, R> {
         Ok(all)
     }
 
-    fn timers(&mut self) -> Result<Timers<R>, BadState> {
-        let len = self.u32()?;
+    fn timers(&mut self) -> Result<Timers<R>, Malformed> {
+        let len = self.reader.u32()?;
         let mut all = Vec::new();
         for _ in 0..len {
-            let (deadline, task) = (self.u64()?, self.task()?);
+            let (deadline, task) = (self.reader.u64()?, self.task()?);
             if !matches!(task.origin, Origin::Timer { .. }) {
-                return Err(BadState("a timer that is none"));
+                return Err(Malformed("a timer that is none"));
             }
             all.push((deadline, Arc::new(task)));
         }
         Ok(all)
     }
 
-    fn task(&mut self) -> Result<Internal<R>, BadState> {
-        let (kind, of, number, seed) = (self.u8()?, self.u64()?, self.u32()?, self.u64()?);
+    fn task(&mut self) -> Result<Internal<R>, Malformed> {
+        let (kind, of, number, seed) =
+            (self.reader.u8()?, self.reader.u64()?, self.reader.u32()?, self.reader.u64()?);
         let origin = match kind {
             0 => Origin::Entry { index: of, request: number },
             1 => Origin::Spawned { position: of, number },
             2 => Origin::Timer { position: of, number },
-            _ => return Err(BadState("fields out of range")),
+            _ => return Err(Malformed("fields out of range")),
         };
         let footprint = self.footprint()?;
-        let len = self.u32()? as usize;
-        let (bytes, rest) = self.bytes.split_at_checked(len).ok_or(BadState("too short"))?;
-        self.bytes = rest;
-        let request = (self.request)(bytes).ok_or(BadState("a request does not decode"))?;
+        let len = self.reader.length32()?;
+        let request = (self.request)(self.reader.take(len)?).ok_or(Malformed("a request does not decode"))?;
         Ok(Internal { request, footprint, seed, origin })
     }
 
-    fn footprint(&mut self) -> Result<Footprint, BadState> {
-        let len = self.u8()?;
+    fn footprint(&mut self) -> Result<Footprint, Malformed> {
+        let len = self.reader.u8()?;
         let mut footprint = if len == ALL { Footprint::all() } else { Footprint::new() };
         for _ in 0..if len == ALL { 0 } else { len } {
-            let (lock, shared) = (self.u32()?, self.u8()?);
+            let (lock, shared) = (self.reader.u32()?, self.reader.u8()?);
             footprint.add(lock, shared != 0);
         }
         // One way to write a footprint only: states are compared by their bytes.
         if len != ALL && footprint.len() != len as usize {
-            return Err(BadState("a footprint is out of order"));
+            return Err(Malformed("a footprint is out of order"));
         }
-        if self.flag()? {
-            footprint.predict(self.u32()?);
+        if self.reader.flag()? {
+            footprint.predict(self.reader.u32()?);
         }
         Ok(footprint)
     }
@@ -305,7 +259,7 @@ mod tests {
         out
     }
 
-    fn decoded(bytes: &[u8]) -> Result<DispatcherState<u8>, BadState> {
+    fn decoded(bytes: &[u8]) -> Result<DispatcherState<u8>, Malformed> {
         DispatcherState::decode(bytes, |bytes| (bytes.len() == 1).then(|| bytes[0]))
     }
 

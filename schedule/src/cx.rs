@@ -5,11 +5,12 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::Arc;
 
+use wire::{SplitMix64, derive};
+
 use crate::cell::{DetGuard, ReadGuard, Slot, WriteGuard};
 use crate::entry::Origin;
 use crate::footprint::LockId;
 use crate::lock::{Access, DetMutex, DetRwLock, Lock};
-use crate::rng::{DetRng, derive};
 use crate::turn_state::{TurnState, Want};
 
 /// The handler wants a lock outside its footprint: hand it up with `?`. The request is undone and runs again.
@@ -109,10 +110,10 @@ impl<'a> Cx<'a> {
     }
 
     /// A generator seeded by the batch and the request: the same on a retry, another one at each call.
-    pub fn rng(&self) -> DetRng {
+    pub fn rng(&self) -> SplitMix64 {
         let call = self.run.rng_calls.get();
         self.run.rng_calls.set(call + 1);
-        DetRng::new(derive(self.run.seed.get(), call))
+        SplitMix64::new(derive(self.run.seed.get(), call))
     }
 
     /// Dispatch position, from 1; the first part of the ids of the objects that this request creates.

@@ -33,7 +33,6 @@ mod log;
 mod model;
 mod ordinary;
 mod predict;
-mod rng;
 mod state;
 mod sync;
 mod turn;
@@ -49,10 +48,10 @@ pub use footprint::{Footprint, LockId};
 pub use lock::{Access, DetMutex, DetRwLock, Lock};
 pub use log::{Config, Mode, Schedule, Worker, open, resume, resume_paced};
 pub use predict::PREDICTED_KINDS;
-pub use rng::{DetRng, GOLDEN, scramble};
-pub use state::{BadState, DispatcherState};
+pub use state::DispatcherState;
 pub use turn::{Outcome, Scheduler, Step, Turn};
 pub use turn_state::Progress;
+pub use wire::{Malformed, SplitMix64};
 pub use yield_point::YieldPoint;
 
 /// Positions after which an outcome takes effect, unless [`Config::lag`] says otherwise

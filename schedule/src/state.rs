@@ -1,6 +1,5 @@
 //! The dispatcher's state as data: with the objects, all that a replica needs to go on from a position.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::entry::{Internal, Source};
@@ -46,18 +45,6 @@ pub(crate) struct Again<R> {
     pub seed: u64,
     pub entry_index: u64,
 }
-
-/// Bytes that are no dispatcher state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadState(pub(crate) &'static str);
-
-impl fmt::Display for BadState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not a dispatcher state: {}", self.0)
-    }
-}
-
-impl std::error::Error for BadState {}
 
 impl<R> DispatcherState<R> {
     /// The state a service is born with: position 1 is dispatched next.

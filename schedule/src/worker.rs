@@ -4,13 +4,14 @@ use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
+use wire::derive;
+
 use crate::chain::Writer;
 use crate::cx::{Kind, Pass, Run, Seed};
 use crate::dispatch::{Dispatcher, Found, Part};
 use crate::entry::{Internal, Origin};
 use crate::footprint::Footprint;
 use crate::log::{FootprintOf, Worker};
-use crate::rng::derive;
 use crate::state::{Again, DispatcherState, Due, Timers};
 use crate::turn::{Drive, Outcome, Scheduler, Step, Turn};
 use crate::turn_state::{TurnState, Want};

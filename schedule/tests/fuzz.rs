@@ -4,7 +4,7 @@
 
 mod support;
 
-use schedule::{Config, DetRng, Mode};
+use schedule::{Config, Mode, SplitMix64};
 use support::{End, Summary, oracle, random_log, run};
 
 /// Programs of the bounded run.
@@ -22,7 +22,7 @@ fn every_scheduler_reproduces_the_oracle() {
     let (mut ran, mut seed, mut missed, mut alone, mut panicked) = (0, first, 0, 0, 0);
     let mut predicted = Forecasts::default();
     while ran < wanted {
-        let mut rng = DetRng::new(seed);
+        let mut rng = SplitMix64::new(seed);
         let locks = [3, 6, 16, 64][rng.below(4) as usize];
         let lag = [1, 8, 16, 64][rng.below(4) as usize];
         let log = random_log(&mut rng, PROGRAMS_PER_LOG, locks);
@@ -96,7 +96,7 @@ fn compare(expected: &Summary, found: &Summary, seed: u64, config: Config) {
 fn negative_control_ordinary_locks_diverge() {
     let (mut diverged, logs) = (0, 12);
     for seed in 0..logs {
-        let mut rng = DetRng::new(1_000 + seed);
+        let mut rng = SplitMix64::new(1_000 + seed);
         let log = random_log(&mut rng, PROGRAMS_PER_LOG, 6);
         let config = Config { mode: Mode::Locks, ..Config::new(4, 6) };
         let runs: Vec<Vec<u64>> = (0..4).map(|_| run(&log, config, rng.next_u64()).summary.values).collect();
@@ -111,7 +111,7 @@ fn negative_control_ordinary_locks_diverge() {
 fn negative_control_lessons_before_their_time_diverge() {
     let (mut diverged, logs, lag) = (0, 40, 16);
     for seed in 0..logs {
-        let log = random_log(&mut DetRng::new(2_000 + seed), PROGRAMS_PER_LOG, 16);
+        let log = random_log(&mut SplitMix64::new(2_000 + seed), PROGRAMS_PER_LOG, 16);
         let early = oracle::run_learning_after(lag - 1, &log, 16, lag);
         diverged += u64::from(oracle::run(&log, 16, lag) != early);
     }

@@ -3,14 +3,14 @@
 
 mod support;
 
-use schedule::{Config, DetRng, Mode};
+use schedule::{Config, Mode, SplitMix64};
 use support::{Names, oracle, random_log, run_from};
 
 #[test]
 fn resuming_from_any_checkpoint_gives_the_same_future() {
     let (mut resumed, mut kinds) = (0, 0);
     for seed in 0..60 {
-        let mut rng = DetRng::new(5_000 + seed);
+        let mut rng = SplitMix64::new(5_000 + seed);
         let locks = [3, 16][rng.below(2) as usize];
         let lag = [1, 8, 32][rng.below(3) as usize];
         let log = random_log(&mut rng, 100, locks);

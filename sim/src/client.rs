@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
+use wire::SplitMix64;
+
 use crate::model::{Command, Mode};
-use crate::rng::Rng;
 
 /// Keys that all clients share; few, so that they meet.
 const VALUES: u64 = 10;
@@ -33,7 +34,7 @@ pub struct Asked {
 /// One client.
 #[derive(Debug)]
 pub struct Client {
-    rng: Rng,
+    rng: SplitMix64,
     /// The replica it talks to, or wants to.
     pub replica: u8,
     /// Its connection: slot and generation at the replica, and which life of the replica.
@@ -68,7 +69,7 @@ pub fn keys() -> Vec<String> {
 
 impl Client {
     /// A client that will send `left` commands; if it `crowds`, more than fits where memory is short.
-    pub fn new(number: usize, replica: u8, left: u64, crowds: bool, mut rng: Rng) -> Self {
+    pub fn new(number: usize, replica: u8, left: u64, crowds: bool, mut rng: SplitMix64) -> Self {
         let thinks_us = *rng.pick(&[5_000, 20_000, 100_000, 400_000]);
         Client {
             thinks_us,
@@ -115,25 +116,25 @@ impl Client {
     }
 
     fn value_key(&mut self) -> String {
-        format!("v{}", self.rng.below(VALUES))
+        format!("v{}", self.rng.modulo(VALUES))
     }
 
     fn counter_key(&mut self) -> String {
-        format!("c{}", self.rng.below(COUNTERS))
+        format!("c{}", self.rng.modulo(COUNTERS))
     }
 
     fn value(&mut self) -> Vec<u8> {
         self.written += 1;
         let mut value = format!("{}:{}:", self.number, self.written).into_bytes();
-        let length = if self.rng.chance(50) { self.rng.within(1000, 3000) } else { self.rng.below(120) };
-        let fill = b'a' + self.rng.below(26) as u8;
+        let length = if self.rng.chance(50) { self.rng.within(1000, 3000) } else { self.rng.modulo(120) };
+        let fill = b'a' + self.rng.modulo(26) as u8;
         value.extend((0..length).map(|_| fill));
         value
     }
 
     fn draw(&mut self) -> Command {
-        let flags = self.rng.below(1 << 16) as u32;
-        match self.rng.below(100) {
+        let flags = self.rng.modulo(1 << 16) as u32;
+        match self.rng.modulo(100) {
             0..30 => {
                 let keys = (0..self.rng.within(1, 4)).map(|_| self.any_key()).collect();
                 Command::Get { keys, unique: false }
@@ -159,12 +160,12 @@ impl Client {
             }
             76..80 => {
                 let key = self.counter_key();
-                let value = self.rng.below(1000).to_string().into_bytes();
+                let value = self.rng.modulo(1000).to_string().into_bytes();
                 Command::Store { mode: Mode::Set, key, flags, expiry: 0, value }
             }
             80..92 => {
                 let (key, up) = (self.counter_key(), self.rng.chance(700));
-                Command::Step { key, up, delta: self.rng.below(1 << 40) }
+                Command::Step { key, up, delta: self.rng.modulo(1 << 40) }
             }
             92..96 => Command::Delete(self.any_key()),
             96..99 => Command::Touch { key: self.any_key(), expiry: self.expiry() },
@@ -174,10 +175,10 @@ impl Client {
 
     /// Much that is large, under many keys: only what a single item tells about itself, since any other may be gone.
     fn crowd(&mut self) -> Command {
-        let key = |client: &mut Self| format!("b{}", client.rng.below(CROWD));
-        match self.rng.below(100) {
+        let key = |client: &mut Self| format!("b{}", client.rng.modulo(CROWD));
+        match self.rng.modulo(100) {
             0..50 => {
-                let flags = self.rng.below(1 << 16) as u32;
+                let flags = self.rng.modulo(1 << 16) as u32;
                 let (key, value) = (key(self), self.value());
                 Command::Store { mode: Mode::Set, key, flags, expiry: 0, value }
             }
@@ -200,7 +201,7 @@ impl Client {
 
     /// Looks for another replica to talk to.
     pub fn move_on(&mut self, replicas: u8) {
-        self.replica = (self.replica + 1 + self.rng.below(u64::from(replicas) - 1) as u8) % replicas;
+        self.replica = (self.replica + 1 + self.rng.modulo(u64::from(replicas) - 1) as u8) % replicas;
         self.session = None;
         self.waiting.clear();
         self.deadline_us = u64::MAX;

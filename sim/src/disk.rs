@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use order::{Disk, DiskFile};
+use wire::SplitMix64;
 
 use crate::net::Fabric;
-use crate::rng::Rng;
+use crate::rng::stream;
 
 /// Bytes that a disk writes as a whole, as a rule.
 const SECTOR: usize = 512;
@@ -46,7 +47,7 @@ enum Change {
 struct State {
     me: u8,
     fabric: Fabric,
-    rng: Rng,
+    rng: SplitMix64,
     inodes: BTreeMap<u64, Inode>,
     numbered: u64,
     /// As processes see them.
@@ -80,7 +81,7 @@ impl std::fmt::Debug for Platter {
 
 impl Platter {
     /// An empty disk of replica `me`, which hangs on the same power as its connections in `fabric`.
-    pub fn new(me: u8, fabric: Fabric, rng: Rng) -> Self {
+    pub fn new(me: u8, fabric: Fabric, rng: SplitMix64) -> Self {
         Platter(Arc::new(Mutex::new(State {
             me,
             fabric,
@@ -165,7 +166,7 @@ impl Platter {
 
     /// Flips a bit of what was written, at rest; false when there is nothing yet.
     pub fn flip(&self, seed: u64) -> bool {
-        let mut draws = Rng::new(seed, 3);
+        let mut draws = stream(seed, 3);
         let mut state = self.state();
         let written = |inode: &Inode| inode.bytes.iter().any(|byte| *byte != 0);
         let files: Vec<u64> = state.names.values().copied().collect();
@@ -176,7 +177,7 @@ impl Platter {
         }
         let Some(inode) = state.inodes.get_mut(draws.pick(&files)) else { return false };
         let end = inode.bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) as u64;
-        let bit = draws.below((end + 1) * 8) as usize;
+        let bit = draws.modulo((end + 1) * 8) as usize;
         inode.bytes[bit / 8] ^= 1 << (bit % 8);
         state.flipped += 1;
         true
@@ -210,7 +211,7 @@ impl State {
     }
 
     fn lose_power(&mut self) {
-        let survives = self.rng.below(self.changes.len() as u64 + 1) as usize;
+        let survives = self.rng.modulo(self.changes.len() as u64 + 1) as usize;
         let mut names = std::mem::take(&mut self.synced);
         for change in self.changes.drain(..).take(survives) {
             match change {
@@ -228,10 +229,10 @@ impl State {
                 if at >= end {
                     continue;
                 }
-                let kept = match rng.below(10) {
+                let kept = match rng.modulo(10) {
                     0..4 => end - at,
                     4..8 => 0,
-                    _ => rng.below((end - at) as u64) as usize,
+                    _ => rng.modulo((end - at) as u64) as usize,
                 };
                 for (place, old) in (at..end).zip(old).skip(kept) {
                     inode.bytes[place] = old;
@@ -463,7 +464,7 @@ mod tests {
     use super::*;
 
     fn disk(seed: u64) -> Platter {
-        Platter::new(0, Fabric::new(1, Rng::new(seed, 2)), Rng::new(seed, 4))
+        Platter::new(0, Fabric::new(1, stream(seed, 2)), stream(seed, 4))
     }
 
     #[test]

@@ -194,7 +194,7 @@ mod tests {
 
     use super::*;
     use crate::net::Fabric;
-    use crate::rng::Rng;
+    use crate::rng::stream;
 
     /// What a message about a damage says, and the damage.
     type Damage = (&'static str, fn(&Platter, &Path));
@@ -232,7 +232,7 @@ mod tests {
             }),
         ];
         for (words, damage) in damages {
-            let storage = Storage::new(Platter::new(0, Fabric::new(1, Rng::new(1, 2)), Rng::new(1, 4)));
+            let storage = Storage::new(Platter::new(0, Fabric::new(1, stream(1, 2)), stream(1, 4)));
             let mut log = opened(&storage).map(|opened| opened.log).unwrap_or_else(|why| panic!("{why:?}"));
             log.append(&record(1, &[7, 0x101], &0u32.to_le_bytes())).unwrap();
             for index in 1..=20 {

@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crosscheck::stepped::{LISTENER, Net, Ready};
 use mio::{Interest, Token};
-
-use crate::rng::Rng;
+use wire::SplitMix64;
 
 /// How the network treats what one replica sends and receives; chances in a thousand chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,7 +58,7 @@ struct Connection {
 
 struct State {
     now_us: u64,
-    rng: Rng,
+    rng: SplitMix64,
     weather: Vec<Weather>,
     /// From whom to whom nothing comes through.
     blocked: BTreeSet<(u8, u8)>,
@@ -97,7 +96,7 @@ pub struct Fabric(Arc<Mutex<State>>);
 
 impl Fabric {
     /// A network of `replicas` in fair weather.
-    pub fn new(replicas: u8, rng: Rng) -> Self {
+    pub fn new(replicas: u8, rng: SplitMix64) -> Self {
         let count = usize::from(replicas);
         Fabric(Arc::new(Mutex::new(State {
             now_us: 0,
@@ -337,8 +336,8 @@ impl State {
         let rng = &mut self.rng;
         let base = rng.within(10, 60);
         let delay = weather.delay_us.max(other.delay_us);
-        let delay = base + if delay > 0 { rng.below(delay) } else { 0 };
-        let strikes = |rng: &mut Rng, chance: fn(&Weather) -> u64| {
+        let delay = base + if delay > 0 { rng.modulo(delay) } else { 0 };
+        let strikes = |rng: &mut SplitMix64, chance: fn(&Weather) -> u64| {
             let chance = chance(&weather).max(chance(&other));
             chance > 0 && rng.chance(chance)
         };
@@ -349,7 +348,7 @@ impl State {
         let corrupt = strikes(rng, |weather| weather.corruption);
         let mut chunk = bytes.to_vec();
         if corrupt {
-            let bit = rng.below(chunk.len() as u64 * 8) as usize;
+            let bit = rng.modulo(chunk.len() as u64 * 8) as usize;
             chunk[bit / 8] ^= 1 << (bit % 8);
         }
         let late = if overtaken { rng.within(100, 5000) } else { 0 };

@@ -9,12 +9,13 @@ use crosscheck::stepped::{ReplyTo, Runner, Startup, Stepped};
 use crosscheck::{Action, ClientCounters, Durability, GroupKey, Mode, Progress, Protocol, Settings};
 use memcached::Memcached;
 use order::{MemoryLog, RaftConfig};
+use wire::SplitMix64;
 
 use crate::disk::Platter;
 use crate::log::{DATA, Opened};
 use crate::memory;
 use crate::net::{Fabric, Port};
-use crate::rng::Rng;
+use crate::rng::stream;
 use crate::slow::Slow;
 use crate::world::{Journal, Surroundings};
 
@@ -171,7 +172,7 @@ impl Process {
     pub fn start(
         role: &Role,
         (fabric, slow): (&Fabric, &Slow),
-        rng: &mut Rng,
+        rng: &mut SplitMix64,
         journal: &Journal,
         (opened, disk): (Option<Opened>, Option<Platter>),
     ) -> Result<Self, String> {
@@ -179,9 +180,11 @@ impl Process {
         let config = role.service();
         let service = Memcached::new(config).map_err(|error| error.to_string())?;
         let service_parts = (config, service.stats().clone(), Arc::new(ClientCounters::default()));
-        let engine = RaftConfig { found: begins, ..RaftConfig::new(me, replicas, rng.draw(), rng.draw()) };
-        let world = Surroundings::new(me, fabric.clone(), skew_us, Rng::new(rng.draw(), 1), journal.clone())
-            .with_disk(disk);
+        let engine =
+            RaftConfig { found: begins, ..RaftConfig::new(me, replicas, rng.next_u64(), rng.next_u64()) };
+        let world =
+            Surroundings::new(me, fabric.clone(), skew_us, stream(rng.next_u64(), 1), journal.clone())
+                .with_disk(disk);
         let net = Port { me, fabric: fabric.clone() };
         let settings = role.settings(opened.is_some());
         let in_memory = || Opened { log: Box::new(MemoryLog), records: Vec::new(), state: None };

@@ -11,8 +11,10 @@
 
 use std::collections::BTreeSet;
 
+use wire::SplitMix64;
+
 use crate::fault::{CATALOGUE, Fault, rests};
-use crate::rng::Rng;
+use crate::rng::stream;
 use crate::run::Options;
 
 /// With more faults in an episode than this, they follow each other closely.
@@ -88,7 +90,7 @@ impl Faults {
     }
 
     /// Whether the founding of the group is struck in the run of `seed`: one in four times, where all faults are mixed.
-    fn strikes_founding(&self, draws: &mut Rng) -> bool {
+    fn strikes_founding(&self, draws: &mut SplitMix64) -> bool {
         self.has(Fault::Founding) && (*self != Faults::All || draws.chance(250))
     }
 }
@@ -137,19 +139,19 @@ pub fn episode(seed: u64, number: u64, options: &Options) -> Option<Episode> {
     if kinds.is_empty() {
         return None;
     }
-    let mut rng = Rng::new(seed, 1000 + number);
+    let mut rng = stream(seed, 1000 + number);
     let mut all: Vec<u8> = (0..replicas).collect();
     let count = rng.within(1, u64::from(replicas / 2)) as usize;
-    let victims: Vec<u8> = (0..count).map(|_| all.remove(rng.below(all.len() as u64) as usize)).collect();
+    let victims: Vec<u8> = (0..count).map(|_| all.remove(rng.modulo(all.len() as u64) as usize)).collect();
     let lasts_us = rng.within(5_000, 1_500_000);
     let most = if rng.chance(300) { most } else { most.div_ceil(3) };
     // A storm is one throughout.
     let strokes = rng.within(if most > STORM { most / 2 } else { 1 }, most).max(count as u64);
     let stroke = |index: u64| Stroke {
-        at_us: rng.below(lasts_us),
+        at_us: rng.modulo(lasts_us),
         victim: victims[index as usize % count],
         fault: *rng.pick(&kinds),
-        seed: rng.draw(),
+        seed: rng.next_u64(),
     };
     let mut strokes: Vec<Stroke> = (0..strokes).map(stroke).collect();
     strokes.sort_by_key(|stroke| stroke.at_us);
@@ -163,16 +165,16 @@ pub fn episode(seed: u64, number: u64, options: &Options) -> Option<Episode> {
 }
 
 /// More than f memories that are lost, one after the other or at once; one time in three all there are.
-fn lost_memories(rng: &mut Rng, replicas: u8) -> Vec<Stroke> {
+fn lost_memories(rng: &mut SplitMix64, replicas: u8) -> Vec<Stroke> {
     let all = u64::from(replicas);
     let lost = if rng.chance(333) { all } else { rng.within(all / 2 + 1, all - 1) };
     let within_us = *rng.pick(&[1_000, 100_000, 3_000_000]);
     let mut left: Vec<u8> = (0..replicas).collect();
     let mut stroke = |_| Stroke {
-        at_us: rng.below(within_us),
-        victim: left.remove(rng.below(left.len() as u64) as usize),
+        at_us: rng.modulo(within_us),
+        victim: left.remove(rng.modulo(left.len() as u64) as usize),
         fault: Fault::Memories,
-        seed: rng.draw(),
+        seed: rng.next_u64(),
     };
     let mut strokes: Vec<Stroke> = (0..lost).map(&mut stroke).collect();
     strokes.sort_by_key(|stroke| stroke.at_us);
@@ -181,20 +183,20 @@ fn lost_memories(rng: &mut Rng, replicas: u8) -> Vec<Stroke> {
 
 /// What strikes while the group is being founded, in microseconds from the start.
 pub fn founding(seed: u64, options: &Options) -> Vec<Stroke> {
-    let mut rng = Rng::new(seed, 999);
+    let mut rng = stream(seed, 999);
     if !options.faults.strikes_founding(&mut rng) {
         return Vec::new();
     }
     let replicas = u64::from(options.replicas);
     // From the first start to a moment after the first leader; or all of them at one moment of that.
-    let moment_us = rng.below(1_500_000);
+    let moment_us = rng.modulo(1_500_000);
     let (from_us, within_us) = *rng.pick(&[(0, 1_500_000), (moment_us, 50_000)]);
     let count = rng.within(1, 3 * replicas);
     let stroke = |_| Stroke {
-        at_us: from_us + rng.below(within_us),
-        victim: rng.below(replicas) as u8,
+        at_us: from_us + rng.modulo(within_us),
+        victim: rng.modulo(replicas) as u8,
         fault: Fault::Founding,
-        seed: rng.draw(),
+        seed: rng.next_u64(),
     };
     (0..count).map(stroke).collect()
 }

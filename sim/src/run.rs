@@ -6,6 +6,7 @@ use crosscheck::Stop;
 use crosscheck::admin::{Inject, Kind};
 use crosscheck::stepped::Sabotage;
 use serde::{Deserialize, Serialize};
+use wire::SplitMix64;
 
 use crate::client::Client;
 use crate::disk::Platter;
@@ -16,7 +17,7 @@ use crate::net::Fabric;
 use crate::node::{Process, Role, Unlike};
 use crate::plan::{self, Faults};
 use crate::promises::{self, About, Broken, End, Promise};
-use crate::rng::Rng;
+use crate::rng::stream;
 use crate::slow::Slow;
 use crate::trace::Trace;
 use crate::world::{Journal, Observed, What};
@@ -245,7 +246,7 @@ struct Run {
     seed: u64,
     options: Options,
     now_us: u64,
-    rng: Rng,
+    rng: SplitMix64,
     fabric: Fabric,
     slow: Slow,
     /// The last episode in which a request was slow at several replicas.
@@ -285,9 +286,9 @@ const HEALS_WITHIN_US: u64 = 90_000_000;
 
 impl Run {
     fn new(seed: u64, options: Options) -> Self {
-        let mut rng = Rng::new(seed, 0);
+        let mut rng = stream(seed, 0);
         let replicas = options.replicas;
-        let fabric = Fabric::new(replicas, Rng::new(seed, 2));
+        let fabric = Fabric::new(replicas, stream(seed, 2));
         if options.faults.has(Fault::Stranger) || options.faults.has(Fault::Forged) {
             fabric.tap();
         }
@@ -295,13 +296,13 @@ impl Run {
             .map(|number| {
                 let left = options.requests / options.clients as u64;
                 let replica = number as u8 % replicas;
-                let rng = Rng::new(seed, 100 + number as u64);
+                let rng = stream(seed, 100 + number as u64);
                 Client::new(number, replica, left, options.evicts, rng)
             })
             .collect();
         let storage =
-            |me: u8| Storage::new(Platter::new(me, fabric.clone(), Rng::new(seed, 50 + u64::from(me))));
-        let slot = |me: u8, rng: &mut Rng| Slot {
+            |me: u8| Storage::new(Platter::new(me, fabric.clone(), stream(seed, 50 + u64::from(me))));
+        let slot = |me: u8, rng: &mut SplitMix64| Slot {
             process: None,
             life: 0,
             starts_us: rng.within(1, 200_000),
@@ -575,7 +576,7 @@ impl Run {
 
     /// The power of its machine fails now.
     fn lose_power(&mut self, replica: u8) {
-        let pause_us = self.rng.below(1_000_000);
+        let pause_us = self.rng.modulo(1_000_000);
         let storage = self.slots[usize::from(replica)].storage.clone();
         self.trace.note(self.now_us, format_args!("replica {replica} has no power"));
         self.stop(replica, pause_us);
@@ -586,7 +587,7 @@ impl Run {
 
     /// Its process ends; the next one starts after `pause_us`.
     fn stop(&mut self, replica: u8, pause_us: u64) {
-        let pause_us = pause_us + self.rng.below(300_000);
+        let pause_us = pause_us + self.rng.modulo(300_000);
         let slot = &mut self.slots[usize::from(replica)];
         // Faults that are armed end with their process.
         let pending = slot.process.iter().flat_map(|process| process.replica.pending_faults()).collect();

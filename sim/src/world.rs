@@ -11,11 +11,11 @@ use crosscheck::admin::{EvidenceRecord, Position};
 use crosscheck::snapshot::{self, SnapshotError};
 use crosscheck::stepped::{Observation, ReplyTo, World};
 use vote::{Packed, Place, digest};
+use wire::SplitMix64;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::disk::Platter;
 use crate::net::{Fabric, Port};
-use crate::rng::Rng;
 
 /// 2026-01-01, when every run begins.
 pub const EPOCH_US: u64 = 1_767_225_600_000_000;
@@ -114,14 +114,14 @@ pub struct Surroundings {
     pub skew_us: i64,
     /// Microseconds for which its machine was suspended.
     pub asleep_us: u64,
-    rng: RefCell<Rng>,
+    rng: RefCell<SplitMix64>,
     journal: Journal,
     disk: Option<Platter>,
 }
 
 impl Surroundings {
     /// Of a life that begins now.
-    pub fn new(me: u8, fabric: Fabric, skew_us: i64, rng: Rng, journal: Journal) -> Self {
+    pub fn new(me: u8, fabric: Fabric, skew_us: i64, rng: SplitMix64, journal: Journal) -> Self {
         let born_us = fabric.now_us();
         Surroundings {
             me,

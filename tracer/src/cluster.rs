@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use iced_x86::InstructionInfoFactory;
+use wire::SplitMix64;
 
 use crate::callers::{callers, names};
 use crate::code::{Code, LONGEST};
-use crate::draw::Stream;
+use crate::draw;
 use crate::fault::{Bits, Fault};
 use crate::group::Cluster;
 use crate::judge::{BACK, Judged, Watch};
@@ -99,11 +100,11 @@ pub fn again(
 }
 
 /// The numbers of a recorded injection as they were when its site had been drawn: its bit comes from those behind.
-fn at_the_strike(plan: &Plan<'_>, record: &Record) -> anyhow::Result<Stream> {
+fn at_the_strike(plan: &Plan<'_>, record: &Record) -> anyhow::Result<SplitMix64> {
     let series = plan.series(1);
     let group = series.group()?;
     let steps = u64::from(group.windows) * u64::from(group.window_steps);
-    let mut stream = Stream::of(record.seed, record.fault.number(), record.id);
+    let mut stream = draw::stream(record.seed, record.fault.number(), record.id);
     // Most instructions can carry a fault, so the draws before it were few.
     let found = (0..DRAWS).any(|_| stream.below(steps) == record.index);
     if found {
@@ -127,7 +128,7 @@ fn victim_thread(plan: &Plan<'_>, cluster: &Cluster, victim: u8) -> anyhow::Resu
 }
 
 /// The thread, stopped at a random moment in which it ran in its own code.
-fn stopped_on_its_way(thread: i32, memory: &Memory, stream: &mut Stream) -> anyhow::Result<Seized> {
+fn stopped_on_its_way(thread: i32, memory: &Memory, stream: &mut SplitMix64) -> anyhow::Result<Seized> {
     for _ in 0..MOMENTS {
         std::thread::sleep(Duration::from_micros(stream.below(2_000)));
         let mut seized = Seized::new(thread).context("tracing the victim: is ptrace permitted here?")?;
@@ -162,7 +163,7 @@ impl Sample {
         let mut sample = Sample { codes: vec![], steps: vec![], modules: memory.modules()? };
         let mut numbers = std::collections::HashMap::new();
         let mut factory = InstructionInfoFactory::new();
-        let mut stream = Stream::of(plan.seed, 99, 0);
+        let mut stream = draw::stream(plan.seed, 99, 0);
         for _ in 0..group.windows {
             if !watch.await_victims_client(&watch.before()?) {
                 bail!("the victim does not serve its client while it is sampled");
@@ -199,7 +200,7 @@ impl Sample {
         Ok(Sample { codes: vec![code], steps: vec![0], modules: memory.modules()? })
     }
 
-    fn draw(&self, fault: Fault, stream: &mut Stream) -> Option<(usize, &Code)> {
+    fn draw(&self, fault: Fault, stream: &mut SplitMix64) -> Option<(usize, &Code)> {
         if !self.codes.iter().any(|code| code.can(fault)) {
             return None;
         }
@@ -233,7 +234,7 @@ struct Drawn<'a> {
     index: u64,
     code: &'a Code,
     /// Decides what is left to decide: the pause and the bit.
-    stream: Stream,
+    stream: SplitMix64,
 }
 
 impl Run<'_> {
@@ -245,7 +246,7 @@ impl Run<'_> {
         id: u64,
         symbols: &mut Symbols,
     ) -> anyhow::Result<(Record, bool)> {
-        let mut stream = Stream::of(self.plan.seed, fault.number(), id);
+        let mut stream = draw::stream(self.plan.seed, fault.number(), id);
         let (index, code) = sample.draw(fault, &mut stream).context("no instruction carries this fault")?;
         self.carry_out(sample, Drawn { fault, id, index: index as u64, code, stream }, symbols)
     }
@@ -309,7 +310,7 @@ impl Run<'_> {
         sample: &Sample,
         fault: Fault,
         code: &Code,
-        stream: &mut Stream,
+        stream: &mut SplitMix64,
     ) -> Result<(Flip, Vec<u64>), String> {
         let told = |error: &dyn std::fmt::Display| error.to_string();
         let (process, thread) = victim_thread(self.plan, self.watch.cluster, self.watch.victim())

@@ -11,7 +11,7 @@ use anyhow::bail;
 use crosscheck::admin::{Command, Inject, Injected, Kind};
 use serde::{Deserialize, Serialize};
 
-use crate::draw::Stream;
+use crate::draw;
 use crate::judge::{BACK, Before, Judged, Watch};
 use crate::record::Class;
 use crate::series::Series;
@@ -140,10 +140,10 @@ impl Plan<'_> {
         if !watch.cluster.all_serve(BACK) {
             bail!("the cluster does not serve before an injection");
         }
-        let mut stream = Stream::of(self.seed, STREAMS + kind as u64, id);
+        let mut stream = draw::stream(self.seed, STREAMS + kind as u64, id);
         let before = watch.before()?;
         std::thread::sleep(Duration::from_micros(stream.below(5_000)));
-        let placed = place(watch, &before, kind, stream.bits());
+        let placed = place(watch, &before, kind, stream.next_u64());
         if placed.is_none() && id == 0 {
             bail!("the victim places no fault: was it built with the fault injector?");
         }

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::draw::Stream;
+use wire::SplitMix64;
+
+use crate::draw;
 use crate::protocol::{Frame, Protocol, Wrong};
 
 /// Requests on their way at a time.
@@ -54,7 +56,7 @@ impl Model {
     }
 
     /// Draws a request and applies it.
-    pub fn next(&mut self, stream: &mut Stream) -> Expected {
+    pub fn next(&mut self, stream: &mut SplitMix64) -> Expected {
         let key = self.key(stream);
         match stream.below(100) {
             0..40 => self.get(&[key]),
@@ -75,7 +77,7 @@ impl Model {
         }
     }
 
-    fn key(&self, stream: &mut Stream) -> String {
+    fn key(&self, stream: &mut SplitMix64) -> String {
         format!("{}k{}", self.prefix, stream.below(KEYS))
     }
 
@@ -94,7 +96,7 @@ impl Model {
         expected(format!("get {}\r\n", keys.join(" ")), keys, reply)
     }
 
-    fn store(&mut self, word: &str, key: String, stream: &mut Stream) -> Expected {
+    fn store(&mut self, word: &str, key: String, stream: &mut SplitMix64) -> Expected {
         let item = Item { flags: stream.below(1 << 16), data: letters(1 + stream.below(LONGEST), stream) };
         let fits = match word {
             "add" => !self.items.contains_key(&key),
@@ -108,7 +110,7 @@ impl Model {
         expected(line, &[key], if fits { b"STORED\r\n".to_vec() } else { b"NOT_STORED\r\n".to_vec() })
     }
 
-    fn append(&mut self, key: &str, stream: &mut Stream) -> Expected {
+    fn append(&mut self, key: &str, stream: &mut SplitMix64) -> Expected {
         let tail = letters(1 + stream.below(20), stream);
         let line = format!("append {key} 0 0 {}\r\n{}\r\n", tail.len(), text(&tail));
         let reply = match self.items.get_mut(key) {
@@ -122,7 +124,7 @@ impl Model {
         expected(line, &[key.to_owned()], reply)
     }
 
-    fn increment(&mut self, stream: &mut Stream) -> Expected {
+    fn increment(&mut self, stream: &mut SplitMix64) -> Expected {
         let key = format!("{}n{}", self.prefix, stream.below(8));
         let by = stream.below(1_000_000);
         let Some(item) = self.items.get_mut(&key) else {
@@ -140,7 +142,7 @@ fn expected(request: String, keys: &[String], reply: Vec<u8>) -> Expected {
     Expected { request: request.into_bytes(), keys, reply }
 }
 
-fn letters(count: u64, stream: &mut Stream) -> Vec<u8> {
+fn letters(count: u64, stream: &mut SplitMix64) -> Vec<u8> {
     (0..count).map(|_| b'a' + stream.below(26) as u8).collect()
 }
 
@@ -174,7 +176,7 @@ pub struct Tally {
 
 /// Drives one replica until `stop`, with new keys after every break: what became of requests without a reply is not known.
 pub fn drive(replica: u8, address: SocketAddr, seed: u64, tally: &Tally, stop: &AtomicBool) {
-    let mut stream = Stream::of(seed, 100 + u64::from(replica), 0);
+    let mut stream = draw::stream(seed, 100 + u64::from(replica), 0);
     let mut generation = 0_u32;
     while !stop.load(Ordering::Relaxed) {
         generation += 1;
@@ -199,7 +201,7 @@ pub fn drive(replica: u8, address: SocketAddr, seed: u64, tally: &Tally, stop: &
 fn talk(
     mut connection: TcpStream,
     mut model: Model,
-    stream: &mut Stream,
+    stream: &mut SplitMix64,
     tally: &Tally,
     stop: &AtomicBool,
 ) -> io::Result<Option<(Wrong, Expected, String)>> {
@@ -262,7 +264,7 @@ mod tests {
     #[test]
     fn the_model_remembers_what_was_stored() {
         let mut model = Model::new("x".into());
-        let mut stream = Stream::of(1, 0, 0);
+        let mut stream = draw::stream(1, 0, 0);
         let stored = model.store("set", "xk1".into(), &mut stream);
         assert_eq!(stored.reply, b"STORED\r\n");
         let reply = model.get(&["xk1".into(), "xk2".into()]).reply;
@@ -284,7 +286,7 @@ mod tests {
         let tally = Tally::default();
         let connection = TcpStream::connect(address).expect("connected");
         let model = Model::new("x".into());
-        let told = talk(connection, model, &mut Stream::of(1, 0, 0), &tally, &AtomicBool::new(false));
+        let told = talk(connection, model, &mut draw::stream(1, 0, 0), &tally, &AtomicBool::new(false));
         assert!(told.expect("an answer").is_some());
     }
 }

@@ -9,11 +9,11 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use iced_x86::InstructionInfoFactory;
 use serde::{Deserialize, Serialize};
+use wire::SplitMix64;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::client::{Phase, Progress};
 use crate::code::{Code, LONGEST};
-use crate::draw::Stream;
 use crate::fault::Fault;
 use crate::memory::Module;
 use crate::session::{self, Session};
@@ -180,7 +180,7 @@ impl Profile {
     }
 
     /// A step, uniformly among those that can carry `fault`. None if there is none.
-    pub fn draw(&self, fault: Fault, stream: &mut Stream) -> Option<usize> {
+    pub fn draw(&self, fault: Fault, stream: &mut SplitMix64) -> Option<usize> {
         if !self.codes.iter().any(|code| code.can(fault)) || self.steps.is_empty() {
             return None;
         }

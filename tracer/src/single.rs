@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use wire::SplitMix64;
+
 use crate::callers::{callers, names};
 use crate::client::Seen;
 use crate::code::Code;
-use crate::draw::Stream;
+use crate::draw;
 use crate::fault::{Bits, Fault};
 use crate::profile::{Profile, Route, file_name, module_of};
 use crate::protocol::Wrong;
@@ -61,7 +63,7 @@ impl Plan<'_> {
         number: u64,
         symbols: &mut Symbols,
     ) -> anyhow::Result<Record> {
-        let mut stream = Stream::of(self.seed, fault.number(), id);
+        let mut stream = draw::stream(self.seed, fault.number(), id);
         let mut retries = 0;
         let site = self.profile.draw(fault, &mut stream);
         let Some(mut site) = site else { anyhow::bail!("no instruction of the trace can carry {fault}") };
@@ -112,7 +114,7 @@ impl Plan<'_> {
         session: &mut Session,
         fault: Fault,
         code: &Code,
-        stream: &mut Stream,
+        stream: &mut SplitMix64,
     ) -> std::io::Result<Struck> {
         let (threads, memory) = (&mut session.threads, &session.memory);
         let thread = threads.worker;

@@ -8,9 +8,9 @@ use std::io;
 
 use iced_x86::{Register, UsedMemory};
 use serde::{Deserialize, Serialize};
+use wire::SplitMix64;
 
 use crate::code::{Code, Named, Place};
-use crate::draw::Stream;
 use crate::fault::{Bits, Fault};
 use crate::memory::Memory;
 use crate::sys::{self, Registers};
@@ -81,7 +81,7 @@ impl Victim<'_> {
         fault: Fault,
         code: &Code,
         bits: Bits,
-        stream: &mut Stream,
+        stream: &mut SplitMix64,
     ) -> Result<Flip, Missed> {
         match fault {
             Fault::Cf => self.instruction_pointer(bits, stream),
@@ -112,7 +112,7 @@ impl Victim<'_> {
         if self.flips { 1 << bit } else { 0 }
     }
 
-    fn instruction_pointer(&mut self, bits: Bits, stream: &mut Stream) -> Result<Flip, Missed> {
+    fn instruction_pointer(&mut self, bits: Bits, stream: &mut SplitMix64) -> Result<Flip, Missed> {
         let mut registers = sys::registers(self.thread)?;
         let bit = bit_of(bits, 64, stream);
         let old = registers.rip;
@@ -121,7 +121,7 @@ impl Victim<'_> {
         Ok(flip("rip".into(), bit, old, registers.rip))
     }
 
-    fn place(&mut self, places: &[Place], bits: Bits, stream: &mut Stream) -> Result<Flip, Missed> {
+    fn place(&mut self, places: &[Place], bits: Bits, stream: &mut SplitMix64) -> Result<Flip, Missed> {
         match stream.one_of(places).ok_or(Missed::OutOfReach)? {
             Place::Flags(mask) => self.flags(*mask, stream),
             Place::Register(named) if named.register.is_xmm() || named.register.is_ymm() => {
@@ -131,7 +131,7 @@ impl Victim<'_> {
         }
     }
 
-    fn flags(&mut self, mask: u64, stream: &mut Stream) -> Result<Flip, Missed> {
+    fn flags(&mut self, mask: u64, stream: &mut SplitMix64) -> Result<Flip, Missed> {
         let choices: Vec<u32> = (0..16).filter(|bit| mask & (1 << bit) != 0).collect();
         let bit = *stream.one_of(&choices).ok_or(Missed::OutOfReach)?;
         let mut registers = sys::registers(self.thread)?;
@@ -141,7 +141,7 @@ impl Victim<'_> {
         Ok(flip("flags".into(), bit, old, registers.eflags))
     }
 
-    fn general(&mut self, named: Named, bits: Bits, stream: &mut Stream) -> Result<Flip, Missed> {
+    fn general(&mut self, named: Named, bits: Bits, stream: &mut SplitMix64) -> Result<Flip, Missed> {
         let mut registers = sys::registers(self.thread)?;
         let bit = bit_of(bits, named.bits, stream);
         let high = matches!(named.register, Register::AH | Register::BH | Register::CH | Register::DH);
@@ -155,7 +155,7 @@ impl Victim<'_> {
         Ok(flip(format!("{:?}", named.register).to_lowercase(), bit, old, new))
     }
 
-    fn vector(&mut self, named: Named, bits: Bits, stream: &mut Stream) -> Result<Flip, Missed> {
+    fn vector(&mut self, named: Named, bits: Bits, stream: &mut SplitMix64) -> Result<Flip, Missed> {
         let bit = bit_of(bits, named.bits, stream);
         let mut state = sys::extended_state(self.thread)?;
         let (at, component) = vector_byte(named.register.number(), bit);
@@ -171,7 +171,7 @@ impl Victim<'_> {
         Ok(flip(name, bit, u64::from(byte), u64::from(new)))
     }
 
-    fn value(&mut self, address: u64, length: usize, stream: &mut Stream) -> Result<Flip, Missed> {
+    fn value(&mut self, address: u64, length: usize, stream: &mut SplitMix64) -> Result<Flip, Missed> {
         let bit = stream.below(length as u64 * 8) as u32;
         let old = self.memory.read(address, length).map_err(|_| Missed::OutOfReach)?;
         let mut new = old.clone();
@@ -182,7 +182,7 @@ impl Victim<'_> {
     }
 
     /// The value goes to the wrong address, and the right one keeps what it had.
-    fn wrong_store(&mut self, code: &Code, bits: Bits, stream: &mut Stream) -> Result<Flip, Missed> {
+    fn wrong_store(&mut self, code: &Code, bits: Bits, stream: &mut SplitMix64) -> Result<Flip, Missed> {
         let (right, length) = self.operand(&code.stores, stream)?;
         let bit = bit_of(bits, 64, stream);
         let wrong = right ^ self.mask(bit);
@@ -198,7 +198,7 @@ impl Victim<'_> {
     }
 
     /// The bytes of the wrong address stand at the right one while the instruction runs.
-    fn wrong_load(&mut self, code: &Code, bits: Bits, stream: &mut Stream) -> Result<Flip, Missed> {
+    fn wrong_load(&mut self, code: &Code, bits: Bits, stream: &mut SplitMix64) -> Result<Flip, Missed> {
         let (right, length) = self.operand(&code.loads, stream)?;
         let bit = bit_of(bits, 64, stream);
         let wrong = right ^ self.mask(bit);
@@ -224,7 +224,7 @@ impl Victim<'_> {
         Ok(address_flip(right, wrong, length, bit, true))
     }
 
-    fn operand(&self, several: &[UsedMemory], stream: &mut Stream) -> Result<(u64, usize), Missed> {
+    fn operand(&self, several: &[UsedMemory], stream: &mut SplitMix64) -> Result<(u64, usize), Missed> {
         let memory = stream.one_of(several).ok_or(Missed::OutOfReach)?;
         let registers = sys::registers(self.thread)?;
         let address = address_of(memory, &registers).ok_or(Missed::OutOfReach)?;
@@ -282,7 +282,7 @@ fn vector_byte(number: usize, bit: u32) -> (usize, u8) {
     if byte < 16 { (XMM + 16 * number + byte, 2) } else { (YMM_HIGH + 16 * number + byte - 16, 4) }
 }
 
-fn bit_of(bits: Bits, width: u32, stream: &mut Stream) -> u32 {
+fn bit_of(bits: Bits, width: u32, stream: &mut SplitMix64) -> u32 {
     let (low, count) = bits.within(width);
     low + stream.below(u64::from(count)) as u32
 }

@@ -1,8 +1,9 @@
 //! The requests that a single server is driven with: the same bytes on every run.
 
 use serde::{Deserialize, Serialize};
+use wire::SplitMix64;
 
-use crate::draw::Stream;
+use crate::draw;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +102,7 @@ impl Trace {
                 measured: lines.requests.iter().map(request).collect(),
             };
         }
-        let mut maker = Maker { stream: Stream::of(recipe.seed, 0, 0), recipe };
+        let mut maker = Maker { stream: draw::stream(recipe.seed, 0, 0), recipe };
         // One item of every size first: a slab allocator then has its pages, which are long work, before the measured part.
         let mut warmup: Vec<Request> = (0..SIZES).map(|number| maker.sized(number)).collect();
         warmup.extend((0..recipe.warmup).map(|number| maker.store("set", &key(number % recipe.keys), "")));
@@ -130,7 +131,7 @@ fn plain(line: &str) -> Request {
 const SIZES: u32 = 38;
 
 struct Maker<'a> {
-    stream: Stream,
+    stream: SplitMix64,
     recipe: &'a Recipe,
 }
 

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use iced_x86::InstructionInfoFactory;
 use iced_x86::code_asm::{CodeAssembler, eax, edi, qword_ptr, rax, rdi, rsp, xmm0};
 use tracer::code::{Code, LONGEST};
-use tracer::draw::Stream;
+use tracer::draw;
 use tracer::fault::{Bits, Fault};
 use tracer::memory::Memory;
 use tracer::strike::{Flip, Missed, Victim};
@@ -101,7 +101,7 @@ fn struck(
     };
     let victim = Victim { thread, memory: &memory, flips, step: &mut step };
     let bits: Bits = bits.parse().expect("bits");
-    let flip = victim.strike(fault, &code, bits, &mut Stream::of(seed, 0, 0));
+    let flip = victim.strike(fault, &code, bits, &mut draw::stream(seed, 0, 0));
     sys::resume(thread, Resume::Freely, 0).expect("resumed");
     let end = match wait(thread) {
         // A fault of the processor ends the program.

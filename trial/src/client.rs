@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use wire::SplitMix64;
+
 use crate::announce::{Announcer, Failure, Gap, SHORT};
-use crate::draw::Draw;
+use crate::draw::stream;
 use crate::history::{Bytes, Event, Key, NEVER, Note, Record};
 use crate::wire::{Connection, Found, Trouble};
 
@@ -68,7 +70,7 @@ pub struct Client {
     number: u16,
     shared: Arc<Shared>,
     notes: Sender<Note>,
-    draw: Draw,
+    draw: SplitMix64,
     /// The replica it is connected to, or tries next, from 0.
     at: usize,
     connection: Option<Connection>,
@@ -97,7 +99,7 @@ impl Client {
     pub fn new(number: u16, shared: Arc<Shared>, notes: Sender<Note>) -> Self {
         Client {
             number,
-            draw: Draw::new(shared.seed, 0xC11E + u64::from(number)),
+            draw: stream(shared.seed, 0xC11E + u64::from(number)),
             at: usize::from(number) % shared.replicas.len(),
             shared,
             notes,

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use crosscheck::admin::client::connect;
 use crosscheck::admin::{Command, Inject, Injected, Kind, Stream, line};
+use wire::SplitMix64;
 
 use crate::client::{KEYS, Shared};
-use crate::draw::Draw;
+use crate::draw::stream;
 use crate::ground::Ground;
 use crate::history::Key;
 use crate::plan::Corruption;
@@ -65,7 +66,7 @@ impl Corrupter {
             victim,
             kinds: corruption.kinds.clone(),
             shared: Arc::clone(shared),
-            draw: Draw::new(seed, 0xFA17),
+            draw: stream(seed, 0xFA17),
             lanes: (0..LANES).map(|_| Lane::default()).collect(),
             retry_at: Instant::now(),
             armed: 0,
@@ -104,7 +105,7 @@ struct Series {
     victim: usize,
     kinds: Vec<Kind>,
     shared: Arc<Shared>,
-    draw: Draw,
+    draw: SplitMix64,
     lanes: Vec<Lane>,
     retry_at: Instant,
     /// Armed since the last ordered turn.
@@ -144,7 +145,7 @@ impl Series {
 
     fn place(&mut self) {
         let kind = self.kinds[self.draw.below(self.kinds.len() as u64) as usize];
-        let seed = self.draw.bits();
+        let seed = self.draw.next_u64();
         if !takes_a_turn(kind) && self.armed >= MOST_ARMED {
             return;
         }

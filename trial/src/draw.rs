@@ -1,42 +1,20 @@
-//! Draws that their seed repeats: SplitMix64, for plans, clients, packets and faults.
+//! Draws that their seed repeats, for plans, clients, packets and faults: every purpose has a stream of its own.
 
-use schedule::DetRng;
+use wire::SplitMix64;
 
-/// A sequence of draws, one per seed.
-#[derive(Clone, Debug)]
-pub struct Draw(DetRng);
+/// The sequence of `seed`; `of` tells apart who draws.
+pub fn stream(seed: u64, of: u64) -> SplitMix64 {
+    SplitMix64::new(SplitMix64::new(seed ^ of.wrapping_mul(0xD6E8_FEB8_6659_FD93)).next_u64())
+}
 
-impl Draw {
-    /// The sequence of `seed`; `of` tells apart who draws.
-    pub fn new(seed: u64, of: u64) -> Self {
-        let mut mixed = DetRng::new(seed ^ of.wrapping_mul(0xD6E8_FEB8_6659_FD93));
-        Draw(DetRng::new(mixed.next_u64()))
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// The next 64 bits.
-    pub fn bits(&mut self) -> u64 {
-        self.0.next_u64()
-    }
-
-    /// A number below `bound`, which is at least 1.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0.below(bound)
-    }
-
-    /// A number from 0 up to and without 1.
-    pub fn unit(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// A number from `low` to `high`.
-    pub fn between(&mut self, low: f64, high: f64) -> f64 {
-        low + self.unit() * (high - low)
-    }
-
-    /// Puts `items` in a drawn order (Fisher and Yates).
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
-        for last in (1..items.len()).rev() {
-            items.swap(last, self.below(last as u64 + 1) as usize);
-        }
+    /// Recorded seeds mean these numbers.
+    #[test]
+    fn a_known_seed_keeps_its_numbers() {
+        let mut stream = stream(7, 3);
+        assert_eq!([(); 3].map(|()| stream.below(1000)), [585, 531, 545]);
     }
 }

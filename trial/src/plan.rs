@@ -4,8 +4,9 @@
 use anyhow::{Context, bail};
 use crosscheck::admin::Kind;
 use serde::{Deserialize, Serialize};
+use wire::SplitMix64;
 
-use crate::draw::Draw;
+use crate::draw::stream;
 
 /// The plans that come with the program: name and text.
 const SHIPPED: [(&str, &str); 6] = [
@@ -328,7 +329,7 @@ impl Plan {
 
     /// The troubles in the order of `seed`, without end.
     pub fn sequence(&self, seed: u64) -> Sequence<'_> {
-        Sequence { plan: self, draw: Draw::new(seed, 0x9_1A4), deck: Vec::new() }
+        Sequence { plan: self, draw: stream(seed, 0x9_1A4), deck: Vec::new() }
     }
 }
 
@@ -356,7 +357,7 @@ pub struct Stroke {
 #[derive(Clone, Debug)]
 pub struct Sequence<'a> {
     plan: &'a Plan,
-    draw: Draw,
+    draw: SplitMix64,
     deck: Vec<usize>,
 }
 
@@ -373,7 +374,7 @@ impl Iterator for Sequence<'_> {
         Some(Stroke {
             before: self.draw.between(before[0], before[1]),
             lasts: self.draw.between(trouble.seconds[0], trouble.seconds[1]),
-            choice: self.draw.bits(),
+            choice: self.draw.next_u64(),
             trouble,
         })
     }

@@ -18,8 +18,9 @@ use anyhow::Context;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use tun_rs::SyncDevice;
+use wire::SplitMix64;
 
-use crate::draw::Draw;
+use crate::draw::stream;
 
 /// First three bytes of every host's address; the last is the host's number, from 1.
 const NET: [u8; 3] = [10, 77, 0];
@@ -88,7 +89,7 @@ impl Switch {
             devices,
             ways: Arc::clone(&ways),
             traffic: Arc::clone(&traffic),
-            draw: Draw::new(seed, 0x5717),
+            draw: stream(seed, 0x5717),
             delayed: BinaryHeap::new(),
             last: vec![Instant::now(); hosts * hosts],
             sequence: 0,
@@ -132,7 +133,7 @@ struct Forwarder {
     devices: Vec<SyncDevice>,
     ways: Arc<Mutex<Vec<Way>>>,
     traffic: Arc<Traffic>,
-    draw: Draw,
+    draw: SplitMix64,
     delayed: BinaryHeap<Delayed>,
     /// When the last packet of each way is due: a later one does not overtake it.
     last: Vec<Instant>,

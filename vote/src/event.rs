@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use object::{Home, ObjectId, Pair};
 use smallvec::SmallVec;
+use wire::{Malformed, Reader};
 
 use crate::config::Replica;
 use crate::digest::{self, Answer};
@@ -23,6 +24,19 @@ impl Place {
     /// The `request`-th of `batch`.
     pub const fn new(batch: u64, request: u16) -> Self {
         Place { batch, request }
+    }
+
+    /// Its form in messages.
+    pub(crate) fn to_bytes(self) -> [u8; 10] {
+        let mut bytes = [0; 10];
+        bytes[..8].copy_from_slice(&self.batch.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.request.to_le_bytes());
+        bytes
+    }
+
+    /// Reads [`Place::to_bytes`].
+    pub(crate) fn read<W>(reader: &mut Reader<'_, W>) -> Result<Place, Malformed> {
+        Ok(Place { batch: reader.u64()?, request: reader.u16()? })
     }
 }
 

@@ -42,7 +42,6 @@ mod repair;
 #[cfg(test)]
 mod tests;
 mod voter;
-mod wire;
 
 pub use classify::{Status, Verdict, Vote, Votes, classify};
 pub use command::{BeyondRepair, Command, Dropped, Held, To};
@@ -51,6 +50,7 @@ pub use event::{
     Asked, Content, Event, Failure, Packed, Pairs, Place, Reexecution, RequestResult, keeps_reply,
 };
 pub use evidence::{Class, Classifier, Counters, Evidence, FaultStage, Finding, WrongObject};
-pub use message::{Ask, Malformed, Message, Repair};
+pub use message::{Ask, Message, Repair};
 pub use repair::{Recover, Scope};
 pub use voter::Voter;
+pub use wire::Malformed;

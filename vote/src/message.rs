@@ -3,12 +3,11 @@
 use bytes::Bytes;
 use object::{Home, ObjectId, Pair};
 use smallvec::SmallVec;
-use thiserror::Error;
+use wire::{Malformed, Put, Reader, SharedReader};
 
 use crate::digest::Answer;
 use crate::event::{Failure, Pairs, Place};
 use crate::limits::*;
-use crate::wire::{Reader, Writer};
 
 /// A message between voters. Every one may be lost, doubled, delayed or overtaken; none has to be ordered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,19 +154,10 @@ pub struct Repair {
     pub bytes: Option<Bytes>,
 }
 
-/// Bytes from a peer that are no message; the peer, or the link, misbehaved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Malformed {
-    /// The bytes end too early or too late.
-    #[error("length does not match the content")]
-    Length,
-    /// A kind or tag that does not exist.
-    #[error("unknown kind {0}")]
-    Kind(u8),
-    /// A count or size beyond its bound.
-    #[error("a count or size is beyond its bound")]
-    Bound,
-}
+/// A count, size or value that no replica sends.
+pub(crate) const BOUND: Malformed = Malformed("a count or size is beyond its bound");
+/// A kind or tag that does not exist.
+const KIND: Malformed = Malformed("unknown kind");
 
 const CHECK: u8 = 1;
 const DIGESTS: u8 = 2;
@@ -184,49 +174,52 @@ const REPLY_GONE: u8 = 11;
 impl Message {
     /// Appends the wire form. A CHECK of one batch takes 27 bytes, each further batch 16.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let mut w = Writer(out);
         match self {
             Message::Check { first, digests } => {
-                w.u8(CHECK).u64(*first).u16(digests.len() as u16);
+                out.put8(CHECK).put64(*first).put16(digests.len() as u16);
                 for digest in digests {
-                    w.u128(*digest);
+                    out.put128(*digest);
                 }
             }
             Message::Digests { batch, digests } => {
-                w.u8(DIGESTS).u64(*batch).u16(digests.len() as u16);
+                out.put8(DIGESTS).put64(*batch).put16(digests.len() as u16);
                 for digest in digests {
-                    w.u8(digest.is_some() as u8).u128(digest.unwrap_or(0));
+                    out.put8(digest.is_some() as u8).put128(digest.unwrap_or(0));
                 }
             }
             Message::Pairs { place, answer, total, first, pairs } => {
-                w.u8(PAIRS).place(*place).u64(answer.position).u64(answer.time_us).u32(answer.asked);
-                w.u64(answer.bytes).u128(answer.digest);
-                w.u32(*total).u32(*first);
-                w.u16(pairs.len() as u16);
+                out.put8(PAIRS)
+                    .put(&place.to_bytes())
+                    .put64(answer.position)
+                    .put64(answer.time_us)
+                    .put32(answer.asked);
+                out.put64(answer.bytes).put128(answer.digest);
+                out.put32(*total).put32(*first);
+                out.put16(pairs.len() as u16);
                 for pair in pairs {
-                    w.bytes(&crate::digest::pair_bytes(pair));
+                    out.put(&crate::digest::pair_bytes(pair));
                 }
             }
             Message::SelfBlame { place, failure } => {
-                w.u8(SELF_BLAME).place(*place);
-                encode_failure(&mut w, failure);
+                out.put8(SELF_BLAME).put(&place.to_bytes());
+                encode_failure(out, failure);
             }
             Message::Confirm { place } => {
-                w.u8(CONFIRM).place(*place);
+                out.put8(CONFIRM).put(&place.to_bytes());
             }
-            Message::Ask(ask) => encode_ask(&mut w, ask),
+            Message::Ask(ask) => encode_ask(out, ask),
             Message::Forgotten { batch, digest } => {
-                w.u8(FORGOTTEN).u64(*batch).u8(digest.is_some() as u8).u128(digest.unwrap_or(0));
+                out.put8(FORGOTTEN).put64(*batch).put8(digest.is_some() as u8).put128(digest.unwrap_or(0));
             }
             Message::ReplyGone { place } => {
-                w.u8(REPLY_GONE).place(*place);
+                out.put8(REPLY_GONE).put(&place.to_bytes());
             }
             Message::Reply { place, total, offset, bytes } => {
-                w.u8(REPLY).place(*place).u32(*total).u32(*offset).bytes(bytes);
+                out.put8(REPLY).put(&place.to_bytes()).put32(*total).put32(*offset).put(bytes);
             }
-            Message::Repair(repair) => encode_repair(&mut w, repair),
+            Message::Repair(repair) => encode_repair(out, repair),
             Message::Repaired { turn } => {
-                w.u8(REPAIRED).place(*turn);
+                out.put8(REPAIRED).put(&turn.to_bytes());
             }
         }
     }
@@ -236,31 +229,33 @@ impl Message {
     /// # Errors
     /// [`Malformed`] for anything that [`Message::encode`] does not write within this room's limits.
     pub fn decode(frame: &Bytes) -> Result<Message, Malformed> {
-        let mut r = Reader::new(frame);
+        let mut r = Reader::shared(frame);
         let message = match r.u8()? {
             CHECK => decode_check(&mut r)?,
             DIGESTS => decode_digests(&mut r)?,
             PAIRS => decode_pairs(&mut r)?,
-            SELF_BLAME => Message::SelfBlame { place: r.place()?, failure: decode_failure(&mut r)? },
-            CONFIRM => Message::Confirm { place: r.place()? },
+            SELF_BLAME => {
+                Message::SelfBlame { place: Place::read(&mut r)?, failure: decode_failure(&mut r)? }
+            }
+            CONFIRM => Message::Confirm { place: Place::read(&mut r)? },
             ASK => Message::Ask(decode_ask(&mut r)?),
             FORGOTTEN => Message::Forgotten { batch: r.u64()?, digest: decode_optional(&mut r)? },
-            REPLY_GONE => Message::ReplyGone { place: r.place()? },
+            REPLY_GONE => Message::ReplyGone { place: Place::read(&mut r)? },
             REPLY => decode_reply(&mut r)?,
             REPAIR => Message::Repair(decode_repair(&mut r)?),
-            REPAIRED => Message::Repaired { turn: r.place()? },
-            other => return Err(Malformed::Kind(other)),
+            REPAIRED => Message::Repaired { turn: Place::read(&mut r)? },
+            _ => return Err(KIND),
         };
-        r.finish()?;
+        r.end()?;
         Ok(message)
     }
 }
 
-fn decode_check(r: &mut Reader<'_>) -> Result<Message, Malformed> {
+fn decode_check(r: &mut SharedReader<'_>) -> Result<Message, Malformed> {
     let first = r.u64()?;
-    let count = r.count(MAX_DIGESTS_PER_CHECK, 16)?;
+    let count = r.count16(MAX_DIGESTS_PER_CHECK, 16)?;
     if count == 0 || first.checked_add(count as u64).is_none() {
-        return Err(Malformed::Bound);
+        return Err(BOUND);
     }
     let mut digests = SmallVec::with_capacity(count);
     for _ in 0..count {
@@ -269,9 +264,9 @@ fn decode_check(r: &mut Reader<'_>) -> Result<Message, Malformed> {
     Ok(Message::Check { first, digests })
 }
 
-fn decode_digests(r: &mut Reader<'_>) -> Result<Message, Malformed> {
+fn decode_digests(r: &mut SharedReader<'_>) -> Result<Message, Malformed> {
     let batch = r.u64()?;
-    let count = r.count(MAX_REQUESTS_PER_BATCH, 17)?;
+    let count = r.count16(MAX_REQUESTS_PER_BATCH, 17)?;
     let mut digests = Vec::with_capacity(count);
     for _ in 0..count {
         digests.push(decode_optional(r)?);
@@ -279,15 +274,15 @@ fn decode_digests(r: &mut Reader<'_>) -> Result<Message, Malformed> {
     Ok(Message::Digests { batch, digests })
 }
 
-fn decode_pairs(r: &mut Reader<'_>) -> Result<Message, Malformed> {
-    let place = r.place()?;
+fn decode_pairs(r: &mut SharedReader<'_>) -> Result<Message, Malformed> {
+    let place = Place::read(r)?;
     let (position, time_us, asked) = (r.u64()?, r.u64()?, r.u32()?);
     let answer = Answer { position, time_us, asked, bytes: r.u64()?, digest: r.u128()? };
     let (total, first) = (r.u32()?, r.u32()?);
-    let count = r.count(MAX_PAIRS_PER_MESSAGE, crate::digest::PAIR_BYTES)?;
-    let end = first.checked_add(count as u32).ok_or(Malformed::Bound)?;
+    let count = r.count16(MAX_PAIRS_PER_MESSAGE, crate::digest::PAIR_BYTES)?;
+    let end = first.checked_add(count as u32).ok_or(BOUND)?;
     if end > total || total as usize > MAX_PAIRS_PER_REQUEST || (count == 0 && total != 0) {
-        return Err(Malformed::Bound);
+        return Err(BOUND);
     }
     let mut pairs = Pairs::with_capacity(count);
     for _ in 0..count {
@@ -296,119 +291,119 @@ fn decode_pairs(r: &mut Reader<'_>) -> Result<Message, Malformed> {
     Ok(Message::Pairs { place, answer, total, first, pairs })
 }
 
-fn decode_reply(r: &mut Reader<'_>) -> Result<Message, Malformed> {
-    let (place, total, offset) = (r.place()?, r.u32()?, r.u32()?);
-    let bytes = r.rest();
+fn decode_reply(r: &mut SharedReader<'_>) -> Result<Message, Malformed> {
+    let (place, total, offset) = (Place::read(r)?, r.u32()?, r.u32()?);
+    let bytes = r.rest_bytes();
     let end = (offset as u64) + bytes.len() as u64;
     if bytes.len() > MAX_PIECE_BYTES || total as usize > KEPT_REPLY_BYTES_MAX || end > total as u64 {
-        return Err(Malformed::Bound);
+        return Err(BOUND);
     }
     Ok(Message::Reply { place, total, offset, bytes })
 }
 
-fn decode_optional(r: &mut Reader<'_>) -> Result<Option<u128>, Malformed> {
+fn decode_optional(r: &mut SharedReader<'_>) -> Result<Option<u128>, Malformed> {
     let present = r.flag()?;
     let digest = r.u128()?;
     match (present, digest) {
         (false, 0) => Ok(None),
-        (false, _) => Err(Malformed::Bound),
+        (false, _) => Err(BOUND),
         (true, _) => Ok(Some(digest)),
     }
 }
 
-fn encode_ask(w: &mut Writer<'_>, ask: &Ask) {
-    w.u8(ASK);
+fn encode_ask(out: &mut Vec<u8>, ask: &Ask) {
+    out.put8(ASK);
     match *ask {
         Ask::Checks { first, count } => {
-            w.u8(0).u64(first).u16(count);
+            out.put8(0).put64(first).put16(count);
         }
         Ask::Digests { batch } => {
-            w.u8(1).u64(batch);
+            out.put8(1).put64(batch);
         }
         Ask::Pairs { place, first } => {
-            w.u8(2).place(place).u32(first);
+            out.put8(2).put(&place.to_bytes()).put32(first);
         }
         Ask::Reply { place, offset } => {
-            w.u8(3).place(place).u32(offset);
+            out.put8(3).put(&place.to_bytes()).put32(offset);
         }
         Ask::Stance { place } => {
-            w.u8(5).place(place);
+            out.put8(5).put(&place.to_bytes());
         }
         Ask::Repair { turn, home, id, piece } => {
-            w.u8(4).place(turn).u32(home).u64(id.to_bits()).u32(piece);
+            out.put8(4).put(&turn.to_bytes()).put32(home).put64(id.to_bits()).put32(piece);
         }
     }
 }
 
-fn decode_ask(r: &mut Reader<'_>) -> Result<Ask, Malformed> {
+fn decode_ask(r: &mut SharedReader<'_>) -> Result<Ask, Malformed> {
     Ok(match r.u8()? {
         0 => {
             let (first, count) = (r.u64()?, r.u16()?);
             let fits = first.checked_add(count as u64).is_some();
             if count as usize > MAX_DIGESTS_PER_CHECK || !fits {
-                return Err(Malformed::Bound);
+                return Err(BOUND);
             }
             Ask::Checks { first, count }
         }
         1 => Ask::Digests { batch: r.u64()? },
-        2 => Ask::Pairs { place: r.place()?, first: r.u32()? },
-        3 => Ask::Reply { place: r.place()?, offset: r.u32()? },
-        5 => Ask::Stance { place: r.place()? },
+        2 => Ask::Pairs { place: Place::read(r)?, first: r.u32()? },
+        3 => Ask::Reply { place: Place::read(r)?, offset: r.u32()? },
+        5 => Ask::Stance { place: Place::read(r)? },
         4 => {
-            let (turn, home, id) = (r.place()?, r.u32()?, ObjectId::from_bits(r.u64()?));
+            let (turn, home, id) = (Place::read(r)?, r.u32()?, ObjectId::from_bits(r.u64()?));
             Ask::Repair { turn, home, id, piece: r.u32()? }
         }
-        other => return Err(Malformed::Kind(other)),
+        _ => return Err(KIND),
     })
 }
 
-fn encode_repair(w: &mut Writer<'_>, repair: &Repair) {
-    w.u8(REPAIR).place(repair.turn).u32(repair.home).u64(repair.id.to_bits());
-    w.u8(repair.present as u8).u32(repair.piece).u32(repair.pieces).u128(repair.digest);
-    w.u8(repair.bytes.is_some() as u8);
+fn encode_repair(out: &mut Vec<u8>, repair: &Repair) {
+    out.put8(REPAIR).put(&repair.turn.to_bytes()).put32(repair.home).put64(repair.id.to_bits());
+    out.put8(repair.present as u8).put32(repair.piece).put32(repair.pieces).put128(repair.digest);
+    out.put8(repair.bytes.is_some() as u8);
     if let Some(bytes) = &repair.bytes {
-        w.bytes(bytes);
+        out.put(bytes);
     }
 }
 
-fn decode_repair(r: &mut Reader<'_>) -> Result<Repair, Malformed> {
-    let (turn, home, id) = (r.place()?, r.u32()?, ObjectId::from_bits(r.u64()?));
+fn decode_repair(r: &mut SharedReader<'_>) -> Result<Repair, Malformed> {
+    let (turn, home, id) = (Place::read(r)?, r.u32()?, ObjectId::from_bits(r.u64()?));
     let (present, piece, pieces, digest) = (r.flag()?, r.u32()?, r.u32()?, r.u128()?);
-    let bytes = if r.flag()? { Some(r.rest()) } else { None };
+    let bytes = if r.flag()? { Some(r.rest_bytes()) } else { None };
     let length = bytes.as_ref().map_or(0, Bytes::len);
     if piece >= pieces || pieces > MAX_PIECES || length > MAX_PIECE_BYTES || (!present && pieces != 1) {
-        return Err(Malformed::Bound);
+        return Err(BOUND);
     }
     Ok(Repair { turn, home, id, present, piece, pieces, digest, bytes })
 }
 
-pub(crate) fn encode_failure(w: &mut Writer<'_>, failure: &Failure) {
+pub(crate) fn encode_failure(out: &mut Vec<u8>, failure: &Failure) {
     match *failure {
         Failure::Check { home, id } => {
-            w.u8(0).u32(home).u64(id.to_bits());
+            out.put8(0).put32(home).put64(id.to_bits());
         }
         Failure::Missing { home, id } => {
-            w.u8(1).u32(home).u64(id.to_bits());
+            out.put8(1).put32(home).put64(id.to_bits());
         }
         Failure::Panic => {
-            w.u8(2);
+            out.put8(2);
         }
         Failure::Request => {
-            w.u8(3);
+            out.put8(3);
         }
         Failure::Hang => {
-            w.u8(4);
+            out.put8(4);
         }
         Failure::Unreproducible => {
-            w.u8(5);
+            out.put8(5);
         }
         Failure::Invalid => {
-            w.u8(6);
+            out.put8(6);
         }
     }
 }
 
-pub(crate) fn decode_failure(r: &mut Reader<'_>) -> Result<Failure, Malformed> {
+pub(crate) fn decode_failure(r: &mut SharedReader<'_>) -> Result<Failure, Malformed> {
     Ok(match r.u8()? {
         0 => Failure::Check { home: r.u32()?, id: ObjectId::from_bits(r.u64()?) },
         1 => Failure::Missing { home: r.u32()?, id: ObjectId::from_bits(r.u64()?) },
@@ -417,6 +412,6 @@ pub(crate) fn decode_failure(r: &mut Reader<'_>) -> Result<Failure, Malformed> {
         4 => Failure::Hang,
         5 => Failure::Unreproducible,
         6 => Failure::Invalid,
-        other => return Err(Malformed::Kind(other)),
+        _ => return Err(KIND),
     })
 }

@@ -110,10 +110,10 @@ fn class(
             }
             fn replace(
                 &mut self,
-                unpacker: &mut #object::Unpacker<'_>,
-            ) -> ::core::result::Result<(), #object::Damaged> {
-                #(let #fresh = unpacker.member::<#types>()?;)*
-                unpacker.finish()?;
+                reader: &mut #object::Reader<'_>,
+            ) -> ::core::result::Result<(), #object::Malformed> {
+                #(let #fresh = #object::hidden::unpack_member::<#types>(reader)?;)*
+                reader.end()?;
                 #(<#types as #object::hidden::Member>::install(&mut self.#names, #fresh);)*
                 ::core::result::Result::Ok(())
             }

@@ -39,7 +39,7 @@ pub fn expand(item: &DeriveInput) -> Result<TokenStream> {
             #[inline]
             fn sum(&self, summer: &mut #object::Summer) { #sum }
             fn pack(&self, out: &mut ::std::vec::Vec<u8>) { #pack }
-            fn unpack(from: &mut #object::Unpacker<'_>) -> ::core::result::Result<Self, #object::Damaged> { #unpack }
+            fn unpack(from: &mut #object::Reader<'_>) -> ::core::result::Result<Self, #object::Malformed> { #unpack }
             fn blank() -> Self { #blank }
         }
     })
@@ -64,7 +64,7 @@ fn variants(data: &syn::DataEnum, object: &TokenStream) -> Bodies {
         quote! {
             match <u16 as #object::Summed>::unpack(from)? {
                 #(#unpacks,)*
-                _ => ::core::result::Result::Err(#object::Damaged::new("an enum's variant that does not exist")),
+                _ => ::core::result::Result::Err(#object::Malformed("an enum's variant that does not exist")),
             }
         },
         quote!(#blank),

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use crosscheck::admin::client::Link;
 use crosscheck::admin::{Command, EvidenceList, Sent, Status, Traffic};
+use wire::mix;
 
 use super::definition::{Definition, Faults, Side, Victim, Workload};
 use super::faults::Injector;
-use super::generator::{Generator, Pattern, Random, Seen, Setup};
+use super::generator::{Generator, Pattern, Seen, Setup};
 use super::measure::{Cpu, Wire, cpu_of, peak_memory_of};
 use super::memaslap;
 use super::progress::Progress;
@@ -204,7 +205,7 @@ impl<'e> Campaign<'e> {
 impl Cell<'_> {
     /// Decides what is drawn: the same requests for every side, other ones in every repetition.
     fn seed(&self) -> u64 {
-        Random::new(self.repetition as u64 ^ ((self.clients as u64) << 32)).next()
+        mix(self.repetition as u64 ^ ((self.clients as u64) << 32))
     }
 }
 

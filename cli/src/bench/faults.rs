@@ -126,7 +126,7 @@ impl Targets {
             object: Some(object),
             bit: None,
             member: Some(VALUE),
-            seed: crate::splitmix::draw(self.seed),
+            seed: wire::mix(self.seed),
         }
     }
 }

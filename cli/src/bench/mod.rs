@@ -32,10 +32,10 @@ use progress::Progress;
 // What the soak of `crosscheck trial` uses: the same load, the same checking of replies, the same description of a machine.
 #[cfg(all(feature = "inject", target_os = "linux"))]
 pub use {
+    self::wire::Dialect,
     definition::{Amount, Op, Workload},
     generator::{Generator, Pattern, Setup},
     measure::{Commit, Machine, peak_memory_of},
-    wire::Dialect,
 };
 
 /// What `bench --help` begins with.

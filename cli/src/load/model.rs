@@ -1,6 +1,6 @@
 //! What a connection knows about its own keys: no other connection writes them, so that every reply has one right value.
 
-use crate::splitmix::draw;
+use wire::mix;
 
 /// The keys of one connection, how far each was written, and what its bytes then are.
 #[derive(Debug)]
@@ -89,10 +89,10 @@ impl Model {
             Slot::Value(key) => key as u64,
         };
         let mut state = key << 40 ^ u64::from(self.generation) << 32 ^ u64::from(version);
-        state ^= self.prefix.bytes().fold(0, |sum: u64, byte| draw(sum ^ u64::from(byte)));
+        state ^= self.prefix.bytes().fold(0, |sum: u64, byte| mix(sum ^ u64::from(byte)));
         let mut value = Vec::with_capacity(self.size + 8);
         while value.len() < self.size {
-            state = draw(state);
+            state = mix(state);
             // Printable, so that a person can read a wrong one.
             value.extend(state.to_le_bytes().map(|byte| b'0' + byte % 75));
         }

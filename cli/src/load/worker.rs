@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use wire::mix;
+
 use super::histogram::Histogram;
 use super::model::{Model, Slot};
 use super::tally::Tally;
 use crate::client::{Client, Trouble, Value};
-use crate::splitmix::draw;
 
 /// A reply that takes longer counts as a broken connection.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -61,7 +62,7 @@ impl Worker {
             if shape.check { format!("c{:x}.{number}:", seed & 0xffff_ffff) } else { "load:".to_owned() };
         let model = Model::new(&name, shape.keys, shape.value_size);
         let filler = model.content(Slot::Value(0), 1).1;
-        let draws = draw(seed ^ draw(number as u64));
+        let draws = mix(seed ^ mix(number as u64));
         let (shape, addresses) = (shape.clone(), addresses.to_vec());
         Worker {
             shape,
@@ -164,7 +165,7 @@ impl Worker {
     }
 
     fn queue(&mut self, client: &mut Client) -> Pending {
-        self.draws = draw(self.draws);
+        self.draws = mix(self.draws);
         let key = ((self.draws >> 32) % self.shape.keys as u64) as usize;
         let kind = self.draws % PARTS;
         if kind < self.shape.sets {

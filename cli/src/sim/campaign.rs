@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use sim::campaign::{CELLS, Cell, Part, page};
+use wire::mix;
 
 use super::{Args, clock, command, runs};
 use crate::bench::measure::Commit;
 use crate::outcome::{Outcome, Verdict, say};
 use crate::signals::Ending;
-use crate::splitmix::draw;
 
 /// How often what was found so far is written.
 const SAVED_EVERY: Duration = Duration::from_secs(20);
@@ -21,7 +21,7 @@ const SAVED_EVERY: Duration = Duration::from_secs(20);
 pub fn run_campaign(args: &Args, directory: &Path) -> Outcome {
     let cells = cells_with(args.cells.as_deref().unwrap_or_default())?;
     fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
-    let first = args.first.unwrap_or_else(|| draw(clock()) >> 24);
+    let first = args.first.unwrap_or_else(|| mix(clock()) >> 24);
     let ending = Ending::catch()?;
     let begun = Instant::now();
     let until = args.minutes.map(|minutes| begun + Duration::from_secs_f64(minutes * 60.0));

@@ -5,11 +5,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use trial::plan::Plan;
 use trial::run::Options;
+use wire::mix;
 
 use super::hostile;
 use crate::outcome::{Outcome, Verdict, error_text, misuse, say};
 use crate::signals::Ending;
-use crate::splitmix::draw;
 
 /// Where results are kept, seen from the workspace.
 const FOLDER: &str = "bench/results/trial";
@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> Outcome {
         plans.push(plan);
     }
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seed = args.seed.unwrap_or_else(|| draw(since.as_nanos() as u64) >> 40);
+    let seed = args.seed.unwrap_or_else(|| mix(since.as_nanos() as u64) >> 40);
     let ending = Ending::catch()?;
     let program = std::env::current_exe()?;
     let mut holds = true;

@@ -16,11 +16,11 @@ use trial::ground::Ground;
 use trial::keeper::{Keeper, Totals};
 use trial::plan::Plan;
 use trial::replica::Replica;
+use wire::mix;
 
 use crate::bench::{Amount, Dialect, Generator, Op, Pattern, Setup, Workload};
 use crate::outcome::{Outcome, Verdict, error_text, misuse, say};
 use crate::signals::Ending;
-use crate::splitmix::draw;
 use crate::view::grouped;
 
 /// Where results are kept, seen from the workspace.
@@ -212,7 +212,7 @@ pub fn run(args: &Args) -> Outcome {
         return Err(misuse("--replicas is 3 or 5; --clients, --pipeline and --workers are at least 1"));
     }
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seed = args.seed.unwrap_or_else(|| draw(since.as_nanos() as u64) >> 40);
+    let seed = args.seed.unwrap_or_else(|| mix(since.as_nanos() as u64) >> 40);
     let out = args.out.join(format!("soak-{}-{seed}", since.as_secs()));
     std::fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
     let ending = Ending::catch()?;

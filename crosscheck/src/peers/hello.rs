@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use wire::{Malformed, Put, Reader};
+
 /// Version of what peers say to each other.
 pub const PROTOCOL: u8 = 4;
 /// Settings that are told at most.
@@ -54,10 +56,6 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The bytes are no hello.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoHello;
-
 impl Hello {
     /// The hello as bytes. What is too long for its place is cut: it differs from the other end's all the same, or not at all.
     pub fn encode(&self) -> Vec<u8> {
@@ -69,8 +67,7 @@ impl Hello {
         let mut bytes = vec![self.protocol, purpose, self.replica, self.replicas, settings.len() as u8];
         let mut put = |text: &str| {
             let text = &text.as_bytes()[..text.len().min(usize::from(u8::MAX))];
-            bytes.push(text.len() as u8);
-            bytes.extend_from_slice(text);
+            bytes.put8(text.len() as u8).put(text);
         };
         put(&self.cluster);
         put(&self.release);
@@ -85,20 +82,17 @@ impl Hello {
     ///
     /// # Errors
     /// When the bytes are no hello.
-    pub fn decode(mut bytes: &[u8]) -> Result<Self, NoHello> {
-        let Some((&[protocol, purpose, replica, replicas, count], rest)) = bytes.split_first_chunk() else {
-            return Err(NoHello);
-        };
-        bytes = rest;
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let [protocol, purpose, replica, replicas, count] = reader.array()?;
         let purpose = match purpose {
             1 => Purpose::Link,
             2 => Purpose::Progress,
-            _ => return Err(NoHello),
+            _ => return Err(Malformed("unknown purpose")),
         };
         let mut text = || {
-            let (length, rest) = bytes.split_first().ok_or(NoHello)?;
-            let (text, rest) = rest.split_at_checked(usize::from(*length)).ok_or(NoHello)?;
-            bytes = rest;
+            let length = reader.u8()?;
+            let text = reader.take(usize::from(length))?;
             Ok(String::from_utf8_lossy(text).into_owned())
         };
         let (cluster, release) = (text()?, text()?);
@@ -107,9 +101,7 @@ impl Hello {
             for _ in 0..usize::from(count).min(SETTINGS) {
                 settings.push((text()?, text()?));
             }
-            if !bytes.is_empty() {
-                return Err(NoHello);
-            }
+            reader.end()?;
         }
         Ok(Hello { protocol, purpose, replica, replicas, cluster, release, settings })
     }
@@ -156,7 +148,10 @@ mod tests {
         let bytes = hello().encode();
         assert_eq!(Hello::decode(&bytes), Ok(hello()));
         assert!((0..bytes.len()).all(|end| Hello::decode(&bytes[..end]).is_err()));
-        assert_eq!(Hello::decode(&[&bytes[..], b"x"].concat()), Err(NoHello));
+        assert_eq!(
+            Hello::decode(&[&bytes[..], b"x"].concat()),
+            Err(Malformed("bytes follow the last field"))
+        );
         let other = Hello { protocol: 9, ..hello() };
         let read = Hello::decode(&[&other.encode()[..], b"whatever that version says"].concat()).unwrap();
         assert_eq!((read.protocol, read.release.as_str(), read.settings.len()), (9, "0.1.0", 0));

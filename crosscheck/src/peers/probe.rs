@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use wire::Reader;
+
 use super::hello::{HELLO_BYTES, Hello, Purpose};
 use super::secure::{Channel, Dialling, Records};
 use super::{Identity, link::refusal_of};
@@ -28,11 +30,9 @@ impl PeerProgress {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (executed, slowest_ms) = bytes.split_first_chunk()?;
-        Some(PeerProgress {
-            executed: u64::from_le_bytes(*executed),
-            slowest_ms: u64::from_le_bytes(slowest_ms.try_into().ok()?),
-        })
+        let mut reader = Reader::new(bytes);
+        let pace = PeerProgress { executed: reader.u64().ok()?, slowest_ms: reader.u64().ok()? };
+        reader.is_empty().then_some(pace)
     }
 
     /// What others of a group of 2f+1 have told, as one pace: f+1 of them have executed so much, or 0 if fewer have told anything, and f

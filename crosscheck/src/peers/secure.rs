@@ -19,6 +19,7 @@ use std::collections::VecDeque;
 use snow::resolvers::{CryptoResolver, DefaultResolver, RingResolver};
 use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState, StatelessTransportState};
+use wire::SplitMix64;
 
 use super::hello::{HELLO_BYTES, Hello};
 
@@ -67,7 +68,7 @@ struct Resolver(Option<u64>);
 impl CryptoResolver for Resolver {
     fn resolve_rng(&self) -> Option<Box<dyn Random>> {
         match self.0 {
-            Some(seed) => Some(Box::new(Seeded(seed))),
+            Some(seed) => Some(Box::new(Seeded(SplitMix64::new(seed)))),
             None => RingResolver.resolve_rng(),
         }
     }
@@ -85,18 +86,13 @@ impl CryptoResolver for Resolver {
     }
 }
 
-/// splitmix64, for a simulation: what it keeps secret is known to everybody.
-struct Seeded(u64);
+/// For a simulation: what it keeps secret is known to everybody.
+struct Seeded(SplitMix64);
 
 impl Random for Seeded {
     fn try_fill_bytes(&mut self, dest: &mut [u8]) -> Result<(), snow::Error> {
         for chunk in dest.chunks_mut(8) {
-            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mut mixed = self.0;
-            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-            mixed ^= mixed >> 31;
-            chunk.copy_from_slice(&mixed.to_le_bytes()[..chunk.len()]);
+            chunk.copy_from_slice(&self.0.next_u64().to_le_bytes()[..chunk.len()]);
         }
         Ok(())
     }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use order::{Kind, OrderEngine, Output};
 use vote::{Event, Packed, Place};
+use wire::Reader;
 
 use super::execution::{Execution, Stall, WorkerLinks};
 use super::{Input, Replica};
@@ -504,8 +505,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    fn on_greeting(&mut self, from: u8, mut body: Bytes) {
-        let mut word = || body.try_get_u64_le();
+    fn on_greeting(&mut self, from: u8, body: Bytes) {
+        let mut reader = Reader::new(&body);
+        let mut word = || reader.u64();
         let (Ok(since), Ok(life), Ok(executed)) = (word(), word(), word()) else { return };
         if let (Ok(now_us), Ok(sent_us), Ok(echo_us), Ok(held_us)) = (word(), word(), word(), word()) {
             self.clock.hear(from, ClockWords { now_us, sent_us, echo_us, held_us }, self.world.now_us());

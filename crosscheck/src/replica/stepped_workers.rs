@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use parking_lot::{Condvar, Mutex};
-use schedule::{DetRng, YieldPoint};
+use schedule::YieldPoint;
+use wire::SplitMix64;
 
 /// A worker is interrupted at one in so many points where it could be.
 const INTERRUPTED: u64 = 3;
@@ -26,7 +27,7 @@ struct Watch {
     /// The order thread's clock, and until when each worker is inside a handler that takes long.
     now_us: u64,
     until_us: Vec<u64>,
-    rng: DetRng,
+    rng: SplitMix64,
     /// The replica stops: nothing is waited for any more.
     ends: bool,
 }
@@ -44,7 +45,7 @@ impl SteppedWorkers {
     /// A set of `workers`, none of which has begun.
     pub fn new(workers: usize, seed: u64) -> Arc<Self> {
         let state = vec![State::Works; workers];
-        let (now_us, until_us, rng) = (0, vec![0; workers], DetRng::new(seed));
+        let (now_us, until_us, rng) = (0, vec![0; workers], SplitMix64::new(seed));
         let watch = Watch { runs: None, state, now_us, until_us, rng, ends: false };
         let moves = (0..workers).map(|_| Condvar::new()).collect();
         Arc::new(SteppedWorkers { watch: Mutex::new(watch), moves, rests: Condvar::new() })

@@ -1,7 +1,7 @@
 //! The ordered encoding of a request: compact, canonical, and decoded without trusting a single byte of it.
 
 use bytes::Bytes;
-use crosscheck::Malformed;
+use wire::{Malformed, Put, Reader, SharedReader};
 
 use crate::command::{Command, Key, Keys, Meta, StoreMode};
 use crate::limits::{ITEM_BYTES_MAX, META_FLAG_BYTES};
@@ -49,7 +49,7 @@ pub fn encode_with_value(command: &Command, value: &[u8]) -> Vec<u8> {
     let length = encoded_len(command) + value.len();
     let mut out = Vec::with_capacity(length);
     put(&mut out, command);
-    out.extend_from_slice(value);
+    out.put(value);
     debug_assert_eq!(out.len(), length, "{command:?}");
     out
 }
@@ -57,38 +57,36 @@ pub fn encode_with_value(command: &Command, value: &[u8]) -> Vec<u8> {
 fn put(out: &mut Vec<u8>, command: &Command) {
     match command {
         Command::Get { keys, with_unique, touch } => {
-            out.extend([GET, flags([*with_unique, touch.is_some()])]);
-            out.extend(touch.iter().flat_map(|expiry| expiry.to_le_bytes()));
+            out.put8(GET).put8(flags([*with_unique, touch.is_some()]));
+            touch.iter().for_each(|expiry| _ = out.put(&expiry.to_le_bytes()));
             keys.iter().for_each(|key| put_key(out, key));
         }
         Command::Store { mode, key, flags: client_flags, expiry, unique, value, quiet } => {
-            out.extend([STORE, flags([*quiet]), *mode as u8]);
-            out.extend(client_flags.to_le_bytes());
-            out.extend(expiry.to_le_bytes());
+            out.put8(STORE).put8(flags([*quiet])).put8(*mode as u8);
+            out.put32(*client_flags).put(&expiry.to_le_bytes());
             if *mode == StoreMode::Cas {
-                out.extend(unique.to_le_bytes());
+                out.put64(*unique);
             }
             put_key(out, key);
-            out.extend_from_slice(value);
+            out.put(value);
         }
         Command::TooLarge { key, quiet } => put_simple(out, TOO_LARGE, flags([*quiet]), key),
         Command::Delete { key, quiet } => put_simple(out, DELETE, flags([*quiet]), key),
         Command::Arithmetic { key, up, delta, quiet } => {
             put_simple(out, ARITHMETIC, flags([*quiet, *up]), key);
-            out.extend(delta.to_le_bytes());
+            out.put64(*delta);
         }
         Command::Touch { key, expiry, quiet } => {
             put_simple(out, TOUCH, flags([*quiet]), key);
-            out.extend(expiry.to_le_bytes());
+            out.put(&expiry.to_le_bytes());
         }
         Command::FlushAll { delay, quiet } => {
-            out.extend([FLUSH_ALL, flags([*quiet])]);
-            out.extend(delay.to_le_bytes());
+            out.put8(FLUSH_ALL).put8(flags([*quiet])).put(&delay.to_le_bytes());
         }
         Command::MetaGet { key, meta } => put_meta(out, META_GET, key, meta),
         Command::MetaSet { key, meta, value } => {
             put_meta(out, META_SET, key, meta);
-            out.extend_from_slice(value);
+            out.put(value);
         }
         Command::MetaDelete { key, meta } => put_meta(out, META_DELETE, key, meta),
         Command::MetaArithmetic { key, meta } => put_meta(out, META_ARITHMETIC, key, meta),
@@ -101,75 +99,76 @@ fn put(out: &mut Vec<u8>, command: &Command) {
 /// # Errors
 /// [`Malformed`] for anything that [`encode`] does not produce; what is accepted is safe to execute.
 pub fn decode(ordered: &Bytes) -> Result<Command, Malformed> {
-    let mut input = Reader { whole: ordered, rest: ordered };
-    let command = match input.byte()? {
+    let mut input = Reader::shared(ordered);
+    let command = match input.u8()? {
         GET => decode_get(&mut input)?,
         STORE => decode_store(&mut input)?,
         TOO_LARGE => {
-            let [quiet] = input.flags()?;
-            Command::TooLarge { key: input.key()?, quiet }
+            let [quiet] = read_flags(&mut input)?;
+            Command::TooLarge { key: read_key(&mut input)?, quiet }
         }
         DELETE => {
-            let [quiet] = input.flags()?;
-            Command::Delete { key: input.key()?, quiet }
+            let [quiet] = read_flags(&mut input)?;
+            Command::Delete { key: read_key(&mut input)?, quiet }
         }
         ARITHMETIC => {
-            let [quiet, up] = input.flags()?;
-            Command::Arithmetic { key: input.key()?, up, delta: input.u64()?, quiet }
+            let [quiet, up] = read_flags(&mut input)?;
+            Command::Arithmetic { key: read_key(&mut input)?, up, delta: input.u64()?, quiet }
         }
         TOUCH => {
-            let [quiet] = input.flags()?;
-            Command::Touch { key: input.key()?, expiry: input.i64()?, quiet }
+            let [quiet] = read_flags(&mut input)?;
+            Command::Touch { key: read_key(&mut input)?, expiry: input.i64()?, quiet }
         }
         FLUSH_ALL => {
-            let [quiet] = input.flags()?;
+            let [quiet] = read_flags(&mut input)?;
             Command::FlushAll { delay: input.i64()?, quiet }
         }
         META_GET => {
-            let (key, meta) = input.meta()?;
+            let (key, meta) = read_meta(&mut input)?;
             Command::MetaGet { key, meta }
         }
         META_SET => {
-            let (key, meta) = input.meta()?;
+            let (key, meta) = read_meta(&mut input)?;
             meta.store_mode().ok_or(Malformed("mode of ms"))?;
-            Command::MetaSet { key, meta, value: input.value()? }
+            Command::MetaSet { key, meta, value: read_value(&mut input)? }
         }
         META_DELETE => {
-            let (key, meta) = input.meta()?;
+            let (key, meta) = read_meta(&mut input)?;
             Command::MetaDelete { key, meta }
         }
         META_ARITHMETIC => {
-            let (key, meta) = input.meta()?;
+            let (key, meta) = read_meta(&mut input)?;
             meta.adds().ok_or(Malformed("mode of ma"))?;
             Command::MetaArithmetic { key, meta }
         }
         META_DEBUG => {
-            let [] = input.flags()?;
-            Command::MetaDebug { key: input.key()? }
+            let [] = read_flags(&mut input)?;
+            Command::MetaDebug { key: read_key(&mut input)? }
         }
         _ => return Err(Malformed("unknown command")),
     };
-    if input.rest.is_empty() { Ok(command) } else { Err(Malformed("bytes after the command")) }
+    input.end()?;
+    Ok(command)
 }
 
-fn decode_get(input: &mut Reader<'_>) -> Result<Command, Malformed> {
-    let [with_unique, touches] = input.flags()?;
+fn decode_get(input: &mut SharedReader<'_>) -> Result<Command, Malformed> {
+    let [with_unique, touches] = read_flags(input)?;
     let touch = if touches { Some(input.i64()?) } else { None };
     let mut keys = Keys::new();
-    while !input.rest.is_empty() {
-        keys.push(input.key()?);
+    while !input.is_empty() {
+        keys.push(read_key(input)?);
     }
     Ok(Command::Get { keys, with_unique, touch })
 }
 
-fn decode_store(input: &mut Reader<'_>) -> Result<Command, Malformed> {
-    let [quiet] = input.flags()?;
-    let mode = *StoreMode::ALL.get(usize::from(input.byte()?)).ok_or(Malformed("store mode"))?;
-    let flags = u32::from_le_bytes(input.array()?);
+fn decode_store(input: &mut SharedReader<'_>) -> Result<Command, Malformed> {
+    let [quiet] = read_flags(input)?;
+    let mode = *StoreMode::ALL.get(usize::from(input.u8()?)).ok_or(Malformed("store mode"))?;
+    let flags = input.u32()?;
     let expiry = input.i64()?;
     let unique = if mode == StoreMode::Cas { input.u64()? } else { 0 };
-    let key = input.key()?;
-    Ok(Command::Store { mode, key, flags, expiry, unique, value: input.value()?, quiet })
+    let key = read_key(input)?;
+    Ok(Command::Store { mode, key, flags, expiry, unique, value: read_value(input)?, quiet })
 }
 
 fn flags<const N: usize>(bits: [bool; N]) -> u8 {
@@ -177,20 +176,18 @@ fn flags<const N: usize>(bits: [bool; N]) -> u8 {
 }
 
 fn put_simple(out: &mut Vec<u8>, code: u8, flags: u8, key: &Key) {
-    out.extend([code, flags]);
+    out.put8(code).put8(flags);
     put_key(out, key);
 }
 
 fn put_key(out: &mut Vec<u8>, key: &Key) {
-    out.push(key.bytes().len() as u8);
-    out.extend_from_slice(key.bytes());
+    out.put8(key.bytes().len() as u8).put(key.bytes());
 }
 
 fn put_meta(out: &mut Vec<u8>, code: u8, key: &Key, meta: &Meta) {
-    out.push(code);
+    out.put8(code);
     put_key(out, key);
-    out.extend((meta.tokens.len() as u16).to_le_bytes());
-    out.extend_from_slice(&meta.tokens);
+    out.put16(meta.tokens.len() as u16).put(&meta.tokens);
 }
 
 /// Exactly as many bytes as the encoding takes: a vector with no more room becomes shared bytes as it is.
@@ -210,64 +207,33 @@ fn encoded_len(command: &Command) -> usize {
     keys + rest
 }
 
-/// The ordered bytes, and what is left of them.
-struct Reader<'a> {
-    whole: &'a Bytes,
-    rest: &'a [u8],
+fn read_flags<const N: usize>(input: &mut SharedReader<'_>) -> Result<[bool; N], Malformed> {
+    let byte = input.u8()?;
+    if u32::from(byte) >= 1 << N {
+        return Err(Malformed("unknown flag bit"));
+    }
+    Ok(std::array::from_fn(|index| byte & (1 << index) != 0))
 }
 
-impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.rest.split_at_checked(count).ok_or(Malformed("ends inside a field"))?;
-        self.rest = rest;
-        Ok(taken)
-    }
+fn read_key(input: &mut SharedReader<'_>) -> Result<Key, Malformed> {
+    let length = input.u8()?;
+    let bytes = input.take(usize::from(length))?;
+    Key::within(input.whole(), bytes).ok_or(Malformed("key length"))
+}
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let taken = self.take(N)?;
-        taken.try_into().map_err(|_| Malformed("ends inside a field"))
+fn read_meta(input: &mut SharedReader<'_>) -> Result<(Key, Box<Meta>), Malformed> {
+    let key = read_key(input)?;
+    let length = usize::from(input.u16()?);
+    if length > META_FLAG_BYTES {
+        return Err(Malformed("meta flags too long"));
     }
+    let meta = Meta::from_tokens(input.take(length)?).map_err(|_| Malformed("meta flags"))?;
+    Ok((key, Box::new(meta)))
+}
 
-    fn byte(&mut self) -> Result<u8, Malformed> {
-        Ok(self.array::<1>()?[0])
+fn read_value(input: &mut SharedReader<'_>) -> Result<Bytes, Malformed> {
+    if input.remaining() > ITEM_BYTES_MAX {
+        return Err(Malformed("value beyond the largest item"));
     }
-
-    fn u64(&mut self) -> Result<u64, Malformed> {
-        Ok(u64::from_le_bytes(self.array()?))
-    }
-
-    fn i64(&mut self) -> Result<i64, Malformed> {
-        Ok(i64::from_le_bytes(self.array()?))
-    }
-
-    fn flags<const N: usize>(&mut self) -> Result<[bool; N], Malformed> {
-        let byte = self.byte()?;
-        if u32::from(byte) >= 1 << N {
-            return Err(Malformed("unknown flag bit"));
-        }
-        Ok(std::array::from_fn(|index| byte & (1 << index) != 0))
-    }
-
-    fn key(&mut self) -> Result<Key, Malformed> {
-        let length = self.byte()?;
-        let bytes = self.take(usize::from(length))?;
-        Key::within(self.whole, bytes).ok_or(Malformed("key length"))
-    }
-
-    fn meta(&mut self) -> Result<(Key, Box<Meta>), Malformed> {
-        let key = self.key()?;
-        let length = usize::from(u16::from_le_bytes(self.array()?));
-        if length > META_FLAG_BYTES {
-            return Err(Malformed("meta flags too long"));
-        }
-        let meta = Meta::from_tokens(self.take(length)?).map_err(|_| Malformed("meta flags"))?;
-        Ok((key, Box::new(meta)))
-    }
-
-    fn value(&mut self) -> Result<Bytes, Malformed> {
-        if self.rest.len() > ITEM_BYTES_MAX {
-            return Err(Malformed("value beyond the largest item"));
-        }
-        Ok(self.whole.slice_ref(std::mem::take(&mut self.rest)))
-    }
+    Ok(input.rest_bytes())
 }

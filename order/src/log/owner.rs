@@ -16,10 +16,11 @@ use std::fmt::Write;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use wire::Malformed;
+
 use crate::limits;
 use crate::log::LogError;
 use crate::log::disk::{Disk, DiskFile};
-use crate::wire::Malformed;
 
 /// The file's name.
 pub(crate) const NAME: &str = "identity";

@@ -2,10 +2,10 @@
 
 use ::raft::eraftpb::{Entry, HardState};
 use bytes::Bytes;
+use wire::{Malformed, Put, Reader};
 
 use crate::raft::codec;
 use crate::raft::members::Configuration;
-use crate::wire::{Malformed, Put, Reader};
 
 /// One thing that a replica must not forget. Opaque outside this room; written and read through its bytes.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,29 +45,21 @@ impl Record {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match &self.0 {
             Kind::Identity { group, id, boots } => {
-                out.put8(1);
-                out.put64(*group);
-                out.put64(*id);
-                out.put32(*boots);
+                out.put8(1).put64(*group).put64(*id).put32(*boots);
             }
             Kind::Start { index, term, keep, configuration } => {
-                out.put8(2);
-                out.put64(*index);
-                out.put64(*term);
-                out.put8(u8::from(*keep));
+                out.put8(2).put64(*index).put64(*term).put8(u8::from(*keep));
                 configuration.encode(out);
             }
             Kind::Hard(hard) => {
-                out.put8(3);
-                [hard.term, hard.vote, hard.commit].iter().for_each(|&field| out.put64(field));
+                out.put8(3).put64(hard.term).put64(hard.vote).put64(hard.commit);
             }
             Kind::Entry(entry) => {
                 out.put8(4);
                 codec::encode_entry(entry, out);
             }
             Kind::Membership { index, configuration } => {
-                out.put8(5);
-                out.put64(*index);
+                out.put8(5).put64(*index);
                 configuration.encode(out);
             }
         }
@@ -78,7 +70,7 @@ impl Record {
     /// # Errors
     /// [`Malformed`] when the bytes are not one record exactly.
     pub fn decode(bytes: Bytes) -> Result<Self, Malformed> {
-        let mut reader = Reader(bytes);
+        let mut reader = Reader::shared(&bytes);
         let kind = match reader.u8()? {
             1 => Kind::Identity { group: reader.u64()?, id: reader.u64()?, boots: reader.u32()? },
             2 => {

@@ -12,10 +12,10 @@
 //! number known to be on the disk when the record was written: it tells a torn tail from corruption (see `scan`).
 
 use bytes::Bytes;
+use wire::{Put, Reader};
 
 use crate::limits;
 use crate::log::Record;
-use crate::wire::{Put, Reader};
 
 /// How a file begins.
 pub(crate) const MAGIC: [u8; 8] = *b"XCHKLOG2";
@@ -60,9 +60,7 @@ pub(crate) struct Scan {
 /// The header of a file of so many bytes.
 pub(crate) fn file_header(length: u64) -> [u8; FILE_HEADER] {
     let mut bytes = Vec::with_capacity(FILE_HEADER);
-    bytes.extend_from_slice(&MAGIC);
-    bytes.put64(length);
-    bytes.put32(0);
+    bytes.put(&MAGIC).put64(length).put32(0);
     let sum = crc32c::crc32c(&bytes);
     bytes.put32(sum);
     let mut header = [0; FILE_HEADER];
@@ -73,8 +71,7 @@ pub(crate) fn file_header(length: u64) -> [u8; FILE_HEADER] {
 /// The length that a file was made with, by its header; `None` when it has no sound one.
 pub(crate) fn made_with(bytes: &[u8]) -> Option<u64> {
     let header = bytes.get(..FILE_HEADER)?;
-    let mut reader = Reader(Bytes::copy_from_slice(&header[MAGIC.len()..]));
-    let length = reader.u64().ok()?;
+    let length = Reader::new(&header[MAGIC.len()..]).u64().ok()?;
     (header == file_header(length)).then_some(length)
 }
 
@@ -99,9 +96,7 @@ pub(crate) fn has_record(bytes: &Bytes) -> bool {
 /// Appends a record's bytes to `out`.
 pub(crate) fn encode(record: &Record, seq: u64, durable: u64, out: &mut Vec<u8>) {
     let start = out.len();
-    out.extend_from_slice(&[0; 8]);
-    out.put64(seq);
-    out.put64(durable);
+    out.put64(0).put64(seq).put64(durable);
     record.encode(out);
     let len = out.len() - start - HEADER;
     out[start + 4..start + 8].copy_from_slice(&(len as u32).to_le_bytes());

@@ -20,11 +20,10 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
+use wire::{Put, Reader};
 
 use crate::log::LogError;
 use crate::log::disk::{Disk, DiskFile};
-use crate::wire::{Put, Reader};
 
 const MAGIC: [u8; 8] = *b"XCSYNCED";
 /// Bytes of a slot.
@@ -54,13 +53,15 @@ impl Claim {
     /// The bytes of a slot.
     pub fn encode(&self) -> [u8; SLOT] {
         let mut bytes = Vec::with_capacity(SLOT);
-        bytes.extend_from_slice(&MAGIC);
-        [self.count, self.group, self.id, self.record, self.entry]
-            .iter()
-            .for_each(|&field| bytes.put64(field));
+        bytes
+            .put(&MAGIC)
+            .put64(self.count)
+            .put64(self.group)
+            .put64(self.id)
+            .put64(self.record)
+            .put64(self.entry);
         let sum = crc32c::crc32c(&bytes);
-        bytes.put32(sum);
-        bytes.put32(0);
+        bytes.put32(sum).put32(0);
         let mut slot = [0; SLOT];
         slot.copy_from_slice(&bytes);
         slot
@@ -69,8 +70,8 @@ impl Claim {
     /// Reads a slot; `None` when it was never written, or is torn.
     pub fn decode(slot: &[u8]) -> Option<Claim> {
         let sum = crc32c::crc32c(slot.get(..SUMMED)?);
-        let mut reader = Reader(Bytes::copy_from_slice(slot.get(..SLOT)?));
-        if reader.bytes(MAGIC.len()).ok()? != MAGIC[..] {
+        let mut reader = Reader::new(slot.get(..SLOT)?);
+        if reader.array().ok()? != MAGIC {
             return None;
         }
         let mut field = || reader.u64().ok();

@@ -26,10 +26,10 @@
 //! outside the fault model: the rest answers MEMBER, nobody leads, and the operator has to decide (`Node::take_over`).
 
 use bytes::Bytes;
+use wire::{Malformed, Put, Reader};
 
 use crate::engine::Outside;
 use crate::limits;
-use crate::wire::{Malformed, Put, Reader};
 
 /// What replicas say to each other outside the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,15 +69,15 @@ impl Control {
         };
         let mut out = Vec::with_capacity(64);
         out.put8(kind);
-        fields.iter().for_each(|&field| out.put64(field));
+        fields.iter().for_each(|&field| _ = out.put64(field));
         if let Control::Found { nonces, .. } = self {
-            nonces.iter().for_each(|&nonce| out.put64(nonce));
+            nonces.iter().for_each(|&nonce| _ = out.put64(nonce));
         }
         out.into()
     }
 
     pub fn decode(body: Bytes) -> Result<Self, Malformed> {
-        let mut reader = Reader(body);
+        let mut reader = Reader::new(&body);
         let kind = reader.u8()?;
         let [a, b, c] = [reader.u64()?, reader.u64()?, reader.u64()?];
         let control = match (kind, b, c) {
@@ -192,7 +192,7 @@ impl Boot {
             Some(Answer::Member) | None => None,
         };
         let nonces: Vec<u64> = (0u8..).zip(&self.answers).map(nonce).collect::<Option<_>>()?;
-        let group = nonces.iter().fold(0x6367_726f_7570, |group, &nonce| crate::wire::mix(group ^ nonce));
+        let group = nonces.iter().fold(0x6367_726f_7570, |group, &nonce| wire::mix(group ^ nonce));
         self.founding = Some(nonces.clone());
         Some(Entrance::Founded { group, nonces })
     }

@@ -9,10 +9,10 @@
 
 use ::raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
 use bytes::Bytes;
+use wire::{Malformed, Put, Reader, SharedReader};
 
 use crate::limits;
 use crate::raft::members::Configuration;
-use crate::wire::{Malformed, Put, Reader};
 
 /// What the engine calls a vote request that hands the leadership over; the only context it uses here.
 pub(crate) const TRANSFER: &[u8] = b"CampaignTransfer";
@@ -63,15 +63,10 @@ pub(crate) fn encode(envelope: &Envelope, message: &Message) -> Option<Bytes> {
     let bytes: usize =
         message.entries.iter().map(|entry| ENTRY + entry.context.len() + entry.data.len()).sum();
     let mut out = Vec::with_capacity(128 + bytes);
-    out.put64(envelope.group);
-    out.put64(envelope.delivered);
-    out.put64(envelope.floor);
-    out.extend_from_slice(&[kind, u8::from(message.reject), u8::from(message.context == TRANSFER)]);
-    for field in [message.to, message.from, message.term, message.log_term, message.index, message.commit] {
-        out.put64(field);
-    }
-    out.put64(message.commit_term);
-    out.put64(message.reject_hint);
+    out.put64(envelope.group).put64(envelope.delivered).put64(envelope.floor);
+    out.put8(kind).put8(u8::from(message.reject)).put8(u8::from(message.context == TRANSFER));
+    out.put64(message.to).put64(message.from).put64(message.term).put64(message.log_term);
+    out.put64(message.index).put64(message.commit).put64(message.commit_term).put64(message.reject_hint);
     match message.get_msg_type() {
         MessageType::MsgAppend => {
             out.put32(message.entries.len() as u32);
@@ -79,9 +74,8 @@ pub(crate) fn encode(envelope: &Envelope, message: &Message) -> Option<Bytes> {
         }
         MessageType::MsgSnapshot => {
             let snapshot = message.get_snapshot();
-            out.put64(snapshot.get_metadata().index);
-            out.put64(snapshot.get_metadata().term);
-            out.extend_from_slice(&snapshot.data);
+            let metadata = snapshot.get_metadata();
+            out.put64(metadata.index).put64(metadata.term).put(&snapshot.data);
         }
         _ => {}
     }
@@ -90,7 +84,7 @@ pub(crate) fn encode(envelope: &Envelope, message: &Message) -> Option<Bytes> {
 
 /// Reads a message. What it returns is well formed, not yet plausible: see `check`.
 pub(crate) fn decode(body: Bytes) -> Result<Received, Malformed> {
-    let mut reader = Reader(body);
+    let mut reader = Reader::shared(&body);
     let envelope = Envelope { group: reader.u64()?, delivered: reader.u64()?, floor: reader.u64()? };
     let byte = reader.u8()?;
     let (_, kind) = kinds().find(|&(known, _)| known == byte).ok_or(Malformed("unknown message type"))?;
@@ -111,15 +105,17 @@ pub(crate) fn decode(body: Bytes) -> Result<Received, Malformed> {
     let mut configuration = None;
     match kind {
         MessageType::MsgAppend => {
-            let count = reader.count(ENTRY, limits::APPEND_ENTRIES)?;
+            let count = reader.count32(limits::APPEND_ENTRIES, ENTRY)?;
             let entries: Result<Vec<Entry>, Malformed> =
                 (0..count).map(|_| decode_entry(&mut reader)).collect();
             message.set_entries(entries?.into());
         }
         MessageType::MsgSnapshot => {
             let (index, term) = (reader.u64()?, reader.u64()?);
-            let data = reader.0.clone();
+            let data = reader.rest_bytes();
+            let mut reader = Reader::new(&data);
             let membership = Configuration::decode(&mut reader)?;
+            reader.end()?;
             message.set_snapshot(snapshot(index, term, &membership, data));
             configuration = Some(membership);
         }
@@ -145,15 +141,12 @@ pub(crate) fn encode_entry(entry: &Entry, out: &mut Vec<u8>) {
         EntryType::EntryNormal => 0,
         EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => 1,
     });
-    out.put64(entry.term);
-    out.put64(entry.index);
-    out.put32(entry.context.len() as u32);
-    out.put32(entry.data.len() as u32);
-    out.extend_from_slice(&entry.context);
-    out.extend_from_slice(&entry.data);
+    out.put64(entry.term).put64(entry.index);
+    out.put32(entry.context.len() as u32).put32(entry.data.len() as u32);
+    out.put(&entry.context).put(&entry.data);
 }
 
-pub(crate) fn decode_entry(reader: &mut Reader) -> Result<Entry, Malformed> {
+pub(crate) fn decode_entry(reader: &mut SharedReader<'_>) -> Result<Entry, Malformed> {
     let mut entry = Entry::default();
     entry.set_entry_type(if reader.flag()? { EntryType::EntryConfChange } else { EntryType::EntryNormal });
     entry.term = reader.u64()?;

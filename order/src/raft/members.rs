@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ::raft::eraftpb::{ConfChange, ConfChangeType, ConfState};
 use bytes::Bytes;
+use wire::{Malformed, Put, Reader};
 
 use crate::engine::Members;
 use crate::limits;
-use crate::wire::{Malformed, Put, Reader};
 
 /// Engine id of one life of the replica in a slot.
 pub(crate) fn engine_id(slot: u8, incarnation: u32) -> u64 {
@@ -137,23 +137,21 @@ impl Configuration {
     pub fn encode(&self, out: &mut Vec<u8>) {
         for ids in [&self.voters, &self.learners] {
             out.put32(ids.len() as u32);
-            ids.iter().for_each(|&id| out.put64(id));
+            ids.iter().for_each(|&id| _ = out.put64(id));
         }
         out.put32(self.lives.len() as u32);
         for (&slot, life) in &self.lives {
-            out.put8(slot);
-            out.put32(life.incarnation);
-            out.put64(life.nonce);
+            out.put8(slot).put32(life.incarnation).put64(life.nonce);
         }
         // Last, and only where there is one: whoever wrote memberships before there could be one left it out.
-        self.group.iter().for_each(|&group| out.put64(group));
+        self.group.iter().for_each(|&group| _ = out.put64(group));
     }
 
     /// Reads what `encode` wrote, to the end, and refuses any membership that no sequence of changes leads to.
-    pub fn decode(reader: &mut Reader) -> Result<Self, Malformed> {
+    pub fn decode<W>(reader: &mut Reader<'_, W>) -> Result<Self, Malformed> {
         let mut configuration = Configuration::default();
         for ids in [&mut configuration.voters, &mut configuration.learners] {
-            for _ in 0..reader.count(8, limits::SLOTS)? {
+            for _ in 0..reader.count32(limits::SLOTS, 8)? {
                 let id = reader.u64()?;
                 if ids.last().is_some_and(|&last| id <= last) {
                     return Err(Malformed("ids are not in order"));
@@ -161,12 +159,12 @@ impl Configuration {
                 ids.insert(id);
             }
         }
-        for _ in 0..reader.count(13, limits::SLOTS)? {
+        for _ in 0..reader.count32(limits::SLOTS, 13)? {
             let slot = reader.u8()?;
             let life = Incarnation { incarnation: reader.u32()?, nonce: reader.u64()? };
             configuration.lives.insert(slot, life);
         }
-        configuration.group = (!reader.0.is_empty()).then(|| reader.u64()).transpose()?;
+        configuration.group = (!reader.is_empty()).then(|| reader.u64()).transpose()?;
         if configuration.is_sound() { Ok(configuration) } else { Err(Malformed("an impossible membership")) }
     }
 
@@ -193,16 +191,14 @@ impl Change {
             Change::TakeOver { id, group } => (4, id, group),
         };
         let mut out = Vec::with_capacity(21);
-        out.put8(kind);
-        out.put64(id);
-        out.put64(nonce);
+        out.put8(kind).put64(id).put64(nonce);
         let crc = crc32c::crc32c(&out);
         out.put32(crc);
         out.into()
     }
 
     pub fn decode(bytes: &Bytes) -> Result<Self, Malformed> {
-        let mut reader = Reader(bytes.clone());
+        let mut reader = Reader::new(bytes);
         let (kind, id, nonce) = (reader.u8()?, reader.u64()?, reader.u64()?);
         let crc = reader.u32()?;
         reader.end()?;
@@ -257,13 +253,13 @@ mod tests {
         let mut bytes = Vec::new();
         configuration.encode(&mut bytes);
         let before = bytes.len();
-        assert_eq!(Configuration::decode(&mut Reader(bytes.into())), Ok(configuration.clone()));
+        assert_eq!(Configuration::decode(&mut Reader::new(&bytes)), Ok(configuration.clone()));
         let renamed = configuration.after(Change::TakeOver { id: engine_id(3, 1), group: 77 }).unwrap();
         assert_eq!((renamed.voters.len(), renamed.lives.len(), renamed.group), (1, 5, Some(77)));
         let mut bytes = Vec::new();
         renamed.encode(&mut bytes);
         assert_eq!(bytes.len(), before - 4 * 8 + 8);
-        assert_eq!(Configuration::decode(&mut Reader(bytes.into())), Ok(renamed));
+        assert_eq!(Configuration::decode(&mut Reader::new(&bytes)), Ok(renamed));
         assert_eq!(configuration.after(Change::TakeOver { id: engine_id(3, 2), group: 77 }), None);
         for change in [
             Change::Remove { id: engine_id(0, 7) },

@@ -8,6 +8,7 @@ use ::raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use ::raft::{Config, RawNode, Ready, StateRole};
 use bytes::Bytes;
 use slog::{Discard, Logger, o};
+use wire::mix;
 
 use crate::batch::Encoded;
 use crate::engine::{Blame, Committed, EngineOut, FailStop, NotNow, Output};
@@ -22,7 +23,6 @@ use crate::raft::lead::Lead;
 use crate::raft::members::{Change, Configuration, incarnation_of, slot_of};
 use crate::raft::stamps::Distrust;
 use crate::raft::storage::{GENESIS, Mirror};
-use crate::wire::mix;
 
 /// What a member knows of the replica in another slot.
 #[derive(Debug, Clone, Copy, Default)]
@@ -573,7 +573,7 @@ impl<L: LogStore> Node<L> {
         if !ready.snapshot().is_empty() {
             let snapshot = ready.snapshot();
             let (index, term) = (snapshot.get_metadata().index, snapshot.get_metadata().term);
-            let mut reader = crate::wire::Reader(snapshot.data.clone());
+            let mut reader = wire::Reader::new(&snapshot.data);
             let configuration = Configuration::decode(&mut reader).expect("decoded when it arrived");
             self.raw.mut_store().reset(index, term, configuration.clone())?;
             self.applied = self.applied.max(index);

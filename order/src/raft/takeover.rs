@@ -9,11 +9,12 @@
 //! entry the group gets another name, so that nothing that one of the lost replicas has said, or says when it turns up after all, is
 //! taken for a message of a member. Whose log it goes on with is part of the name: two replicas that were both kept are two groups.
 
+use wire::mix;
+
 use crate::engine::Declined;
 use crate::log::LogStore;
 use crate::raft::members::Change;
 use crate::raft::node::Node;
-use crate::wire::mix;
 
 /// Makes the names of the group before and after it differ.
 const RENAMED: u64 = 0x7461_6b65_6f76_6572;

@@ -7,29 +7,9 @@ use bytes::Bytes;
 use order::{
     Config, Decoder, Delivered, LogStore, MemoryLog, Orderer, Output, RaftConfig, RaftEngine, State, frame,
 };
+use wire::SplitMix64;
 
 pub type Engine = RaftEngine<Box<dyn LogStore>>;
-
-/// splitmix64: the only randomness in here.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub fn chance(&mut self, per_mille: u64) -> bool {
-        self.below(1000) < per_mille
-    }
-}
 
 /// How the network misbehaves, in frames per thousand.
 #[derive(Clone, Copy, Default)]
@@ -72,7 +52,7 @@ pub struct Replica {
 }
 
 pub struct Cluster {
-    pub rng: Rng,
+    pub rng: SplitMix64,
     pub now: u64,
     pub replicas: Vec<Option<Replica>>,
     pub weather: Weather,
@@ -102,7 +82,7 @@ impl Cluster {
 
     pub fn with_stores(seed: u64, stores: Vec<(Box<dyn LogStore>, Vec<order::Record>)>) -> Self {
         let mut cluster = Cluster {
-            rng: Rng(seed),
+            rng: SplitMix64::new(seed),
             now: 0,
             replicas: stores.iter().map(|_| None).collect(),
             weather: Weather::default(),
@@ -138,7 +118,7 @@ impl Cluster {
         cuts: BTreeMap<u64, (State, Service)>,
     ) {
         let size = self.size();
-        let nonce = self.rng.next();
+        let nonce = self.rng.next_u64();
         self.lives += 1;
         let (state, service) = cuts.last_key_value().map(|(_, cut)| cut.clone()).unwrap_or_default();
         let raft = RaftConfig {
@@ -466,12 +446,12 @@ impl Cluster {
             return;
         }
         if self.rng.chance(corrupt) {
-            let bit = self.rng.below(bytes.len() as u64 * 8) as usize;
+            let bit = self.rng.modulo(bytes.len() as u64 * 8) as usize;
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
         let copies = 1 + u64::from(self.rng.chance(duplicate));
         for _ in 0..copies {
-            let mut at = self.now + self.rng.below(delay + 1);
+            let mut at = self.now + self.rng.modulo(delay + 1);
             let last = self.last_arrival.entry((from, to)).or_default();
             if !reorder {
                 at = at.max(*last);

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use object::{Terms, critical, request};
 use schedule::{
-    Access, Config, Cx, DetMutex, DetRng, DetRwLock, DispatcherState, Entry, Footprint, Lock, LockId, Origin,
-    Outcome, Retry, Turn, Work, Worker,
+    Access, Config, Cx, DetMutex, DetRwLock, DispatcherState, Entry, Footprint, Lock, LockId, Origin,
+    Outcome, Retry, SplitMix64, Turn, Work, Worker,
 };
 
 use program::{Machine, Missed, Program, mix};
@@ -141,7 +141,7 @@ struct CxMachine<'t> {
     cx: &'t Cx<'t>,
     locks: &'t [AnyLock],
     missed: Option<Retry>,
-    chance: &'t mut DetRng,
+    chance: &'t mut SplitMix64,
     random: u64,
 }
 
@@ -279,7 +279,7 @@ struct Site<'s> {
 }
 
 /// Runs what a worker is given until the log has ended; random numbers seen are folded into the last field.
-fn work(mut worker: Worker<Request>, site: &Site<'_>, chance: &mut DetRng) {
+fn work(mut worker: Worker<Request>, site: &Site<'_>, chance: &mut SplitMix64) {
     let locks = site.locks;
     let mut records = Vec::new();
     let table: Vec<&dyn Lock> = locks.iter().map(AnyLock::as_lock).collect();
@@ -369,12 +369,12 @@ pub fn run_from(log: &Log, config: Config, chance: u64, names: &Names, from: Opt
         for (at, worker) in workers.into_iter().enumerate() {
             let (site, done) = (&site, done.clone());
             scope.spawn(move || {
-                work(worker, site, &mut DetRng::new(chance ^ (at as u64) << 40));
+                work(worker, site, &mut SplitMix64::new(chance ^ (at as u64) << 40));
                 done.send(()).unwrap();
             });
         }
         drop(done);
-        let mut chance = DetRng::new(!chance);
+        let mut chance = SplitMix64::new(!chance);
         for entry in log {
             schedule.append(Arc::clone(entry));
             if chance.below(8) == 0 {
@@ -405,7 +405,7 @@ pub fn run_from(log: &Log, config: Config, chance: u64, names: &Names, from: Opt
 }
 
 /// A random log of about `programs` requests.
-pub fn random_log(rng: &mut DetRng, programs: u64, locks: u32) -> Log {
+pub fn random_log(rng: &mut SplitMix64, programs: u64, locks: u32) -> Log {
     let (mut log, mut made, mut index, mut time_us) = (Vec::new(), 0, 0, 1_000u64);
     let calm = rng.below(2) == 0;
     while made < programs {

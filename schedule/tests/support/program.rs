@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use schedule::{DetRng, Footprint, LockId};
+use schedule::{Footprint, LockId, SplitMix64};
 
 /// A request of the fuzz: what it does is a function of its operations and of what the machine shows it.
 #[derive(Debug)]
@@ -160,13 +160,13 @@ impl Program {
 
     /// A random program over locks 0..locks that spawns at most `depth` generations. Programs of a kind mostly name
     /// the same locks, and half of them do the same with them, as long as `fashion` is the same.
-    pub fn random(rng: &mut DetRng, locks: u32, depth: u32, fashion: u64) -> Program {
+    pub fn random(rng: &mut SplitMix64, locks: u32, depth: u32, fashion: u64) -> Program {
         let kind = (rng.below(3) == 0).then(|| kinds()[rng.below(4) as usize]);
-        let mut habit = DetRng::new(mix(kind.map_or(rng.next_u64(), u64::from), fashion));
+        let mut habit = SplitMix64::new(mix(kind.map_or(rng.next_u64(), u64::from), fashion));
         let chosen = if rng.below(8) == 0 { &mut *rng } else { &mut habit };
         let named: Vec<LockId> =
             (0..1 + chosen.below(5)).map(|_| chosen.below(u64::from(locks)) as LockId).collect();
-        let pick = |rng: &mut DetRng| rng.below(named.len() as u64) as usize;
+        let pick = |rng: &mut SplitMix64| rng.below(named.len() as u64) as usize;
         let ops = Self::operations(
             if rng.below(2) == 0 { rng } else { &mut habit },
             locks,
@@ -183,8 +183,8 @@ impl Program {
         Program { locks: named, ops, release, footprint }
     }
 
-    fn operations(rng: &mut DetRng, locks: u32, named: usize, depth: u32, fashion: u64) -> Vec<Op> {
-        let pick = |rng: &mut DetRng| rng.below(named as u64) as usize;
+    fn operations(rng: &mut SplitMix64, locks: u32, named: usize, depth: u32, fashion: u64) -> Vec<Op> {
+        let pick = |rng: &mut SplitMix64| rng.below(named as u64) as usize;
         (0..2 + rng.below(9))
             .map(|_| match rng.below(100) {
                 0..25 => Op::Bump(pick(rng), rng.next_u64()),
@@ -207,7 +207,7 @@ impl Program {
     }
 
     /// Mostly nothing; otherwise one lock, everything that a declared forecast would have, or every lock there is.
-    fn declared_part(rng: &mut DetRng, whole: &Footprint) -> Footprint {
+    fn declared_part(rng: &mut SplitMix64, whole: &Footprint) -> Footprint {
         let mut part = Footprint::new();
         match rng.below(40) {
             0 => part.make_all(),
@@ -223,7 +223,7 @@ impl Program {
     }
 
     /// Exact, one too small, or up to twelve too large.
-    fn forecast(rng: &mut DetRng, named: &[LockId], locks: u32) -> Footprint {
+    fn forecast(rng: &mut SplitMix64, named: &[LockId], locks: u32) -> Footprint {
         let mut footprint = Footprint::new();
         let leave_out = if rng.below(14) == 0 { rng.below(named.len() as u64) as usize } else { usize::MAX };
         for (at, &lock) in named.iter().enumerate() {

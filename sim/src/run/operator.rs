@@ -9,7 +9,7 @@ use super::{Event, Run};
 use crate::fault::Fault;
 use crate::plan::Stroke;
 use crate::promises;
-use crate::rng::Rng;
+use crate::rng::stream;
 
 /// All replicas are there and some do not serve for so long before the operator decides: what can come back by itself has done so.
 const PATIENCE_US: u64 = 5_000_000;
@@ -36,7 +36,7 @@ impl Run {
     /// A replica is about to lose its memory, and its disk.
     pub(super) fn lose_memory(&mut self, stroke: &Stroke) {
         let Stroke { victim, fault, seed, .. } = *stroke;
-        let mut draws = Rng::new(seed, 8);
+        let mut draws = stream(seed, 8);
         self.operator.may_decide = true;
         let longest_us = match fault {
             Fault::Memories if !self.leaves_everything(victim) => {
@@ -46,7 +46,7 @@ impl Run {
             Fault::Memories => 2_000_000,
             _ => 500_000,
         };
-        self.stop(victim, draws.below(longest_us));
+        self.stop(victim, draws.modulo(longest_us));
         let is_lost = fault == Fault::Memories || draws.chance(500);
         if let (Some(storage), true) = (&self.slots[usize::from(victim)].storage, is_lost) {
             storage.wipe();

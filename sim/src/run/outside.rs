@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use crosscheck::stepped::Caller;
+use wire::SplitMix64;
 
 use super::{Event, Run};
 use crate::net::{Call, Recorded};
 use crate::node::{KEYS, Role, Unlike};
 use crate::promises::PEERS;
-use crate::rng::Rng;
 
 /// Two replicas that can reach each other have met, and know why they do not talk, after so long.
 const MET_US: u64 = 3_000_000;
@@ -39,13 +39,13 @@ struct Visit {
 
 impl Run {
     /// Its process is started again with a setting that the others have otherwise. Says for how long.
-    pub(super) fn set_wrong(&mut self, victim: u8, draws: &mut Rng) -> Option<u64> {
+    pub(super) fn set_wrong(&mut self, victim: u8, draws: &mut SplitMix64) -> Option<u64> {
         let slot = &mut self.slots[usize::from(victim)];
         if slot.unlike.is_some() {
             return None;
         }
         slot.unlike = Some(*draws.pick(&Unlike::ALL));
-        self.stop(victim, draws.below(500_000));
+        self.stop(victim, draws.modulo(500_000));
         Some(draws.within(1_000_000, 4_500_000))
     }
 
@@ -100,7 +100,7 @@ impl Run {
     }
 
     /// Somebody without the key calls a replica. Says how long that lasts.
-    pub(super) fn call_as_stranger(&mut self, victim: u8, draws: &mut Rng) -> u64 {
+    pub(super) fn call_as_stranger(&mut self, victim: u8, draws: &mut SplitMix64) -> u64 {
         let calls = if draws.chance(200) { draws.within(70, CROWD) } else { draws.within(1, 5) };
         for _ in 0..calls {
             let Some(mut call) = self.fabric.call(victim) else { break };
@@ -121,20 +121,20 @@ impl Run {
         &self,
         victim: u8,
         calls: u64,
-        draws: &mut Rng,
+        draws: &mut SplitMix64,
     ) -> (Vec<u8>, Vec<u8>, Option<Caller>) {
         // The head of no record: one in 65,536 random ones would be.
-        let noise = |draws: &mut Rng| {
-            let rest = (0..draws.within(4, 4000)).map(|_| draws.draw() as u8);
+        let noise = |draws: &mut SplitMix64| {
+            let rest = (0..draws.within(4, 4000)).map(|_| draws.next_u64() as u8);
             b"no record at all".iter().copied().chain(rest).collect::<Vec<u8>>()
         };
         let recorded = self.fabric.recorded();
-        let heard = |is_first: bool, draws: &mut Rng| {
+        let heard = |is_first: bool, draws: &mut SplitMix64| {
             let fits = |one: &&Recorded| one.is_first == is_first && (!is_first || one.ends.1 == victim);
             let fitting: Vec<&Recorded> = recorded.iter().filter(fits).collect();
             if fitting.is_empty() { noise(draws) } else { draws.pick(&fitting).bytes.clone() }
         };
-        match draws.below(6) {
+        match draws.modulo(6) {
             0 => (noise(draws), Vec::new(), None),
             1 => (b"GET / HTTP/1.1\r\nHost: replica\r\n\r\n".to_vec(), Vec::new(), None),
             // A peer's first words, and then others that were said somewhere: the key is not that of this connection.
@@ -142,10 +142,10 @@ impl Run {
             3 => (heard(false, draws), Vec::new(), None),
             4 if calls > 5 => (Vec::new(), Vec::new(), None),
             _ => {
-                let me = (victim + 1 + draws.below(u64::from(self.options.replicas) - 1) as u8)
+                let me = (victim + 1 + draws.modulo(u64::from(self.options.replicas) - 1) as u8)
                     % self.options.replicas;
                 let role = Role { is_open: true, unlike: None, me, ..self.role_of(victim, &[]) };
-                match Caller::call(&role.settings(self.options.disk), draws.draw()) {
+                match Caller::call(&role.settings(self.options.disk), draws.next_u64()) {
                     Ok((caller, first)) => (first, Vec::new(), Some(caller)),
                     Err(_) => (noise(draws), Vec::new(), None),
                 }
@@ -197,17 +197,17 @@ impl Run {
     }
 
     /// Somebody puts records into the stream from another replica to this one.
-    pub(super) fn forge(&mut self, victim: u8, draws: &mut Rng) {
+    pub(super) fn forge(&mut self, victim: u8, draws: &mut SplitMix64) {
         let from =
-            (victim + 1 + draws.below(u64::from(self.options.replicas) - 1) as u8) % self.options.replicas;
+            (victim + 1 + draws.modulo(u64::from(self.options.replicas) - 1) as u8) % self.options.replicas;
         let recorded = self.fabric.recorded();
         let is_here = |one: &&Recorded| one.ends == (from, victim) && !one.is_first;
         let of_here: Vec<&Recorded> = recorded.iter().filter(is_here).collect();
         let elsewhere: Vec<&Recorded> = recorded.iter().filter(|one| one.ends != (from, victim)).collect();
-        let bytes = match draws.below(3) {
+        let bytes = match draws.modulo(3) {
             0 if !of_here.is_empty() => draws.pick(&of_here).bytes.clone(),
             1 if !elsewhere.is_empty() => draws.pick(&elsewhere).bytes.clone(),
-            _ => (0..draws.within(1, 2000)).map(|_| draws.draw() as u8).collect(),
+            _ => (0..draws.within(1, 2000)).map(|_| draws.next_u64() as u8).collect(),
         };
         let hit = self.fabric.inject(from, victim, &bytes);
         if let Some(count) = self.summary.faults.get_mut(&crate::fault::Fault::Forged).filter(|_| !hit) {

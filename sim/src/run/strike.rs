@@ -1,18 +1,19 @@
 //! Faults strike, and those that last end.
 
 use crosscheck::admin::{Command, Inject, Kind};
+use wire::SplitMix64;
 
 use super::{Event, Run};
 use crate::fault::{Fault, rests};
 use crate::net::Weather;
 use crate::plan::Stroke;
-use crate::rng::Rng;
+use crate::rng::stream;
 
 impl Run {
     /// A fault strikes its victim.
     pub(super) fn strike(&mut self, stroke: &Stroke) {
         let Stroke { victim, fault, seed, .. } = *stroke;
-        let mut draws = Rng::new(seed, 7);
+        let mut draws = stream(seed, 7);
         self.trace.note(self.now_us, format_args!("FAULT {} at replica {victim}", fault.entry().name));
         self.facts.disturbed = true;
         for (number, slot) in (0..).zip(&mut self.slots) {
@@ -59,10 +60,10 @@ impl Run {
     }
 
     /// A fault that is over when it has struck.
-    fn strike_once(&mut self, stroke: &Stroke, draws: &mut Rng) {
+    fn strike_once(&mut self, stroke: &Stroke, draws: &mut SplitMix64) {
         let Stroke { victim, fault, .. } = *stroke;
         match fault {
-            Fault::Crash => self.stop(victim, draws.below(2_000_000)),
+            Fault::Crash => self.stop(victim, draws.modulo(2_000_000)),
             Fault::Founding | Fault::Memories => self.lose_memory(stroke),
             Fault::Slow | Fault::Hang | Fault::SlowCore => self.slow_down(victim, fault, draws),
             Fault::Forged => self.forge(victim, draws),
@@ -73,7 +74,7 @@ impl Run {
                 self.cut_power(victim, fault, draws);
             }
             Fault::DiskLost | Fault::DiskFlip => {
-                self.stop(victim, draws.below(2_000_000));
+                self.stop(victim, draws.modulo(2_000_000));
                 self.damage_disk(victim, fault, draws);
             }
             Fault::DiskError => {
@@ -83,7 +84,7 @@ impl Run {
             }
             Fault::Stuck => self.stick(victim, draws),
             Fault::Entry | Fault::Number | Fault::Queue | Fault::Clock | Fault::Stamp => {
-                self.corrupt_order(victim, fault, draws.draw())
+                self.corrupt_order(victim, fault, draws.next_u64())
             }
             Fault::Pause => {
                 let slot = &mut self.slots[usize::from(victim)];
@@ -131,7 +132,7 @@ impl Run {
     }
 
     /// Bad weather around a replica; says how long it lasts.
-    fn set_weather(&mut self, victim: u8, fault: Fault, draws: &mut Rng) -> u64 {
+    fn set_weather(&mut self, victim: u8, fault: Fault, draws: &mut SplitMix64) -> u64 {
         let chance = draws.within(5, 150);
         let mut weather = Weather::default();
         match fault {
@@ -166,7 +167,7 @@ impl Run {
     }
 
     /// The power fails at some operation on the disk from now on, or a moment later if there is none.
-    fn cut_power(&mut self, victim: u8, fault: Fault, draws: &mut Rng) {
+    fn cut_power(&mut self, victim: u8, fault: Fault, draws: &mut SplitMix64) {
         for replica in 0..self.options.replicas {
             let slot = &self.slots[usize::from(replica)];
             let struck = replica == victim || fault == Fault::Blackout;
@@ -177,12 +178,12 @@ impl Run {
         }
     }
 
-    fn damage_disk(&mut self, victim: u8, fault: Fault, draws: &mut Rng) {
+    fn damage_disk(&mut self, victim: u8, fault: Fault, draws: &mut SplitMix64) {
         let Some(storage) = &self.slots[usize::from(victim)].storage else { return };
         if fault == Fault::DiskLost {
             return storage.wipe();
         }
-        let flipped = storage.disk.flip(draws.draw());
+        let flipped = storage.disk.flip(draws.next_u64());
         if !flipped && let Some(count) = self.summary.faults.get_mut(&fault) {
             count.struck -= 1;
         }
@@ -205,22 +206,22 @@ impl Run {
         }
     }
 
-    fn corrupt(&mut self, victim: u8, fault: Fault, kind: Kind, draws: &mut Rng) {
-        let object = match draws.below(8) {
-            0 | 1 => Some(format!("item:v{}", draws.below(10))),
-            2 => Some(format!("slot:v{}", draws.below(10))),
-            3 => Some(format!("shard:{}", draws.below(4))),
-            4 => Some(format!("queue:{}", draws.below(4))),
+    fn corrupt(&mut self, victim: u8, fault: Fault, kind: Kind, draws: &mut SplitMix64) {
+        let object = match draws.modulo(8) {
+            0 | 1 => Some(format!("item:v{}", draws.modulo(10))),
+            2 => Some(format!("slot:v{}", draws.modulo(10))),
+            3 => Some(format!("shard:{}", draws.modulo(4))),
+            4 => Some(format!("queue:{}", draws.modulo(4))),
             _ => None,
         };
         let object = object.filter(|_| rests(kind));
-        self.inject(victim, fault, Inject { kind, object, bit: None, member: None, seed: draws.draw() });
+        self.inject(victim, fault, Inject { kind, object, bit: None, member: None, seed: draws.next_u64() });
     }
 
     /// One bit that is wrong again after every repair: it is flipped again and again, if the object is sound by then.
-    fn stick(&mut self, victim: u8, draws: &mut Rng) {
-        let object = Some(format!("item:v{}", draws.below(10)));
-        let (bit, seed) = (Some(draws.below(64)), draws.draw());
+    fn stick(&mut self, victim: u8, draws: &mut SplitMix64) {
+        let object = Some(format!("item:v{}", draws.modulo(10)));
+        let (bit, seed) = (Some(draws.modulo(64)), draws.next_u64());
         let mut after = 0;
         for _ in 0..draws.within(4, 12) {
             after += draws.within(5_000, 60_000);

@@ -115,7 +115,7 @@ impl Run {
         for command in numbers {
             let text = self.facts.asked[*command].command.text();
             let cut =
-                if self.rng.chance(200) { self.rng.below(text.len() as u64) as usize } else { text.len() };
+                if self.rng.chance(200) { self.rng.modulo(text.len() as u64) as usize } else { text.len() };
             match process.receive(number as u32, *command, &text, cut) {
                 Ok(Some(submitted)) => {
                     let meant = self.facts.asked[submitted.number].command.clone();

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use crosscheck::stepped::PeerProgress;
 use crosscheck::{ReplaceReason, limits};
+use wire::SplitMix64;
 
 use super::{Event, Run};
 use crate::fault::Fault;
 use crate::promises::PATIENCE;
-use crate::rng::Rng;
 
 /// What only a watchdog says of a process that it ends (`crosscheck/src/replace.rs`).
 const WORDS: &str = " within watchdog_ms";
@@ -17,7 +17,7 @@ pub(super) const NEVER_US: u64 = 1_000_000_000;
 
 impl Run {
     /// Requests take long from now on: the next one at all replicas or at f+1, or the next ones at one.
-    pub(super) fn slow_down(&mut self, victim: u8, fault: Fault, draws: &mut Rng) {
+    pub(super) fn slow_down(&mut self, victim: u8, fault: Fault, draws: &mut SplitMix64) {
         match fault {
             Fault::Hang => self.slow.slow_down(victim, [NEVER_US].into_iter()),
             Fault::SlowCore => {
@@ -32,7 +32,7 @@ impl Run {
                 let mut replicas: Vec<u8> = (0..self.options.replicas).collect();
                 if draws.chance(333) {
                     while replicas.len() > self.facts.faults() + 1 {
-                        replicas.remove(draws.below(replicas.len() as u64) as usize);
+                        replicas.remove(draws.modulo(replicas.len() as u64) as usize);
                     }
                 }
                 self.slow.share(draws.within(6_000_000, 12_000_000), BTreeSet::from_iter(replicas));

@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 use object::{Home, ObjectId};
+use wire::{Malformed, Put, Reader};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::config::Replica;
 use crate::event::Place;
 use crate::limits::{MAX_OBJECTS_PER_RECOVER, MAX_REGIONS_PER_RECOVER, MAX_REPLICAS};
-use crate::message::Malformed;
-use crate::wire::{Reader, Writer};
+use crate::message::BOUND;
 
 /// Whose objects a RECOVER overwrites, and with whose version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,14 +75,13 @@ impl Recover {
 
     /// Appends the wire form.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let mut w = Writer(out);
-        w.u64(self.id).u8(self.proposer).u8(self.scope.to_byte()).place(self.cause);
-        w.u16(self.objects.len() as u16).u16(self.regions.len() as u16);
+        out.put64(self.id).put8(self.proposer).put8(self.scope.to_byte()).put(&self.cause.to_bytes());
+        out.put16(self.objects.len() as u16).put16(self.regions.len() as u16);
         for (home, id) in &self.objects {
-            w.u32(*home).u64(id.to_bits());
+            out.put32(*home).put64(id.to_bits());
         }
         for home in &self.regions {
-            w.u32(*home);
+            out.put32(*home);
         }
     }
 
@@ -93,11 +92,12 @@ impl Recover {
     /// checked against the service's number of regions; whoever takes the locks does that.
     pub fn decode(bytes: &Bytes) -> Result<Recover, Malformed> {
         let mut r = Reader::new(bytes);
-        let (id, proposer, scope, cause) = (r.u64()?, r.u8()?, Scope::of_byte(r.u8()?)?, r.place()?);
-        let objects = r.count(MAX_OBJECTS_PER_RECOVER, 12)?;
-        let regions = r.count(MAX_REGIONS_PER_RECOVER, 4)?;
+        let (id, proposer, scope, cause) =
+            (r.u64()?, r.u8()?, Scope::of_byte(r.u8()?)?, Place::read(&mut r)?);
+        let objects = r.count16(MAX_OBJECTS_PER_RECOVER, 12)?;
+        let regions = r.count16(MAX_REGIONS_PER_RECOVER, 4)?;
         if proposer as usize >= MAX_REPLICAS || objects + regions == 0 {
-            return Err(Malformed::Bound);
+            return Err(BOUND);
         }
         let mut recover = Recover {
             id,
@@ -113,8 +113,8 @@ impl Recover {
         for _ in 0..regions {
             recover.regions.push(r.u32()?);
         }
-        r.finish()?;
-        recover.is_canonical().then_some(recover).ok_or(Malformed::Bound)
+        r.end()?;
+        recover.is_canonical().then_some(recover).ok_or(BOUND)
     }
 
     /// Sorted, without doubles, and no object of a region that is listed as a whole.
@@ -148,7 +148,7 @@ impl Scope {
     fn of_byte(byte: u8) -> Result<Scope, Malformed> {
         let replica = byte & !SETTLE;
         match (usize::from(replica) < MAX_REPLICAS, byte & SETTLE != 0) {
-            (false, _) => Err(Malformed::Bound),
+            (false, _) => Err(BOUND),
             (true, false) => Ok(Scope::Faulty(replica)),
             (true, true) => Ok(Scope::SettleOn(replica)),
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use object::{Home, ObjectId};
+use wire::SplitMix64;
 
 use super::service::{Entry, HOMES, Op, Slip, State, checksum};
 use crate::record::Record;
@@ -11,28 +12,6 @@ use crate::{
     Command, Config, Dropped, Event, Evidence, Message, Place, Protections, Reexecution, Replica,
     RequestResult, To, Voter,
 };
-
-/// A small generator with a seed; the only source of chance in these tests.
-#[derive(Clone, Debug)]
-pub(crate) struct Chance(pub u64);
-
-impl Chance {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn one_in(&mut self, bound: u64) -> bool {
-        self.below(bound) == 0
-    }
-}
 
 /// One replica.
 pub(crate) struct Node {
@@ -67,7 +46,7 @@ pub(crate) struct Cluster {
     pub log: Vec<Vec<Entry>>,
     pub network: VecDeque<(Replica, Replica, Message)>,
     pub now_us: u64,
-    pub chance: Chance,
+    pub chance: SplitMix64,
     /// One in so many messages is lost or doubled; 0 for never.
     pub loss: u64,
     pub reorder: bool,
@@ -114,7 +93,7 @@ impl Cluster {
             log: Vec::new(),
             network: VecDeque::new(),
             now_us: 1,
-            chance: Chance(seed),
+            chance: SplitMix64::new(seed),
             loss: 0,
             reorder: false,
             keeps_images: true,
@@ -294,10 +273,10 @@ impl Cluster {
         if waiting == 0 {
             return false;
         }
-        let index = if self.reorder { self.chance.below(waiting) as usize } else { 0 };
+        let index = if self.reorder { self.chance.modulo(waiting) as usize } else { 0 };
         let Some((from, to, message)) = self.network.remove(index) else { return false };
-        if self.loss > 0 && self.chance.one_in(self.loss) {
-            if self.chance.one_in(2) {
+        if self.loss > 0 && self.chance.once_in(self.loss) {
+            if self.chance.once_in(2) {
                 return true;
             }
             self.network.push_back((from, to, message.clone()));

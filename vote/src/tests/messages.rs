@@ -8,6 +8,7 @@ use crate::Asked;
 use crate::digest::Answer;
 use crate::event::Failure;
 use crate::limits::{ASK_AFTER_US, KEEP_FINISHED_BATCHES, WINDOW_BATCHES};
+use crate::message::BOUND;
 use crate::{
     Ask, Command, Config, Event, Malformed, Message, Pairs, Place, Recover, Repair, RequestResult, Scope,
     Voter,
@@ -174,9 +175,12 @@ fn counts_are_checked_against_the_bytes_that_are_there() {
     let message = Message::Digests { batch: 1, digests: vec![Some(3)] };
     message.encode(&mut wire);
     wire[9..11].copy_from_slice(&1000u16.to_le_bytes());
-    assert_eq!(Message::decode(&Bytes::from(wire.clone())), Err(Malformed::Length));
+    assert_eq!(
+        Message::decode(&Bytes::from(wire.clone())),
+        Err(Malformed("a length exceeds the bytes present"))
+    );
     wire[9..11].copy_from_slice(&u16::MAX.to_le_bytes());
-    assert_eq!(Message::decode(&Bytes::from(wire)), Err(Malformed::Bound));
+    assert_eq!(Message::decode(&Bytes::from(wire)), Err(Malformed("a count is beyond its bound")));
 }
 
 #[test]
@@ -202,7 +206,7 @@ fn a_recover_that_lists_an_object_of_a_listed_region_is_malformed() {
     };
     let mut wire = Vec::new();
     recover.encode(&mut wire);
-    assert_eq!(Recover::decode(&Bytes::from(wire)), Err(Malformed::Bound));
+    assert_eq!(Recover::decode(&Bytes::from(wire)), Err(BOUND));
 }
 
 /// A peer that was away and is wrong about many closed batches: answers about two of them must not take turns in being asked for

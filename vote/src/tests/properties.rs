@@ -1,15 +1,16 @@
 //! Random groups, requests, schedules and single faults: never a wrong reply, always the right replica, always an end.
 
 use bytes::Bytes;
+use wire::SplitMix64;
 
-use super::cluster::{Chance, Cluster};
+use super::cluster::Cluster;
 use super::service::{Op, Slip};
 use crate::{Message, Place, Replica, RequestResult};
 
-fn random_op(chance: &mut Chance) -> Op {
-    let (a, b) = (chance.below(6) as u8, chance.below(6) as u8);
-    match chance.below(8) {
-        0..=2 => Op::Set(a, chance.next() % 1000),
+fn random_op(chance: &mut SplitMix64) -> Op {
+    let (a, b) = (chance.modulo(6) as u8, chance.modulo(6) as u8);
+    match chance.modulo(8) {
+        0..=2 => Op::Set(a, chance.next_u64() % 1000),
         3..=4 => Op::Add(a, b),
         5..=6 => Op::Get(a),
         _ => Op::Remove(a),
@@ -20,7 +21,7 @@ fn random_op(chance: &mut Chance) -> Op {
 const KINDS: u64 = 13;
 
 fn plant(cluster: &mut Cluster, faulty: Replica, kind: u64, place: Place) {
-    let bit = 1u64 << cluster.chance.below(60);
+    let bit = 1u64 << cluster.chance.modulo(60);
     let node = &mut cluster.nodes[faulty as usize];
     match kind {
         0 => drop(node.slips.insert(place, Slip::Value(bit))),
@@ -51,10 +52,10 @@ fn plant(cluster: &mut Cluster, faulty: Replica, kind: u64, place: Place) {
             record.digests.iter_mut().for_each(|digest| *digest ^= 1 << 99);
         })),
         _ => {
-            let mut left = 1 + cluster.chance.below(3);
-            let mut chance = Chance(bit);
+            let mut left = 1 + cluster.chance.modulo(3);
+            let mut chance = SplitMix64::new(bit);
             cluster.on_wire = Box::new(move |from, _, message| {
-                let hit = from == faulty && left > 0 && chance.one_in(3);
+                let hit = from == faulty && left > 0 && chance.once_in(3);
                 left -= hit as u64;
                 Some(if hit { corrupt(message, &mut chance) } else { message })
             });
@@ -71,18 +72,18 @@ fn flip_reply(result: &mut RequestResult) {
 }
 
 /// Changes the contents of a message but not what it is about, as a fault in its sender's memory would.
-fn corrupt(mut message: Message, chance: &mut Chance) -> Message {
-    let flip = 1u128 << chance.below(128);
+fn corrupt(mut message: Message, chance: &mut SplitMix64) -> Message {
+    let flip = 1u128 << chance.modulo(128);
     match &mut message {
         Message::Check { digests, .. } => digests[0] ^= flip,
         Message::Digests { digests, .. } => {
-            let at = chance.below(digests.len().max(1) as u64) as usize;
+            let at = chance.modulo(digests.len().max(1) as u64) as usize;
             if let Some(Some(digest)) = digests.get_mut(at) {
                 *digest ^= flip;
             }
         }
         Message::Pairs { pairs, answer, .. } => match pairs.first_mut() {
-            Some(pair) if chance.one_in(2) => pair.sum ^= flip as u64,
+            Some(pair) if chance.once_in(2) => pair.sum ^= flip as u64,
             _ => answer.digest ^= flip,
         },
         Message::Reply { bytes, .. } if !bytes.is_empty() => {
@@ -98,31 +99,31 @@ fn corrupt(mut message: Message, chance: &mut Chance) -> Message {
 
 /// One random run; returns the number of evidence records and of RECOVERs.
 fn run(seed: u64, replicas: u8, faults: usize) -> (usize, u64) {
-    let mut chance = Chance(seed);
+    let mut chance = SplitMix64::new(seed);
     let mut cluster = Cluster::new(replicas, seed ^ 0xabcd);
-    cluster.reorder = chance.one_in(2);
-    cluster.loss = [0, 0, 20, 6][chance.below(4) as usize];
+    cluster.reorder = chance.once_in(2);
+    cluster.loss = [0, 0, 20, 6][chance.modulo(4) as usize];
     cluster.order(&(0..6).map(|k| Op::Set(k, k as u64)).collect::<Vec<_>>());
     cluster.run();
-    let batches = 4 + chance.below(8);
+    let batches = 4 + chance.modulo(8);
     let mut faulty: Vec<Replica> = (0..replicas).collect();
     while faulty.len() > faults {
-        faulty.swap_remove(chance.below(faulty.len() as u64) as usize);
+        faulty.swap_remove(chance.modulo(faulty.len() as u64) as usize);
     }
     for replica in &faulty {
-        let place = Place::new(1 + chance.below(batches), chance.below(3) as u16);
-        plant(&mut cluster, *replica, chance.below(KINDS), place);
+        let place = Place::new(1 + chance.modulo(batches), chance.modulo(3) as u16);
+        plant(&mut cluster, *replica, chance.modulo(KINDS), place);
     }
     for _ in 0..batches {
-        let ops: Vec<Op> = (0..3 + chance.below(3)).map(|_| random_op(&mut chance)).collect();
+        let ops: Vec<Op> = (0..3 + chance.modulo(3)).map(|_| random_op(&mut chance)).collect();
         cluster.order(&ops);
-        for _ in 0..chance.below(30) {
-            match chance.below(4) {
-                0 => cluster.execute_at(chance.below(replicas as u64) as u8),
+        for _ in 0..chance.modulo(30) {
+            match chance.modulo(4) {
+                0 => cluster.execute_at(chance.modulo(replicas as u64) as u8),
                 _ => drop(cluster.deliver()),
             }
         }
-        if chance.one_in(4) {
+        if chance.once_in(4) {
             cluster.tick(20_000);
         }
     }

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use object::ObjectId;
+use wire::SplitMix64;
 
-use super::cluster::{Chance, Cluster};
+use super::cluster::Cluster;
 use super::service::{Entry, HOMES, Op, Slip, key};
 use crate::limits::*;
 use crate::{
@@ -133,7 +134,7 @@ fn too_many_repairs_replace_the_replica() {
 fn transfer(packed: Vec<Packed>, recover: Recover, loss: u64) -> Option<Vec<Packed>> {
     let turn = Place::new(0, 0);
     let mut voters: Vec<Voter> = (0..3).map(|me| Voter::new(Config::new(3, me, 4, 0))).collect();
-    let mut chance = Chance(loss);
+    let mut chance = SplitMix64::new(loss);
     let (mut network, mut installed, mut now_us) = (Vec::new(), None, 0);
     let event = |packed| Event::RecoverTurn { turn, time_us: 0, recover: recover.clone(), packed };
     let mut events: Vec<(u8, Event)> =
@@ -161,8 +162,8 @@ fn transfer(packed: Vec<Packed>, recover: Recover, loss: u64) -> Option<Vec<Pack
             events.push((2, Event::Tick));
             continue;
         }
-        let (from, to, message) = network.swap_remove(chance.below(network.len() as u64) as usize);
-        if loss == 0 || !chance.one_in(loss) {
+        let (from, to, message) = network.swap_remove(chance.modulo(network.len() as u64) as usize);
+        if loss == 0 || !chance.once_in(loss) {
             events.push((to, Event::Message { from, message }));
         }
     }

@@ -468,9 +468,9 @@ fn whatever_is_lost_on_the_way_the_group_settles() {
         cluster.order(&[Op::Set(0, 1), Op::Set(1, 2), Op::Set(2, 3), Op::Set(3, 4)]);
         cluster.run();
         for _ in 0..3 {
-            let key = cluster.chance.below(4) as u8;
+            let key = cluster.chance.modulo(4) as u8;
             order_one(&mut cluster, &[Op::Set(key, 640), Op::Add(key, 3), Op::Get(2)]);
-            if cluster.chance.one_in(2) {
+            if cluster.chance.once_in(2) {
                 cluster.run();
             }
         }

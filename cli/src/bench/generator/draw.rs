@@ -1,35 +1,8 @@
 //! Draws requests: which operation, which key, how long a value; the same seed gives the same requests.
 
+use wire::{SplitMix64, scramble, unit};
+
 use crate::bench::definition::{Amount, Op, Workload};
-use crate::splitmix::{self, spread};
-
-/// A sequence of draws, one per seed.
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// The sequence of this seed.
-    pub fn new(seed: u64) -> Self {
-        Random(seed)
-    }
-
-    /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
-        let drawn = splitmix::draw(self.0);
-        self.0 = self.0.wrapping_add(splitmix::STEP);
-        drawn
-    }
-
-    /// A number below `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-
-    /// A number from 0 up to and without 1.
-    pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
 
 /// Ranks from 0 with probability proportional to `1 / (rank + 1)^exponent`.
 ///
@@ -55,7 +28,7 @@ impl Zipf {
     }
 
     /// One rank.
-    pub fn draw(&self, random: &mut Random) -> usize {
+    pub fn draw(&self, random: &mut SplitMix64) -> usize {
         if self.exponent == 0.0 {
             return random.below(self.count as u64) as usize;
         }
@@ -94,7 +67,7 @@ pub struct Draw {
     /// Operations with the upper end of their share of [0, 1).
     ops: Vec<(f64, Op)>,
     ranks: Zipf,
-    random: Random,
+    random: SplitMix64,
     lengths: Sizes,
     lifetimes: Sizes,
     prefill: f64,
@@ -112,7 +85,7 @@ impl Draw {
         Draw {
             ops: workload.mix.iter().filter(|(_, weight)| **weight > 0.0).map(share).collect(),
             ranks: Zipf::new(keys, workload.zipf),
-            random: Random::new(seed),
+            random: SplitMix64::new(seed),
             lengths: Sizes::new(&workload.value_bytes),
             lifetimes: Sizes::new(&workload.ttl_seconds),
             prefill: workload.prefill_percent / 100.0,
@@ -136,24 +109,23 @@ impl Draw {
 
     /// A lifetime in seconds.
     pub fn lifetime(&mut self) -> u32 {
-        let drawn = self.random.next();
+        let drawn = self.random.next_u64();
         self.lifetimes.at(drawn) as u32
     }
 
     /// A version for a value whose successor is not known from a model.
     pub fn version(&mut self) -> u32 {
-        self.random.next() as u32
+        self.random.next_u64() as u32
     }
 
     /// The length of this version of this key's value: always the same, so that a reader can tell what it must be.
     pub fn length_of(&self, key: u32, version: u32) -> usize {
-        self.lengths.at(spread((u64::from(key) << 32) | u64::from(version))) as usize
+        self.lengths.at(scramble((u64::from(key) << 32) | u64::from(version))) as usize
     }
 
     /// Whether this key is stored before the load.
     pub fn is_prefilled(&self, key: u32) -> bool {
-        self.prefill >= 1.0
-            || (spread(u64::from(key) ^ 0xF111) >> 11) as f64 / (1u64 << 53) as f64 <= self.prefill
+        self.prefill >= 1.0 || unit(scramble(u64::from(key) ^ 0xF111)) <= self.prefill
     }
 }
 
@@ -185,9 +157,9 @@ impl Sizes {
     fn at(&self, bits: u64) -> u64 {
         match self {
             Sizes::Fixed(number) => *number,
-            Sizes::Between(from, to) => from + Random::new(bits).below(to - from + 1),
+            Sizes::Between(from, to) => from + SplitMix64::new(bits).below(to - from + 1),
             Sizes::Weighted(places) => {
-                let at = (bits >> 11) as f64 / (1u64 << 53) as f64;
+                let at = unit(bits);
                 places.iter().find(|(end, _)| at < *end).or(places.last()).map_or(0, |(_, number)| *number)
             }
         }
@@ -201,7 +173,7 @@ mod tests {
     /// Shares of the first ranks among `draws`.
     fn shares(count: usize, exponent: f64, draws: usize) -> Vec<f64> {
         let zipf = Zipf::new(count, exponent);
-        let mut random = Random::new(7);
+        let mut random = SplitMix64::new(7);
         let mut seen = vec![0usize; count];
         for _ in 0..draws {
             seen[zipf.draw(&mut random)] += 1;
@@ -232,8 +204,8 @@ mod tests {
     fn amounts_keep_their_shares_and_bounds() {
         let weighted = Sizes::new(&Amount::Weighted(vec![(10, 3.0), (20, 1.0)]));
         let between = Sizes::new(&Amount::Between { from: 5, to: 7 });
-        let mut random = Random::new(1);
-        let drawn: Vec<u64> = (0..100_000).map(|_| random.next()).collect();
+        let mut random = SplitMix64::new(1);
+        let drawn: Vec<u64> = (0..100_000).map(|_| random.next_u64()).collect();
         let tens = drawn.iter().filter(|bits| weighted.at(**bits) == 10).count();
         assert!((74_000..76_000).contains(&tens), "{tens}");
         assert!(drawn.iter().all(|bits| (5..=7).contains(&between.at(*bits))));

@@ -32,7 +32,7 @@ use maker::Maker;
 use model::Opinion;
 use pace::{Pace, Timer};
 
-pub use draw::{Draw, Random};
+pub use draw::Draw;
 pub use maker::KeyName;
 pub use model::Pattern;
 pub use seen::Seen;

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use wire::scramble;
+
 use crate::bench::definition::Op;
 use crate::bench::wire::Reply;
-use crate::splitmix::spread;
 
 /// Bytes from which every value is cut: longer than the longest value by as much as offsets may differ.
 const PATTERN: usize = (1 << 20) + OFFSETS;
@@ -17,14 +18,14 @@ pub struct Pattern(Vec<u8>);
 
 impl Default for Pattern {
     fn default() -> Self {
-        Pattern((0..PATTERN as u64 / 8).flat_map(|number| spread(number + 1).to_le_bytes()).collect())
+        Pattern((0..PATTERN as u64 / 8).flat_map(|number| scramble(number + 1).to_le_bytes()).collect())
     }
 }
 
 impl Pattern {
     /// The bytes of this version of this key's value.
     pub fn value(&self, key: u32, version: u32, length: usize) -> &[u8] {
-        let bits = spread((u64::from(key) << 32) ^ u64::from(version) ^ 0xABCD);
+        let bits = scramble((u64::from(key) << 32) ^ u64::from(version) ^ 0xABCD);
         let offset = (bits % OFFSETS as u64) as usize;
         &self.0[offset..offset + length]
     }

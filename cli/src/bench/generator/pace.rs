@@ -6,20 +6,20 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-use super::draw::Random;
+use wire::SplitMix64;
 
 /// Intended times with independent, exponentially distributed gaps (a Poisson process).
 #[derive(Debug)]
 pub struct Pace {
     gap: f64,
     next: f64,
-    random: Random,
+    random: SplitMix64,
 }
 
 impl Pace {
     /// `rate` requests per second, the first soon after `now` (nanoseconds).
     pub fn new(rate: f64, now: u64, seed: u64) -> Self {
-        let mut pace = Pace { gap: 1e9 / rate, next: now as f64, random: Random::new(seed) };
+        let mut pace = Pace { gap: 1e9 / rate, next: now as f64, random: SplitMix64::new(seed) };
         pace.step();
         pace
     }

@@ -4,6 +4,6 @@ mod machine;
 mod process;
 mod wire;
 
+pub use self::wire::Wire;
 pub use machine::{Commit, Machine};
 pub use process::{Cpu, cpu_of, peak_memory_of, resident_of};
-pub use wire::Wire;

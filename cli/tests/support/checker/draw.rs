@@ -1,34 +1,32 @@
 //! Draws the next commands of a client from its seed: every command of both protocols, small and large values.
 
+use wire::SplitMix64;
+
 use super::model::{Act, Cas, Key, Verb};
 
-/// A small repeatable generator (splitmix64): a failing run is run again by its seed.
+/// The draws of one client: its seed repeats a failing run.
 #[derive(Clone, Debug)]
-pub struct Draw(u64);
+pub struct Draw(SplitMix64);
 
 impl Draw {
     /// A generator that always draws the same from the same seed.
     pub fn new(seed: u64) -> Self {
-        Draw(seed)
+        Draw(SplitMix64::new(seed))
     }
 
     /// 64 bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// A number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.bits() % bound
+        self.0.modulo(bound)
     }
 
     /// True once in `n`.
     pub fn once_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
+        self.0.once_in(n)
     }
 
     /// A value: mostly short, sometimes up to `longest`, any bytes, line ends included.

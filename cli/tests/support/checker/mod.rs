@@ -15,6 +15,7 @@ mod wire;
 pub use draw::Draw;
 pub use shared::Counter;
 
+use self::wire::Wire;
 use pattern::Pattern;
 use session::Session;
 use shared::Shared;
@@ -24,7 +25,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use wire::Wire;
 
 /// What a load does.
 #[derive(Clone, Debug)]

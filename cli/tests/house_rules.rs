@@ -3,7 +3,7 @@
 mod house;
 
 use house::source::Permit;
-use house::{Breach, TextFile, manifest, source, text};
+use house::{Breach, TextFile, manifest, sizes, source, text};
 use std::fs;
 
 /// Rooms whose results reach state or replies: they read nothing but the ordered log.
@@ -146,6 +146,11 @@ fn nothing_unfinished() {
 #[test]
 fn no_private_places() {
     report(house::files().iter().flat_map(|file| source::private_places(file, &HOSTS)).collect());
+}
+
+#[test]
+fn tracked_files_are_small() {
+    report(sizes::too_large(&sizes::sizes()));
 }
 
 /// A permit that nobody uses any more would let the next use in unseen.
@@ -302,5 +307,24 @@ mod rules_can_fail {
             1
         );
         assert!(source::private_places(&note("http://www.apache.org/licenses/"), &HOSTS).is_empty());
+    }
+
+    #[test]
+    fn a_file_or_all_results_are_too_large() {
+        let file = |path: &str, size: u64| (path.to_owned(), size);
+        let largest = file("bench/results/a.json", sizes::LARGEST_FILE);
+        let all = [largest.clone(), largest.clone(), largest.clone(), file("docs/a.md", sizes::LARGEST_FILE)];
+        assert!(sizes::too_large(&all).is_empty());
+        let breaches = sizes::too_large(&[file("docs/a.png", sizes::LARGEST_FILE + 1)]);
+        assert_eq!(breaches.len(), 1);
+        assert!(breaches[0].what.contains("262145 bytes"), "{}", breaches[0].what);
+        let breaches =
+            sizes::too_large(&[vec![largest; 3], vec![file("bench/results/b.json", 213_569)]].concat());
+        assert_eq!(breaches.len(), 1);
+        assert!(
+            breaches[0].file == sizes::RESULTS && breaches[0].what.contains("1000001"),
+            "{}",
+            breaches[0].what
+        );
     }
 }

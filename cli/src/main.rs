@@ -11,6 +11,7 @@ mod digest;
 mod evidence;
 mod group;
 mod inject;
+mod json_rows;
 mod key;
 mod load;
 mod modes;

@@ -1,4 +1,4 @@
-//! `crosscheck inject golden`, `profile`, `null`, `campaign`, `replay`, `report`: faults in single machine instructions of
+//! `crosscheck inject golden`, `profile`, `null`, `campaign`, `replay`, `summary`, `report`: faults in single machine instructions of
 //! any server, from outside. `hooks`: campaigns of the faults that our own replicas place when they are asked to.
 
 use std::path::PathBuf;
@@ -33,6 +33,7 @@ Examples:
   crosscheck inject campaign --target tracer/targets/cluster-RDGX.toml --runs 200 --out rdgx.jsonl
 Then:
   crosscheck inject report mc.jsonl --html mc.html
+  crosscheck inject summary mc.jsonl --out bench/results/inject/mc.json
   crosscheck inject replay --target tracer/targets/memcached.toml --run mc.jsonl:wreg/17"
     )]
     Campaign(Many),
@@ -58,9 +59,21 @@ Then:
 
 Exit code: 0 when everything recorded repeats, 1 when not. Of a cluster: 0 when some run ended as recorded.")]
     Replay(Replay),
+    /// Counts the records of campaigns into a small file, with the full records of all failures
+    #[command(
+        after_long_help = "`crosscheck inject report` gives the same tables from a summary as from the records that it was made of.
+Of tables by function and by how runs ended, a summary has the 25 largest groups. Beside every run with a wrong
+reply it keeps the first 100 that were latent or made no progress. Several files give one summary of all.
+
+Examples:
+  crosscheck inject summary bench/results/raw/inject/rdgx.jsonl --out bench/results/inject/rdgx.json
+  crosscheck inject summary rd00.jsonl rd00-2.jsonl --out rd00.json.gz --remark 'beside a compilation'"
+    )]
+    Summary(Summary),
     /// Tables of one or more campaigns, with 95 % Wilson intervals; also as HTML
-    #[command(after_long_help = "Example:
-  crosscheck inject report bench/results/inject/*.jsonl* --html coverage.html")]
+    #[command(after_long_help = "Examples:
+  crosscheck inject report bench/results/inject/*.json* --html coverage.html
+  crosscheck inject report --together bench/results/inject/cluster-RD00*")]
     Report(Report),
 }
 
@@ -116,7 +129,7 @@ pub struct Many {
     /// Land by single steps alone: slow, to check the landing by breakpoint
     #[arg(long)]
     pub steps_only: bool,
-    /// Where the records go, one JSON line per run
+    /// Where the records go, one JSON line per run [default: a new file in bench/results/raw/inject]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Stop beginning new runs after this many seconds
@@ -142,7 +155,7 @@ pub struct Hooks {
     /// Decides what is struck, and when
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
-    /// Where the records go, one JSON line per run
+    /// Where the records go, one JSON line per run [default: a new file in bench/results/raw/inject]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Stop beginning new runs after this many seconds
@@ -159,7 +172,7 @@ pub struct Replay {
     /// Program that a target's {crosscheck} stands for [default: this one]
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
-    /// FILE:TYPE/NUMBER, as the report names it
+    /// FILE:TYPE/NUMBER, as the report names it; a summary has the runs that failed
     #[arg(long, value_name = "RUN")]
     pub run: String,
     /// How often (a cluster: no two runs of it are the same)
@@ -170,12 +183,41 @@ pub struct Replay {
     pub profile: Option<PathBuf>,
 }
 
+/// Options of `summary`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Summary {
+    /// Records or summaries of campaigns; compressed ones end in .gz
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Where the summary goes, as JSON; compressed if the name ends in .gz
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// The target, where the records do not say it
+    #[arg(long, value_name = "NAME")]
+    pub target: Option<String>,
+    /// The command that made the records, where they do not say it
+    #[arg(long, value_name = "COMMAND")]
+    pub command: Option<String>,
+    /// The commit that the target was built from, where the records do not say it
+    #[arg(long, value_name = "ID")]
+    pub commit: Option<String>,
+    /// The machine that made the records, where they do not say it
+    #[arg(long, value_name = "TEXT")]
+    pub machine: Option<String>,
+    /// What a reader has to know besides
+    #[arg(long, value_name = "TEXT")]
+    pub remark: Option<String>,
+}
+
 /// Options of `report`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Report {
-    /// Records of campaigns; compressed ones end in .gz
+    /// Records or summaries of campaigns; compressed ones end in .gz
     #[arg(value_name = "FILE", required = true)]
-    pub records: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
+    /// One set of tables over all files; without those of which a summary has the largest groups only
+    #[arg(long)]
+    pub together: bool,
     /// Write a self-contained page too
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tracer::hooks::Record;
 use tracer::record::Class;
-use tracer::report::{self, Records};
+use tracer::records::{self, Records};
 
 const RUNS: usize = 3;
 
@@ -24,9 +24,12 @@ fn campaign(target: &str, kinds: &str) -> Vec<Record> {
         .output()
         .expect("the campaign");
     assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-    let Records::Hooks(records) = report::read(&out).expect("its records") else {
+    let (origin, records) = records::read(&out).expect("its records");
+    let Records::Hooks(records) = records else {
         panic!("they are records of hooks");
     };
+    assert_eq!((origin.seed, origin.target.as_str()), (7, target.trim_end_matches(".toml")));
+    assert!(origin.command.starts_with("inject hooks --seed 7"), "{origin:?}");
     assert_eq!(records.len(), RUNS * kinds.split(',').count());
     records
 }

@@ -3,7 +3,7 @@
 mod house;
 
 use house::source::Permit;
-use house::{Breach, TextFile, cite, manifest, source, text};
+use house::{Breach, TextFile, cite, manifest, sizes, source, text};
 use std::fs;
 
 /// Rooms whose results reach state or replies: they read nothing but the ordered log.
@@ -152,6 +152,11 @@ fn no_private_places() {
 fn citations_can_be_followed() {
     let files = house::files();
     report(files.iter().flat_map(|file| cite::citations(file, &files)).collect());
+}
+
+#[test]
+fn tracked_files_are_small() {
+    report(sizes::too_large(&sizes::sizes()));
 }
 
 /// A permit that nobody uses any more would let the next use in unseen.
@@ -333,5 +338,24 @@ mod rules_can_fail {
         }
         assert_eq!(breaches(concat!("// what the Design\n// sec", "tion 3 says\n")).len(), 1);
         assert_eq!(breaches(concat!("// measured (rese", "arch/x.md 4.2)\n")).len(), 1);
+    }
+
+    #[test]
+    fn a_file_or_all_results_are_too_large() {
+        let file = |path: &str, size: u64| (path.to_owned(), size);
+        let largest = file("bench/results/a.json", sizes::LARGEST_FILE);
+        let all = [largest.clone(), largest.clone(), largest.clone(), file("docs/a.md", sizes::LARGEST_FILE)];
+        assert!(sizes::too_large(&all).is_empty());
+        let breaches = sizes::too_large(&[file("docs/a.png", sizes::LARGEST_FILE + 1)]);
+        assert_eq!(breaches.len(), 1);
+        assert!(breaches[0].what.contains("262145 bytes"), "{}", breaches[0].what);
+        let breaches =
+            sizes::too_large(&[vec![largest; 3], vec![file("bench/results/b.json", 213_569)]].concat());
+        assert_eq!(breaches.len(), 1);
+        assert!(
+            breaches[0].file == sizes::RESULTS && breaches[0].what.contains("1000001"),
+            "{}",
+            breaches[0].what
+        );
     }
 }

@@ -107,7 +107,24 @@ pub struct BrokenRun {
     pub again: String,
 }
 
-/// One invocation's share of a campaign, as its file has it.
+/// One invocation of a campaign.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Invocation {
+    /// The command.
+    pub command: String,
+    /// The source it was built from.
+    pub commit: String,
+    /// Its first seed; the others follow.
+    pub first: u64,
+    /// Runs.
+    pub runs: u64,
+    /// Runs at the same time.
+    pub jobs: u64,
+    /// Seconds it took.
+    pub seconds: u64,
+}
+
+/// One invocation's share of a campaign, or several together, as their file has it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Part {
     /// The source it was built from.
@@ -124,6 +141,9 @@ pub struct Part {
     pub cells: BTreeMap<String, Campaign>,
     /// Runs in which a promise broke.
     pub broken: Vec<BrokenRun>,
+    /// Of several together: each of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub invocations: Vec<Invocation>,
 }
 
 impl Part {
@@ -148,17 +168,48 @@ impl Part {
         total
     }
 
+    /// The invocations that are in it.
+    pub fn invocations(&self) -> Vec<Invocation> {
+        if !self.invocations.is_empty() {
+            return self.invocations.clone();
+        }
+        vec![Invocation {
+            command: self.command.clone(),
+            commit: self.commit.clone(),
+            first: self.first,
+            runs: self.total().runs,
+            jobs: self.jobs,
+            seconds: self.seconds,
+        }]
+    }
+
     /// Several invocations as one.
     pub fn merged(parts: &[Part]) -> Part {
         let mut all = Part::default();
         for part in parts {
+            all.invocations.extend(part.invocations());
             for (name, cell) in &part.cells {
                 all.cells.entry(name.clone()).or_default().merge(cell);
             }
             all.broken.extend(part.broken.iter().cloned());
             all.seconds += part.seconds;
         }
+        all.invocations.sort_by_key(|one| one.first);
         all
+    }
+
+    /// What a campaign is summed up from: the files of its invocations; and, of those whose files are gone, the summary that
+    /// has them.
+    pub fn to_be_merged(summary: Option<Part>, parts: Vec<Part>) -> Vec<Part> {
+        let is_there = |one: &Invocation| parts.iter().any(|part| part.first == one.first);
+        match summary.filter(|summary| !summary.invocations.iter().all(is_there)) {
+            Some(summary) => {
+                let is_in_it = |part: &Part| summary.invocations.iter().any(|one| one.first == part.first);
+                let new: Vec<Part> = parts.into_iter().filter(|part| !is_in_it(part)).collect();
+                std::iter::once(summary).chain(new).collect()
+            }
+            None => parts,
+        }
     }
 }
 
@@ -182,9 +233,7 @@ pub fn page(parts: &[Part]) -> String {
         total.simulated_us as f64 / 1e6,
         total.longest_heal_us as f64 / 1e6
     );
-    for part in parts {
-        let runs = part.total().runs;
-        let Part { command, commit, first, jobs, seconds, .. } = part;
+    for Invocation { command, commit, first, runs, jobs, seconds } in &all.invocations {
         let _ = writeln!(page, "| `{command}` | {commit} | {first} | {runs} | {jobs} | {seconds} |");
     }
     page.push_str(
@@ -245,6 +294,31 @@ mod tests {
         assert_eq!(merged.runs, 2);
         assert_eq!(merged.answered, parts[0].total().answered + parts[1].total().answered);
         assert!(page(&read).contains("2 runs, 0 with a broken promise"), "{}", page(&read));
+    }
+
+    #[test]
+    fn a_summary_stands_for_the_parts_whose_files_are_gone() {
+        let cell = cell("3 replicas, disk: all faults", "all", 3, true, (50, 3, 1, 6));
+        let part = |first: u64| {
+            let mut part = Part { first, command: format!("from {first}"), ..Part::default() };
+            part.add(&cell, &run(first, &cell.options()), String::new);
+            part
+        };
+        let (one, two, three) = (part(1), part(2), part(3));
+        let summary = Part::merged(&[one.clone(), two.clone()]);
+        let runs = |summary: Option<&Part>, parts: &[&Part]| {
+            let parts = parts.iter().map(|part| (*part).clone()).collect();
+            let merged = Part::merged(&Part::to_be_merged(summary.cloned(), parts));
+            let firsts: Vec<u64> = merged.invocations.iter().map(|one| one.first).collect();
+            assert_eq!(merged.total().runs, firsts.len() as u64, "none is counted twice");
+            firsts
+        };
+        assert_eq!(runs(None, &[&one, &three]), [1, 3]);
+        assert_eq!(runs(Some(&summary), &[]), [1, 2]);
+        assert_eq!(runs(Some(&summary), &[&three, &two]), [1, 2, 3]);
+        assert_eq!(runs(Some(&summary), &[&one, &two, &three]), [1, 2, 3]);
+        let whole = page(&[one.clone(), two.clone(), three.clone()]);
+        assert_eq!(page(&Part::to_be_merged(Some(summary), vec![three])), whole);
     }
 
     #[test]

@@ -1,8 +1,6 @@
 //! Many injections, on several processors, each written down as soon as it is over.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 
@@ -10,6 +8,7 @@ use anyhow::Context;
 
 use crate::fault::Fault;
 use crate::record::Record;
+use crate::records::append;
 use crate::single::Plan;
 use crate::symbols::Symbols;
 
@@ -34,16 +33,9 @@ impl Campaign<'_> {
     /// When the target does not run, or a record cannot be written.
     pub fn run(
         &self,
-        out: Option<&Path>,
+        mut out: Option<&mut File>,
         mut tell: impl FnMut(&Record) -> bool,
     ) -> anyhow::Result<Vec<Record>> {
-        let mut file = match out {
-            Some(path) => {
-                let file = File::create(path).with_context(|| format!("records {}", path.display()))?;
-                Some(BufWriter::new(file))
-            }
-            None => None,
-        };
         let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
         let mut records = Vec::new();
         std::thread::scope(|scope| {
@@ -61,8 +53,8 @@ impl Campaign<'_> {
                         return Err(error);
                     }
                 };
-                if let Some(file) = &mut file {
-                    writeln!(file, "{}", serde_json::to_string(&record)?)?;
+                if let Some(file) = &mut out {
+                    append(*file, &record)?;
                 }
                 if !tell(&record) {
                     stop.store(true, Ordering::Relaxed);
@@ -71,9 +63,6 @@ impl Campaign<'_> {
             }
             anyhow::Ok(())
         })?;
-        if let Some(file) = &mut file {
-            file.flush()?;
-        }
         records.sort_by_key(|record| (record.fault, record.id));
         Ok(records)
     }

@@ -1,10 +1,5 @@
 //! What is kept of one injection: one line of JSON, enough to do it again.
 
-use std::fs;
-use std::io;
-use std::path::Path;
-
-use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::{Bits, Fault};
@@ -80,6 +75,11 @@ impl Class {
     pub fn is_failure(self) -> bool {
         matches!(self, Class::Undetected | Class::WrongReply)
     }
+
+    /// Whether somebody has to look at the run: it failed, left a wrong state, or stopped the cluster.
+    pub fn is_suspicious(self) -> bool {
+        self.is_failure() || matches!(self, Class::Latent | Class::NoProgress)
+    }
 }
 
 /// One injection.
@@ -151,21 +151,4 @@ impl Record {
         let flip = self.flip.as_ref().map(|flip| (flip.place.as_str(), flip.bit));
         (self.index, self.address, &self.text, flip, self.class, &self.subclass, self.message)
     }
-}
-
-/// Appends a record to a file, as soon as it is there.
-///
-/// # Errors
-/// When it cannot be written.
-pub fn append(file: &mut impl io::Write, record: &impl Serialize) -> anyhow::Result<()> {
-    writeln!(file, "{}", serde_json::to_string(record)?)?;
-    Ok(file.flush()?)
-}
-
-/// Opens the file of records.
-///
-/// # Errors
-/// When it cannot be created.
-pub fn create(path: &Path) -> anyhow::Result<fs::File> {
-    fs::File::create(path).with_context(|| format!("records {}", path.display()))
 }

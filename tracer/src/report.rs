@@ -1,65 +1,28 @@
 //! Tables of campaigns: counts beside every percentage, 95 % Wilson intervals, as text and as one self-contained page.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::fs;
-use std::io::Read;
-use std::path::Path;
-
-use anyhow::Context;
-use flate2::read::MultiGzDecoder;
-use serde::de::DeserializeOwned;
 
 use crate::fault::Fault;
 use crate::hooks;
 use crate::record::{Class, Record};
+use crate::records::Records;
+use crate::summary::{By, CHECKER, Compared, Counts, Group, LARGEST, Summary, ending, largest};
 
-/// The records of one campaign. Flips of instructions and hooks say different things: no table has both.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Records {
-    /// Of flipped bits in single instructions.
-    Native(Vec<Record>),
-    /// Of faults that a replica did to itself.
-    Hooks(Vec<hooks::Record>),
+/// What a report shows under one title.
+#[derive(Clone, Debug)]
+pub struct Titled {
+    /// Its title.
+    pub title: String,
+    /// Name of the file that `crosscheck inject replay` finds its runs in.
+    pub file: String,
+    /// Its counts.
+    pub summary: Summary,
 }
-
-/// A campaign: its title and records.
-pub type Titled = (String, Records);
 
 /// The 97.5 % quantile of the normal distribution.
 const Z: f64 = 1.959_963_985;
 /// Lists of runs are cut here.
 const LONGEST_LIST: usize = 200;
-
-/// Reads the records of a campaign; those of a file whose name ends in `.gz` are compressed.
-///
-/// # Errors
-/// When the file is not one of records.
-pub fn read(path: &Path) -> anyhow::Result<Records> {
-    let text = text(path).with_context(|| format!("records {}", path.display()))?;
-    let first = text.lines().next().unwrap_or("");
-    if serde_json::from_str::<hooks::Record>(first).is_ok() {
-        Ok(Records::Hooks(lines(path, &text)?))
-    } else {
-        Ok(Records::Native(lines(path, &text)?))
-    }
-}
-
-fn lines<R: DeserializeOwned>(path: &Path, text: &str) -> anyhow::Result<Vec<R>> {
-    let line = |(number, line): (usize, &str)| {
-        serde_json::from_str(line).with_context(|| format!("{}:{}: not a record", path.display(), number + 1))
-    };
-    text.lines().enumerate().filter(|(_, line)| !line.is_empty()).map(line).collect()
-}
-
-fn text(path: &Path) -> std::io::Result<String> {
-    if path.extension().is_none_or(|extension| extension != "gz") {
-        return fs::read_to_string(path);
-    }
-    let mut text = String::new();
-    MultiGzDecoder::new(fs::File::open(path)?).read_to_string(&mut text)?;
-    Ok(text)
-}
 
 /// The Wilson score interval of `count` in `all`, in percent (Wilson 1927).
 pub fn wilson(count: u64, all: u64) -> (f64, f64) {
@@ -77,14 +40,21 @@ pub fn wilson(count: u64, all: u64) -> (f64, f64) {
 #[derive(Clone, Debug, PartialEq)]
 struct Row {
     name: String,
-    counts: BTreeMap<Class, u64>,
+    counts: Counts,
 }
 
 impl Row {
-    fn of(name: String, classes: impl Iterator<Item = Class>) -> Self {
-        let mut counts = BTreeMap::new();
-        for class in classes {
-            *counts.entry(class).or_default() += 1;
+    fn of(name: &str, counts: &Counts) -> Self {
+        Row { name: name.to_owned(), counts: counts.clone() }
+    }
+
+    /// The sum of those groups whose names are wanted.
+    fn sum(name: String, group: &Group, wanted: &[&str]) -> Self {
+        let mut counts = Counts::new();
+        for (_, more) in group.iter().filter(|(name, _)| wanted.contains(&name.as_str())) {
+            for (class, count) in more {
+                *counts.entry(*class).or_default() += count;
+            }
         }
         Row { name, counts }
     }
@@ -93,7 +63,7 @@ impl Row {
         self.counts.iter().filter(|(class, _)| wanted(**class)).map(|(_, count)| count).sum()
     }
 
-    /// Runs whose fault struck.
+    /// Runs whose fault was placed.
     fn runs(&self) -> u64 {
         self.count(|class| class != Class::Lost)
     }
@@ -118,91 +88,66 @@ fn rate(count: u64, all: u64) -> String {
 /// A heading and its lines.
 type Section = (String, Vec<Row>);
 
-/// The records in groups of one key, the largest 25 groups, the largest first.
-fn by<R>(records: &[R], class: impl Fn(&R) -> Class, key: impl Fn(&R) -> String) -> Vec<Row> {
-    let mut groups: BTreeMap<String, Vec<Class>> = BTreeMap::new();
-    for record in records {
-        groups.entry(key(record)).or_default().push(class(record));
-    }
-    let mut groups: Vec<_> = groups.into_iter().collect();
-    groups.sort_by_key(|(_, classes)| std::cmp::Reverse(classes.len()));
-    groups.into_iter().take(25).map(|(name, classes)| Row::of(name, classes.into_iter())).collect()
+/// The tables of a campaign.
+fn sections(summary: &Summary) -> Vec<Section> {
+    let section = |(by, group): (&By, &Group)| (heading_of(*by).to_owned(), rows(*by, group, &summary.all));
+    summary.tables.iter().map(section).collect()
 }
 
-fn sections(records: &Records) -> Vec<Section> {
-    match records {
-        Records::Native(records) => sections_of_flips(records),
-        Records::Hooks(records) => sections_of_hooks(records),
+fn heading_of(by: By) -> &'static str {
+    match by {
+        By::Fault => "by fault type (DF, RD: SEI's sums)",
+        By::Kind => "by what was corrupted",
+        By::Room => "by room: whose function was struck, or the nearest one of ours that had called it",
+        By::Module => "by module",
+        By::Function => "by function, the 25 most struck",
+        By::Bit => "by flipped bit",
+        By::Ending => "by how it ended",
     }
 }
 
-fn sections_of_flips(records: &[Record]) -> Vec<Section> {
-    let by = |key: &dyn Fn(&Record) -> String| by(records, |record| record.class, key);
-    let row = |name: String, wanted: &dyn Fn(&Record) -> bool| {
-        Row::of(name, records.iter().filter(|record| wanted(record)).map(|record| record.class))
+fn rows(by: By, group: &Group, all: &Counts) -> Vec<Row> {
+    let mut rows: Vec<Row> = match by {
+        By::Kind => group.iter().map(|(name, counts)| Row::of(name, counts)).collect(),
+        By::Fault => {
+            let row = |fault: Fault| Some(Row::of(fault.name(), group.get(fault.name())?));
+            Fault::ALL.into_iter().filter_map(row).collect()
+        }
+        _ => largest(group).into_iter().take(LARGEST).map(|(name, counts)| Row::of(name, counts)).collect(),
     };
-    let mut types: Vec<Row> = Fault::ALL
-        .into_iter()
-        .map(|fault| row(fault.to_string(), &|record| record.fault == fault))
-        .filter(|row| !row.counts.is_empty())
-        .collect();
-    let group = |name: &str, faults: &[Fault]| row(name.into(), &|record| faults.contains(&record.fault));
-    types.push(group("DF", &[Fault::Wreg, Fault::Wval, Fault::Waddr, Fault::Raddr]));
-    types.push(group("RD", &[Fault::Rreg, Fault::Rval]));
-    types.push(row("all".into(), &|_| true));
-    let mut rooms = by(&|record| room(record).to_owned());
-    let checker = |record: &Record| CHECKER.contains(&room(record));
-    if records.iter().any(checker) {
-        rooms.push(row(format!("the checker's own code ({})", CHECKER.join(", ")), &checker));
+    match by {
+        By::Kind => rows.push(Row::of("all", all)),
+        By::Fault => {
+            let sum = |name: &str, faults: &[Fault]| {
+                Row::sum(name.to_owned(), group, &faults.iter().map(|fault| fault.name()).collect::<Vec<_>>())
+            };
+            rows.push(sum("DF", &[Fault::Wreg, Fault::Wval, Fault::Waddr, Fault::Raddr]));
+            rows.push(sum("RD", &[Fault::Rreg, Fault::Rval]));
+            rows.push(Row::of("all", all));
+        }
+        By::Room => {
+            let name = format!("the checker's own code ({})", CHECKER.join(", "));
+            let checker = Row::sum(name, group, &CHECKER);
+            rows.extend((!checker.counts.is_empty()).then_some(checker));
+        }
+        _ => {}
     }
-    let symbol = |record: &Record| match record.symbol.as_str() {
-        "" => format!("{} (no symbol)", record.module),
-        symbol => symbol.chars().take(70).collect(),
-    };
-    let ended = |record: &Record| ending(record.class, &record.subclass);
-    vec![
-        ("by fault type (DF, RD: SEI's sums)".into(), types),
-        ("by room: whose function was struck, or the nearest one of ours that had called it".into(), rooms),
-        ("by module".into(), by(&|record| record.module.clone())),
-        ("by function, the 25 most struck".into(), by(&symbol)),
-        ("by flipped bit".into(), by(&bit_range)),
-        ("by how it ended".into(), by(&ended)),
-    ]
+    rows
 }
 
-fn sections_of_hooks(records: &[hooks::Record]) -> Vec<Section> {
-    let mut kinds: Vec<Row> = by(records, |record| record.class, hooks::Record::name);
-    kinds.sort_by(|one, other| one.name.cmp(&other.name));
-    kinds.push(Row::of("all".into(), records.iter().map(|record| record.class)));
-    let ended = by(records, |record| record.class, |record| ending(record.class, &record.subclass));
-    vec![("by what was corrupted".into(), kinds), ("by how it ended".into(), ended)]
-}
-
-fn ending(class: Class, subclass: &str) -> String {
-    format!("{}: {}", class.name(), folded(subclass))
-}
-
-/// What both shapes of records have.
-struct Run {
-    class: Class,
-    noticed: bool,
-    states_equal: Option<bool>,
-    /// Where and how it ended, for a list.
-    words: String,
-}
-
-fn runs(title: &str, records: &Records) -> Vec<Run> {
+/// The runs of which there are full records: where and how each ended.
+fn words(file: &str, records: &Records) -> Vec<String> {
     match records {
-        Records::Native(records) => records.iter().map(|record| run_of_flip(title, record)).collect(),
-        Records::Hooks(records) => records.iter().map(run_of_hook).collect(),
+        Records::Native(records) => records.iter().map(|record| words_on_flip(file, record)).collect(),
+        Records::Hooks(records) => records.iter().map(words_on_hook).collect(),
     }
 }
 
-fn run_of_flip(title: &str, record: &Record) -> Run {
+fn words_on_flip(file: &str, record: &Record) -> String {
     let flip =
         record.flip.as_ref().map_or_else(String::new, |flip| format!("{} bit {}", flip.place, flip.bit));
-    let words = format!(
-        "{} at {}+{:#x} {}: {} ({flip})  crosscheck inject replay --run {title}.jsonl:{}/{}",
+    format!(
+        "{} at {}+{:#x} {}: {} ({flip})  crosscheck inject replay --run {file}:{}/{}",
         told(record.class, &record.subclass, &record.told),
         record.module,
         record.offset,
@@ -210,100 +155,29 @@ fn run_of_flip(title: &str, record: &Record) -> Run {
         record.text,
         record.fault,
         record.id
-    );
-    let (class, states_equal) = (record.class, record.states_equal);
-    Run { class, noticed: !record.noticed.is_empty(), states_equal, words }
+    )
 }
 
-fn run_of_hook(record: &hooks::Record) -> Run {
+fn words_on_hook(record: &hooks::Record) -> String {
     let how = told(record.class, &record.subclass, &record.told);
-    let words = format!("{how} after {} {} ({})", record.name(), record.id, record.hit);
-    let (class, states_equal) = (record.class, record.states_equal);
-    Run { class, noticed: !record.noticed.is_empty(), states_equal, words }
+    format!("{how} after {} {} ({})", record.name(), record.id, record.hit)
 }
 
 fn told(class: Class, subclass: &str, told: &str) -> String {
-    format!("{}: {} {}", class.name(), folded(subclass), told.escape_debug())
-}
-
-/// One and the same part again and again, as of a replica that gives one wrong reply after the other, is told once.
-fn folded(subclass: &str) -> String {
-    let mut parts: Vec<(&str, u32)> = Vec::new();
-    for part in subclass.split(", ") {
-        match parts.last_mut() {
-            Some((last, count)) if *last == part => *count += 1,
-            _ => parts.push((part, 1)),
-        }
-    }
-    let told = |(part, count): &(&str, u32)| {
-        if *count > 1 { format!("{part} ({count} times)") } else { (*part).to_owned() }
-    };
-    parts.iter().map(told).collect::<Vec<_>>().join(", ")
-}
-
-/// Rooms that exist to check others: what strikes them strikes the checker.
-const CHECKER: [&str; 3] = ["object", "execute", "vote"];
-
-/// The crate of this workspace that the struck function belongs to; of a library's function, the nearest on the stack.
-fn room(record: &Record) -> &'static str {
-    const ROOMS: [&str; 7] = ["object", "order", "schedule", "vote", "execute", "crosscheck", "memcached"];
-    let of = |name: &str| {
-        let path = name.trim_start_matches(|c: char| !c.is_ascii_alphabetic());
-        let path = path.split("::").next().unwrap_or("");
-        ROOMS.into_iter().find(|room| *room == path)
-    };
-    let names = std::iter::once(&record.symbol).chain(&record.callers);
-    names.map(String::as_str).find_map(of).unwrap_or("none")
-}
-
-fn bit_range(record: &Record) -> String {
-    let Some(flip) = &record.flip else { return "none".into() };
-    let kind = match record.fault {
-        _ if flip.place == "flags" => return "flags".into(),
-        Fault::Cf => "instruction pointer",
-        Fault::Wreg | Fault::Rreg => "register",
-        Fault::Waddr | Fault::Raddr => "address",
-        Fault::Wval | Fault::Rval => return "memory".into(),
-    };
-    let range = match flip.bit {
-        0..8 => "0-7",
-        8..16 => "8-15",
-        16..32 => "16-31",
-        32..64 => "32-63",
-        _ => "64 and higher",
-    };
-    format!("{kind}, bits {range}")
+    format!("{} {}", ending(class, subclass), told.escape_debug())
 }
 
 /// Of a cluster: who could have known of the wrong replies, and of states that differ.
-fn comparisons(runs: &[Run]) -> Option<String> {
-    let judged: Vec<&Run> =
-        runs.iter().filter(|run| run.class != Class::Lost && run.states_equal.is_some()).collect();
-    if judged.is_empty() {
-        return None;
-    }
-    let count = |wrong: bool, noticed: bool, equal: bool| {
-        let is = |run: &&&Run| {
-            (run.class == Class::WrongReply) == wrong
-                && run.noticed == noticed
-                && run.states_equal == Some(equal)
-        };
-        judged.iter().filter(is).count()
-    };
-    let noticed = count(true, true, true) + count(true, true, false);
-    let (differ, silent) = (count(true, false, false), count(true, false, true));
-    Some(format!(
-        "Wrong replies in {} of {} runs: {noticed} noticed by a replica, {differ} unnoticed with states that differ in the end (a hash of the \
-         whole state tells, afterwards), {silent} unnoticed with equal states (only the client could know). Right replies, but states that \
-         differ in the end and nobody noticed: {}.",
-        noticed + differ + silent,
-        judged.len(),
-        count(false, false, false)
-    ))
-}
-
-fn classes_of(runs: &[Run]) -> Vec<Class> {
-    Class::ALL.into_iter().filter(|class| runs.iter().any(|run| run.class == *class)).collect()
+fn comparisons(compared: &Compared) -> Option<String> {
+    let Compared { runs, noticed, differ, equal, latent } = compared;
+    (*runs > 0).then(|| {
+        format!(
+            "Wrong replies in {} of {runs} runs: {noticed} noticed by a replica, {differ} unnoticed with states that differ in the end \
+             (a hash of the whole state tells, afterwards), {equal} unnoticed with equal states (only the client could know). Right \
+             replies, but states that differ in the end and nobody noticed: {latent}.",
+            noticed + differ + equal,
+        )
+    })
 }
 
 fn heading(classes: &[Class]) -> Vec<String> {
@@ -318,11 +192,10 @@ fn heading(classes: &[Class]) -> Vec<String> {
 /// The tables as text.
 pub fn table(campaigns: &[Titled]) -> String {
     let mut text = String::new();
-    for (title, records) in campaigns {
-        let runs = runs(title, records);
-        let classes = classes_of(&runs);
-        let _ = writeln!(text, "{title}: {} records", runs.len());
-        for (name, rows) in sections(records) {
+    for Titled { title, summary, .. } in campaigns {
+        let classes: Vec<Class> = summary.all.keys().copied().collect();
+        let _ = writeln!(text, "{title}: {} records", summary.records());
+        for (name, rows) in sections(summary) {
             let mut lines = vec![heading(&classes)];
             lines[0][0] = name;
             lines.extend(rows.iter().map(|row| row.cells(&classes)));
@@ -337,7 +210,7 @@ pub fn table(campaigns: &[Titled]) -> String {
             }
             text.push('\n');
         }
-        if let Some(told) = comparisons(&runs) {
+        if let Some(told) = comparisons(&summary.compared) {
             let _ = writeln!(text, "  {told}\n");
         }
     }
@@ -347,11 +220,10 @@ pub fn table(campaigns: &[Titled]) -> String {
 /// The tables as a page that needs nothing else.
 pub fn page(campaigns: &[Titled]) -> String {
     let mut body = String::new();
-    for (title, records) in campaigns {
-        let runs = runs(title, records);
-        let classes = classes_of(&runs);
-        let _ = write!(body, "<h2>{}: {} records</h2>", escape(title), runs.len());
-        for (name, rows) in sections(records) {
+    for Titled { title, file, summary } in campaigns {
+        let classes: Vec<Class> = summary.all.keys().copied().collect();
+        let _ = write!(body, "<h2>{}: {} records</h2>", escape(title), summary.records());
+        for (name, rows) in sections(summary) {
             let _ = write!(body, "<h3>{}</h3><div class=w><table><tr>", escape(&name));
             for cell in heading(&classes) {
                 let _ = write!(body, "<th>{}</th>", escape(&cell));
@@ -366,10 +238,10 @@ pub fn page(campaigns: &[Titled]) -> String {
             }
             body.push_str("</table></div>");
         }
-        if let Some(told) = comparisons(&runs) {
+        if let Some(told) = comparisons(&summary.compared) {
             let _ = write!(body, "<p>{}</p>", escape(&told));
         }
-        list(&mut body, &runs);
+        list(&mut body, file, summary);
     }
     PAGE.replace("{body}", &body)
 }
@@ -403,9 +275,9 @@ fn color(class: Class) -> &'static str {
     }
 }
 
-fn list(body: &mut String, runs: &[Run]) {
-    let bad = |run: &&Run| run.class.is_failure() || matches!(run.class, Class::Latent | Class::NoProgress);
-    let all = runs.iter().filter(bad).count();
+fn list(body: &mut String, file: &str, summary: &Summary) {
+    let suspicious = summary.all.iter().filter(|(class, _)| class.is_suspicious());
+    let all: u64 = suspicious.map(|(_, count)| count).sum();
     if all == 0 {
         return;
     }
@@ -413,8 +285,8 @@ fn list(body: &mut String, runs: &[Run]) {
         body,
         "<details><summary>{all} runs that failed, are latent, or stopped the cluster</summary><ol>"
     );
-    for run in runs.iter().filter(bad).take(LONGEST_LIST) {
-        let _ = write!(body, "<li><code>{}</code></li>", escape(&run.words));
+    for words in words(file, &summary.full_records).iter().take(LONGEST_LIST) {
+        let _ = write!(body, "<li><code>{}</code></li>", escape(words));
     }
     body.push_str("</ol></details>");
 }
@@ -434,11 +306,10 @@ that nobody noticed. Intervals: Wilson, 95 %.</p>{body}</html>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::summary::tests::{flip, hook, summary};
 
-    #[test]
-    fn what_is_said_again_and_again_is_told_once() {
-        assert_eq!(folded("a, a, a, b, a"), "a (3 times), b, a");
-        assert_eq!(folded(""), "");
+    fn text(summary: Summary) -> String {
+        table(&[Titled { title: "t".into(), file: "t.jsonl".into(), summary }])
     }
 
     #[test]
@@ -450,59 +321,33 @@ mod tests {
         assert!(low == 0.0 && (high - 3.70).abs() < 0.01, "{low} {high}");
     }
 
-    fn masked() -> Record {
-        let line = r#"{"id":0,"seed":1,"fault":"rreg","bits":{"low":0,"high":9},"flips":true,"profile":"","index":0,
-            "address":0,"module":"m","offset":0,"symbol":"","text":"","hits":1,"flip":null,"class":"masked",
-            "subclass":"","message":null,"told":"","signal":null,"exit":null,"start_us":0,"total_us":0,"retries":0}"#;
-        serde_json::from_str(line).expect("a record")
-    }
-
     #[test]
-    fn compressed_records_are_read_and_damaged_ones_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("records.jsonl.gz");
-        let line = serde_json::to_string(&masked()).unwrap();
-        let mut file = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-        std::io::Write::write_all(&mut file, format!("{line}\n{line}\n").as_bytes()).unwrap();
-        let mut bytes = file.finish().unwrap();
-        fs::write(&path, &bytes).unwrap();
-        assert!(matches!(read(&path).unwrap(), Records::Native(records) if records.len() == 2));
-        let last = bytes.len() - 6;
-        bytes[last] ^= 1;
-        fs::write(&path, &bytes).unwrap();
-        assert!(read(&path).is_err(), "its checksum does not hold");
+    fn fault_types_stand_in_their_order_with_their_sums() {
+        let records = ["rreg", "wreg", "cf", "wreg"].map(|fault| flip(fault, Class::Masked)).to_vec();
+        let told = text(summary(Records::Native(records)));
+        let first: Vec<&str> =
+            told.lines().skip(2).take(6).filter_map(|line| line.split_whitespace().next()).collect();
+        assert_eq!(first, ["cf", "wreg", "rreg", "DF", "RD", "all"], "{told}");
+        assert!(told.contains("  DF ") && told.starts_with("t: 4 records\n"), "{told}");
     }
 
     #[test]
     fn hooks_have_tables_of_their_own() {
-        let line = r#"{"id":3,"seed":1,"kind":"multi-flip","hit":"an item","class":"repaired","subclass":"noticed by 1",
-            "told":"","states_equal":true,"noticed":[1],"struck_us":1,"total_us":2}"#;
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("hooks.jsonl");
-        fs::write(&path, line.replace('\n', "")).unwrap();
-        let records = read(&path).unwrap();
-        assert!(
-            matches!(&records, Records::Hooks(records) if records[0].name() == "multi-flip"),
-            "{records:?}"
-        );
-        let told = table(&[("hooks".into(), records)]);
+        let told = text(summary(Records::Hooks(vec![hook("multi-flip", Class::Repaired)])));
         assert!(told.contains("by what was corrupted") && !told.contains("by fault type"), "{told}");
+        assert!(told.contains("multi-flip"), "{told}");
     }
 
     #[test]
     fn who_could_have_known_is_told_of_clusters() {
-        let record = |class, noticed: &[u8], states_equal| Run {
-            class,
-            noticed: !noticed.is_empty(),
-            states_equal: Some(states_equal),
-            words: String::new(),
+        assert_eq!(comparisons(&Compared::default()), None, "old records, or those of a single server");
+        let record = |class, noticed: &[u8], states_equal| {
+            let mut record = flip("rreg", class);
+            record.noticed = noticed.to_vec();
+            record.states_equal = Some(states_equal);
+            record
         };
-        assert_eq!(
-            comparisons(&[run_of_flip("", &masked())]),
-            None,
-            "an old record, or one of a single server"
-        );
-        let told = comparisons(&[
+        let records = vec![
             record(Class::WrongReply, &[1, 3], true),
             record(Class::WrongReply, &[], false),
             record(Class::WrongReply, &[], false),
@@ -510,8 +355,8 @@ mod tests {
             record(Class::Latent, &[], false),
             record(Class::Repaired, &[1], true),
             record(Class::Lost, &[], true),
-        ]);
-        let told = told.expect("records of a cluster");
+        ];
+        let told = comparisons(&summary(Records::Native(records)).compared).expect("records of a cluster");
         assert!(
             told.starts_with("Wrong replies in 4 of 6 runs: 1 noticed by a replica, 2 unnoticed"),
             "{told}"
@@ -523,24 +368,24 @@ mod tests {
     }
 
     #[test]
-    fn a_librarys_function_counts_for_who_called_it() {
-        let record = |symbol: &str, callers: &[&str]| -> Record {
-            let mut record = masked();
+    fn the_checkers_own_code_stands_apart() {
+        let of = |symbol: &str| {
+            let mut record = flip("rreg", Class::Masked);
             record.symbol = symbol.into();
-            record.callers = callers.iter().map(|name| (*name).to_owned()).collect();
             record
         };
-        assert_eq!(
-            room(&record("<memcached::protocol::Connection as crosscheck::service::Protocol>::next", &[])),
-            "memcached"
-        );
-        assert_eq!(room(&record("", &["__memmove", "object::walk::seal_object", "crosscheck::x"])), "object");
-        assert_eq!(room(&record("raft::raft::Raft<T>::step", &[])), "none");
-        let all = sections_of_flips(&[record("vote::voter::check", &[]), record("order::x", &[])]);
-        let rooms = &all[1].1;
-        assert_eq!(
-            rooms.last().map(|row| (row.name.starts_with("the checker"), row.runs())),
-            Some((true, 1))
-        );
+        let records = vec![of("vote::voter::check"), of("object::walk::seal"), of("order::x")];
+        let summary = summary(Records::Native(records));
+        let rooms = rows(By::Room, &summary.tables[&By::Room], &summary.all);
+        let last = rooms.last().expect("a row");
+        assert!(last.name.starts_with("the checker's own code") && last.runs() == 2, "{last:?}");
+    }
+
+    #[test]
+    fn the_page_names_the_file_that_a_run_is_repeated_from() {
+        let summary = summary(Records::Native(vec![flip("wval", Class::WrongReply)]));
+        let page = page(&[Titled { title: "t".into(), file: "t.json.gz".into(), summary }]);
+        assert!(page.contains("crosscheck inject replay --run t.json.gz:wval/0"), "{page}");
+        assert!(page.contains("1 runs that failed"), "{page}");
     }
 }

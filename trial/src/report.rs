@@ -187,6 +187,7 @@ impl Report {
     pub fn markdown(&self) -> String {
         let mut text =
             format!("# Trial `{}`: {}\n\n{}\n\n", self.plan.name, self.plan.title, self.plan.about.trim());
+        text += &made_by(&self.context);
         // Writing into a string cannot fail.
         let _ = writeln!(text, "```text\n{}```\n", self.summary());
         let _ = writeln!(
@@ -328,6 +329,21 @@ impl Waits {
     }
 }
 
+/// What made a result, as a paragraph: the result's page alone is kept in the repository. `context` is that of a [`Report`].
+pub fn made_by(context: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
+    let (commit, machine) = (&context["commit"], &context["machine"]);
+    format!(
+        "Made by `crosscheck {}`, commit {}{}; {} cores, {}, Linux {}.\n\n",
+        text(&context["command"]),
+        text(&commit["id"]),
+        if commit["changed"] == Value::Bool(true) { " and changes" } else { "" },
+        machine["cores"],
+        text(&machine["model"]),
+        text(&machine["kernel"])
+    )
+}
+
 /// An episode in a line.
 pub fn episode_line(episode: &Episode) -> String {
     let healed = match (episode.healed_after, &episode.unwell) {
@@ -347,4 +363,24 @@ pub fn episode_line(episode: &Episode) -> String {
         episode.ended - episode.struck,
         episode.faults
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_page_says_what_made_it() {
+        let told = made_by(&json!({
+            "command": "trial run disk --seed 21",
+            "commit": { "id": "abc", "changed": true },
+            "machine": { "cores": 2, "model": "M", "kernel": "6.1" },
+        }));
+        assert_eq!(
+            told,
+            "Made by `crosscheck trial run disk --seed 21`, commit abc and changes; 2 cores, M, Linux 6.1.\n\n"
+        );
+        assert!(made_by(&Value::Null).contains("commit unknown"));
+    }
 }

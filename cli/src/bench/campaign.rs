@@ -177,7 +177,7 @@ impl<'e> Campaign<'e> {
         if let Some(damage) = damage {
             figures.repairs = Some(damage.end(&seen, span, &before, &after)?);
         }
-        figures.start_seconds = start_seconds;
+        figures.start_seconds = Some(start_seconds);
         for (((name, _), peak_memory), cpu) in
             running.processes.iter().zip(memory).zip(after.cpu_since(&before))
         {
@@ -351,7 +351,7 @@ fn figures(seen: &Seen, span: Duration, own: Duration, before: &Usage, after: &U
         generator_cpu_share: own.as_secs_f64() / seconds,
         wire: after.wire.zip(before.wire).map(|(after, before)| after.since(before)),
         client_bytes: seen.bytes_sent + seen.bytes_received,
-        start_seconds: 0.0,
+        start_seconds: None,
         memaslap: None,
         sent: after.sent_since(before),
         repairs: None,

@@ -1,6 +1,7 @@
 //! `crosscheck bench`: measures definitions side by side and writes reports that an outsider can check.
 
 mod campaign;
+mod compact;
 mod cost;
 mod definition;
 mod faults;
@@ -36,13 +37,14 @@ pub use {
     definition::{Amount, Op, Workload},
     generator::{Generator, Pattern, Setup},
     measure::{Commit, Machine, peak_memory_of},
+    results::stamp,
 };
 
 /// What `bench --help` begins with.
 pub const ABOUT: &str = "Measures what is written in definition files (bench/definitions/*.toml): our modes and the \
 programs people would otherwise use, each as processes of their own, in turn and again and again, so that ratios are \
-taken between measurements that lie seconds apart. Results are JSON files with every repetition; reports are made from \
-them. The README beside the definitions documents every field and what is measured how.";
+taken between measurements that lie seconds apart. Results are JSON files with every repetition; the repository has \
+summaries of them; reports are made from both. The README beside the definitions documents every field and what is measured how.";
 
 /// Options of `bench`.
 #[derive(Clone, Debug, clap::Args)]
@@ -55,6 +57,7 @@ them. The README beside the definitions documents every field and what is measur
   crosscheck bench cost                          instructions, allocations and memory
   crosscheck bench profile                       flame graphs
   crosscheck bench report                        Markdown and HTML of the newest results
+  crosscheck bench summary bench/results/raw/quick-*.json    small files for the repository, into bench/results
 
 Measure with a release build on a machine that does nothing else. Exit code: 0 when everything was measured without
 errors, 1 when something failed or a reply was wrong, 2 when a definition is wrong.")]
@@ -74,7 +77,9 @@ enum Command {
     Profile(profile::Args),
     /// Show what can be measured
     List(ListArgs),
-    /// Write Markdown and HTML from results
+    /// Write a small file for each result: the figures of every repetition, without single times
+    Summary(compact::Args),
+    /// Write Markdown and HTML from results and summaries
     Report(report::Args),
 }
 
@@ -94,7 +99,7 @@ struct RunArgs {
     #[arg(long, value_name = "DIR", default_value = definition::FOLDER)]
     definitions: PathBuf,
     /// Folder for the results
-    #[arg(long, value_name = "DIR", default_value = results::FOLDER)]
+    #[arg(long, value_name = "DIR", default_value = results::RAW)]
     out: PathBuf,
     /// Where sides store what they must; decides the disk of `durability = "disk"` [default: the temporary directory]
     #[arg(long, value_name = "DIR")]
@@ -127,6 +132,7 @@ pub fn run(args: &Args) -> Outcome {
         Command::Cost(args) => cost::run(args),
         Command::Profile(args) => profile::run(args),
         Command::List(args) => list(args),
+        Command::Summary(args) => compact::run(args),
         Command::Report(args) => report::run(args),
     }
 }

@@ -28,14 +28,128 @@ pub struct Repairs {
     pub repaired: u64,
     /// The same, per second.
     pub repaired_per_second: f64,
-    /// Microseconds from verdict to installed objects, in order; of the newest repairs, where there were thousands.
-    pub times_us: Vec<u64>,
-    /// The longest that any client waited around each repair, in microseconds, in order.
-    pub waits_us: Vec<u64>,
+    /// Microseconds from verdict to installed objects; of the newest repairs, where there were thousands.
+    pub times_us: Times,
+    /// The longest that any client waited around each repair, in microseconds.
+    pub waits_us: Times,
     /// The same in stretches as long before the faults: what the machine does by itself.
-    pub quiet_waits_us: Vec<u64>,
+    pub quiet_waits_us: Times,
     /// Replies around the verdicts.
     pub around: Option<Around>,
+}
+
+/// Times in microseconds, in order; a summary has the points of their distribution that a report shows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Times {
+    /// Each of them.
+    All(Vec<u64>),
+    /// What a report shows of them.
+    Points(Points),
+}
+
+/// Points of a distribution of times, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Points {
+    /// How many times; with none, the points are zeros.
+    pub count: u64,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Half are at most this.
+    pub p50: u64,
+    /// 90 of 100.
+    pub p90: u64,
+    /// 99 of 100.
+    pub p99: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+/// One of the points.
+pub type Point = fn(&Points) -> u64;
+
+impl Default for Times {
+    fn default() -> Self {
+        Times::All(Vec::new())
+    }
+}
+
+impl Times {
+    /// What a report shows of them.
+    pub fn points(&self) -> Points {
+        match self {
+            Times::All(times) => Points::of(times),
+            Times::Points(points) => *points,
+        }
+    }
+
+    /// Sets a point; the single times are given up.
+    pub fn change(&mut self, change: impl FnOnce(&mut Points)) {
+        let mut points = self.points();
+        change(&mut points);
+        *self = Times::Points(points);
+    }
+
+    /// Each of them; none where only points are known.
+    pub fn all(&self) -> &[u64] {
+        match self {
+            Times::All(times) => times,
+            Times::Points(_) => &[],
+        }
+    }
+}
+
+impl Points {
+    /// Of times in order.
+    pub fn of(sorted: &[u64]) -> Self {
+        let Some(last) = sorted.len().checked_sub(1) else { return Points::default() };
+        let at = |share: f64| sorted[(share * last as f64).round() as usize];
+        Points {
+            count: sorted.len() as u64,
+            mean: sorted.iter().sum::<u64>() as f64 / sorted.len() as f64,
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            max: at(1.0),
+        }
+    }
+
+    /// A point, where there is a time.
+    pub fn at(&self, point: Point) -> Option<f64> {
+        (self.count > 0).then(|| point(self) as f64)
+    }
+}
+
+/// What the repairs of all repetitions of one cell came to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pooled {
+    /// From verdict to installed objects.
+    pub times_us: Points,
+    /// The longest that any client waited around a repair.
+    pub waits_us: Points,
+    /// The same before the faults.
+    pub quiet_waits_us: Points,
+    /// Replies around the verdicts: the mean over all, and the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub around: Option<Around>,
+}
+
+impl Pooled {
+    /// Of the repetitions that worked, each with all its times.
+    pub fn of(each: &[&Repairs]) -> Self {
+        let pool = |times: fn(&Repairs) -> &Times| {
+            let mut all: Vec<u64> = each.iter().flat_map(|one| times(one).all().iter().copied()).collect();
+            all.sort_unstable();
+            Points::of(&all)
+        };
+        Pooled {
+            times_us: pool(|one| &one.times_us),
+            waits_us: pool(|one| &one.waits_us),
+            quiet_waits_us: pool(|one| &one.quiet_waits_us),
+            around: Around::pooled(&each.iter().filter_map(|one| one.around.as_ref()).collect::<Vec<_>>()),
+        }
+    }
 }
 
 /// Replies step by step around a verdict.
@@ -53,6 +167,17 @@ pub struct Around {
     pub example_took_us: u64,
     /// Repairs that the average is over.
     pub repairs: usize,
+}
+
+impl Around {
+    /// Several as one: the mean over all repairs, and the first one's example.
+    fn pooled(each: &[&Around]) -> Option<Around> {
+        let first = *each.first()?;
+        let repairs: usize = each.iter().map(|one| one.repairs).sum();
+        let sum_of = |step: usize| each.iter().map(|one| one.mean[step] * one.repairs as f64).sum::<f64>();
+        let mean = (0..first.mean.len()).map(|step| sum_of(step) / repairs.max(1) as f64).collect();
+        Some(Around { mean, repairs, ..first.clone() })
+    }
 }
 
 /// One repair, by the records of the damaged replica.
@@ -79,7 +204,7 @@ pub fn of(
         why_not: placed.why_not,
         repaired,
         repaired_per_second: repaired as f64 / seconds,
-        times_us: some_of(repairs.iter().map(|repair| repair.took_us).collect()),
+        times_us: Times::All(some_of(repairs.iter().map(|repair| repair.took_us).collect())),
         ..Repairs::default()
     };
     if let Some(timeline) = timeline
@@ -109,6 +234,7 @@ fn some_of(mut times: Vec<u64>) -> Vec<u64> {
 fn look_around(found: &mut Repairs, repairs: &[Repair], timeline: &Timeline) {
     let length = BEFORE + AFTER;
     let mut sums = vec![0u64; length];
+    let (mut waits, mut quiet_waits) = (Vec::new(), Vec::new());
     let mut example = None;
     let mut count = 0;
     for repair in repairs {
@@ -116,17 +242,19 @@ fn look_around(found: &mut Repairs, repairs: &[Repair], timeline: &Timeline) {
         let Some(begin) = verdict.checked_sub(BEFORE) else { continue };
         let Some(steps) = timeline.steps.get(begin..begin + length) else { continue };
         count += 1;
-        found.waits_us.push(longest(steps));
+        waits.push(longest(steps));
         if let Some(quiet) = begin.checked_sub(length).and_then(|quiet| timeline.steps.get(quiet..begin)) {
-            found.quiet_waits_us.push(longest(quiet));
+            quiet_waits.push(longest(quiet));
         }
         for (sum, step) in sums.iter_mut().zip(steps) {
             *sum += u64::from(step.replies);
         }
         example.get_or_insert_with(|| (steps.iter().map(|step| step.replies).collect(), repair.took_us));
     }
-    found.waits_us.sort_unstable();
-    found.quiet_waits_us.sort_unstable();
+    waits.sort_unstable();
+    quiet_waits.sort_unstable();
+    found.waits_us = Times::All(waits);
+    found.quiet_waits_us = Times::All(quiet_waits);
     found.around = example.map(|(example, example_took_us)| Around {
         step_us: STEP_NS / 1000,
         verdict: BEFORE,
@@ -184,8 +312,8 @@ mod tests {
         ];
         let placed = Placed { due: 1, placed: 1, why_not: None };
         let found = of(faults(4.0), placed, 1, 0.4, &records, 2, Some(&timeline(100)));
-        assert_eq!((found.times_us, found.waits_us), (vec![5_000], vec![10_500]));
-        assert_eq!(found.quiet_waits_us, [100]);
+        assert_eq!((found.times_us.all(), found.waits_us.all()), (&[5_000][..], &[10_500][..]));
+        assert_eq!(found.quiet_waits_us.all(), [100]);
         assert_eq!(found.repaired_per_second, 2.5);
         let around = found.around.expect("a verdict within the measured time");
         assert_eq!(
@@ -202,10 +330,32 @@ mod tests {
             [record("repair", 2, 1_003_000, Some(1_000)), record("repair", 2, 1_399_000, Some(2_000))];
         let placed = Placed { due: 2, placed: 2, why_not: None };
         let found = of(faults(4.0), placed.clone(), 2, 0.4, &records, 2, Some(&timeline(100)));
-        assert_eq!((found.times_us.len(), found.waits_us.len(), found.around), (2, 0, None));
+        assert_eq!((found.times_us.all().len(), found.waits_us.all().len(), found.around), (2, 0, None));
         let records = [record("repair", 2, 1_206_000, Some(5_000))];
         let found = of(faults(100.0), placed, 2, 0.4, &records, 2, Some(&timeline(100)));
-        assert_eq!((found.times_us, found.around), (vec![5_000], None));
+        assert_eq!((found.times_us.all(), found.around), (&[5_000][..], None));
+    }
+
+    #[test]
+    fn points_are_those_of_all_repetitions_together() {
+        let around = |first: u32, repairs: usize| {
+            let mean = vec![f64::from(first), 1.0];
+            Some(Around {
+                step_us: 2_000,
+                verdict: 1,
+                mean,
+                example: vec![first, 1],
+                example_took_us: 3,
+                repairs,
+            })
+        };
+        let one = Repairs { times_us: Times::All(vec![1, 5]), around: around(4, 1), ..Repairs::default() };
+        let two = Repairs { times_us: Times::All(vec![2, 3, 9]), around: around(8, 3), ..Repairs::default() };
+        let pooled = Pooled::of(&[&one, &two]);
+        assert_eq!(pooled.times_us, Points { count: 5, mean: 4.0, p50: 3, p90: 9, p99: 9, max: 9 });
+        assert_eq!((pooled.waits_us, pooled.waits_us.at(|points| points.p50)), (Points::default(), None));
+        let around = pooled.around.expect("both have one");
+        assert_eq!((around.mean, around.example, around.repairs), (vec![7.0, 1.0], vec![4, 1], 4));
     }
 
     #[test]

@@ -9,15 +9,19 @@ use crosscheck::admin::Sent;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::compact;
 use super::definition::{Definition, Side};
 use super::generator::Seen;
 use super::measure::{Commit, Cpu, Machine, Wire};
-use super::repairs::Repairs;
+use super::repairs::{Pooled, Repairs};
+use crate::json_rows;
 
-/// Where results are kept, seen from the workspace.
+/// Where summaries of results are, seen from the workspace.
 pub const FOLDER: &str = "bench/results";
+/// Where results and reports go by default; git ignores what is there.
+pub const RAW: &str = "bench/results/raw";
 /// Grows when old files can no longer be read.
-const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 1;
 
 /// One run of one definition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +46,23 @@ pub struct Run {
     pub skipped: Vec<Skipped>,
     /// Everything that was measured, in its order.
     pub measurements: Vec<Measurement>,
+    /// Of a summary: what the repairs of each cell came to, all repetitions together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pooled: Vec<PooledCell>,
+}
+
+/// The repairs of one side under one workload with one number of clients.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PooledCell {
+    /// The workload's name.
+    pub workload: String,
+    /// Connections.
+    pub clients: usize,
+    /// Which side.
+    pub side: Side,
+    /// What all repetitions came to.
+    #[serde(flatten)]
+    pub repairs: Pooled,
 }
 
 /// A side that was left out.
@@ -95,8 +116,8 @@ pub struct Figures {
     pub wire: Option<Wire>,
     /// Payload of requests and replies between the generator and the servers.
     pub client_bytes: u64,
-    /// Seconds from starting the side to its being ready.
-    pub start_seconds: f64,
+    /// Seconds from starting the side to its being ready; a summary does not have them.
+    pub start_seconds: Option<f64>,
     /// What memaslap found on the same servers just after, where it was asked.
     pub memaslap: Option<Independent>,
     /// What replicas sent to each other, all of them together; ours only.
@@ -153,7 +174,7 @@ pub struct Process {
 }
 
 /// What an independent generator found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Independent {
     /// Requests per second.
     pub throughput: f64,
@@ -176,6 +197,7 @@ impl Run {
             versions,
             skipped: Vec::new(),
             measurements: Vec::new(),
+            pooled: Vec::new(),
         }
     }
 
@@ -201,12 +223,15 @@ impl Run {
         Ok(path)
     }
 
-    /// Reads a file.
+    /// Reads a result, or the summary of one.
     ///
     /// # Errors
-    /// It cannot be read, or is not the result of a run.
+    /// It cannot be read, or is neither.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+        let text = json_rows::read(path)?;
+        if let Some(run) = compact::parse(&text) {
+            return run.with_context(|| format!("summary {}", path.display()));
+        }
         let run: Run = serde_json::from_slice(&text)
             .with_context(|| format!("{} is not a result of `crosscheck bench run`", path.display()))?;
         anyhow::ensure!(run.format == FORMAT, "{} has format {}, not {FORMAT}", path.display(), run.format);
@@ -243,6 +268,19 @@ impl Run {
             .iter()
             .filter(move |one| one.workload == workload && one.clients == clients && one.side == *side)
             .filter_map(|one| Some((one.repetition, one.figures.as_ref()?)))
+    }
+}
+
+impl Run {
+    /// What the repairs of all repetitions of one cell came to.
+    pub fn pooled(&self, workload: &str, clients: usize, side: &Side) -> Pooled {
+        let is_it =
+            |one: &&PooledCell| one.workload == workload && one.clients == clients && one.side == *side;
+        if let Some(cell) = self.pooled.iter().find(is_it) {
+            return cell.repairs.clone();
+        }
+        let repairs = self.figures(workload, clients, side).filter_map(|(_, one)| one.repairs.as_ref());
+        Pooled::of(&repairs.collect::<Vec<_>>())
     }
 }
 

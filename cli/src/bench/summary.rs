@@ -1,7 +1,7 @@
 //! A run in a few lines for the terminal: medians per cell, ratios with their spread, and what went wrong.
 
 use super::definition::{Ratio, Side, Workload};
-use super::repairs::Repairs;
+use super::repairs::{Point, Repairs};
 use super::results::{Figures, Run};
 use super::stats::Spread;
 use crate::view::{grouped, micros};
@@ -72,25 +72,39 @@ pub fn kept(run: &Run, workload: &str, clients: usize, side: &Side) -> Option<Sp
     Spread::of(&values)
 }
 
-/// The time that this share of the repairs of all repetitions does not exceed. Its interval is that of the repetitions, each
-/// taken by itself.
+/// Which times of a repair, of one repetition and of all of them together.
+#[derive(Clone, Copy, Debug)]
+pub enum Stretch {
+    /// From verdict to installed objects.
+    Repair,
+    /// The longest wait of a client around it.
+    Wait,
+    /// The same before the faults.
+    QuietWait,
+}
+
+/// A point of the times of all repetitions' repairs together. Its interval is that of the repetitions, each taken by itself.
 pub fn pooled(
     run: &Run,
     workload: &str,
     clients: usize,
     side: &Side,
-    times: impl Fn(&Repairs) -> &[u64],
-    share: f64,
+    stretch: Stretch,
+    point: Point,
 ) -> Option<Spread> {
-    let of = |times: &[u64]| {
-        let last = times.len().checked_sub(1)?;
-        Some(times[(share * last as f64).round() as usize] as f64)
+    let of_one = |one: &Repairs| match stretch {
+        Stretch::Repair => one.times_us.points(),
+        Stretch::Wait => one.waits_us.points(),
+        Stretch::QuietWait => one.quiet_waits_us.points(),
     };
-    let each = spread(run, workload, clients, side, |one| of(times(one.repairs.as_ref()?)))?;
-    let repairs = run.figures(workload, clients, side).filter_map(|(_, one)| one.repairs.as_ref());
-    let mut all: Vec<u64> = repairs.flat_map(|one| times(one).iter().copied()).collect();
-    all.sort_unstable();
-    Some(Spread { median: of(&all)?, ..each })
+    let each = spread(run, workload, clients, side, |one| of_one(one.repairs.as_ref()?).at(point))?;
+    let all = run.pooled(workload, clients, side);
+    let all = match stretch {
+        Stretch::Repair => all.times_us,
+        Stretch::Wait => all.waits_us,
+        Stretch::QuietWait => all.quiet_waits_us,
+    };
+    Some(Spread { median: all.at(point)?, ..each })
 }
 
 /// The lines.

@@ -2,28 +2,34 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use tracer::campaign::Campaign;
 use tracer::fault::{Bits, Fault};
 use tracer::hooks;
 use tracer::profile::Profile;
-use tracer::record::{self, Class, Record};
-use tracer::report::{self, Records};
+use tracer::record::{Class, Record};
+use tracer::records::{self, Origin, Records};
+use tracer::report::{self, Titled};
 use tracer::single::Plan;
+use tracer::summary::{self, Summary};
 use tracer::symbols::Symbols;
 use tracer::target::{Place, Target};
 use tracer::trace::Trace;
 
 use super::{Golden, Hooks, Many, Native, Replay, Report};
+use crate::bench::{Commit, Machine, stamp};
+use crate::json_rows;
 use crate::outcome::{Outcome, Verdict, misuse, say};
 use crate::signals::Ending;
 use crate::view::grouped;
 
 /// Between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
+/// Where records go by default, seen from the workspace; git ignores what is there.
+const FOLDER: &str = "bench/results/raw/inject";
 
 pub fn run(native: &Native) -> Outcome {
     match native {
@@ -33,6 +39,7 @@ pub fn run(native: &Native) -> Outcome {
         Native::Campaign(args) => many(args, true),
         Native::Hooks(args) => in_process(args),
         Native::Replay(args) => replay(args),
+        Native::Summary(args) => summarise(args),
         Native::Report(args) => tell(args),
     }
 }
@@ -120,26 +127,25 @@ fn many(args: &Many, flips: bool) -> Outcome {
     };
     let campaign = Campaign { plan, faults: &faults, runs: args.runs, jobs: args.jobs };
     let mut watch = Watch::new(args.seconds)?;
-    let records = campaign.run(args.out.as_deref(), |record| watch.on_record(record.class))?;
+    let mut out = Out::open(args, if flips { "" } else { "null-" })?;
+    let records = campaign.run(Some(&mut out.file), |record| watch.on_record(record.class))?;
     let all_masked = records.iter().all(|record| record.class == Class::Masked);
-    say(&report::table(&[(target.title.clone(), Records::Native(records))]))?;
+    out.close(&target, Records::Native(records))?;
     Ok(Verdict::of(flips || all_masked))
 }
 
 fn cluster(args: &Many, target: &Target, faults: &[Fault], bits: Bits, flips: bool) -> Outcome {
     let plan = tracer::cluster::Plan { target, seed: args.seed, bits, flips };
-    let mut file = args.out.as_deref().map(record::create).transpose()?;
+    let mut out = Out::open(args, if flips { "" } else { "null-" })?;
     let mut watch = Watch::new(args.seconds)?;
     let mut records = Vec::new();
     tracer::cluster::campaign(&plan, faults, args.runs, |record| {
-        if let Some(file) = &mut file {
-            record::append(file, record)?;
-        }
+        records::append(&mut out.file, record)?;
         records.push(record.clone());
         Ok(watch.on_record(record.class))
     })?;
     let all_masked = records.iter().all(|record| record.class == Class::Masked);
-    say(&report::table(&[(target.title.clone(), Records::Native(records))]))?;
+    out.close(target, Records::Native(records))?;
     Ok(Verdict::of(flips || all_masked))
 }
 
@@ -150,17 +156,15 @@ fn in_process(args: &Hooks) -> Outcome {
         words => words.iter().map(|word| hooks::kind(word).map_err(misuse)).collect::<Result<_, _>>()?,
     };
     let plan = hooks::Plan { target: &target, seed: args.seed };
-    let mut file = args.out.as_deref().map(record::create).transpose()?;
+    let mut out = Out::create(&args.target, args.out.as_deref(), args.seed, "hooks-")?;
     let mut watch = Watch::new(args.seconds)?;
     let mut records = Vec::new();
     hooks::campaign(&plan, &kinds, args.runs, |record| {
-        if let Some(file) = &mut file {
-            record::append(file, record)?;
-        }
+        records::append(&mut out.file, record)?;
         records.push(record.clone());
         Ok(watch.on_record(record.class))
     })?;
-    say(&report::table(&[(target.title.clone(), Records::Hooks(records))]))?;
+    out.close(&target, Records::Hooks(records))?;
     Ok(Verdict::Holds)
 }
 
@@ -168,6 +172,47 @@ fn in_process(args: &Hooks) -> Outcome {
 fn mode(target: &Target) -> &str {
     let named = target.argv.windows(2).find(|words| words[0] == "--mode");
     named.map_or("RDGX", |words| &words[1])
+}
+
+/// The file of a campaign's records.
+struct Out {
+    file: fs::File,
+    path: PathBuf,
+    origin: Origin,
+}
+
+impl Out {
+    fn open(args: &Many, what: &str) -> anyhow::Result<Self> {
+        Out::create(&args.target, args.out.as_deref(), args.seed, what)
+    }
+
+    /// Opens the file that was asked for, or a new one whose name begins with `what`.
+    fn create(target: &Path, asked: Option<&Path>, seed: u64, what: &str) -> anyhow::Result<Self> {
+        let target = target.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let started_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let name = || format!("{what}{target}-{seed}-{}.jsonl", stamp(started_s));
+        let path = asked.map_or_else(|| Path::new(FOLDER).join(name()), Path::to_owned);
+        let (commit, machine) = (Commit::here(), Machine::this());
+        let origin = Origin {
+            target,
+            command: std::env::args().skip(1).collect::<Vec<_>>().join(" "),
+            seed,
+            commit: commit.id + if commit.changed { " and changes" } else { "" },
+            machine: format!("{} cores, {}, Linux {}", machine.cores, machine.model, machine.kernel),
+            started_s,
+            ..Origin::default()
+        };
+        Ok(Out { file: records::create(&path, &origin)?, path, origin })
+    }
+
+    /// Prints the tables.
+    fn close(self, target: &Target, records: Records) -> anyhow::Result<()> {
+        let file = self.path.display().to_string();
+        let summary = Summary::of(self.origin, records);
+        let titled = Titled { title: target.title.clone(), file, summary };
+        say(&report::table(std::slice::from_ref(&titled)))?;
+        Ok(say(&format!("records: {}", titled.file))?)
+    }
 }
 
 /// Tells of progress, and when it is enough.
@@ -205,13 +250,7 @@ fn replay(args: &Replay) -> Outcome {
         .run
         .rsplit_once(':')
         .ok_or_else(|| misuse("--run is FILE:TYPE/NUMBER, as in mc.jsonl:wreg/17"))?;
-    let Records::Native(records) = report::read(Path::new(file))? else {
-        return Err(misuse("hooks have no replay: `crosscheck inject KIND --seed S` places one again"));
-    };
-    let record = records
-        .into_iter()
-        .find(|record| format!("{}/{}", record.fault, record.id) == name)
-        .ok_or_else(|| anyhow!("{file} has no run {name}"))?;
+    let record = summary::find(Path::new(file), name)?;
     let target = load(&args.target, args.program.as_deref())?;
     if target.cluster.is_some() {
         return replay_in_cluster(args, &target, &record);
@@ -264,13 +303,55 @@ fn replay_in_cluster(args: &Replay, target: &Target, record: &Record) -> Outcome
     Ok(Verdict::of(repeated > 0))
 }
 
-fn tell(args: &Report) -> Outcome {
-    let mut campaigns = Vec::new();
-    for path in &args.records {
-        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let title = name.trim_end_matches(".gz").trim_end_matches(".jsonl").to_owned();
-        campaigns.push((title, report::read(path)?));
+fn summarise(args: &super::Summary) -> Outcome {
+    let mut summary = all_of(&args.files)?;
+    for campaign in &mut summary.campaigns {
+        fill(&mut campaign.target, args.target.as_ref());
+        fill(&mut campaign.command, args.command.as_ref());
+        fill(&mut campaign.commit, args.commit.as_ref());
+        fill(&mut campaign.machine, args.machine.as_ref());
+        fill(&mut campaign.remark, args.remark.as_ref());
     }
+    let (records, summary) = (summary.records(), summary.shortened());
+    // Each group of a table and each full record stands on a line.
+    json_rows::write(&args.out, &json_rows::layout(&summary, 3)?)?;
+    say(&format!(
+        "{}: {} records, {} of them in full",
+        args.out.display(),
+        grouped(records),
+        grouped(summary.full_records.len() as u64)
+    ))?;
+    Ok(Verdict::Holds)
+}
+
+/// What the records say is not changed.
+fn fill(told: &mut String, given: Option<&String>) {
+    if let Some(given) = given.filter(|_| told.is_empty()) {
+        given.clone_into(told);
+    }
+}
+
+fn all_of(files: &[PathBuf]) -> anyhow::Result<Summary> {
+    let mut files = files.iter();
+    let first = files.next().context("no file is named")?;
+    let mut all = Summary::read(first)?;
+    for file in files {
+        all.add(Summary::read(file)?).with_context(|| file.display().to_string())?;
+    }
+    Ok(all)
+}
+
+fn tell(args: &Report) -> Outcome {
+    let titled = |path: &PathBuf| {
+        let file = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        anyhow::Ok(Titled { title: json_rows::stem(path), file, summary: Summary::read(path)? })
+    };
+    let campaigns: Vec<Titled> = if args.together {
+        let titles: Vec<String> = args.files.iter().map(|path| json_rows::stem(path)).collect();
+        vec![Titled { title: titles.join(" and "), file: "FILE".into(), summary: all_of(&args.files)? }]
+    } else {
+        args.files.iter().map(titled).collect::<Result<_, _>>()?
+    };
     say(&report::table(&campaigns))?;
     if let Some(path) = &args.html {
         fs::write(path, report::page(&campaigns)).with_context(|| path.display().to_string())?;

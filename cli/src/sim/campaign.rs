@@ -10,6 +10,7 @@ use wire::mix;
 
 use super::{Args, clock, command, runs};
 use crate::bench::measure::Commit;
+use crate::json_rows;
 use crate::outcome::{Outcome, Verdict, say};
 use crate::signals::Ending;
 
@@ -17,7 +18,7 @@ use crate::signals::Ending;
 const SAVED_EVERY: Duration = Duration::from_secs(20);
 
 /// Runs until `--seeds` or `--minutes` are over, and writes `part-FIRST.json`; then `summary.json` and `summary.md` of all
-/// parts in the directory.
+/// parts in the directory, and of those that the summary there had before.
 pub fn run_campaign(args: &Args, directory: &Path) -> Outcome {
     let cells = cells_with(args.cells.as_deref().unwrap_or_default())?;
     fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
@@ -54,24 +55,25 @@ pub fn run_campaign(args: &Args, directory: &Path) -> Outcome {
             if saved.elapsed() >= SAVED_EVERY {
                 saved = Instant::now();
                 part.seconds = begun.elapsed().as_secs();
-                write(&path, &serde_json::to_string_pretty(&part)?)?;
+                json_rows::write(&path, &serde_json::to_vec_pretty(&part)?)?;
             }
             Ok(())
         },
     )?;
     part.seconds = begun.elapsed().as_secs();
     if part.total().runs > 0 {
-        write(&path, &serde_json::to_string_pretty(&part)?)?;
+        json_rows::write(&path, &serde_json::to_vec_pretty(&part)?)?;
     }
     let parts = read_parts(directory)?;
     let all = Part::merged(&parts);
-    write(&directory.join("summary.json"), &serde_json::to_string_pretty(&all)?)?;
-    write(&directory.join("summary.md"), &page(&parts))?;
+    // A line for each cell.
+    json_rows::write(&directory.join("summary.json"), &json_rows::layout(&all, 2)?)?;
+    json_rows::write(&directory.join("summary.md"), page(&parts).as_bytes())?;
     let total = all.total();
     say(&format!(
         "{}: {} parts, {} runs, {} broken; {} replies compared, {} activated faults; see summary.md",
         directory.display(),
-        parts.len(),
+        all.invocations.len(),
         total.runs,
         total.failed,
         total.answered,
@@ -109,16 +111,12 @@ fn read_parts(directory: &Path) -> anyhow::Result<Vec<Part>> {
         name.starts_with("part-") && name.ends_with(".json")
     });
     paths.sort();
-    let read = |path: &PathBuf| {
-        let text = fs::read_to_string(path)?;
-        serde_json::from_str(&text).with_context(|| format!("{} is no part of a campaign", path.display()))
+    let read = |path: &PathBuf| -> anyhow::Result<Part> {
+        let text = json_rows::read(path)?;
+        serde_json::from_slice(&text).with_context(|| format!("{} is no part of a campaign", path.display()))
     };
-    paths.iter().map(read).collect()
-}
-
-/// In place of what was there, at once: whoever stops the command finds one or the other.
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let fresh = path.with_extension("new");
-    let written = fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, path));
-    written.with_context(|| format!("cannot write {}", path.display()))
+    let parts = paths.iter().map(read).collect::<anyhow::Result<Vec<Part>>>()?;
+    let summary = directory.join("summary.json");
+    let summary = summary.exists().then(|| read(&summary)).transpose()?;
+    Ok(Part::to_be_merged(summary, parts))
 }

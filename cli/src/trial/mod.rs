@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 use crate::bench::{Commit, Machine};
 use crate::outcome::Outcome;
 
+/// Where results go by default, seen from the workspace; git ignores what is there.
+const FOLDER: &str = "bench/results/raw/trial";
+
 /// What `trial --help` begins with.
 pub const ABOUT: &str = "Runs real replicas on hosts of their own (network namespaces joined by a switch in this process), lets \
 one trouble after the other strike one of them while its state is corrupted, and lets a linearizability checker judge \
@@ -46,7 +49,8 @@ pub enum Command {
   crosscheck trial run hostile                                 every attack, in about five minutes
   crosscheck trial run hostile --only long-replies,clock       two of them
 
-Writes result.json, result.md, timeline.jsonl and the replicas' logs into a folder per plan below --out.
+Writes result.json, result.md, timeline.jsonl and the replicas' logs into a folder per plan below --out. What the repository
+keeps of a run is its result.md, in bench/results/trial.
 
 `hostile` is no plan of troubles. Each of its attacks (`trial list` names them) starts small clusters of its own on loopback, tries
 on them what a hostile tester would, and says what was done, what was seen, and what has to hold: no replica ends, no acknowledged

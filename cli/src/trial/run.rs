@@ -11,9 +11,6 @@ use super::hostile;
 use crate::outcome::{Outcome, Verdict, error_text, misuse, say};
 use crate::signals::Ending;
 
-/// Where results are kept, seen from the workspace.
-const FOLDER: &str = "bench/results/trial";
-
 /// Options of `trial run`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -45,7 +42,7 @@ pub struct Args {
     #[arg(long)]
     pub loopback: bool,
     /// Folder for the results; each plan gets one of its own below it
-    #[arg(long, value_name = "DIR", default_value = FOLDER)]
+    #[arg(long, value_name = "DIR", default_value = super::FOLDER)]
     pub out: PathBuf,
 }
 

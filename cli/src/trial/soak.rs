@@ -23,8 +23,6 @@ use crate::outcome::{Outcome, Verdict, error_text, misuse, say};
 use crate::signals::Ending;
 use crate::view::grouped;
 
-/// Where results are kept, seen from the workspace.
-const FOLDER: &str = "bench/results/trial";
 /// Every mode.
 const MODES: [&str; 6] = ["0000", "00G0", "R000", "RD00", "RDG0", "RDGX"];
 /// How long a cluster may take until it serves, and until it has healed after a restart.
@@ -72,7 +70,7 @@ pub struct Args {
     #[arg(long, value_name = "S")]
     pub seed: Option<u64>,
     /// Folder for the results
-    #[arg(long, value_name = "DIR", default_value = FOLDER)]
+    #[arg(long, value_name = "DIR", default_value = super::FOLDER)]
     pub out: PathBuf,
 }
 
@@ -244,8 +242,8 @@ pub fn run(args: &Args) -> Outcome {
 }
 
 fn write(out: &std::path::Path, context: &Value, done: &[Soaked]) -> anyhow::Result<()> {
-    let mut text =
-        "# Soak: no fault, restarts and leader changes, every reply checked\n\n```text\n".to_owned();
+    let title = "# Soak: no fault, restarts and leader changes, every reply checked";
+    let mut text = format!("{title}\n\n{}```text\n", trial::report::made_by(context));
     done.iter().for_each(|soaked| text += &(soaked.line() + "\n"));
     text += "```\n";
     let json =

@@ -2,6 +2,7 @@
 
 pub mod cite;
 pub mod manifest;
+pub mod sizes;
 pub mod source;
 pub mod text;
 
@@ -49,13 +50,19 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("cli lies in the workspace").to_path_buf()
 }
 
-/// Every text file that is tracked, or would be if it were added now.
-pub fn files() -> Vec<TextFile> {
+/// Every file that is tracked, or would be if it were added now.
+pub fn tracked() -> Vec<String> {
     let root = root();
     let mut paths = git_listing(&root).unwrap_or_else(|| walk(&root));
     paths.sort();
     paths.dedup();
     paths
+}
+
+/// Those of them that are text.
+pub fn files() -> Vec<TextFile> {
+    let root = root();
+    tracked()
         .into_iter()
         .filter_map(|path| {
             let text = fs::read_to_string(root.join(&path)).ok()?;
@@ -84,7 +91,7 @@ fn walk(root: &Path) -> Vec<String> {
             let path = entry.path();
             let name = entry.file_name();
             if path.is_dir() {
-                if name != "target" && name != ".git" {
+                if name != "target" && name != ".git" && name != "raw" {
                     open.push(path);
                 }
             } else if let Ok(relative) = path.strip_prefix(root) {

@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1000..=150_000))]
     objects: u32,
     /// Folder for the result
-    #[arg(long, value_name = "DIR", default_value = results::FOLDER)]
+    #[arg(long, value_name = "DIR", default_value = results::RAW)]
     out: PathBuf,
     /// Count although this binary was built without optimisation
     #[arg(long)]

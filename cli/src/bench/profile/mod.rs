@@ -70,7 +70,7 @@ pub struct Args {
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: u32,
     /// Folder for the flame graphs
-    #[arg(long, value_name = "DIR", default_value = results::FOLDER)]
+    #[arg(long, value_name = "DIR", default_value = results::RAW)]
     out: PathBuf,
     /// Sample although this binary was built without optimisation
     #[arg(long)]

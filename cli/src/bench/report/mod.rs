@@ -16,30 +16,31 @@ use anyhow::Context;
 
 use super::cost::Cost;
 use super::results::{self, Run};
+use crate::json_rows;
 use crate::outcome::{Outcome, Verdict, misuse, say};
 pub use html::escaped;
 
 /// Options of `bench report`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Result files [default: of every definition in the results' folder the newest whole run]
+    /// Results or summaries [default: of every definition in the folders the newest whole run]
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Folder of the results
-    #[arg(long, value_name = "DIR", default_value = results::FOLDER)]
-    results: PathBuf,
-    /// Every run in the folder, also older ones of the same definition
+    /// Folders of results and summaries, with commas between them
+    #[arg(long, value_name = "DIRS", value_delimiter = ',', default_values = [results::FOLDER, results::RAW])]
+    results: Vec<PathBuf>,
+    /// Every run in the folders, also older ones of the same definition
     #[arg(long, conflicts_with = "files")]
     every: bool,
-    /// Where report.md and report.html go [default: the results' folder]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    /// Where report.md and report.html go
+    #[arg(long, value_name = "DIR", default_value = results::RAW)]
+    out: PathBuf,
 }
 
 impl Args {
     /// Of what is in this folder.
     pub fn of_folder(folder: &Path) -> Self {
-        Args { files: Vec::new(), results: folder.to_owned(), every: false, out: None }
+        Args { files: Vec::new(), results: vec![folder.to_owned()], every: false, out: folder.to_owned() }
     }
 }
 
@@ -58,30 +59,37 @@ pub fn run(args: &Args) -> Outcome {
         costs.drain(..costs.len().saturating_sub(1));
     }
     let blocks = content::of(&runs, &costs);
-    let out = args.out.as_ref().unwrap_or(&args.results);
-    fs::create_dir_all(out).with_context(|| format!("making {}", out.display()))?;
+    fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
     for (name, text) in [("report.md", markdown::render(&blocks)), ("report.html", html::render(&blocks))] {
-        let path = out.join(name);
+        let path = args.out.join(name);
         fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
         say(&path.display().to_string())?;
     }
     Ok(Verdict::Holds)
 }
 
-/// Every result in the folder, by name: names end with the time, so that of each definition the last is the newest.
-fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let none = || {
-        misuse(format!("{} holds no results; `crosscheck bench run --quick` makes some", folder.display()))
-    };
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).map_err(|_| none())? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|ending| ending == "json") {
-            found.push(path);
+/// Every result in the folders, by name: names end with the time, so that of each definition the last is the newest. A
+/// result in a later folder stands for its summary in an earlier one.
+fn files(folders: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut found = BTreeMap::new();
+    for folder in folders {
+        // A folder that nobody has written to does not exist.
+        for entry in fs::read_dir(folder).into_iter().flatten() {
+            let path = entry?.path();
+            let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+            if name.trim_end_matches(json_rows::COMPRESSED).ends_with(".json") {
+                found.insert(json_rows::stem(&path), path);
+            }
         }
     }
-    found.sort();
-    if found.is_empty() { Err(none()) } else { Ok(found) }
+    if found.is_empty() {
+        let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+        return Err(misuse(format!(
+            "there are no results in {}; `crosscheck bench run --quick` makes some",
+            folders.join(" and ")
+        )));
+    }
+    Ok(found.into_values().collect())
 }
 
 /// One run of each definition: the newest one that measured what the definition says, or the newest where none did.
@@ -130,10 +138,33 @@ pub enum Block {
     Plots(Vec<plot::Plot>),
 }
 
+/// Both forms of the report of some runs.
+#[cfg(test)]
+pub fn texts(runs: &[Run]) -> [String; 2] {
+    let blocks = content::of(runs, &[]);
+    [markdown::render(&blocks), html::render(&blocks)]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bench::definition::parse;
+
+    #[test]
+    fn a_result_stands_for_its_summary() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let folders = ["kept", "kept/raw", "none"].map(|name| dir.path().join(name));
+        fs::create_dir_all(&folders[1]).expect("a folder");
+        assert!(files(&folders).is_err());
+        for name in
+            ["kept/a-1.json.gz", "kept/b-2.json", "kept/report.md", "kept/raw/a-1.json", "kept/raw/c-3.json"]
+        {
+            fs::write(dir.path().join(name), "").expect("a file");
+        }
+        let found = files(&folders).expect("files");
+        let told: Vec<_> = found.iter().map(|path| path.strip_prefix(dir.path()).expect("inside")).collect();
+        assert_eq!(told, ["kept/raw/a-1.json", "kept/b-2.json", "kept/raw/c-3.json"].map(Path::new));
+    }
 
     fn run(name: &str, started_s: u64, changed: &[&str]) -> Run {
         let text = "title = 't'\nabout = 'a'\nmodes = ['RD00']\nclients = [1]\nseconds = 1.0\nrepetitions = 1\n\

@@ -4,10 +4,10 @@ use super::Block;
 use super::plot::{Across, Mark, Plot, Point, Scale, Series};
 use super::tables::{interval, middle, words};
 use crate::bench::definition::{Axis, Measure, Ratio, Side, Sweep, Workload};
-use crate::bench::repairs::{Around, Repairs};
+use crate::bench::repairs::{self, Around, Repairs};
 use crate::bench::results::Run;
 use crate::bench::stats::Spread;
-use crate::bench::summary::{kept, pooled, spread, throughput_ratio};
+use crate::bench::summary::{Stretch, kept, pooled, spread, throughput_ratio};
 use crate::view::grouped;
 
 /// Plots over the setting that the workloads of `group` differ in, for each number of clients.
@@ -137,43 +137,38 @@ pub fn around(run: &Run, group: &[&Workload]) -> Vec<Plot> {
     for workload in group {
         for &clients in &run.definition.clients {
             for side in &run.definition.sides {
-                let seen: Vec<&Around> = run
-                    .figures(&workload.name, clients, side)
-                    .filter_map(|(_, one)| one.repairs.as_ref()?.around.as_ref())
-                    .collect();
-                plots.extend(around_one(&format!("{}, {side}", workload.name), &seen));
+                let pooled = run.pooled(&workload.name, clients, side);
+                let name = format!("{}, {side}", workload.name);
+                plots.extend(pooled.around.map(|around| around_one(&name, &around)));
             }
         }
     }
     plots
 }
 
-fn around_one(name: &str, seen: &[&Around]) -> Option<Plot> {
-    let first = seen.first()?;
-    let repairs: usize = seen.iter().map(|one| one.repairs).sum();
-    let x = |step: usize| (step as f64 - first.verdict as f64) * first.step_us as f64 / 1000.0;
+fn around_one(name: &str, around: &Around) -> Plot {
+    let repairs = around.repairs;
+    let x = |step: usize| (step as f64 - around.verdict as f64) * around.step_us as f64 / 1000.0;
     let line = |replies: Vec<f64>| -> Vec<Point> {
         let each = replies.into_iter().enumerate();
         each.map(|(step, y)| Point { x: x(step), y, low: y, high: y }).collect()
     };
-    let sum_of = |step: usize| seen.iter().map(|one| one.mean[step] * one.repairs as f64).sum::<f64>();
-    let mean = (0..first.mean.len()).map(|step| sum_of(step) / repairs.max(1) as f64).collect();
-    let example = first.example.iter().map(|replies| f64::from(*replies)).collect();
-    Some(Plot {
-        title: format!("Replies every {} ms around a verdict: {name}", first.step_us / 1000),
+    let example = around.example.iter().map(|replies| f64::from(*replies)).collect();
+    Plot {
+        title: format!("Replies every {} ms around a verdict: {name}", around.step_us / 1000),
         unit: "replies".into(),
         scale: Scale::FromZero,
         across: Across::Even("milliseconds from the verdict".into()),
         series: vec![
             Series { name: "the first repair".into(), look: 4, points: line(example) },
-            Series { name: format!("mean of {repairs} repairs"), look: 0, points: line(mean) },
+            Series { name: format!("mean of {repairs} repairs"), look: 0, points: line(around.mean.clone()) },
         ],
         marks: Vec::new(),
         moments: vec![
             (0.0, "verdict".into()),
-            (first.example_took_us as f64 / 1000.0, "installed (the first)".into()),
+            (around.example_took_us as f64 / 1000.0, "installed (the first)".into()),
         ],
-    })
+    }
 }
 
 /// Times and counts of repairs.
@@ -215,13 +210,10 @@ fn row(run: &Run, workload: &Workload, clients: usize, side: &Side) -> Option<Ve
     let sum = |count: fn(&Repairs) -> u64| grouped(each().map(count).sum());
     let rate =
         spread(run, &workload.name, clients, side, |one| Some(one.repairs.as_ref()?.repaired_per_second));
-    let time = |times: fn(&Repairs) -> &[u64], share: f64| {
-        let found = pooled(run, &workload.name, clients, side, times, share);
+    let time = |stretch: Stretch, point: repairs::Point| {
+        let found = pooled(run, &workload.name, clients, side, stretch, point);
         found.map_or(String::new(), |found| grouped(found.median as u64))
     };
-    let times: fn(&Repairs) -> &[u64] = |one| &one.times_us;
-    let waits: fn(&Repairs) -> &[u64] = |one| &one.waits_us;
-    let quiet: fn(&Repairs) -> &[u64] = |one| &one.quiet_waits_us;
     let wrong: u64 = run.figures(&workload.name, clients, side).map(|(_, one)| one.errors.wrong).sum();
     let one_digit = |value: f64| format!("{value:.1}");
     Some(vec![
@@ -232,15 +224,15 @@ fn row(run: &Run, workload: &Workload, clients: usize, side: &Side) -> Option<Ve
         sum(|one| one.repaired),
         middle(rate, one_digit),
         rate.map_or(String::new(), |rate| interval(rate, one_digit)),
-        sum(|one| one.times_us.len() as u64),
-        time(times, 0.5),
-        time(times, 0.9),
-        time(times, 0.99),
-        time(times, 1.0),
-        time(waits, 0.5),
-        time(waits, 1.0),
-        time(quiet, 0.5),
-        time(quiet, 1.0),
+        sum(|one| one.times_us.points().count),
+        time(Stretch::Repair, |points| points.p50),
+        time(Stretch::Repair, |points| points.p90),
+        time(Stretch::Repair, |points| points.p99),
+        time(Stretch::Repair, |points| points.max),
+        time(Stretch::Wait, |points| points.p50),
+        time(Stretch::Wait, |points| points.max),
+        time(Stretch::QuietWait, |points| points.p50),
+        time(Stretch::QuietWait, |points| points.max),
         grouped(wrong),
     ])
 }

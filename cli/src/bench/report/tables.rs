@@ -4,10 +4,10 @@ use super::Block;
 use super::beside::Row;
 use crate::bench::cost::Cost;
 use crate::bench::definition::{Figure, Measure, Ratio, Side, Workload};
-use crate::bench::repairs::Repairs;
+use crate::bench::repairs::Point;
 use crate::bench::results::{Figures, Run, stamp};
 use crate::bench::stats::Spread;
-use crate::bench::summary::{kept, paired, pooled, spread, throughput_ratio};
+use crate::bench::summary::{Stretch, kept, paired, pooled, spread, throughput_ratio};
 use crate::view::grouped;
 
 /// Every figure of all runs, in short.
@@ -130,9 +130,7 @@ pub fn beside(run: &Run) -> Vec<Block> {
 fn found(run: &Run, figure: &Figure) -> Option<Spread> {
     let (workload, clients, of) = (&figure.workload, figure.clients, &figure.of);
     let pair = || Some(Ratio { of: of.clone(), to: figure.to.clone()? });
-    let of_times = |times: fn(&Repairs) -> &[u64], share: f64| {
-        pooled(run, workload, clients, of, |one| times(one), share)
-    };
+    let of_times = |stretch: Stretch, point: Point| pooled(run, workload, clients, of, stretch, point);
     match figure.measure {
         Measure::ThroughputRatio => throughput_ratio(run, workload, clients, &pair()?),
         Measure::ThroughputKept => kept(run, workload, clients, of),
@@ -140,14 +138,14 @@ fn found(run: &Run, figure: &Figure) -> Option<Spread> {
             let p50 = |one: &Figures| one.latency.p50_us;
             paired(run, workload, clients, &pair()?, p50, |of, to| of - to)
         }
-        Measure::RepairP50Us => of_times(|one| &one.times_us, 0.5),
-        Measure::RepairP99Us => of_times(|one| &one.times_us, 0.99),
+        Measure::RepairP50Us => of_times(Stretch::Repair, |points| points.p50),
+        Measure::RepairP99Us => of_times(Stretch::Repair, |points| points.p99),
         Measure::RepairMeanUs => spread(run, workload, clients, of, |one| {
-            let times = &one.repairs.as_ref()?.times_us;
-            (!times.is_empty()).then(|| times.iter().sum::<u64>() as f64 / times.len() as f64)
+            let times = one.repairs.as_ref()?.times_us.points();
+            (times.count > 0).then_some(times.mean)
         }),
-        Measure::WaitP50Us => of_times(|one| &one.waits_us, 0.5),
-        Measure::WaitMaxUs => of_times(|one| &one.waits_us, 1.0),
+        Measure::WaitP50Us => of_times(Stretch::Wait, |points| points.p50),
+        Measure::WaitMaxUs => of_times(Stretch::Wait, |points| points.max),
         Measure::CheckBytes => spread(run, workload, clients, of, |one| {
             Some(one.sent?.check.bytes as f64 / one.requests.max(1) as f64)
         }),

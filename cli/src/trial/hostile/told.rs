@@ -173,7 +173,8 @@ impl Result {
     }
 
     fn markdown(&self) -> String {
-        let mut text = format!("# Trial `hostile`\n\n```text\n{}```\n", self.summary());
+        let made_by = trial::report::made_by(&self.context);
+        let mut text = format!("# Trial `hostile`\n\n{made_by}```text\n{}```\n", self.summary());
         for attack in &self.attacks {
             // Writing into a string cannot fail.
             let _ = writeln!(text, "\n## {}: {}\n\n```text", attack.name, attack.title);

@@ -475,7 +475,7 @@ mod tests {
                 p999_us: at(5),
                 max_us: at(6),
             },
-            miss_ratio: (number % 2 == 0).then_some(0.25),
+            miss_ratio: number.is_multiple_of(2).then_some(0.25),
             errors: Errors {
                 wrong: number % 2,
                 words: vec!["no".into(); number as usize % 2],

@@ -6,23 +6,6 @@ use crate::admin::EvidenceRecord;
 
 /// A decided disagreement.
 pub fn record(evidence: &Evidence) -> EvidenceRecord {
-    let describe = if evidence.settled_on.is_some() { describe_settled } else { describe };
-    let mut objects: Vec<String> = match evidence.failure {
-        // The replica abandoned the request at this object: that its digest lacks the others says nothing about them.
-        Some(Failure::Check { home, id } | Failure::Missing { home, id }) => {
-            vec![format!("object {home}:{id}")]
-        }
-        _ => evidence.wrong.iter().map(describe).collect(),
-    };
-    if objects.is_empty() {
-        objects.push(evidence.subject());
-    }
-    if evidence.failure.is_none()
-        && evidence.wrong_total as usize > evidence.wrong.len()
-        && !evidence.wrong.is_empty()
-    {
-        objects.push(format!("and {} more", evidence.wrong_total as usize - evidence.wrong.len()));
-    }
     let outcome = match (&evidence.failure, evidence.settled_on) {
         (Some(failure), _) => format!("self-reported: {}", told(failure)),
         (None, Some(source)) => {
@@ -33,8 +16,26 @@ pub fn record(evidence: &Evidence) -> EvidenceRecord {
     let place = evidence.request.map(|request| Place::new(evidence.batch, request));
     EvidenceRecord {
         class: class(evidence.class).into(),
-        ..hardware_like(evidence.replica, place, objects, stage(evidence.stage), &outcome)
+        ..hardware_like(evidence.replica, place, objects(evidence), stage(evidence.stage), &outcome)
     }
+}
+
+/// What was wrong, object by object.
+fn objects(evidence: &Evidence) -> Vec<String> {
+    // The replica abandoned the request at this object: that its digest lacks the others says nothing about them.
+    if let Some(Failure::Check { home, id } | Failure::Missing { home, id }) = evidence.failure {
+        return vec![format!("object {home}:{id}")];
+    }
+    if evidence.wrong.is_empty() {
+        return vec![evidence.subject()];
+    }
+    let describe = if evidence.settled_on.is_some() { describe_settled } else { describe };
+    let mut objects: Vec<String> = evidence.wrong.iter().map(describe).collect();
+    let more = (evidence.wrong_total as usize).saturating_sub(evidence.wrong.len());
+    if more > 0 {
+        objects.push(format!("and {more} more"));
+    }
+    objects
 }
 
 /// A peer's bytes did not match their checksum.
@@ -151,7 +152,8 @@ fn describe(wrong: &WrongObject) -> String {
     match (wrong.theirs, wrong.majority) {
         (Some(theirs), Some(right)) => format!("{name}: checksum {theirs:016x} instead of {right:016x}"),
         (Some(_), None) => format!("{name}: touched, and not by the other replicas"),
-        (None, _) => format!("{name}: not touched, and touched by the other replicas"),
+        (None, Some(right)) => format!("{name}: no checksum reported instead of {right:016x}"),
+        (None, None) => name,
     }
 }
 
@@ -194,5 +196,46 @@ fn stage(stage: FaultStage) -> &'static str {
         FaultStage::Digest => "digest",
         FaultStage::Message => "message",
         FaultStage::Schedule => "schedule",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object::ObjectId;
+
+    use super::*;
+
+    fn evidence(failure: Option<Failure>) -> Evidence {
+        let id = ObjectId::from_bits(9);
+        Evidence {
+            replica: 1,
+            batch: 5,
+            request: Some(0),
+            kind: 0,
+            stage: FaultStage::InRequest,
+            class: Class::HardwareLike,
+            failure,
+            wrong: vec![WrongObject { home: 7, id, theirs: None, majority: Some(0xAB) }],
+            wrong_total: 3,
+            settled_on: None,
+            number: 1,
+        }
+    }
+
+    #[test]
+    fn a_failed_check_names_its_object_and_anything_else_what_differs_and_how_many_more() {
+        let id = ObjectId::from_bits(4);
+        let checked = record(&evidence(Some(Failure::Check { home: 2, id })));
+        assert_eq!(checked.objects, [format!("object 2:{id}")]);
+        for failure in [None, Some(Failure::Panic)] {
+            let objects = record(&evidence(failure)).objects;
+            let differs = format!(
+                "object 7:{}: no checksum reported instead of 00000000000000ab",
+                ObjectId::from_bits(9)
+            );
+            assert_eq!(objects, [differs, "and 2 more".to_owned()]);
+        }
+        let nothing = Evidence { wrong: Vec::new(), wrong_total: 0, ..evidence(None) };
+        assert_eq!(record(&nothing).objects, [nothing.subject()]);
     }
 }

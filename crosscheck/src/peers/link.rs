@@ -34,7 +34,7 @@ pub(super) struct Link<N: Net> {
     /// Somebody waits for some of `output`.
     pub(super) is_urgent: bool,
     /// Frames in `output`.
-    pub(super) riding: usize,
+    pub(super) deferred: usize,
     /// The kernel has refused a call that no healthy process makes.
     pub(super) is_refused: bool,
 }
@@ -92,7 +92,7 @@ impl<N: Net> Link<N> {
             taken: 0,
             sealed: Sealed::default(),
             is_urgent: true,
-            riding: 0,
+            deferred: 0,
             is_refused: false,
         }
     }
@@ -261,7 +261,7 @@ impl<N: Net> Link<N> {
         let Stage::Up(channel) = &mut self.stage else { return false };
         let rest = &self.output[self.taken..];
         if rest.is_empty() {
-            (self.is_urgent, self.riding, self.taken) = (false, 0, 0);
+            (self.is_urgent, self.deferred, self.taken) = (false, 0, 0);
             self.output.clear();
             if self.output.capacity() > 2 * limits::PEER_FRAME {
                 (self.output, self.sealed) = (Vec::new(), Sealed::default());

@@ -294,8 +294,8 @@ impl<N: Net> Peers<N> {
         if let Some(link) = self.links.get_mut(usize::from(to)).and_then(Option::as_mut)
             && link.is_up()
         {
-            link.riding += 1;
-            link.is_urgent |= link.riding >= limits::DEFERRED;
+            link.deferred += 1;
+            link.is_urgent |= link.deferred >= limits::DEFERRED;
             let start = link.output.len();
             order::frame::encode_parts(kind, me, parts, &mut link.output);
             let traffic = traffic_of(&mut self.sent, kind);

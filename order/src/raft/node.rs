@@ -710,7 +710,7 @@ impl<L: LogStore> Node<L> {
         let envelope = Envelope { group: self.group(), delivered: self.delivered(), floor };
         for message in messages {
             let Some(to) = slot_of(message.to).filter(|&to| self.peers[usize::from(to)].up) else { continue };
-            let deferrable = self.may_ride(&message);
+            let deferrable = self.may_be_deferred(&message);
             let Some(body) = codec::encode(&envelope, &message) else { continue };
             if deferrable {
                 self.out.send_deferred(to, Kind::Order, body)
@@ -721,7 +721,7 @@ impl<L: LogStore> Node<L> {
     }
 
     /// Where followers know by themselves what is final, an acknowledgement is urgent only for clients of the leader.
-    fn may_ride(&self, message: &Message) -> bool {
+    fn may_be_deferred(&self, message: &Message) -> bool {
         let acknowledges = message.get_msg_type() == MessageType::MsgAppendResponse && !message.reject;
         acknowledges && !self.leader_waits && self.raw.raft.promotable() && self.everybody_knows_finality()
     }

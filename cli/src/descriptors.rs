@@ -1,5 +1,6 @@
-//! Open files: raises this process's limit as far as it may, and holds `max_connections` against it before anything starts. Without
-//! that, idle clients take the descriptors that peers, admin commands and the log need, and a replica ends at its next log file.
+//! Open files: raises this process's limit as far as it may, and holds `max_connections` against it before
+//! anything starts. Without that, idle clients take the descriptors that peers, admin commands and the log
+//! need, and a replica ends at its next log file.
 
 use crosscheck::limits::DESCRIPTORS_RESERVED;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -30,8 +31,8 @@ pub fn raise() -> usize {
         .map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
-/// How many client connections fit below `limit` open files. What was `asked` for fits or is refused; the default is lowered, and
-/// the operator is told.
+/// How many client connections fit below `limit` open files. What was `asked` for fits or is refused; the
+/// default is lowered, and the operator is told.
 fn connections(asked: Option<usize>, limit: usize) -> Result<(usize, Option<String>), String> {
     let wanted = asked.unwrap_or(DEFAULT_CONNECTIONS);
     let room = limit.saturating_sub(DESCRIPTORS_RESERVED);
@@ -40,12 +41,14 @@ fn connections(asked: Option<usize>, limit: usize) -> Result<(usize, Option<Stri
     }
     let files = wanted + DESCRIPTORS_RESERVED;
     let evidence = format!(
-        "this process may open {limit} files, and {DESCRIPTORS_RESERVED} of them are reserved for peers, admin commands and the log"
+        "this process may open {limit} files, and {DESCRIPTORS_RESERVED} of them are reserved for peers, \
+            admin commands and the log"
     );
     let raise = format!("raise the limit (`ulimit -n {files}`, or LimitNOFILE={files} in a systemd unit)");
     match asked {
         Some(asked) if room > 0 => Err(format!(
-            "max_connections = {asked} needs {files} open files: {evidence}. Remedy: {raise}, or write max_connections = {room}"
+            "max_connections = {asked} needs {files} open files: {evidence}. Remedy: {raise}, or write \
+                max_connections = {room}"
         )),
         None if room >= FEWEST => Ok((
             room,

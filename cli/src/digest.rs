@@ -20,8 +20,8 @@ const ATTEMPTS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// What `digest --help` begins with.
-pub const ABOUT: &str = "Orders a digest over every object of the state: each replica takes it at the same position of the \
-log, while requests go on, and they are compared.";
+pub const ABOUT: &str = "Orders a digest over every object of the state: each replica takes it at the same \
+    position of the log, while requests go on, and they are compared.";
 
 /// Options of `digest`.
 #[derive(Clone, Debug, clap::Args)]

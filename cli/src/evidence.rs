@@ -19,9 +19,10 @@ const PERIOD: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What `evidence --help` begins with.
-pub const ABOUT: &str = "Lists the evidence records: every disagreement between replicas and every object that failed its own \
-check, with the replica and object that were wrong, the difference, the class (hardware-like, nondeterminism, \
-software-bug), and how it ended. Each replica keeps its own records; the same disagreement shows at each that saw it.";
+pub const ABOUT: &str = "Lists the evidence records: every disagreement between replicas and every object \
+    that failed its own check, with the replica and object that were wrong, the difference, the class \
+    (hardware-like, nondeterminism, software-bug), and how it ended. Each replica keeps its own records; the \
+    same disagreement shows at each that saw it.";
 
 /// Options of `evidence`.
 #[derive(Clone, Debug, clap::Args)]
@@ -99,7 +100,8 @@ pub fn told(record: &EvidenceRecord) -> Line {
         .with(if record.outcome == "held" { Tone::Bad } else { Tone::Good }, &record.outcome)
 }
 
-/// Date and time in UTC as RFC 3339 has it: records of several machines are compared by it. A time that no calendar has is shown as it is.
+/// Date and time in UTC as RFC 3339 has it: records of several machines are compared by it. A time that no
+/// calendar has is shown as it is.
 fn date_and_time(time_us: u64) -> String {
     let time = i64::try_from(time_us).ok().and_then(|time_us| Timestamp::from_microsecond(time_us).ok());
     time.map_or_else(|| format!("{time_us} us"), |time| format!("{time:.3}"))

@@ -17,8 +17,9 @@ const DONE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(500);
 
 /// What `group --help` begins with.
-pub const ABOUT: &str = "Decides about a group what its replicas cannot decide, because replicas whose data is lost for ever look \
-like new ones, or like replicas that are merely away. `status` says when a replica waits for such a decision.";
+pub const ABOUT: &str = "Decides about a group what its replicas cannot decide, because replicas whose data \
+    is lost for ever look like new ones, or like replicas that are merely away. `status` says when a replica \
+    waits for such a decision.";
 
 /// Options of `group`.
 #[derive(Clone, Debug, clap::Args)]
@@ -52,10 +53,11 @@ It begins as soon as all replicas are there. A replica that has data of a group 
   crosscheck group keep 3          what would be kept, and what lost; nothing is done
   crosscheck group keep 3 --yes    do it
 
-For when more replicas have lost their data for ever than the group can do without (2 of 3, 3 of 5). The replica that is kept should be
-the one with the highest position. Everything in its log counts, replicas that have data of their own give it up, and all take
-the state of the one that is kept, on its word alone: nobody is left to compare it with. Give the admin sockets of all replicas
-that are there. A replica that is away, and not lost, must not come back with its data: it would be refused.")]
+For when more replicas have lost their data for ever than the group can do without (2 of 3, 3 of 5). The
+replica that is kept should be the one with the highest position. Everything in its log counts, replicas
+that have data of their own give it up, and all take the state of the one that is kept, on its word alone:
+nobody is left to compare it with. Give the admin sockets of all replicas that are there. A replica that is
+away, and not lost, must not come back with its data: it would be refused.")]
     Keep {
         /// The replica, from 1
         #[arg(value_name = "N")]
@@ -95,7 +97,8 @@ fn begin(replicas: &[Replica]) -> Outcome {
     let here = here(replicas);
     let Some((first, _)) = here.iter().find(|(_, status)| status.replica == 1) else {
         return Err(misuse(
-            "a group is begun by replica 1, and it is not among those that were asked and answered; give its admin socket, or start it",
+            "a group is begun by replica 1, and it is not among those that were asked and answered; give \
+                its admin socket, or start it",
         ));
     };
     match decide(first, &Command::BeginGroup) {
@@ -120,8 +123,8 @@ fn keep(number: u8, yes: bool, replicas: &[Replica]) -> Outcome {
     };
     if !yes {
         say(&format!(
-            "would keep what replica {number} has, up to entry {} of its log; what only others have had is lost, and whoever has data of \
-             its own gives it up. Nothing was done; with --yes it is",
+            "would keep what replica {number} has, up to entry {} of its log; what only others have had is \
+                lost, and whoever has data of its own gives it up. Nothing was done; with --yes it is",
             grouped(status.logged)
         ))?;
         return Ok(Verdict::Fails);

@@ -17,10 +17,11 @@ use crate::signals::Ending;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What `inject --help` begins with.
-pub const ABOUT: &str = "Places one fault, or a series of random ones, in the memory or the messages of a running replica. \
-The server must carry the fault injector: `up` from a default build does; a `serve` built with --no-default-features \
-does not. The commands below (golden to report) are another injector: they flip bits in single instructions of any \
-server, by a tracer, and need no cooperation of it. With 2f+1 replicas, faults in up to f of them at a time are survived; corrupt more only to see it fail.";
+pub const ABOUT: &str = "Places one fault, or a series of random ones, in the memory or the messages of a \
+    running replica. The server must carry the fault injector: `up` from a default build does; a `serve` \
+    built with --no-default-features does not. The commands below (golden to report) are another injector: \
+    they flip bits in single instructions of any server, by a tracer, and need no cooperation of it. With \
+    2f+1 replicas, faults in up to f of them at a time are survived; corrupt more only to see it fail.";
 
 /// Options of `inject`.
 #[derive(Clone, Debug, clap::Args)]
@@ -136,8 +137,8 @@ impl Fault {
         Fault::Asked,
     ];
 
-    /// Those that a random series draws from: faults of one replica. A request that is wrong for all of them is another thing, and
-    /// its client sees it.
+    /// Those that a random series draws from: faults of one replica. A request that is wrong for all of them
+    /// is another thing, and its client sees it.
     const DRAWN: &[Fault] = Fault::ALL.split_at(Fault::ALL.len() - 1).0;
 
     /// The admin protocol's word for it.
@@ -222,8 +223,8 @@ fn victims(replicas: &[Replica], chosen: Option<u8>) -> anyhow::Result<Vec<Repli
     Ok(victims)
 }
 
-/// Replica and kind by the seed alone, so that a series is repeated by its seed; object and bit are the server's choice,
-/// by the same seed.
+/// Replica and kind by the seed alone, so that a series is repeated by its seed; object and bit are the
+/// server's choice, by the same seed.
 fn random(victims: &[Replica], seed: u64) -> (Replica, Inject) {
     let first = mix(seed);
     let victim = victims[(first % victims.len() as u64) as usize].clone();

@@ -1,4 +1,5 @@
-//! How files in `bench/results` are written and read: JSON with a row per line, compressed where the name ends in `.gz`.
+//! How files in `bench/results` are written and read: JSON with a row per line, compressed where the name
+//! ends in `.gz`.
 
 use std::fs;
 use std::io::{self, Read, Write};

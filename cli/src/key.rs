@@ -9,8 +9,9 @@ use crosscheck::{GroupKey, private};
 use crate::outcome::{Outcome, Verdict, misuse, say};
 
 /// What `key --help` begins with.
-pub const ABOUT: &str = "Makes the key of a group: the secret by which its replicas know each other. Every replica of a replicated \
-mode names the file in its configuration (group_key). `crosscheck up` makes one by itself.";
+pub const ABOUT: &str = "Makes the key of a group: the secret by which its replicas know each other. Every \
+    replica of a replicated mode names the file in its configuration (group_key). `crosscheck up` makes one \
+    by itself.";
 
 /// Options of `key`.
 #[derive(Clone, Debug, clap::Args)]

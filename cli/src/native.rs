@@ -1,5 +1,6 @@
-//! `crosscheck inject golden`, `profile`, `null`, `campaign`, `replay`, `summary`, `report`: faults in single machine instructions of
-//! any server, from outside. `hooks`: campaigns of the faults that our own replicas place when they are asked to.
+//! `crosscheck inject golden`, `profile`, `null`, `campaign`, `replay`, `summary`, `report`: faults in single
+//! machine instructions of any server, from outside. `hooks`: campaigns of the faults that our own replicas
+//! place when they are asked to.
 
 use std::path::PathBuf;
 
@@ -24,7 +25,8 @@ Exit code: 0 when all runs were masked.")]
     Null(Many),
     /// Flips one bit per run, in one dynamic instruction, and judges each run by the client's replies
     #[command(
-        after_long_help = "Fault types (Behrens et al., NSDI 2015): cf instruction pointer; wreg, rreg a register written,
+        after_long_help = "Fault types (Behrens et al., NSDI 2015): cf instruction pointer; wreg, rreg a \
+            register written,
 read; wval, rval memory written, read; waddr, raddr the address written to, read from.
 
 Examples:
@@ -39,7 +41,8 @@ Then:
     Campaign(Many),
     /// Lets one replica do one fault of the other injector to itself per run, and judges each run as `campaign` does
     #[command(
-        after_long_help = "Kinds: those of `crosscheck inject --help`, and stray (bytes of an object that were meant for another
+        after_long_help = "Kinds: those of `crosscheck inject --help`, and stray (bytes of an object that \
+            were meant for another
 one), sticky, erratic (a core that is wrong every n-th time, or sometimes), skip, twice (a handler
 that does not run, or runs again), image (a before-image), footprint (another lock), position (the
 count of turns). Without --kind: all that the target's mode has something for, but those that strike
@@ -61,7 +64,8 @@ Exit code: 0 when everything recorded repeats, 1 when not. Of a cluster: 0 when 
     Replay(Replay),
     /// Counts the records of campaigns into a small file, with the full records of all failures
     #[command(
-        after_long_help = "`crosscheck inject report` gives the same tables from a summary as from the records that it was made of.
+        after_long_help = "`crosscheck inject report` gives the same tables from a summary as from the \
+            records that it was made of.
 Of tables by function and by how runs ended, a summary has the 25 largest groups. Beside every run with a wrong
 reply it keeps the first 100 that were latent or made no progress. Several files give one summary of all.
 
@@ -233,8 +237,8 @@ pub fn run(native: &Native) -> Outcome {
 #[cfg(not(all(feature = "inject", target_os = "linux", target_arch = "x86_64")))]
 pub fn run(_: &Native) -> Outcome {
     Err(crate::outcome::misuse(
-        "this build carries no native fault injection: it needs Linux on x86-64, since it is built on ptrace and debug registers, \
-         and a build with the injector (cargo build --release)",
+        "this build carries no native fault injection: it needs Linux on x86-64, since it is built on ptrace \
+            and debug registers, and a build with the injector (cargo build --release)",
     ))
 }
 

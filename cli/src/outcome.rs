@@ -53,7 +53,8 @@ pub fn report(outcome: Outcome) -> ExitCode {
     }
 }
 
-/// An error and its causes in one line. Many errors name their cause themselves: what was said already is not said again.
+/// An error and its causes in one line. Many errors name their cause themselves: what was said already is not
+/// said again.
 pub fn error_text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

@@ -17,9 +17,9 @@ use crate::signals::Ending;
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What `serve --help` begins with.
-pub const ABOUT: &str = "Runs one replica of a cluster in this process, until SIGTERM or Ctrl-C. Every machine of the cluster \
-runs one, with the same file but for `this_replica`. Everything wrong in the file is told at once, with line and \
-remedy, before anything starts.";
+pub const ABOUT: &str = "Runs one replica of a cluster in this process, until SIGTERM or Ctrl-C. Every \
+    machine of the cluster runs one, with the same file but for `this_replica`. Everything wrong in the file \
+    is told at once, with line and remedy, before anything starts.";
 
 /// Options of `serve`.
 #[derive(Clone, Debug, clap::Args)]
@@ -43,8 +43,9 @@ pub struct Args {
     /// Read and check the configuration, and exit
     #[arg(long)]
     pub check: bool,
-    /// Replica 1, once: if no replica has data of a group, begin an empty one as soon as all are there (the same as
-    /// `crosscheck group begin`, later). Not for the unit file of a service: what all replicas have lost would be gone in silence
+    /// Replica 1, once: if no replica has data of a group, begin an empty one as soon as all are there (the
+    /// same as `crosscheck group begin`, later). Not for the unit file of a service: what all replicas have
+    /// lost would be gone in silence
     #[arg(long)]
     pub begin_group: bool,
     /// Stop when standard input closes: how `up` makes sure that no replica outlives it
@@ -112,8 +113,8 @@ fn leave_out(config: &NodeConfig) -> anyhow::Result<()> {
 fn leave_out(config: &NodeConfig) -> anyhow::Result<()> {
     if config.guarded_classes.is_some() || !config.before_images || !config.hold_replies {
         return Err(misuse(
-            "guarded_classes, before_images and replies are for benchmarks, and this build is not; remove them, or build \
-             with --features inject",
+            "guarded_classes, before_images and replies are for benchmarks, and this build is not; remove \
+                them, or build with --features inject",
         ));
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM as a flag: the loops of `up`, `top`, `evidence --follow`, `demo` and `load` look at it and leave cleanly.
+//! Ctrl-C and SIGTERM as a flag: the loops of `up`, `top`, `evidence --follow`, `demo` and `load` look at it
+//! and leave cleanly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

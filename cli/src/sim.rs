@@ -16,10 +16,10 @@ use crate::outcome::{Outcome, Verdict, misuse, say};
 use crate::signals::Ending;
 
 /// What `sim --help` begins with.
-pub const ABOUT: &str = "Runs whole clusters (replicas, clients, network, clock) in one thread each, every step decided by one \
-seed, with the code that ships, while faults strike at most f replicas at a time; one checker per promise looks after every step. \
-A run first meets faults, then must heal, answer everything and become bit-identical. The same seed gives the same run, to \
-the bit.";
+pub const ABOUT: &str = "Runs whole clusters (replicas, clients, network, clock) in one thread each, every \
+    step decided by one seed, with the code that ships, while faults strike at most f replicas at a time; \
+    one checker per promise looks after every step. A run first meets faults, then must heal, answer \
+    everything and become bit-identical. The same seed gives the same run, to the bit.";
 
 /// Options of `sim`.
 #[derive(Clone, Debug, clap::Args)]
@@ -43,8 +43,8 @@ pub struct Args {
     /// How many seeds [default: 100; with --campaign and --minutes, as many as fit]
     #[arg(long, value_name = "N")]
     pub seeds: Option<u64>,
-    /// Run seeds over all clusters and fault sets in turn (3 and 5 replicas, logs in memory and on disk), and keep what they
-    /// came to in DIR, beside what earlier invocations found: summary.md, summary.json
+    /// Run seeds over all clusters and fault sets in turn (3 and 5 replicas, logs in memory and on disk), and
+    /// keep what they came to in DIR, beside what earlier invocations found: summary.md, summary.json
     #[arg(long, value_name = "DIR", conflicts_with_all = ["replay", "mutations", "promises", "catalogue"])]
     pub campaign: Option<PathBuf>,
     /// Only those clusters and fault sets that have TEXT in their name, such as `storms` or `5 replicas`
@@ -77,7 +77,8 @@ pub struct Args {
     /// Memory is short, and clients write more than fits: items are evicted
     #[arg(long)]
     pub evict: bool,
-    /// none, all, network, memory (or its parts: at-rest, mended), disk, or names with commas between, as `--catalogue` lists them
+    /// none, all, network, memory (or its parts: at-rest, mended), disk, or names with commas between, as
+    /// `--catalogue` lists them
     #[arg(long, value_name = "WHICH", default_value = "all")]
     pub faults: String,
     /// Episodes of faults per run; between two everything heals
@@ -187,8 +188,8 @@ fn sample(args: &Args, options: &Options) -> Outcome {
         },
     )?;
     say(&format!(
-        "seeds {first} to {}: {} runs, {} broken; {} replies compared, {} faults and {} messages struck, {:.0} simulated \
-         seconds, longest heal {:.2} s",
+        "seeds {first} to {}: {} runs, {} broken; {} replies compared, {} faults and {} messages struck, \
+            {:.0} simulated seconds, longest heal {:.2} s",
         first + sum.runs.saturating_sub(1),
         sum.runs,
         sum.failed,
@@ -289,7 +290,8 @@ fn command(seed: u64, options: &Options) -> String {
     let evict = if options.evicts { " --evict" } else { "" };
     let workers = if options.workers > 1 { format!(" --workers {}", options.workers) } else { String::new() };
     format!(
-        "crosscheck sim --replay {seed} --replicas {} --requests {} --clients {} --episodes {} --strokes {}{disk}{workers}{evict} --faults {faults}{without} --trace",
+        "crosscheck sim --replay {seed} --replicas {} --requests {} --clients {} --episodes {} --strokes \
+            {}{disk}{workers}{evict} --faults {faults}{without} --trace",
         options.replicas, options.requests, options.clients, options.episodes, options.strokes
     )
 }

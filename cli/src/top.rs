@@ -20,8 +20,8 @@ const RECORDS: usize = 12;
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// What `top --help` begins with.
-pub const ABOUT: &str = "Shows every replica and the latest evidence, full screen, until q or Ctrl-C. Into a pipe it prints \
-one picture and ends.";
+pub const ABOUT: &str = "Shows every replica and the latest evidence, full screen, until q or Ctrl-C. Into a \
+    pipe it prints one picture and ends.";
 
 /// Options of `top`.
 #[derive(Clone, Debug, clap::Args)]

@@ -60,10 +60,15 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Memory for items per replica, in MiB
-    #[arg(long, value_name = "MB", default_value_t = DEFAULT_MEMORY_MB, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    #[arg(
+        long,
+        value_name = "MB",
+        default_value_t = DEFAULT_MEMORY_MB,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 20),
+    )]
     pub memory: u64,
-    /// Start a dead replica again after this many milliseconds, always [default: after 100 ms, and after twice as long each time
-    /// that it dies again soon]
+    /// Start a dead replica again after this many milliseconds, always [default: after 100 ms, and after
+    /// twice as long each time that it dies again soon]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub restart_after: Option<u64>,
     /// Let replies leave before they are compared, to measure what a comparison that comes afterwards would have missed

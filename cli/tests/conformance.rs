@@ -1,4 +1,5 @@
-//! Byte-exact protocol exchanges: stock memcached answers them as the table says, and so do we, except where listed with reasons.
+//! Byte-exact protocol exchanges: stock memcached answers them as the table says, and so do we, except where
+//! listed with reasons.
 
 mod support;
 

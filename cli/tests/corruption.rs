@@ -1,4 +1,5 @@
-//! Random corruption of one replica at a time under load: no client sees a wrong byte, the right replica and object are named, and repaired.
+//! Random corruption of one replica at a time under load: no client sees a wrong byte, the right replica and
+//! object are named, and repaired.
 
 mod support;
 
@@ -81,7 +82,8 @@ fn each_kind_in_a_named_object_is_found_named_and_repaired() {
                 );
             }
             let id = injected["id"].as_str().unwrap_or("no id").to_owned();
-            // A scrub that comes before the readers, and finds an object too many or too few, has the region repaired as a whole.
+            // A scrub that comes before the readers, and finds an object too many or too few, has the region
+            // repaired as a whole.
             let region = format!("region {} replaced", injected["home"]);
             cluster.wait_until("a record names replica and object", |cluster| {
                 let records = new_records(cluster, &before);
@@ -155,8 +157,8 @@ fn a_fault_in_a_computation_while_a_replica_is_away_is_masked() {
     cluster.finish();
 }
 
-/// A request whose checksum was wrong before it was ordered is wrong at every replica alike. Were each to take its own memory for
-/// wrong, none would be left to copy the state from.
+/// A request whose checksum was wrong before it was ordered is wrong at every replica alike. Were each to
+/// take its own memory for wrong, none would be left to copy the state from.
 #[test]
 fn a_request_that_is_wrong_for_all_costs_its_client_the_reply_and_nobody_a_state() {
     for mode in ["RDGX", "RDG0", "RD00"] {

@@ -31,7 +31,8 @@ fn mixed_requests_leave_equal_states() {
     }
 }
 
-/// The negative control: the same conflicts that leave `RD00` equal must drive the replicas of `R000` apart, or they prove nothing.
+/// The negative control: the same conflicts that leave `RD00` equal must drive the replicas of `R000` apart,
+/// or they prove nothing.
 #[test]
 fn conflicts_diverge_without_determinism_and_only_then() {
     for mode in ["R000", "RD00"] {

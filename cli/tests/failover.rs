@@ -1,4 +1,5 @@
-//! Replicas are killed and stopped under load: nothing acknowledged is lost, nothing is counted twice, and the replica comes back equal.
+//! Replicas are killed and stopped under load: nothing acknowledged is lost, nothing is counted twice, and
+//! the replica comes back equal.
 
 mod support;
 
@@ -84,8 +85,9 @@ fn all_replicas_are_killed_at_once_with_the_log_on_disk() {
     cluster.finish();
 }
 
-/// A log on disk keeps the repairs of a life that was corrupted. The next life runs all of it again, with objects that are right,
-/// and must not wait for repairs that nobody keeps for it any more: it would give itself up, and so would each life after it.
+/// A log on disk keeps the repairs of a life that was corrupted. The next life runs all of it again, with
+/// objects that are right, and must not wait for repairs that nobody keeps for it any more: it would give
+/// itself up, and so would each life after it.
 #[test]
 fn a_replica_that_was_repaired_comes_back_from_its_log_on_disk() {
     let cluster = Cluster::up(&Wish { disk: true, workers: 1, ..Wish::default() });

@@ -1,5 +1,5 @@
-//! More memories are lost than a group can do without: nobody begins anew in silence, everybody says what he waits for, and an operator
-//! has a command to decide with. (The review's 2.6.)
+//! More memories are lost than a group can do without: nobody begins anew in silence, everybody says what he
+//! waits for, and an operator has a command to decide with. (The review's 2.6.)
 
 mod support;
 
@@ -33,7 +33,8 @@ fn lose(cluster: &Cluster, replicas: &[usize]) {
     });
 }
 
-/// Waits until a replica says, in `status` and on its stderr, that it waits for something of which these words are told.
+/// Waits until a replica says, in `status` and on its stderr, that it waits for something of which these
+/// words are told.
 fn waits(cluster: &Cluster, replica: usize, words: &str) {
     cluster.wait_until(&format!("replica {} says: {words}", replica + 1), |cluster| {
         let told =

@@ -1,4 +1,5 @@
-//! `crosscheck inject hooks`: what replicas do to themselves is seen where nobody compares them, and repaired where they do.
+//! `crosscheck inject hooks`: what replicas do to themselves is seen where nobody compares them, and repaired
+//! where they do.
 #![cfg(all(feature = "inject", target_os = "linux", target_arch = "x86_64"))]
 
 use std::path::Path;

@@ -17,7 +17,8 @@ const UNSAFE: [Permit; 3] = [
     Permit {
         file: "schedule/src/cell.rs",
         word: "unsafe",
-        reason: "the turn, which no type of the standard library knows, is what makes access to a locked value exclusive",
+        reason: "the turn, which no type of the standard library knows, is what makes access to a locked \
+            value exclusive",
     },
     Permit {
         file: "tracer/src/sys.rs",
@@ -246,7 +247,8 @@ mod rules_can_fail {
     #[test]
     fn dependency_has_no_reason() {
         let ranks = [("object".to_owned(), 1)].into();
-        let sample = "[workspace.dependencies]\nobject = { path = \"object\" }\nmio = \"1\" # epoll behind a safe face\nbytes = \"1\"\n";
+        let sample = "[workspace.dependencies]\nobject = { path = \"object\" }\nmio = \"1\" # epoll behind \
+            a safe face\nbytes = \"1\"\n";
         let breaches = manifest::reasons(sample, &ranks);
         assert_eq!(breaches.len(), 1);
         assert_eq!(breaches[0].line, 4);

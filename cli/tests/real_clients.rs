@@ -1,4 +1,5 @@
-//! Clients written by others work, on several replicas at once: a crate, two Python libraries, and libmemcached's own test.
+//! Clients written by others work, on several replicas at once: a crate, two Python libraries, and
+//! libmemcached's own test.
 
 mod support;
 
@@ -48,11 +49,13 @@ fn memccapable_passes_on_a_single_node_and_on_every_replica() {
     }
 }
 
-/// A round of everything the `memcache` crate offers on its own keys, in the text protocol (its default is the binary one); `Err` when a call fails, panic when a result is wrong.
+/// A round of everything the `memcache` crate offers on its own keys, in the text protocol (its default is
+/// the binary one); `Err` when a call fails, panic when a result is wrong.
 fn drive_crate(server: SocketAddr, name: &str, rounds: u64) -> Result<(), MemcacheError> {
     let client = Client::connect(format!("memcache://{server}?protocol=ascii&timeout=15&tcp_nodelay=true"))?;
     assert_eq!(client.version()?.len(), 1);
-    client.stats()?; // version 0.21 drops every line of a text reply; that the reply is read to its end still shows below
+    // Version 0.21 drops every line of a text reply; that the reply is read to its end still shows below.
+    client.stats()?;
     for round in 0..rounds {
         let key = &format!("crate-{name}-{}", round % 7);
         client.set(key, round + 1_000, 0)?;

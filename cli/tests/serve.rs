@@ -1,4 +1,5 @@
-//! One `serve` process as an operator starts it: who reaches its admin socket, what it leaves behind, and what it refuses to start with.
+//! One `serve` process as an operator starts it: who reaches its admin socket, what it leaves behind, and
+//! what it refuses to start with.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

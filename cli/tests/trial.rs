@@ -1,5 +1,5 @@
-//! A short trial of real replicas under real trouble: what the checker sees is right, and where the replicas are wrong on purpose it
-//! is not.
+//! A short trial of real replicas under real trouble: what the checker sees is right, and where the replicas
+//! are wrong on purpose it is not.
 #![cfg(target_os = "linux")]
 
 use serde_json::Value;

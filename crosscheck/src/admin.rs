@@ -1,7 +1,7 @@
 //! The admin protocol: JSON lines over a Unix socket, one answer line per command line.
 //!
-//! A line that is no command is answered with one [`Refused`] and ends the connection. Over TCP the first line presents the
-//! endpoint's secret, as `{"token":"SECRET"}`, and has no answer of its own.
+//! A line that is no command is answered with one [`Refused`] and ends the connection. Over TCP the first
+//! line presents the endpoint's secret, as `{"token":"SECRET"}`, and has no answer of its own.
 
 pub mod client;
 mod endpoint;
@@ -34,8 +34,9 @@ pub enum Command {
     },
     /// An operator's word: the group begins, empty; answered by a [`Decided`]. For replica 1.
     BeginGroup,
-    /// An operator's word: what too many others had is lost for ever, and the group goes on with what this replica has; answered by a
-    /// [`Decided`]. For that replica first. Others take its state on its word alone, and give up what they have without it.
+    /// An operator's word: what too many others had is lost for ever, and the group goes on with what this
+    /// replica has; answered by a [`Decided`]. For that replica first. Others take its state on its word
+    /// alone, and give up what they have without it.
     KeepState {
         /// Which, from 1.
         replica: u8,
@@ -103,7 +104,8 @@ pub enum Kind {
     Skip,
     /// The handler of the next request runs twice.
     Twice,
-    /// Every n-th request changes a bit of what it has written, some times in a row: a core that is wrong in a fixed way.
+    /// Every n-th request changes a bit of what it has written, some times in a row: a core that is wrong in
+    /// a fixed way.
     Sticky,
     /// As [`Kind::Sticky`], at irregular intervals: a core that is wrong sometimes.
     Erratic,
@@ -111,7 +113,8 @@ pub enum Kind {
     Footprint,
     /// The worker's count of positions: one too high from the next request on.
     Position,
-    /// A bit of the before-images of the next request that has kept some; its handler then fails, and is undone with them.
+    /// A bit of the before-images of the next request that has kept some; its handler then fails, and is
+    /// undone with them.
     Image,
 }
 
@@ -298,8 +301,8 @@ pub struct EvidenceRecord {
     pub objects: Vec<String>,
     /// hardware-like, nondeterminism or software-bug.
     pub class: String,
-    /// Where it was noticed: entry-check, in-request, digest, reply, message, schedule, repair, scrub, panic, clock, or evidence: the
-    /// record itself.
+    /// Where it was noticed: entry-check, in-request, digest, reply, message, schedule, repair, scrub, panic,
+    /// clock, or evidence: the record itself.
     pub stage: String,
     /// How it ended: repaired, dropped, held, replaced.
     pub outcome: String,

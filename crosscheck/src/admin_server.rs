@@ -71,12 +71,12 @@ impl Default for Bounds {
     }
 }
 
-/// Accepts connections on `endpoint` and hands every command to `ask`. The threads it starts end with the process; the socket
-/// file is removed when the returned value is dropped.
+/// Accepts connections on `endpoint` and hands every command to `ask`. The threads it starts end with the
+/// process; the socket file is removed when the returned value is dropped.
 ///
 /// # Errors
-/// [`ServeError::Operator`] when the socket file stands where it must not, [`ServeError::Io`] when the kernel refuses or another
-/// process listens there. The message names the endpoint and the remedy.
+/// [`ServeError::Operator`] when the socket file stands where it must not, [`ServeError::Io`] when the kernel
+/// refuses or another process listens there. The message names the endpoint and the remedy.
 pub fn listen(
     endpoint: &Endpoint,
     bounds: Bounds,
@@ -101,8 +101,8 @@ pub fn listen(
     Ok(file)
 }
 
-/// Gives a connection a thread of its own, or one line that says why not. Where callers need a secret, one that has not presented it takes
-/// no place of those that have.
+/// Gives a connection a thread of its own, or one line that says why not. Where callers need a secret, one
+/// that has not presented it takes no place of those that have.
 fn serve(
     mut stream: Stream,
     strangers: Option<(Token, Strangers)>,
@@ -145,8 +145,8 @@ fn tell_full(stream: &mut Stream, most: usize) {
     let _ = stream.read(&mut [0; 4096]);
 }
 
-/// Connections whose callers have not presented the secret, the oldest first: few, and who comes later takes the place of an older one, so
-/// that nobody can keep others out.
+/// Connections whose callers have not presented the secret, the oldest first: few, and who comes later takes
+/// the place of an older one, so that nobody can keep others out.
 #[derive(Clone, Default)]
 struct Strangers(Arc<Mutex<VecDeque<(u64, Stream)>>>);
 
@@ -239,8 +239,8 @@ struct Lines {
 }
 
 impl Lines {
-    /// The next line with its end; at the end of the connection what is left, then none. A line that is too long is given as far
-    /// as it was read: [`line::command`] refuses it.
+    /// The next line with its end; at the end of the connection what is left, then none. A line that is too
+    /// long is given as far as it was read: [`line::command`] refuses it.
     ///
     /// # Errors
     /// Those of the socket, and a line that is not whole after `patience`.

@@ -1,4 +1,5 @@
-//! Evidence records as they are kept: each with its checksum, since memory that forgets what was wrong may also make something up.
+//! Evidence records as they are kept: each with its checksum, since memory that forgets what was wrong may
+//! also make something up.
 
 use std::collections::VecDeque;
 

@@ -1,20 +1,25 @@
 //! The clock that a replica stamps by, held against the clocks of the others: one wrong clock is one fault.
 //!
-//! Ordered time decides what has expired, so no single clock may decide it. A replica looks at its machine's wall clock once, when it
-//! starts; from then on its clock is the monotonic one and an offset, and steps of the wall clock move nothing (as in stock memcached).
-//! Replicas exchange their clocks with their heartbeats, as NTP does: each measures how far ahead every other one is, up to half of the
-//! time that a message and its echo take.
+//! Ordered time decides what has expired, so no single clock may decide it. A replica looks at its machine's
+//! wall clock once, when it starts; from then on its clock is the monotonic one and an offset, and steps of
+//! the wall clock move nothing (as in stock memcached). Replicas exchange their clocks with their heartbeats,
+//! as NTP does: each measures how far ahead every other one is, up to half of the time that a message and its
+//! echo take.
 //!
-//! - A replica whose clock is [`limits::CLOCK_TOLERANCE`] away from f+1 others that agree with one another takes theirs over.
-//! - Smaller differences are made up for slowly, towards the one in the middle, so that clocks that drift stay together.
-//! - A leader stamps with its own clock, but not beyond what f+1 clocks have reached, and a follower refuses a stamp that is beyond it
-//!   ([`GroupClock::latest_us`]): whatever a single clock or a corrupted stamp says, time does not run ahead.
+//! - A replica whose clock is [`limits::CLOCK_TOLERANCE`] away from f+1 others that agree with one another
+//!   takes theirs over.
+//! - Smaller differences are made up for slowly, towards the one in the middle, so that clocks that drift
+//!   stay together.
+//! - A leader stamps with its own clock, but not beyond what f+1 clocks have reached, and a follower refuses
+//!   a stamp that is beyond it ([`GroupClock::latest_us`]): whatever a single clock or a corrupted stamp
+//!   says, time does not run ahead.
 //!
 //! It owns no clock: the pipeline tells it the monotonic time.
 
 use crate::limits;
 
-/// What another replica's clock is, as an offset to the monotonic time here: so a change of this replica's clock changes nothing in it.
+/// What another replica's clock is, as an offset to the monotonic time here: so a change of this replica's
+/// clock changes nothing in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sample {
     offset_us: i64,
@@ -87,8 +92,9 @@ impl GroupClock {
         monotonic_us.saturating_add_signed(self.offset_us)
     }
 
-    /// The latest stamp to believe, or to give: [`limits::CLOCK_TOLERANCE`] beyond what f+1 clocks have reached; while fewer are known,
-    /// beyond the earliest of them. As of the last heartbeat: a clock that is corrupted since moves nothing.
+    /// The latest stamp to believe, or to give: [`limits::CLOCK_TOLERANCE`] beyond what f+1 clocks have
+    /// reached; while fewer are known, beyond the earliest of them. As of the last heartbeat: a clock that is
+    /// corrupted since moves nothing.
     pub fn latest_us(&self, monotonic_us: u64) -> u64 {
         monotonic_us.saturating_add_signed(self.latest_offset_us)
     }
@@ -169,7 +175,8 @@ impl GroupClock {
         }
     }
 
-    /// Sets or slews this clock by the others', and tells what is wrong with whose. Called with every round of heartbeats.
+    /// Sets or slews this clock by the others', and tells what is wrong with whose. Called with every round
+    /// of heartbeats.
     pub fn discipline(&mut self, monotonic_us: u64) -> Vec<ClockFault> {
         let mut faults = Vec::new();
         if let Some(theirs_us) = self.agreed_by_others(monotonic_us) {

@@ -49,7 +49,8 @@ pub fn unchecked(me: u8, place: Place, failure: &Failure) -> EvidenceRecord {
     hardware_like(me, Some(place), vec![told(failure)], stage(FaultStage::Passive), "reply withheld")
 }
 
-/// A request that `origin` had ordered with bytes that nobody can run; nobody is blamed where that is not remembered any more.
+/// A request that `origin` had ordered with bytes that nobody can run; nobody is blamed where that is not
+/// remembered any more.
 pub fn void(origin: Option<u8>, place: Place) -> EvidenceRecord {
     let outcome = "not executed on any replica; reply withheld";
     hardware_like(origin, Some(place), vec![told(&Failure::Invalid)], stage(FaultStage::Message), outcome)
@@ -125,7 +126,8 @@ pub fn difference(member: &object::MemberDifference) -> String {
     }
 }
 
-/// A record of what looks like a fault of the hardware of `replica`, where that is known. Its number and time come when it is kept.
+/// A record of what looks like a fault of the hardware of `replica`, where that is known. Its number and time
+/// come when it is kept.
 fn hardware_like(
     replica: impl Into<Option<u8>>,
     place: Option<Place>,

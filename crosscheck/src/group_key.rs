@@ -45,8 +45,9 @@ impl GroupKey {
         }
     }
 
-    /// Reads what [`GroupKey::to_text`] writes, and nothing else: the name is 1 to [`limits::CLUSTER_NAME_BYTES`] letters, digits,
-    /// `-`, `_` or `.`, and the key 64 lower-case hexadecimal digits.
+    /// Reads what [`GroupKey::to_text`] writes, and nothing else: the name is 1 to
+    /// [`limits::CLUSTER_NAME_BYTES`] letters, digits, `-`, `_` or `.`, and the key 64 lower-case hexadecimal
+    /// digits.
     ///
     /// # Errors
     /// Which line is wrong. What it holds is not told.

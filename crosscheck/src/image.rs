@@ -1,8 +1,8 @@
 //! The program's own code and constants, looked at again and again.
 //!
-//! A bit that changes in a jump table, a constant or an instruction makes its replica wrong in the same way from then on: it is
-//! outvoted, repaired, and wrong again. No object is at fault, so no repair of objects ends it. A new process does, because
-//! it begins with the bytes of the file.
+//! A bit that changes in a jump table, a constant or an instruction makes its replica wrong in the same way
+//! from then on: it is outvoted, repaired, and wrong again. No object is at fault, so no repair of objects
+//! ends it. A new process does, because it begins with the bytes of the file.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,8 +15,8 @@ use crate::limits::IMAGE_PIECE;
 const MAPS: &str = "/proc/self/maps";
 const MEMORY: &str = "/proc/self/mem";
 
-/// Everything of this process that is mapped from a file and cannot be written to: its code, its constants, and those of the
-/// libraries it was started with, in pieces with their digests.
+/// Everything of this process that is mapped from a file and cannot be written to: its code, its constants,
+/// and those of the libraries it was started with, in pieces with their digests.
 #[derive(Debug)]
 pub(crate) struct Image {
     memory: File,
@@ -64,8 +64,8 @@ impl Image {
     }
 }
 
-/// The range of a line of the map, if it is of a file, can be read and not written to, and is this process's own: what is shared,
-/// another process may write to.
+/// The range of a line of the map, if it is of a file, can be read and not written to, and is this process's
+/// own: what is shared, another process may write to.
 fn constant(line: &str) -> Option<Range<u64>> {
     let mut words = line.split_whitespace();
     let (range, rights) = (words.next()?, words.next()?);

@@ -88,8 +88,8 @@ pub enum Runner {
     Helper,
 }
 
-/// How long the request at a position takes. One of several workers waits for so long; whoever else asks lets the time pass before it is
-/// told.
+/// How long the request at a position takes. One of several workers waits for so long; whoever else asks lets
+/// the time pass before it is told.
 pub type Slowness = Arc<dyn Fn(u64, Runner) -> Duration + Send + Sync>;
 
 /// The armed faults of one replica. Empty, it costs a request one relaxed load.

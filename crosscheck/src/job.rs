@@ -71,8 +71,9 @@ impl ResultSlot {
 }
 
 impl<R> Job<R> {
-    /// A request that the service starts itself, for [`schedule::Cx::spawn`] and [`schedule::Cx::at`], with the bytes
-    /// that [`crate::Service::decode`] makes it from. Its effects are compared when a client's request next touches them.
+    /// A request that the service starts itself, for [`schedule::Cx::spawn`] and [`schedule::Cx::at`], with
+    /// the bytes that [`crate::Service::decode`] makes it from. Its effects are compared when a client's
+    /// request next touches them.
     pub fn internal(request: R, ordered: Bytes) -> Self {
         Job { work: Work::Service(request), ordered, result: None }
     }

@@ -65,7 +65,8 @@ pub enum Stop {
     Replace(ReplaceReason),
 }
 
-/// Why a replica could not start or go on. Each says everything itself: what it was made of is no source, which would be printed again.
+/// Why a replica could not start or go on. Each says everything itself: what it was made of is no source,
+/// which would be printed again.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The operating system refused something.
@@ -96,8 +97,8 @@ pub enum ServeError {
 }
 
 impl ServeError {
-    /// Whether only an operator can help (a wrong, foreign or damaged data directory): to start again changes nothing, so a supervisor
-    /// should not.
+    /// Whether only an operator can help (a wrong, foreign or damaged data directory): to start again changes
+    /// nothing, so a supervisor should not.
     pub fn is_operators(&self) -> bool {
         match self {
             ServeError::Log(error) => error.is_operators(),
@@ -224,7 +225,8 @@ fn watch<S: Service, E: order::OrderEngine + 'static>(
     loop {
         match end.recv_timeout(limits::WATCH) {
             Ok(outcome) => {
-                // Its sockets are closed when its thread is over. If that takes too long, they are closed with the process.
+                // Its sockets are closed when its thread is over. If that takes too long, they are closed
+                // with the process.
                 let _ = end.recv_timeout(limit);
                 return outcome;
             }
@@ -232,8 +234,9 @@ fn watch<S: Service, E: order::OrderEngine + 'static>(
             Err(RecvTimeoutError::Timeout) if watchdog.is_hung() => {
                 match watchdog.judge(probe.others(limits::PROBE), pulse.executed()) {
                     Judged::Waits { is_news: true } => eprintln!(
-                        "crosscheck: the order thread has worked on one thing for longer than watchdog_ms. This replica goes on, because f+1 \
-                         others have not executed more, do not answer, or took as long lately"
+                        "crosscheck: the order thread has worked on one thing for longer than watchdog_ms. \
+                            This replica goes on, because f+1 others have not executed more, do not answer, \
+                            or took as long lately"
                     ),
                     Judged::Waits { is_news: false } => {}
                     Judged::Hangs => {

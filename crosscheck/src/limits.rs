@@ -3,23 +3,27 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Memory for what is on its way, unless configured otherwise, in bytes: half of it for clients, the rest for the log and the vote.
+/// Memory for what is on its way, unless configured otherwise, in bytes: half of it for clients, the rest for
+/// the log and the vote.
 pub const BUFFERS: usize = 128 << 20;
 /// Replies that one client connection may be waiting for; its socket is not read while it has more.
 pub const PIPELINED_PER_CONNECTION: usize = 1024;
 /// Requests that one client thread may have on their way; no client socket is read while it has more.
 pub const OUTSTANDING_PER_CLIENT_THREAD: usize = 16 * 1024;
-/// Bytes of requests on their way and of replies that one client connection may have at most before its socket is no longer read. With
-/// little memory it is less: a sixteenth of what all clients may have.
+/// Bytes of requests on their way and of replies that one client connection may have at most before its
+/// socket is no longer read. With little memory it is less: a sixteenth of what all clients may have.
 pub const UNSENT_PER_CONNECTION: usize = 4 << 20;
-/// A connection that holds more than this is one that holds much: these wait for one another, and others do not wait for them.
+/// A connection that holds more than this is one that holds much: these wait for one another, and others do
+/// not wait for them.
 pub const SMALL_HOLDING: usize = 64 << 10;
-/// A request that costs more than this, with its reply, is large: it waits for other large ones, and small ones do not wait for it.
+/// A request that costs more than this, with its reply, is large: it waits for other large ones, and small
+/// ones do not wait for it.
 pub const SMALL_COST: usize = 16 << 10;
 /// What any reply is expected to have at least, with what administers it.
 pub const SMALLEST_REPLY: u32 = 64;
-/// Cost of the large requests of a replica's clients that are on their way at the same time, and of the small ones, at most (a single
-/// request may cost more). It is what a request may have to wait for: some tens of milliseconds of work.
+/// Cost of the large requests of a replica's clients that are on their way at the same time, and of the small
+/// ones, at most (a single request may cost more). It is what a request may have to wait for: some tens of
+/// milliseconds of work.
 pub const COST_IN_EXECUTION: usize = 8 << 20;
 /// Where connections have waited for room for so long, those that hold some and do not move are closed.
 pub const ROOM_PATIENCE: Duration = Duration::from_millis(250);
@@ -31,12 +35,14 @@ pub const FREE_INPUT: usize = 4 << 10;
 pub const KEPT_INPUT: usize = 8 << 10;
 /// Bytes taken from one client socket before the others have their turn.
 pub const READ_PER_TURN: usize = 256 << 10;
-/// Bytes given to one client socket before the others have their turn: a reader that keeps up with its writer would keep it for ever.
+/// Bytes given to one client socket before the others have their turn: a reader that keeps up with its writer
+/// would keep it for ever.
 pub const WRITE_PER_TURN: usize = 1 << 20;
 /// Size of the buffer that sockets are read into.
 pub const READ_CHUNK: usize = 64 << 10;
 
-/// Ticks after which what connections hold is counted anew, and between two messages about connections that were closed.
+/// Ticks after which what connections hold is counted anew, and between two messages about connections that
+/// were closed.
 pub const RECOUNT_TICKS: u64 = 400;
 /// Connections that are looked at per tick although nothing was said of them, one system call each.
 pub const LOOKS_PER_TICK: usize = 16;
@@ -66,8 +72,9 @@ pub const HANDSHAKE: Duration = Duration::from_secs(2);
 pub const SEALED_AT_ONCE: usize = 256 << 10;
 /// A peer that was dialled and does not say who it is for so long is dialled again.
 pub const DIAL_PATIENCE: Duration = Duration::from_millis(500);
-/// A connection whose peer acknowledges nothing for so long is given up and dialled again. The kernel alone would try for a quarter
-/// of an hour, in ever longer intervals, and be as late after a partition as the partition was long.
+/// A connection whose peer acknowledges nothing for so long is given up and dialled again. The kernel alone
+/// would try for a quarter of an hour, in ever longer intervals, and be as late after a partition as the
+/// partition was long.
 pub const UNACKNOWLEDGED: Duration = Duration::from_secs(1);
 
 /// Frames to a peer that may wait for one that is urgent: the leader allows 64 appends without an acknowledgement.
@@ -101,7 +108,8 @@ pub const GREETING: Duration = Duration::from_millis(100);
 pub const SILENCE: Duration = Duration::from_secs(3);
 /// A peer that says nothing for so long may be away: should too few be left for a vote, requests are run twice.
 pub const QUIET: Duration = Duration::from_millis(300);
-/// A clock that is further away than this from f+1 others is wrong, and a stamp that is further ahead of f+1 clocks is not believed.
+/// A clock that is further away than this from f+1 others is wrong, and a stamp that is further ahead of f+1
+/// clocks is not believed.
 pub const CLOCK_TOLERANCE: Duration = Duration::from_millis(500);
 /// Differences between clocks that are left alone: less can hardly be measured over a wide-area network.
 pub const CLOCK_DEAD_ZONE: Duration = Duration::from_millis(20);
@@ -128,7 +136,8 @@ pub const COMPACTIONS_PER_TICK: usize = 8;
 
 /// Log entries after which a replica with its log on disk writes its state, so that the log can be shortened.
 pub const ENTRIES_PER_SNAPSHOT: u64 = 200_000;
-/// One in so many of these entries is kept behind what every live replica has, for one whose connection is lost for a moment.
+/// One in so many of these entries is kept behind what every live replica has, for one whose connection is
+/// lost for a moment.
 pub const KEPT_SHARE: u64 = 8;
 
 /// The leader has one region after the other looked at as a whole, at this pace.
@@ -137,7 +146,8 @@ pub const SCRUB_EVERY: Duration = Duration::from_millis(50);
 pub const SCRUB_REST: u32 = 200;
 /// A look that is not done after this long is asked for again.
 pub const SCRUB_PATIENCE: Duration = Duration::from_secs(1);
-/// A CHECKPOINT that is not made after this long is asked for again: a large state takes seconds, and one that was ordered wrongly is void.
+/// A CHECKPOINT that is not made after this long is asked for again: a large state takes seconds, and one
+/// that was ordered wrongly is void.
 pub const CUT_PATIENCE: Duration = Duration::from_secs(30);
 /// A worker that waits longer for a repair passes its turn without it.
 pub const REPAIR_PATIENCE: Duration = Duration::from_secs(6);
@@ -178,14 +188,15 @@ pub const TOKEN_BYTES: RangeInclusive<usize> = 32..=1024;
 pub const CLUSTER_NAME_BYTES: usize = 64;
 /// Longest path of a socket file: the kernel's 108 bytes, with the zero at the end.
 pub const SOCKET_PATH_BYTES: usize = 107;
-/// Open files that are not for clients: 3 standard streams, 4 of two polls and what wakes them, 1 for the look at the program's own
-/// memory, 3 listeners, 16 for eight peers (a connection to each, and an attempt at a new one), 64 for connections whose peer is not
-/// known yet, 33 for admin commands (one of them refused), 18 for callers who have not presented their secret, 16 for log and state on
-/// disk (their files, directories and lock), 1 for a client that is told that there are too many, and 17 to spare.
+/// Open files that are not for clients: 3 standard streams, 4 of two polls and what wakes them, 1 for the
+/// look at the program's own memory, 3 listeners, 16 for eight peers (a connection to each, and an attempt at
+/// a new one), 64 for connections whose peer is not known yet, 33 for admin commands (one of them refused),
+/// 18 for callers who have not presented their secret, 16 for log and state on disk (their files, directories
+/// and lock), 1 for a client that is told that there are too many, and 17 to spare.
 pub const DESCRIPTORS_RESERVED: usize = 176;
 
-/// Clients that may wait to be accepted, as memcached has it. With a shorter queue a burst of connections overflows it between two
-/// looks, and those that find no place try again a second later.
+/// Clients that may wait to be accepted, as memcached has it. With a shorter queue a burst of connections
+/// overflows it between two looks, and those that find no place try again a second later.
 pub const LISTEN_BACKLOG: i32 = 1024;
 /// Size of a piece of a state transfer.
 pub const TRANSFER_PIECE: usize = 256 << 10;

@@ -1,4 +1,5 @@
-//! Why a replica replaces itself: it ends, the next incarnation starts, and peers fill it. One list of reasons, as an operator reads them.
+//! Why a replica replaces itself: it ends, the next incarnation starts, and peers fill it. One list of
+//! reasons, as an operator reads them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -83,7 +84,8 @@ impl fmt::Display for ReplaceReason {
             ReplaceReason::Vote(why) => why.fmt(f),
             ReplaceReason::HandlerHangs { position } => write!(
                 f,
-                "the handler of the request at position {position} did not end within watchdog_ms, and f+1 replicas have executed it"
+                "the handler of the request at position {position} did not end within watchdog_ms, and f+1 \
+                    replicas have executed it"
             ),
             ReplaceReason::ExecutionStopped => f.write_str(
                 "no ordered request was executed within watchdog_ms, and f+1 replicas have executed more",
@@ -108,8 +110,8 @@ impl fmt::Display for ReplaceReason {
                 }
                 write!(
                     f,
-                    "entry {entry} of the group's log has batch {batch} of start {start} of incarnation {incarnation} of this replica, \
-                     which this process did not send"
+                    "entry {entry} of the group's log has batch {batch} of start {start} of incarnation \
+                        {incarnation} of this replica, which this process did not send"
                 )?;
                 match directory {
                     Some(_) => {
@@ -157,7 +159,8 @@ mod tests {
             let directory = directory.map(PathBuf::from);
             ReplaceReason::OlderCopy { entry: 9, sender: (2, 3), batch: 4, directory }.to_string()
         };
-        let batch = "entry 9 of the group's log has batch 4 of start 3 of incarnation 2 of this replica, which this process did not send";
+        let batch = "entry 9 of the group's log has batch 4 of start 3 of incarnation 2 of this replica, \
+            which this process did not send";
         assert_eq!(reason(None), batch);
         let told = reason(Some("/data/r2"));
         assert!(told.starts_with("/data/r2 is an older copy") && told.contains(batch), "{told}");

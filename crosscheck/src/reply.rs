@@ -12,11 +12,13 @@ pub(crate) const LARGE: usize = BLOCK / 4;
 /// One from this length on is kept where its handler wrote it: copying it costs more than a new place for the next one.
 const HUGE: usize = 256 << 10;
 
-/// Bytes that the large replies of a replica take together, from when their handlers end until nobody needs them, and the bound of them.
+/// Bytes that the large replies of a replica take together, from when their handlers end until nobody needs
+/// them, and the bound of them.
 ///
-/// What a client may ask for is bounded by what its replies are expected to come to (`clients::Budget`). This is the bound for those
-/// that turn out longer: the last one, and the only one that cannot be wrong. One reply that takes much of it is kept beside the others,
-/// so that a client that takes long to read such a one does not cost others their replies.
+/// What a client may ask for is bounded by what its replies are expected to come to (`clients::Budget`). This
+/// is the bound for those that turn out longer: the last one, and the only one that cannot be wrong. One
+/// reply that takes much of it is kept beside the others, so that a client that takes long to read such a one
+/// does not cost others their replies.
 #[derive(Debug)]
 pub(crate) struct KeptReplies {
     bytes: AtomicUsize,

@@ -47,14 +47,14 @@ pub trait Service: Send + Sync + 'static {
         0
     }
 
-    /// Whether what never changes once the service serves (settings, tables) is still what it was. Asked at every tick, so it is short;
-    /// a replica whose service says no replaces itself.
+    /// Whether what never changes once the service serves (settings, tables) is still what it was. Asked at
+    /// every tick, so it is short; a replica whose service says no replaces itself.
     fn is_sound(&self) -> bool {
         true
     }
 
-    /// What an operator calls an object (`item "k"`), for evidence; `None` if it has no name but its id. The bytes are a peer's: nothing
-    /// about them is certain.
+    /// What an operator calls an object (`item "k"`), for evidence; `None` if it has no name but its id. The
+    /// bytes are a peer's: nothing about them is certain.
     fn name_of(_object: &Members<'_>) -> Option<String> {
         None
     }
@@ -105,14 +105,15 @@ pub enum Progress {
 
 /// One client connection's protocol. It owns no socket: the pipeline hands it what has arrived.
 ///
-/// Where requests are decoded twice there are two of it, each is copied before each step, and they are compared afterwards, so that both
-/// should be cheap: a few words.
+/// Where requests are decoded twice there are two of it, each is copied before each step, and they are
+/// compared afterwards, so that both should be cheap: a few words.
 pub trait Protocol: Clone + PartialEq + Send + 'static {
     /// Takes the next step over `input`, the unconsumed bytes from the last step on. Total: any bytes are answered.
     fn next(&mut self, input: &[u8]) -> Progress;
 
-    /// About how many bytes the reply to the request will have that the last [`Protocol::next`] ordered. It decides when the request is
-    /// let in, so that replies find room in memory, and nothing else: it may be wrong, and may differ from replica to replica.
+    /// About how many bytes the reply to the request will have that the last [`Protocol::next`] ordered. It
+    /// decides when the request is let in, so that replies find room in memory, and nothing else: it may be
+    /// wrong, and may differ from replica to replica.
     fn reply_bytes(&self) -> usize {
         4096
     }
@@ -151,8 +152,8 @@ pub struct ClientCounters {
     pub idle: AtomicU64,
     /// Replies that did not come although the votes on their requests must be over: their connections were closed.
     pub overdue: AtomicU64,
-    /// Signs that the client side itself was struck: calls on sockets that no healthy process makes and the kernel refused, a connection
-    /// that has somebody else's socket, counts that cannot be right.
+    /// Signs that the client side itself was struck: calls on sockets that no healthy process makes and the
+    /// kernel refused, a connection that has somebody else's socket, counts that cannot be right.
     pub own_faults: AtomicU64,
 }
 

@@ -92,25 +92,26 @@ pub struct Settings {
     pub max_connections: usize,
     /// Longest request in bytes that a client connection may buffer.
     pub max_request: usize,
-    /// Memory in bytes for what is on its way: half of it for clients (input, requests, replies), a quarter for the log that is kept, a
-    /// quarter for the vote.
+    /// Memory in bytes for what is on its way: half of it for clients (input, requests, replies), a quarter
+    /// for the log that is kept, a quarter for the vote.
     pub buffer_limit: usize,
     /// A client connection from which nothing comes for so long, and that waits for nothing, is closed; none = never.
     pub idle_timeout: Option<Duration>,
-    /// Settings of the service that have to be equal on all replicas, because they decide what is computed or compared: name and value, as
-    /// the operator knows them.
+    /// Settings of the service that have to be equal on all replicas, because they decide what is computed or
+    /// compared: name and value, as the operator knows them.
     pub service: Vec<(String, String)>,
     /// The secret that the replicas of the group share; none where there are no other replicas.
     pub group_key: Option<GroupKey>,
-    /// Replica 1 alone: the group is to begin, empty, when all replicas are there and none has data of one. Otherwise that waits for an
-    /// operator's word ([`crate::admin::Command::BeginGroup`]): replicas that lost everything look like new ones.
+    /// Replica 1 alone: the group is to begin, empty, when all replicas are there and none has data of one.
+    /// Otherwise that waits for an operator's word ([`crate::admin::Command::BeginGroup`]): replicas that
+    /// lost everything look like new ones.
     pub begins: bool,
     /// A follower that hears nothing from the leader for a random time in this range calls an election.
     pub election: (Duration, Duration),
     /// A turn that takes longer than this means a hung handler: the replica replaces itself.
     pub watchdog: Duration,
-    /// With X: whether a reply waits for its vote. Only a build with the injector lets it leave at once, to measure what a
-    /// comparison that comes afterwards would have missed.
+    /// With X: whether a reply waits for its vote. Only a build with the injector lets it leave at once, to
+    /// measure what a comparison that comes afterwards would have missed.
     pub hold_replies: bool,
 }
 

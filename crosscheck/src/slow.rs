@@ -1,9 +1,10 @@
 //! Remembers across lives of a replica which batch it was executing when it ended, where its log is on disk.
 //!
-//! A batch that ends the process that executes it (the watchdog takes it for a hang, or the kernel refuses the memory it needs) lies
-//! in the log, and the next process meets it again: without a memory of that the replica would die of it for ever. So the watchdog's
-//! thread notes a batch that takes long, before anything comes of it, and takes the note back when the batch is done. A replica that
-//! finds notes of two lives about the same batch executes it without a watchdog.
+//! A batch that ends the process that executes it (the watchdog takes it for a hang, or the kernel refuses
+//! the memory it needs) lies in the log, and the next process meets it again: without a memory of that the
+//! replica would die of it for ever. So the watchdog's thread notes a batch that takes long, before anything
+//! comes of it, and takes the note back when the batch is done. A replica that finds notes of two lives about
+//! the same batch executes it without a watchdog.
 
 use std::fs;
 use std::io::Write;
@@ -40,7 +41,8 @@ pub(crate) struct SlowBatch {
 }
 
 impl SlowBatch {
-    /// Reads what earlier lives have left in `directory`. A note that cannot be read is none: it only ever switches a watchdog off.
+    /// Reads what earlier lives have left in `directory`. A note that cannot be read is none: it only ever
+    /// switches a watchdog off.
     pub fn open(directory: &Path) -> Self {
         let path = directory.join(NAMES[0]);
         let before = fs::read_to_string(&path).ok().and_then(|text| parse(&text));
@@ -56,8 +58,9 @@ impl SlowBatch {
     pub fn told(&self) -> Option<String> {
         let note = self.before.filter(|note| note.lives >= LIVES)?;
         Some(format!(
-            "the last {} processes of this replica ended while they executed the batch of log entry {}; it is executed without a \
-             watchdog this time. If this process ends too, look at how: a memory limit that is too small for its replies?",
+            "the last {} processes of this replica ended while they executed the batch of log entry {}; it \
+                is executed without a watchdog this time. If this process ends too, look at how: a memory \
+                limit that is too small for its replies?",
             note.lives, note.index
         ))
     }

@@ -1,8 +1,9 @@
-//! The last checkpoint on disk, for `durability = "disk"`: the log before it can then be dropped, and a restarted replica begins
-//! there. The file is believed only as a whole: its checksum covers every byte.
+//! The last checkpoint on disk, for `durability = "disk"`: the log before it can then be dropped, and a
+//! restarted replica begins there. The file is believed only as a whole: its checksum covers every byte.
 //!
-//! `DATA/state.cut` is ours if it begins as one does; so is `DATA/state.cut.new`, which a crash may leave while a checkpoint is being written: it
-//! begins with a part of that, or with zeros. Other files of these names are left as they are.
+//! `DATA/state.cut` is ours if it begins as one does; so is `DATA/state.cut.new`, which a crash may leave
+//! while a checkpoint is being written: it begins with a part of that, or with zeros. Other files of these
+//! names are left as they are.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -41,7 +42,8 @@ pub enum SnapshotError {
     },
     /// This program did not write the file, and leaves it as it is.
     #[error(
-        "{} is not a file of this program (it does not begin as one does), and it is left as it is: move that file away and start again",
+        "{} is not a file of this program (it does not begin as one does), and it is left as it is: move \
+            that file away and start again",
         path.display()
     )]
     Foreign {
@@ -144,8 +146,8 @@ pub fn read(disk: &impl Disk, directory: &Path) -> Result<Option<Bytes>, Snapsho
     Ok(Some(state))
 }
 
-/// The snapshot for the log beside it. Where the log is `empty`, a snapshot is left from one that was given up: no entry leads on from
-/// it, and it is deleted.
+/// The snapshot for the log beside it. Where the log is `empty`, a snapshot is left from one that was given
+/// up: no entry leads on from it, and it is deleted.
 ///
 /// # Errors
 /// As [`read`]; and when what is left cannot be deleted.
@@ -162,8 +164,8 @@ pub fn for_log(disk: &impl Disk, directory: &Path, empty: bool) -> Result<Option
     Ok(None)
 }
 
-/// Takes the rights to what this room writes into the data directory from everybody but its owner, and to the directory if nothing else lies in it: then it was made for
-/// this replica alone.
+/// Takes the rights to what this room writes into the data directory from everybody but its owner, and to the
+/// directory if nothing else lies in it: then it was made for this replica alone.
 ///
 /// # Errors
 /// When the system refuses.

@@ -123,13 +123,14 @@ impl Message {
 #[derive(Debug, Default)]
 pub struct Donor {
     checkpoint: Option<(Manifest, Bytes)>,
-    /// Who asked for a state that was not cut yet, and from which log index on. It may have got it elsewhere meanwhile, and drops what it
-    /// is told then.
+    /// Who asked for a state that was not cut yet, and from which log index on. It may have got it elsewhere
+    /// meanwhile, and drops what it is told then.
     waiting: BTreeMap<u8, u64>,
 }
 
 impl Donor {
-    /// Offers `state`, cut after the entry at `index`, in place of the one before. Says whom to tell: those who wait for it.
+    /// Offers `state`, cut after the entry at `index`, in place of the one before. Says whom to tell: those
+    /// who wait for it.
     pub fn offer(&mut self, index: u64, state: Bytes) -> Option<(Message, Vec<u8>)> {
         let (manifest, _) = self.checkpoint.insert((Manifest::of(index, &state), state));
         let served: Vec<u8> =

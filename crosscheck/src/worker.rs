@@ -138,8 +138,8 @@ pub(crate) fn run<S: Service>(mut worker: WorkerContext<S>, context: &Context<S>
     }
 }
 
-/// Runs what is there up to some request behind batch `last`, and gives the worker back; none when the schedule was closed
-/// or aborted, or the worker unwinds.
+/// Runs what is there up to some request behind batch `last`, and gives the worker back; none when the
+/// schedule was closed or aborted, or the worker unwinds.
 pub(crate) fn run_until<S: Service>(
     mut worker: WorkerContext<S>,
     last: &AtomicU64,
@@ -320,11 +320,12 @@ impl<S: Service> Context<S> {
         (end, outcome, None)
     }
 
-    /// The handler wanted a lock outside its footprint. That is a function of the log, and then it runs again at a later position, at
-    /// every replica; unless the footprint, or the request itself, is no longer what the ordered bytes say. That retry would be this
-    /// replica's alone, and everything behind it would have other positions here than at its peers. So the bytes are asked
-    /// once more: with the same footprint the handler runs again, on the request as it is in the log; with another one there
-    /// are no turns to run it in, and this replica blames itself.
+    /// The handler wanted a lock outside its footprint. That is a function of the log, and then it runs again
+    /// at a later position, at every replica; unless the footprint, or the request itself, is no longer what
+    /// the ordered bytes say. That retry would be this replica's alone, and everything behind it would have
+    /// other positions here than at its peers. So the bytes are asked once more: with the same footprint the
+    /// handler runs again, on the request as it is in the log; with another one there are no turns to run it
+    /// in, and this replica blames itself.
     fn confirm_retry(
         &self,
         turn: &mut Turn<'_, Job<S::Request>>,
@@ -357,7 +358,8 @@ impl<S: Service> Context<S> {
         slot: Option<ResultSlot>,
     ) -> Outcome {
         turn.take_all();
-        // A structure may be damaged in ways that only unwinding tells: then this replica blames itself, as in a handler.
+        // A structure may be damaged in ways that only unwinding tells: then this replica blames itself, as
+        // in a handler.
         let performed = catch_unwind(AssertUnwindSafe(|| self.perform(turn, locks, control, slot.as_ref())));
         let compared = performed.unwrap_or_else(|payload| {
             if let Control::Noop { ticket, .. } = control {
@@ -439,7 +441,8 @@ impl<S: Service> Context<S> {
                 install: Some(install),
             };
             (self.report)(report);
-            // The turn is kept: nobody enters the objects before they are right. The sender goes when the replica stops.
+            // The turn is kept: nobody enters the objects before they are right. The sender goes when the
+            // replica stops.
             let objects = match &self.seat {
                 Some(seat) => seat.receive(&awaited),
                 None => awaited.recv().ok(),

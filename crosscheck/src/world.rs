@@ -140,9 +140,10 @@ impl Os {
     }
 }
 
-/// Whether the kernel refused a call on a socket because of what this process asked for, not because of what the other end or the network
-/// did: a buffer that is not its memory, a descriptor that is not open. A healthy process does not make such a call. (EINVAL is no such sign
-/// on a connection: Linux says it to who reads or writes when the route has become a black hole.)
+/// Whether the kernel refused a call on a socket because of what this process asked for, not because of what
+/// the other end or the network did: a buffer that is not its memory, a descriptor that is not open. A
+/// healthy process does not make such a call. (EINVAL is no such sign on a connection: Linux says it to who
+/// reads or writes when the route has become a black hole.)
 pub(crate) fn is_own_fault(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::FAULT | Errno::BADF | Errno::NOTSOCK))
 }
@@ -152,8 +153,8 @@ pub(crate) fn is_own_fault_without_peer(error: &io::Error) -> bool {
     is_own_fault(error) || Errno::from_io_error(error) == Some(Errno::INVAL)
 }
 
-/// Whether accepting failed because of what befell the one connection that was next, or was interrupted: others may wait behind it
-/// (accept(2): "treat them like EAGAIN by retrying").
+/// Whether accepting failed because of what befell the one connection that was next, or was interrupted:
+/// others may wait behind it (accept(2): "treat them like EAGAIN by retrying").
 pub(crate) fn is_of_one_attempt(error: &io::Error) -> bool {
     let of_one = [
         Errno::INTR,
@@ -216,8 +217,8 @@ impl World for Os {
     fn see(&mut self, _seen: Observation<'_>) {}
 }
 
-/// Makes the other threads of a stepped replica and its order thread take turns: while one runs, the others wait. So it makes no
-/// difference that they are several.
+/// Makes the other threads of a stepped replica and its order thread take turns: while one runs, the others
+/// wait. So it makes no difference that they are several.
 #[derive(Clone, Default)]
 pub(crate) enum Lockstep {
     /// All run as they can.
@@ -247,8 +248,8 @@ impl Lockstep {
         }
     }
 
-    /// The order thread does what sets the helper going (and says whether it did), then waits until the helper can do nothing
-    /// more by itself. A worker of several goes on when it is chosen.
+    /// The order thread does what sets the helper going (and says whether it did), then waits until the
+    /// helper can do nothing more by itself. A worker of several goes on when it is chosen.
     pub fn hand_over(&self, set_going: impl FnOnce() -> bool) {
         match self {
             Lockstep::Free => {

@@ -147,8 +147,9 @@ impl<B: Between> Runner<'_, B> {
                 holder = Some((lock, holds));
             }
         });
-        // What is missing cannot be found; its region is one of those that were asked, which is all we know. Where a damaged object
-        // was found, it is the one: naming it behind another lock as well would have an object repaired that nobody has.
+        // What is missing cannot be found; its region is one of those that were asked, which is all we know.
+        // Where a damaged object was found, it is the one: naming it behind another lock as well would have
+        // an object repaired that nobody has.
         if let (true, false, Some((lock, _))) = (wrong.is_empty(), corrupted.object.is_none(), holder) {
             wrong.push((lock, corrupted.object));
         }

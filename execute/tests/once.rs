@@ -180,7 +180,8 @@ fn a_flip_in_a_resting_object_stops_the_request_and_names_the_object() {
     assert_eq!(ran.reply, "", "nothing of the reply is left");
 }
 
-/// Found by the simulation's checker of blamed objects: a lock that was looked at before the right one was named as well.
+/// Found by the simulation's checker of blamed objects: a lock that was looked at before the right one was
+/// named as well.
 #[test]
 fn a_damaged_object_is_named_behind_its_own_lock_only() {
     let mut bank = Bank::new();

@@ -1,4 +1,5 @@
-//! What one request costs from decoded command to sealed objects, with protection and without: no order, vote or socket.
+//! What one request costs from decoded command to sealed objects, with protection and without: no order, vote
+//! or socket.
 
 #[path = "../tests/support/mod.rs"]
 mod support;

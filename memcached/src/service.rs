@@ -251,8 +251,9 @@ impl Service for Memcached {
     }
 }
 
-/// Room for so many more values of this length, if it is long: a reply of many megabytes that grew by doubling would be copied again and
-/// again, and take its memory twice meanwhile. Where the others turn out shorter, what nobody writes to takes none.
+/// Room for so many more values of this length, if it is long: a reply of many megabytes that grew by
+/// doubling would be copied again and again, and take its memory twice meanwhile. Where the others turn out
+/// shorter, what nobody writes to takes none.
 fn reserve(reply: &mut Vec<u8>, length: usize, more: usize) {
     if length >= LONG_VALUE {
         let more = length.saturating_mul(more).min(REPLY_BYTES.saturating_sub(length));

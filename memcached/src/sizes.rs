@@ -1,12 +1,14 @@
 //! How long values are, roughly: so that the memory that a retrieval's reply will take is known before it is let in.
 //!
-//! A table of one word per slot of the key's hash, written when a value is stored, found or not found, and read when a client asks for it.
-//! It is never part of the state and decides no reply: a wrong number only makes a request wait too long or not long enough. So it may
-//! differ from replica to replica, and its slots depend on a number that is drawn for each process: nobody can choose keys that hide how
-//! long another one's value is.
+//! A table of one word per slot of the key's hash, written when a value is stored, found or not found, and
+//! read when a client asks for it. It is never part of the state and decides no reply: a wrong number only
+//! makes a request wait too long or not long enough. So it may differ from replica to replica, and its slots
+//! depend on a number that is drawn for each process: nobody can choose keys that hide how long another one's
+//! value is.
 //!
-//! Keys that share a slot dispute it. The longer value keeps it, as that is the one that matters, and loses a quarter each time that the
-//! other key is seen. Of a key without a slot it is known that its value is not among the long ones that were seen last.
+//! Keys that share a slot dispute it. The longer value keeps it, as that is the one that matters, and loses a
+//! quarter each time that the other key is seen. Of a key without a slot it is known that its value is not
+//! among the long ones that were seen last.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -16,8 +18,9 @@ use crate::command::KeyHash;
 
 /// Slots; a power of two.
 const SLOTS: usize = 1 << 16;
-/// Bytes that are expected of a value of which nothing is known: after a restart many are, and what is executed at the same time must not
-/// be many times what it was taken for. A request for one of them is still one that costs little.
+/// Bytes that are expected of a value of which nothing is known: after a restart many are, and what is
+/// executed at the same time must not be many times what it was taken for. A request for one of them is still
+/// one that costs little.
 pub const UNKNOWN: usize = 12 << 10;
 
 /// About how long the values of all keys are.
@@ -62,7 +65,8 @@ impl Sizes {
         }
     }
 
-    /// How long the value of a key is, at most a quarter too high; of an unknown one what others in its slot have, if that is little.
+    /// How long the value of a key is, at most a quarter too high; of an unknown one what others in its slot
+    /// have, if that is little.
     pub fn expected(&self, key: KeyHash) -> usize {
         let (slot, tag) = self.slot(key);
         let entry = slot.load(Relaxed);
@@ -135,7 +139,8 @@ mod tests {
         assert_eq!(sizes.expected(key), 0);
     }
 
-    /// Keys in the slot of another one: whoever could find them without knowing the secret would have long replies taken for short ones.
+    /// Keys in the slot of another one: whoever could find them without knowing the secret would have long
+    /// replies taken for short ones.
     #[test]
     fn another_key_does_not_hide_a_long_value() {
         let sizes = Sizes::default();

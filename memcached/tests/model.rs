@@ -273,12 +273,14 @@ fn expiry() -> impl Strategy<Value = i64> {
 fn op(keys: u8) -> impl Strategy<Value = Op> {
     let key = 0..keys;
     prop_oneof![
-        8 => (0..5usize, key.clone(), any::<u32>(), expiry(), value()).prop_map(|(m, k, f, e, v)| Op::Store(m, k, f, e, v)),
+        8 => (0..5usize, key.clone(), any::<u32>(), expiry(), value())
+            .prop_map(|(m, k, f, e, v)| Op::Store(m, k, f, e, v)),
         2 => (key.clone(), any::<bool>(), value()).prop_map(|(k, r, v)| Op::Cas(k, r, v)),
         2 => key.clone().prop_map(Op::Delete),
         4 => (key.clone(), any::<bool>(), prop_oneof![0..20u64, any::<u64>()]).prop_map(|(k, u, d)| Op::Step(k, u, d)),
         2 => (key.clone(), expiry()).prop_map(|(k, e)| Op::Touch(k, e)),
-        4 => (prop::collection::vec(key.clone(), 1..24), prop::option::weighted(0.3, expiry())).prop_map(|(k, t)| Op::Get(k, t)),
+        4 => (prop::collection::vec(key.clone(), 1..24), prop::option::weighted(0.3, expiry()))
+            .prop_map(|(k, t)| Op::Get(k, t)),
         1 => prop_oneof![Just(0i64), Just(-1), 1..4i64].prop_map(Op::Flush),
         2 => key.clone().prop_map(Op::Invalidate),
         4 => (key, any::<bool>()).prop_map(|(k, v)| Op::Look(k, v)),

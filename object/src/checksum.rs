@@ -5,11 +5,12 @@ use crc_fast::{CrcAlgorithm, Digest};
 
 const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 
-/// Slices up to this length are gathered before they are summed, because a call costs more than copying them; longer ones are summed
-/// where they are.
+/// Slices up to this length are gathered before they are summed, because a call costs more than copying them;
+/// longer ones are summed where they are.
 const GATHER_MAX: usize = crate::Pieces::PIECE;
-/// What is gathered is filled up with zeros to a multiple of this, if it is longer: whole blocks are summed at once, and what is left
-/// over of them 16 bytes at a time, which takes longer than all blocks (docs/checksums.md).
+/// What is gathered is filled up with zeros to a multiple of this, if it is longer: whole blocks are summed
+/// at once, and what is left over of them 16 bytes at a time, which takes longer than all blocks
+/// (docs/checksums.md).
 const BLOCK: usize = 128;
 
 /// Sum of an object that was created or changed and not sealed yet. Neither zeroed nor erased memory looks like it.
@@ -101,15 +102,16 @@ pub(crate) fn of(bytes: &[u8]) -> u64 {
     crc_fast::checksum(ALGORITHM, bytes)
 }
 
-/// Lengths that [`is_sound`] tries: all ways in which the checksum treats what is short, and what is left over of what is long.
+/// Lengths that [`is_sound`] tries: all ways in which the checksum treats what is short, and what is left
+/// over of what is long.
 const TRIED: usize = 300;
 /// What [`is_sound`] has to come to.
 const FOLDED: u64 = 0xEC19_A68E_0384_DF14;
 
 /// Whether checksums are still computed rightly, shown by known answers for every length up to some hundred bytes.
 ///
-/// The checksum reads tables. A bit that changes in one of them makes every object look wrong from then on, at this replica alone,
-/// and no repair of objects ends that.
+/// The checksum reads tables. A bit that changes in one of them makes every object look wrong from then on,
+/// at this replica alone, and no repair of objects ends that.
 pub fn is_sound() -> bool {
     folded(of) == FOLDED
 }

@@ -1,5 +1,6 @@
-//! What a benchmark leaves out of the protection, to learn what it costs (workshop paper, Fig. 5). The switches are for the
-//! whole process, are set before the first request, and exist only where faults can be injected: nothing that ships has them.
+//! What a benchmark leaves out of the protection, to learn what it costs (workshop paper, Fig. 5). The
+//! switches are for the whole process, are set before the first request, and exist only where faults can be
+//! injected: nothing that ships has them.
 
 use crate::any::Class;
 #[cfg(feature = "inject")]
@@ -38,8 +39,8 @@ mod switches {
     /// Tags of exempt classes; 0 is nobody's.
     static EXEMPT: [AtomicU32; 16] = [const { AtomicU32::new(0) }; 16];
 
-    /// Of the classes that a region with the root `T` can hold, protects only those with these names, from now on and in the
-    /// whole process. Returns the names of all of them.
+    /// Of the classes that a region with the root `T` can hold, protects only those with these names, from
+    /// now on and in the whole process. Returns the names of all of them.
     ///
     /// # Panics
     ///

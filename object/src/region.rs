@@ -85,8 +85,8 @@ pub trait Region: Send {
     /// XXH3-128 over id, class and recomputed checksum of every object, in the order of ids. A function of what
     /// the objects hold, not of how they lie in memory.
     fn digest(&self) -> u128;
-    /// [`Region::digest`] of a region in which a scrub has just found nothing: then the stored checksums are the recomputed
-    /// ones, and nothing has to be summed again.
+    /// [`Region::digest`] of a region in which a scrub has just found nothing: then the stored checksums are
+    /// the recomputed ones, and nothing has to be summed again.
     fn digest_of_sound(&self) -> u128;
     /// Looks at every object and every population; returns what is wrong, at most `limit` findings.
     fn scrub(&self, limit: usize) -> Vec<Finding>;

@@ -117,7 +117,8 @@ pub fn abandon() {
     close();
 }
 
-/// Objects that the open request has changed and that are not sealed yet: what a fault injector can strike before the seal.
+/// Objects that the open request has changed and that are not sealed yet: what a fault injector can strike
+/// before the seal.
 #[cfg(feature = "inject")]
 pub fn changed() -> Vec<ObjectId> {
     let open = |entry: &&Entry| entry.state == State::Open;

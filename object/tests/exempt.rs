@@ -1,5 +1,5 @@
-//! Classes that a benchmark leaves out are neither checked nor named in the state delta; the others are. The switches are for the
-//! whole process, so these tests have one of their own.
+//! Classes that a benchmark leaves out are neither checked nor named in the state delta; the others are. The
+//! switches are for the whole process, so these tests have one of their own.
 
 use object::{Health, Injection, Region, Store, critical, exempt, genesis, request};
 

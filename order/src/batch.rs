@@ -3,7 +3,8 @@
 //! A batch is two byte strings, so that the leader can stamp it without copying or re-summing the requests:
 //!
 //! ```text
-//! head (56 bytes): crc u32 | version u8 | origin u8 | flags u8 | 0 u8 | incarnation u64 | number u64 | time_us u64 | seed u64
+//! head (56 bytes): crc u32 | version u8 | origin u8 | flags u8 | 0 u8 | incarnation u64 | number u64 | time_us u64
+//!                  | seed u64
 //!                  | count u32 | body_len u32 | body_crc u32 | mark u32
 //! body           : count x { len u32, checksum u32 } | the requests' bytes, one after the other
 //! ```
@@ -60,9 +61,11 @@ pub struct Batch {
     pub incarnation: u64,
     /// Counts the origin's batches within an incarnation, from 1.
     pub number: u64,
-    /// Which process formed it: two of one incarnation are a process and the older copy of a disk. 0 where none was drawn.
+    /// Which process formed it: two of one incarnation are a process and the older copy of a disk. 0 where
+    /// none was drawn.
     pub mark: u32,
-    /// Ordered time in microseconds of the UNIX epoch, stamped by the leader; grows strictly from batch to batch on delivery.
+    /// Ordered time in microseconds of the UNIX epoch, stamped by the leader; grows strictly from batch to
+    /// batch on delivery.
     pub time_us: u64,
     /// Ordered randomness, stamped by the leader.
     pub seed: u64,
@@ -143,8 +146,8 @@ impl Batch {
         self.body.len()
     }
 
-    /// Whether the body is still what it was when its requests were joined. Then a request in it that does not fit its own
-    /// checksum did not fit it before it was ordered either, and does so nowhere.
+    /// Whether the body is still what it was when its requests were joined. Then a request in it that does
+    /// not fit its own checksum did not fit it before it was ordered either, and does so nowhere.
     pub fn is_intact(&self) -> bool {
         crc32c::crc32c(&self.body) == self.body_crc
     }
@@ -243,7 +246,8 @@ impl Encoded {
         head.get(ORIGIN).copied()
     }
 
-    /// The replica whose requests they are and which life of it, as far as anybody can tell before the checksum was verified.
+    /// The replica whose requests they are and which life of it, as far as anybody can tell before the
+    /// checksum was verified.
     pub(crate) fn claimed_life(head: &[u8]) -> Option<(u8, u64)> {
         let incarnation = head.get(INCARNATION..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))?;
         Some((*head.get(ORIGIN)?, incarnation))

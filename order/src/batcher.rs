@@ -151,12 +151,12 @@ impl Batcher {
         }
     }
 
-    /// The next batch to hand to the leader, once; see [`Batcher::send_again`]. It is of this life of this replica, and the oldest one that is
-    /// not delivered yet has number `next` (none when this life is over).
+    /// The next batch to hand to the leader, once; see [`Batcher::send_again`]. It is of this life of this
+    /// replica, and the oldest one that is not delivered yet has number `next` (none when this life is over).
     ///
     /// # Panics
-    /// When it is not: everybody would drop it for ever, and all that comes after it would wait; or take it for a later life's, and drop
-    /// whatever this replica sends from then on.
+    /// When it is not: everybody would drop it for ever, and all that comes after it would wait; or take it
+    /// for a later life's, and drop whatever this replica sends from then on.
     pub fn take_unsent(&mut self, origin: u8, incarnation: u64, next: Option<u64>) -> Option<Encoded> {
         let batch = self.in_flight.get(self.sent)?;
         let name = |batch: Batch| (batch.origin, batch.incarnation, batch.number, batch.mark);
@@ -185,7 +185,8 @@ impl Batcher {
         }
     }
 
-    /// Batches up to `number` are part of a state that was installed from elsewhere; returns the tags of their requests.
+    /// Batches up to `number` are part of a state that was installed from elsewhere; returns the tags of
+    /// their requests.
     pub fn skip_to(&mut self, number: u64) -> Vec<u64> {
         let mut tags = Vec::new();
         while let Some(batch) = self.in_flight.pop_front_if(|batch| batch.number <= number) {
@@ -199,8 +200,8 @@ impl Batcher {
         self.collected.len() >= self.batching.requests || self.collected_bytes >= self.batching.bytes
     }
 
-    /// The next batch. A queue that was corrupted may give a request again, or pass one over; every replica would agree on that, so it must not
-    /// be ordered.
+    /// The next batch. A queue that was corrupted may give a request again, or pass one over; every replica
+    /// would agree on that, so it must not be ordered.
     fn form_one(&mut self, origin: u8, incarnation: u64) {
         let mut requests = Vec::new();
         let mut tags = Vec::new();

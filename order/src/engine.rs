@@ -37,7 +37,8 @@ pub struct Outside {
     pub fresh: u16,
     /// Slots whose replicas belong to a group.
     pub members: u16,
-    /// Slots whose replicas belong to another group than this replica: an operator has had one of the two go on without the other.
+    /// Slots whose replicas belong to another group than this replica: an operator has had one of the two go
+    /// on without the other.
     pub elsewhere: u16,
     /// The group is to begin, as soon as everybody is here.
     pub told: bool,
@@ -46,10 +47,11 @@ pub struct Outside {
 /// What replicas cannot decide, because only an operator knows what became of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// The group begins, empty: nobody has data of it that is still needed. For the replica in slot 0, which waits for all others.
+    /// The group begins, empty: nobody has data of it that is still needed. For the replica in slot 0, which
+    /// waits for all others.
     Found,
-    /// More replicas have lost their logs for ever than the group can do without. It goes on with what this replica has, and what only the
-    /// others had is lost.
+    /// More replicas have lost their logs for ever than the group can do without. It goes on with what this
+    /// replica has, and what only the others had is lost.
     TakeOver,
 }
 
@@ -73,7 +75,8 @@ pub enum Declined {
     Led(u8),
     /// A majority is there, and about to elect a leader.
     #[error(
-        "{0} of the group's replicas are here with their data: they elect a leader by themselves; end those first that should not"
+        "{0} of the group's replicas are here with their data: they elect a leader by themselves; end those \
+            first that should not"
     )]
     Majority(u32),
     /// It is too early to tell.
@@ -122,7 +125,8 @@ pub enum Output {
         /// Who belongs to the group from there on.
         members: Members,
     },
-    /// Leader only: a replica needs the state at a checkpoint that does not exist yet. Order a CHECKPOINT; answer with `state_available`.
+    /// Leader only: a replica needs the state at a checkpoint that does not exist yet. Order a CHECKPOINT;
+    /// answer with `state_available`.
     CheckpointWanted,
     /// This replica's log begins after `index`. Fetch the state that f+1 replicas agree on; answer with `installed`.
     NeedState {
@@ -137,8 +141,8 @@ pub enum Output {
         /// What they were submitted with.
         tags: Vec<u64>,
     },
-    /// The leader takes entries for acknowledged and final here that this log does not have: the log on disk has lost its
-    /// synced end, or the leader is wrong. It sends what is missing; the operator should know.
+    /// The leader takes entries for acknowledged and final here that this log does not have: the log on disk
+    /// has lost its synced end, or the leader is wrong. It sends what is missing; the operator should know.
     Lacking {
         /// The leader.
         from: u8,
@@ -147,15 +151,16 @@ pub enum Output {
         /// Index at which the log ends.
         last: u64,
     },
-    /// The leader stamps batches later than f+1 clocks allow, and goes on with it: this replica called an election against it.
+    /// The leader stamps batches later than f+1 clocks allow, and goes on with it: this replica called an
+    /// election against it.
     Distrusted {
         /// The leader.
         leader: u8,
         /// By how much its last stamp was too late, in microseconds.
         ahead_us: u64,
     },
-    /// The log on disk does not fit the state at hand, and is of no use without one that does: this replica joins anew. The operator should
-    /// know: a log that ends before its state has lost entries.
+    /// The log on disk does not fit the state at hand, and is of no use without one that does: this replica
+    /// joins anew. The operator should know: a log that ends before its state has lost entries.
     LogDropped {
         /// Index before the first entry of the log.
         begins_after: u64,
@@ -164,12 +169,13 @@ pub enum Output {
         /// Index of the entry that the state is of, 0 without a state.
         state: u64,
     },
-    /// The group replaced this life of the replica by a later one. Forget the log ([`crate::Orderer::forget`]), which is the earlier life's,
-    /// and stop; the next process joins anew.
+    /// The group replaced this life of the replica by a later one. Forget the log
+    /// ([`crate::Orderer::forget`]), which is the earlier life's, and stop; the next process joins anew.
     Removed,
-    /// The group's log has a batch of this incarnation of this replica, or of a later one, that this process did not send. So what this
-    /// process began with is an older copy of a disk: what was acknowledged after it was made is missing, and its batches would take the
-    /// numbers of others. Forget the log ([`crate::Orderer::forget`]) and stop; the next process joins anew.
+    /// The group's log has a batch of this incarnation of this replica, or of a later one, that this process
+    /// did not send. So what this process began with is an older copy of a disk: what was acknowledged after
+    /// it was made is missing, and its batches would take the numbers of others. Forget the log
+    /// ([`crate::Orderer::forget`]) and stop; the next process joins anew.
     OlderCopy {
         /// Index of the entry, or of the state that tells of it.
         index: u64,
@@ -333,7 +339,8 @@ pub trait OrderEngine: Send {
         let _ = checkpoint;
     }
 
-    /// The state after entry `checkpoint` is at hand; returns whether it is (still) the one that [`Output::NeedState`] asked for.
+    /// The state after entry `checkpoint` is at hand; returns whether it is (still) the one that
+    /// [`Output::NeedState`] asked for.
     fn installed(&mut self, checkpoint: u64) -> bool {
         let _ = checkpoint;
         false
@@ -344,8 +351,8 @@ pub trait OrderEngine: Send {
         let _ = checkpoint;
     }
 
-    /// This replica stops, and its log leads nowhere any more: what survives the process is deleted, and the next one joins
-    /// anew. Nothing may be asked of the engine afterwards.
+    /// This replica stops, and its log leads nowhere any more: what survives the process is deleted, and the
+    /// next one joins anew. Nothing may be asked of the engine afterwards.
     ///
     /// # Errors
     /// [`LogError`] when something would be left behind.
@@ -353,8 +360,9 @@ pub trait OrderEngine: Send {
         Ok(())
     }
 
-    /// Drops at most [`crate::limits::COMPACT_STEP`] entries up to `index`, never past the [`OrderEngine::compaction_floor`]
-    /// and, where the log survives the process, never past the latest checkpoint. Returns whether more could be dropped now.
+    /// Drops at most [`crate::limits::COMPACT_STEP`] entries up to `index`, never past the
+    /// [`OrderEngine::compaction_floor`] and, where the log survives the process, never past the latest
+    /// checkpoint. Returns whether more could be dropped now.
     fn compact_to(&mut self, index: u64) -> bool {
         let _ = index;
         false
@@ -388,8 +396,9 @@ pub trait OrderEngine: Send {
         Err(Declined::NoGroup)
     }
 
-    /// Entries that are stamped later than this, in microseconds since 1970, are not believed from now on: f+1 clocks have not come so
-    /// far. A leader that goes on sending such entries is deposed ([`Output::Distrusted`]).
+    /// Entries that are stamped later than this, in microseconds since 1970, are not believed from now on:
+    /// f+1 clocks have not come so far. A leader that goes on sending such entries is deposed
+    /// ([`Output::Distrusted`]).
     fn accept_stamps(&mut self, until_us: u64) {
         let _ = until_us;
     }

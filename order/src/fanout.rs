@@ -1,6 +1,8 @@
-//! The floor: slot 0 numbers batches and sends them to everybody. A measuring stick, never a basis for correctness claims.
+//! The floor: slot 0 numbers batches and sends them to everybody. A measuring stick, never a basis for
+//! correctness claims.
 //!
-//! It loses batches when a connection breaks and stops when slot 0 does. What any real engine costs is its distance from this.
+//! It loses batches when a connection breaks and stops when slot 0 does. What any real engine costs is its
+//! distance from this.
 
 use bytes::Bytes;
 use wire::{Put, Reader};

@@ -4,9 +4,9 @@
 //! len u32 | kind u8 | from u8 | head u16 | crc32c u32 | body (len bytes)
 //! ```
 //!
-//! `head` is the low half of the CRC-32C of the six bytes before it: a corrupted length is found at once, instead of making
-//! the receiver wait for bytes that never come. `crc32c` covers everything else. After any error the stream cannot
-//! be trusted to be in step, so the connection has to be reset.
+//! `head` is the low half of the CRC-32C of the six bytes before it: a corrupted length is found at once,
+//! instead of making the receiver wait for bytes that never come. `crc32c` covers everything else. After any
+//! error the stream cannot be trusted to be in step, so the connection has to be reset.
 
 use bytes::{Bytes, BytesMut};
 

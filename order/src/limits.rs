@@ -4,8 +4,8 @@
 pub const BATCH_REQUESTS: usize = 128;
 /// Bytes of requests at which a batch is full; a single larger request still travels, alone.
 pub const BATCH_BYTES: usize = 64 << 10;
-/// What the requests of one batch may cost at most, with the replies that are expected of them, in bytes; a single one may cost more, and
-/// travels alone. Nobody's reply leaves before its whole batch was executed.
+/// What the requests of one batch may cost at most, with the replies that are expected of them, in bytes; a
+/// single one may cost more, and travels alone. Nobody's reply leaves before its whole batch was executed.
 pub const BATCH_COST: usize = 1 << 20;
 /// Bytes of the largest single request that is accepted.
 pub const REQUEST_BYTES: usize = 4 << 20;
@@ -39,17 +39,20 @@ pub const WINDOW_ENTRIES: u64 = 4096;
 pub const COMPACT_STEP: u64 = 256;
 /// Bytes of proposals that the engine holds uncommitted.
 pub const UNCOMMITTED_BYTES: u64 = 256 << 20;
-/// Syncs of a log on disk after which it writes down how far it is durable (`log/synced.rs`): a write to memory of the kernel, and no sync.
+/// Syncs of a log on disk after which it writes down how far it is durable (`log/synced.rs`): a write to
+/// memory of the kernel, and no sync.
 pub const SYNCS_PER_CLAIM: u64 = 8;
 /// Ticks after which it does so if it synced less often: 100 ms at ticks of 25 ms.
 pub const CLAIM_TICKS: u64 = 4;
 /// Replicas a group has at most.
 pub const SLOTS: usize = 15;
-/// From this term on we call a message corrupt: nobody gets there by elections. The bound is the same for all: if each measured from its own
-/// term, a wrong term of one replica would be believed by some of the healthy ones and not by others, and they would not hear each other any more.
+/// From this term on we call a message corrupt: nobody gets there by elections. The bound is the same for
+/// all: if each measured from its own term, a wrong term of one replica would be believed by some of the
+/// healthy ones and not by others, and they would not hear each other any more.
 pub const TERM_LIMIT: u64 = 1 << 48;
 
-/// A term further ahead than this of one's own is believed only if f+1 others have come to such a one: elections take single steps.
+/// A term further ahead than this of one's own is believed only if f+1 others have come to such a one:
+/// elections take single steps.
 pub const TERM_STEP: u64 = 1 << 20;
 /// Starts of a process with one log that are believed at most beyond the last one that was heard of.
 pub const BOOTS_STEP: u32 = 1 << 20;

@@ -26,14 +26,16 @@ pub struct Config {
     pub slot: u8,
     /// Replicas in the group.
     pub replicas: u8,
-    /// Randomness for the stamps of batches this replica leads, and to tell its batches from those of other processes in its place.
+    /// Randomness for the stamps of batches this replica leads, and to tell its batches from those of other
+    /// processes in its place.
     pub seed: u64,
     /// How batches form.
     pub batching: Batching,
     /// Ticks without any delivery of an own batch after which all of them are handed to the leader again.
     pub resend_ticks: u64,
-    /// Ticks without any delivery of an own batch, under a leader that is another, after which this replica campaigns although that
-    /// leader is heard: one that sends heartbeats and orders nothing is as bad as none. Twice as long each time it was in vain.
+    /// Ticks without any delivery of an own batch, under a leader that is another, after which this replica
+    /// campaigns although that leader is heard: one that sends heartbeats and orders nothing is as bad as
+    /// none. Twice as long each time it was in vain.
     pub patience_ticks: u64,
     /// Entries the leader may be ahead of the slowest live replica.
     pub window: u64,
@@ -63,7 +65,8 @@ pub struct Delivered {
     pub index: u64,
     /// The batch, verified; its `time_us` is strictly greater than that of the delivery before.
     pub batch: Batch,
-    /// When it is a batch of this life of this replica: the tags its requests were submitted with, in order. Else empty.
+    /// When it is a batch of this life of this replica: the tags its requests were submitted with, in order.
+    /// Else empty.
     pub tags: Vec<u64>,
 }
 
@@ -84,9 +87,10 @@ pub struct Counters {
 
 /// Total order for one replica, around any [`OrderEngine`].
 ///
-/// Drive it from one thread: put everything that arrived into `submit`, `on_frame`, `peer_up`, `peer_down` and `tick`; then call
-/// [`Orderer::pump`]; perform every [`Orderer::poll_output`]; write the sockets; if [`Orderer::needs_persist`], call
-/// [`Orderer::persist`] and perform the outputs again; take [`Orderer::poll_delivery`] as far as the executors have room.
+/// Drive it from one thread: put everything that arrived into `submit`, `on_frame`, `peer_up`, `peer_down`
+/// and `tick`; then call [`Orderer::pump`]; perform every [`Orderer::poll_output`]; write the sockets; if
+/// [`Orderer::needs_persist`], call [`Orderer::persist`] and perform the outputs again; take
+/// [`Orderer::poll_delivery`] as far as the executors have room.
 pub struct Orderer<E> {
     config: Config,
     engine: E,
@@ -106,8 +110,8 @@ pub struct Orderer<E> {
 }
 
 impl<E: OrderEngine> Orderer<E> {
-    /// An orderer that delivers from the entry after `state.index` on: a default [`State`] for a new group, the exported one
-    /// of the local snapshot after a restart with a log.
+    /// An orderer that delivers from the entry after `state.index` on: a default [`State`] for a new group,
+    /// the exported one of the local snapshot after a restart with a log.
     pub fn new(config: Config, engine: E, state: State) -> Self {
         Orderer {
             batcher: Batcher::new(config.batching, mix(config.seed) as u32),
@@ -140,7 +144,8 @@ impl<E: OrderEngine> Orderer<E> {
         self.submit_at_cost(request, checksum, tag, cost)
     }
 
-    /// As [`Orderer::submit`], of a request that takes `cost` bytes while it is on its way, with the reply that is expected.
+    /// As [`Orderer::submit`], of a request that takes `cost` bytes while it is on its way, with the reply
+    /// that is expected.
     ///
     /// # Errors
     /// Those of [`Orderer::submit`].
@@ -207,7 +212,8 @@ impl<E: OrderEngine> Orderer<E> {
         self.engine.peer_down(peer);
     }
 
-    /// Forms batches, hands them to the leader (or proposes them), and moves the engine on. `now_us` stamps what is led.
+    /// Forms batches, hands them to the leader (or proposes them), and moves the engine on. `now_us` stamps
+    /// what is led.
     pub fn pump(&mut self, now_us: u64) {
         if self.stopped {
             return;
@@ -254,7 +260,8 @@ impl<E: OrderEngine> Orderer<E> {
         None
     }
 
-    /// What delivery depends on, as of the last delivery taken. Export it right after taking the delivery that holds a CHECKPOINT.
+    /// What delivery depends on, as of the last delivery taken. Export it right after taking the delivery
+    /// that holds a CHECKPOINT.
     pub fn export_state(&self) -> State {
         self.state.clone()
     }
@@ -264,9 +271,10 @@ impl<E: OrderEngine> Orderer<E> {
         self.engine.state_available(cut);
     }
 
-    /// The answer to [`Output::NeedState`]: service state and `state` (as exported at `cut`) are at hand. Call it before the
-    /// service's state is replaced: if it returns false, the log caught up meanwhile or another checkpoint is wanted by now, and
-    /// what was fetched must be dropped. If true, the next delivery is the one after the checkpoint.
+    /// The answer to [`Output::NeedState`]: service state and `state` (as exported at `cut`) are at hand.
+    /// Call it before the service's state is replaced: if it returns false, the log caught up meanwhile or
+    /// another checkpoint is wanted by now, and what was fetched must be dropped. If true, the next delivery
+    /// is the one after the checkpoint.
     ///
     /// # Panics
     /// When `state` is of another index than `cut`: the caller mixed up two transfers.
@@ -294,8 +302,8 @@ impl<E: OrderEngine> Orderer<E> {
         self.engine.state_lost(cut);
     }
 
-    /// The group has gone on without this replica, and its log leads nowhere any more: deletes it, so that the next process
-    /// joins anew. This orderer does nothing afterwards.
+    /// The group has gone on without this replica, and its log leads nowhere any more: deletes it, so that
+    /// the next process joins anew. This orderer does nothing afterwards.
     ///
     /// # Errors
     /// [`LogError`] when something would be left behind.
@@ -393,7 +401,8 @@ impl<E: OrderEngine> Orderer<E> {
         Ok(())
     }
 
-    /// Whether a replica can have such batches: of the life that the group let in last, which has not started absurdly often.
+    /// Whether a replica can have such batches: of the life that the group let in last, which has not started
+    /// absurdly often.
     fn is_of_a_life(&self, slot: u8, incarnation: u64) -> bool {
         let (life, boots) = ((incarnation >> 32) as u32, incarnation as u32);
         let last = self.state.sessions.get(&slot).map_or(0, |session| session.incarnation);
@@ -496,8 +505,8 @@ impl<E: OrderEngine> Orderer<E> {
         Some(Delivered { index, batch, tags })
     }
 
-    /// Whether no batch of this incarnation or a later one went into the state but those that this process has sent. A state says no marks;
-    /// a delivery does.
+    /// Whether no batch of this incarnation or a later one went into the state but those that this process
+    /// has sent. A state says no marks; a delivery does.
     fn state_is_of_this_process(&mut self, incarnation: u64) -> bool {
         let Some(session) = self.state.sessions.get(&self.config.slot).copied() else { return true };
         let known = session.incarnation == incarnation && self.batcher.has_formed(session.number);

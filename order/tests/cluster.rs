@@ -1,4 +1,5 @@
-//! The order's promises on a network that drops, doubles, delays, overtakes, corrupts and parts: agreement, exactly once, no loss.
+//! The order's promises on a network that drops, doubles, delays, overtakes, corrupts and parts: agreement,
+//! exactly once, no loss.
 
 mod harness;
 
@@ -33,7 +34,8 @@ fn three_and_five_replicas_agree_on_a_quiet_network() {
     }
 }
 
-/// Loss, doubles, delays and broken bytes at once, with a leader killed in the middle of it and coming back without memory.
+/// Loss, doubles, delays and broken bytes at once, with a leader killed in the middle of it and coming back
+/// without memory.
 fn storm(replicas: u8, seed: u64, weather: Weather) {
     let mut cluster = established(replicas, seed);
     cluster.compacting = seed.is_multiple_of(2);

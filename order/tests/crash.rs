@@ -1,5 +1,6 @@
-//! A log whose machine loses its power at every operation, with everything that the disk may have kept of what was not synced: it opens,
-//! has what was synced, and believes nothing else. In particular the file that says how far it is durable never says too much.
+//! A log whose machine loses its power at every operation, with everything that the disk may have kept of
+//! what was not synced: it opens, has what was synced, and believes nothing else. In particular the file that
+//! says how far it is durable never says too much.
 
 mod records;
 
@@ -205,7 +206,8 @@ impl Failing {
         }
     }
 
-    /// A file as the disk has it, if it kept of each sector what `kept` says; it may have the length of what was written or not.
+    /// A file as the disk has it, if it kept of each sector what `kept` says; it may have the length of what
+    /// was written or not.
     fn content(&self, file: usize, kept: &dyn Fn(usize, usize) -> Kept, is_long: bool) -> Vec<u8> {
         let durable = self.durable.get(&file).cloned().unwrap_or_default();
         let short = durable.len();
@@ -249,8 +251,9 @@ impl Failing {
         self.names.iter().chain(pending).find(|(path, _)| path.ends_with(name)).map(|(_, file)| *file)
     }
 
-    /// Every disk that this can have left, but for the many combinations of sectors that are alike: all of them, none of them, each alone and
-    /// each but one, and each torn; some of them combined with every pair of versions of the two slots of the claims.
+    /// Every disk that this can have left, but for the many combinations of sectors that are alike: all of
+    /// them, none of them, each alone and each but one, and each torn; some of them combined with every pair
+    /// of versions of the two slots of the claims.
     fn outcomes(&self, mut look: impl FnMut(Fake, &str)) {
         let claims = self.number_of("synced");
         let slots: Vec<(usize, usize)> = self
@@ -296,7 +299,8 @@ impl Failing {
                             self.content(file, &kept, is_long)
                         };
                         let how = format!(
-                            "{changes} names, sector {sector:?} {this:?}, others {rest:?}, slots {first:?} {second:?}, long {is_long}"
+                            "{changes} names, sector {sector:?} {this:?}, others {rest:?}, slots {first:?} \
+                                {second:?}, long {is_long}"
                         );
                         look(self.disk(changes, &content), &how);
                         if self.lengths.is_empty() {
@@ -358,7 +362,8 @@ impl Script {
     }
 }
 
-/// A life of a replica, from its joining on; every so often entries are superseded. In groups of one to three records to a sync.
+/// A life of a replica, from its joining on; every so often entries are superseded. In groups of one to three
+/// records to a sync.
 fn live(script: &mut Script, log: &mut FileLog<Fake>, life: u64, count: u64) -> Result<(), LogError> {
     log.append(&identity_in(GROUP, engine_id(0, life), 0))?;
     log.sync()?;
@@ -474,7 +479,10 @@ fn a_log_can_be_given_up_on_a_disk_that_is_full() {
 fn a_claim_of_what_is_not_durable_yet_is_seen_to_refuse_a_sound_log() {
     let script = script();
     let done = script.disk.state().done.clone();
-    let is_claim = |operation: &Operation| matches!(operation, Operation::Write(_, _, bytes) if bytes.starts_with(b"XCSYNCED"));
+    let is_claim = |operation: &Operation| match operation {
+        Operation::Write(_, _, bytes) => bytes.starts_with(b"XCSYNCED"),
+        _ => false,
+    };
     let mut refused = 0;
     for (number, _) in done.iter().enumerate().filter(|(_, operation)| is_claim(operation)) {
         // The sync before it comes after it instead.

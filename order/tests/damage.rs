@@ -1,4 +1,5 @@
-//! What a log says to damaged, truncated, foreign and swapped files: which file, what shows it, what to do. And that it changes none of them.
+//! What a log says to damaged, truncated, foreign and swapped files: which file, what shows it, what to do.
+//! And that it changes none of them.
 
 mod records;
 

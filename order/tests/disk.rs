@@ -1,4 +1,5 @@
-//! `durability = "disk"`: what was acknowledged survives every process, torn tails are cut, corruption is told apart and reported.
+//! `durability = "disk"`: what was acknowledged survives every process, torn tails are cut, corruption is
+//! told apart and reported.
 
 mod harness;
 
@@ -213,8 +214,9 @@ fn corruption_of_synced_records_is_reported_wherever_it_is() {
     cluster.settle();
 }
 
-/// Where nothing says that it was durable, what was synced last and is bad looks like a torn write, and is cut off: the replica has less
-/// than it acknowledged, and its leader says what is final of a log that it does not have.
+/// Where nothing says that it was durable, what was synced last and is bad looks like a torn write, and is
+/// cut off: the replica has less than it acknowledged, and its leader says what is final of a log that it
+/// does not have.
 #[test]
 fn a_log_that_lost_its_synced_end_is_filled_up_by_a_leader_that_believes_it_whole() {
     for (seed, lost) in (20..26).flat_map(|seed| [200, 400, 900].map(|lost| (seed, lost))) {
@@ -242,7 +244,8 @@ fn a_log_that_lost_its_synced_end_is_filled_up_by_a_leader_that_believes_it_whol
     }
 }
 
-/// Damage that used to be cut off without a word is refused, with all that it takes to know what to do, and that is done.
+/// Damage that used to be cut off without a word is refused, with all that it takes to know what to do, and
+/// that is done.
 #[test]
 fn a_log_that_lost_its_synced_end_is_refused_and_the_peers_fill_its_replica() {
     for (seed, lost) in (40..44).flat_map(|seed| [1, 400, 20_000].map(|lost| (seed, lost))) {

@@ -1,4 +1,5 @@
-//! Who begins a group, and how it goes on when more logs are lost than it can do without: an operator decides, and nobody else.
+//! Who begins a group, and how it goes on when more logs are lost than it can do without: an operator
+//! decides, and nobody else.
 
 mod harness;
 
@@ -229,7 +230,8 @@ fn a_log_on_disk_remembers_that_its_replica_went_on_alone() {
     cluster.settle();
 }
 
-/// An operator keeps one replica, which is away, then another one, and a third comes back empty: two groups, whose logs never mix.
+/// An operator keeps one replica, which is away, then another one, and a third comes back empty: two groups,
+/// whose logs never mix.
 #[test]
 fn two_replicas_that_were_both_kept_are_two_groups() {
     for seed in 40..60 {

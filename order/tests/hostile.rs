@@ -1,5 +1,5 @@
-//! What a corrupted peer says, under right checksums and with the group's key, is held against what can be: no term, life, or wish to
-//! be let in is believed that no healthy replica has.
+//! What a corrupted peer says, under right checksums and with the group's key, is held against what can be:
+//! no term, life, or wish to be let in is believed that no healthy replica has.
 
 mod harness;
 

@@ -1,4 +1,5 @@
-//! A flipped bit in any of the engine's own numbers, at one replica: the healthy ones agree and go on, and the struck one is back.
+//! A flipped bit in any of the engine's own numbers, at one replica: the healthy ones agree and go on, and
+//! the struck one is back.
 
 mod harness;
 
@@ -44,7 +45,8 @@ fn step_until(cluster: &mut Cluster, what: &str, done: impl Fn(&mut Cluster) -> 
     }
 }
 
-/// Flips one bit of one number, at the leader or at a follower; tells the number's name, or `None` when there are no more.
+/// Flips one bit of one number, at the leader or at a follower; tells the number's name, or `None` when there
+/// are no more.
 fn strike(seals: bool, at_leader: bool, ordinal: usize, bit: u32) -> Option<&'static str> {
     let mut cluster = Cluster::new(3, 7 + u64::from(bit));
     for slot in 0..3 {
@@ -65,7 +67,8 @@ fn strike(seals: bool, at_leader: bool, ordinal: usize, bit: u32) -> Option<&'st
         step_until(&mut cluster, "a healthy replica has room", |cluster| cluster.submit(healthy));
         step_until(&mut cluster, "a healthy replica goes on", |cluster| cluster.acked.contains(&asked));
     }
-    // A term that nobody believes leaves its replica behind, until it finds out that the others go on without it and replaces itself.
+    // A term that nobody believes leaves its replica behind, until it finds out that the others go on without
+    // it and replaces itself.
     let is_shut_out = !seals && ordinal == TERM && bit > 20;
     let everybody: Vec<u8> = (0..3).filter(|slot| !is_shut_out || *slot != victim).collect();
     step_until(&mut cluster, "all have executed the same", |cluster| {
@@ -98,8 +101,8 @@ fn a_wrong_number_of_the_engine_costs_one_replica_its_place_and_the_others_nothi
     assert_eq!(strike_all(true), Vec::<&str>::new());
 }
 
-/// A term that is far ahead costs the healthy replicas an election at most: all of them believe it, or none does. So it is even where
-/// it was not noticed that it is wrong.
+/// A term that is far ahead costs the healthy replicas an election at most: all of them believe it, or none
+/// does. So it is even where it was not noticed that it is wrong.
 #[test]
 fn a_term_far_ahead_stops_nobody() {
     for (at_leader, bit) in

@@ -1,4 +1,5 @@
-//! A data directory that is put back from an older copy: its replica finds out before it answers anybody, gives the copy up, and joins anew.
+//! A data directory that is put back from an older copy: its replica finds out before it answers anybody,
+//! gives the copy up, and joins anew.
 
 mod harness;
 
@@ -111,7 +112,8 @@ fn an_older_copy_is_given_up_however_many_lives_have_passed() {
     }
 }
 
-/// Its first request is the very one that the life sent which the copy does not know: the same bytes, with the same number.
+/// Its first request is the very one that the life sent which the copy does not know: the same bytes, with
+/// the same number.
 #[test]
 fn a_request_that_an_unknown_life_has_sent_too_is_not_taken_for_answered() {
     let root = root();

@@ -1,4 +1,5 @@
-//! Replicas that lost their memory, fell behind the log, or hold a corrupt one: each comes back, and nobody founds a second group.
+//! Replicas that lost their memory, fell behind the log, or hold a corrupt one: each comes back, and nobody
+//! founds a second group.
 
 mod harness;
 

@@ -1,14 +1,15 @@
 //! The cell behind a lock and the guards on it: the only unsafe code of the room.
 //!
-//! Why exclusive access is exclusive. A [`Slot`] is *owned* when the schedule has granted its lock to the running
-//! request, and only `Slot::grant` marks it so. The callers of `grant` are three: ordered turns, after
-//! `serving[lock] == ticket` (tickets are unique per lock, `serving` moves only from the holder's ticket to the next one,
-//! and it moves when the turn is passed, after which the slot is no longer owned); exclusive runs, while every other
-//! position is either resolved or not begun; ordinary locks, while the real lock's guard is held. `Bound` (brand.rs)
-//! makes sure that one schedule alone grants a lock. For readers the same holds with "no writer" in place of "nobody".
-//! Within the one request, which is one thread ([`Slot`] is not `Sync`), `borrows` counts the guards as `RefCell` does.
-//! A guard's lifetime is that of a borrow of the request's [`Cx`](crate::Cx), and passing the turns consumes what `Cx`
-//! borrows from; `release_early` refuses while a guard lives.
+//! Why exclusive access is exclusive. A [`Slot`] is *owned* when the schedule has granted its lock to the
+//! running request, and only `Slot::grant` marks it so. The callers of `grant` are three: ordered turns,
+//! after `serving[lock] == ticket` (tickets are unique per lock, `serving` moves only from the holder's
+//! ticket to the next one, and it moves when the turn is passed, after which the slot is no longer owned);
+//! exclusive runs, while every other position is either resolved or not begun; ordinary locks, while the real
+//! lock's guard is held. `Bound` (brand.rs) makes sure that one schedule alone grants a lock. For readers the
+//! same holds with "no writer" in place of "nobody". Within the one request, which is one thread ([`Slot`] is
+//! not `Sync`), `borrows` counts the guards as `RefCell` does. A guard's lifetime is that of a borrow of the
+//! request's [`Cx`](crate::Cx), and passing the turns consumes what `Cx` borrows from; `release_early`
+//! refuses while a guard lives.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ops::{Deref, DerefMut};

@@ -7,9 +7,10 @@ use crate::Cx;
 
 /// Continuations that wait for a condition, in the order they came.
 ///
-/// Keep it in the region whose lock guards the condition. To wait is to register a request here and to return; to notify
-/// is to spawn it. The order is the order of turns, hence the same on all replicas. The list belongs to the state: it
-/// must be undone, packed and summed with the region if requests that use it may miss their forecast or panic.
+/// Keep it in the region whose lock guards the condition. To wait is to register a request here and to
+/// return; to notify is to spawn it. The order is the order of turns, hence the same on all replicas. The
+/// list belongs to the state: it must be undone, packed and summed with the region if requests that use it
+/// may miss their forecast or panic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiters<R> {
     waiting: VecDeque<R>,

@@ -49,11 +49,11 @@ impl Footprint {
         self.add(lock, true);
     }
 
-    /// Forecasts the rest: besides what is declared, the request may take what the latest request of the same kind took
-    /// beyond its own declared part, among those that were done at least `lag` positions earlier. At first that is
-    /// nothing; each miss is a [retry](crate::Retry), and teaches. What a kind is, the service decides, as a function of
-    /// the request: requests that take the same locks have one kind, and [`PREDICTED_KINDS`](crate::PREDICTED_KINDS)
-    /// bounds how many are remembered.
+    /// Forecasts the rest: besides what is declared, the request may take what the latest request of the same
+    /// kind took beyond its own declared part, among those that were done at least `lag` positions earlier.
+    /// At first that is nothing; each miss is a [retry](crate::Retry), and teaches. What a kind is, the
+    /// service decides, as a function of the request: requests that take the same locks have one kind, and
+    /// [`PREDICTED_KINDS`](crate::PREDICTED_KINDS) bounds how many are remembered.
     pub fn predict(&mut self, kind: u32) {
         self.kind = Some(kind);
     }

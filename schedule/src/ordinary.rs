@@ -1,8 +1,9 @@
 //! Ordinary locks in arrival order: what the service costs without determinism (`R000`, `0000`).
 //!
-//! Every worker goes through the log and runs the streams that are its own, as a thread of memcached runs the connections
-//! that are its own: a client that sends a `get` behind its `set` reads what it wrote. A request's locks are acquired in
-//! ascending order, which cannot deadlock; which worker comes first at a lock is left to chance, on purpose.
+//! Every worker goes through the log and runs the streams that are its own, as a thread of memcached runs the
+//! connections that are its own: a client that sends a `get` behind its `set` reads what it wrote. A
+//! request's locks are acquired in ascending order, which cannot deadlock; which worker comes first at a lock
+//! is left to chance, on purpose.
 
 use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, VecDeque};

@@ -145,10 +145,10 @@ impl<'w, R> Turn<'w, R> {
         run.slots.iter().filter(|slot| !slot.is_passed()).for_each(|slot| run.await_turn(slot));
     }
 
-    /// The handler is about to run, and not for the only time: what it started before is forgotten, its random numbers
-    /// begin anew, and no turn is passed early. What it changed must have been undone. `counted` in one of the runs, whether
-    /// or not it is the one whose effects stay: there the handler counts what is counted outside of the state
-    /// ([`Cx::is_counted`]).
+    /// The handler is about to run, and not for the only time: what it started before is forgotten, its
+    /// random numbers begin anew, and no turn is passed early. What it changed must have been undone.
+    /// `counted` in one of the runs, whether or not it is the one whose effects stay: there the handler
+    /// counts what is counted outside of the state ([`Cx::is_counted`]).
     pub fn repeat(&mut self, counted: bool) {
         let run = self.driver.run();
         run.pass.set(if counted { Pass::Counted } else { Pass::Uncounted });

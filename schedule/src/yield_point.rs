@@ -1,5 +1,5 @@
-//! Who of several workers goes on, where a simulation says so instead of the operating system: one seed then decides every
-//! interleaving, and the code that runs is the shipped one.
+//! Who of several workers goes on, where a simulation says so instead of the operating system: one seed then
+//! decides every interleaving, and the code that runs is the shipped one.
 
 /// Told at every point where another worker might overtake this one.
 pub trait YieldPoint: Send + Sync {

@@ -1,4 +1,5 @@
-//! Long campaigns: a fixed rotation of clusters and fault sets over many seeds, kept in files that can be continued and merged.
+//! Long campaigns: a fixed rotation of clusters and fault sets over many seeds, kept in files that can be
+//! continued and merged.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -198,8 +199,8 @@ impl Part {
         all
     }
 
-    /// What a campaign is summed up from: the files of its invocations; and, of those whose files are gone, the summary that
-    /// has them.
+    /// What a campaign is summed up from: the files of its invocations; and, of those whose files are gone,
+    /// the summary that has them.
     pub fn to_be_merged(summary: Option<Part>, parts: Vec<Part>) -> Vec<Part> {
         let is_there = |one: &Invocation| parts.iter().any(|part| part.first == one.first);
         match summary.filter(|summary| !summary.invocations.iter().all(is_there)) {
@@ -218,10 +219,12 @@ pub fn page(parts: &[Part]) -> String {
     let all = Part::merged(parts);
     let total = all.total();
     let mut page = format!(
-        "# A simulation campaign\n\n{} runs, {} with a broken promise. {} replies compared, byte by byte; {} activated faults \
-         ({} corruptions of memory, computation or messages, {} of processes, power and disks, {} of the network's chunks); \
-         {} items were seen to be evicted; {:.0} simulated seconds; longest heal {:.2} s. docs/faults.md says what counts as \
-         activated, docs/promises.md what was checked after every step.\n\n| Invocation | Commit | First seed | Runs | Jobs | Seconds |\n|---|---|---:|---:|---:|---:|\n",
+        "# A simulation campaign\n\n{} runs, {} with a broken promise. {} replies compared, byte by byte; {} \
+            activated faults ({} corruptions of memory, computation or messages, {} of processes, power and \
+            disks, {} of the network's chunks); {} items were seen to be evicted; {:.0} simulated seconds; \
+            longest heal {:.2} s. docs/faults.md says what counts as activated, docs/promises.md what was \
+            checked after every step.\n\n| Invocation | Commit | First seed | Runs | Jobs | Seconds \
+            |\n|---|---|---:|---:|---:|---:|\n",
         total.runs,
         total.failed,
         total.answered,
@@ -237,7 +240,8 @@ pub fn page(parts: &[Part]) -> String {
         let _ = writeln!(page, "| `{command}` | {commit} | {first} | {runs} | {jobs} | {seconds} |");
     }
     page.push_str(
-        "\n| Cluster and faults | Runs | Broken | Replies | Unanswered | Activated faults | Evidence | Replaced themselves |\n\
+        "\n| Cluster and faults | Runs | Broken | Replies | Unanswered | Activated faults | Evidence | \
+            Replaced themselves |\n\
          |---|---:|---:|---:|---:|---:|---|---|\n",
     );
     for (name, cell) in &all.cells {

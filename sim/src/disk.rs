@@ -1,8 +1,9 @@
-//! A simulated disk: what a process reads is what it wrote; what a power failure leaves is what was synced, and of the rest what
-//! the seed says, sector by sector.
+//! A simulated disk: what a process reads is what it wrote; what a power failure leaves is what was synced,
+//! and of the rest what the seed says, sector by sector.
 //!
-//! Names (creating, renaming, removing) become durable with the sync of their directory; of those given since, a first part
-//! survives, as a journal leaves it. A sector that was written and not synced is old, new, or torn inside.
+//! Names (creating, renaming, removing) become durable with the sync of their directory; of those given
+//! since, a first part survives, as a journal leaves it. A sector that was written and not synced is old,
+//! new, or torn inside.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};

@@ -1,5 +1,5 @@
-//! What the run knows and no replica does: every command with what it must answer, the order as it came to be, and who was
-//! corrupted. The checkers judge by it.
+//! What the run knows and no replica does: every command with what it must answer, the order as it came to
+//! be, and who was corrupted. The checkers judge by it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -90,7 +90,8 @@ impl Facts {
         }
     }
 
-    /// A group begins anew, empty, because an operator said so: what its replicas had before is lost, and expected of nobody.
+    /// A group begins anew, empty, because an operator said so: what its replicas had before is lost, and
+    /// expected of nobody.
     pub fn begin_anew(&mut self) {
         for asked in &mut self.asked {
             (asked.floor, asked.place) = (None, None);

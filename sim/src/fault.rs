@@ -306,7 +306,8 @@ pub const CATALOGUE: [Entry; 56] = [
     entry(
         Fault::Power,
         "power",
-        "the machine loses its power in the middle of its work: writes that were not synced are lost, or torn inside a sector (log on disk)",
+        "the machine loses its power in the middle of its work: writes that were not synced are lost, or \
+            torn inside a sector (log on disk)",
         "peers: silence; it: the scan of its log cuts a torn end off",
         "comes back from its log and catches up",
     ),
@@ -355,7 +356,8 @@ pub const CATALOGUE: [Entry; 56] = [
     entry(
         Fault::Memories,
         "memories",
-        "more than f replicas lose their memory (or disk), one after the other or at once: beyond what the group can survive by itself",
+        "more than f replicas lose their memory (or disk), one after the other or at once: beyond what the \
+            group can survive by itself",
         "who is left: nobody leads any more; who lost it: no group answers",
         "nobody, until an operator says `group keep`, or, where nothing is left, `group begin`",
     ),
@@ -369,7 +371,8 @@ pub const CATALOGUE: [Entry; 56] = [
     entry(
         Fault::Stranger,
         "stranger",
-        "somebody without the group's key calls it: with noise, with what peers have said before, as a peer, with many connections",
+        "somebody without the group's key calls it: with noise, with what peers have said before, as a \
+            peer, with many connections",
         "it: what comes is not sealed with the key; it counts the caller",
         "not needed: nothing of it gets further, and no peer loses its place",
     ),
@@ -488,7 +491,8 @@ pub const CATALOGUE: [Entry; 56] = [
     entry(
         Corruption(C::Repair),
         "repair",
-        "a REPAIR leaves with a wrong value under a right frame checksum (5 replicas: another one must be under repair)",
+        "a REPAIR leaves with a wrong value under a right frame checksum (5 replicas: another one must be \
+            under repair)",
         "the receiver: no f+1 equal digests",
         "the packets of the others",
     ),
@@ -526,8 +530,8 @@ impl Fault {
         matches!(self, Corruption(_) | Stuck | Entry | Number | Queue | Clock | Stamp)
     }
 
-    /// Whether it is of memory and its replica goes on with what is repaired: a replica is seldom replaced, so that the next fault
-    /// follows at once.
+    /// Whether it is of memory and its replica goes on with what is repaired: a replica is seldom replaced,
+    /// so that the next fault follows at once.
     pub fn is_mended(self) -> bool {
         matches!(self, Fault::Corruption(kind) if kind != C::Position)
     }
@@ -543,8 +547,9 @@ impl Fault {
         matches!(self, Fault::Blackout | Fault::Memories)
     }
 
-    /// Whether an episode has no other stroke beside it. A replica that is slow for long says nothing to its peers meanwhile, and counts
-    /// as one that is away: with another one that is wrong there would be more than f.
+    /// Whether an episode has no other stroke beside it. A replica that is slow for long says nothing to its
+    /// peers meanwhile, and counts as one that is away: with another one that is wrong there would be more
+    /// than f.
     pub fn comes_alone(self) -> bool {
         self.is_of_all() || self == Fault::Slow
     }

@@ -1,9 +1,10 @@
-//! A whole cluster in one thread from one seed: the shipped pipeline (`crosscheck::stepped`) of every replica with the real
-//! service and its protocol, clients, network and clock, every fault we claim to survive, and one checker per promise.
+//! A whole cluster in one thread from one seed: the shipped pipeline (`crosscheck::stepped`) of every replica
+//! with the real service and its protocol, clients, network and clock, every fault we claim to survive, and
+//! one checker per promise.
 //!
-//! [`run()`] runs one seed. Two runs of a seed are the same, to the bit ([`Summary::hash`]). Every replica has one worker; its
-//! helper thread, which waits for repairs, runs only while the simulation waits for it (`crosscheck::stepped`), so that there
-//! is never more than one thread that runs.
+//! [`run()`] runs one seed. Two runs of a seed are the same, to the bit ([`Summary::hash`]). Every replica
+//! has one worker; its helper thread, which waits for repairs, runs only while the simulation waits for it
+//! (`crosscheck::stepped`), so that there is never more than one thread that runs.
 //!
 //! - [`fault`]: the catalogue. [`plan`]: which faults strike when, and why a correct copy still exists.
 //! - [`promises`]: the checkers. [`model`]: the memcached they compare with.

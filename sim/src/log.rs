@@ -1,5 +1,5 @@
-//! The log of a simulated replica on its disk: the shipped [`FileLog`], watched, so that what is read after a crash can be
-//! compared with what was written.
+//! The log of a simulated replica on its disk: the shipped [`FileLog`], watched, so that what is read after a
+//! crash can be compared with what was written.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -173,8 +173,8 @@ impl LogStore for Watched {
     }
 }
 
-/// Kind of a record that begins the log after an entry, and where it says whether entries behind it are kept: at the head of a
-/// file they always are.
+/// Kind of a record that begins the log after an entry, and where it says whether entries behind it are kept:
+/// at the head of a file they always are.
 const START: (u8, usize) = (2, 17);
 
 fn digest(record: &Record) -> u128 {
@@ -215,7 +215,8 @@ mod tests {
         storage.open(|_| {})
     }
 
-    /// As an operator would, the simulation empties a disk whose log is not all there: it is told so in whatever way the log was damaged.
+    /// As an operator would, the simulation empties a disk whose log is not all there: it is told so in
+    /// whatever way the log was damaged.
     #[test]
     fn every_damage_that_only_an_operator_can_see_to_makes_a_disk_unusable() {
         let path = Path::new(DATA).join("log/00000001.log");

@@ -1,5 +1,5 @@
-//! What may be missing where memory is short: which item goes first is the service's choice, but one that has just been written
-//! stays, and one that is gone stays gone.
+//! What may be missing where memory is short: which item goes first is the service's choice, but one that has
+//! just been written stays, and one that is gone stays gone.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 pub const SHORT: u64 = 256 << 10;
 /// Longest item there, in bytes.
 pub const ITEM_BYTES: usize = 8 << 10;
-/// Bytes that are written before an item may be evicted: the queue of new items has a tenth of a shard's memory (S3-FIFO).
+/// Bytes that are written before an item may be evicted: the queue of new items has a tenth of a shard's
+/// memory (S3-FIFO).
 const FRESH: u64 = SHORT / crate::node::SHARDS as u64 / 16;
 /// Versions that are remembered.
 const KEPT: usize = 50_000;

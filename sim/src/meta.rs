@@ -1,5 +1,5 @@
-//! Meta commands: the same things said in memcached's other words. The model answers the classic command, and this file puts
-//! question and answer into the meta form (memcached 1.6, doc/protocol.txt, "Meta Commands").
+//! Meta commands: the same things said in memcached's other words. The model answers the classic command, and
+//! this file puts question and answer into the meta form (memcached 1.6, doc/protocol.txt, "Meta Commands").
 
 use crate::model::{Command, Mode};
 

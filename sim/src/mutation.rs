@@ -26,8 +26,8 @@ use Breach::Pipeline as P;
 use Sabotage as S;
 use Where::{All, One};
 
-/// Seeds after which a checker that has noticed nothing has failed. What brings it to light is rare for some: a write that is torn where a
-/// record can be taken for whole shows in one run of eight.
+/// Seeds after which a checker that has noticed nothing has failed. What brings it to light is rare for some:
+/// a write that is torn where a record can be taken for whole shows in one run of eight.
 pub const SEEDS: u64 = 60;
 
 /// All of them; each promise is expected at least once.

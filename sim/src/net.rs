@@ -1,7 +1,8 @@
 //! The network of a simulated cluster: every byte between two replicas passes here, and takes as long as the seed says.
 //!
-//! A connection is two pipes of chunks. A chunk is what one `write` gave, in practice whole frames, so that loss, duplication
-//! and reordering of chunks are those of messages. The replicas' own code dials, shakes hands, decodes and hangs up.
+//! A connection is two pipes of chunks. A chunk is what one `write` gave, in practice whole frames, so that
+//! loss, duplication and reordering of chunks are those of messages. The replicas' own code dials, shakes
+//! hands, decodes and hangs up.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, Read, Write};
@@ -130,7 +131,8 @@ impl Fabric {
         self.state().now_us = now_us;
     }
 
-    /// A handler of this replica's step takes so long, on its order thread or beside it: what the step does afterwards it does later.
+    /// A handler of this replica's step takes so long, on its order thread or beside it: what the step does
+    /// afterwards it does later.
     pub fn fall_behind(&self, replica: u8, time_us: u64, is_order: bool) {
         let (mut state, replica) = (self.state(), usize::from(replica));
         state.late_us[replica] += time_us;
@@ -138,7 +140,8 @@ impl Fabric {
         state.stretches[replica].push((late_us, is_order));
     }
 
-    /// What makes the replica as late as it is: each stretch of time with its end, and whether the order thread is at it.
+    /// What makes the replica as late as it is: each stretch of time with its end, and whether the order
+    /// thread is at it.
     pub fn stretches(&self, replica: u8) -> Vec<(u64, bool)> {
         self.state().stretches[usize::from(replica)].clone()
     }
@@ -217,7 +220,8 @@ impl Fabric {
         Some(Call(Stream { fabric: self.clone(), id, side: 0 }))
     }
 
-    /// Puts bytes into the stream from one replica to another, behind what is on its way there; false when there is none.
+    /// Puts bytes into the stream from one replica to another, behind what is on its way there; false when
+    /// there is none.
     pub fn inject(&self, from: u8, to: u8, bytes: &[u8]) -> bool {
         let mut state = self.state();
         let is_theirs = |(id, one): (&u64, &Connection)| {

@@ -1,13 +1,14 @@
 //! Which faults a run meets: drawn from its seed, one episode after the other.
 //!
-//! *Why a correct copy still exists.* The victims of a plan's episodes are at most f of 2f+1 replicas at a time: an episode
-//! begins only when everything the one before did has healed, which the run establishes from outside (all replicas serve, no
-//! armed fault is left, and the digests of all states at one position are equal, with objects that do not fit their checksums
-//! counted as different). So at every moment f+1 replicas have not been touched since they were last known to be equal.
+//! *Why a correct copy still exists.* The victims of a plan's episodes are at most f of 2f+1 replicas at a
+//! time: an episode begins only when everything the one before did has healed, which the run establishes from
+//! outside (all replicas serve, no armed fault is left, and the digests of all states at one position are
+//! equal, with objects that do not fit their checksums counted as different). So at every moment f+1 replicas
+//! have not been touched since they were last known to be equal.
 //!
-//! Two faults strike more replicas, and nothing else strikes in their episodes. After a blackout no memory is left and no disk is
-//! damaged, so what a majority had synced is the correct copy. Where the memories of more than f replicas are lost, an operator
-//! decides which copy is the correct one (`run/operator.rs`).
+//! Two faults strike more replicas, and nothing else strikes in their episodes. After a blackout no memory is
+//! left and no disk is damaged, so what a majority had synced is the correct copy. Where the memories of more
+//! than f replicas are lost, an operator decides which copy is the correct one (`run/operator.rs`).
 
 use std::collections::BTreeSet;
 
@@ -32,8 +33,8 @@ pub enum Faults {
 }
 
 impl Faults {
-    /// Reads `none`, `all`, `network`, `memory` and its parts `at-rest` and `mended`, `disk`, or names of the catalogue with commas
-    /// between.
+    /// Reads `none`, `all`, `network`, `memory` and its parts `at-rest` and `mended`, `disk`, or names of the
+    /// catalogue with commas between.
     ///
     /// # Errors
     /// Which word is not known, and which are.

@@ -674,7 +674,8 @@ fn kind_of(why: &str) -> String {
     why.chars().filter(|letter| !letter.is_ascii_digit()).collect()
 }
 
-/// An observation as the trace has it: what depends on more than the seed (the processor core, strings for people) left out.
+/// An observation as the trace has it: what depends on more than the seed (the processor core, strings for
+/// people) left out.
 struct Shown<'a>(&'a Observed);
 
 impl std::fmt::Display for Shown<'_> {

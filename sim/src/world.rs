@@ -1,4 +1,5 @@
-//! What a simulated replica sees of the world: the run's one clock, drawn durations; and what the checkers see of the replica.
+//! What a simulated replica sees of the world: the run's one clock, drawn durations; and what the checkers
+//! see of the replica.
 
 use std::cell::RefCell;
 use std::path::Path;

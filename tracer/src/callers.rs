@@ -12,8 +12,8 @@ const DEPTH: usize = 4096;
 /// So many names are kept.
 const NAMES: usize = 8;
 
-/// Words of a stopped thread's stack that point behind a call instruction: its callers, the nearest first, and now and then
-/// one that was left behind by an earlier call.
+/// Words of a stopped thread's stack that point behind a call instruction: its callers, the nearest first,
+/// and now and then one that was left behind by an earlier call.
 ///
 /// # Errors
 /// When the thread is gone.

@@ -1,5 +1,5 @@
-//! The client of one run of a single server: drives the trace, compares every reply, and ends the server when it has its
-//! answer.
+//! The client of one run of a single server: drives the trace, compares every reply, and ends the server when
+//! it has its answer.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -126,7 +126,8 @@ pub struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Drives the server to its end, which is this client's doing at the latest. Gives what it saw, and all whole replies.
+    /// Drives the server to its end, which is this client's doing at the latest. Gives what it saw, and all
+    /// whole replies.
     ///
     /// # Errors
     /// When the server did not get as far as the measured part.

@@ -1,7 +1,8 @@
 //! A clock that can be stopped: without it a program that looks at the time takes another path on every run.
 //!
-//! Programs read the time without a system call, by a function that the kernel maps into them (vdso(7)). That function is
-//! overwritten with one that gives the stopped time if there is one and asks the kernel otherwise.
+//! Programs read the time without a system call, by a function that the kernel maps into them (vdso(7)). That
+//! function is overwritten with one that gives the stopped time if there is one and asks the kernel
+//! otherwise.
 
 use std::io;
 
@@ -10,7 +11,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::memory::Memory;
 
-/// Clocks that stop, by the kernel's number, which is the index here: real time, monotonic, raw, both coarse ones, boot time.
+/// Clocks that stop, by the kernel's number, which is the index here: real time, monotonic, raw, both coarse
+/// ones, boot time.
 const CLOCKS: [Option<ClockId>; 8] = [
     Some(ClockId::Realtime),
     Some(ClockId::Monotonic),
@@ -36,7 +38,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Replaces the function; the process must stand before its first instruction. None where there is no such function.
+    /// Replaces the function; the process must stand before its first instruction. None where there is no
+    /// such function.
     ///
     /// # Errors
     /// When the process is gone, or its mapped functions are not what vdso(7) says.
@@ -55,8 +58,8 @@ impl Clock {
         Ok(Some(Clock { table: address + (code.len() - TABLE) as u64 }))
     }
 
-    /// Stops it at the present time, for the thread whose FS register holds `thread` only: others sleep up to a moment, and
-    /// would find a stopped one already over, again and again.
+    /// Stops it at the present time, for the thread whose FS register holds `thread` only: others sleep up to
+    /// a moment, and would find a stopped one already over, again and again.
     ///
     /// # Errors
     /// When the process is gone.

@@ -1,8 +1,10 @@
 //! Faults in one replica of a running cluster, under clients that check every reply against a model.
 //!
-//! Timing makes every run of a cluster different, so that nothing is repeated exactly: sites are drawn from a sample of
-//! the instructions that the victim's thread executes under this load, and the fault strikes at the next execution after a
-//! random pause. What is repeated of a recorded run ([`again`]) is its site and its bit, as often as wanted. One cluster takes many injections; a victim that died is started again and filled by the others.
+//! Timing makes every run of a cluster different, so that nothing is repeated exactly: sites are drawn from a
+//! sample of the instructions that the victim's thread executes under this load, and the fault strikes at the
+//! next execution after a random pause. What is repeated of a recorded run ([`again`]) is its site and its
+//! bit, as often as wanted. One cluster takes many injections; a victim that died is started again and filled
+//! by the others.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -149,10 +151,11 @@ fn stopped_on_its_way(thread: i32, memory: &Memory, stream: &mut SplitMix64) -> 
 impl Sample {
     /// Steps the victim's thread through stretches of what it does, at random moments under load.
     ///
-    /// It is ten thousand times slower then, and behind the others afterwards: before the next stretch its client has to have its replies
-    /// again. Otherwise a follower does nothing but catch up, and the code that serves clients is missing from the sample. And a stretch
-    /// begins where the thread ran: if it began where a thread that sleeps wakes up, too, half of all stretches would be of what comes first
-    /// then, which is to read from clients.
+    /// It is ten thousand times slower then, and behind the others afterwards: before the next stretch its
+    /// client has to have its replies again. Otherwise a follower does nothing but catch up, and the code
+    /// that serves clients is missing from the sample. And a stretch begins where the thread ran: if it began
+    /// where a thread that sleeps wakes up, too, half of all stretches would be of what comes first then,
+    /// which is to read from clients.
     ///
     /// # Errors
     /// When tracing is not permitted, or the victim does not serve its client.

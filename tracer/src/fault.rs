@@ -1,5 +1,5 @@
-//! The seven fault types: one flipped bit at one dynamic instruction (Behrens et al., NSDI 2015, section 6; as built and
-//! measured in SEI's fault model).
+//! The seven fault types: one flipped bit at one dynamic instruction (Behrens et al., NSDI 2015, section 6;
+//! as built and measured in SEI's fault model).
 
 use std::fmt;
 use std::str::FromStr;

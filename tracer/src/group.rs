@@ -58,7 +58,8 @@ fn heals() -> bool {
 const START: Duration = Duration::from_secs(60);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(10);
-/// Pauses between asking for digests while a replica is being filled, or repaired: from the first on, each twice as long.
+/// Pauses between asking for digests while a replica is being filled, or repaired: from the first on, each
+/// twice as long.
 const DIGESTS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(640)];
 
 /// A cluster that ends with this value.
@@ -83,8 +84,8 @@ pub enum Digests {
 }
 
 impl Cluster {
-    /// Starts it, and waits until all replicas serve. Addresses are not randomized, so that a replica that was started again
-    /// has its code where the sample found it.
+    /// Starts it, and waits until all replicas serve. Addresses are not randomized, so that a replica that
+    /// was started again has its code where the sample found it.
     ///
     /// # Errors
     /// When it does not come up.

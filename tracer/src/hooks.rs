@@ -1,9 +1,10 @@
-//! Faults that a replica does to itself when it is asked to: the hooks of builds with the fault injector, one at a time, judged as the
-//! flips of single instructions are ([`crate::cluster`]).
+//! Faults that a replica does to itself when it is asked to: the hooks of builds with the fault injector, one
+//! at a time, judged as the flips of single instructions are ([`crate::cluster`]).
 //!
-//! They strike what a flip by the tracer meets once in a million runs, an object at rest, a digest, a CHECK, and strike it every time. They
-//! are placed by code that knows the structures, so their counts say how well each protection does its own work, and nothing about how
-//! often such errors happen. The two kinds of campaigns have records of different shapes and never share a table.
+//! They strike what a flip by the tracer meets once in a million runs, an object at rest, a digest, a CHECK,
+//! and strike it every time. They are placed by code that knows the structures, so their counts say how well
+//! each protection does its own work, and nothing about how often such errors happen. The two kinds of
+//! campaigns have records of different shapes and never share a table.
 
 use std::time::{Duration, Instant};
 
@@ -93,8 +94,8 @@ const ANYWHERE: [Kind; 16] = [
     Kind::Image,
 ];
 
-/// The kinds that mode `mode` (the paper's letters) has something for. Left out are those that strike several replicas, or
-/// need a second fault: a request's checksum before it is ordered, and a REPAIR packet.
+/// The kinds that mode `mode` (the paper's letters) has something for. Left out are those that strike several
+/// replicas, or need a second fault: a request's checksum before it is ordered, and a REPAIR packet.
 pub fn kinds(mode: &str) -> Vec<Kind> {
     let mut kinds = ANYWHERE.to_vec();
     if mode.starts_with("RD") {

@@ -1,5 +1,5 @@
-//! What became of a fault in one replica of a running cluster: by its clients' replies, by what the replicas noticed, by whether the struck
-//! one came back, and by the digests of all of them.
+//! What became of a fault in one replica of a running cluster: by its clients' replies, by what the replicas
+//! noticed, by whether the struck one came back, and by the digests of all of them.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -111,8 +111,12 @@ impl Watch<'_> {
     /// What the victim says of itself.
     fn victims_words(&self) -> String {
         self.cluster.status(self.victim()).map_or("no status".into(), |status| {
-            let crosscheck::admin::Status { phase, executed, mismatches, repairs, failed_checks, .. } = status;
-            format!("{phase:?}, executed {executed}, {mismatches} mismatches, {repairs} repairs, {failed_checks} failed checks")
+            let crosscheck::admin::Status { phase, executed, mismatches, repairs, failed_checks, .. } =
+                status;
+            format!(
+                "{phase:?}, executed {executed}, {mismatches} mismatches, {repairs} repairs, \
+                {failed_checks} failed checks"
+            )
         })
     }
 
@@ -170,7 +174,8 @@ impl Watch<'_> {
         judged
     }
 
-    /// One server, without peers to compare it with. What rests in its store must not be blamed on the next fault: it is started anew.
+    /// One server, without peers to compare it with. What rests in its store must not be blamed on the next
+    /// fault: it is started anew.
     fn judge_alone(&self, before: &Before) -> Judged {
         let serves = self.await_victims_client(before);
         let (end, back) = self.await_victim(before);
@@ -215,7 +220,8 @@ impl Watch<'_> {
             pause = (2 * pause).min(LONGEST_PAUSE);
             digests = self.cluster.digests(self.victim());
         }
-        // One that stands still replaces itself after its watchdog's time, while it is asked for its digest, or its client waits.
+        // One that stands still replaces itself after its watchdog's time, while it is asked for its digest,
+        // or its client waits.
         let serves = end.is_some() || self.await_victims_client(before);
         let (end, back) = if end.is_none() { self.await_victim(before) } else { (end, back) };
         let noticed = self.noticed(before, end.is_some());
@@ -276,8 +282,8 @@ impl Watch<'_> {
         self.wrong() != before.wrong
     }
 
-    /// Until the client of the victim, which may have had to connect again, has had its replies, or the victim has ended. False if neither
-    /// comes: who is there and says that it serves must answer.
+    /// Until the client of the victim, which may have had to connect again, has had its replies, or the
+    /// victim has ended. False if neither comes: who is there and says that it serves must answer.
     pub fn await_victims_client(&self, before: &Before) -> bool {
         let victim = usize::from(self.victim()) - 1;
         let wanted = before.progress[victim] + self.group.batches;

@@ -174,7 +174,8 @@ pub struct Tally {
     pub wrong: Mutex<Vec<WrongReply>>,
 }
 
-/// Drives one replica until `stop`, with new keys after every break: what became of requests without a reply is not known.
+/// Drives one replica until `stop`, with new keys after every break: what became of requests without a reply
+/// is not known.
 pub fn drive(replica: u8, address: SocketAddr, seed: u64, tally: &Tally, stop: &AtomicBool) {
     let mut stream = draw::stream(seed, 100 + u64::from(replica), 0);
     let mut generation = 0_u32;

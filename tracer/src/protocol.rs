@@ -1,4 +1,5 @@
-//! Where one reply ends and the next begins, and in what a wrong one is wrong: memcached's text protocol, or plain lines.
+//! Where one reply ends and the next begins, and in what a wrong one is wrong: memcached's text protocol, or
+//! plain lines.
 
 use serde::{Deserialize, Serialize};
 

@@ -175,7 +175,10 @@ fn records_of<'a, R: DeserializeOwned>(
 mod tests {
     use super::*;
 
-    const LINE: &str = r#"{"id":3,"seed":9,"kind":"multi-flip","hit":"an item","class":"repaired","subclass":"noticed by 1","told":"","states_equal":true,"noticed":[1],"struck_us":1,"total_us":2}"#;
+    const LINE: &str = concat!(
+        r#"{"id":3,"seed":9,"kind":"multi-flip","hit":"an item","class":"repaired","subclass":"noticed by 1","#,
+        r#""told":"","states_equal":true,"noticed":[1],"struck_us":1,"total_us":2}"#
+    );
 
     #[test]
     fn a_campaign_is_written_before_its_records_and_read_back() {

@@ -172,9 +172,10 @@ fn comparisons(compared: &Compared) -> Option<String> {
     let Compared { runs, noticed, differ, equal, latent } = compared;
     (*runs > 0).then(|| {
         format!(
-            "Wrong replies in {} of {runs} runs: {noticed} noticed by a replica, {differ} unnoticed with states that differ in the end \
-             (a hash of the whole state tells, afterwards), {equal} unnoticed with equal states (only the client could know). Right \
-             replies, but states that differ in the end and nobody noticed: {latent}.",
+            "Wrong replies in {} of {runs} runs: {noticed} noticed by a replica, {differ} unnoticed with \
+                states that differ in the end (a hash of the whole state tells, afterwards), {equal} \
+                unnoticed with equal states (only the client could know). Right replies, but states that \
+                differ in the end and nobody noticed: {latent}.",
             noticed + differ + equal,
         )
     })
@@ -297,9 +298,11 @@ fn escape(text: &str) -> String {
 
 const PAGE: &str = "<!doctype html><html lang=en><meta charset=utf-8><title>Fault injection</title><style>
 body{font:14px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:82rem;padding:0 1rem;color:#1f2933}
-table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.15rem .6rem;text-align:right;border-bottom:1px solid #e4e7eb;white-space:nowrap}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums}
+td,th{padding:.15rem .6rem;text-align:right;border-bottom:1px solid #e4e7eb;white-space:nowrap}
 td:first-child,th:first-child{text-align:left}.w{overflow-x:auto}code{font-size:12px}h3{margin:1.2rem 0 .3rem}
-</style><h1>Fault injection</h1><p>One fault per run: a flipped bit in one instruction, or what a replica did to itself. Manifested: everything but masked and late. Failures: a wrong reply
+</style><h1>Fault injection</h1><p>One fault per run: a flipped bit in one instruction, or what a replica did
+to itself. Manifested: everything but masked and late. Failures: a wrong reply
 that nobody noticed. Intervals: Wilson, 95 %.</p>{body}</html>
 ";
 

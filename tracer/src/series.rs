@@ -9,7 +9,8 @@ use crate::judge::Watch;
 use crate::model::{self, Tally};
 use crate::target::{Place, Target};
 
-/// Injections that one cluster takes: clients leave keys behind, and a replica that is replaced is given all of them, each time more.
+/// Injections that one cluster takes: clients leave keys behind, and a replica that is replaced is given all
+/// of them, each time more.
 const RUNS_PER_CLUSTER: u64 = 250;
 
 /// So many injections, of whatever kind.
@@ -32,8 +33,9 @@ impl Series<'_> {
         self.target.cluster.as_ref().context("the target is no cluster: its file has no [cluster]")
     }
 
-    /// Carries the injections out, until `tell`, which is told of each, says `false`. `prepare` looks at the first cluster under its clients;
-    /// `one` does one injection, and says whether its cluster can take another one.
+    /// Carries the injections out, until `tell`, which is told of each, says `false`. `prepare` looks at the
+    /// first cluster under its clients; `one` does one injection, and says whether its cluster can take
+    /// another one.
     ///
     /// # Errors
     /// When no cluster comes up.

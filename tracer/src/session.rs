@@ -1,5 +1,5 @@
-//! One run of a single server under the tracer: from its start to where it waits for requests, over the measured part, to
-//! its end.
+//! One run of a single server under the tracer: from its start to where it waits for requests, over the
+//! measured part, to its end.
 
 use std::fs;
 use std::io;
@@ -174,7 +174,8 @@ impl Session {
         Ok(pidfd_open(id, PidfdFlags::empty())?)
     }
 
-    /// Lets it start and serve the warm-up, until the traced thread is about to wait for requests and none is on its way.
+    /// Lets it start and serve the warm-up, until the traced thread is about to wait for requests and none is
+    /// on its way.
     fn until_held(&mut self, progress: &Progress) -> anyhow::Result<()> {
         while let Some((thread, signal)) = self.threads.next_stop()? {
             if signal != SYSCALL_STOP {

@@ -1,8 +1,8 @@
 //! Puts one fault into a thread that stands before the chosen instruction.
 //!
-//! A wrong address that is not mapped, or not for this kind of access, must be a real fault: a made-up SIGSEGV is
-//! ignored by handlers that return and expect the instruction to fault again, as Rust's does. So the thread is sent to an
-//! address where nothing is.
+//! A wrong address that is not mapped, or not for this kind of access, must be a real fault: a made-up
+//! SIGSEGV is ignored by handlers that return and expect the instruction to fault again, as Rust's does. So
+//! the thread is sent to an address where nothing is.
 
 use std::io;
 

@@ -453,8 +453,8 @@ pub(crate) mod tests {
         Summary::of(Origin::default(), records)
     }
 
-    /// A campaign on a cluster with every outcome, fault type and kind of bit, more functions than a table shows, and runs
-    /// that are told at length.
+    /// A campaign on a cluster with every outcome, fault type and kind of bit, more functions than a table
+    /// shows, and runs that are told at length.
     fn campaign() -> Vec<Record> {
         let classes = Class::ALL.into_iter().filter(|class| *class != Class::Undetected).cycle();
         let record = |(id, class): (usize, Class)| {

@@ -98,7 +98,8 @@ fn fixed_addresses() -> io::Result<()> {
     }
 }
 
-/// Asks for new threads to be traced too, for tellable system call stops, and for the end of the tracees with the tracer.
+/// Asks for new threads to be traced too, for tellable system call stops, and for the end of the tracees with
+/// the tracer.
 ///
 /// # Errors
 /// See the file's comment.
@@ -190,7 +191,8 @@ pub fn instruction_pointer(thread: i32) -> io::Result<u64> {
 /// The extended state in its standard format (Intel SDM volume 1, 13.4).
 ///
 /// # Errors
-/// See the file's comment; also when it is larger than this room knows: a state that was cut off could not be set again.
+/// See the file's comment; also when it is larger than this room knows: a state that was cut off could not be
+/// set again.
 pub fn extended_state(thread: i32) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; XSTATE_BYTES];
     let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };

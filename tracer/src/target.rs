@@ -36,7 +36,8 @@ pub struct Target {
     pub connect: String,
     /// Name of the traced thread, as it names itself; the kernel keeps 15 bytes.
     pub thread: String,
-    /// Number of the system call in which the thread waits for requests: 232 epoll_wait, 281 epoll_pwait, 7 poll, 0 read.
+    /// Number of the system call in which the thread waits for requests: 232 epoll_wait, 281 epoll_pwait, 7
+    /// poll, 0 read.
     #[serde(default = "epoll_wait")]
     pub waits_in: u64,
     /// Stop the clock from the beginning of the measured part up to the fault, so that every run takes the same path.

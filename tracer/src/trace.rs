@@ -103,7 +103,8 @@ impl Trace {
             };
         }
         let mut maker = Maker { stream: draw::stream(recipe.seed, 0, 0), recipe };
-        // One item of every size first: a slab allocator then has its pages, which are long work, before the measured part.
+        // One item of every size first: a slab allocator then has its pages, which are long work, before the
+        // measured part.
         let mut warmup: Vec<Request> = (0..SIZES).map(|number| maker.sized(number)).collect();
         warmup.extend((0..recipe.warmup).map(|number| maker.store("set", &key(number % recipe.keys), "")));
         let mut measured: Vec<Request> = (0..recipe.requests).map(|_| maker.mixed()).collect();

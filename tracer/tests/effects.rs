@@ -29,7 +29,8 @@ const LOAD: usize = 4;
 const TO_VECTOR: usize = 5;
 const FROM_VECTOR: usize = 6;
 
-/// Exits with 5, the value that goes through two registers, the memory at [rsp] and a vector register; 9 stands 16 bytes above it.
+/// Exits with 5, the value that goes through two registers, the memory at [rsp] and a vector register; 9
+/// stands 16 bytes above it.
 fn program() -> Vec<u8> {
     let assemble = || {
         let mut a = CodeAssembler::new(64)?;

@@ -1,4 +1,5 @@
-//! Failover windows: what a trouble announces before it begins, so that a failed request is either foreseen or a failure.
+//! Failover windows: what a trouble announces before it begins, so that a failed request is either foreseen
+//! or a failure.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,8 +18,8 @@ pub struct Window {
     pub end: Option<u64>,
     /// The replica that is troubled, from 1.
     pub replica: u8,
-    /// True: announced before it began, for all clients. False: the replica replaced itself, which is seen afterwards and
-    /// concerns its own clients only.
+    /// True: announced before it began, for all clients. False: the replica replaced itself, which is seen
+    /// afterwards and concerns its own clients only.
     pub planned: bool,
     /// Why.
     pub why: String,

@@ -1,9 +1,11 @@
-//! Decides for every key whether one correct server could have given these answers, in some order that agrees with time.
+//! Decides for every key whether one correct server could have given these answers, in some order that agrees
+//! with time.
 //!
-//! The decision is that of Wing, Gong and Lowe, as `todc-utils` has it; linearizability is local, so that each key's history
-//! stands for itself (Herlihy and Wing, theorem 1). An operation whose answer never came is given an answer after all others:
-//! it may take effect at any time since it was asked, or so late that nobody sees it. A `gets` of several keys counts as one
-//! read of each, so that its being one operation on all of them is not checked here (the simulation does).
+//! The decision is that of Wing, Gong and Lowe, as `todc-utils` has it; linearizability is local, so that
+//! each key's history stands for itself (Herlihy and Wing, theorem 1). An operation whose answer never came
+//! is given an answer after all others: it may take effect at any time since it was asked, or so late that
+//! nobody sees it. A `gets` of several keys counts as one read of each, so that its being one operation on
+//! all of them is not checked here (the simulation does).
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};

@@ -28,8 +28,8 @@ const LOOK: Duration = Duration::from_millis(2);
 const RECONNECT: Duration = Duration::from_millis(200);
 /// How long the last answers are awaited.
 const LAST_ANSWERS: Duration = Duration::from_secs(20);
-/// Faults that may wait for their occasion while no ordered turn has come by: a replica that executes nothing lets none strike,
-/// and all of them would strike at once afterwards.
+/// Faults that may wait for their occasion while no ordered turn has come by: a replica that executes nothing
+/// lets none strike, and all of them would strike at once afterwards.
 const MOST_ARMED: u64 = 16;
 
 /// What became of faults.
@@ -169,8 +169,9 @@ impl Series {
         }
     }
 
-    /// An item of the present generation, every second time; the replica chooses from all objects otherwise. A fault that waits for
-    /// a request names none: with a key that nobody asks about any more it would wait until another replica is wrong.
+    /// An item of the present generation, every second time; the replica chooses from all objects otherwise.
+    /// A fault that waits for a request names none: with a key that nobody asks about any more it would wait
+    /// until another replica is wrong.
     fn object(&mut self, kind: Kind) -> Option<String> {
         if !takes_a_turn(kind) || self.draw.below(2) == 0 {
             return None;

@@ -1,9 +1,10 @@
 //! Hosts: threads with a network and mounts of their own, on which replicas and clients run as if on other machines.
 //!
-//! A thread that leaves its namespaces takes whatever it starts with it: processes, threads, sockets. Nothing has a name that
-//! could outlive the run: when the last process of a host is gone, the kernel takes its network and its mounts back, also
-//! after a `kill -9` of the run itself (replicas end when their standard input closes). Where namespaces are not allowed,
-//! all hosts are this one, on loopback addresses, and there is no network to trouble.
+//! A thread that leaves its namespaces takes whatever it starts with it: processes, threads, sockets. Nothing
+//! has a name that could outlive the run: when the last process of a host is gone, the kernel takes its
+//! network and its mounts back, also after a `kill -9` of the run itself (replicas end when their standard
+//! input closes). Where namespaces are not allowed, all hosts are this one, on loopback addresses, and there
+//! is no network to trouble.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -96,7 +97,8 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Hosts for `replicas` replicas and the clients. With `disk`, each replica has a disk of so many bytes below `dir`.
+    /// Hosts for `replicas` replicas and the clients. With `disk`, each replica has a disk of so many bytes
+    /// below `dir`.
     ///
     /// # Errors
     /// When not even loopback will do.

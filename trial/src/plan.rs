@@ -1,5 +1,5 @@
-//! What a run is: a named file of troubles, corruption and clients, so that it can be done again by anybody; and the order in
-//! which a seed lets the troubles come.
+//! What a run is: a named file of troubles, corruption and clients, so that it can be done again by anybody;
+//! and the order in which a seed lets the troubles come.
 
 use anyhow::{Context, bail};
 use crosscheck::admin::Kind;

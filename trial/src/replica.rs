@@ -1,4 +1,5 @@
-//! One replica's process on its host: its configuration, its start, its end, and what else can be done to it from outside.
+//! One replica's process on its host: its configuration, its start, its end, and what else can be done to it
+//! from outside.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -35,7 +36,8 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Writes the configuration of replica `number` (from 0) below `dir`; nothing is started. What it says goes to `log`.
+    /// Writes the configuration of replica `number` (from 0) below `dir`; nothing is started. What it says
+    /// goes to `log`.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -194,7 +194,10 @@ impl Report {
             text,
             "Troubles, one after the other; corruption of the same replica goes on meanwhile:\n"
         );
-        text.push_str("| # | Trouble | Replica | From | For | Healed after | Faults | Answered |\n|---|---|---|---|---|---|---|---|\n");
+        text.push_str(
+            "| # | Trouble | Replica | From | For | Healed after | Faults | Answered \
+            |\n|---|---|---|---|---|---|---|---|\n",
+        );
         for episode in &self.episodes {
             let healed = match (episode.healed_after, &episode.unwell) {
                 (Some(after), _) => format!("{after:.1} s"),
@@ -250,7 +253,8 @@ impl Report {
         ));
         let total = |of: fn(&Totals) -> u64| self.replicas.iter().map(of).sum::<u64>();
         lines.push(format!(
-            "replicas say            {} mismatches, {} repairs, {} failed checks, {} dropped frames, {} state transfers",
+            "replicas say            {} mismatches, {} repairs, {} failed checks, {} dropped frames, {} \
+                state transfers",
             total(|totals| totals.mismatches),
             total(|totals| totals.repairs),
             total(|totals| totals.failed_checks),
@@ -329,7 +333,8 @@ impl Waits {
     }
 }
 
-/// What made a result, as a paragraph: the result's page alone is kept in the repository. `context` is that of a [`Report`].
+/// What made a result, as a paragraph: the result's page alone is kept in the repository. `context` is that
+/// of a [`Report`].
 pub fn made_by(context: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
     let (commit, machine) = (&context["commit"], &context["machine"]);

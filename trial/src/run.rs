@@ -98,7 +98,8 @@ pub struct Episode {
     pub answered: u64,
     /// Records by how they ended.
     pub evidence: std::collections::BTreeMap<String, u64>,
-    /// Records that blame the victim of the episode before: something of that came to light after everything had healed.
+    /// Records that blame the victim of the episode before: something of that came to light after everything
+    /// had healed.
     pub blamed_late: u64,
     /// Records that blame yet another replica, in words.
     pub blamed_others: Vec<String>,
@@ -120,7 +121,8 @@ enum Blamed {
 /// Runs a plan. `ending` ends it early; `tell` is given lines for people.
 ///
 /// # Errors
-/// When the cluster does not come up, or results cannot be written. That promises were broken is no error, but in the report.
+/// When the cluster does not come up, or results cannot be written. That promises were broken is no error,
+/// but in the report.
 pub fn run(options: &Options, ending: &AtomicBool, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
     let mut scene = Scene::set(options, tell)?;
     scene.until_well(START, ending)?;
@@ -360,8 +362,8 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Whom a record blames. A process that began anew runs what its log on disk has of earlier episodes, and finds again who was
-    /// wrong then.
+    /// Whom a record blames. A process that began anew runs what its log on disk has of earlier episodes, and
+    /// finds again who was wrong then.
     fn blamed(&self, record: &EvidenceRecord, begins_anew: bool) -> Blamed {
         let Some(blamed) = record.replica else { return Blamed::Rightly };
         let about = |(from, _): &&(u64, u8)| record.request.is_none_or(|(batch, _)| *from <= batch);
@@ -472,7 +474,8 @@ impl Load {
         let checked = self.sight.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let answered = shared.answered.load(Ordering::Relaxed);
         format!(
-            "         {answered} requests answered ({:.0}/s), {} without an answer; {} keys checked, {} wrong, {} undecided",
+            "         {answered} requests answered ({:.0}/s), {} without an answer; {} keys checked, {} \
+                wrong, {} undecided",
             answered as f64 / elapsed.as_secs_f64(),
             shared.failures.lock().unwrap_or_else(PoisonError::into_inner).len(),
             checked.keys,

@@ -1,8 +1,8 @@
-//! The network between the hosts: IP packets go from one TUN device to another through this process, which decides for each
-//! direction of each link what becomes of them.
+//! The network between the hosts: IP packets go from one TUN device to another through this process, which
+//! decides for each direction of each link what becomes of them.
 //!
-//! Kernels without `netem` cannot delay or lose packets, and a switch of our own draws what it loses from the run's seed. The
-//! hosts' TCP is the kernel's: it sees real packets that come late, or never.
+//! Kernels without `netem` cannot delay or lose packets, and a switch of our own draws what it loses from the
+//! run's seed. The hosts' TCP is the kernel's: it sees real packets that come late, or never.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

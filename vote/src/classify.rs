@@ -1,9 +1,10 @@
 //! Who is right: the paper's four states, decided by f+1 equal votes instead of pairwise comparisons.
 //!
-//! EDCC'16 Fig. 2 is written for three replicas. Its lines 15-18 stand behind lines 11-14 in the same branch; read
-//! literally, a replica would become SUSPECT and FAILED in one step. The text asks for two failed comparisons, and so do
-//! we. The other difference is the case that no two replicas agree: Fig. 2 ends with all of them FAILED, we end with all
-//! of them SUSPECT and go on to the no-majority rules (docs/design.md, section 6): no replica guesses.
+//! EDCC'16 Fig. 2 is written for three replicas. Its lines 15-18 stand behind lines 11-14 in the same branch;
+//! read literally, a replica would become SUSPECT and FAILED in one step. The text asks for two failed
+//! comparisons, and so do we. The other difference is the case that no two replicas agree: Fig. 2 ends with
+//! all of them FAILED, we end with all of them SUSPECT and go on to the no-majority rules (docs/design.md,
+//! section 6): no replica guesses.
 
 use crate::config::{Replica, Set};
 use crate::limits::MAX_REPLICAS;
@@ -24,9 +25,9 @@ pub enum Status {
 
 /// What one replica says about one request.
 ///
-/// It may say up to three values: the one its batch digest implies, the one it states, and the one its pairs give. They
-/// are the same unless the checker itself was hit. A replica is right when any of them is what f+1 replicas say: a wrong
-/// value that f+1 replicas share would need f+1 equal faults.
+/// It may say up to three values: the one its batch digest implies, the one it states, and the one its pairs
+/// give. They are the same unless the checker itself was hit. A replica is right when any of them is what f+1
+/// replicas say: a wrong value that f+1 replicas share would need f+1 equal faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Vote {
     values: [u128; 3],

@@ -63,7 +63,8 @@ pub enum Command {
     Install {
         /// Place of the RECOVER.
         turn: Place,
-        /// Every object and region it lists, accepted on f+1 equal digests, or from the replica that the group settles on.
+        /// Every object and region it lists, accepted on f+1 equal digests, or from the replica that the
+        /// group settles on.
         objects: Vec<Packed>,
     },
     /// Check these objects against their checksums and answer with [`Event::Rechecked`](crate::Event::Rechecked).
@@ -97,14 +98,14 @@ pub enum Command {
         /// The turn.
         turn: Place,
     },
-    /// This replica does not take part in this RECOVER, or the version that the group settles on did not arrive: the turn is
-    /// passed. It says nothing about this replica, and must not be counted against it.
+    /// This replica does not take part in this RECOVER, or the version that the group settles on did not
+    /// arrive: the turn is passed. It says nothing about this replica, and must not be counted against it.
     PassTurn {
         /// The turn.
         turn: Place,
     },
-    /// The group settled on one version of this object again and again, and replicas have it differently all the same. It
-    /// stays as it is: whatever makes it differ has to be found by the operator.
+    /// The group settled on one version of this object again and again, and replicas have it differently all
+    /// the same. It stays as it is: whatever makes it differ has to be found by the operator.
     NotSettled {
         /// The last request that showed it.
         place: Place,
@@ -135,7 +136,8 @@ pub enum Dropped {
     WindowClosed,
     /// All replicas are up and stand by their results, and no f+1 agree: nobody can say what is right.
     NoMajority,
-    /// There was no room for its bytes when it was made ([`RequestResult::without_reply`](crate::RequestResult::without_reply)).
+    /// There was no room for its bytes when it was made
+    /// ([`RequestResult::without_reply`](crate::RequestResult::without_reply)).
     NoRoom,
 }
 
@@ -167,10 +169,12 @@ pub enum BeyondRepair {
     TooLate,
     /// Its schedule has lost count: it runs requests at other positions, or ordered times, than f+1 others.
     OutOfStep,
-    /// Its results come under numbers of batches that it cannot be executing: one twice, one never, or one from far ahead.
+    /// Its results come under numbers of batches that it cannot be executing: one twice, one never, or one
+    /// from far ahead.
     Miscounted,
-    /// f+1 others outvoted it in [`OUTVOTED_BEFORE_REPLACE`] batches of clients' requests in a row: nothing that can be repaired is
-    /// wrong with it, or repairs do not help. All batches that named wrong objects before one RECOVER of it count as one.
+    /// f+1 others outvoted it in [`OUTVOTED_BEFORE_REPLACE`] batches of clients' requests in a row: nothing
+    /// that can be repaired is wrong with it, or repairs do not help. All batches that named wrong objects
+    /// before one RECOVER of it count as one.
     Outvoted,
 }
 

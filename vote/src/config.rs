@@ -48,8 +48,8 @@ impl Config {
     }
 
     /// The same group, in which a replica is replaced after `repairs` within
-    /// [`REPAIR_RATE_US`](crate::limits::REPAIR_RATE_US) of ordered time. Equal at every replica, or they will not agree
-    /// on whom to replace.
+    /// [`REPAIR_RATE_US`](crate::limits::REPAIR_RATE_US) of ordered time. Equal at every replica, or they
+    /// will not agree on whom to replace.
     pub fn with_repair_limit(mut self, repairs: usize) -> Self {
         self.repair_limit = repairs;
         self
@@ -60,9 +60,9 @@ impl Config {
         self.repair_limit
     }
 
-    /// The same group, in which this replica's open batches hold at most so many bytes, own and peers', but for the long
-    /// replies that it owes: the oldest is closed when they hold more. Other bounds follow it, see
-    /// [`Config::kept_reply_bytes`].
+    /// The same group, in which this replica's open batches hold at most so many bytes, own and peers', but
+    /// for the long replies that it owes: the oldest is closed when they hold more. Other bounds follow it,
+    /// see [`Config::kept_reply_bytes`].
     pub fn with_window_bytes(mut self, bytes: usize) -> Self {
         self.window_bytes = bytes;
         self
@@ -79,9 +79,9 @@ impl Config {
         self
     }
 
-    /// The same group, in which the long replies that this replica owes to its clients come to so many bytes at most: the
-    /// oldest batch is closed when they come to more. With a bound that is no less than that of who makes them, only a fault
-    /// brings them there.
+    /// The same group, in which the long replies that this replica owes to its clients come to so many bytes
+    /// at most: the oldest batch is closed when they come to more. With a bound that is no less than that of
+    /// who makes them, only a fault brings them there.
     pub fn with_owed_reply_bytes(mut self, bytes: usize) -> Self {
         self.owed_reply_bytes = bytes;
         self
@@ -92,8 +92,8 @@ impl Config {
         self.owed_reply_bytes
     }
 
-    /// Bytes of replies to other replicas' clients that are kept in case their owner's copy is wrong. Never more than half
-    /// of the window: the rest is for what is voted on.
+    /// Bytes of replies to other replicas' clients that are kept in case their owner's copy is wrong. Never
+    /// more than half of the window: the rest is for what is voted on.
     pub fn kept_reply_bytes(&self) -> usize {
         self.kept_reply_bytes.min(self.window_bytes / KEPT_SHARE)
     }
@@ -150,8 +150,8 @@ pub struct Protections {
     pub reply_gate: bool,
     /// A packed object is installed on f+1 equal digests. Without it the first REPAIR is believed, as in the paper.
     pub repair_quorum: bool,
-    /// A replica takes the version of one other only where its own voter found no majority. Without it whoever proposes such a
-    /// RECOVER is believed.
+    /// A replica takes the version of one other only where its own voter found no majority. Without it
+    /// whoever proposes such a RECOVER is believed.
     pub settle_check: bool,
 }
 

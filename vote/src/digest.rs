@@ -28,14 +28,14 @@ const TAIL_BYTES: usize = 44;
 /// What a request answers, as replicas compare it and tell each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Answer {
-    /// Position of the request in the schedule. Ids of new objects are made of it: a replica that has lost count would create
-    /// other objects than its peers from then on, though every handler is right.
+    /// Position of the request in the schedule. Ids of new objects are made of it: a replica that has lost
+    /// count would create other objects than its peers from then on, though every handler is right.
     pub position: u64,
-    /// Ordered time at which it ran, in microseconds. A scheduler never goes back in time: one that has gone too far ahead once lets
-    /// everything expire at its replica from then on, though every handler is right.
+    /// Ordered time at which it ran, in microseconds. A scheduler never goes back in time: one that has gone
+    /// too far ahead once lets everything expire at its replica from then on, though every handler is right.
     pub time_us: u64,
-    /// Checksum of the ordered request that is answered: the same bytes at the same position, or the replica has mistaken one
-    /// request for another.
+    /// Checksum of the ordered request that is answered: the same bytes at the same position, or the replica
+    /// has mistaken one request for another.
     pub asked: u32,
     /// Length of the reply in bytes.
     pub bytes: u64,
@@ -43,8 +43,8 @@ pub struct Answer {
     pub digest: u128,
 }
 
-/// Digest of a reply's bytes as the answer to the ordered request whose checksum is `asked`: replicas that agree on it agree on
-/// what is answered, too, and right bytes for another request do not fit.
+/// Digest of a reply's bytes as the answer to the ordered request whose checksum is `asked`: replicas that
+/// agree on it agree on what is answered, too, and right bytes for another request do not fit.
 pub fn reply(asked: u32, bytes: &[u8]) -> u128 {
     xxh3_128_with_seed(bytes, SEED_REPLY ^ u64::from(asked) << 8)
 }
@@ -54,8 +54,8 @@ const TRIED: usize = 300;
 /// What [`is_sound`] has to come to.
 const FOLDED: u128 = 0x1359_9135_e9f6_dcd4_8ccb_8667_00bf_1750;
 
-/// Whether digests are still computed rightly, shown by known answers: XXH3 reads a table, and with one wrong bit in it a replica
-/// disagrees with its peers about everything.
+/// Whether digests are still computed rightly, shown by known answers: XXH3 reads a table, and with one wrong
+/// bit in it a replica disagrees with its peers about everything.
 pub fn is_sound() -> bool {
     let bytes: [u8; TRIED] = std::array::from_fn(|at| (at as u8).wrapping_mul(167) ^ 0x5A);
     let folded = (0..=TRIED)

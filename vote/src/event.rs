@@ -90,8 +90,9 @@ pub enum Event {
         time_us: u64,
         /// What is to be repaired, and where.
         recover: Recover,
-        /// Where [`Recover::packs_at`] says so, every listed object and region in any order. Elsewhere empty: the worker
-        /// keeps the turn until [`Command::Install`](crate::Command::Install) is done, or the turn is passed.
+        /// Where [`Recover::packs_at`] says so, every listed object and region in any order. Elsewhere empty:
+        /// the worker keeps the turn until [`Command::Install`](crate::Command::Install) is done, or the turn
+        /// is passed.
         packed: Vec<Packed>,
     },
     /// Answer to [`Command::RecheckObjects`](crate::Command::RecheckObjects).
@@ -234,9 +235,9 @@ impl RequestResult {
     }
 }
 
-/// Whether a voter keeps the bytes of a reply of this length: of one that this replica owes (`mine`) until it has left, of
-/// others only if they are short enough to be kept for their owner. Where it does not, the caller need not make the bytes:
-/// [`RequestResult::without_reply`].
+/// Whether a voter keeps the bytes of a reply of this length: of one that this replica owes (`mine`) until it
+/// has left, of others only if they are short enough to be kept for their owner. Where it does not, the
+/// caller need not make the bytes: [`RequestResult::without_reply`].
 pub fn keeps_reply(mine: bool, length: usize) -> bool {
     mine || length <= KEPT_REPLY_BYTES_MAX
 }
@@ -262,8 +263,8 @@ pub enum Failure {
     Panic,
     /// The ordered bytes of the request did not match their checksum any more.
     Request,
-    /// It was ordered as something that nobody can run: its bytes did not fit its checksum before it had its position, or say
-    /// nothing. Healthy replicas agree on that.
+    /// It was ordered as something that nobody can run: its bytes did not fit its checksum before it had its
+    /// position, or say nothing. Healthy replicas agree on that.
     Invalid,
     /// The watchdog of the turn fired.
     Hang,

@@ -17,9 +17,9 @@ pub(crate) enum Withheld {
 
 /// Whether this replica's reply may leave (EDCC'16 Fig. 2 lines 22-27; docs/design.md, section 6).
 ///
-/// `agreeing` are the replicas, this one included, that say `agreed` about the request. The reply's bytes are digested
-/// once more, together with the pairs: memory between execution and this line is as fallible as any. Returns the digest of
-/// the bytes that may leave.
+/// `agreeing` are the replicas, this one included, that say `agreed` about the request. The reply's bytes are
+/// digested once more, together with the pairs: memory between execution and this line is as fallible as any.
+/// Returns the digest of the bytes that may leave.
 pub(crate) fn reply_may_leave(
     result: &RequestResult,
     agreed: u128,

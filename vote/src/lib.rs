@@ -1,4 +1,5 @@
-//! Compares digests across replicas, decides by majority who is right, names the wrong objects, and drives their repair.
+//! Compares digests across replicas, decides by majority who is right, names the wrong objects, and drives
+//! their repair.
 //!
 //! A pure state machine, one per replica: an [`Event`] and the time go into a [`Voter`], [`Command`]s come out. It owns
 //! no socket, clock, thread or random source (docs/design.md, sections 6 to 8; EDCC'16 sections IV-B to IV-D).

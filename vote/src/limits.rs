@@ -7,20 +7,22 @@ pub const MAX_REQUESTS_PER_BATCH: usize = 1024;
 
 /// Batches whose votes are kept open at the same time.
 pub const WINDOW_BATCHES: u64 = 16_384;
-/// As many of them are kept free for peers that are ahead: their votes wait there for the own results, also while a replica that is
-/// there and does not vote keeps everything before them open. A replica further behind than the rest is compared by the ring only.
+/// As many of them are kept free for peers that are ahead: their votes wait there for the own results, also
+/// while a replica that is there and does not vote keeps everything before them open. A replica further
+/// behind than the rest is compared by the ring only.
 pub const AHEAD_BATCHES: u64 = 8192;
 /// Batches that a replica executes at the same time: their results come in any order, and never from further apart.
 pub const IN_EXECUTION_BATCHES: u64 = 4096;
-/// Bytes of pairs and replies the open batches may hold, own and peers', but for long replies that are owed, unless
-/// [`Config::with_window_bytes`](crate::Config::with_window_bytes) says otherwise; the oldest batch is closed when exceeded.
+/// Bytes of pairs and replies the open batches may hold, own and peers', but for long replies that are owed,
+/// unless [`Config::with_window_bytes`](crate::Config::with_window_bytes) says otherwise; the oldest batch is
+/// closed when exceeded.
 pub const WINDOW_BYTES: usize = 32 << 20;
 /// Length from which on a reply is long. Who makes long replies has a bound for them, and says with
 /// [`RequestResult::without_reply`](crate::RequestResult::without_reply) for which of them it has no room.
 pub const LONG_REPLY_BYTES: usize = 4 << 10;
 /// Bytes of long replies that a replica owes to its clients, unless
-/// [`Config::with_owed_reply_bytes`](crate::Config::with_owed_reply_bytes) says otherwise: no less than who makes them lets
-/// them come to. The oldest batch is closed when exceeded.
+/// [`Config::with_owed_reply_bytes`](crate::Config::with_owed_reply_bytes) says otherwise: no less than who
+/// makes them lets them come to. The oldest batch is closed when exceeded.
 pub const OWED_REPLY_BYTES: usize = 2 * WINDOW_BYTES;
 /// Finished batches may hold the bytes of the window divided by this.
 pub const FINISHED_SHARE: usize = 4;
@@ -90,8 +92,9 @@ pub const IN_A_ROW_BATCHES: u64 = 4096;
 /// Repairs of one replica within [`REPAIR_RATE_US`] after which it is replaced as a whole, unless
 /// [`Config::with_repair_limit`](crate::Config::with_repair_limit) says otherwise.
 pub const REPAIRS_BEFORE_REPLACE: usize = 20_000;
-/// Repairs of one region as a whole, of one replica, within [`REPAIR_RATE_US`] after which the replica is replaced: what was filled so
-/// often and is wrong again is not wrong because of what is in it. (1,000 faults per second, all over 16 regions, need half as many.)
+/// Repairs of one region as a whole, of one replica, within [`REPAIR_RATE_US`] after which the replica is
+/// replaced: what was filled so often and is wrong again is not wrong because of what is in it. (1,000 faults
+/// per second, all over 16 regions, need half as many.)
 pub const REGION_REPAIRS_BEFORE_REPLACE: usize = 128;
 /// The interval of the repair rate, in microseconds of ordered time.
 pub const REPAIR_RATE_US: u64 = 10_000_000;
@@ -110,8 +113,8 @@ pub const UNDECIDED_OBJECTS: usize = 65_536;
 /// Objects and regions on which the group has settled that are remembered.
 pub const SETTLED_OBJECTS: usize = 16_384;
 
-/// Batches of clients' requests in a row in which a replica is outvoted, after which it is replaced. What a repair explains
-/// counts once: see [`BeyondRepair::Outvoted`](crate::BeyondRepair::Outvoted).
+/// Batches of clients' requests in a row in which a replica is outvoted, after which it is replaced. What a
+/// repair explains counts once: see [`BeyondRepair::Outvoted`](crate::BeyondRepair::Outvoted).
 pub const OUTVOTED_BEFORE_REPLACE: u32 = 256;
 
 /// After this long without an expected message it is asked for, in microseconds.

@@ -186,7 +186,8 @@ pub(crate) struct Window {
     unexecuted: Option<u64>,
     /// Bytes held by open and parked batches, but for the long replies that are owed.
     pub bytes: usize,
-    /// Bytes of these. Who makes them bounds them, and one that is longer than the window must not push out what others wait for.
+    /// Bytes of these. Who makes them bounds them, and one that is longer than the window must not push out
+    /// what others wait for.
     pub owed_bytes: usize,
     /// Bytes of replies that are kept for other replicas, by batch: only the owner of a client ever asks for its reply.
     kept: BTreeMap<u64, usize>,
@@ -327,8 +328,8 @@ impl Window {
         Some(reply)
     }
 
-    /// Counts the `bytes` of replies in this batch that are kept for other replicas. While all of them hold more than `bound`
-    /// bytes, the oldest are discarded; their batches stay.
+    /// Counts the `bytes` of replies in this batch that are kept for other replicas. While all of them hold
+    /// more than `bound` bytes, the oldest are discarded; their batches stay.
     pub(crate) fn keep_replies(&mut self, batch: u64, bytes: usize, bound: usize) {
         if bytes > 0 {
             self.kept.insert(batch, bytes);
@@ -346,8 +347,8 @@ impl Window {
         }
     }
 
-    /// Discards replies of one batch that are kept for other replicas, until `excess` bytes are free or none is left. Returns
-    /// the bytes it freed.
+    /// Discards replies of one batch that are kept for other replicas, until `excess` bytes are free or none
+    /// is left. Returns the bytes it freed.
     fn discard_replies(&mut self, batch: u64, excess: usize) -> usize {
         let count = self.get(batch).map_or(0, |record| record.requests().len());
         let mut freed = 0;

@@ -26,7 +26,8 @@ use crate::repair::{Repairs, Scope, Settling};
 use outvoted::Streak;
 use reply::Fetches;
 
-/// Compares this replica's results with its peers', lets replies go, and drives repair. Owns no socket, clock or thread.
+/// Compares this replica's results with its peers', lets replies go, and drives repair. Owns no socket, clock
+/// or thread.
 ///
 /// The pipeline feeds every [`Event`] with the current time, performs the [`Command`]s in order, and calls
 /// [`Voter::flush`] at the end of each round of its loop, so that digests of several batches share a CHECK.
@@ -46,7 +47,8 @@ pub struct Voter {
     unsent_first: u64,
     /// The newest batch executed here.
     newest: u64,
-    /// By peer, a batch whose digest came too late and differed, and since when it is asked for again: before anyone is accused.
+    /// By peer, a batch whose digest came too late and differed, and since when it is asked for again: before
+    /// anyone is accused.
     late: [Option<(u64, u64)>; MAX_REPLICAS],
     /// By replica, this one included.
     streaks: [Streak; MAX_REPLICAS],
@@ -146,21 +148,22 @@ impl Voter {
         self.window.base()..self.window.end()
     }
 
-    /// The last batch up to which the vote is closed here. A batch with a mismatch leaves the window while it is still disputed.
+    /// The last batch up to which the vote is closed here. A batch with a mismatch leaves the window while it
+    /// is still disputed.
     pub fn validated(&self) -> u64 {
         let disputed =
             self.window.parked.iter().find(|(_, record)| !record.finished).map(|(batch, _)| *batch);
         disputed.unwrap_or(u64::MAX).min(self.window.base()).saturating_sub(1)
     }
 
-    /// Whether nothing is open: every batch executed here is classified by everybody who is up, every owed reply is out,
-    /// and no repair is due or waited for.
+    /// Whether nothing is open: every batch executed here is classified by everybody who is up, every owed
+    /// reply is out, and no repair is due or waited for.
     pub fn is_settled(&self) -> bool {
         self.open_below(u64::MAX).is_none()
     }
 
-    /// What is still open about the batches before `batch`, in words for people; none when nothing is. Under load the last ones are
-    /// always open.
+    /// What is still open about the batches before `batch`, in words for people; none when nothing is. Under
+    /// load the last ones are always open.
     pub fn open_below(&self, batch: u64) -> Option<String> {
         let batches = self.open_batches().chain(self.window.parked.keys().copied());
         let open = |batch: &u64| self.window.get(*batch).is_some_and(|record| !record.finished);

@@ -86,7 +86,10 @@ fn split(weaver: &mut Weaver, method: &mut syn::ImplItemFn) -> syn::ImplItemFn {
         _ => quote!(self.__critical.read()),
     };
     method.block = if method.sig.unsafety.is_some() {
-        syn::parse_quote!({ #[allow(clippy::undocumented_unsafe_blocks)] unsafe { #hidden::#name(#entry #(, #arguments)*) } })
+        syn::parse_quote!({
+            #[allow(clippy::undocumented_unsafe_blocks)]
+            unsafe { #hidden::#name(#entry #(, #arguments)*) }
+        })
     } else {
         syn::parse_quote!({ #hidden::#name(#entry #(, #arguments)*) })
     };

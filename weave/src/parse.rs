@@ -26,7 +26,8 @@ impl Parse for Arguments {
                 if name != "copy" {
                     return Err(syn::Error::new(
                         name.span(),
-                        "#[critical] knows `copy` and `crate = \"path\"`; a member is left out by marking it #[uncritical]",
+                        "#[critical] knows `copy` and `crate = \"path\"`; a member is left out by marking \
+                            it #[uncritical]",
                     ));
                 }
                 arguments.copy = true;

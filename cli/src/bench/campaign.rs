@@ -1,4 +1,5 @@
-//! Runs one definition: every side in turn, again and again, so that what drifts on the machine meets all of them alike.
+//! Runs one definition: every side in turn, again and again, so that what drifts on the machine meets all of
+//! them alike.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -253,7 +254,8 @@ fn evidence(link: &mut Link, after: u64) -> anyhow::Result<EvidenceList> {
     link.ask(&Command::Evidence { after }, ANSWER).context("asking for evidence")
 }
 
-/// Every cell in its order: sides turn fastest, repetitions slowest, so that a run that is ended early has whole repetitions.
+/// Every cell in its order: sides turn fastest, repetitions slowest, so that a run that is ended early has
+/// whole repetitions.
 fn plan<'d>(definition: &'d Definition, skipped: &[Skipped]) -> Vec<Cell<'d>> {
     let mut plan = Vec::new();
     for repetition in 1..=definition.repetitions {
@@ -365,8 +367,10 @@ mod tests {
 
     #[test]
     fn sides_turn_fastest_and_repetitions_slowest() {
-        let text = "title = 't'\nabout = 'a'\nmodes = ['RD00', 'RDGX']\npeers = ['etcd']\nclients = [1, 2]\nseconds = 1.0\n\
-                    repetitions = 2\n[[workload]]\nname = 'w'\nkey_bytes = 10\nvalue_bytes = 1\nmix = { incr = 1 }\nkeys = 5\n";
+        let text = "title = 't'\nabout = 'a'\nmodes = ['RD00', 'RDGX']\npeers = ['etcd']\nclients = [1, \
+            2]\nseconds = 1.0\n\
+                    repetitions = 2\n[[workload]]\nname = 'w'\nkey_bytes = 10\nvalue_bytes = 1\nmix = { \
+                    incr = 1 }\nkeys = 5\n";
         let definition = parse("x", "x.toml", text).expect("right");
         let etcd = Skipped { side: Side::Etcd, workload: Some("w".into()), why: "no incr".into() };
         let told: Vec<String> = plan(&definition, &[etcd])

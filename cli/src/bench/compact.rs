@@ -1,4 +1,5 @@
-//! The summary of a run: a row of figures for each measurement, without single times of repairs and step-by-step replies.
+//! The summary of a run: a row of figures for each measurement, without single times of repairs and
+//! step-by-step replies.
 //!
 //! A summary is read back as a [`Run`], so that the report makes the same tables of both.
 
@@ -327,7 +328,12 @@ struct Column {
 /// A column of a field.
 macro_rules! column {
     ($name:literal, $digits:literal, $($field:ident).+) => {
-        Column { name: $name, digits: $digits, get: |one| Some(one.$($field).+), set: |one, value| one.$($field).+ = value }
+        Column {
+            name: $name,
+            digits: $digits,
+            get: |one| Some(one.$($field).+),
+            set: |one, value| one.$($field).+ = value,
+        }
     };
     ($name:literal, count, $($field:ident).+) => {
         Column {

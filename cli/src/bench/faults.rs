@@ -1,5 +1,5 @@
-//! Places faults in one replica while it is measured: at even distances, over connections of its own, and without waiting
-//! for answers, so that the rate is the definition's and not the admin socket's.
+//! Places faults in one replica while it is measured: at even distances, over connections of its own, and
+//! without waiting for answers, so that the rate is the definition's and not the admin socket's.
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;

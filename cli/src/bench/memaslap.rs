@@ -1,4 +1,5 @@
-//! memaslap, a load generator that others wrote, on the same servers: if it and ours disagree, one of them measures wrongly.
+//! memaslap, a load generator that others wrote, on the same servers: if it and ours disagree, one of them
+//! measures wrongly.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -112,8 +113,8 @@ fn config(workload: &Workload) -> Option<String> {
     Some(text)
 }
 
-/// Its last lines: `get_misses: 0` and `Run time: 2.0s Ops: 74555 TPS: 37273 Net_rate: 21.4M/s`. It counts refusals as done, and only
-/// echoes them.
+/// Its last lines: `get_misses: 0` and `Run time: 2.0s Ops: 74555 TPS: 37273 Net_rate: 21.4M/s`. It counts
+/// refusals as done, and only echoes them.
 fn understood(text: &str) -> anyhow::Result<Independent> {
     if let Some(refused) = text.lines().find(|line| line.contains("ERROR")) {
         bail!("memaslap was refused: {refused}");

@@ -30,7 +30,8 @@ use campaign::Campaign;
 use overrides::Overrides;
 use progress::Progress;
 
-// What the soak of `crosscheck trial` uses: the same load, the same checking of replies, the same description of a machine.
+// What the soak of `crosscheck trial` uses: the same load, the same checking of replies, the same description
+// of a machine.
 #[cfg(all(feature = "inject", target_os = "linux"))]
 pub use {
     self::wire::Dialect,
@@ -44,7 +45,8 @@ pub use {
 pub const ABOUT: &str = "Measures what is written in definition files (bench/definitions/*.toml): our modes and the \
 programs people would otherwise use, each as processes of their own, in turn and again and again, so that ratios are \
 taken between measurements that lie seconds apart. Results are JSON files with every repetition; the repository has \
-summaries of them; reports are made from both. The README beside the definitions documents every field and what is measured how.";
+summaries of them; reports are made from both. The README beside the definitions documents every field and \
+what is measured how.";
 
 /// Options of `bench`.
 #[derive(Clone, Debug, clap::Args)]
@@ -175,8 +177,8 @@ fn measure(args: &RunArgs) -> Outcome {
     Ok(Verdict::of(clean))
 }
 
-/// What is to be measured, in order: the papers' figures before the peers, and real workloads last, so that a run that is ended
-/// early has what matters most. The short versions are parts of the long ones.
+/// What is to be measured, in order: the papers' figures before the peers, and real workloads last, so that a
+/// run that is ended early has what matters most. The short versions are parts of the long ones.
 fn chosen(args: &RunArgs) -> anyhow::Result<Vec<String>> {
     if !args.all && !args.quick {
         return Ok(args.names.clone());

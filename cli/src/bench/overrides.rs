@@ -1,4 +1,5 @@
-//! What the command line changes in a definition, and a note of it for the results: a changed run must not pass for the whole one.
+//! What the command line changes in a definition, and a note of it for the results: a changed run must not
+//! pass for the whole one.
 
 use super::definition::{Definition, Side};
 use crate::outcome::misuse;
@@ -86,7 +87,8 @@ impl Overrides {
         if definition.sides.is_empty() || definition.workloads.is_empty() {
             let name = &definition.name;
             return Err(misuse(format!(
-                "{name}: --only or --workload leaves nothing to measure; `crosscheck bench list --json` shows what it has"
+                "{name}: --only or --workload leaves nothing to measure; `crosscheck bench list --json` \
+                    shows what it has"
             )));
         }
         let measured = |side: &Side| definition.sides.contains(side);

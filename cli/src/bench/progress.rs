@@ -25,8 +25,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// With `json`, every measurement also goes to stdout as one line of JSON. `part` says which definition this is and of how
-    /// many, `later` how many seconds those after it will take.
+    /// With `json`, every measurement also goes to stdout as one line of JSON. `part` says which definition
+    /// this is and of how many, `later` how many seconds those after it will take.
     pub fn new(json: bool, part: (usize, usize), later: f64) -> Self {
         let terminal = io::stderr().is_terminal();
         Progress { json, terminal, total: 0, done: 0, begin: Instant::now(), repetitions: 0, part, later }

@@ -293,7 +293,8 @@ mod tests {
         }
     }
 
-    /// One reply in each of 200 steps, waited for 100 us, but for a gap of five steps from `gap` on, and a long wait after it.
+    /// One reply in each of 200 steps, waited for 100 us, but for a gap of five steps from `gap` on, and a
+    /// long wait after it.
     fn timeline(gap: usize) -> Timeline {
         let usual = Step { replies: 1, longest_us: 100 };
         let mut steps = vec![usual; 200];

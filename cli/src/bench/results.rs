@@ -1,4 +1,5 @@
-//! What a run leaves behind: every repetition of every side, with the machine, the commit and the definition it belongs to.
+//! What a run leaves behind: every repetition of every side, with the machine, the commit and the definition
+//! it belongs to.
 
 use std::collections::BTreeMap;
 use std::fs;

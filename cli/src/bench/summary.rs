@@ -83,7 +83,8 @@ pub enum Stretch {
     QuietWait,
 }
 
-/// A point of the times of all repetitions' repairs together. Its interval is that of the repetitions, each taken by itself.
+/// A point of the times of all repetitions' repairs together. Its interval is that of the repetitions, each
+/// taken by itself.
 pub fn pooled(
     run: &Run,
     workload: &str,

@@ -1,4 +1,5 @@
-//! How long a dead replica waits before it is started again: briefly for a single death, longer for a replica that dies at once.
+//! How long a dead replica waits before it is started again: briefly for a single death, longer for a replica
+//! that dies at once.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! One replica's process: our own binary again, which ends when the pipe to its supervisor closes, however that came about.
+//! One replica's process: our own binary again, which ends when the pipe to its supervisor closes, however
+//! that came about.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -12,7 +13,8 @@ const TETHER: &str = "--until-stdin-closes";
 /// Has replica 1 begin the group.
 const BEGINS: &str = "--begin-group";
 
-/// What a process is started with beside its configuration: for trials of replicas that are short of something, or told wrong.
+/// What a process is started with beside its configuration: for trials of replicas that are short of
+/// something, or told wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dress {
     /// Variables of its environment.

@@ -82,8 +82,9 @@ fn endpoints(admin: &[String], tokens: &[PathBuf]) -> anyhow::Result<Vec<Endpoin
         }
         (_, 0) => {
             return Err(misuse(
-                "an admin port is served only to those who know its secret; add --admin-token FILE, the admin_token_file of \
-                 the replica, or give the path of its socket (a path has a slash: --admin ./admin.sock)",
+                "an admin port is served only to those who know its secret; add --admin-token FILE, the \
+                    admin_token_file of the replica, or give the path of its socket (a path has a slash: \
+                    --admin ./admin.sock)",
             ));
         }
         (_, 1) => {}

@@ -1,4 +1,5 @@
-//! Asks every replica for its status, again and again and each from a thread of its own, so that one that hangs delays no other.
+//! Asks every replica for its status, again and again and each from a thread of its own, so that one that
+//! hangs delays no other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -1,4 +1,5 @@
-//! Decides everything about a local cluster before anything is started: its addresses, its directories, each replica's file.
+//! Decides everything about a local cluster before anything is started: its addresses, its directories, each
+//! replica's file.
 
 use std::fs::{self, DirBuilder};
 use std::net::TcpListener;
@@ -239,7 +240,8 @@ fn durability(wish: &Wish) -> anyhow::Result<Durability> {
     }
 }
 
-/// Client ports from `first` on (any free ones when it is 0), one more port per replica for its peers, and a socket file.
+/// Client ports from `first` on (any free ones when it is 0), one more port per replica for its peers, and a
+/// socket file.
 fn place(first: u16, count: u8, directory: &Path) -> anyhow::Result<Vec<Place>> {
     RunFile::sweep(directory);
     let running = RunFile::all_alive(directory);

@@ -1,4 +1,5 @@
-//! The small file by which `status`, `inject` and the others find a cluster that `up` started, named by its first client port.
+//! The small file by which `status`, `inject` and the others find a cluster that `up` started, named by its
+//! first client port.
 
 use std::fs::{self, DirBuilder};
 use std::io;

@@ -132,7 +132,8 @@ impl Supervisor {
             }
             events.push(Event::Said { replica, line });
         }
-        // Whoever runs this has the group begin. Once it has, replicas that have all lost their memory wait for their operator's word.
+        // Whoever runs this has the group begin. Once it has, replicas that have all lost their memory wait
+        // for their operator's word.
         let has_begun = self.wards.iter().any(|ward| ward.has_served);
         for ward in &mut self.wards {
             events.extend(ward.bury(now));

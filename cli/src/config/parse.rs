@@ -215,7 +215,8 @@ fn read_group_key(reader: &mut Reader<'_>, secret: ReadSecret<'_>) -> Option<(Pa
     let Some(file) = reader.text("group_key").map(PathBuf::from) else {
         if reader.offset("group_key").is_none() {
             let what = "is missing, and the replicas of a group know each other by it";
-            let remedy = "make a key with `crosscheck key new --out FILE`, copy it to every replica, and add `group_key = \"FILE\"`";
+            let remedy = "make a key with `crosscheck key new --out FILE`, copy it to every replica, and \
+                add `group_key = \"FILE\"`";
             reader.report(None, "group_key", what, remedy);
         }
         return None;
@@ -327,8 +328,8 @@ fn check_count(reader: &mut Reader<'_>, mode: Mode, count: usize, me: Option<u64
     }
 }
 
-/// Clients, peers and admin commands of this replica each need an address of their own. What clients are told must be no other
-/// replica's either.
+/// Clients, peers and admin commands of this replica each need an address of their own. What clients are told
+/// must be no other replica's either.
 fn check_ports(
     reader: &mut Reader<'_>,
     listen: Option<SocketAddr>,

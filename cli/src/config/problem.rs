@@ -1,4 +1,5 @@
-//! What is wrong with a configuration, told as `FILE:LINE: field: what. Remedy: do this`, with a guess at the word that was meant.
+//! What is wrong with a configuration, told as `FILE:LINE: field: what. Remedy: do this`, with a guess at the
+//! word that was meant.
 
 use std::fmt;
 

@@ -126,8 +126,8 @@ fn read_everywhere(object: Object, stage: &mut Stage, tale: &Tale) -> anyhow::Re
     Ok(problem)
 }
 
-/// The load since `before`: its longest wait, its replies, and the wrong ones among them. A scene can be over in less time than
-/// a busy machine leaves the load aside, so its first reply is waited for.
+/// The load since `before`: its longest wait, its replies, and the wrong ones among them. A scene can be over
+/// in less time than a busy machine leaves the load aside, so its first reply is waited for.
 fn load_since(before: &Seen, stage: &Stage) -> (Duration, u64, u64) {
     let deadline = Instant::now() + LONGEST_WAIT;
     let mut after = stage.load.tally.seen();

@@ -1,4 +1,5 @@
-//! `crosscheck load`: a closed-loop load that measures, and with --check compares every byte of every reply with a model.
+//! `crosscheck load`: a closed-loop load that measures, and with --check compares every byte of every reply
+//! with a model.
 
 mod histogram;
 mod model;
@@ -49,7 +50,13 @@ pub struct Args {
     #[arg(long, value_name = "HOST:PORT")]
     pub server: Vec<String>,
     /// Connections at the same time
-    #[arg(long, short, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(
+        long,
+        short,
+        value_name = "N",
+        default_value_t = 16,
+        value_parser = clap::value_parser!(u64).range(1..=10_000),
+    )]
     pub connections: u64,
     /// How long to measure, in seconds
     #[arg(long, short, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
@@ -61,7 +68,12 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub keys: Option<u64>,
     /// Bytes of a value
-    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=64 << 20))]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = 100,
+        value_parser = clap::value_parser!(u64).range(1..=64 << 20),
+    )]
     pub value_size: u64,
     /// Percent of requests that store
     #[arg(long, value_name = "%", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=100))]

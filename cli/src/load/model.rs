@@ -1,4 +1,5 @@
-//! What a connection knows about its own keys: no other connection writes them, so that every reply has one right value.
+//! What a connection knows about its own keys: no other connection writes them, so that every reply has one
+//! right value.
 
 use wire::mix;
 

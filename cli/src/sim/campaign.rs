@@ -17,8 +17,8 @@ use crate::signals::Ending;
 /// How often what was found so far is written.
 const SAVED_EVERY: Duration = Duration::from_secs(20);
 
-/// Runs until `--seeds` or `--minutes` are over, and writes `part-FIRST.json`; then `summary.json` and `summary.md` of all
-/// parts in the directory, and of those that the summary there had before.
+/// Runs until `--seeds` or `--minutes` are over, and writes `part-FIRST.json`; then `summary.json` and
+/// `summary.md` of all parts in the directory, and of those that the summary there had before.
 pub fn run_campaign(args: &Args, directory: &Path) -> Outcome {
     let cells = cells_with(args.cells.as_deref().unwrap_or_default())?;
     fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;

@@ -1,5 +1,5 @@
-//! `crosscheck trial`: a real cluster on hosts of its own under real trouble, with a checker for what its clients saw; and
-//! the soak, in which nothing is wrong and nothing may be reported.
+//! `crosscheck trial`: a real cluster on hosts of its own under real trouble, with a checker for what its
+//! clients saw; and the soak, in which nothing is wrong and nothing may be reported.
 
 mod hostile;
 mod run;
@@ -16,10 +16,11 @@ use crate::outcome::Outcome;
 const FOLDER: &str = "bench/results/raw/trial";
 
 /// What `trial --help` begins with.
-pub const ABOUT: &str = "Runs real replicas on hosts of their own (network namespaces joined by a switch in this process), lets \
-one trouble after the other strike one of them while its state is corrupted, and lets a linearizability checker judge \
-what concurrent clients saw. Between two troubles everything must heal and become bit-identical. Needs Linux and root (or \
-the right to make namespaces); without, all hosts are this one, and troubles of the network are left out.";
+pub const ABOUT: &str = "Runs real replicas on hosts of their own (network namespaces joined by a switch in \
+    this process), lets one trouble after the other strike one of them while its state is corrupted, and \
+    lets a linearizability checker judge what concurrent clients saw. Between two troubles everything must \
+    heal and become bit-identical. Needs Linux and root (or the right to make namespaces); without, all \
+    hosts are this one, and troubles of the network are left out.";
 
 /// Options of `trial`.
 #[derive(Clone, Debug, clap::Args)]
@@ -49,12 +50,13 @@ pub enum Command {
   crosscheck trial run hostile                                 every attack, in about five minutes
   crosscheck trial run hostile --only long-replies,clock       two of them
 
-Writes result.json, result.md, timeline.jsonl and the replicas' logs into a folder per plan below --out. What the repository
-keeps of a run is its result.md, in bench/results/trial.
+Writes result.json, result.md, timeline.jsonl and the replicas' logs into a folder per plan below --out.
+What the repository keeps of a run is its result.md, in bench/results/trial.
 
-`hostile` is no plan of troubles. Each of its attacks (`trial list` names them) starts small clusters of its own on loopback, tries
-on them what a hostile tester would, and says what was done, what was seen, and what has to hold: no replica ends, no acknowledged
-value is lost, memory stays below its limits, and nobody else's client waits for half a second. The other options are not for it.
+`hostile` is no plan of troubles. Each of its attacks (`trial list` names them) starts small clusters of its
+own on loopback, tries on them what a hostile tester would, and says what was done, what was seen, and what
+has to hold: no replica ends, no acknowledged value is lost, memory stays below its limits, and nobody
+else's client waits for half a second. The other options are not for it.
 
 Exit code: 0 when everything held, 1 when something did not, 2 for a plan that is none.")]
     Run(run::Args),
@@ -66,9 +68,9 @@ Exit code: 0 when everything held, 1 when something did not, 2 for a plan that i
   crosscheck trial soak --requests 100000000                   the long one
   crosscheck trial soak --modes RDGX --requests 1000000 --away-every 5
 
-Replicas are killed, stopped and paused in turn, the leader every second time. A single node (0000, 00G0) is left alone: its
-memory would be gone, and nothing left to check. Replicas of R000 may differ, so that none could be filled by the others:
-they are only paused.
+Replicas are killed, stopped and paused in turn, the leader every second time. A single node (0000, 00G0) is
+left alone: its memory would be gone, and nothing left to check. Replicas of R000 may differ, so that none
+could be filled by the others: they are only paused.
 
 Exit code: 0 when no reply was wrong and no replica reported anything, 1 otherwise.")]
     Soak(soak::Args),

@@ -38,7 +38,8 @@ pub struct Args {
     /// Of `hostile`, only these attacks (see `trial list`) [default: all]
     #[arg(long, value_name = "ATTACK,ATTACK", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// All on this machine's loopback addresses, as where namespaces are not allowed: no trouble of the network, no full disks
+    /// All on this machine's loopback addresses, as where namespaces are not allowed: no trouble of the
+    /// network, no full disks
     #[arg(long)]
     pub loopback: bool,
     /// Folder for the results; each plan gets one of its own below it

@@ -1,5 +1,6 @@
-//! `crosscheck trial soak`: nothing is wrong, and nothing may be reported. Pipelined clients check every reply in every mode
-//! while replicas are restarted and leaders change; whatever a replica then reports is a false alarm.
+//! `crosscheck trial soak`: nothing is wrong, and nothing may be reported. Pipelined clients check every
+//! reply in every mode while replicas are restarted and leaders change; whatever a replica then reports is a
+//! false alarm.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -39,7 +40,8 @@ const PROGRESS: Duration = Duration::from_secs(10);
 const DOWN: Duration = Duration::from_millis(700);
 /// A replica is paused for so long: several election timeouts.
 const PAUSED: Duration = Duration::from_millis(2_500);
-/// The same where nobody could fill it: at 300,000 requests per second the log that is kept for it (64 MiB) lasts some two seconds.
+/// The same where nobody could fill it: at 300,000 requests per second the log that is kept for it (64 MiB)
+/// lasts some two seconds.
 const PAUSED_BRIEFLY: Duration = Duration::from_millis(1_000);
 
 /// Options of `trial soak`.
@@ -174,8 +176,9 @@ impl Soaked {
         }
         let times: u64 = self.away.values().sum();
         format!(
-            "{:<5} {:>13} requests in {:>6.1} s ({}/s), {times} times a replica away ({} the leader): {} wrong, {} lost, \
-             {} refused, {} mismatches, {} repairs, {} failed checks, {} evidence, {} transfers unasked, {} deaths{}",
+            "{:<5} {:>13} requests in {:>6.1} s ({}/s), {times} times a replica away ({} the leader): {} \
+                wrong, {} lost, {} refused, {} mismatches, {} repairs, {} failed checks, {} evidence, {} \
+                transfers unasked, {} deaths{}",
             self.mode,
             grouped(self.requests),
             self.seconds,
@@ -370,8 +373,9 @@ impl Soak<'_> {
         Ok((requests, begun.elapsed().as_secs_f64()))
     }
 
-    /// Takes one replica after the other away for a moment, the leader every second time; each waits until the one before is back.
-    /// Replicas of `R000` may differ, so that nobody could fill one that lost its memory: they are only paused.
+    /// Takes one replica after the other away for a moment, the leader every second time; each waits until
+    /// the one before is back. Replicas of `R000` may differ, so that nobody could fill one that lost its
+    /// memory: they are only paused.
     fn take_away_in_turn(&self, keeper: &Keeper, is_deterministic: bool, over: &AtomicBool) -> Soaked {
         let mut soaked = Soaked { mode: self.mode.to_owned(), ..Soaked::default() };
         let every = Duration::from_secs_f64(self.args.away_every);

@@ -62,7 +62,8 @@ fn notices(status: &Status) -> Vec<Line> {
     if buffers.evicted > 0 {
         let (closed, limit) = (grouped(buffers.evicted), buffers.limit >> 20);
         notices.push(of(format!(
-            "closed {closed} connections that held room, did not move, and others waited for it (buffer_limit_mb = {limit})"
+            "closed {closed} connections that held room, did not move, and others waited for it \
+                (buffer_limit_mb = {limit})"
         )));
     }
     notices
@@ -250,9 +251,12 @@ mod tests {
             lines,
             [
                 "CrossCheck RDGX  2 of 3 serve  leader 1  position 12,345  1,000 requests/s",
-                "replica  clients          phase    executed  validated  req/s  conns  mismatches  repairs  checks  frames  held",
-                "1 leads  127.0.0.1:11211  serving    12,345         10  1,000      0           0        0       0       0     0",
-                "2        127.0.0.1:11212  serving        10         10      -      0           0        0       0       0     0",
+                "replica  clients          phase    executed  validated  req/s  conns  mismatches  repairs  \
+                    checks  frames  held",
+                "1 leads  127.0.0.1:11211  serving    12,345         10  1,000      0           0        0  \
+                         0       0     0",
+                "2        127.0.0.1:11212  serving        10         10      -      0           0        0  \
+                         0       0     0",
                 "3        127.0.0.1:11213  down: no answer",
                 "replica 2 says: replica 2: item 7.1  (last repair took 850 us)",
             ]
@@ -275,7 +279,8 @@ mod tests {
                 "replica 2 waits: for replica 3",
                 "replica 2 does not talk to replica 1: memory_limit_mb is 64 here and 128 there",
                 "replica 2 refused 1,200 connections to its peers' port that are not of its group",
-                "replica 2 closed 7 connections that held room, did not move, and others waited for it (buffer_limit_mb = 128)",
+                "replica 2 closed 7 connections that held room, did not move, and others waited for it \
+                    (buffer_limit_mb = 128)",
             ]
         );
     }

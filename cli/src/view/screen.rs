@@ -1,4 +1,5 @@
-//! Drawing on a terminal without leaving traces: a block that is redrawn in place, and a full screen that is given back.
+//! Drawing on a terminal without leaving traces: a block that is redrawn in place, and a full screen that is
+//! given back.
 
 use std::io::{self, Write};
 

@@ -179,7 +179,8 @@ impl Cluster {
         });
     }
 
-    /// Waits until replicas report equal digests of the state, taken at one position; tells them when they stay unequal.
+    /// Waits until replicas report equal digests of the state, taken at one position; tells them when they
+    /// stay unequal.
     pub fn assert_equal_state(&self) {
         let digests = self.settled_digests(PATIENCE / 2);
         let first = &digests[0];

@@ -1,4 +1,5 @@
-//! Any bytes at the peers' port: a hello or none, an answer to nobody without the key, and nothing of a stream but what was sealed.
+//! Any bytes at the peers' port: a hello or none, an answer to nobody without the key, and nothing of a
+//! stream but what was sealed.
 #![no_main]
 
 use crosscheck::fuzzing::{a_hello, a_stranger, a_stream};

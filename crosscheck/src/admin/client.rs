@@ -44,8 +44,8 @@ impl fmt::Display for NoAnswer {
 
 impl std::error::Error for NoAnswer {}
 
-/// Connects, and presents the endpoint's secret if it has one: what is sent next is a command. For callers that do not wait for
-/// each answer; others use [`Link`].
+/// Connects, and presents the endpoint's secret if it has one: what is sent next is a command. For callers
+/// that do not wait for each answer; others use [`Link`].
 ///
 /// # Errors
 /// Nobody listens there, or it is not for this user.

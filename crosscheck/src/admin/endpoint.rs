@@ -1,4 +1,5 @@
-//! Where a replica takes admin commands: a socket file that only its own user can open, or on request a loopback port with a secret.
+//! Where a replica takes admin commands: a socket file that only its own user can open, or on request a
+//! loopback port with a secret.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,8 +12,8 @@ use crate::limits;
 pub enum Endpoint {
     /// A Unix stream socket of mode 0600. The kernel keeps other users out, and no web page can open a file.
     Unix(PathBuf),
-    /// A TCP port, for whoever cannot reach a socket file. Every local process and every web page can connect to it, so a
-    /// connection has to present the secret before its first command.
+    /// A TCP port, for whoever cannot reach a socket file. Every local process and every web page can connect
+    /// to it, so a connection has to present the secret before its first command.
     Tcp {
         /// Loopback, at the replica's end.
         address: SocketAddr,
@@ -60,7 +61,8 @@ impl fmt::Display for Endpoint {
 pub struct Token(String);
 
 impl Token {
-    /// Reads a secret as a file holds it: one line of [`limits::TOKEN_BYTES`] printable ASCII characters without a space.
+    /// Reads a secret as a file holds it: one line of [`limits::TOKEN_BYTES`] printable ASCII characters
+    /// without a space.
     ///
     /// # Errors
     /// Which rule the text breaks. The text itself is not told.
@@ -76,7 +78,8 @@ impl Token {
         Ok(Token(secret.to_owned()))
     }
 
-    /// Whether `presented` is the secret. How long this takes depends on the length of `presented`, not on where it differs.
+    /// Whether `presented` is the secret. How long this takes depends on the length of `presented`, not on
+    /// where it differs.
     pub fn is(&self, presented: &str) -> bool {
         let own = self.0.as_bytes();
         let mut difference = u8::from(own.len() != presented.len());

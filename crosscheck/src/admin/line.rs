@@ -1,5 +1,5 @@
-//! Reads one line of the admin protocol. What is no command is refused, and its connection ends: so the body of an HTTP request,
-//! which follows lines that are no commands, is never read as one.
+//! Reads one line of the admin protocol. What is no command is refused, and its connection ends: so the body
+//! of an HTTP request, which follows lines that are no commands, is never read as one.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,8 +32,8 @@ pub fn presents(line: &[u8], token: &Token) -> Result<(), Refused> {
     match serde_json::from_slice::<Presented<'_>>(line) {
         Ok(presented) if token.is(&presented.token) => Ok(()),
         _ => Err(refused(
-            "the first line must be {\"token\":\"SECRET\"} with the secret of this replica's admin_token_file; give the \
-             command line --admin-token FILE",
+            "the first line must be {\"token\":\"SECRET\"} with the secret of this replica's \
+                admin_token_file; give the command line --admin-token FILE",
         )),
     }
 }

@@ -1,5 +1,5 @@
-//! Opens the admin endpoint. Nobody but this user can connect to a socket file, not even for a moment while it is made, and no
-//! other process's endpoint is taken away from it.
+//! Opens the admin endpoint. Nobody but this user can connect to a socket file, not even for a moment while
+//! it is made, and no other process's endpoint is taken away from it.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;

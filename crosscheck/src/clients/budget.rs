@@ -1,16 +1,19 @@
 //! What clients' bytes may take in one replica, and who waits when there is no budget.
 //!
-//! Everything that a client can make a replica hold is counted: input that is not decoded yet, requests on their way, replies that are
-//! promised to them, replies that wait for their socket. A connection is not read from while there is no budget for what it asks.
+//! Everything that a client can make a replica hold is counted: input that is not decoded yet, requests on
+//! their way, replies that are promised to them, replies that wait for their socket. A connection is not read
+//! from while there is no budget for what it asks.
 //!
-//! Who asks for little must not wait for those who ask for much. So what is asked for has one of three sizes, and each has a pool for
-//! requests and replies, a bound on what is in execution, and a queue. A request counts with what its connection holds already. What is
-//! larger than half a pool is executed and sent one at a time. What waits is served in its order. Where nothing moves, connections that
-//! hold budget and do not move themselves are closed (`Clients::make_room`), as Redis does with `maxmemory-clients`.
+//! Who asks for little must not wait for those who ask for much. So what is asked for has one of three sizes,
+//! and each has a pool for requests and replies, a bound on what is in execution, and a queue. A request
+//! counts with what its connection holds already. What is larger than half a pool is executed and sent one at
+//! a time. What waits is served in its order. Where nothing moves, connections that hold budget and do not
+//! move themselves are closed (`Clients::make_room`), as Redis does with `maxmemory-clients`.
 //!
-//! Nobody may wait for budget that is given back only when it is served itself. So input has pools of its own: a request that has been read
-//! waits for those that are on their way, whose budget comes back as their clients read, and never for input. A long request waits for
-//! others that are being sent. Short ones are read ahead in large pieces while there is budget for that, and in small ones otherwise.
+//! Nobody may wait for budget that is given back only when it is served itself. So input has pools of its
+//! own: a request that has been read waits for those that are on their way, whose budget comes back as their
+//! clients read, and never for input. A long request waits for others that are being sent. Short ones are
+//! read ahead in large pieces while there is budget for that, and in small ones otherwise.
 
 use std::collections::VecDeque;
 
@@ -139,7 +142,8 @@ struct Queue {
     since: u64,
 }
 
-/// The budget of one client side. While a connection is at work its own holding is taken out: the rest is what others hold.
+/// The budget of one client side. While a connection is at work its own holding is taken out: the rest is
+/// what others hold.
 #[derive(Debug)]
 pub struct Budget {
     shares: Shares,
@@ -198,14 +202,14 @@ impl Budget {
         self.ahead + ahead <= self.shares.ahead
     }
 
-    /// Whether a long request may take so many bytes, of which `counted` are counted here already (none while its connection is at
-    /// work).
+    /// Whether a long request may take so many bytes, of which `counted` are counted here already (none while
+    /// its connection is at work).
     pub fn may_read(&self, long: usize, counted: usize) -> bool {
         fits(self.long.saturating_sub(counted), long, self.shares.long)
     }
 
-    /// Whether a connection may have so many bytes of requests on their way and of replies, of which `counted` are counted here
-    /// already.
+    /// Whether a connection may have so many bytes of requests on their way and of replies, of which
+    /// `counted` are counted here already.
     pub fn may_send(&self, outgoing: usize, counted: usize) -> bool {
         let size = self.shares.size_of_holding(outgoing);
         let own = if self.shares.size_of_holding(counted) == size { counted } else { 0 };
@@ -309,8 +313,8 @@ impl Budget {
     }
 }
 
-/// Whether so many bytes fit into a pool beside those of the others. What is longer than half of the pool goes beyond it once the others
-/// have left the other half.
+/// Whether so many bytes fit into a pool beside those of the others. What is longer than half of the pool
+/// goes beyond it once the others have left the other half.
 fn fits(others: usize, bytes: usize, pool: usize) -> bool {
     others + bytes <= pool || (bytes > pool / 2 && others <= pool / 2)
 }

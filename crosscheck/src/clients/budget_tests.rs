@@ -12,8 +12,8 @@ use super::*;
 use crate::service::{Action, Progress};
 
 const KB: usize = 1 << 10;
-/// Memory for clients: 256 KiB for replies to those that hold little, 384 KiB to the others (and one of more than 192 KiB beside them),
-/// 320 KiB for long requests.
+/// Memory for clients: 256 KiB for replies to those that hold little, 384 KiB to the others (and one of more
+/// than 192 KiB beside them), 320 KiB for long requests.
 const MEMORY: usize = 1 << 20;
 
 /// `LENGTH EXPECTED` and a line end, then so many bytes: a request whose reply is expected to have so many KiB.
@@ -257,8 +257,8 @@ fn take_all(clients: &mut [TcpStream], got: &mut [usize]) {
     }
 }
 
-/// Honest clients that send many small requests at once and read all replies. What is read ahead of them must not take the budget that
-/// their requests wait for.
+/// Honest clients that send many small requests at once and read all replies. What is read ahead of them must
+/// not take the budget that their requests wait for.
 #[test]
 fn clients_that_send_far_ahead_are_all_served() {
     for (memory, count, each) in [(MEMORY, 12, 9000), (64 << 20, 380, 2500)] {
@@ -321,8 +321,9 @@ fn take_some(client: &mut TcpStream) {
     client.set_nonblocking(false).unwrap();
 }
 
-/// What the defaults come to: one reader holds its whole share, another one is sent 60 MB, both take 640 KB a second, which is too much to be
-/// hung up on, and a third one asks for 60 MB as well. Who asks for 5 bytes, or for 20 KB, waits for none of them.
+/// What the defaults come to: one reader holds its whole share, another one is sent 60 MB, both take 640 KB a
+/// second, which is too much to be hung up on, and a third one asks for 60 MB as well. Who asks for 5 bytes,
+/// or for 20 KB, waits for none of them.
 #[test]
 fn who_asks_for_less_does_not_wait_for_slow_readers_of_more() {
     let mut side = side(None);

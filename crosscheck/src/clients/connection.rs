@@ -177,8 +177,8 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// The end of it. A socket that is not its own is left alone: once closed, its number would be given to the next client, who
-    /// would then be sent somebody else's replies.
+    /// The end of it. A socket that is not its own is left alone: once closed, its number would be given to
+    /// the next client, who would then be sent somebody else's replies.
     pub(super) fn end(mut self, registry: &Registry, counters: &ClientCounters) {
         if !self.has_own_socket(counters) {
             return std::mem::forget(self);
@@ -187,15 +187,17 @@ impl<P: Protocol> Connection<P> {
         let _ = registry.deregister(&mut self.stream);
     }
 
-    /// Whether its socket is still the one that was accepted. Another one belongs to somebody else, who would lose requests or get replies
-    /// that are not for them; and the right one would never be closed, so that its client waits for ever.
+    /// Whether its socket is still the one that was accepted. Another one belongs to somebody else, who would
+    /// lose requests or get replies that are not for them; and the right one would never be closed, so that
+    /// its client waits for ever.
     fn has_own_socket(&self, counters: &ClientCounters) -> bool {
         let is_own = self.stream.as_raw_fd() == self.descriptor;
         counters.own_faults.fetch_add(u64::from(!is_own), Relaxed);
         is_own
     }
 
-    /// Reads what has come and hands on as many requests as there is budget for. `ending` says that the client has sent its last byte.
+    /// Reads what has come and hands on as many requests as there is budget for. `ending` says that the
+    /// client has sent its last byte.
     pub(super) fn read(
         &mut self,
         ending: bool,
@@ -228,8 +230,8 @@ impl<P: Protocol> Connection<P> {
                     taken += read;
                     self.moved += read as u64;
                     reading.counters.bytes_in.fetch_add(read as u64, Relaxed);
-                    // A short read has emptied the socket, and what comes from now on is announced by a new event. (An end
-                    // that came with this event is not.)
+                    // A short read has emptied the socket, and what comes from now on is announced by a new
+                    // event. (An end that came with this event is not.)
                     self.readable = self.ending || read == most;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -250,7 +252,8 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// How many bytes the next read may take of its socket; none if it wants more of a long request than there is budget for.
+    /// How many bytes the next read may take of its socket; none if it wants more of a long request than
+    /// there is budget for.
     fn may_read(&mut self, reading: &mut Reading<'_>) -> Option<usize> {
         let twice = reading.bounds.twice;
         let half = Input::<P>::most(reading.scratch, twice);
@@ -277,7 +280,8 @@ impl<P: Protocol> Connection<P> {
         Some((self.reserved - there).clamp(1, half))
     }
 
-    /// Bytes of input that there should be budget for. What a line without an end will come to is not known: it doubles.
+    /// Bytes of input that there should be budget for. What a line without an end will come to is not known:
+    /// it doubles.
     fn whole(&self, longest: usize) -> usize {
         self.wanted.max((2 * self.input.len()).min(longest))
     }
@@ -302,7 +306,8 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Whether what it waits for would find budget now. It is the first of those who wait, and what it holds is counted.
+    /// Whether what it waits for would find budget now. It is the first of those who wait, and what it holds
+    /// is counted.
     pub(super) fn would_fit(&self, budget: &Budget, bounds: &Bounds) -> bool {
         let held = self.held();
         match &self.wants {
@@ -367,8 +372,8 @@ impl<P: Protocol> Connection<P> {
         Usage { ahead, long: long + waits, outgoing: self.outgoing() }
     }
 
-    /// Whether it holds budget of the kind that is waited for, could move without anybody's help but its client's, and has hardly moved since
-    /// the last mark. Which is now.
+    /// Whether it holds budget of the kind that is waited for, could move without anybody's help but its
+    /// client's, and has hardly moved since the last mark. Which is now.
     pub(super) fn is_stalled(&mut self, wait: Wait) -> bool {
         let has_moved = self.moved - self.marked >= limits::LEAST_MOVED;
         self.marked = self.moved;
@@ -479,7 +484,8 @@ impl<P: Protocol> Connection<P> {
         number
     }
 
-    /// A reply takes its place, if it answers the request that waits there; `None` means that no correct one can be had.
+    /// A reply takes its place, if it answers the request that waits there; `None` means that no correct one
+    /// can be had.
     pub(super) fn answer(&mut self, sequence: u64, reply: Option<Reply>) {
         let Some(index) = sequence.checked_sub(self.first) else { return };
         let Some((number, place)) = self.places.get_mut(index as usize) else { return };
@@ -565,9 +571,10 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Whether the first reply in turn is lost: it has been waited for since more than [`limits::REPLY_PATIENCE`]; every batch that was agreed
-    /// on when that began has had its vote (without a majority nothing has, and a reply that is held back keeps its batch open); and either
-    /// more replies have come back than were on their way then, or none any more. A long queue that moves loses nothing.
+    /// Whether the first reply in turn is lost: it has been waited for since more than
+    /// [`limits::REPLY_PATIENCE`]; every batch that was agreed on when that began has had its vote (without a
+    /// majority nothing has, and a reply that is held back keeps its batch open); and either more replies
+    /// have come back than were on their way then, or none any more. A long queue that moves loses nothing.
     pub(super) fn is_overdue(&mut self, now: &Now) -> bool {
         let first = self.first;
         if !matches!(self.places.front(), Some((_, Place::Waiting(..)))) {
@@ -589,8 +596,9 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Whether what decides on its reading can be as it is, where a connection may have `share` bytes on their way. Nothing more is read
-    /// because a last reply is on its way, and for no other reason; what it has on its way is what its places say.
+    /// Whether what decides on its reading can be as it is, where a connection may have `share` bytes on
+    /// their way. Nothing more is read because a last reply is on its way, and for no other reason; what it
+    /// has on its way is what its places say.
     pub(super) fn is_sound(&self, share: usize) -> bool {
         let last = matches!(self.places.back(), Some((_, Place::Last(_) | Place::Broken)));
         let (mut on_its_way, mut ready) = (0, 0);

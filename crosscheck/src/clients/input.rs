@@ -1,9 +1,9 @@
 //! Decode: what a client sent becomes requests. With cross-checking, twice, from two copies that never meet.
 //!
-//! The bytes of a client have no checksum: nothing could tell later that a request is not what its client sent, and all replicas
-//! would agree on a wrong one. So the kernel gives them twice, each copy is decoded by itself, and a request is ordered only if
-//! both come to the same, checksum included. A bit that changes in one copy, in what its protocol remembers, or a mistake in one
-//! decoding, shows here.
+//! The bytes of a client have no checksum: nothing could tell later that a request is not what its client
+//! sent, and all replicas would agree on a wrong one. So the kernel gives them twice, each copy is decoded by
+//! itself, and a request is ordered only if both come to the same, checksum included. A bit that changes in
+//! one copy, in what its protocol remembers, or a mistake in one decoding, shows here.
 
 use std::io::{self, Read};
 
@@ -45,7 +45,8 @@ impl<P> InputBuffer<P> {
     }
 }
 
-/// What has come from a client and is not done with. The copies have nothing in common, not even how far they are done with.
+/// What has come from a client and is not done with. The copies have nothing in common, not even how far they
+/// are done with.
 pub(super) struct Input<P> {
     heard: InputBuffer<P>,
     /// The same bytes, as the kernel gave them a second time; unused without cross-checking.
@@ -131,8 +132,8 @@ impl<P: Protocol> Input<P> {
         }
     }
 
-    /// Gives back what is done with, if that is nearly everything and there is no long request: a client that is silent from now on keeps
-    /// little memory.
+    /// Gives back what is done with, if that is nearly everything and there is no long request: a client that
+    /// is silent from now on keeps little memory.
     pub fn tidy(&mut self, is_long: bool) {
         if self.len() == 0 {
             self.heard.forget();
@@ -174,7 +175,8 @@ impl<P: Protocol> Input<P> {
         Ok(read)
     }
 
-    /// Takes the next step; with `twice`, only if both copies come to it. `None` when they do not, and not at a second try either.
+    /// Takes the next step; with `twice`, only if both copies come to it. `None` when they do not, and not at
+    /// a second try either.
     pub fn next(&mut self, twice: bool) -> Option<Step> {
         if !twice {
             let InputBuffer { bytes, done, protocol } = &mut self.heard;

@@ -1,7 +1,8 @@
 //! What is about to leave on a connection: the last look at every reply before the kernel has it.
 //!
-//! A reply that is another one, that was forgotten, or that leaves twice answers the wrong request, and no vote sees it any more. So
-//! each comes with a digest and with the number of its place, and what has left is counted in two ways.
+//! A reply that is another one, that was forgotten, or that leaves twice answers the wrong request, and no
+//! vote sees it any more. So each comes with a digest and with the number of its place, and what has left is
+//! counted in two ways.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -13,8 +14,9 @@ use crate::reply;
 /// Replies that one system call writes.
 const SLICES: usize = 64;
 
-/// Longest stretch of one reply that a look covers: a slow reader of a reply much longer than this has it looked at stretch by stretch. A
-/// list that holds so much ends: what a full socket does not take is looked at again.
+/// Longest stretch of one reply that a look covers: a slow reader of a reply much longer than this has it
+/// looked at stretch by stretch. A list that holds so much ends: what a full socket does not take is looked
+/// at again.
 const STRETCH: usize = 1 << 20;
 
 /// In the place of a request's checksum, in the digest of a reply to what is not ordered.
@@ -24,7 +26,8 @@ const NOT_ORDERED: u32 = 0;
 #[derive(Default)]
 pub(super) struct VerifiedReply {
     pub bytes: Bytes,
-    /// What it answers and its digest: the one that was voted on, or one made where the reply was. None without cross-checking.
+    /// What it answers and its digest: the one that was voted on, or one made where the reply was. None
+    /// without cross-checking.
     pub digest: Option<(u32, u128)>,
 }
 
@@ -99,7 +102,8 @@ impl Unsent {
 /// The replies whose turn has come.
 #[derive(Default)]
 pub(super) struct Leaving {
-    /// Each with the number of its place. Every place comes by here, also one without bytes: a gap is a reply that was lost.
+    /// Each with the number of its place. Every place comes by here, also one without bytes: a gap is a reply
+    /// that was lost.
     unsent: VecDeque<(u64, Unsent)>,
     /// Number of the first of them, counted apart.
     first: u64,
@@ -123,8 +127,8 @@ impl Leaving {
         self.unsent.is_empty()
     }
 
-    /// The socket takes no more for now. Each short reply gets a place of its own: until now it lay between those of other clients
-    /// (`reply::Replies`), and kept the memory of all of them.
+    /// The socket takes no more for now. Each short reply gets a place of its own: until now it lay between
+    /// those of other clients (`reply::Replies`), and kept the memory of all of them.
     pub fn set_apart(&mut self) {
         for (_, unsent) in self.unsent.iter_mut().rev().take_while(|(_, unsent)| !unsent.is_apart) {
             unsent.is_apart = true;
@@ -140,8 +144,8 @@ impl Leaving {
         self.unsent.push_back((number, Unsent::new(reply, twice)));
     }
 
-    /// Passes over replies without bytes, which no call can send; false if one should have some, or what is here is not everything
-    /// before the place `next` that has not left.
+    /// Passes over replies without bytes, which no call can send; false if one should have some, or what is
+    /// here is not everything before the place `next` that has not left.
     pub fn pass_empty(&mut self, next: u64, twice: bool) -> bool {
         while let Some((_, front)) = self.unsent.front()
             && front.left() == 0
@@ -155,8 +159,8 @@ impl Leaving {
         !twice || self.adds_up(next)
     }
 
-    /// Whether what is to leave is all that was collected and has not left: as many replies, and as many bytes. One that was
-    /// forgotten, or is sent again, would be taken for the reply to another request.
+    /// Whether what is to leave is all that was collected and has not left: as many replies, and as many
+    /// bytes. One that was forgotten, or is sent again, would be taken for the reply to another request.
     fn adds_up(&self, next: u64) -> bool {
         let bytes: usize = self.unsent.iter().map(|(_, unsent)| unsent.left()).sum();
         self.first + self.unsent.len() as u64 == next && bytes == self.bytes
@@ -179,11 +183,12 @@ impl Leaving {
         }
     }
 
-    /// What the system call will read, up to the first reply that is not what was voted on. The last look: behind this line only
-    /// the kernel sees the bytes.
+    /// What the system call will read, up to the first reply that is not what was voted on. The last look:
+    /// behind this line only the kernel sees the bytes.
     ///
-    /// The list is made first and looked at afterwards, as it lies in memory: an entry that was not written, and still is what an
-    /// earlier list had there, leads to another reply. And only then it is added up: how far a reply has left is what the list was made by.
+    /// The list is made first and looked at afterwards, as it lies in memory: an entry that was not written,
+    /// and still is what an earlier list had there, leads to another reply. And only then it is added up: how
+    /// far a reply has left is what the list was made by.
     pub fn slices(&self, next: u64, twice: bool) -> Vec<IoSlice<'_>> {
         // Nothing leaves behind a reply that leaves in part.
         let (mut follows, mut held) = (true, 0);

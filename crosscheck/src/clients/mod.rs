@@ -1,6 +1,6 @@
-//! Decode and Externalize: the client sockets. Their bytes become requests, with a checksum from that moment on, and each
-//! connection gets its replies in the order of its requests. [`Clients`] owns no thread: [`thread`] gives it one of its
-//! own, and a replica with one worker serves it between its other sockets.
+//! Decode and Externalize: the client sockets. Their bytes become requests, with a checksum from that moment
+//! on, and each connection gets its replies in the order of its requests. [`Clients`] owns no thread:
+//! [`thread`] gives it one of its own, and a replica with one worker serves it between its other sockets.
 
 mod budget;
 #[cfg(test)]
@@ -52,8 +52,9 @@ pub struct ReplyTo {
 /// A reply, and what it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Checksum of the ordered request at whose position it was made, as the log has it. A connection takes no reply to
-    /// anything but the request that waits there: the vote is about positions, and only this replica knows whose they are.
+    /// Checksum of the ordered request at whose position it was made, as the log has it. A connection takes
+    /// no reply to anything but the request that waits there: the vote is about positions, and only this
+    /// replica knows whose they are.
     pub asked: u32,
     /// The very bytes.
     pub bytes: Bytes,
@@ -83,15 +84,16 @@ pub trait ClientSide: Send {
     /// Whether [`ClientSide::read_on`] or [`ClientSide::flush`] would find something: do not sleep.
     fn has_unread(&self) -> bool;
 
-    /// A validated reply takes its place; it leaves with the next [`ClientSide::flush`]. `None` means that no correct reply
-    /// can be had: the connection is closed rather than answered wrongly.
+    /// A validated reply takes its place; it leaves with the next [`ClientSide::flush`]. `None` means that no
+    /// correct reply can be had: the connection is closed rather than answered wrongly.
     fn answer(&mut self, to: ReplyTo, reply: Option<Reply>);
 
     /// The last stage: replies leave, one system call per connection.
     fn flush(&mut self);
 
-    /// Comes every [`limits::TICK`]. Some connections, in turn, are looked at as if their sockets had just said everything they can say,
-    /// and one whose reply is overdue is closed: an event, a request or a reply that a fault has swallowed is announced by nobody.
+    /// Comes every [`limits::TICK`]. Some connections, in turn, are looked at as if their sockets had just
+    /// said everything they can say, and one whose reply is overdue is closed: an event, a request or a reply
+    /// that a fault has swallowed is announced by nobody.
     fn tick(&mut self, submissions: &mut Vec<Submission>);
 }
 
@@ -286,7 +288,8 @@ impl<P: Protocol> Clients<P> {
         }
     }
 
-    /// The first connection that waits for this, if it is still there and would find budget now. Others in front of it are gone.
+    /// The first connection that waits for this, if it is still there and would find budget now. Others in
+    /// front of it are gone.
     fn next_fitting(&self, wait: Wait) -> Option<u32> {
         let (slot, generation) = self.budget.head(wait)?;
         let entry = &self.connections[slot as usize];
@@ -333,8 +336,9 @@ impl<P: Protocol> Clients<P> {
         // A crowd of them would fill the log.
         if self.told_unmoved.is_none_or(|told| self.ticks - told >= limits::RECOUNT_TICKS) {
             eprintln!(
-                "crosscheck: {} client connections were closed: their replies filled the buffers (the last ones {} KiB) and were not read, \
-                 while others waited. {} still wait. Raise buffer_limit_mb if such clients are yours",
+                "crosscheck: {} client connections were closed: their replies filled the buffers (the last \
+                    ones {} KiB) and were not read, while others waited. {} still wait. Raise \
+                    buffer_limit_mb if such clients are yours",
                 self.closed_unmoved,
                 (before - self.budget.held()) >> 10,
                 self.budget.waiting()
@@ -343,9 +347,9 @@ impl<P: Protocol> Clients<P> {
         }
     }
 
-    /// Whether what concerns all connections can be as it is. An empty buffer reads nothing, which looks as if every client had hung up;
-    /// no client is read from while more requests are on their way than are let through; and none is accepted while more are counted than
-    /// may be there.
+    /// Whether what concerns all connections can be as it is. An empty buffer reads nothing, which looks as
+    /// if every client had hung up; no client is read from while more requests are on their way than are let
+    /// through; and none is accepted while more are counted than may be there.
     fn is_sound(&self) -> bool {
         let taken = self.connections.len() - self.free.len().min(self.connections.len());
         let connections = || self.connections.iter().filter_map(|entry| entry.connection.as_ref());
@@ -393,7 +397,8 @@ impl<P: Protocol> Clients<P> {
         self.counters.own_faults.fetch_add(u64::from(is_own_fault_without_peer(error)), Relaxed);
     }
 
-    /// No client can be accepted at present. Of an error that stays, as a limit on open files does, each tick would tell.
+    /// No client can be accepted at present. Of an error that stays, as a limit on open files does, each tick
+    /// would tell.
     fn on_refused_client(&mut self, error: &io::Error) {
         self.on_refused(error);
         if self.told_refusal != error.raw_os_error() {

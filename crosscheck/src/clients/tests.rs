@@ -282,7 +282,8 @@ impl Protocol for Flaky {
     }
 }
 
-/// Refuses every request longer than its limit, which one of its copies, the `bad`th, has not got: it was not made as it should be.
+/// Refuses every request longer than its limit, which one of its copies, the `bad`th, has not got: it was not
+/// made as it should be.
 #[derive(Debug)]
 struct Limited {
     limit: usize,
@@ -463,7 +464,8 @@ fn a_reply_that_takes_its_time_is_not_overdue_before_its_time() {
     assert_eq!((counters.open.load(Relaxed), counters.overdue.load(Relaxed)), (1, 0));
 }
 
-/// Two connections with a queue of requests each: the replies to one come, slowly, and then those to later requests of it.
+/// Two connections with a queue of requests each: the replies to one come, slowly, and then those to later
+/// requests of it.
 #[test]
 fn a_reply_behind_a_long_queue_is_not_overdue_until_later_ones_have_come() {
     let patience = limits::REPLY_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as usize;
@@ -531,7 +533,8 @@ fn large_replies_leave_in_turns_and_a_full_socket_is_not_tried_again() {
     reader.join().unwrap();
 }
 
-/// A connection at its limits has input that is announced by nobody: what of its replies left in a turn makes budget for it at once.
+/// A connection at its limits has input that is announced by nobody: what of its replies left in a turn makes
+/// budget for it at once.
 #[test]
 fn a_long_pipeline_of_large_replies_goes_on_without_an_event() {
     let (mut clients, address, counters, _poll) = unheard();

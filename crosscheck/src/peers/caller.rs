@@ -1,4 +1,5 @@
-//! Somebody who calls a replica and says that he is another one of its group: for a simulation, where he does not have the group's key.
+//! Somebody who calls a replica and says that he is another one of its group: for a simulation, where he does
+//! not have the group's key.
 
 use order::Kind;
 
@@ -25,8 +26,8 @@ impl Caller {
         Ok((Caller { me: settings.me, dialling }, first))
     }
 
-    /// The replica has said `heard`. If that is an answer to who has the key, gives what makes it believe the caller, and behind it a
-    /// frame that no replica has sent.
+    /// The replica has said `heard`. If that is an answer to who has the key, gives what makes it believe the
+    /// caller, and behind it a frame that no replica has sent.
     pub fn go_on(self, heard: &[u8], forged: &[u8]) -> Option<Vec<u8>> {
         let mut records = Records::default();
         records.feed(heard);

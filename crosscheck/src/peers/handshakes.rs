@@ -1,5 +1,5 @@
-//! Connections that somebody opened to this replica, and whose other end has not proved who it is: few, for a short time, and believed
-//! in nothing.
+//! Connections that somebody opened to this replica, and whose other end has not proved who it is: few, for a
+//! short time, and believed in nothing.
 
 use std::io::{self, Read, Write};
 
@@ -90,8 +90,8 @@ impl<N: Net> PendingHandshakes<N> {
         }
     }
 
-    /// A free place; with none, one after the other gives way, those first who have not shown that they have the key: a crowd of
-    /// strangers keeps no peer out.
+    /// A free place; with none, one after the other gives way, those first who have not shown that they have
+    /// the key: a crowd of strangers keeps no peer out.
     fn place(&mut self) -> usize {
         self.accepted += 1;
         let free = self.places.iter().position(Option::is_none);

@@ -57,7 +57,8 @@ impl fmt::Display for Difference {
 }
 
 impl Hello {
-    /// The hello as bytes. What is too long for its place is cut: it differs from the other end's all the same, or not at all.
+    /// The hello as bytes. What is too long for its place is cut: it differs from the other end's all the
+    /// same, or not at all.
     pub fn encode(&self) -> Vec<u8> {
         let purpose = match self.purpose {
             Purpose::Link => 1,

@@ -1,6 +1,7 @@
-//! The connections between replicas: one TCP connection a pair, dialled by the higher number, read and written by the
-//! order thread. Both ends prove that they have the group's key before either believes a word (`secure.rs`), and tell each other what
-//! has to be equal (`hello.rs`). Every frame carries a checksum; a connection that delivers a wrong one is closed and opened again.
+//! The connections between replicas: one TCP connection a pair, dialled by the higher number, read and
+//! written by the order thread. Both ends prove that they have the group's key before either believes a word
+//! (`secure.rs`), and tell each other what has to be equal (`hello.rs`). Every frame carries a checksum; a
+//! connection that delivers a wrong one is closed and opened again.
 
 #[cfg(feature = "inject")]
 pub(crate) mod caller;
@@ -84,10 +85,15 @@ impl fmt::Display for Refusal {
             Refusal::Unsound(unsound, Some(from)) => write!(f, "{unsound} ({from})"),
             Refusal::Differs(difference) => write!(f, "{difference}; make them equal, and start it again"),
             Refusal::HungUp => f.write_str(
-                "it hangs up without an answer; does it have the same group_key, and the same release? Its own messages say why",
+                "it hangs up without an answer; does it have the same group_key, and the same release? Its \
+                    own messages say why",
             ),
             Refusal::Number(number) => {
-                write!(f, "it calls itself replica {}, which is somebody else; see this_replica there", number + 1)
+                write!(
+                    f,
+                    "it calls itself replica {}, which is somebody else; see this_replica there",
+                    number + 1
+                )
             }
         }
     }
@@ -168,8 +174,8 @@ impl<N: Net> Peers<N> {
         }
     }
 
-    /// Whether what never changes is still what it was for replica `me`: a wrong number, a list that lost a peer, or a buffer that is
-    /// elsewhere, would cut this replica off for ever, and it would not know.
+    /// Whether what never changes is still what it was for replica `me`: a wrong number, a list that lost a
+    /// peer, or a buffer that is elsewhere, would cut this replica off for ever, and it would not know.
     pub fn is_sound(&self, me: u8, addresses: &[SocketAddr]) -> bool {
         !self.is_refused
             && self.me == me
@@ -287,8 +293,9 @@ impl<N: Net> Peers<N> {
         }
     }
 
-    /// As [`Peers::send`] for what nobody waits for: it leaves with the next frame to that peer that somebody waits for, or
-    /// with the next [`Peers::leave_now`], and not later than [`limits::DEFERRED`] frames after it.
+    /// As [`Peers::send`] for what nobody waits for: it leaves with the next frame to that peer that somebody
+    /// waits for, or with the next [`Peers::leave_now`], and not later than [`limits::DEFERRED`] frames after
+    /// it.
     pub fn send_deferred(&mut self, to: u8, kind: Kind, parts: &[&[u8]]) {
         let me = self.me;
         if let Some(link) = self.links.get_mut(usize::from(to)).and_then(Option::as_mut)
@@ -569,8 +576,8 @@ mod tests {
         assert!(is_up(&nodes[0]));
     }
 
-    /// Whatever a stranger sends, he displaces nobody: garbage, a web browser, the preamble of an earlier release, half a record, and a
-    /// first message that he has recorded.
+    /// Whatever a stranger sends, he displaces nobody: garbage, a web browser, the preamble of an earlier
+    /// release, half a record, and a first message that he has recorded.
     #[test]
     fn strangers_displace_no_connection_and_leave_a_trace() {
         let addresses = addresses();
@@ -671,7 +678,8 @@ mod tests {
         run_until(&mut nodes, |nodes| nodes[1].seen.len() == 4);
     }
 
-    /// A stranger has recorded one first message, sends it again and again, and never goes on: no peer has to wait for that.
+    /// A stranger has recorded one first message, sends it again and again, and never goes on: no peer has to
+    /// wait for that.
     #[test]
     fn recorded_first_messages_keep_no_peer_out() {
         let addresses = addresses();
@@ -715,7 +723,8 @@ mod tests {
         run_until(&mut nodes, |nodes| nodes.iter().all(is_up));
     }
 
-    /// A number of records is struck, at either end, up or down: the connection is opened again, and what is said then is heard.
+    /// A number of records is struck, at either end, up or down: the connection is opened again, and what is
+    /// said then is heard.
     #[test]
     fn a_struck_number_of_records_does_not_silence_a_connection() {
         for (takes, sends) in [(1 << 40, 0), (1 << 9, 0), (0, 1 << 40), (0, 0x1ff)] {

@@ -1,4 +1,5 @@
-//! What the peers' connections stand on: TCP sockets in a process of its own; pipes, where somebody steps a whole cluster.
+//! What the peers' connections stand on: TCP sockets in a process of its own; pipes, where somebody steps a
+//! whole cluster.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! One question to the peers, asked without the order thread: how far are you, and how slow have you been? A watchdog asks it before it
-//! ends a process for its slowness.
+//! One question to the peers, asked without the order thread: how far are you, and how slow have you been? A
+//! watchdog asks it before it ends a process for its slowness.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -35,8 +35,8 @@ impl PeerProgress {
         reader.is_empty().then_some(pace)
     }
 
-    /// What others of a group of 2f+1 have told, as one pace: f+1 of them have executed so much, or 0 if fewer have told anything, and f
-    /// of them have been so slow.
+    /// What others of a group of 2f+1 have told, as one pace: f+1 of them have executed so much, or 0 if
+    /// fewer have told anything, and f of them have been so slow.
     pub fn of_others(told: &[PeerProgress], f: usize) -> PeerProgress {
         let nth = |nth: usize, of: fn(&PeerProgress) -> u64| {
             let mut values: Vec<u64> = told.iter().map(of).collect();

@@ -1,18 +1,21 @@
-//! The authenticated stream between two replicas: a handshake that only holders of the group's key can take part in, and records
-//! that nobody else can have written.
+//! The authenticated stream between two replicas: a handshake that only holders of the group's key can take
+//! part in, and records that nobody else can have written.
 //!
-//! Noise (revision 34) with the pattern `NNpsk0`: both ends prove that they have the key, and fresh random numbers of both make the keys
-//! of this connection, so that nothing of an earlier one can be replayed into it. The crate `snow` does it, with the ciphers of `ring`.
+//! Noise (revision 34) with the pattern `NNpsk0`: both ends prove that they have the key, and fresh random
+//! numbers of both make the keys of this connection, so that nothing of an earlier one can be replayed into
+//! it. The crate `snow` does it, with the ciphers of `ring`.
 //!
 //! ```text
 //! record: length u16 | check u16 | number u64 | sealed bytes (length)
 //! ```
 //!
-//! `check` is the low half of the CRC-32C of length and number: a corrupted length is found at once, instead of making the receiver wait
-//! for bytes that never come. Numbers grow from record to record; each is the nonce of its record, and none is taken twice. The two
-//! messages of the handshake are records with the number 0.
+//! `check` is the low half of the CRC-32C of length and number: a corrupted length is found at once, instead
+//! of making the receiver wait for bytes that never come. Numbers grow from record to record; each is the
+//! nonce of its record, and none is taken twice. The two messages of the handshake are records with the
+//! number 0.
 //!
-//! Whoever dialled has proved itself with the first sealed record only: its first message alone could be a recorded one.
+//! Whoever dialled has proved itself with the first sealed record only: its first message alone could be a
+//! recorded one.
 
 use std::collections::VecDeque;
 
@@ -140,7 +143,8 @@ impl Dialling {
     }
 }
 
-/// Answers the first record of whoever dialled: `hello` says who answers. The channel is not to be believed before its first record.
+/// Answers the first record of whoever dialled: `hello` says who answers. The channel is not to be believed
+/// before its first record.
 ///
 /// # Errors
 /// When the other end does not have the key, or says nothing that is understood; then nothing is to be sent.
@@ -171,8 +175,9 @@ fn read_message(state: &mut HandshakeState, sealed: &[u8]) -> Result<Hello, Unso
     Hello::decode(&plain[..length]).map_err(|_| Unsound::Hello)
 }
 
-/// Records in a row that are passed over because later ones were taken before, and by how many numbers they may be behind. A connection
-/// delivers each once and in order: if it is more, a number is corrupted, and without a new connection nothing would be heard any more.
+/// Records in a row that are passed over because later ones were taken before, and by how many numbers they
+/// may be behind. A connection delivers each once and in order: if it is more, a number is corrupted, and
+/// without a new connection nothing would be heard any more.
 const PASSED_OVER: u64 = 64;
 const BEHIND: u64 = 4096;
 
@@ -266,8 +271,8 @@ impl Answered {
     }
 }
 
-/// Records on their way out. What was written is overwritten by the next ones: a buffer that grew and was set to zero once need not be so
-/// for every record.
+/// Records on their way out. What was written is overwritten by the next ones: a buffer that grew and was set
+/// to zero once need not be so for every record.
 #[derive(Default)]
 pub struct Sealed {
     bytes: Vec<u8>,
@@ -314,7 +319,8 @@ pub struct Record<'a> {
     pub sealed: &'a [u8],
 }
 
-/// Turns the bytes of one direction back into records, however they are cut. It holds at most one unfinished record and what came with it.
+/// Turns the bytes of one direction back into records, however they are cut. It holds at most one unfinished
+/// record and what came with it.
 #[derive(Default)]
 pub struct Records {
     buffer: Vec<u8>,
@@ -451,7 +457,8 @@ mod tests {
         assert_eq!(dialling.finish(&[9; 80]).err(), Some(Unsound::Key));
     }
 
-    /// A stranger who recorded a whole connection replays it: the answer has other keys, so nothing that was recorded behind it is believed.
+    /// A stranger who recorded a whole connection replays it: the answer has other keys, so nothing that was
+    /// recorded behind it is believed.
     #[test]
     fn a_recorded_connection_cannot_be_replayed() {
         let (mut theirs, mut ours) = (secret(7, 1), secret(7, 2));

@@ -78,7 +78,8 @@ impl Calls {
         }
     }
 
-    /// Answers with the digest of `position`, now or when it is there; this replica has executed nothing before `first`.
+    /// Answers with the digest of `position`, now or when it is there; this replica has executed nothing
+    /// before `first`.
     fn expect_digest(&mut self, position: Position, first: u64, now_us: u64, call: Call) {
         if self.expecting.len() >= limits::DIGESTS_KEPT {
             self.expecting.retain(|(_, waiting)| !waiting.is_over(now_us));

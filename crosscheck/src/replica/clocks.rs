@@ -1,4 +1,5 @@
-//! Ordered time needs the agreement of f+1 clocks: what is done about a clock, or a leader's stamps, that contradict them.
+//! Ordered time needs the agreement of f+1 clocks: what is done about a clock, or a leader's stamps, that
+//! contradict them.
 
 use order::OrderEngine;
 
@@ -15,12 +16,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         for fault in faults {
             match fault {
                 ClockFault::Own(ahead_us) => self.world.say(format_args!(
-                    "the clock of this replica was {} those of {} others, and follows theirs now. Is this machine's clock synchronised?",
+                    "the clock of this replica was {} those of {} others, and follows theirs now. Is this \
+                        machine's clock synchronised?",
                     apart(ahead_us),
                     self.group.faults() + 1
                 )),
                 ClockFault::Other(replica, ahead_us) => self.world.say(format_args!(
-                    "the clock of replica {} is {} those of the others. The group clock does not follow it; check that machine's clock",
+                    "the clock of replica {} is {} those of the others. The group clock does not follow it; \
+                        check that machine's clock",
                     replica + 1,
                     apart(ahead_us)
                 )),
@@ -37,14 +40,15 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let stepped_us = self.clock.wall_stepped(self.world.now_us(), self.world.wall_us());
         if let Some(stepped_us) = stepped_us {
             self.world.say(format_args!(
-                "the wall clock of this machine jumped: it is {} where it was. The group clock uses the monotonic clock and does not follow it",
+                "the wall clock of this machine jumped: it is {} where it was. The group clock uses the \
+                    monotonic clock and does not follow it",
                 apart(stepped_us)
             ));
         }
     }
 
-    /// A leader that orders, and whose stamps stand still, lets nothing expire: it is deposed. `time_us` is that of a batch that was
-    /// just delivered, the last one there is.
+    /// A leader that orders, and whose stamps stand still, lets nothing expire: it is deposed. `time_us` is
+    /// that of a batch that was just delivered, the last one there is.
     pub(super) fn mind_ordered_time(&mut self, time_us: u64) {
         // It was stamped before the peers were last heard, however long a handler or a disk has taken since.
         let now_us = self.group.listened_us;

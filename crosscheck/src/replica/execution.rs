@@ -73,7 +73,8 @@ pub(super) struct Progress {
     pub executed: u64,
     /// Requests that ended here, in whatever way: a batch of slow requests moves by them.
     pub requests: u64,
-    /// Whether there is something to execute that others have executed; of a replica that is the only one: anything at all.
+    /// Whether there is something to execute that others have executed; of a replica that is the only one:
+    /// anything at all.
     pub is_behind: bool,
 }
 
@@ -87,8 +88,8 @@ struct Moved {
 }
 
 impl Moved {
-    /// Takes note of how far the replica is at `now_us`; tells for how many microseconds nothing has been executed that others
-    /// have. More than `limit_us` will be too many.
+    /// Takes note of how far the replica is at `now_us`; tells for how many microseconds nothing has been
+    /// executed that others have. More than `limit_us` will be too many.
     fn looked(&mut self, progress: Progress, now_us: u64, limit_us: u64) -> u64 {
         let Progress { executed, requests, is_behind } = progress;
         let was_stopped = self.was_stopped(now_us, limit_us);
@@ -207,8 +208,8 @@ impl<S: Service> Execution<S> {
         self.next_batch.wrapping_sub(self.executed) as usize
     }
 
-    /// Last batch up to which all have their results. With several workers a later one may have them earlier: that says nothing about
-    /// those before it, which may be slow everywhere.
+    /// Last batch up to which all have their results. With several workers a later one may have them earlier:
+    /// that says nothing about those before it, which may be slow everywhere.
     pub(super) fn executed_to(&self) -> u64 {
         self.next_batch.saturating_sub(self.entries.len() as u64 + 1)
     }
@@ -248,8 +249,8 @@ impl<S: Service> Execution<S> {
         }
     }
 
-    /// Runs what a single worker has to run, on this thread; what it has to say goes to `reports`. Or steps several, if that is
-    /// asked for. Tells how long it took.
+    /// Runs what a single worker has to run, on this thread; what it has to say goes to `reports`. Or steps
+    /// several, if that is asked for. Tells how long it took.
     pub(super) fn run_here<T: Fn() -> Duration>(
         &mut self,
         reports: &mut Vec<Report>,
@@ -266,8 +267,8 @@ impl<S: Service> Execution<S> {
         super::schedule_stage::decode(&*self.service, self.locks, request)
     }
 
-    /// The same for one that was not sound, and was taken from its batch once more: what befell the first copy of it, or its decoding, does
-    /// not happen twice.
+    /// The same for one that was not sound, and was taken from its batch once more: what befell the first
+    /// copy of it, or its decoding, does not happen twice.
     pub(super) fn decode_again(
         &self,
         request: &order::Request,
@@ -287,11 +288,11 @@ impl<S: Service> Execution<S> {
         self.alone.load(Ordering::Relaxed)
     }
 
-    /// Looks at every worker, and at what was executed. Says what has not moved for longer than `limit_us` although others have
-    /// executed it: up to batch `others`, none where no other replica exists.
+    /// Looks at every worker, and at what was executed. Says what has not moved for longer than `limit_us`
+    /// although others have executed it: up to batch `others`, none where no other replica exists.
     ///
-    /// A slowness that others share is no fault of this replica: all of them ending themselves would lose the group's memory, and with
-    /// logs on disk the next processes would meet the same requests again.
+    /// A slowness that others share is no fault of this replica: all of them ending themselves would lose the
+    /// group's memory, and with logs on disk the next processes would meet the same requests again.
     pub(super) fn stall(&mut self, others: Option<u64>, now_us: u64, limit_us: u64) -> Option<Stall> {
         let executed = self.executed_to();
         let is_behind = others.map_or(self.in_flight() > 0, |others| others > executed);
@@ -307,8 +308,8 @@ impl<S: Service> Execution<S> {
         hung.map(Stall::Handler).or((stood_us > limit_us).then_some(Stall::Pipeline))
     }
 
-    /// Which position has been running for longest while others have executed it, and since when. That it began long ago says little:
-    /// the others may have taken as long, and were a moment earlier.
+    /// Which position has been running for longest while others have executed it, and since when. That it
+    /// began long ago says little: the others may have taken as long, and were a moment earlier.
     fn hung(&mut self, is_behind: bool, was_stopped: bool, now_us: u64) -> Option<(u64, u64)> {
         for (worker, watched) in self.watched.iter_mut().enumerate() {
             let running = self.schedule.progress(worker).running;

@@ -28,8 +28,8 @@ pub(super) struct Group {
     pub(super) installs: BTreeMap<Place, Awaited>,
     /// Repairs that did not arrive, since the last that did.
     pub(super) repairs_given_up: u32,
-    /// Last entry of the own log when this life began, and the last batch that came from there: what an earlier life had
-    /// ordered.
+    /// Last entry of the own log when this life began, and the last batch that came from there: what an
+    /// earlier life had ordered.
     replayed_index: u64,
     replayed_batch: u64,
     /// Since when a CHECKPOINT is on its way through the order.
@@ -113,8 +113,9 @@ impl Group {
         }
     }
 
-    /// Whether an earlier life of this replica had this batch in its log. A repair there was of objects in that life's memory:
-    /// they are gone, nobody keeps the right ones for it any more, and what is executed again is right without it.
+    /// Whether an earlier life of this replica had this batch in its log. A repair there was of objects in
+    /// that life's memory: they are gone, nobody keeps the right ones for it any more, and what is executed
+    /// again is right without it.
     pub(super) fn is_replayed(&self, batch: u64) -> bool {
         batch <= self.replayed_batch
     }
@@ -130,8 +131,9 @@ impl Group {
         other.heard_us = now_us;
     }
 
-    /// Last batch that f+1 others have executed, by their own word: one of them is right. 0 unless all of them were heard just now: who
-    /// hears only some of the group may be cut off, and its memory may be needed yet.
+    /// Last batch that f+1 others have executed, by their own word: one of them is right. 0 unless all of
+    /// them were heard just now: who hears only some of the group may be cut off, and its memory may be
+    /// needed yet.
     fn others_executed(&self, me: u8, now_us: u64) -> u64 {
         let mut executed: Vec<u64> = self.but(me).map(|other| other.executed).collect();
         executed.sort_unstable_by(|a, b| b.cmp(a));
@@ -151,8 +153,8 @@ impl Group {
             .map(|(_, other)| other)
     }
 
-    /// The peers are heard now. What has waited because this replica was slow itself bears old stamps, and says nothing against the
-    /// leader.
+    /// The peers are heard now. What has waited because this replica was slow itself bears old stamps, and
+    /// says nothing against the leader.
     pub(super) fn mind_own_lateness(&mut self, now_us: u64) {
         if now_us - self.listened_us > limits::CLOCK_TOLERANCE.as_micros() as u64 {
             self.behind_since_us = None;
@@ -179,7 +181,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         while let Some(output) = self.orderer.poll_output() {
             match output {
                 Output::Send { to, kind, body, deferrable } => self.send(to, kind, &body, deferrable),
-                Output::LeaderChanged { .. } | Output::Membership { .. } => self.group.checkpoint_asked_us = None,
+                Output::LeaderChanged { .. } | Output::Membership { .. } => {
+                    self.group.checkpoint_asked_us = None
+                }
                 Output::Established { joined, .. } => self.on_established(joined),
                 Output::CheckpointWanted => self.want_checkpoint(),
                 Output::NeedState { index, .. } => self.need_state(index),
@@ -190,18 +194,22 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     }
                 }
                 Output::Lacking { from, believed, last } => self.world.say(format_args!(
-                    "leader {} expects entries up to {believed} here, and this log ends at {last}: they were lost on disk, or the leader is \
-                     faulty. It sends them again",
+                    "leader {} expects entries up to {believed} here, and this log ends at {last}: they were \
+                        lost on disk, or the leader is faulty. It sends them again",
                     from + 1
                 )),
                 Output::Distrusted { leader, ahead_us } => {
                     self.distrust(leader, i64::try_from(ahead_us).unwrap_or(i64::MAX));
                 }
                 Output::LogDropped { begins_after, ends_at, state } => self.world.say(format_args!(
-                    "the log on disk has entries {} to {ends_at}, and the state saved beside it is of entry {state}: {} This replica \
-                     joins as the next incarnation, and its peers fill it",
+                    "the log on disk has entries {} to {ends_at}, and the state saved beside it is of entry \
+                        {state}: {} This replica joins as the next incarnation, and its peers fill it",
                     begins_after + 1,
-                    if state > ends_at { "the end of the log was lost." } else { "the entries between them were lost." }
+                    if state > ends_at {
+                        "the end of the log was lost."
+                    } else {
+                        "the entries between them were lost."
+                    }
                 )),
                 Output::Removed => {
                     self.give_up_log(ReplaceReason::LaterIncarnation);
@@ -305,7 +313,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// Writes the state after entry `index` to the disk, and hears of it when it rests there; false where there is none.
+    /// Writes the state after entry `index` to the disk, and hears of it when it rests there; false where
+    /// there is none.
     fn keep_state(&mut self, index: u64, bytes: Bytes) -> bool {
         let Durability::Disk(directory) = self.settings.durability.clone() else { return false };
         let mailbox = self.mailbox.clone();
@@ -341,7 +350,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// Stops so that the next process joins anew. A log on disk would lead it to the very same place, and the one after it.
+    /// Stops so that the next process joins anew. A log on disk would lead it to the very same place, and the
+    /// one after it.
     pub(super) fn give_up_log(&mut self, why: ReplaceReason) {
         let outcome = self.orderer.forget();
         self.stop_with(match outcome {
@@ -363,8 +373,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
         if !self.settings.mode.deterministic {
             self.world.say(format_args!(
-                "in mode {} no peer can fill this replica: without determinism the replicas have no common state. Start the \
-                 whole group again",
+                "in mode {} no peer can fill this replica: without determinism the replicas have no common \
+                    state. Start the whole group again",
                 self.settings.mode
             ));
         }
@@ -405,8 +415,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// The whole state is here and f+1 peers vouch for every piece of it. A log on disk begins behind it, and this replica will vote
-    /// about what comes next: so the state has to rest there first, or it would be gone with the process, and its vote with it.
+    /// The whole state is here and f+1 peers vouch for every piece of it. A log on disk begins behind it, and
+    /// this replica will vote about what comes next: so the state has to rest there first, or it would be
+    /// gone with the process, and its vote with it.
     fn install_state(&mut self, index: u64, bytes: Bytes) {
         self.receiver = None;
         if self.keep_state(index, bytes.clone()) {
@@ -546,7 +557,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.vote(if counts { Event::PeerUp(peer) } else { Event::PeerDown(peer) });
     }
 
-    /// The leader has every region looked at in turn, so that errors nobody touches do not add up; large regions less often.
+    /// The leader has every region looked at in turn, so that errors nobody touches do not add up; large
+    /// regions less often.
     pub(super) fn scrub(&mut self) {
         let now_us = self.world.now_us();
         let Some(execution) = &self.execution else { return };

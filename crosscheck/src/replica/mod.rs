@@ -254,8 +254,8 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         self.unwatched = index;
     }
 
-    /// Runs until it is told to stop, or cannot go on, and tells how it ended before anything is given back: a fault may have made of
-    /// a lock something that can never be had again.
+    /// Runs until it is told to stop, or cannot go on, and tells how it ended before anything is given back:
+    /// a fault may have made of a lock something that can never be had again.
     pub(crate) fn run(mut self, open_clients: OpenClients<Os>, ended: &mpsc::Sender<Ended>) {
         self.open_clients = Some(open_clients);
         let mut events = Events::with_capacity(1024);
@@ -394,8 +394,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.peers.pace.slowest_ms = self.pulse.slowest_ms();
     }
 
-    /// Which stamps can be right by now, which is after the frames to be judged were read: this process may have been stopped before it read
-    /// them, and their stamps would be ahead of any time that was taken earlier.
+    /// Which stamps can be right by now, which is after the frames to be judged were read: this process may
+    /// have been stopped before it read them, and their stamps would be ahead of any time that was taken
+    /// earlier.
     fn accept_stamps(&mut self) {
         #[cfg(feature = "inject")]
         if self.sabotaged.has(sabotage::Sabotage::BelievesClocks) {
@@ -486,7 +487,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         while self.orderer.can_accept()
             && let Some(Submission { number, to, request }) = self.waiting.pop_front()
         {
-            // A queue that thinks it is longer than it is gives what it gave before, and all replicas would agree to run it again.
+            // A queue that thinks it is longer than it is gives what it gave before, and all replicas would
+            // agree to run it again.
             #[cfg(feature = "inject")]
             let believes = self.sabotaged.has(sabotage::Sabotage::BelievesQueue);
             #[cfg(not(feature = "inject"))]
@@ -514,8 +516,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// Puts a frame on its way with the next flush. A `deferrable` frame waits for company, unless so few replicas are there that
-    /// somebody may wait for this one after all.
+    /// Puts a frame on its way with the next flush. A `deferrable` frame waits for company, unless so few
+    /// replicas are there that somebody may wait for this one after all.
     fn send(&mut self, to: u8, kind: order::Kind, body: &[u8], deferrable: bool) {
         if deferrable && !self.execution.as_ref().is_some_and(Execution::is_alone) {
             self.peers.send_deferred(to, kind, &[body]);
@@ -557,14 +559,15 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.voter.as_ref().map_or(self.tally.executed, vote::Voter::validated)
     }
 
-    /// What is not an object, and no vote can have repaired: what computes everybody's checksums, what this replica knows of itself, the
-    /// service's settings, the program. Once that is wrong, the replica is wrong again and again, however often it is repaired.
+    /// What is not an object, and no vote can have repaired: what computes everybody's checksums, what this
+    /// replica knows of itself, the service's settings, the program. Once that is wrong, the replica is wrong
+    /// again and again, however often it is repaired.
     fn check_oneself(&mut self) {
         let Mode { guarded, crosschecked, .. } = self.settings.mode;
         let service = self.execution.as_ref().map(|execution| &execution.service);
         let refused = self.counters.own_faults.load(Ordering::Relaxed) > 0;
-        // Something outside may change all replicas' programs at about the same time (a probe that is set on all hosts). The votes cover for
-        // this one until the others are there to fill it.
+        // Something outside may change all replicas' programs at about the same time (a probe that is set on
+        // all hosts). The votes cover for this one until the others are there to fill it.
         let can_wait = !guarded || !self.group.hears_all(self.settings.me, self.world.now_us());
         let clients_served = self.clients_driven.looks_so(&self.counters);
         let sound = [

@@ -1,5 +1,6 @@
-//! Who is owed the replies to the requests that this replica has handed to the log. A reply that goes to nobody is waited for, and one that
-//! goes to somebody else is wrong, so nothing is taken on trust: each entry carries the tag of its request.
+//! Who is owed the replies to the requests that this replica has handed to the log. A reply that goes to
+//! nobody is waited for, and one that goes to somebody else is wrong, so nothing is taken on trust: each
+//! entry carries the tag of its request.
 
 use std::collections::VecDeque;
 
@@ -64,7 +65,8 @@ impl PendingReplies {
     /// The log delivers own requests in the order they were submitted in.
     ///
     /// # Panics
-    /// When it does not, or when this queue does not have who waits there: the replica cannot know any more whose replies are whose.
+    /// When it does not, or when this queue does not have who waits there: the replica cannot know any more
+    /// whose replies are whose.
     pub(super) fn take(&mut self, tag: u64) -> Recipient {
         assert_eq!(tag, self.first, "own requests are delivered in the order they were submitted in");
         let Some((asked, owner)) = self.waiting.pop_front() else {

@@ -65,7 +65,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         match std::mem::take(&mut refusals.untold) {
             1 => self.world.say(format_args!("a connection to the peers' port was refused: {why}")),
             count => self.world.say(format_args!(
-                "{count} connections to the peers' port were refused; the last one: {why}. Who else can reach this port?"
+                "{count} connections to the peers' port were refused; the last one: {why}. Who else can \
+                    reach this port?"
             )),
         }
     }

@@ -1,4 +1,5 @@
-//! Promises broken on purpose: so that each checker of the simulation is seen to fail. Only in builds with the injector.
+//! Promises broken on purpose: so that each checker of the simulation is seen to fail. Only in builds with
+//! the injector.
 
 use bytes::Bytes;
 use order::OrderEngine;
@@ -134,7 +135,8 @@ impl Sabotaged {
         {
             return stale;
         }
-        // One that was kept here for nothing would count as long as nothing else leaves: a long one takes all the room there is.
+        // One that was kept here for nothing would count as long as nothing else leaves: a long one takes all
+        // the room there is.
         self.released = self.has(Sabotage::ReleasesStale).then(|| (place, reply.clone()));
         (place, reply)
     }

@@ -1,8 +1,9 @@
 //! The worker of a replica that has only one: the order thread runs it between two looks at its sockets, so that a
 //! request gets from socket to socket without waiting for another thread.
 //!
-//! What may wait or take long must not hold up the sockets: while a batch with such a request of the pipeline's own is on its
-//! way (a RECOVER waits for its objects, a CHECKPOINT packs the whole state), the worker is lent to a helper thread.
+//! What may wait or take long must not hold up the sockets: while a batch with such a request of the
+//! pipeline's own is on its way (a RECOVER waits for its objects, a CHECKPOINT packs the whole state), the
+//! worker is lent to a helper thread.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -166,13 +167,14 @@ pub(crate) struct WatchdogView {
     oldest: AtomicU64,
     /// Last batch that was executed.
     executed: AtomicU64,
-    /// Milliseconds of the longest stretch of work lately, or of the batch that took longest, as the watchdog's thread saw it.
+    /// Milliseconds of the longest stretch of work lately, or of the batch that took longest, as the
+    /// watchdog's thread saw it.
     slowest_ms: AtomicU64,
 }
 
 impl WatchdogView {
-    /// A stretch of work begins, or ends: in a handler, or in anything else between two looks at the sockets. A fault can make any
-    /// loop endless.
+    /// A stretch of work begins, or ends: in a handler, or in anything else between two looks at the sockets.
+    /// A fault can make any loop endless.
     pub fn beat(&self) {
         self.beats.fetch_add(1, Ordering::Relaxed);
     }
@@ -216,7 +218,8 @@ pub(crate) struct Watchdog {
     /// Looks that have found the same batch the oldest in execution, whichever thread executes it; and its log index.
     of_batch: u32,
     oldest: u64,
-    /// Of the longest stretch or batch in the current period, and of the one before it; and the looks of the current period.
+    /// Of the longest stretch or batch in the current period, and of the one before it; and the looks of the
+    /// current period.
     slowest: [u32; 2],
     period: u32,
     patience: u32,
@@ -227,8 +230,8 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Minds stretches of work that last longer than `limit`, but for batches up to the log index `unwatched`. Handlers are left after
-    /// [`limits::SOLO_RUN`] and one more request.
+    /// Minds stretches of work that last longer than `limit`, but for batches up to the log index
+    /// `unwatched`. Handlers are left after [`limits::SOLO_RUN`] and one more request.
     pub fn new(pulse: Arc<WatchdogView>, limit: Duration, unwatched: u64) -> Self {
         let patience = limit.as_micros().div_ceil(limits::WATCH.as_micros()) as u32;
         Watchdog {
@@ -272,12 +275,14 @@ impl Watchdog {
         self.pulse.slowest_ms.store(slowest * limits::WATCH.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// What to do about an order thread that is at the same stretch of work for too long. This replica has executed the batches up to
-    /// `executed`; `others` is the pace of the others, none where there is no other replica.
+    /// What to do about an order thread that is at the same stretch of work for too long. This replica has
+    /// executed the batches up to `executed`; `others` is the pace of the others, none where there is no
+    /// other replica.
     ///
-    /// That others have executed more says little where they began earlier: a replica that hears of the request only when the others
-    /// are through with it needs as long as they did. So it is given the time that f others took lately, and the watchdog's time
-    /// besides. What they tell is believed up to a bound: it may have been corrupted.
+    /// That others have executed more says little where they began earlier: a replica that hears of the
+    /// request only when the others are through with it needs as long as they did. So it is given the time
+    /// that f others took lately, and the watchdog's time besides. What they tell is believed up to a bound:
+    /// it may have been corrupted.
     pub fn judge(&mut self, others: Option<PeerProgress>, executed: u64) -> Judged {
         let told_ms =
             others.map_or(0, |others| others.slowest_ms).min(limits::SLOWNESS_KEPT.as_millis() as u64);

@@ -1,5 +1,5 @@
-//! A replica that somebody steps: the shipped pipeline without a thread, a socket or a clock of its own, for a simulation
-//! that decides with one seed when anything happens.
+//! A replica that somebody steps: the shipped pipeline without a thread, a socket or a clock of its own, for
+//! a simulation that decides with one seed when anything happens.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
@@ -128,9 +128,9 @@ impl<S: Service, W: World> Stepped<S, W> {
         })
     }
 
-    /// One round of the order thread, which first hears what its streams are `ready` for. Call it when [`Stepped::is_busy`],
-    /// when a stream is ready, after [`Stepped::submit`] and [`Stepped::call`], and else every `limits::IDLE`. While time passes, call
-    /// [`Stepped::is_hung`].
+    /// One round of the order thread, which first hears what its streams are `ready` for. Call it when
+    /// [`Stepped::is_busy`], when a stream is ready, after [`Stepped::submit`] and [`Stepped::call`], and
+    /// else every `limits::IDLE`. While time passes, call [`Stepped::is_hung`].
     pub fn step(&mut self, ready: &[Ready]) {
         if self.replica.outcome.is_some() {
             return;
@@ -161,8 +161,8 @@ impl<S: Service, W: World> Stepped<S, W> {
         self.replica.pulse.beat();
     }
 
-    /// A look of the watchdog's thread, every `limits::WATCH`: whether the replica is to be replaced. `others` asks the peers, as
-    /// [`PeerProgress::of_others`] puts their answers together.
+    /// A look of the watchdog's thread, every `limits::WATCH`: whether the replica is to be replaced.
+    /// `others` asks the peers, as [`PeerProgress::of_others`] puts their answers together.
     pub fn is_hung(&mut self, others: impl FnOnce() -> PeerProgress) -> bool {
         if !self.watchdog.is_hung() {
             return false;
@@ -241,7 +241,8 @@ impl<S: Service, W: World> Stepped<S, W> {
         self.replica.status()
     }
 
-    /// What is open about the batches before `batch`, in words: a vote, a reply to fetch, or any repair. None when nothing is.
+    /// What is open about the batches before `batch`, in words: a vote, a reply to fetch, or any repair. None
+    /// when nothing is.
     pub fn open_below(&self, batch: u64) -> Option<String> {
         let voter = self.replica.voter.as_ref();
         voter.map_or_else(|| Some("no voter yet".into()), |voter| voter.open_below(batch))
@@ -300,8 +301,8 @@ impl<S: Service, W: World> Stepped<S, W> {
         leads
     }
 
-    /// Puts the last request of a client into the queue a second time, as a queue gives it whose length has changed: an injected fault.
-    /// False if there was none.
+    /// Puts the last request of a client into the queue a second time, as a queue gives it whose length has
+    /// changed: an injected fault. False if there was none.
     #[cfg(feature = "inject")]
     pub fn corrupt_queue(&mut self) -> bool {
         let again = self.last.clone();

@@ -1,5 +1,6 @@
-//! The workers of a stepped replica that has several: threads of their own, of which one runs at a time. Who runs next, and where
-//! it is interrupted, one seed decides, so that a simulation can repeat every interleaving.
+//! The workers of a stepped replica that has several: threads of their own, of which one runs at a time. Who
+//! runs next, and where it is interrupted, one seed decides, so that a simulation can repeat every
+//! interleaving.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -51,7 +52,8 @@ impl SteppedWorkers {
         Arc::new(SteppedWorkers { watch: Mutex::new(watch), moves, rests: Condvar::new() })
     }
 
-    /// The order thread lets one worker go on that can, up to where it is interrupted, waits or ends. False if none can.
+    /// The order thread lets one worker go on that can, up to where it is interrupted, waits or ends. False
+    /// if none can.
     pub fn step(&self, waits: impl Fn(usize) -> bool) -> bool {
         let mut watch = self.watch.lock();
         let can = |worker: &usize| {
@@ -101,7 +103,8 @@ impl SteppedWorkers {
         }
     }
 
-    /// Gives the move back, as `state`, and returns when it is `worker`'s again; false if nothing is waited for any more.
+    /// Gives the move back, as `state`, and returns when it is `worker`'s again; false if nothing is waited
+    /// for any more.
     fn rest(&self, worker: usize, state: State) -> bool {
         let mut watch = self.watch.lock();
         watch.state[worker] = state;

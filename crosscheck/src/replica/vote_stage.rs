@@ -140,8 +140,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         for finding in findings {
             match finding {
                 Finding::Damaged(id) | Finding::Lost(id) => objects.push((home, *id)),
-                // Several are missing or too many, and nobody can say which. One that is too many may stand beside its twin, in a place
-                // that its owner knows nothing of: to repair it by its id leaves the other one there, to be found by every scrub.
+                // Several are missing or too many, and nobody can say which. One that is too many may stand
+                // beside its twin, in a place that its owner knows nothing of: to repair it by its id leaves
+                // the other one there, to be found by every scrub.
                 Finding::Extra(_) | Finding::Population(_) => whole = true,
             }
         }
@@ -239,7 +240,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             Command::Evidence(record) => self.on_evidence(&record),
             Command::Held { place, why } => {
                 self.tally.held.insert(place);
-                self.world.say(format_args!("the reply to request {place} is held: no f+1 replicas agree ({why})"));
+                self.world
+                    .say(format_args!("the reply to request {place} is held: no f+1 replicas agree ({why})"));
             }
             Command::Resumed { place } => {
                 self.tally.held.remove(&place);
@@ -251,12 +253,17 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 }
             }
             Command::NotSettled { place, home, id } => self.world.say(format_args!(
-                "replicas differ in object {home}:{id} again at request {place}, although they settled on one version of it several \
-                 times. It stays as it is. Requests on it are not deterministic: look for what they read beside their objects"
+                "replicas differ in object {home}:{id} again at request {place}, although they settled on \
+                    one version of it several times. It stays as it is. Requests on it are not \
+                    deterministic: look for what they read beside their objects"
             )),
             Command::ReplaceSelf(why) => self.stop_with(Ok(Stop::Replace(ReplaceReason::Vote(why)))),
             Command::PeerBeyondRepair { replica, why } => {
-                self.world.say(format_args!("replica {} cannot be repaired in place and replaces itself: {why}", replica + 1));
+                self.world.say(format_args!(
+                    "replica {} cannot be repaired in place and replaces itself: \
+                    {why}",
+                    replica + 1
+                ));
             }
         }
     }
@@ -277,13 +284,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let waited_ms = (self.world.now_us() - awaited.since_us) / 1000;
         if self.has_donors() {
             self.world.say(format_args!(
-                "the repair ordered at {turn} did not arrive within {waited_ms} ms. It is ordered again when a request enters the object"
+                "the repair ordered at {turn} did not arrive within {waited_ms} ms. It is ordered again \
+                    when a request enters the object"
             ));
         } else if self.group.repairs_given_up == 0 {
             // Once: every request on what is wrong comes to this until somebody is back.
             self.world.say(format_args!(
-                "the repair ordered at {turn} needs f+1 healthy replicas, and fewer are up. Start the others; it is ordered again when a \
-                 request enters the object"
+                "the repair ordered at {turn} needs f+1 healthy replicas, and fewer are up. Start the \
+                    others; it is ordered again when a request enters the object"
             ));
         }
         self.stop_waiting(awaited);
@@ -363,8 +371,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.keep_evidence(told);
     }
 
-    /// Whose fault it is that nobody has a result: whoever had such a request ordered. The voter knows of no origins, and takes it for
-    /// a bug that all share. Where a peer was away for long, more batches have run since than are remembered.
+    /// Whose fault it is that nobody has a result: whoever had such a request ordered. The voter knows of no
+    /// origins, and takes it for a bug that all share. Where a peer was away for long, more batches have run
+    /// since than are remembered.
     fn void(&self, record: &vote::Evidence) -> Option<(Option<u8>, Place)> {
         let is_invalid = record.failure == Some(Failure::Invalid) && record.class == vote::Class::SoftwareBug;
         let place = Place::new(record.batch, record.request.filter(|_| is_invalid)?);

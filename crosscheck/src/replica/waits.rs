@@ -61,8 +61,9 @@ impl View<'_> {
         if outside.members != 0 {
             let first = outside.members.trailing_zeros() + 1;
             return Some(format!(
-                "to be let into the group of {}. That takes a moment, unless too few of its members are there: start the others \
-                 with their data; if that is lost for ever, `crosscheck group keep {first}` goes on with what replica {first} has",
+                "to be let into the group of {}. That takes a moment, unless too few of its members are \
+                    there: start the others with their data; if that is lost for ever, `crosscheck group \
+                    keep {first}` goes on with what replica {first} has",
                 names(outside.members)
             ));
         }
@@ -91,8 +92,9 @@ impl View<'_> {
         let others = self.elsewhere();
         let belong = if others.count_ones() == 1 { "belongs" } else { "belong" };
         format!(
-            "{what}: {} {belong} to another group, because an operator had one of them go on without the other (`crosscheck group keep`). Either \
-             this replica joins that one: end it, move its data directory away, and start it again; or they join this one in the same way",
+            "{what}: {} {belong} to another group, because an operator had one of them go on without the \
+                other (`crosscheck group keep`). Either this replica joins that one: end it, move its data \
+                directory away, and start it again; or they join this one in the same way",
             names(others)
         )
     }
@@ -118,8 +120,8 @@ impl View<'_> {
         }
         let me = self.me + 1;
         format!(
-            "for a leader: {needed} of {} have to be there with their data, and {}. Start them with it; if it is lost for ever, \
-             `crosscheck group keep {me}` goes on with what replica {me} has",
+            "for a leader: {needed} of {} have to be there with their data, and {}. Start them with it; if \
+                it is lost for ever, `crosscheck group keep {me}` goes on with what replica {me} has",
             names(members.voters),
             why.join(", ")
         )
@@ -131,8 +133,9 @@ impl View<'_> {
         let so_far = if named == 0 { "nobody has".to_owned() } else { format!("only {}", has(named)) };
         let keeper = self.standing.leader.unwrap_or_default() + 1;
         format!(
-            "for the state after entry {index}, or a later one: {needed} replicas have to give the same, and {so_far} so far. If nobody \
-             else has it any more, `crosscheck group keep {keeper}` has it taken from replica {keeper} alone"
+            "for the state after entry {index}, or a later one: {needed} replicas have to give the same, and \
+                {so_far} so far. If nobody else has it any more, `crosscheck group keep {keeper}` has it \
+                taken from replica {keeper} alone"
         )
     }
 }
@@ -291,8 +294,9 @@ mod tests {
         let told = waits(0b010, member(0b010), None);
         assert_eq!(
             told,
-            "for a leader: 2 of replicas 1, 2 and 3 have to be there with their data, and replica 1 is not connected, replica 2 is here \
-             without data. Start them with it; if it is lost for ever, `crosscheck group keep 3` goes on with what replica 3 has"
+            "for a leader: 2 of replicas 1, 2 and 3 have to be there with their data, and replica 1 is not \
+                connected, replica 2 is here without data. Start them with it; if it is lost for ever, \
+                `crosscheck group keep 3` goes on with what replica 3 has"
         );
         assert_eq!(waits(0b011, member(0), None), "for a leader: an election is on its way");
         let mut split = member(0);

@@ -26,7 +26,8 @@ fn actions(connection: &mut Connection, pending: &mut Vec<u8>, out: &mut Vec<Act
                 assert!(used > 0 && used <= pending.len());
                 pending.drain(..used);
                 if let Action::Order(ordered) = &action {
-                    let command = decode(&Bytes::copy_from_slice(ordered)).expect("what a protocol orders can be decoded");
+                    let command = decode(&Bytes::copy_from_slice(ordered)).expect("what a protocol orders \
+                        can be decoded");
                     assert_eq!(&encode(&command), ordered, "the encoding is canonical");
                     assert!(ordered[0] < 0xf0);
                 }

@@ -37,8 +37,8 @@ impl Key {
         Some(Key { hash: KeyHash::of(bytes), bytes: keep(bytes) })
     }
 
-    /// A key as a command line has it: without spaces and NUL. The protocol document also forbids control characters, but stock takes
-    /// them, and memaslap's keys begin with them.
+    /// A key as a command line has it: without spaces and NUL. The protocol document also forbids control
+    /// characters, but stock takes them, and memaslap's keys begin with them.
     pub fn text(bytes: &[u8]) -> Option<Self> {
         if bytes.iter().any(|byte| matches!(byte, 0 | b' ')) { None } else { Self::new(bytes) }
     }

@@ -1,4 +1,5 @@
-//! The flags of meta commands: parsed once from the client's tokens, kept in the client's order, because the reply repeats it.
+//! The flags of meta commands: parsed once from the client's tokens, kept in the client's order, because the
+//! reply repeats it.
 
 use smallvec::SmallVec;
 

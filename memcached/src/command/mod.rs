@@ -1,4 +1,5 @@
-//! What clients ask for, in the form that is ordered: everything that any replica needs to do it and to render the reply.
+//! What clients ask for, in the form that is ordered: everything that any replica needs to do it and to
+//! render the reply.
 
 mod codec;
 mod key;

@@ -1,4 +1,5 @@
-//! One client connection: memcached's text and meta protocol, incremental and without I/O, answered for any bytes at all.
+//! One client connection: memcached's text and meta protocol, incremental and without I/O, answered for any
+//! bytes at all.
 
 mod line;
 mod meta;
@@ -34,7 +35,8 @@ pub struct Connection {
     skip: u64,
     /// Bytes at the start of the input that are known to hold no line end.
     scanned: usize,
-    /// About how long the reply to the last ordered request will be. It is no part of what the connection knows of its client.
+    /// About how long the reply to the last ordered request will be. It is no part of what the connection
+    /// knows of its client.
     expected: usize,
 }
 

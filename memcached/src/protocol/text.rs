@@ -42,8 +42,8 @@ pub(super) fn step(name: &[u8], line: &Line<'_>, config: &Config) -> Step {
     }
 }
 
-/// Whether this is a line of an HTTP request. A web page can have its reader's browser send one to any address, with commands in its body:
-/// stock closes at the version, and Redis at the two other words.
+/// Whether this is a line of an HTTP request. A web page can have its reader's browser send one to any
+/// address, with commands in its body: stock closes at the version, and Redis at the two other words.
 fn is_http(line: &Line<'_>) -> bool {
     let is = |word: &[u8]| line.name().eq_ignore_ascii_case(word);
     line.token(line.arguments()).starts_with(b"HTTP/") || is(b"POST") || is(b"Host:")

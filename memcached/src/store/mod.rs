@@ -275,7 +275,8 @@ impl Shard {
                 && (self.probation.items() == 0 || self.probation.bytes() <= self.limit / PROBATION_SHARE);
             let Some(mut candidate) = self.queue(main).oldest(&self.queue_pages) else { return };
             if met_spared && spared == Some(candidate) {
-                // Nothing else is left in its queue to give way, so the other one has to; every round makes some progress.
+                // Nothing else is left in its queue to give way, so the other one has to; every round makes
+                // some progress.
                 main = !main;
                 match self.queue(main).oldest(&self.queue_pages) {
                     Some(other) if spared != Some(other) => candidate = other,

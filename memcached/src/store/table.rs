@@ -92,7 +92,8 @@ impl Directory {
     }
 }
 
-/// The bucket of `tag` among `buckets` (at least one): by its low bits, one bit fewer where that bucket is not split yet.
+/// The bucket of `tag` among `buckets` (at least one): by its low bits, one bit fewer where that bucket is
+/// not split yet.
 fn number_of(tag: u32, buckets: u32) -> u32 {
     let bits = buckets.next_power_of_two() - 1;
     let number = tag & bits;

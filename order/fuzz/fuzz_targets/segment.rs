@@ -1,4 +1,5 @@
-//! Any file is a log, a torn one, or a corrupt one; and any file beside it says whose it is and how far it is durable, or nothing.
+//! Any file is a log, a torn one, or a corrupt one; and any file beside it says whose it is and how far it is
+//! durable, or nothing.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,5 +1,6 @@
-//! The files that a log and a snapshot rest in: the operating system's, or those of a simulation that decides what a power
-//! failure leaves of them. Dispatched statically, so that the shipped path is what it would be without this trait.
+//! The files that a log and a snapshot rest in: the operating system's, or those of a simulation that decides
+//! what a power failure leaves of them. Dispatched statically, so that the shipped path is what it would be
+//! without this trait.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -14,7 +15,8 @@ const DIRECTORY_MODE: u32 = 0o700;
 /// What [`Disk::restrict`] leaves of a mode: the owner's rights, and the bits above them.
 const OWNERS_BITS: u32 = 0o7700;
 
-/// Directories and files, as far as a replica uses them. What is not synced may be lost, whole or in part, when the power fails.
+/// Directories and files, as far as a replica uses them. What is not synced may be lost, whole or in part,
+/// when the power fails.
 ///
 /// Directories and files that it creates can be used by their owner alone (modes 0700 and 0600).
 pub trait Disk: Clone + fmt::Debug + Send + 'static {
@@ -27,8 +29,8 @@ pub trait Disk: Clone + fmt::Debug + Send + 'static {
     /// What the system says.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Takes the rights to a file or directory from everybody but its owner, if that is this user. What another user owns is left as it
-    /// is: that user decided who may read it.
+    /// Takes the rights to a file or directory from everybody but its owner, if that is this user. What
+    /// another user owns is left as it is: that user decided who may read it.
     ///
     /// # Errors
     /// What the system says.

@@ -25,8 +25,8 @@ pub enum LogError {
         /// The data directory.
         directory: PathBuf,
     },
-    /// The directory is another replica's (operator: a wrong path, or swapped disks). To go on would make this replica act in the other's
-    /// name.
+    /// The directory is another replica's (operator: a wrong path, or swapped disks). To go on would make
+    /// this replica act in the other's name.
     #[error(
         "{} holds the log of replica {}, and this is replica {}: give each replica its own directory",
         directory.display(), holds + 1, this + 1
@@ -60,7 +60,8 @@ pub enum LogError {
         /// The data directory.
         directory: PathBuf,
     },
-    /// Bytes that had been synced are not what was written (state corrupted). The replica must lose this log and join anew.
+    /// Bytes that had been synced are not what was written (state corrupted). The replica must lose this log
+    /// and join anew.
     #[error("{} is corrupt at byte {at}: {why}; {}", file.display(), refill(directory))]
     Corrupt {
         /// The file.
@@ -72,7 +73,8 @@ pub enum LogError {
         /// The data directory.
         directory: PathBuf,
     },
-    /// A file is shorter than it was made, so its end was lost (state corrupted: a damaged file system, or somebody truncated it).
+    /// A file is shorter than it was made, so its end was lost (state corrupted: a damaged file system, or
+    /// somebody truncated it).
     #[error(
         "{} was truncated: it has {length} bytes and was made with {made}; {}",
         file.display(), refill(directory)
@@ -89,7 +91,8 @@ pub enum LogError {
     },
     /// The log ends before what had been synced (state corrupted). Its last records may have been acknowledged.
     #[error(
-        "{} has lost its end: it ends at byte {at} with record {last}, and record {synced} (entry {entry}) had been synced; {}",
+        "{} has lost its end: it ends at byte {at} with record {last}, and record {synced} (entry {entry}) \
+            had been synced; {}",
         file.display(), refill(directory)
     )]
     EndLost {
@@ -108,8 +111,8 @@ pub enum LogError {
     },
     /// Every record is what was written, but together they are no log (a bug of ours, or files from elsewhere).
     #[error(
-        "the log contradicts itself: {0}; move the data directory away (keep it until all replicas serve) and start again: \
-         the peers fill this replica"
+        "the log contradicts itself: {0}; move the data directory away (keep it until all replicas serve) \
+            and start again: the peers fill this replica"
     )]
     Contradiction(&'static str),
 }
@@ -150,7 +153,8 @@ fn refill(directory: &Path) -> String {
     )
 }
 
-/// What an operator can do about a file or directory that the system refuses; `None` where starting again may help as well.
+/// What an operator can do about a file or directory that the system refuses; `None` where starting again may
+/// help as well.
 pub fn operators_remedy(kind: ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::PermissionDenied => Some("let the user of this process own it, read it and write it"),

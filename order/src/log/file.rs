@@ -194,7 +194,8 @@ impl<D: Disk> FileLog<D> {
         Ok(())
     }
 
-    /// File `number` with at least `size` bytes, its existence durable, and its length: an old one if there is, a zeroed one if not.
+    /// File `number` with at least `size` bytes, its existence durable, and its length: an old one if there
+    /// is, a zeroed one if not.
     fn new_file(&mut self, number: u64, size: u64) -> Result<(D::File, u64), LogError> {
         let path = self.path(number);
         let fits = self.spares.iter().position(|(_, length)| *length >= size);

@@ -45,8 +45,8 @@ pub trait LogStore: Send {
     /// [`LogError`] when that is not certain.
     fn sync(&mut self) -> Result<(), LogError>;
 
-    /// Some time has passed ([`limits::CLAIM_TICKS`](crate::limits::CLAIM_TICKS)): an occasion to write down what need not be written at
-    /// every sync.
+    /// Some time has passed ([`limits::CLAIM_TICKS`](crate::limits::CLAIM_TICKS)): an occasion to write down
+    /// what need not be written at every sync.
     ///
     /// # Errors
     /// [`LogError`] when that cannot be written.

@@ -2,9 +2,10 @@
 //!
 //! Nothing is changed before all of that is known, so that a refusal leaves every file as the evidence it is.
 //!
-//! *Which files are ours.* A segment or spare begins with a sound header, which is durable before the file has its name. One that a release
-//! without headers made (`owner.headers_from`) holds a sound record, or nothing but zeros. A spare that was being made when the power failed
-//! begins with a part of a header and holds zeros otherwise. `lock` is empty. Everything else of these names is somebody else's.
+//! *Which files are ours.* A segment or spare begins with a sound header, which is durable before the file
+//! has its name. One that a release without headers made (`owner.headers_from`) holds a sound record, or
+//! nothing but zeros. A spare that was being made when the power failed begins with a part of a header and
+//! holds zeros otherwise. `lock` is empty. Everything else of these names is somebody else's.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -39,8 +40,8 @@ impl FileLog {
 }
 
 impl<D: Disk> FileLog<D> {
-    /// Opens the log of the replica in `slot`, in the directory `log` of its data directory `data` (both created if missing), and returns it
-    /// with the records it holds, for `RaftEngine::new`.
+    /// Opens the log of the replica in `slot`, in the directory `log` of its data directory `data` (both
+    /// created if missing), and returns it with the records it holds, for `RaftEngine::new`.
     ///
     /// A torn end of the last file is cut off. Nothing that was ever acknowledged is lost by that.
     ///
@@ -245,7 +246,8 @@ impl<D: Disk> FileLog<D> {
         }
     }
 
-    /// What was known to be durable is there: the log's last record is `last`, and it ends at byte `at` of its last file.
+    /// What was known to be durable is there: the log's last record is `last`, and it ends at byte `at` of
+    /// its last file.
     fn check_end(&self, last: u64, at: u64) -> Result<(), LogError> {
         let Some(claim) = self.synced.last() else { return Ok(()) };
         let names = (claim.group, claim.id);
@@ -276,8 +278,9 @@ impl<D: Disk> FileLog<D> {
         Ok(())
     }
 
-    /// Nobody but this user reads what clients wrote, also where an earlier release let them. A directory that something else lies in too
-    /// was not made for the log alone: who may list it is its owner's business.
+    /// Nobody but this user reads what clients wrote, also where an earlier release let them. A directory
+    /// that something else lies in too was not made for the log alone: who may list it is its owner's
+    /// business.
     fn restrict(&self) -> Result<(), LogError> {
         let fixed = [self.directory.join(LOCK), synced::path(&self.directory)];
         let listed = self.disk.list(&self.directory).map_err(LogError::of(&self.directory))?;

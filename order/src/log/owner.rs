@@ -1,4 +1,5 @@
-//! The file `identity`: which replica of which group a data directory belongs to, so that no other one takes it for its own.
+//! The file `identity`: which replica of which group a data directory belongs to, so that no other one takes
+//! it for its own.
 //!
 //! ```text
 //! crosscheck data directory 1
@@ -8,9 +9,10 @@
 //! crc32c 89abcdef                   (of everything above)
 //! ```
 //!
-//! It is written beside itself, synced and renamed, so it is always whole. Its group is never older than that of the log: it is written
-//! before the first record of a log. Before the first file of a log is deleted, it is renamed to `identity.discarded`, which takes no space
-//! on a disk that is full: whoever finds it under that name finishes the deletion.
+//! It is written beside itself, synced and renamed, so it is always whole. Its group is never older than that
+//! of the log: it is written before the first record of a log. Before the first file of a log is deleted, it
+//! is renamed to `identity.discarded`, which takes no space on a disk that is full: whoever finds it under
+//! that name finishes the deletion.
 
 use std::fmt::Write;
 use std::io::{self, ErrorKind};

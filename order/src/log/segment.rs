@@ -1,15 +1,18 @@
-//! One file of the log: records behind each other in a zeroed file of fixed size, so that a sync moves data and nothing else.
+//! One file of the log: records behind each other in a zeroed file of fixed size, so that a sync moves data
+//! and nothing else.
 //!
 //! ```text
 //! file:   "XCHKLOG2" | length u64 (of the whole file) | 0 u32 | crc u32 | records | zeros
 //! record: crc u32 | len u32 | seq u64 | durable u64 | body (len bytes) | zeros up to a multiple of 8
 //! ```
 //!
-//! The header is durable before the file is called `NNNNNNNN.log`, and is never written again. So a file of that name without one is not ours
-//! (or was made by a release that knew no headers: its records begin at 0), and one that is shorter than its header says was truncated.
+//! The header is durable before the file is called `NNNNNNNN.log`, and is never written again. So a file of
+//! that name without one is not ours (or was made by a release that knew no headers: its records begin at 0),
+//! and one that is shorter than its header says was truncated.
 //!
-//! `seq` counts records over all segments: a stale record in a reused file never has the next number. `durable` is the last
-//! number known to be on the disk when the record was written: it tells a torn tail from corruption (see `scan`).
+//! `seq` counts records over all segments: a stale record in a reused file never has the next number.
+//! `durable` is the last number known to be on the disk when the record was written: it tells a torn tail
+//! from corruption (see `scan`).
 
 use bytes::Bytes;
 use wire::{Put, Reader};
@@ -27,7 +30,8 @@ pub(crate) const HEADER: usize = 24;
 const BODY: usize = limits::REQUEST_BYTES + (64 << 10);
 /// Records between two syncs at most, for telling records from other bytes.
 const MAX_GROUP: u64 = 1 << 32;
-/// Bytes of the longest file of a release that knew no headers, unless files are longer as a rule: one with the longest record.
+/// Bytes of the longest file of a release that knew no headers, unless files are longer as a rule: one with
+/// the longest record.
 pub(crate) const LONGEST_WITHOUT_HEADER: u64 = (BODY + HEADER + (128 << 10)) as u64;
 
 /// A record as found in a file.
@@ -80,7 +84,8 @@ pub(crate) fn begins_as_header(head: &[u8]) -> bool {
     head.iter().zip(MAGIC).all(|(&byte, ours)| byte == ours)
 }
 
-/// Whether a file was being made when the power failed: of its header there is a part or nothing, and nothing else is in it.
+/// Whether a file was being made when the power failed: of its header there is a part or nothing, and nothing
+/// else is in it.
 pub(crate) fn is_unfinished(bytes: &[u8]) -> bool {
     let begins = bytes.iter().zip(MAGIC).all(|(&byte, ours)| byte == ours || byte == 0);
     begins && bytes.iter().skip(FILE_HEADER).all(|&byte| byte == 0)
@@ -107,9 +112,9 @@ pub(crate) fn encode(record: &Record, seq: u64, durable: u64, out: &mut Vec<u8>)
 
 /// Reads a file whose records begin at `start`, with record `first` (0: whatever is there).
 ///
-/// At the first bad record the log ends, if that can be a torn write: records of one unsynced group reach the disk in any
-/// order, so later good records may follow it, but none that was written *after* the bad one was known to be durable.
-/// If there is such a one, or the file is not the last (`last`), synced bytes were lost.
+/// At the first bad record the log ends, if that can be a torn write: records of one unsynced group reach the
+/// disk in any order, so later good records may follow it, but none that was written *after* the bad one was
+/// known to be durable. If there is such a one, or the file is not the last (`last`), synced bytes were lost.
 pub(crate) fn scan(bytes: &Bytes, start: usize, first: u64, last: bool) -> Scan {
     let mut found = Vec::new();
     let mut at = start;

@@ -1,21 +1,25 @@
-//! The file `synced`: how far the log is known to be durable, so that a log that has lost its end is told from one that ends there.
+//! The file `synced`: how far the log is known to be durable, so that a log that has lost its end is told
+//! from one that ends there.
 //!
 //! ```text
 //! slot (at 0 and at 4096): "XCSYNCED" | count u64 | group u64 | id u64 | record u64 | entry u64 | crc u32 | 0 u32
 //! ```
 //!
-//! Without it, records that were synced and are bad now look like the end of a write that a power failure tore, and are cut off.
+//! Without it, records that were synced and are bad now look like the end of a write that a power failure
+//! tore, and are cut off.
 //!
-//! *It never claims too much.* A claim is made of what a sync that has returned made durable, and is written after that sync returned. So
-//! whatever a crash leaves of this file, each sound slot names a record that is on the disk. Records do not leave the disk but by
-//! [`FileLog::wipe`](crate::log::LogStore::wipe), which deletes this file with them, and marks the directory as discarded before it deletes
-//! anything; and a slot names the log that it is about, by group and engine id, which no two logs have in common. A slot that was torn does
-//! not match its checksum and says nothing. Each claim takes the place of the older one of the two, in a sector of its own, so a torn write
-//! leaves the other.
+//! *It never claims too much.* A claim is made of what a sync that has returned made durable, and is written
+//! after that sync returned. So whatever a crash leaves of this file, each sound slot names a record that is
+//! on the disk. Records do not leave the disk but by [`FileLog::wipe`](crate::log::LogStore::wipe), which
+//! deletes this file with them, and marks the directory as discarded before it deletes anything; and a slot
+//! names the log that it is about, by group and engine id, which no two logs have in common. A slot that was
+//! torn does not match its checksum and says nothing. Each claim takes the place of the older one of the two,
+//! in a sector of its own, so a torn write leaves the other.
 //!
-//! *What it is worth.* It is not synced. A process that is killed leaves its last claim to the next one; a machine that loses its power
-//! leaves the last claim that the kernel wrote out by itself (by default, within half a minute). A claim is as old as
-//! [`limits::SYNCS_PER_CLAIM`] syncs or [`limits::CLAIM_TICKS`] ticks at most: what was synced after it can be lost unnoticed, as before.
+//! *What it is worth.* It is not synced. A process that is killed leaves its last claim to the next one; a
+//! machine that loses its power leaves the last claim that the kernel wrote out by itself (by default, within
+//! half a minute). A claim is as old as [`limits::SYNCS_PER_CLAIM`] syncs or [`limits::CLAIM_TICKS`] ticks at
+//! most: what was synced after it can be lost unnoticed, as before.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -122,7 +126,8 @@ impl<D: Disk> Synced<D> {
         self.last
     }
 
-    /// Claims that a log is durable up to a record, unless that was claimed before. To be called after the sync has returned.
+    /// Claims that a log is durable up to a record, unless that was claimed before. To be called after the
+    /// sync has returned.
     pub fn claim(&mut self, disk: &D, claim: Claim) -> Result<(), LogError> {
         if self.last.is_some_and(|last| last.record >= claim.record) {
             return Ok(());

@@ -1,29 +1,32 @@
 //! How a replica without a log gets into a group: founding it once, joining it ever after.
 //!
-//! A replica that lost its log must not found a group while another group may live, and must not act under an old id. And a group
-//! whose replicas have all lost their logs must not begin anew as if nothing had been: whether it ever held data, nobody is left to
-//! know. So an operator says when a group is to begin ([`Boot::tell`]).
+//! A replica that lost its log must not found a group while another group may live, and must not act under an
+//! old id. And a group whose replicas have all lost their logs must not begin anew as if nothing had been:
+//! whether it ever held data, nobody is left to know. So an operator says when a group is to begin
+//! ([`Boot::tell`]).
 //!
 //! 1. Every process start without a log draws a *nonce* and says HELLO(nonce) to everybody until it belongs to a group.
-//! 2. Who is asked answers FRESH(its own nonce) or MEMBER. FRESH to slot 0's nonce is also a *promise*: a founding by an
-//!    earlier life of slot 0 will not be accepted from it any more.
-//! 3. Slot 0 founds a group only when it was told to and **all** others answered FRESH to its current nonce. FOUND names
-//!    everybody's nonce; a replica takes part only if its own current nonce is in it. Slot 0 was told of a group that is to begin:
-//!    once it hears of one that has begun, it has to be told again.
-//! 4. Whoever hears MEMBER asks to JOIN: the leader removes the slot's old id, adds a new one as a learner and promotes it
-//!    when it has caught up. What somebody answered holds until that replica answers something else, or says HELLO itself:
-//!    then its process has lost what it was a member of.
+//! 2. Who is asked answers FRESH(its own nonce) or MEMBER. FRESH to slot 0's nonce is also a *promise*: a
+//!    founding by an earlier life of slot 0 will not be accepted from it any more.
+//! 3. Slot 0 founds a group only when it was told to and **all** others answered FRESH to its current nonce.
+//!    FOUND names everybody's nonce; a replica takes part only if its own current nonce is in it. Slot 0 was
+//!    told of a group that is to begin: once it hears of one that has begun, it has to be told again.
+//! 4. Whoever hears MEMBER asks to JOIN: the leader removes the slot's old id, adds a new one as a learner
+//!    and promotes it when it has caught up. What somebody answered holds until that replica answers
+//!    something else, or says HELLO itself: then its process has lost what it was a member of.
 //!
-//! Why all and not a majority: with {1,2} founding while 0 is late, then 2 losing its memory while 1 is unreachable, a
-//! majority {0,2} would be fresh again and found a second group without what {1,2} acknowledged. With all: if a group ever
-//! acknowledged anything, a majority of its founders took part; at most f of them lost their memory, so at least one is
-//! left that answers MEMBER, or is silent, and either prevents the founding. Two foundings cannot both come to
-//! life: whoever answered FRESH to the later nonce of slot 0 refuses the earlier founding, and all did. An id is
-//! bound to a nonce and engine messages name the group, so no message of an earlier life is counted for a later one.
+//! Why all and not a majority: with {1,2} founding while 0 is late, then 2 losing its memory while 1 is
+//! unreachable, a majority {0,2} would be fresh again and found a second group without what {1,2}
+//! acknowledged. With all: if a group ever acknowledged anything, a majority of its founders took part; at
+//! most f of them lost their memory, so at least one is left that answers MEMBER, or is silent, and either
+//! prevents the founding. Two foundings cannot both come to life: whoever answered FRESH to the later nonce
+//! of slot 0 refuses the earlier founding, and all did. An id is bound to a nonce and engine messages name
+//! the group, so no message of an earlier life is counted for a later one.
 //!
-//! A FOUND that got lost is repeated by any member to a replica that still says HELLO with the nonce the founding names: that
-//! life never acted, so it may take its place late. More than f replicas losing their memory at once is
-//! outside the fault model: the rest answers MEMBER, nobody leads, and the operator has to decide (`Node::take_over`).
+//! A FOUND that got lost is repeated by any member to a replica that still says HELLO with the nonce the
+//! founding names: that life never acted, so it may take its place late. More than f replicas losing their
+//! memory at once is outside the fault model: the rest answers MEMBER, nobody leads, and the operator has to
+//! decide (`Node::take_over`).
 
 use bytes::Bytes;
 use wire::{Malformed, Put, Reader};
@@ -248,7 +251,8 @@ impl Boot {
     fn on_found(&mut self, from: u8, group: u64, nonces: &[u64]) -> Option<Entrance> {
         let ours =
             nonces.len() == self.answers.len() && nonces.get(usize::from(self.slot)) == Some(&self.nonce);
-        // From slot 0 only by the life we answered last; a member that repeats it proves by being one that it came to life.
+        // From slot 0 only by the life we answered last; a member that repeats it proves by being one that it
+        // came to life.
         let accepted = from != 0 || self.promised == nonces.first().copied();
         if self.group.is_some() || !ours || !accepted {
             return None;

@@ -1,5 +1,5 @@
-//! Nothing reaches the engine before every field of it is plausible: the engine panics on nonsense, and a faulty replica
-//! must not be able to stop a healthy one.
+//! Nothing reaches the engine before every field of it is plausible: the engine panics on nonsense, and a
+//! faulty replica must not be able to stop a healthy one.
 
 use ::raft::eraftpb::{Entry, EntryType, Message, MessageType};
 
@@ -31,9 +31,10 @@ pub(crate) enum Implausible {
     Future(u64),
 }
 
-/// A heartbeat that tells of final entries that this replica does not have is heard without them. Either the log lost the last of what it had
-/// synced, and nothing on its disk tells (`log/synced.rs`), or the leader is wrong about how far this replica is. In both cases it sends what is
-/// missing only when it has had an answer; and which of the entries here are final is not for this message to say. Returns up to where the
+/// A heartbeat that tells of final entries that this replica does not have is heard without them. Either the
+/// log lost the last of what it had synced, and nothing on its disk tells (`log/synced.rs`), or the leader is
+/// wrong about how far this replica is. In both cases it sends what is missing only when it has had an
+/// answer; and which of the entries here are final is not for this message to say. Returns up to where the
 /// leader believes that they are here.
 pub(crate) fn leave_out_what_we_lack(view: &View, message: &mut Message) -> Option<u64> {
     let lacks = message.get_msg_type() == MessageType::MsgHeartbeat && message.commit > view.last_index;
@@ -76,8 +77,9 @@ pub(crate) fn check(view: &View, from_slot: u8, received: &Received) -> Result<(
     }
 }
 
-/// Entries follow each other without a gap, in terms that only grow, and each is what it was when it was proposed. One that is not final
-/// yet must not be stamped later than f+1 clocks allow; what is final was believed by f+1 replicas when it was new.
+/// Entries follow each other without a gap, in terms that only grow, and each is what it was when it was
+/// proposed. One that is not final yet must not be stamped later than f+1 clocks allow; what is final was
+/// believed by f+1 replicas when it was new.
 fn check_append(message: &Message, latest_us: u64) -> Result<(), Implausible> {
     let mut before = (message.index, message.log_term);
     for entry in &message.entries {

@@ -1,8 +1,10 @@
-//! The engine's messages as bytes, by hand: every field is read with a bound, and protobuf's parser never sees a peer's bytes.
+//! The engine's messages as bytes, by hand: every field is read with a bound, and protobuf's parser never
+//! sees a peer's bytes.
 //!
 //! ```text
 //! group u64 | delivered u64 | floor u64
-//! | type u8 | reject u8 | transfer u8 | to u64 | from u64 | term u64 | log_term u64 | index u64 | commit u64 | commit_term u64 | hint u64
+//! | type u8 | reject u8 | transfer u8 | to u64 | from u64 | term u64 | log_term u64 | index u64 | commit u64
+//! | commit_term u64 | hint u64
 //! | append:   count u32, count x { type u8 | term u64 | index u64 | head_len u32 | body_len u32 | head | body }
 //! | snapshot: index u64 | term u64 | configuration
 //! ```

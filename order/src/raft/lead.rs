@@ -1,4 +1,5 @@
-//! What a leader owes to others: letting lost replicas back in, not outrunning slow ones, keeping the log they still need.
+//! What a leader owes to others: letting lost replicas back in, not outrunning slow ones, keeping the log
+//! they still need.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +40,8 @@ impl<L: LogStore> Node<L> {
     /// A life of the replica in `slot` asks to be let in.
     ///
     /// # Errors
-    /// [`Blame`] when the life that is in has spoken over the same connection: a process asks before it is in, and not afterwards.
+    /// [`Blame`] when the life that is in has spoken over the same connection: a process asks before it is
+    /// in, and not afterwards.
     pub fn on_join(&mut self, slot: u8, nonce: u64) -> Result<(), Blame> {
         if self.peers[usize::from(slot)].spoke {
             return Err(Blame::new(slot, "asks to be let in although it is in"));
@@ -82,8 +84,8 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    /// What lost replicas wait for, as soon as it is due: one membership change at a time, and a checkpoint to begin with. Says whether a
-    /// change was proposed.
+    /// What lost replicas wait for, as soon as it is due: one membership change at a time, and a checkpoint
+    /// to begin with. Says whether a change was proposed.
     pub fn let_in(&mut self) -> bool {
         let nobody =
             self.lead.joins.is_empty() && self.configuration.learners.is_empty() && self.renamed.is_none();
@@ -136,8 +138,8 @@ impl<L: LogStore> Node<L> {
         });
     }
 
-    /// Entries that the slowest live voter, once close to us, has not delivered. One that takes nothing at all while there
-    /// is something to take is not slow, it is stuck: nobody waits for it.
+    /// Entries that the slowest live voter, once close to us, has not delivered. One that takes nothing at
+    /// all while there is something to take is not slow, it is stuck: nobody waits for it.
     pub fn backlog(&self) -> u64 {
         let last = self.last_index();
         let members = self.configuration.members();
@@ -153,8 +155,9 @@ impl<L: LogStore> Node<L> {
         last.saturating_sub(slowest.unwrap_or(last))
     }
 
-    /// Entries up to here are needed by no live replica; a joiner's cut is kept apart (`offers`). One that was close and has lost a
-    /// message is probed for a moment, and needs the log all the more; but not for ever.
+    /// Entries up to here are needed by no live replica; a joiner's cut is kept apart (`offers`). One that
+    /// was close and has lost a message is probed for a moment, and needs the log all the more; but not for
+    /// ever.
     pub fn leading_floor(&self) -> u64 {
         let progress = self.raw.raft.prs();
         let reads_the_log = |slot: u8, id: u64| {
@@ -226,7 +229,8 @@ impl<L: LogStore> Node<L> {
             let slot = slot_of(id)?;
             let progress = self.raw.raft.prs().get(id)?;
             let close = |index: u64| index + self.config.learner_lag >= committed;
-            // Who has acknowledged the last entry is probed until there is another one; who has acknowledged nothing has no state.
+            // Who has acknowledged the last entry is probed until there is another one; who has acknowledged
+            // nothing has no state.
             let caught_up = progress.state != ProgressState::Snapshot
                 && progress.matched > 0
                 && close(progress.matched)

@@ -1,8 +1,9 @@
 //! Who belongs to the group: slots are fixed, lives of the replica in a slot are not.
 //!
-//! A replica that lost its log must never act under its old id: its empty log could elect a leader that misses committed
-//! entries. So an engine id names one life: `incarnation << 8 | slot + 1`. Changes are single steps (remove one, add one
-//! learner, promote one), so there is never a joint configuration to get stuck in.
+//! A replica that lost its log must never act under its old id: its empty log could elect a leader that
+//! misses committed entries. So an engine id names one life: `incarnation << 8 | slot + 1`. Changes are
+//! single steps (remove one, add one learner, promote one), so there is never a joint configuration to get
+//! stuck in.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -48,13 +48,14 @@ pub struct RaftConfig {
     pub window: u64,
     /// The group is to begin, if nobody has a log of one: see `boot.rs`. Of effect in slot 0.
     pub found: bool,
-    /// Whether the engine's own numbers are checked, held against the rules of raft, and sealed. Always, but in a test that shows what it
-    /// is for.
+    /// Whether the engine's own numbers are checked, held against the rules of raft, and sealed. Always, but
+    /// in a test that shows what it is for.
     pub seals_numbers: bool,
 }
 
 impl RaftConfig {
-    /// The defaults for the replica in `slot` of `replicas`: elections after 300 to 600 ms without a leader at 25 ms ticks.
+    /// The defaults for the replica in `slot` of `replicas`: elections after 300 to 600 ms without a leader
+    /// at 25 ms ticks.
     pub fn new(slot: u8, replicas: u8, seed: u64, nonce: u64) -> Self {
         assert!(slot < replicas && usize::from(replicas) <= limits::SLOTS);
         RaftConfig {
@@ -75,15 +76,17 @@ impl RaftConfig {
 
 /// The raft engine over a log store.
 ///
-/// *Getting in.* A replica with a log (disk) takes part at once under its old id. One without (memory, or a lost disk) asks the
-/// others: if all N say that they have none either, slot 0 founds the group, if it was told to ([`Decision::Found`]); if anybody is in a group, it joins under
-/// a new id, first as a learner, then as a voter. So the first start needs all N replicas. The full
-/// rule and its safety argument are in `boot.rs`.
+/// *Getting in.* A replica with a log (disk) takes part at once under its old id. One without (memory, or a
+/// lost disk) asks the others: if all N say that they have none either, slot 0 founds the group, if it was
+/// told to ([`Decision::Found`]); if anybody is in a group, it joins under a new id, first as a learner, then
+/// as a voter. So the first start needs all N replicas. The full rule and its safety argument are in
+/// `boot.rs`.
 ///
-/// *Randomness.* None: election timeouts are a function of the seed, so a simulation replays. See [`OrderEngine`] for how it is driven.
+/// *Randomness.* None: election timeouts are a function of the seed, so a simulation replays. See
+/// [`OrderEngine`] for how it is driven.
 ///
-/// A new connection to a peer must be reported as `peer_down` and then `peer_up`: that is how a leader learns that the old
-/// life of a replica is over.
+/// A new connection to a peer must be reported as `peer_down` and then `peer_up`: that is how a leader learns
+/// that the old life of a replica is over.
 pub struct RaftEngine<L: LogStore> {
     config: RaftConfig,
     boot: Boot,
@@ -98,9 +101,10 @@ pub struct RaftEngine<L: LogStore> {
 }
 
 impl<L: LogStore> RaftEngine<L> {
-    /// An engine over a log, with the `records` that the log held when it was opened (none for a new one, or in memory). The
-    /// pipeline has the state after entry `applied` (0 for none). A log that begins later than that, or ends
-    /// before it, is of no use without its state: it is dropped, and the replica joins under a new id.
+    /// An engine over a log, with the `records` that the log held when it was opened (none for a new one, or
+    /// in memory). The pipeline has the state after entry `applied` (0 for none). A log that begins later
+    /// than that, or ends before it, is of no use without its state: it is dropped, and the replica joins
+    /// under a new id.
     ///
     /// # Errors
     /// [`LogError`] when the log cannot be written; [`LogError::Contradiction`] when it is no log of this replica.
@@ -123,7 +127,8 @@ impl<L: LogStore> RaftEngine<L> {
         match Mirror::recover(store, records, engine.config.slot, applied)? {
             Recovered::Nobody(store) => engine.store = Some(store),
             Recovered::Member(mirror) => {
-                // Behind: the entries between state and log are gone. Ahead: the log lost entries that it had delivered.
+                // Behind: the entries between state and log are gone. Ahead: the log lost entries that it had
+                // delivered.
                 let behind = applied < mirror.start() && mirror.start() > storage::GENESIS;
                 let ahead = applied > mirror.last();
                 if behind || ahead {
@@ -139,13 +144,14 @@ impl<L: LogStore> RaftEngine<L> {
         Ok(engine)
     }
 
-    /// Changes one byte of the entry at `index` at rest in memory, for tests and fault injection. False when it has no such byte.
+    /// Changes one byte of the entry at `index` at rest in memory, for tests and fault injection. False when
+    /// it has no such byte.
     pub fn corrupt_entry(&mut self, index: u64, at: usize) -> bool {
         self.node.as_mut().is_some_and(|node| node.raw.mut_store().corrupt(index, at))
     }
 
-    /// Flips a bit of one of the engine's own numbers, for tests and fault injection, and says which one that was. `None` when there are not
-    /// so many, or no engine yet.
+    /// Flips a bit of one of the engine's own numbers, for tests and fault injection, and says which one that
+    /// was. `None` when there are not so many, or no engine yet.
     pub fn corrupt_number(&mut self, ordinal: usize, bit: u32) -> Option<&'static str> {
         self.node.as_mut()?.corrupt_number(ordinal, bit)
     }
@@ -245,7 +251,8 @@ impl<L: LogStore> RaftEngine<L> {
     }
 }
 
-/// What batches of this life carry: later lives have greater ones, with a log (more boots) and without (another incarnation).
+/// What batches of this life carry: later lives have greater ones, with a log (more boots) and without
+/// (another incarnation).
 fn incarnation<L: LogStore>(node: &Node<L>) -> u64 {
     u64::from(incarnation_of(node.id())) << 32 | u64::from(node.mirror().identity.boots)
 }

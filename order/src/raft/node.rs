@@ -1,4 +1,5 @@
-//! One member of a group: the engine, stepped by hand, and its log. Everything that could make the engine panic stops here.
+//! One member of a group: the engine, stepped by hand, and its log. Everything that could make the engine
+//! panic stops here.
 
 mod numbers;
 
@@ -251,7 +252,8 @@ impl<L: LogStore> Node<L> {
         if self.raw.raft.randomized_election_timeout() != timeout {
             self.raw.raft.set_randomized_election_timeout(timeout);
         }
-        // In this order: a number that changes before it is sealed is held against the rules, and one that changes later breaks the seal.
+        // In this order: a number that changes before it is sealed is held against the rules, and one that
+        // changes later breaks the seal.
         self.seal();
         if self.config.seals_numbers
             && self.failed.is_none()
@@ -388,8 +390,8 @@ impl<L: LogStore> Node<L> {
         });
     }
 
-    /// Stands for election as if the leader had handed over: the others vote although they hear the leader. Whoever lacks
-    /// an entry that is final is still refused.
+    /// Stands for election as if the leader had handed over: the others vote although they hear the leader.
+    /// Whoever lacks an entry that is final is still refused.
     pub fn campaign(&mut self) {
         let mut now = Message::default();
         now.set_msg_type(MessageType::MsgTimeoutNow);
@@ -457,8 +459,8 @@ impl<L: LogStore> Node<L> {
         Ok(())
     }
 
-    /// Elections take single steps: a term far ahead is a corrupted one, unless f+1 others have come to such a one. A replica that has
-    /// no log yet cannot tell.
+    /// Elections take single steps: a term far ahead is a corrupted one, unless f+1 others have come to such
+    /// a one. A replica that has no log yet cannot tell.
     fn is_term_plausible(&mut self, from: u8, term: u64) -> bool {
         let own = self.raw.raft.term;
         let is_far = |term: u64| term > own + limits::TERM_STEP;
@@ -614,12 +616,14 @@ impl<L: LogStore> Node<L> {
         self.raw.advance_apply();
     }
 
-    /// With up to three voters, an entry of the current term that a voting follower holds is on a majority: its leader had
-    /// it before it sent it. So the follower knows that it is final two hops before the leader could tell it.
+    /// With up to three voters, an entry of the current term that a voting follower holds is on a majority:
+    /// its leader had it before it sent it. So the follower knows that it is final two hops before the leader
+    /// could tell it.
     ///
-    /// Only where nothing survives the process: with a disk, the leader syncs while the entry is on its way, and its copy
-    /// counts later. An entry of an earlier term is final only behind one of the current term (Raft, section 5.4.2). And
-    /// only under a leader: one that stepped down in this term is a follower too, and may be alone with what it proposed.
+    /// Only where nothing survives the process: with a disk, the leader syncs while the entry is on its way,
+    /// and its copy counts later. An entry of an earlier term is final only behind one of the current term
+    /// (Raft, section 5.4.2). And only under a leader: one that stepped down in this term is a follower too,
+    /// and may be alone with what it proposed.
     fn commit_early(&mut self) {
         let raft = &mut self.raw.raft;
         let follows = raft.state == StateRole::Follower && raft.leader_id != ::raft::INVALID_ID;
@@ -636,7 +640,8 @@ impl<L: LogStore> Node<L> {
             self.applied = entry.index;
             match entry.get_entry_type() {
                 EntryType::EntryNormal if entry.context.is_empty() => {}
-                // Otherwise whoever is in that slot would never be served again: its batches would be those of an earlier life.
+                // Otherwise whoever is in that slot would never be served again: its batches would be those
+                // of an earlier life.
                 EntryType::EntryNormal if !self.is_of_a_life(&entry.context) => {}
                 EntryType::EntryNormal => {
                     self.handed = entry.index;
@@ -745,7 +750,8 @@ impl<L: LogStore> Node<L> {
         self.raw.raft.election_elapsed = self.election_timeout().saturating_sub(1 + 2 * before_us);
     }
 
-    /// A function of seed, id, term and failed campaigns: the engine's own would be the only random thing in a simulation.
+    /// A function of seed, id, term and failed campaigns: the engine's own would be the only random thing in
+    /// a simulation.
     fn election_timeout(&self) -> usize {
         let (min, max) = self.config.election_ticks;
         let seed =

@@ -30,8 +30,8 @@ impl Distrust {
         (self.since, self.called) = (None, 0);
     }
 
-    /// Whether it is time to call an election against that leader: it has been refused for a while. Half as often each time that
-    /// it was in vain, for then it may be this replica that is wrong.
+    /// Whether it is time to call an election against that leader: it has been refused for a while. Half as
+    /// often each time that it was in vain, for then it may be this replica that is wrong.
     pub fn is_due(&mut self, leader: u64, tick: u64) -> bool {
         let Some(since) = self.since.filter(|_| leader == self.leader) else { return false };
         if tick < since + (limits::DISTRUST_TICKS << self.called.min(limits::MOST_DOUBLINGS)) {

@@ -1,5 +1,5 @@
-//! The engine's view of its log: its entries in memory, each watched by a checksum, and every change written through to the
-//! store.
+//! The engine's view of its log: its entries in memory, each watched by a checksum, and every change written
+//! through to the store.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -50,7 +50,8 @@ pub(crate) struct Mirror<L> {
     history: BTreeMap<u64, Configuration>,
     /// The latest state that can be fetched from this replica.
     pub cut: Option<Cut>,
-    /// Cuts on offer to replicas that lack the log: the same one until it arrived, however many later checkpoints there are.
+    /// Cuts on offer to replicas that lack the log: the same one until it arrived, however many later
+    /// checkpoints there are.
     pub offers: BTreeMap<u64, Cut>,
     /// A snapshot was wanted for this engine id and no cut fits.
     pub wanted: Cell<Option<u64>>,
@@ -209,8 +210,8 @@ impl<L: LogStore> Mirror<L> {
 
     /// Drops a step of entries up to `index`; says whether there is more to drop.
     pub fn compact(&mut self, index: u64) -> Result<bool, LogError> {
-        // Where nothing survives the process, the entries behind a checkpoint are of no use to this replica, and whoever else lacks
-        // them has a new cut made.
+        // Where nothing survives the process, the entries behind a checkpoint are of no use to this replica,
+        // and whoever else lacks them has a new cut made.
         let kept =
             if self.store.is_volatile() { u64::MAX } else { self.cut.as_ref().map_or(0, |cut| cut.index) };
         let allowed = index.min(kept);

@@ -1,13 +1,15 @@
-//! How a group goes on with what one replica has, after an operator has decided that the others' logs are lost for ever.
+//! How a group goes on with what one replica has, after an operator has decided that the others' logs are
+//! lost for ever.
 //!
-//! More replicas than the group can do without have lost their memory: whoever is left leads nobody, and no rule of agreement can help,
-//! because replicas that are lost look like replicas that are merely away. An operator can tell them apart. At his word this
-//! replica's whole log counts as agreed on (what was acknowledged may be anywhere in it), the other members leave, and whoever comes
-//! asks to be let in.
+//! More replicas than the group can do without have lost their memory: whoever is left leads nobody, and no
+//! rule of agreement can help, because replicas that are lost look like replicas that are merely away. An
+//! operator can tell them apart. At his word this replica's whole log counts as agreed on (what was
+//! acknowledged may be anywhere in it), the other members leave, and whoever comes asks to be let in.
 //!
-//! One entry of the log says so, and it is agreed on by this replica alone: until then the engine is told to count nobody else. With that
-//! entry the group gets another name, so that nothing that one of the lost replicas has said, or says when it turns up after all, is
-//! taken for a message of a member. Whose log it goes on with is part of the name: two replicas that were both kept are two groups.
+//! One entry of the log says so, and it is agreed on by this replica alone: until then the engine is told to
+//! count nobody else. With that entry the group gets another name, so that nothing that one of the lost
+//! replicas has said, or says when it turns up after all, is taken for a message of a member. Whose log it
+//! goes on with is part of the name: two replicas that were both kept are two groups.
 
 use wire::mix;
 
@@ -23,7 +25,8 @@ impl<L: LogStore> Node<L> {
     /// This replica is the only member from now on.
     ///
     /// # Errors
-    /// [`Declined`] when it has no data, or there is a leader, or a majority that can elect one; nothing has changed then.
+    /// [`Declined`] when it has no data, or there is a leader, or a majority that can elect one; nothing has
+    /// changed then.
     pub fn take_over(&mut self) -> Result<(), Declined> {
         if self.failed.is_some() || self.is_removed() {
             return Err(Declined::Stopped);

@@ -1,4 +1,5 @@
-//! A whole cluster in one thread from one seed: replicas, a network that misbehaves as told, and the checkers of our promises.
+//! A whole cluster in one thread from one seed: replicas, a network that misbehaves as told, and the checkers
+//! of our promises.
 #![allow(dead_code, reason = "each test file uses its own part of the harness")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -291,7 +292,8 @@ impl Cluster {
             let Some(r) = replica else { continue };
             let s = r.orderer.standing();
             text += &format!(
-                "\n  {slot}: leader {:?} term {} log {}..{} commit {} delivered {} executed {} waiting {:?} members {:?} stopped {:?} fetching {:?}",
+                "\n  {slot}: leader {:?} term {} log {}..{} commit {} delivered {} executed {} waiting {:?} \
+                    members {:?} stopped {:?} fetching {:?}",
                 s.leader,
                 s.term,
                 s.first_index,

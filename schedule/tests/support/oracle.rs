@@ -12,7 +12,8 @@ use super::{End, Record, Summary, fold};
 
 struct Task {
     program: Arc<Program>,
-    /// Forecast of the first attempt: declared and predicted; of a retry, that of the attempt before and what it missed.
+    /// Forecast of the first attempt: declared and predicted; of a retry, that of the attempt before and what
+    /// it missed.
     footprint: Footprint,
     attempt: u32,
     now: u64,

@@ -1,4 +1,5 @@
-//! Random lock programs: requests that nest, branch, choose locks from data, spawn, set timers, release early and panic.
+//! Random lock programs: requests that nest, branch, choose locks from data, spawn, set timers, release early
+//! and panic.
 
 use std::sync::Arc;
 

@@ -12,8 +12,10 @@ impl Promise for Alarms {
         About {
             name: "alarms",
             section: "EDCC'16 section IV-D (false positives)",
-            promise: "Correct replicas never disagree: without a corruption there is no evidence, no repair and no failed check, also across crashes, partitions and leader changes.",
-            check: "Any evidence in a run in which nothing was corrupted so far is a false alarm; at the end the counters of every replica are 0.",
+            promise: "Correct replicas never disagree: without a corruption there is no evidence, no repair \
+                and no failed check, also across crashes, partitions and leader changes.",
+            check: "Any evidence in a run in which nothing was corrupted so far is a false alarm; at the \
+                end the counters of every replica are 0.",
         }
     }
 

@@ -13,7 +13,8 @@ impl Promise for Blame {
             name: "blame",
             section: "EDCC'16 section IV-B, Fig. 2 (FAILED)",
             promise: "Whoever is blamed was corrupted: a vote never names a correct replica.",
-            check: "Every evidence record names a replica whose memory, computation or messages were corrupted in this run. (Which object it names is compared by `repairs`.)",
+            check: "Every evidence record names a replica whose memory, computation or messages were \
+                corrupted in this run. (Which object it names is compared by `repairs`.)",
         }
     }
 

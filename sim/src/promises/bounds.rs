@@ -12,8 +12,11 @@ impl Promise for Bounds {
         About {
             name: "bounds",
             section: "the `limits` of order, vote and crosscheck",
-            promise: "Every queue, window and buffer of a replica has a named bound, and holds no more, whatever its peers and clients do.",
-            check: "After every step of a replica: what waits for a batch, for the leader, for execution and for each peer, open and parked batches and their bytes, evidence, and what is remembered of runs and repairs, each against its bound.",
+            promise: "Every queue, window and buffer of a replica has a named bound, and holds no more, \
+                whatever its peers and clients do.",
+            check: "After every step of a replica: what waits for a batch, for the leader, for execution \
+                and for each peer, open and parked batches and their bytes, evidence, and what is \
+                remembered of runs and repairs, each against its bound.",
         }
     }
 

@@ -11,8 +11,11 @@ impl Promise for Disk {
         About {
             name: "disk",
             section: "order/src/log/segment.rs (scan); ARCHITECTURE.md, State transfer",
-            promise: "With its log on disk, a replica comes back with everything it acknowledged, whatever a power failure left of the rest, and believes no record that was never written.",
-            check: "Whenever a process opens its log: every record read was appended since the log was last empty, and the last one that was synced is among them. A log whose bits did not flip at rest is never found corrupt.",
+            promise: "With its log on disk, a replica comes back with everything it acknowledged, whatever \
+                a power failure left of the rest, and believes no record that was never written.",
+            check: "Whenever a process opens its log: every record read was appended since the log was last \
+                empty, and the last one that was synced is among them. A log whose bits did not flip at \
+                rest is never found corrupt.",
         }
     }
 

@@ -11,8 +11,10 @@ impl Promise for Equal {
         About {
             name: "equal",
             section: "EDCC'16 section IV-C",
-            promise: "When the faults are over and everything has healed, all replicas have the same objects, bit by bit, and hold nothing back.",
-            check: "All replicas digest their whole state at one ordered position; objects that do not fit their checksums count as different.",
+            promise: "When the faults are over and everything has healed, all replicas have the same \
+                objects, bit by bit, and hold nothing back.",
+            check: "All replicas digest their whole state at one ordered position; objects that do not fit \
+                their checksums count as different.",
         }
     }
 

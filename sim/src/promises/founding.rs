@@ -16,8 +16,11 @@ impl Promise for Founding {
         About {
             name: "founding",
             section: "order/src/raft/boot.rs (how a replica without a log gets into a group)",
-            promise: "A group begins once, whoever loses his memory meanwhile. Replicas that have all lost theirs begin no other one, and answer nobody, unless an operator says so.",
-            check: "The first batch of the log, as first delivered, is the first batch whenever a replica delivers one, in any of its lives, until an operator says that a group begins. After an operator has said whose data counts, who had everything, `replies` and `survives` expect all of it.",
+            promise: "A group begins once, whoever loses his memory meanwhile. Replicas that have all lost \
+                theirs begin no other one, and answer nobody, unless an operator says so.",
+            check: "The first batch of the log, as first delivered, is the first batch whenever a replica \
+                delivers one, in any of its lives, until an operator says that a group begins. After an \
+                operator has said whose data counts, who had everything, `replies` and `survives` expect all of it.",
         }
     }
 

@@ -20,8 +20,11 @@ impl Promise for Linear {
         About {
             name: "linear",
             section: "EDCC'16 section III-C (architectural measures)",
-            promise: "All commands, also those on several keys, happen one after the other, in an order that agrees with real time and with each connection.",
-            check: "The order is that of the log, in which `replies` computes the answers; a command's position must be behind that of every command answered before it was sent, and of every earlier command of its connection.",
+            promise: "All commands, also those on several keys, happen one after the other, in an order \
+                that agrees with real time and with each connection.",
+            check: "The order is that of the log, in which `replies` computes the answers; a command's \
+                position must be behind that of every command answered before it was sent, and of every \
+                earlier command of its connection.",
         }
     }
 

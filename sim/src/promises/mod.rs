@@ -133,16 +133,24 @@ pub const OF_THE_RUN: [About; 3] = [PEERS, PATIENCE, PROGRESS];
 pub const PEERS: About = About {
     name: "peers",
     section: "crosscheck/src/peers (Noise with the group's key; what has to be equal)",
-    promise: "A replica talks only to replicas that have the group's key and the same settings. Whoever has not comes into nobody's place, and nothing that he sends gets further; he is counted, or his setting named at both ends, and none of it is taken for corruption.",
-    check: "Strangers call replicas with noise, with what peers have said before, and as peers with another key. No such connection ever becomes a peer's, and each that says what no peer says is counted. A process that is started with another setting is connected to nobody and serves nobody; when it has run for 3 s, both ends name the setting.",
+    promise: "A replica talks only to replicas that have the group's key and the same settings. Whoever has \
+        not comes into nobody's place, and nothing that he sends gets further; he is counted, or his \
+        setting named at both ends, and none of it is taken for corruption.",
+    check: "Strangers call replicas with noise, with what peers have said before, and as peers with another \
+        key. No such connection ever becomes a peer's, and each that says what no peer says is counted. A \
+        process that is started with another setting is connected to nobody and serves nobody; when it has \
+        run for 3 s, both ends name the setting.",
 };
 
 /// Whom a watchdog ends.
 pub const PATIENCE: About = About {
     name: "patience",
     section: "EDCC'16 section IV-C (watchdog); ARCHITECTURE.md, While replicas are away",
-    promise: "No replica ends itself for a slowness that f others share, nor while its requests end, however slowly; a replica whose handler hangs is replaced.",
-    check: "Simulated time passes while handlers run. When a watchdog ends a process, its handler hangs, or another fault than slowness has struck it since all was equal. A handler that hangs never ends: without its watchdog the replica does not heal.",
+    promise: "No replica ends itself for a slowness that f others share, nor while its requests end, \
+        however slowly; a replica whose handler hangs is replaced.",
+    check: "Simulated time passes while handlers run. When a watchdog ends a process, its handler hangs, or \
+        another fault than slowness has struck it since all was equal. A handler that hangs never ends: \
+        without its watchdog the replica does not heal.",
 };
 
 /// What the run itself knows.
@@ -150,5 +158,6 @@ pub const PROGRESS: About = About {
     name: "progress",
     section: "EDCC'16 section IV-C; ARCHITECTURE.md, Recovery of one object and State transfer",
     promise: "When the faults are over, everything heals and every command is answered.",
-    check: "After every fault, and at the end, all replicas serve, hold nothing and have equal digests within a bounded simulated time; then every client reads every key.",
+    check: "After every fault, and at the end, all replicas serve, hold nothing and have equal digests \
+        within a bounded simulated time; then every client reads every key.",
 };

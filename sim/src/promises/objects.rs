@@ -15,8 +15,12 @@ impl Promise for Objects {
         About {
             name: "objects",
             section: "EDCC'16 section IV-B (passive corruption); docs/design.md, section 6 (evidence)",
-            promise: "An object that is said not to fit its checksum is one whose bytes, checksum or id a fault has changed, at that replica.",
-            check: "The run knows which object each fault at rest has hit. Every evidence record that finds an object damaged, by an entry check or a scrub, names one of them. (Errors that a handler made spread and have valid checksums: what a vote finds different is compared by `repairs` and `equal`.)",
+            promise: "An object that is said not to fit its checksum is one whose bytes, checksum or id a \
+                fault has changed, at that replica.",
+            check: "The run knows which object each fault at rest has hit. Every evidence record that finds \
+                an object damaged, by an entry check or a scrub, names one of them. (Errors that a handler \
+                made spread and have valid checksums: what a vote finds different is compared by `repairs` \
+                and `equal`.)",
         }
     }
 
@@ -26,7 +30,8 @@ impl Promise for Objects {
         for object in record.objects.iter().chain([&record.outcome]).filter_map(|text| damaged(text)) {
             if !facts.was_hit(blamed - 1, object) {
                 return Err(format!(
-                    "replica {} says that object {object} of replica {blamed} is damaged, and no fault has hit it: {record:?}",
+                    "replica {} says that object {object} of replica {blamed} is damaged, and no fault has \
+                        hit it: {record:?}",
                     observed.replica + 1
                 ));
             }

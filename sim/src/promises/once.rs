@@ -12,8 +12,10 @@ impl Promise for Once {
         About {
             name: "once",
             section: "ARCHITECTURE.md, exactly-once rule (order/src/sessions.rs)",
-            promise: "A client's command takes effect at most once, also across leader changes and retries, and nothing that nobody asked for takes effect.",
-            check: "Encoded requests in the order are counted against those that clients sent (written values differ, so that equal requests are rare).",
+            promise: "A client's command takes effect at most once, also across leader changes and retries, \
+                and nothing that nobody asked for takes effect.",
+            check: "Encoded requests in the order are counted against those that clients sent (written \
+                values differ, so that equal requests are rare).",
         }
     }
 

@@ -12,8 +12,10 @@ impl Promise for Order {
         About {
             name: "order",
             section: "EDCC'16 section III-C; ARCHITECTURE.md, a position's outcome is a function of the log",
-            promise: "All replicas take the same requests, with the same time and seed, from the same positions: turns on locks are handed out in that order alone.",
-            check: "The stamp and the bytes of every delivered batch are compared with its first delivery; none is left out.",
+            promise: "All replicas take the same requests, with the same time and seed, from the same \
+                positions: turns on locks are handed out in that order alone.",
+            check: "The stamp and the bytes of every delivered batch are compared with its first delivery; \
+                none is left out.",
         }
     }
 

@@ -23,7 +23,8 @@ impl Promise for Repairs {
             name: "repairs",
             section: "EDCC'16 section IV-C (RECOVER and REPAIR)",
             promise: "An object is overwritten only with what f+1 replicas have at that position.",
-            check: "What is about to be installed is compared, byte by byte, with what the other replicas packed at the same turn: f+1 of them have exactly that.",
+            check: "What is about to be installed is compared, byte by byte, with what the other replicas \
+                packed at the same turn: f+1 of them have exactly that.",
         }
     }
 

@@ -13,7 +13,8 @@ impl Promise for Replies {
             name: "replies",
             section: "EDCC'16 sections III-B (fault model) and IV-B",
             promise: "Every answer that reaches a client is the one that a correct memcached gives at that position.",
-            check: "An independent model executes the ordered commands; every byte of every answer is compared, and every unique stands for one version.",
+            check: "An independent model executes the ordered commands; every byte of every answer is \
+                compared, and every unique stands for one version.",
         }
     }
 

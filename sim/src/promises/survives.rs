@@ -14,7 +14,9 @@ impl Promise for Survives {
             name: "survives",
             section: "EDCC'16 section III-B; docs/design.md, section 5",
             promise: "What was acknowledged to a client is not lost, whatever f replicas do.",
-            check: "At the end every client reads every key: each reads what the model has, which has executed every acknowledged write. And every replica has taken every position that was ever answered. Also, after all power was lost at once some replica has data.",
+            check: "At the end every client reads every key: each reads what the model has, which has \
+                executed every acknowledged write. And every replica has taken every position that was ever \
+                answered. Also, after all power was lost at once some replica has data.",
         }
     }
 

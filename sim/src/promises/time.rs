@@ -18,9 +18,12 @@ impl Promise for Time {
     fn about(&self) -> About {
         About {
             name: "time",
-            section: "EDCC'16 section III-B (fault model: one replica's clock is one fault); ARCHITECTURE.md, Ordered time",
-            promise: "Whatever one replica's clock says, nothing expires early, and what has its time expires within 2 s.",
-            check: "No batch that any replica takes is stamped more than 2 s later than the run's own clock; when all faults are over, new ones are stamped at most 2 s earlier.",
+            section: "EDCC'16 section III-B (fault model: one replica's clock is one fault); \
+                ARCHITECTURE.md, Ordered time",
+            promise: "Whatever one replica's clock says, nothing expires early, and what has its time \
+                expires within 2 s.",
+            check: "No batch that any replica takes is stamped more than 2 s later than the run's own \
+                clock; when all faults are over, new ones are stamped at most 2 s earlier.",
         }
     }
 

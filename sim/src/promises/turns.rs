@@ -25,8 +25,11 @@ impl Promise for Turns {
         About {
             name: "turns",
             section: "EDCC'16 section III-C; ARCHITECTURE.md, a replica that has lost count does not stay",
-            promise: "Every request runs at one position of the schedule, the same at all replicas, and takes the same locks there: so each lock has the same holders in the same order.",
-            check: "Position and locks of every result are compared with those of the first replica that had it; no two requests have one position. A replica that faults strike is left out until all are equal again: from then on it must agree.",
+            promise: "Every request runs at one position of the schedule, the same at all replicas, and \
+                takes the same locks there: so each lock has the same holders in the same order.",
+            check: "Position and locks of every result are compared with those of the first replica that \
+                had it; no two requests have one position. A replica that faults strike is left out until \
+                all are equal again: from then on it must agree.",
         }
     }
 

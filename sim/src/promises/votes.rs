@@ -14,8 +14,10 @@ impl Promise for Votes {
         About {
             name: "votes",
             section: "EDCC'16 section IV-B, Fig. 2",
-            promise: "No reply leaves before f+1 replicas have come to the same result, its own among them or f+1 others.",
-            check: "When a reply passes the gate, f+1 replicas must have executed that request with equal digests, and the bytes must be those of their reply.",
+            promise: "No reply leaves before f+1 replicas have come to the same result, its own among them \
+                or f+1 others.",
+            check: "When a reply passes the gate, f+1 replicas must have executed that request with equal \
+                digests, and the bytes must be those of their reply.",
         }
     }
 

@@ -78,8 +78,8 @@ impl Run {
         }
     }
 
-    /// A wrong REPAIR waits until somebody needs one, which may be another victim's turn by then; a wrong request, until a client comes
-    /// back to the victim.
+    /// A wrong REPAIR waits until somebody needs one, which may be another victim's turn by then; a wrong
+    /// request, until a client comes back to the victim.
     fn disarm(&mut self) {
         for process in self.slots.iter_mut().filter_map(|slot| slot.process.as_mut()) {
             for kind in [Kind::Repair, Kind::Asked] {
@@ -115,8 +115,8 @@ impl Run {
         self.phase = Phase::Episode { ends_us };
     }
 
-    /// Whether all replicas serve, no armed fault is left, and since `since_us` all states were equal at a position up to which
-    /// all votes are closed.
+    /// Whether all replicas serve, no armed fault is left, and since `since_us` all states were equal at a
+    /// position up to which all votes are closed.
     fn is_healed(&mut self, since_us: u64) -> bool {
         if !self.ailing().is_empty() {
             return false;

@@ -1,5 +1,5 @@
-//! Memories are lost that the group cannot do without, and the operator who then decides: as `crosscheck group` does it, after a look at
-//! every replica.
+//! Memories are lost that the group cannot do without, and the operator who then decides: as `crosscheck
+//! group` does it, after a look at every replica.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,8 @@ use crate::plan::Stroke;
 use crate::promises;
 use crate::rng::stream;
 
-/// All replicas are there and some do not serve for so long before the operator decides: what can come back by itself has done so.
+/// All replicas are there and some do not serve for so long before the operator decides: what can come back
+/// by itself has done so.
 const PATIENCE_US: u64 = 5_000_000;
 /// Between two looks of the operator.
 const LOOK_US: u64 = 100_000;
@@ -53,8 +54,8 @@ impl Run {
         }
     }
 
-    /// Whether a majority is left without this replica, or somebody who has everything that anybody has taken from the order: only then
-    /// can an operator keep what was acknowledged. A moment later it is so.
+    /// Whether a majority is left without this replica, or somebody who has everything that anybody has taken
+    /// from the order: only then can an operator keep what was acknowledged. A moment later it is so.
     fn leaves_everything(&self, victim: u8) -> bool {
         let others = (0u8..).zip(&self.slots).filter(|(number, _)| *number != victim);
         let left: Vec<u64> = others

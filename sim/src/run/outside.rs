@@ -56,7 +56,8 @@ impl Run {
         self.stop(victim, 0);
     }
 
-    /// Whoever has another setting is connected to nobody, and serves nobody. Once all have had the time to meet, both ends know why.
+    /// Whoever has another setting is connected to nobody, and serves nobody. Once all have had the time to
+    /// meet, both ends know why.
     pub(super) fn look_at_unlike(&mut self, victim: u8, ends: bool) {
         let slot = &self.slots[usize::from(victim)];
         let (Some(unlike), Some(process)) = (slot.unlike, &slot.process) else { return };

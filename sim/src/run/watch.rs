@@ -1,4 +1,5 @@
-//! Requests that take long, and the watchdogs that mind them: the shipped one, which a thread of the process asks every so often.
+//! Requests that take long, and the watchdogs that mind them: the shipped one, which a thread of the process
+//! asks every so often.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +26,8 @@ impl Run {
                 let times: Vec<u64> = (0..count).map(|_| draws.within(1_200_000, 2_400_000)).collect();
                 self.slow.slow_down(victim, times.into_iter());
             }
-            // Replicas whose order threads run the handlers take it one after the other: two of them would take longer than a heal may.
+            // Replicas whose order threads run the handlers take it one after the other: two of them would
+            // take longer than a heal may.
             _ if self.slow_in == self.summary.episodes => {}
             _ => {
                 self.slow_in = self.summary.episodes;

@@ -20,7 +20,9 @@ fuzz_target!(|data: &[u8]| {
         match what & 15 {
             0 => {
                 let reply = Bytes::copy_from_slice(frame);
-                let requests = (0..2).map(|_| RequestResult::new(Asked { mine: true, ..Asked::default() }, Pairs::new(), reply.clone())).collect();
+                let asked = || Asked { mine: true, ..Asked::default() };
+                let one = |_| RequestResult::new(asked(), Pairs::new(), reply.clone());
+                let requests = (0..2).map(one).collect();
                 voter.handle(Event::Executed { batch, requests }, now_us, &mut commands);
                 batch += 1;
             }
@@ -30,7 +32,8 @@ fuzz_target!(|data: &[u8]| {
             4 => {
                 if let Ok(recover) = Recover::decode(&Bytes::copy_from_slice(frame)) {
                     let turn = Place::new(batch, 0);
-                    voter.handle(Event::RecoverTurn { turn, time_us: now_us, recover, packed: Vec::new() }, now_us, &mut commands);
+                    let event = Event::RecoverTurn { turn, time_us: now_us, recover, packed: Vec::new() };
+                    voter.handle(event, now_us, &mut commands);
                     batch += 1;
                 }
             }

@@ -82,8 +82,8 @@ impl Case {
         }
     }
 
-    /// The replica has begun again with the state before `first_batch`: what earlier requests showed is gone with its old life. What
-    /// later ones showed is not: its first votes may be here before it has greeted.
+    /// The replica has begun again with the state before `first_batch`: what earlier requests showed is gone
+    /// with its old life. What later ones showed is not: its first votes may be here before it has greeted.
     pub(super) fn on_replaced(&mut self, first_batch: u64) {
         let old = std::mem::take(self);
         let is_new = |place: &Place| place.batch >= first_batch;
@@ -107,8 +107,8 @@ impl Case {
         }
     }
 
-    /// The lowest-numbered live replica that was not wrong itself proposes at once; each further one waits longer, in case
-    /// that one does not. Nothing is proposed while a RECOVER of this replica is on its way.
+    /// The lowest-numbered live replica that was not wrong itself proposes at once; each further one waits
+    /// longer, in case that one does not. Nothing is proposed while a RECOVER of this replica is on its way.
     pub(super) fn propose(
         &mut self,
         me: Replica,

@@ -99,8 +99,8 @@ impl Belief {
 
 /// The f+1 rule on REPAIR: the claim that f+1 different replicas make, the faulty replica itself never among them.
 ///
-/// At most f replicas are wrong, the faulty one included, so among f+1 others that say the same at least one is right. Where
-/// the group settles on one version, the claim of its source.
+/// At most f replicas are wrong, the faulty one included, so among f+1 others that say the same at least one
+/// is right. Where the group settles on one version, the claim of its source.
 fn agreed_claim(claims: &[Option<Claim>; MAX_REPLICAS], belief: Belief) -> Option<Claim> {
     let (me, quorum) = match belief {
         Belief::Quorum { me, quorum } => (me, quorum),
@@ -283,7 +283,8 @@ impl Installs {
         self.waiting.is_empty()
     }
 
-    /// Keeps what comes before its turn. The oldest makes room: it is for a turn that was given up, or is asked for again.
+    /// Keeps what comes before its turn. The oldest makes room: it is for a turn that was given up, or is
+    /// asked for again.
     fn keep_early(&mut self, from: Replica, repair: Repair) {
         if self.done.contains(&repair.turn) {
             return;

@@ -22,8 +22,8 @@ use collect::Case;
 use install::Installs;
 use serve::Served;
 
-/// Everything one replica does about repair: it collects wrong objects of its peers and proposes RECOVERs, serves packed
-/// objects to a faulty peer, and accepts them when it is the faulty one itself.
+/// Everything one replica does about repair: it collects wrong objects of its peers and proposes RECOVERs,
+/// serves packed objects to a faulty peer, and accepts them when it is the faulty one itself.
 #[derive(Debug)]
 pub(crate) struct Repairs {
     me: Replica,
@@ -52,8 +52,9 @@ impl Repairs {
         }
     }
 
-    /// Wrong objects of `faulty`, found in the request at `place`. `proposers` are the replicas not wrong there: who is wrong itself
-    /// leaves the case to them. Kept here, it would stay for ever where they closed the vote long ago.
+    /// Wrong objects of `faulty`, found in the request at `place`. `proposers` are the replicas not wrong
+    /// there: who is wrong itself leaves the case to them. Kept here, it would stay for ever where they
+    /// closed the vote long ago.
     pub(crate) fn add(
         &mut self,
         faulty: Replica,
@@ -127,7 +128,8 @@ impl Repairs {
         }
     }
 
-    /// A RECOVER has its turn by which the group settles on one version. Whether this replica takes part is decided already.
+    /// A RECOVER has its turn by which the group settles on one version. Whether this replica takes part is
+    /// decided already.
     pub(crate) fn on_settling(
         &mut self,
         turn: Place,
@@ -213,7 +215,8 @@ fn is_real((home, id): (Home, ObjectId), homes: Home) -> bool {
 mod tests {
     use super::*;
 
-    /// Two of five are wrong in one request: each would wait for ever for what the other three may have settled without it.
+    /// Two of five are wrong in one request: each would wait for ever for what the other three may have
+    /// settled without it.
     #[test]
     fn who_is_wrong_itself_keeps_no_case_against_another() {
         let wrong = [(1, ObjectId::new(7, 0))];

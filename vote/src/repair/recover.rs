@@ -1,4 +1,5 @@
-//! RECOVER: the ordered request that lists objects to be overwritten, where, and with whose version (EDCC'16 section IV-C).
+//! RECOVER: the ordered request that lists objects to be overwritten, where, and with whose version (EDCC'16
+//! section IV-C).
 
 use bytes::Bytes;
 use object::{Home, ObjectId};
@@ -15,8 +16,8 @@ use crate::message::BOUND;
 pub enum Scope {
     /// The objects of this faulty replica, with what f+1 others have.
     Faulty(Replica),
-    /// The objects of all other replicas, with what this one has: no f+1 agree about them. A replica takes part only if its
-    /// own voter knows of a request that showed so.
+    /// The objects of all other replicas, with what this one has: no f+1 agree about them. A replica takes
+    /// part only if its own voter knows of a request that showed so.
     SettleOn(Replica),
 }
 

@@ -29,8 +29,9 @@ struct ServedTurn {
 }
 
 impl Served {
-    /// Sends the digest of every piece to a replica that overwrites its objects (EDCC'16 Table III); one sender, `pushes`,
-    /// adds the bytes of the first ones, so that a small repair takes one message. The rest is pulled.
+    /// Sends the digest of every piece to a replica that overwrites its objects (EDCC'16 Table III); one
+    /// sender, `pushes`, adds the bytes of the first ones, so that a small repair takes one message. The rest
+    /// is pulled.
     pub(super) fn on_turn(
         &mut self,
         turn: Place,
@@ -161,7 +162,8 @@ fn piece_digest(turn: Place, (home, id): (Home, ObjectId), content: Option<&Byte
 mod tests {
     use super::*;
 
-    /// A replica that lost its memory is filled with a later state; one that has its log on disk comes to the turns again.
+    /// A replica that lost its memory is filled with a later state; one that has its log on disk comes to the
+    /// turns again.
     #[test]
     fn a_new_life_finds_what_was_packed_for_turns_it_will_come_to() {
         let mut served = Served::default();

@@ -35,8 +35,8 @@ struct Undecided {
     /// The replica whose version is taken: a rule that all compute alike.
     source: Replica,
     since_us: u64,
-    /// A majority was found after all, or a replica began anew behind it. It is kept to tell a RECOVER that comes late from one
-    /// without a reason.
+    /// A majority was found after all, or a replica began anew behind it. It is kept to tell a RECOVER that
+    /// comes late from one without a reason.
     is_decided: bool,
 }
 
@@ -116,8 +116,8 @@ impl Settling {
         targets.all(|(home, id)| after((home, id)) || after((home, ObjectId::NONE)))
     }
 
-    /// Requests that were held for long enough and about whose objects nothing can be done: only replies differ, or the group
-    /// has settled on these objects too often.
+    /// Requests that were held for long enough and about whose objects nothing can be done: only replies
+    /// differ, or the group has settled on these objects too often.
     pub(crate) fn given_up(&self, now_us: u64) -> Vec<Place> {
         let is_given_up = |one: &Undecided| one.targets.is_empty() || self.exhausted(one, now_us).is_some();
         let overdue = self.undecided.iter().filter(|(_, one)| self.is_overdue(one, now_us));
@@ -147,8 +147,9 @@ impl Settling {
         (!std::mem::replace(&mut settled.is_reported, true)).then_some(target)
     }
 
-    /// The RECOVER that settles the oldest overdue request, with all others in the same regions. The lowest-numbered replica
-    /// proposes at once, each further one waits longer, in case that one does not. One at a time is on its way.
+    /// The RECOVER that settles the oldest overdue request, with all others in the same regions. The
+    /// lowest-numbered replica proposes at once, each further one waits longer, in case that one does not.
+    /// One at a time is on its way.
     pub(crate) fn propose(&mut self, me: Replica, now_us: u64) -> Option<Recover> {
         let is_on_its_way = self.proposed_us.is_some_and(|at| now_us.saturating_sub(at) < PROPOSE_AGAIN_US);
         let overdue = |one: &Undecided| self.is_overdue(one, now_us) && !one.targets.is_empty();
@@ -164,8 +165,8 @@ impl Settling {
         (!is_empty).then_some(recover)
     }
 
-    /// Objects link to each other within a region: all that is undecided in the regions of `first` goes with it, so that they
-    /// fit together. A region that was settled object by object before goes as a whole.
+    /// Objects link to each other within a region: all that is undecided in the regions of `first` goes with
+    /// it, so that they fit together. A region that was settled object by object before goes as a whole.
     fn recover(&self, cause: Place, first: &Undecided, me: Replica, now_us: u64) -> Recover {
         let mut homes: Vec<Home> = first.targets.iter().map(|(home, _)| *home).collect();
         let mut targets: Vec<Target> = Vec::new();
@@ -187,8 +188,8 @@ impl Settling {
         Recover { id: 0, proposer: me, scope: Scope::SettleOn(first.source), cause, objects, regions }.named()
     }
 
-    /// Whether this voter itself found undecided what the RECOVER at `turn` names: nobody may make this replica take the
-    /// version of one other by proposing so.
+    /// Whether this voter itself found undecided what the RECOVER at `turn` names: nobody may make this
+    /// replica take the version of one other by proposing so.
     pub(crate) fn standing(&self, turn: Place, recover: &Recover) -> Standing {
         let Some(cause) = self.undecided.get(&recover.cause).filter(|cause| {
             let scope = Scope::SettleOn(cause.source);
@@ -217,8 +218,8 @@ impl Settling {
             && (recover.regions.is_empty() || self.may_be_whole(requests, recover))
     }
 
-    /// Whether there is a reason to take whole regions: one of them is undecided as a whole, was settled before, or has very many
-    /// undecided objects.
+    /// Whether there is a reason to take whole regions: one of them is undecided as a whole, was settled
+    /// before, or has very many undecided objects.
     fn may_be_whole(&self, requests: &[&Undecided], recover: &Recover) -> bool {
         let of_requests = requests.iter().flat_map(|one| &one.targets);
         let listed: BTreeSet<&Target> =

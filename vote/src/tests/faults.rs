@@ -155,7 +155,8 @@ fn answering(asked: Asked, result: &RequestResult) -> RequestResult {
 
 #[test]
 fn right_bytes_for_another_request() {
-    // The replica takes the request at this position for another one: it does and answers the same, and must not tell its client so.
+    // The replica takes the request at this position for another one: it does and answers the same, and must
+    // not tell its client so.
     fn mistake(result: &mut RequestResult) {
         let asked = Asked { checksum: result.asked.checksum ^ 1, ..result.asked };
         *result = answering(asked, result);
@@ -173,7 +174,8 @@ fn right_bytes_for_another_request() {
 
 #[test]
 fn right_results_at_another_position_or_time() {
-    // The schedule of this replica has skipped a position: what it does is right, but what it creates would have other ids.
+    // The schedule of this replica has skipped a position: what it does is right, but what it creates would
+    // have other ids.
     fn lose_count(result: &mut RequestResult) {
         let asked = Asked { position: result.asked.position + 1, ..result.asked };
         *result = answering(asked, result);

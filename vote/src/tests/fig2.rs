@@ -1,8 +1,9 @@
 //! EDCC'16 Fig. 2, line by line, against the classification by f+1 equal votes.
 //!
-//! `paper` is the algorithm as printed, for three replicas; each statement cites its line. Two readings had to be fixed,
-//! and are stated in `classify`: lines 15-18 apply to replicas that were SUSPECT before this comparison (Table I and the
-//! text: "two comparisons ... are needed to reach the FAILED state"), and where no two agree we do not follow it.
+//! `paper` is the algorithm as printed, for three replicas; each statement cites its line. Two readings had
+//! to be fixed, and are stated in `classify`: lines 15-18 apply to replicas that were SUSPECT before this
+//! comparison (Table I and the text: "two comparisons ... are needed to reach the FAILED state"), and where
+//! no two agree we do not follow it.
 
 use crate::limits::MAX_REPLICAS;
 use crate::{Status, Vote, Votes, classify};
@@ -65,7 +66,8 @@ fn lines_3_to_21_for_all_values_all_orders_and_all_prefixes() {
                 let all_differ =
                     prefix == 3 && values[0] != values[1] && values[1] != values[2] && values[0] != values[2];
                 if all_differ {
-                    // Section IV-D: "This would break our assumptions about faults." Nobody is FAILED without a majority.
+                    // Section IV-D: "This would break our assumptions about faults." Nobody is FAILED without
+                    // a majority.
                     assert_eq!(ours, [Status::Suspect; 3]);
                     assert!(paper.contains(&Status::Failed));
                 } else {

@@ -129,7 +129,9 @@ proptest! {
         let mut voter = Voter::new(Config::new(3, 0, 4, 0));
         let mut commands = Vec::new();
         for batch in 0..3 {
-            let results = (0..3).map(|n| RequestResult::new(Asked { mine: true, ..Asked::default() }, Pairs::new(), Bytes::from(vec![n]))).collect();
+            let asked = || Asked { mine: true, ..Asked::default() };
+            let one = |n| RequestResult::new(asked(), Pairs::new(), Bytes::from(vec![n]));
+            let results = (0..3).map(one).collect();
             voter.handle(Event::Executed { batch, requests: results }, 0, &mut commands);
         }
         for (at, (from, message)) in messages.into_iter().enumerate() {
@@ -159,7 +161,13 @@ proptest! {
     }
 
     #[test]
-    fn recover_round_trip(count in 1..100u16, regions in 0..10u32, id in any::<u64>(), cause in place(), settles in any::<bool>()) {
+    fn recover_round_trip(
+        count in 1..100u16,
+        regions in 0..10u32,
+        id in any::<u64>(),
+        cause in place(),
+        settles in any::<bool>(),
+    ) {
         let scope = if settles { Scope::SettleOn(6) } else { Scope::Faulty(2) };
         let objects = (0..count).map(|at| (20 + at as u32 / 7, ObjectId::new(3, at))).collect();
         let recover = Recover { id, proposer: 1, scope, cause, objects, regions: (0..regions).collect() };
@@ -209,8 +217,9 @@ fn a_recover_that_lists_an_object_of_a_listed_region_is_malformed() {
     assert_eq!(Recover::decode(&Bytes::from(wire)), Err(BOUND));
 }
 
-/// A peer that was away and is wrong about many closed batches: answers about two of them must not take turns in being asked for
-/// again. Found by seed 21 of the simulation, in which two replicas did nothing else any more.
+/// A peer that was away and is wrong about many closed batches: answers about two of them must not take turns
+/// in being asked for again. Found by seed 21 of the simulation, in which two replicas did nothing else any
+/// more.
 #[test]
 fn late_votes_are_asked_for_again_one_at_a_time() {
     let mut voter = Voter::new(Config::new(3, 0, 4, 0));

@@ -104,7 +104,8 @@ fn the_pipelines_own_requests_do_not_count() {
     assert_eq!(replaced(&cluster), [1, 1, 1]);
 }
 
-/// An object that every request reads is wrong; its RECOVER comes late, since the group has ordered much in the meantime.
+/// An object that every request reads is wrong; its RECOVER comes late, since the group has ordered much in
+/// the meantime.
 #[test]
 fn batches_that_one_repair_explains_count_once() {
     let mut cluster = group();

@@ -6,7 +6,8 @@ use super::cluster::Cluster;
 use super::service::{Entry, Op, Slip, key};
 use crate::{Message, Place, Protections, Recover, Scope, digest};
 
-/// A wrong value at replica 1, written by request 1/0 and read by request 1/1 whose reply it owes (1+1 mod 3 = 2) and 1/0.
+/// A wrong value at replica 1, written by request 1/0 and read by request 1/1 whose reply it owes (1+1 mod 3
+/// = 2) and 1/0.
 fn wrong_value(protections: Protections) -> Cluster {
     let mut cluster = Cluster::with_protections(3, 5, protections);
     cluster.order(&[Op::Set(0, 1)]);

@@ -307,8 +307,8 @@ fn lost_repairs_are_asked_for_and_given_up_in_the_end() {
     cluster.assert_as_if_fault_free();
 }
 
-/// The faulty replica stands still at one repair while the others run on: whatever it needs for the next ones must still be
-/// there when it gets to them, also if every first message was lost.
+/// The faulty replica stands still at one repair while the others run on: whatever it needs for the next ones
+/// must still be there when it gets to them, also if every first message was lost.
 #[test]
 fn a_replica_far_behind_gets_every_repair_it_missed() {
     let mut cluster = group();

@@ -301,7 +301,8 @@ fn short_replies_that_are_owed_are_held_within_the_window() {
     }
 }
 
-/// A reply that is longer than the window waits for its vote, and so do those of other clients, before it and behind it.
+/// A reply that is longer than the window waits for its vote, and so do those of other clients, before it and
+/// behind it.
 #[test]
 fn a_reply_longer_than_the_window_pushes_nobody_out() {
     let bytes = 100_000;

@@ -94,7 +94,8 @@ fn results_under_a_wrong_number_end_the_replica() {
     assert!(!execute(&mut voter, 11), "what nobody has executed is closed");
 }
 
-/// A peer may still find its own copy of a reply corrupt, and asks for these. The number may have been struck on its way into the CHECK.
+/// A peer may still find its own copy of a reply corrupt, and asks for these. The number may have been struck
+/// on its way into the CHECK.
 #[test]
 fn a_check_of_batches_far_ahead_takes_nothing_from_those_who_ask() {
     let (mut voter, _) = ten();

@@ -56,8 +56,9 @@ impl Voter {
         self.advance(round);
     }
 
-    /// Whether results of this batch can come now: not for the second time, from further ahead than anything is executed, or after one
-    /// was left out. A struck number would close what is open, or leave a batch without a vote, and nobody else could tell.
+    /// Whether results of this batch can come now: not for the second time, from further ahead than anything
+    /// is executed, or after one was left out. A struck number would close what is open, or leave a batch
+    /// without a vote, and nobody else could tell.
     fn is_next(&self, batch: u64) -> bool {
         let has_results = |batch| self.window.get(batch).is_none_or(|record| record.own.is_some());
         let is_fresh =
@@ -124,7 +125,8 @@ impl Voter {
         self.finish(batch);
     }
 
-    /// Asks the gate about every reply owed; when the own batch digest is what f others have too, all of them may leave.
+    /// Asks the gate about every reply owed; when the own batch digest is what f others have too, all of them
+    /// may leave.
     fn release_batch(&mut self, batch: u64, agreeing: Set, round: &mut Round<'_>) {
         let mut corrupt: SmallVec<[u16; 4]> = SmallVec::new();
         let count = self.window.get(batch).map_or(0, |record| record.requests().len());
@@ -276,8 +278,9 @@ impl Voter {
     /// Moves the window on: finished batches leave it, batches with a mismatch are parked, and its bounds are kept.
     pub(super) fn advance(&mut self, round: &mut Round<'_>) {
         while let Some(front) = self.window.front() {
-            // Only batches executed here count: news of batches far ahead, true or not, must not take the place of what peers may ask for.
-            // Of the bytes all count, for all are held; details that peers told of a dispute can shorten what is kept.
+            // Only batches executed here count: news of batches far ahead, true or not, must not take the
+            // place of what peers may ask for. Of the bytes all count, for all are held; details that peers
+            // told of a dispute can shorten what is kept.
             let kept = (self.newest + 1).saturating_sub(self.window.base());
             let full = kept > KEEP_FINISHED_BATCHES || self.window.bytes > self.config.finished_bytes();
             let done = front.finished || (front.drill.is_some() && front.own.is_some());
@@ -366,8 +369,8 @@ impl Voter {
     }
 }
 
-/// Discards the long replies among those that this replica does not owe. Returns the bytes of the short ones, which are kept in
-/// case the owner finds its own copy wrong.
+/// Discards the long replies among those that this replica does not owe. Returns the bytes of the short ones,
+/// which are kept in case the owner finds its own copy wrong.
 fn keep_short_replies(requests: &mut [RequestResult]) -> usize {
     let of_others = requests.iter_mut().filter(|result| !result.asked.mine);
     let kept = of_others.map(|result| {

@@ -86,8 +86,8 @@ impl Voter {
         if by_quorum.majority.is_some() {
             return self.decide(place, &votes, by_quorum, quorum, round);
         }
-        // Where a peer has closed the batch, f+1 have agreed, and where one that is away now voted otherwise, they may have: who is left
-        // over must not decide for itself.
+        // Where a peer has closed the batch, f+1 have agreed, and where one that is away now voted otherwise,
+        // they may have: who is left over must not decide for itself.
         let says = |replica: Replica, value| {
             votes[replica as usize].is_blamed() || votes[replica as usize].says(value)
         };

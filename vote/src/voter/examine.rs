@@ -165,8 +165,8 @@ impl Voter {
         self.window.get(batch).is_none_or(|record| others.minus(record.gone).is_empty())
     }
 
-    /// Whether what is held can never be decided here: f+1 others have gone on without this replica, or it is wrong itself, and nobody
-    /// can tell it any more what is right.
+    /// Whether what is held can never be decided here: f+1 others have gone on without this replica, or it is
+    /// wrong itself, and nobody can tell it any more what is right.
     fn is_too_late(&self, batch: u64, votes: &Votes) -> bool {
         let is_wrong = votes[self.config.me() as usize].is_blamed();
         let gone = self.window.get(batch).map_or(0, |record| record.gone.len());

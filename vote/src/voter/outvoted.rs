@@ -1,4 +1,5 @@
-//! Counts how often in a row a replica is outvoted: one that stays wrong is replaced, also where no object is there to repair.
+//! Counts how often in a row a replica is outvoted: one that stays wrong is replaced, also where no object is
+//! there to repair.
 
 use super::{Round, Voter};
 use crate::command::{BeyondRepair, Command};
@@ -8,9 +9,9 @@ use crate::record::Record;
 
 /// What is known of one replica since f+1 replicas, it among them, last agreed about a batch.
 ///
-/// A wrong object can make any number of batches wrong until its RECOVER has its turn, however well the replica computes. So
-/// batches that name wrong objects count only once per RECOVER; batches that name none count each. What is counted, then, is
-/// how often neither a right result came nor a repair helped.
+/// A wrong object can make any number of batches wrong until its RECOVER has its turn, however well the
+/// replica computes. So batches that name wrong objects count only once per RECOVER; batches that name none
+/// count each. What is counted, then, is how often neither a right result came nor a repair helped.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Streak {
     in_a_row: u32,
@@ -27,8 +28,9 @@ impl Streak {
 }
 
 impl Voter {
-    /// Ends the streak of each replica that is among f+1 with equal digests of a batch. Batches are counted in the order in
-    /// which they are decided here: results come out of order, and one that is right ends the streak whichever it is.
+    /// Ends the streak of each replica that is among f+1 with equal digests of a batch. Batches are counted
+    /// in the order in which they are decided here: results come out of order, and one that is right ends the
+    /// streak whichever it is.
     pub(super) fn count_agreeing(&mut self, batch: u64) {
         let (me, quorum) = (self.config.me(), self.config.quorum());
         let Some(record) = self.window.get_mut(batch) else { return };

@@ -123,8 +123,8 @@ impl Voter {
             return;
         };
         fetch.wanted = Some((bytes, digest));
-        // What the others answer is not what this replica's client asked: it has mistaken one request for another. And nobody keeps
-        // a long reply for another replica.
+        // What the others answer is not what this replica's client asked: it has mistaken one request for
+        // another. And nobody keeps a long reply for another replica.
         if right != asked || bytes > KEPT_REPLY_BYTES_MAX as u64 || fetch.has_no_source() {
             return self.drop_reply(place, Dropped::NotFetched, round);
         }

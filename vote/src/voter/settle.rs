@@ -1,8 +1,9 @@
 //! No f+1 agree although everybody is there: after a while the group settles on the version of one replica.
 //!
-//! Only a service that is not deterministic, or more than f faults, lead here. Nobody can say any more which result is right, so
-//! the client gets none. But what replicas have differently makes every later request on it differ, for ever. So all take one
-//! version, by a RECOVER that has its position in the order like any other; the vote on it shows that they are equal again.
+//! Only a service that is not deterministic, or more than f faults, lead here. Nobody can say any more which
+//! result is right, so the client gets none. But what replicas have differently makes every later request on
+//! it differ, for ever. So all take one version, by a RECOVER that has its position in the order like any
+//! other; the vote on it shows that they are equal again.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,8 @@ use crate::record::Record;
 use crate::repair::{Recover, Standing};
 
 impl Voter {
-    /// A request is held with everybody standing. It is settled later, unless a replica is away: that one may decide it yet.
+    /// A request is held with everybody standing. It is settled later, unless a replica is away: that one may
+    /// decide it yet.
     pub(super) fn note_undecided(&mut self, place: Place, round: &mut Round<'_>) {
         if self.settling.knows(place) {
             return;
@@ -31,8 +33,9 @@ impl Voter {
         self.settling.note(place, targets, source, round.now_us);
     }
 
-    /// What replicas have differently about a request, and whose version to take: that of the lowest-numbered replica that
-    /// stands by its result. Nothing unless all of them are up, stand, and have told what they touched.
+    /// What replicas have differently about a request, and whose version to take: that of the lowest-numbered
+    /// replica that stands by its result. Nothing unless all of them are up, stand, and have told what they
+    /// touched.
     fn differing(&self, place: Place) -> Option<(Vec<(Home, ObjectId)>, Replica)> {
         let all = Set::first(self.config.replicas());
         let record = self.window.get(place.batch)?;
@@ -120,7 +123,8 @@ impl Voter {
         }
     }
 
-    /// A RECOVER would make replicas take the version of one, and this voter knows of no reason. Whoever proposed it is named.
+    /// A RECOVER would make replicas take the version of one, and this voter knows of no reason. Whoever
+    /// proposed it is named.
     fn refuse(&mut self, turn: Place, recover: &Recover, round: &mut Round<'_>) {
         self.counters.recovers_refused += 1;
         // Who has begun its life behind the request cannot know.
@@ -132,8 +136,8 @@ impl Voter {
         }
     }
 
-    /// One record of what was settled: the objects that differed, also where their whole region is overwritten, with the
-    /// checksums that the request at its cause showed.
+    /// One record of what was settled: the objects that differed, also where their whole region is
+    /// overwritten, with the checksums that the request at its cause showed.
     fn report_settled(&mut self, turn: Place, recover: &Recover, source: Replica, round: &mut Round<'_>) {
         let (me, cause) = (self.config.me(), recover.cause);
         let record = self.window.get(cause.batch);

@@ -1,4 +1,5 @@
-//! A client that sends exactly so many requests, in groups of the same size: two runs of it differ in their number only.
+//! A client that sends exactly so many requests, in groups of the same size: two runs of it differ in their
+//! number only.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,5 @@
-//! Runs one of our processes under valgrind with a fixed number of requests, twice: what both runs do, starting above all, cancels.
+//! Runs one of our processes under valgrind with a fixed number of requests, twice: what both runs do,
+//! starting above all, cancels.
 
 use std::path::Path;
 use std::process::Command;

@@ -11,8 +11,8 @@ use crate::bench::measure::resident_of;
 use crate::bench::servers::Running;
 use crate::signals::Ending;
 
-/// Objects that are stored before: tables, buffers, and the log of the last requests have their sizes then. One request at a time
-/// makes one log entry each, and a replica keeps 16,384 of them.
+/// Objects that are stored before: tables, buffers, and the log of the last requests have their sizes then.
+/// One request at a time makes one log entry each, and a replica keeps 16,384 of them.
 const FIRST: u32 = 30_000;
 /// What was freed goes back to the system meanwhile.
 const SETTLE: Duration = Duration::from_secs(2);

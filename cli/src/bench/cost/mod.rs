@@ -1,5 +1,5 @@
-//! `crosscheck bench cost`: what does not depend on how busy a machine is: instructions and calls of the allocator per request, as
-//! valgrind counts them, and memory per object.
+//! `crosscheck bench cost`: what does not depend on how busy a machine is: instructions and calls of the
+//! allocator per request, as valgrind counts them, and memory per object.
 
 mod callgrind;
 mod client;
@@ -46,10 +46,20 @@ pub struct Args {
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     only: Vec<Side>,
     /// Requests that are counted, per operation
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10_000,
+        value_parser = clap::value_parser!(u32).range(100..=10_000_000),
+    )]
     requests: u32,
     /// Objects whose memory is measured
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1000..=150_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100_000,
+        value_parser = clap::value_parser!(u32).range(1000..=150_000),
+    )]
     objects: u32,
     /// Folder for the result
     #[arg(long, value_name = "DIR", default_value = results::RAW)]

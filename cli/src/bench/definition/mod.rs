@@ -1,4 +1,5 @@
-//! What a benchmark is: a named file of workloads, sides and repetitions, so that a figure can be measured again by anybody.
+//! What a benchmark is: a named file of workloads, sides and repetitions, so that a figure can be measured
+//! again by anybody.
 
 mod figure;
 mod parse;
@@ -102,7 +103,8 @@ pub struct Workload {
     /// Classes of objects that our modes with the letter G protect, with commas between them; none: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarded_classes: Option<String>,
-    /// Whether our modes with the letter G keep before-images; those without it keep none where this is said. None: all do.
+    /// Whether our modes with the letter G keep before-images; those without it keep none where this is said.
+    /// None: all do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before_images: Option<bool>,
     /// Which value of which setting this is, where the file gives several.
@@ -183,19 +185,22 @@ impl Side {
         match self {
             Side::Ours(_) => None,
             Side::Memcached => Some(
-                "memcached is one process without replication: a crash loses everything, and a flipped bit is served as it is.",
+                "memcached is one process without replication: a crash loses everything, and a flipped bit \
+                    is served as it is.",
             ),
             Side::Redis => Some(
-                "redis acknowledges a write when one of its two replicas has received it (`WAIT 1`), without consensus: a \
-                 failover may lose acknowledged writes, reads are those of the primary, which is not fenced, and nothing is \
-                 compared. All clients use the primary, which executes on one thread. One request is `SET` and `WAIT 1` sent \
-                 together; `add` is `SET NX`.",
+                "redis acknowledges a write when one of its two replicas has received it (`WAIT 1`), without \
+                    consensus: a failover may lose acknowledged writes, reads are those of the primary, \
+                    which is not fenced, and nothing is compared. All clients use the primary, which \
+                    executes on one thread. One request is `SET` and `WAIT 1` sent together; `add` is `SET \
+                    NX`.",
             ),
             Side::Etcd => Some(
-                "etcd orders writes by Raft and answers linearizable reads, as our replicated modes do, but keeps every version of a \
-                 key and compares no replies. It is asked through its JSON gateway over kept-open HTTP/1.1 connections: keys \
-                 and values travel in base64, and the gateway's share of its CPU time is part of the figures. Values have \
-                 no lifetime (no leases).",
+                "etcd orders writes by Raft and answers linearizable reads, as our replicated modes do, but \
+                    keeps every version of a key and compares no replies. It is asked through its JSON \
+                    gateway over kept-open HTTP/1.1 connections: keys and values travel in base64, and the \
+                    gateway's share of its CPU time is part of the figures. Values have no lifetime (no \
+                    leases).",
             ),
         }
     }

@@ -1,4 +1,5 @@
-//! One setting of a workload that is measured with several values: each value becomes a workload of its own, beside the others.
+//! One setting of a workload that is measured with several values: each value becomes a workload of its own,
+//! beside the others.
 
 use serde::{Deserialize, Serialize};
 

@@ -67,8 +67,8 @@ impl Connection {
         })
     }
 
-    /// Connects anew, after the connection broke, to the next of `others` that accepts, or to the same address where there
-    /// are none; returns the requests whose replies will never come.
+    /// Connects anew, after the connection broke, to the next of `others` that accepts, or to the same
+    /// address where there are none; returns the requests whose replies will never come.
     ///
     /// # Errors
     /// Nobody accepts any more.

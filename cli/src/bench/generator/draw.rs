@@ -6,8 +6,8 @@ use crate::bench::definition::{Amount, Op, Workload};
 
 /// Ranks from 0 with probability proportional to `1 / (rank + 1)^exponent`.
 ///
-/// Rejection-inversion after Hörmann and Derflinger (ACM TOMACS 6(3), 1996): constant memory and about one try per draw, for
-/// any exponent, so that a million keys cost no table.
+/// Rejection-inversion after Hörmann and Derflinger (ACM TOMACS 6(3), 1996): constant memory and about one
+/// try per draw, for any exponent, so that a million keys cost no table.
 #[derive(Clone, Debug)]
 pub struct Zipf {
     count: f64,

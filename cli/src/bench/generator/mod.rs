@@ -1,9 +1,9 @@
 //! The load generator: one thread, many connections, closed or open loop, and its own cost measured like everybody's.
 //!
-//! In a closed loop every connection keeps a fixed number of requests on their way; a latency runs from the moment a request
-//! was made to its reply. In an open loop requests have intended times that the server cannot delay; a latency runs from
-//! the intended time, also when the request had to wait for its turn to be sent, so that no stall omits the requests
-//! it should have delayed (coordinated omission).
+//! In a closed loop every connection keeps a fixed number of requests on their way; a latency runs from the
+//! moment a request was made to its reply. In an open loop requests have intended times that the server
+//! cannot delay; a latency runs from the intended time, also when the request had to wait for its turn to be
+//! sent, so that no stall omits the requests it should have delayed (coordinated omission).
 
 mod connection;
 mod draw;
@@ -44,7 +44,8 @@ const SILENCE: Duration = Duration::from_secs(10);
 const DRAIN: Duration = Duration::from_secs(3);
 /// Connections and requests per connection that store the keys before the load.
 const FILLERS: (usize, usize) = (16, 16);
-/// Requests that wait to be sent in an open loop, at most; more means that the rate is far above what the server can do.
+/// Requests that wait to be sent in an open loop, at most; more means that the rate is far above what the
+/// server can do.
 const MOST_BACKLOG: u64 = 1 << 20;
 /// Connections that may break before a measurement is given up, where nothing is meant to break them.
 const MOST_BROKEN: u64 = 100;
@@ -72,7 +73,8 @@ pub struct Setup {
     pub seed: u64,
     /// Whether replies are also counted step by step.
     pub timeline: bool,
-    /// Whether servers are restarted meanwhile: a connection that breaks is made again to the next address that accepts.
+    /// Whether servers are restarted meanwhile: a connection that breaks is made again to the next address
+    /// that accepts.
     pub restarts: bool,
 }
 
@@ -458,7 +460,8 @@ impl Generator {
         for pending in &lost {
             self.maker.give_up(pending);
         }
-        // The first event of the new connection tells that it is writable, and finds nothing to send: so it begins here.
+        // The first event of the new connection tells that it is writable, and finds nothing to send: so it
+        // begins here.
         let now = self.now();
         self.top_up(number, now)
     }

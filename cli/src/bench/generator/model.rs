@@ -12,7 +12,8 @@ const PATTERN: usize = (1 << 20) + OFFSETS;
 /// Different places where a value may begin.
 const OFFSETS: usize = 1 << 16;
 
-/// Incompressible bytes; a value is a piece whose place follows from key and version, so that it can be compared and costs no making.
+/// Incompressible bytes; a value is a piece whose place follows from key and version, so that it can be
+/// compared and costs no making.
 #[derive(Debug)]
 pub struct Pattern(Vec<u8>);
 
@@ -57,7 +58,8 @@ pub enum Opinion {
     Wrong(Known),
 }
 
-/// The keys of all connections; a connection's requests are answered in their order, so replies can be judged in theirs.
+/// The keys of all connections; a connection's requests are answered in their order, so replies can be judged
+/// in theirs.
 #[derive(Debug, Default)]
 pub struct Model {
     known: HashMap<u32, Known>,
@@ -89,8 +91,8 @@ impl Model {
         self.known.values().filter(|known| **known == Known::Adrift).count()
     }
 
-    /// Judges a reply to `op` and notes what it tells. `version` is the one that was sent; `is_value` tells whether bytes are
-    /// those of a version.
+    /// Judges a reply to `op` and notes what it tells. `version` is the one that was sent; `is_value` tells
+    /// whether bytes are those of a version.
     pub fn judge(
         &mut self,
         op: Op,

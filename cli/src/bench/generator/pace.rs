@@ -1,4 +1,5 @@
-//! When an open loop sends: at random times that do not depend on the server, so that a slow reply cannot hide the next ones.
+//! When an open loop sends: at random times that do not depend on the server, so that a slow reply cannot
+//! hide the next ones.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
@@ -64,7 +65,8 @@ impl Timer {
         self.0.as_raw_fd()
     }
 
-    /// Wakes once, `nanoseconds` from now; at once when that is 0. An earlier setting is forgotten, and so is its expiry.
+    /// Wakes once, `nanoseconds` from now; at once when that is 0. An earlier setting is forgotten, and so is
+    /// its expiry.
     ///
     /// # Errors
     /// The kernel refuses, which it does not for these values.

@@ -1,4 +1,5 @@
-//! The generator against small servers of our own: it keeps its window, sees a lie, and does not omit what a stall delays.
+//! The generator against small servers of our own: it keeps its window, sees a lie, and does not omit what a
+//! stall delays.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Read, Write};

@@ -102,7 +102,8 @@ impl Drawing {
         let _ = writeln!(
             self.out,
             "<g><title>{}: {us:.2} µs per request</title><rect x=\"{x:.1}\" y=\"{y:.0}\" width=\"{width:.1}\" \
-             height=\"{:.0}\" fill=\"{}\" stroke=\"#fff\" stroke-width=\"0.5\"/><text x=\"{:.1}\" y=\"{:.0}\">{}</text></g>",
+             height=\"{:.0}\" fill=\"{}\" stroke=\"#fff\" stroke-width=\"0.5\"/><text x=\"{:.1}\" \
+             y=\"{:.0}\">{}</text></g>",
             escaped(name),
             ROW - 1.0,
             colour(stage),

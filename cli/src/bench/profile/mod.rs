@@ -1,7 +1,8 @@
 //! `crosscheck bench profile`: where the processor time of a request goes, stage by stage, and as a flame graph.
 //!
-//! `perf` samples every process of a side under full load with its call stacks. Each sample belongs to one stage of a request's
-//! path ([`stacks::Stage`]); samples are told in microseconds per request, so that two sides can be compared.
+//! `perf` samples every process of a side under full load with its call stacks. Each sample belongs to one
+//! stage of a request's path ([`stacks::Stage`]); samples are told in microseconds per request, so that two
+//! sides can be compared.
 
 mod flame;
 mod stacks;
@@ -234,7 +235,8 @@ impl Profile {
 
     fn title(&self) -> String {
         format!(
-            "{}, {} clients, 75:25: {:.0} requests/s; {:.1} µs of processor time per request ({:.1} user, {:.1} kernel)",
+            "{}, {} clients, 75:25: {:.0} requests/s; {:.1} µs of processor time per request ({:.1} user, \
+                {:.1} kernel)",
             self.side,
             self.clients,
             self.requests_per_second,

@@ -104,7 +104,8 @@ pub fn stage_of(frame: &str) -> Option<Stage> {
     RULES.iter().find(|(part, _)| frame.contains(part)).map(|(_, stage)| *stage)
 }
 
-/// Reads the text of `perf script -F comm,ip,sym,dso`: per sample a line with the thread's name, a line per frame, an empty line.
+/// Reads the text of `perf script -F comm,ip,sym,dso`: per sample a line with the thread's name, a line per
+/// frame, an empty line.
 pub fn parse(text: &str) -> Vec<Stack> {
     let mut stacks = Vec::new();
     let mut current: Option<Stack> = None;
@@ -143,7 +144,8 @@ mod tests {
 
     const TEXT: &str = "replica 1 \n\t    7f12 __memmove_avx (/usr/lib/libc.so.6)\n\t    55aa \
                         vote::digest::reply::h0123456789abcdef (/bin/crosscheck)\n\t    55ab main (/bin/crosscheck)\n\n\
-                        replica 1 \n\tffff8 do_sys_poll ([kernel.kallsyms])\n\t  55cc epoll_wait (/usr/lib/libc.so.6)\n\n\
+                        replica 1 \n\tffff8 do_sys_poll ([kernel.kallsyms])\n\t  55cc epoll_wait \
+                        (/usr/lib/libc.so.6)\n\n\
                         memcached \n\t 12 drive_machine (/usr/bin/memcached)\n";
 
     #[test]

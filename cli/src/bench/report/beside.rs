@@ -1,4 +1,5 @@
-//! The paper's figures beside ours, one line each: its range as a bar, ours as a point with its interval, the target as a stroke.
+//! The paper's figures beside ours, one line each: its range as a bar, ours as a point with its interval, the
+//! target as a stroke.
 
 use std::fmt::Write as _;
 
@@ -30,7 +31,8 @@ pub fn svg(title: &str, unit: &str, rows: &[Row]) -> String {
     let floor = TOP + ROW * rows.len() as f64;
     let axis = Axis::over(rows);
     let mut out = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"{}\" font-family=\"system-ui, sans-serif\" font-size=\"12\">",
+        "<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"{}\" font-family=\"system-ui, \
+            sans-serif\" font-size=\"12\">",
         floor + 40.0,
         escaped(title)
     );
@@ -40,7 +42,8 @@ pub fn svg(title: &str, unit: &str, rows: &[Row]) -> String {
         "<text x=\"0\" y=\"14\" font-size=\"14\" font-weight=\"600\">{}</text>\
          <rect x=\"{NAMES}\" y=\"24\" width=\"14\" height=\"9\" fill=\"{PAPER}\"/><text x=\"{}\" y=\"33\">paper</text>\
          <circle cx=\"{}\" cy=\"29\" r=\"4\" fill=\"{OURS}\"/><text x=\"{}\" y=\"33\">ours, with interval</text>\
-         <line x1=\"{x}\" x2=\"{x}\" y1=\"23\" y2=\"35\" stroke=\"{TARGET}\" stroke-width=\"2.5\"/><text x=\"{}\" y=\"33\">our target</text>",
+         <line x1=\"{x}\" x2=\"{x}\" y1=\"23\" y2=\"35\" stroke=\"{TARGET}\" stroke-width=\"2.5\"/><text \
+         x=\"{}\" y=\"33\">our target</text>",
         escaped(title),
         NAMES + 20.0,
         NAMES + 80.0,
@@ -85,7 +88,8 @@ fn one(row: &Row, y: f64, axis: &Axis) -> String {
         let (from, to) = (axis.x(low) - 2.0, axis.x(high) + 2.0);
         let _ = write!(
             out,
-            "<rect x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"14\" fill=\"{PAPER}\"><title>paper {low}..{high}</title></rect>",
+            "<rect x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"14\" fill=\"{PAPER}\"><title>paper \
+                {low}..{high}</title></rect>",
             y - 7.0,
             to - from
         );
@@ -94,7 +98,8 @@ fn one(row: &Row, y: f64, axis: &Axis) -> String {
         let x = axis.x(target);
         let _ = write!(
             out,
-            "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{:.1}\" stroke=\"{TARGET}\" stroke-width=\"2.5\"><title>target {target}</title></line>",
+            "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{:.1}\" stroke=\"{TARGET}\" \
+                stroke-width=\"2.5\"><title>target {target}</title></line>",
             y - 9.0,
             y + 9.0
         );
@@ -104,7 +109,8 @@ fn one(row: &Row, y: f64, axis: &Axis) -> String {
             let _ = write!(
                 out,
                 "<line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{OURS}\" stroke-width=\"2\"/>\
-                 <circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"4.5\" fill=\"{OURS}\" stroke=\"#fff\"><title>ours {median:.3} ({low:.3}..{high:.3})</title></circle>",
+                 <circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"4.5\" fill=\"{OURS}\" stroke=\"#fff\"><title>ours \
+                 {median:.3} ({low:.3}..{high:.3})</title></circle>",
                 axis.x(low),
                 axis.x(high),
                 axis.x(median)

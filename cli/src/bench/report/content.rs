@@ -19,11 +19,12 @@ pub fn of(runs: &[Run], costs: &[Cost]) -> Vec<Block> {
     let mut blocks = vec![
         Block::Heading(1, "CrossCheck: benchmark report".into()),
         Block::Text(
-            "Every figure is the median of the repetitions; behind it stands the interval in which the true median lies, between two \
-             order statistics, with at least 95 % confidence from six repetitions on and 94 % with five (fewer: the tables \
-             say from lowest to highest, which is less sure). Ratios are taken between measurements of the same repetition, \
-             which lie seconds apart. Replicas, peers and the load generator share one machine: an absolute figure means \
-             little, a ratio means much."
+            "Every figure is the median of the repetitions; behind it stands the interval in which the true \
+                median lies, between two order statistics, with at least 95 % confidence from six \
+                repetitions on and 94 % with five (fewer: the tables say from lowest to highest, which is \
+                less sure). Ratios are taken between measurements of the same repetition, which lie seconds \
+                apart. Replicas, peers and the load generator share one machine: an absolute figure means \
+                little, a ratio means much."
                 .into(),
         ),
     ];
@@ -43,9 +44,10 @@ fn what_it_costs(cost: &Cost) -> Vec<Block> {
     let mut blocks = vec![
         Block::Heading(2, "Instructions, allocations and memory (cost)".into()),
         Block::Text(format!(
-            "GET and SET of keys of {} B and values of 400 B, 16 on their way over one connection. Of RDGX one follower is counted, with all \
-             clients. Instructions are those of the program; what the kernel does for it is not in them. Memory is \
-             what a process grows by while more objects are stored.",
+            "GET and SET of keys of {} B and values of 400 B, 16 on their way over one connection. Of RDGX \
+                one follower is counted, with all clients. Instructions are those of the program; what the \
+                kernel does for it is not in them. Memory is what a process grows by while more objects are \
+                stored.",
             cost.definition.workloads.first().map_or(0, |workload| workload.key_bytes)
         )),
     ];
@@ -200,8 +202,8 @@ fn circumstances(run: &Run) -> Vec<String> {
             definition.repetitions, definition.seconds, definition.warmup_seconds
         ),
         format!(
-            "Servers: {} replicas, {} workers each, {} MiB for items, acknowledged writes {durability}; started anew for \
-             every measurement; {}",
+            "Servers: {} replicas, {} workers each, {} MiB for items, acknowledged writes {durability}; \
+                started anew for every measurement; {}",
             definition.replicas,
             definition.workers,
             definition.memory_mb,

@@ -5,7 +5,8 @@ use super::{Block, beside, plot};
 /// The page's style. Tables scroll by themselves, so that the page fits a narrow window.
 const STYLE: &str = "
 :root { color-scheme: light; }
-body { font: 15px/1.5 system-ui, sans-serif; color: #1c1c1c; background: #fff; max-width: 1240px; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #1c1c1c; background: #fff; max-width: 1240px;
+  margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.7rem; } h2 { font-size: 1.35rem; margin-top: 3rem; border-top: 2px solid #ddd; padding-top: 1.2rem; }
 h3 { font-size: 1.1rem; margin-top: 2rem; }
 p, li { max-width: 80ch; }

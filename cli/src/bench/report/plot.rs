@@ -120,7 +120,8 @@ pub fn svg(plot: &Plot) -> String {
     let legend = legend(plot);
     let frame = Frame::of(plot, legend.height);
     let mut out = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\" font-family=\"system-ui, sans-serif\" font-size=\"12\">",
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\" font-family=\"system-ui, \
+            sans-serif\" font-size=\"12\">",
         escaped(&plot.title)
     );
     // Writing into a string cannot fail.
@@ -307,7 +308,8 @@ fn line(plot: &Plot, series: &Series, shift: f64, frame: &Frame) -> String {
         let (low, high) = (frame.y(point.low), frame.y(point.high));
         let _ = write!(
             out,
-            "<path d=\"M{x:.1} {low:.1}V{high:.1}M{:.1} {low:.1}h6M{:.1} {high:.1}h6\" stroke=\"{colour}\" fill=\"none\"/>",
+            "<path d=\"M{x:.1} {low:.1}V{high:.1}M{:.1} {low:.1}h6M{:.1} {high:.1}h6\" stroke=\"{colour}\" \
+                fill=\"none\"/>",
             x - 3.0,
             x - 3.0
         );
@@ -350,7 +352,8 @@ fn mark_svg(plot: &Plot, mark: &Mark, frame: &Frame) -> String {
         let (top, bottom) = (frame.y(high), frame.y(low));
         let _ = write!(
             out,
-            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"12\" height=\"{:.1}\" fill=\"{colour}\" fill-opacity=\".3\" stroke=\"{colour}\">\
+            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"12\" height=\"{:.1}\" fill=\"{colour}\" \
+                fill-opacity=\".3\" stroke=\"{colour}\">\
              <title>paper {}..{}</title></rect>",
             x - 6.0,
             top - 1.0,
@@ -363,7 +366,8 @@ fn mark_svg(plot: &Plot, mark: &Mark, frame: &Frame) -> String {
         let y = frame.y(target);
         let _ = write!(
             out,
-            "<line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"4 2\">\
+            "<line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" \
+                stroke-width=\"2\" stroke-dasharray=\"4 2\">\
              <title>target {}</title></line>",
             x - 16.0,
             x + 16.0,

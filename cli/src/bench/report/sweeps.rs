@@ -1,4 +1,5 @@
-//! What a report shows of a setting that was swept, and of repairs: throughput over the setting, replies around a verdict, times.
+//! What a report shows of a setting that was swept, and of repairs: throughput over the setting, replies
+//! around a verdict, times.
 
 use super::Block;
 use super::plot::{Across, Mark, Plot, Point, Scale, Series};

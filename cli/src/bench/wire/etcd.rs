@@ -1,4 +1,5 @@
-//! etcd's JSON gateway over HTTP/1.1 with kept-open connections: more work for the server than its gRPC, and far less for us.
+//! etcd's JSON gateway over HTTP/1.1 with kept-open connections: more work for the server than its gRPC, and
+//! far less for us.
 
 use std::borrow::Cow;
 

@@ -7,7 +7,8 @@ use memcached::protocol::numbers::push_decimal;
 use super::{Reply, Request, Taken, line, number};
 use crate::bench::definition::Op;
 
-/// Milliseconds that `WAIT` waits: longer than anything a benchmark should see, so that a lost replica shows as an error.
+/// Milliseconds that `WAIT` waits: longer than anything a benchmark should see, so that a lost replica shows
+/// as an error.
 const WAIT_MS: u64 = 2000;
 
 /// Appends a request.

@@ -1,5 +1,5 @@
-//! One replica's clock is wrong, or jumps, by an hour or a day: one fault of one replica, which may neither expire anything early nor keep
-//! it for long.
+//! One replica's clock is wrong, or jumps, by an hour or a day: one fault of one replica, which may neither
+//! expire anything early nor keep it for long.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,5 +1,5 @@
-//! Idle connections take all open files that they can get: peers, admin commands and the log keep theirs, and who is silent for too long
-//! goes.
+//! Idle connections take all open files that they can get: peers, admin commands and the log keep theirs, and
+//! who is silent for too long goes.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -53,8 +53,8 @@ fn too_few(scene: &Scene<'_>) -> anyhow::Result<()> {
 
 fn flood(scene: &Scene<'_>) -> anyhow::Result<()> {
     let mut case = Case::new(format!(
-        "`ulimit -n {FILES}`, logs on disk: {IDLE} idle connections to each replica, then 36 MB of writes; replica 3 is killed and started \
-         again"
+        "`ulimit -n {FILES}`, logs on disk: {IDLE} idle connections to each replica, then 36 MB of writes; \
+            replica 3 is killed and started again"
     ));
     let dress = Dress { shell: Some(format!("ulimit -n {FILES}")), ..Dress::default() };
     let dress = REPLICAS.map(|number| (number, dress.clone())).into();

@@ -52,7 +52,8 @@ fn spent(pids: &[u32]) -> Spent {
     Spent { total, busy, own: own.sum() }
 }
 
-/// From the first line of `/proc/stat`: user, nice, system, idle, waiting for disks, interrupts (twice), stolen. What follows is in user already.
+/// From the first line of `/proc/stat`: user, nice, system, idle, waiting for disks, interrupts (twice),
+/// stolen. What follows is in user already.
 fn of_all(stat: &str) -> (u64, u64) {
     let words = stat.lines().next().unwrap_or_default().split_whitespace().skip(1).take(8);
     let ticks: Vec<u64> = words.map(|word| word.parse().unwrap_or(0)).collect();

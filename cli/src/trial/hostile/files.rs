@@ -1,5 +1,5 @@
-//! Data directories are damaged, truncated, swapped, put back from older copies: each is refused with a remedy, or filled by the peers, and
-//! nothing that was acknowledged is lost.
+//! Data directories are damaged, truncated, swapped, put back from older copies: each is refused with a
+//! remedy, or filled by the peers, and nothing that was acknowledged is lost.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -184,8 +184,8 @@ fn damaged(scene: &Scene<'_>, lab: &Lab<'_>, damage: &Damage, name: &str) -> any
     Ok(())
 }
 
-/// Waits until every replica has what is acknowledged. That is with a majority at least; the loss of one more log than the group can lose
-/// would take it with it.
+/// Waits until every replica has what is acknowledged. That is with a majority at least; the loss of one more
+/// log than the group can lose would take it with it.
 fn logged_by_all(lab: &Lab<'_>) -> anyhow::Result<()> {
     let is_level = |lab: &Lab<'_>| {
         let executed: Vec<Option<u64>> =
@@ -307,8 +307,8 @@ fn written(data: &Path) -> io::Result<(File, u64)> {
     Ok((file, length as u64))
 }
 
-/// Flips a bit of the byte at one `part`-th of what was written, or of the next one that is not zero: up to seven zeros fill a record up to
-/// its end, and say nothing.
+/// Flips a bit of the byte at one `part`-th of what was written, or of the next one that is not zero: up to
+/// seven zeros fill a record up to its end, and say nothing.
 fn flip(data: &Path, part: u64) -> io::Result<()> {
     let (mut file, length) = written(data)?;
     let mut at = (length / part).saturating_sub(1);

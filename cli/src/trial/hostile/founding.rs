@@ -1,5 +1,5 @@
-//! More memories are lost than a group can do without: nobody begins anew in silence, all say what they wait for, and an operator's
-//! commands do what they say.
+//! More memories are lost than a group can do without: nobody begins anew in silence, all say what they wait
+//! for, and an operator's commands do what they say.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! A web page makes a browser speak HTTP to the clients' port, with commands in the body: none of them may be executed (difference D11).
+//! A web page makes a browser speak HTTP to the clients' port, with commands in the body: none of them may be
+//! executed (difference D11).
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! A small cluster for one attack, of this very program on loopback: started, spoilt, kept down and let up again, and listened to.
+//! A small cluster for one attack, of this very program on loopback: started, spoilt, kept down and let up
+//! again, and listened to.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -97,7 +98,8 @@ impl<'a> Scene<'a> {
                 ready.with_context(|| format!("not ready after {} s: {}", START.as_secs(), lab.seen()))?
             }
         };
-        // The keeper looks now and then. What is killed before it has looked would be told to begin the group once more.
+        // The keeper looks now and then. What is killed before it has looked would be told to begin the group
+        // once more.
         REPLICAS.iter().for_each(|number| lab.keeper.supervisor().note_serving(*number, Instant::now()));
         Ok(lab)
     }

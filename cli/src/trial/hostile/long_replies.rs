@@ -1,4 +1,5 @@
-//! A few requests whose replies are long: 7.5 kB ask for 3.8 GB. No replica may take that for a hang, hold it all, or let others wait.
+//! A few requests whose replies are long: 7.5 kB ask for 3.8 GB. No replica may take that for a hang, hold it
+//! all, or let others wait.
 
 use std::io::Write;
 use std::net::TcpStream;

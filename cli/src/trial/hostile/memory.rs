@@ -1,5 +1,5 @@
-//! Clients that send halves of requests, never read, or never stop sending: what a replica holds for them is bounded, and others do not
-//! wait for them.
+//! Clients that send halves of requests, never read, or never stop sending: what a replica holds for them is
+//! bounded, and others do not wait for them.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,8 +19,8 @@ const KEPT: usize = 200;
 /// What clients of replica 1 do until then; tells what came of it.
 type Act = fn(&Lab<'_>, Instant) -> anyhow::Result<String>;
 
-/// The experiments, with their number in the review that they are from; whether there is address space for no more than the limits
-/// (and some), and what is done.
+/// The experiments, with their number in the review that they are from; whether there is address space for no
+/// more than the limits (and some), and what is done.
 const EXPERIMENTS: [(&str, bool, Act); 13] = [
     ("1 connection sends `get` of a 1 MB value as fast as it can, and reads nothing", false, |lab, until| {
         gets(lab, until, 1)

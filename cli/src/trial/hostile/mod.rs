@@ -1,9 +1,10 @@
-//! `crosscheck trial run hostile`: what one client, one clock, one stranger or one lost disk can do to a running group, tried, with what
-//! was seen and what has to hold.
+//! `crosscheck trial run hostile`: what one client, one clock, one stranger or one lost disk can do to a
+//! running group, tried, with what was seen and what has to hold.
 //!
-//! Each attack is a file of its own and starts small clusters of `serve` processes of this very program on loopback ([`lab`]). While it
-//! goes on, a client per replica that does nothing wrong is watched, and so is the memory of all replicas ([`watch`]). What comes of it
-//! is a list of cases with checks ([`told`]): the command holds when every check does.
+//! Each attack is a file of its own and starts small clusters of `serve` processes of this very program on
+//! loopback ([`lab`]). While it goes on, a client per replica that does nothing wrong is watched, and so is
+//! the memory of all replicas ([`watch`]). What comes of it is a list of cases with checks ([`told`]): the
+//! command holds when every check does.
 
 mod clock;
 mod descriptors;
@@ -103,7 +104,8 @@ pub fn check(only: &[String]) -> anyhow::Result<()> {
     chosen(only).map(drop)
 }
 
-/// Runs the attacks of these names, all of them without a name; writes what came of it into `out`. Tells whether everything held.
+/// Runs the attacks of these names, all of them without a name; writes what came of it into `out`. Tells
+/// whether everything held.
 ///
 /// # Errors
 /// Results cannot be written. That a cluster does not come up is a finding.

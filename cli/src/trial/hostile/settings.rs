@@ -1,4 +1,5 @@
-//! One replica is configured differently, as by a mistake: it has to be named at both ends, blamed by nobody, and missed by no client.
+//! One replica is configured differently, as by a mistake: it has to be named at both ends, blamed by nobody,
+//! and missed by no client.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Strangers reach the ports that are not for them: they are refused, counted and told of, they displace nobody, and no web page gives a
-//! command.
+//! Strangers reach the ports that are not for them: they are refused, counted and told of, they displace
+//! nobody, and no web page gives a command.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -125,7 +125,8 @@ fn strangers(lab: &Lab<'_>) -> Vec<u64> {
     REPLICAS.iter().map(counted).collect()
 }
 
-/// Checks that strangers are counted and told of, and not too often; `sent` is how many there were at each replica at least.
+/// Checks that strangers are counted and told of, and not too often; `sent` is how many there were at each
+/// replica at least.
 fn check_told(case: &mut Case, lab: &Lab<'_>, before: &[u64], sent: u64, took: Duration) {
     let counted: Vec<u64> = strangers(lab).iter().zip(before).map(|(now, before)| now - before).collect();
     let holds = counted.iter().all(|counted| *counted >= sent);
@@ -202,11 +203,13 @@ fn replayed(scene: &Scene<'_>, lab: &Lab<'_>, recorded: &[Vec<u8>]) -> anyhow::R
     Ok(())
 }
 
-/// A replica is killed and started again while strangers keep the others' places for peers that have not proved themselves.
+/// A replica is killed and started again while strangers keep the others' places for peers that have not
+/// proved themselves.
 fn half_open(scene: &Scene<'_>, lab: &Lab<'_>, hellos: &[Vec<u8>]) -> anyhow::Result<()> {
     let with = if hellos.is_empty() { "with a byte each" } else { "that begin with a recorded hello" };
     let mut case = Case::new(format!(
-        "{HALF_OPEN} half-open connections {with} to each peers' port all the time, for 4 s; replica 3 is killed and started again"
+        "{HALF_OPEN} half-open connections {with} to each peers' port all the time, for 4 s; replica 3 is \
+            killed and started again"
     ));
     lab.forget();
     let (watch, began) = (Watch::start(lab)?, Instant::now());

@@ -1,4 +1,5 @@
-//! What an attack came to: what was done, what was seen, what has to hold; printed as it comes, and kept as JSON and Markdown.
+//! What an attack came to: what was done, what was seen, what has to hold; printed as it comes, and kept as
+//! JSON and Markdown.
 
 use std::fmt::Write as _;
 use std::fs;

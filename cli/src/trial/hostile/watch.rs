@@ -1,5 +1,5 @@
-//! What others see of an attack: a client per replica that does nothing wrong and says how long it waited, and the memory that each
-//! replica takes.
+//! What others see of an attack: a client per replica that does nothing wrong and says how long it waited,
+//! and the memory that each replica takes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

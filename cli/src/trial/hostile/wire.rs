@@ -59,7 +59,8 @@ pub fn send(stream: &mut TcpStream, bytes: &[u8], until: Instant) -> usize {
     sent
 }
 
-/// Sends `bytes` again and again until then. Returns how many bytes were taken, and whether the other end closed before.
+/// Sends `bytes` again and again until then. Returns how many bytes were taken, and whether the other end
+/// closed before.
 pub fn pour(stream: &mut TcpStream, bytes: &[u8], until: Instant) -> (usize, bool) {
     let mut poured = 0;
     while Instant::now() < until {

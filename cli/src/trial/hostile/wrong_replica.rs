@@ -1,4 +1,5 @@
-//! A replica that stays wrong is replaced, and a value that all replicas computed differently does not hold its object for ever.
+//! A replica that stays wrong is replaced, and a value that all replicas computed differently does not hold
+//! its object for ever.
 
 use std::time::{Duration, Instant};
 

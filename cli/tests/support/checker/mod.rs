@@ -130,7 +130,8 @@ impl Running {
         self.answered() >= aim
     }
 
-    /// Waits until `more` further replies were judged, and fails, with what was wrong, when they do not come in a minute.
+    /// Waits until `more` further replies were judged, and fails, with what was wrong, when they do not come
+    /// in a minute.
     pub fn must_go_on(&self, more: u64, what: &str) {
         if !self.wait_for(more, Duration::from_secs(60)) {
             let wrong = self.tally.wrong.lock().expect("no panic while it is held").join("\n  ");

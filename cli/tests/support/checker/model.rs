@@ -1,4 +1,5 @@
-//! What a key may hold: the sequential meaning of every command, over the set of states that replies have not ruled out.
+//! What a key may hold: the sequential meaning of every command, over the set of states that replies have not
+//! ruled out.
 
 use super::pattern::Pattern;
 

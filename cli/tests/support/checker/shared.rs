@@ -1,4 +1,5 @@
-//! Keys that all clients use at once: counters whose every value is handed out once, and values that prove their own bytes.
+//! Keys that all clients use at once: counters whose every value is handed out once, and values that prove
+//! their own bytes.
 
 use super::draw::Draw;
 use std::collections::{BTreeMap, BTreeSet};

@@ -31,7 +31,8 @@ impl<L: LogStore> Node<L> {
         visit("persisted", &mut log.persisted);
         visit("applied", &mut log.applied);
         visit("begin of the unstable log", &mut log.unstable.offset);
-        // The map's order is a function of its history (its hasher has no seed), and the seal never leaves this replica.
+        // The map's order is a function of its history (its hasher has no seed), and the seal never leaves
+        // this replica.
         for (_, progress) in self.raw.raft.mut_prs().iter_mut() {
             visit("matched", &mut progress.matched);
             visit("next index", &mut progress.next_idx);
@@ -84,7 +85,8 @@ impl<L: LogStore> Node<L> {
         Before { term: raft.term, vote: raft.vote, committed: log.committed, applied: log.applied }
     }
 
-    /// Which rule of raft the engine has broken since `before`, if any; `heard` is the term of the message that it was given.
+    /// Which rule of raft the engine has broken since `before`, if any; `heard` is the term of the message
+    /// that it was given.
     pub(super) fn broken_rule(&self, before: Before, heard: u64) -> Option<&'static str> {
         let raft = &self.raw.raft;
         let log = &raft.raft_log;

@@ -3,7 +3,6 @@
 
 mod args;
 mod bench;
-mod client;
 mod cluster;
 mod config;
 mod demo;

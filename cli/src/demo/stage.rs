@@ -7,11 +7,11 @@ use anyhow::{Context, anyhow, bail};
 use crosscheck::admin::{EvidenceRecord, Status};
 
 use super::scenes::Object;
-use crate::client::Client;
 use crate::cluster::{Keeper, Plan, Replica, Row, Wish};
 use crate::evidence::Watch;
 use crate::load::{Load, PARTS, Shape};
 use crate::signals::Ending;
+use probe::Client;
 
 /// How long a client of the demonstration waits for a reply.
 const PATIENCE: Duration = Duration::from_secs(10);

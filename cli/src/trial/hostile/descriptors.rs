@@ -8,9 +8,9 @@ use super::lab::{REPLICAS, Scene, Setup};
 use super::told::Case;
 use super::watch::Watch;
 use super::{ms, wire};
-use crate::client::Client;
 use crate::cluster::Dress;
 use crate::config::NodeConfig;
+use probe::Client;
 
 /// The usual limit of a process.
 const FILES: usize = 1024;

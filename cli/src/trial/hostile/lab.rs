@@ -16,10 +16,10 @@ use tempfile::TempDir;
 
 use super::told::Case;
 use super::watch;
-use crate::client::{Client, Trouble};
 use crate::cluster::{Dress, Event, Keeper, Plan, Replica, Row, Wish, once};
 use crate::config::NodeConfig;
 use crate::signals::Ending;
+use probe::{Client, Failure};
 
 /// How long a cluster may take to come up.
 const START: Duration = Duration::from_secs(30);
@@ -385,7 +385,7 @@ impl Lab<'_> {
         case.check(holds, what, format!("{} missing or wrong", missing.join(" / ")));
     }
 
-    fn missing(&self, number: u8, name: &str, count: usize, bytes: usize) -> Result<usize, Trouble> {
+    fn missing(&self, number: u8, name: &str, count: usize, bytes: usize) -> Result<usize, Failure> {
         let mut client = Client::connect(self.clients(number), PATIENCE)?;
         let (mut missing, numbers) = (0, Vec::from_iter(0..count));
         for some in numbers.chunks(AT_ONCE) {

@@ -3,7 +3,6 @@
 
 mod args;
 mod bench;
-mod client;
 mod demo;
 mod inject;
 mod json_rows;

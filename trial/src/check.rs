@@ -12,12 +12,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
+use probe::CasReply;
 use serde::Serialize;
 use todc_utils::linearizability::WGLChecker;
 use todc_utils::linearizability::history::{Action, History};
 use todc_utils::specifications::Specification;
 
-use crate::history::{Bytes, Compared, Event, Key, NEVER, Note, Record};
+use crate::history::{Bytes, Event, Key, NEVER, Note, Record};
 
 /// Steps of the search for one key; a history that needs more is told as undecided, never as right.
 const MOST_STEPS: u64 = 200_000;
@@ -71,9 +72,9 @@ fn step(event: &Event, state: &Option<Bytes>) -> (bool, Option<Bytes>) {
         }
         Event::Cas(expected, value, told) => {
             let (is, after) = match state {
-                None => (Compared::Missing, None),
-                Some(now) if now == expected => (Compared::Stored, Some(value.clone())),
-                Some(now) => (Compared::Exists, Some(now.clone())),
+                None => (CasReply::Missing, None),
+                Some(now) if now == expected => (CasReply::Stored, Some(value.clone())),
+                Some(now) => (CasReply::Exists, Some(now.clone())),
             };
             (told.is_none_or(|told| told == is), after)
         }

@@ -86,19 +86,19 @@ fn every_operation_is_held_to_its_answer() {
         (Event::Append(bytes("b"), Some(true)), Event::Append(bytes("b"), Some(false))),
         (Event::Delete(Some(true)), Event::Delete(Some(false))),
         (
-            Event::Cas(bytes("a"), bytes("b"), Some(Compared::Stored)),
-            Event::Cas(bytes("a"), bytes("b"), Some(Compared::Exists)),
+            Event::Cas(bytes("a"), bytes("b"), Some(CasReply::Stored)),
+            Event::Cas(bytes("a"), bytes("b"), Some(CasReply::Exists)),
         ),
         (
-            Event::Cas(bytes("x"), bytes("b"), Some(Compared::Exists)),
-            Event::Cas(bytes("x"), bytes("b"), Some(Compared::Stored)),
+            Event::Cas(bytes("x"), bytes("b"), Some(CasReply::Exists)),
+            Event::Cas(bytes("x"), bytes("b"), Some(CasReply::Stored)),
         ),
     ];
     for (right, wrong) in cases {
         assert_right(&[there.clone(), on(right)]);
         assert!(is_wrong(&[there.clone(), on(wrong.clone())]), "{wrong:?}");
     }
-    assert_right(&[on(Event::Cas(bytes("a"), bytes("b"), Some(Compared::Missing)))]);
+    assert_right(&[on(Event::Cas(bytes("a"), bytes("b"), Some(CasReply::Missing)))]);
     assert_right(&[there.clone(), on(Event::Append(bytes("b"), Some(true))), read(0, 40, 50, "ab")]);
     assert!(is_wrong(&[there, on(Event::Append(bytes("b"), Some(true))), read(0, 40, 50, "abb")]));
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use probe::CasReply;
 use serde::Serialize;
 
 /// Time of an answer that never came: the operation may have taken effect at any time since it was asked.
@@ -26,17 +27,6 @@ impl Key {
     }
 }
 
-/// What came of a `cas`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Compared {
-    /// The value was the expected one and is replaced.
-    Stored,
-    /// There is another value.
-    Exists,
-    /// There is none.
-    Missing,
-}
-
 /// An operation and its answer; `None` where an answer should be: it never came.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Event {
@@ -51,7 +41,7 @@ pub enum Event {
     /// `append`, and whether it stored.
     Append(#[serde(serialize_with = "text")] Bytes, Option<bool>),
     /// `cas`: the value whose number was given, the new one, and what came of it.
-    Cas(#[serde(serialize_with = "text")] Bytes, #[serde(serialize_with = "text")] Bytes, Option<Compared>),
+    Cas(#[serde(serialize_with = "text")] Bytes, #[serde(serialize_with = "text")] Bytes, Option<CasReply>),
     /// `delete`, and whether something was there.
     Delete(Option<bool>),
     /// `incr` by a number; the new value, or none when nothing was there.

@@ -23,4 +23,3 @@ pub mod report;
 pub mod run;
 pub mod switch;
 pub mod trouble;
-pub mod wire;

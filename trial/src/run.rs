@@ -25,7 +25,6 @@ use crate::plan::{Plan, Stroke};
 use crate::replica::Replica;
 use crate::report::{self, Report};
 use crate::trouble::{Active, victim};
-use crate::wire::Connection;
 
 /// How long the replicas may take until all of them serve.
 const START: Duration = Duration::from_secs(60);
@@ -540,7 +539,7 @@ impl Judge {
 /// Reads keys some generations after the last write: what was acknowledged must have survived all troubles since.
 struct LateReader {
     shared: Arc<Shared>,
-    connection: Option<Connection>,
+    connection: Option<probe::Client>,
     at: usize,
 }
 
@@ -549,7 +548,8 @@ impl LateReader {
         let replicas = &self.shared.replicas;
         if self.connection.is_none() {
             self.at = (self.at + 1) % replicas.len();
-            self.connection = Connection::open(replicas[self.at], LATE_PATIENCE / 4, LATE_PATIENCE).ok();
+            self.connection =
+                probe::Client::connect_within(replicas[self.at], LATE_PATIENCE / 4, LATE_PATIENCE).ok();
         }
         let asked = self.shared.announcer.now();
         let found = self.connection.as_mut()?.gets(&[key.name(self.shared.run)]);
@@ -560,7 +560,7 @@ impl LateReader {
         };
         let found = found.into_iter().next().flatten();
         let unique = found.as_ref().map(|found| found.unique);
-        let event = Event::Read(found.map(|found| found.bytes));
+        let event = Event::Read(found.map(|found| found.bytes.into()));
         Some(Record { client: LATE_READER, replica: self.at as u8 + 1, key, asked, answered, event, unique })
     }
 }

@@ -7,12 +7,12 @@ use anyhow::{Context, anyhow, bail};
 use crosscheck::admin::{EvidenceRecord, Status};
 
 use super::scenes::Object;
-use crate::client::Client;
 use crate::load::{Load, PARTS, Shape};
 use crate::service::{Plan, Wish};
 use node::cluster::{Keeper, Replica, Row};
 use node::evidence::Watch;
 use node::signals::Ending;
+use probe::Client;
 
 /// How long a client of the demonstration waits for a reply.
 const PATIENCE: Duration = Duration::from_secs(10);

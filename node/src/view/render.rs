@@ -251,12 +251,18 @@ mod tests {
             lines,
             [
                 "CrossCheck RDGX  2 of 3 serve  leader 1  position 12,345  1,000 requests/s",
-                "replica  clients          phase    executed  validated  req/s  conns  mismatches  repairs  \
-                    checks  frames  held",
-                "1 leads  127.0.0.1:11211  serving    12,345         10  1,000      0           0        0  \
-                         0       0     0",
-                "2        127.0.0.1:11212  serving        10         10      -      0           0        0  \
-                         0       0     0",
+                concat!(
+                    "replica  clients          phase    executed  validated  req/s  conns  mismatches  repairs",
+                    "  checks  frames  held"
+                ),
+                concat!(
+                    "1 leads  127.0.0.1:11211  serving    12,345         10  1,000      0           0        0",
+                    "       0       0     0"
+                ),
+                concat!(
+                    "2        127.0.0.1:11212  serving        10         10      -      0           0        0",
+                    "       0       0     0"
+                ),
                 "3        127.0.0.1:11213  down: no answer",
                 "replica 2 says: replica 2: item 7.1  (last repair took 850 us)",
             ]

@@ -8,9 +8,9 @@ use super::lab::{REPLICAS, Scene, Setup};
 use super::told::Case;
 use super::watch::Watch;
 use super::{ms, wire};
-use crate::client::Client;
 use crate::service::NodeConfig;
 use node::cluster::Dress;
+use probe::Client;
 
 /// The usual limit of a process.
 const FILES: usize = 1024;

@@ -16,11 +16,11 @@ use tempfile::TempDir;
 
 use super::told::Case;
 use super::watch;
-use crate::client::{Client, Trouble};
 use crate::service::NodeConfig;
 use crate::service::{Plan, Wish};
 use node::cluster::{Dress, Event, Keeper, Replica, Row, once};
 use node::signals::Ending;
+use probe::{Client, Failure};
 
 /// How long a cluster may take to come up.
 const START: Duration = Duration::from_secs(30);
@@ -394,7 +394,7 @@ impl Lab<'_> {
         case.check(holds, what, format!("{} missing or wrong", missing.join(" / ")));
     }
 
-    fn missing(&self, number: u8, name: &str, count: usize, bytes: usize) -> Result<usize, Trouble> {
+    fn missing(&self, number: u8, name: &str, count: usize, bytes: usize) -> Result<usize, Failure> {
         let mut client = Client::connect(self.clients(number), PATIENCE)?;
         let (mut missing, numbers) = (0, Vec::from_iter(0..count));
         for some in numbers.chunks(AT_ONCE) {

@@ -12,8 +12,8 @@ use super::lab::{Lab, REPLICAS};
 use super::ms;
 use super::told::Case;
 use crate::bench::peak_memory_of;
-use crate::client::{Client, Trouble};
 use node::view::grouped;
+use probe::{Client, Failure};
 
 /// Between two requests of a client.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -191,7 +191,7 @@ fn attempt(
     key: &str,
     value: &[u8],
     stores: bool,
-) -> Result<bool, Trouble> {
+) -> Result<bool, Failure> {
     let connected = match client.take() {
         Some(connected) => connected,
         None => Client::connect(address, PATIENCE)?,

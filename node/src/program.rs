@@ -23,14 +23,15 @@ pub struct Program {
 
 static PROGRAM: OnceLock<Program> = OnceLock::new();
 
-/// What is said before [`enter`], which a program calls first of all: in unit tests only.
+/// What is said before [`enter`], which a program calls first of all: in unit tests only. The columns of texts are laid
+/// out for names as long as these.
 const UNNAMED: Program = Program {
     name: "crosscheck",
     version: env!("CARGO_PKG_VERSION"),
     about: "A replicated service",
     port: 11_211,
-    objects: "  NAME   an object, as the service names it",
-    object: "NAME",
+    objects: "  kind:NAME   an object, as the service names it",
+    object: "kind:the-name",
 };
 
 /// From now on this process is the program of `A`. A second call changes nothing.
@@ -58,9 +59,26 @@ pub fn name() -> &'static str {
 /// A text of the commands, for this program: `{program}` stands for its name, `{port}` and `{third_port}` for the
 /// client ports of the first and the third replica, `{objects}` and `{object}` for the names of its objects.
 pub fn text(template: &str) -> String {
-    let this = program();
-    template
-        .replace("{program}", this.name)
+    for_program(&program(), template)
+}
+
+fn for_program(this: &Program, template: &str) -> String {
+    template.split('\n').map(|line| aligned(this, line)).collect::<Vec<_>>().join("\n")
+}
+
+/// A line that ends in a column of its own, behind three spaces or more, keeps that column where it is.
+fn aligned(this: &Program, line: &str) -> String {
+    let begin = line.len() - line.trim_start().len();
+    let Some(gap) = line[begin..].find("   ").map(|gap| begin + gap) else { return filled(this, line) };
+    let left = filled(this, &line[..gap]);
+    let right = line[gap..].trim_start();
+    let column = filled(&UNNAMED, &line[..gap]).chars().count() + line[gap..].len() - right.len();
+    let width = column.max(left.chars().count() + 2);
+    format!("{left:<width$}{}", filled(this, right))
+}
+
+fn filled(this: &Program, text: &str) -> String {
+    text.replace("{program}", this.name)
         .replace("{port}", &this.port.to_string())
         .replace("{third_port}", &this.port.saturating_add(2).to_string())
         .replace("{objects}", this.objects)
@@ -74,6 +92,17 @@ mod tests {
     #[test]
     fn a_text_names_the_program_and_its_ports() {
         assert_eq!(text("{program} up: {port} to {third_port}"), "crosscheck up: 11211 to 11213");
-        assert_eq!(text("--object {object}\n{objects}"), format!("--object NAME\n{}", UNNAMED.objects));
+        let expected = format!("--object {}\n{}", UNNAMED.object, UNNAMED.objects);
+        assert_eq!(text("--object {object}\n{objects}"), expected);
+    }
+
+    #[test]
+    fn columns_stay_where_they_are_under_another_name() {
+        let template =
+            "  {program} up    starts\n  {program}.toml, {program}  both\n  serve      runs {program}";
+        let of = |name| for_program(&Program { name, ..UNNAMED }, template);
+        assert_eq!(of("crosscheck"), template.replace("{program}", "crosscheck"));
+        assert_eq!(of("bank"), "  bank up          starts\n  bank.toml, bank  both\n  serve      runs bank");
+        assert!(of("a-much-longer-name").starts_with("  a-much-longer-name up  starts\n"));
     }
 }

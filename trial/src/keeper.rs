@@ -1,8 +1,6 @@
 //! Keeps the replicas running as an operator's supervisor would, and watches what they say of themselves.
 
 use std::collections::BTreeSet;
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -10,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crosscheck::admin::client::{Link, ask};
 use crosscheck::admin::{Command, EvidenceList, EvidenceRecord, Phase, Position, StateDigest, Status};
+use node::cluster::in_words;
 use serde::Serialize;
 
 use crate::announce::Announcer;
@@ -323,14 +322,5 @@ impl Drop for Threads {
         for number in 0..self.0.size() {
             self.0.with(number, Replica::kill);
         }
-    }
-}
-
-/// An exit status in words.
-fn in_words(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => "an unknown cause".to_owned(),
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// The flag of `serve` that ties a replica's life to its standard input.
 const TETHER: &str = "--until-stdin-closes";
@@ -60,11 +61,8 @@ impl Process {
         said: Sender<(u8, String)>,
     ) -> io::Result<Self> {
         let mut command = dress.command();
-        command.arg("serve").arg(TETHER).arg("--config").arg(config);
-        if begins {
-            command.arg(BEGINS);
-        }
-        Self::spawn(command, number, said)
+        serve(&mut command, config, begins);
+        Self::heard(command, number, said)
     }
 
     /// A shell in a replica's place, for tests of the supervision alone.
@@ -72,19 +70,28 @@ impl Process {
     pub fn of_shell(script: &str, number: u8, said: Sender<(u8, String)>) -> io::Result<Self> {
         let mut command = Command::new("sh");
         command.arg("-c").arg(script);
-        Self::spawn(command, number, said)
+        Self::heard(command, number, said)
     }
 
-    fn spawn(mut command: Command, number: u8, said: Sender<(u8, String)>) -> io::Result<Self> {
+    /// Starts `command`, as [`serve`] completes it; its stderr goes to `stderr`.
+    ///
+    /// # Errors
+    /// The operating system cannot start one more process, or not this one.
+    pub fn spawn(mut command: Command, stderr: impl Into<Stdio>) -> io::Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            .stderr(Stdio::piped())
+            .stderr(stderr)
             // Ctrl-C in a terminal reaches the whole process group: replicas are stopped by us, in order, not by it.
             .process_group(0)
             .spawn()?;
         let tether = child.stdin.take();
-        if let Some(stderr) = child.stderr.take() {
+        Ok(Process { child, tether })
+    }
+
+    fn heard(command: Command, number: u8, said: Sender<(u8, String)>) -> io::Result<Self> {
+        let mut process = Self::spawn(command, Stdio::piped())?;
+        if let Some(stderr) = process.child.stderr.take() {
             thread::Builder::new().name(format!("replica-{number}-stderr")).spawn(move || {
                 for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
                     let line = String::from_utf8_lossy(&line).into_owned();
@@ -94,7 +101,7 @@ impl Process {
                 }
             })?;
         }
-        Ok(Process { child, tether })
+        Ok(process)
     }
 
     /// Its process id.
@@ -113,6 +120,24 @@ impl Process {
         self.tether = None;
     }
 
+    /// Asks it to stop cleanly, waits at most `patience`, and then kills it. Returns whether it had to be killed.
+    pub fn stop(&mut self, patience: Duration) -> bool {
+        self.release();
+        self.end_by(Instant::now() + patience)
+    }
+
+    /// Waits for its end until `deadline`, and then kills it. Returns whether it had to be killed.
+    pub fn end_by(&mut self, deadline: Instant) -> bool {
+        while self.ended().is_none() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let is_late = self.ended().is_none();
+        if is_late {
+            self.kill();
+        }
+        is_late
+    }
+
     /// Kills it and waits for its end.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
@@ -125,6 +150,15 @@ impl Drop for Process {
         if self.ended().is_none() {
             self.kill();
         }
+    }
+}
+
+/// Completes a command that runs this program, or another of the same service: one replica, which ends when the process
+/// that starts it does. It `begins` its group if that is wanted of it, which is for replica 1 alone.
+pub fn serve(command: &mut Command, config: &Path, begins: bool) {
+    command.arg("serve").arg(TETHER).arg("--config").arg(config);
+    if begins {
+        command.arg(BEGINS);
     }
 }
 

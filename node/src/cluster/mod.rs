@@ -10,7 +10,7 @@ pub mod ports;
 mod runfile;
 mod supervisor;
 
-pub use child::{Dress, in_words};
+pub use child::{Dress, Process, in_words, serve};
 pub use find::{Replica, Target};
 pub use keeper::Keeper;
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::backoff::Backoff;
@@ -150,12 +149,7 @@ impl Supervisor {
         let deadline = Instant::now() + patience;
         let mut killed = Vec::new();
         for ward in &mut self.wards {
-            let Some(process) = &mut ward.process else { continue };
-            while process.ended().is_none() && Instant::now() < deadline {
-                thread::sleep(Duration::from_millis(10));
-            }
-            if process.ended().is_none() {
-                process.kill();
+            if ward.process.as_mut().is_some_and(|process| process.end_by(deadline)) {
                 killed.push(ward.number);
             }
         }
@@ -241,6 +235,8 @@ impl Ward {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     fn ward_running(command: &str) -> Ward {

@@ -5,16 +5,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crosscheck::Settings;
+use crosscheck::{Address, Settings, message};
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::config::{EXAMPLE, NodeConfig};
+use crate::config::{EXAMPLE, NodeConfig, Unresolved};
 use crate::descriptors;
 use crate::outcome::{Outcome, Verdict, misuse, say};
-use crate::signals::Ending;
+use crate::signals::{Ending, Hangups};
 
 /// How long a replica may take to stop after its supervisor went away.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks for a SIGHUP.
+const SIGNAL_PAUSE: Duration = Duration::from_millis(100);
+/// Between two attempts to resolve a host name.
+const RESOLVE_PAUSE: Duration = Duration::from_secs(1);
+/// What SIGHUP, which makes other servers read their configuration again, does here.
+const ON_HANGUP: &str = "SIGHUP is ignored: the configuration is read at the start only. To apply a change, stop this \
+    replica and start it again, one replica of the group at a time";
 
 /// What `serve --help` begins with.
 pub const ABOUT: &str = "Runs one replica of a cluster in this process, until SIGTERM or Ctrl-C. Every \
@@ -60,9 +67,18 @@ pub fn run(args: &Args) -> Outcome {
         return Ok(Verdict::Holds);
     }
     let path = args.config.as_deref().ok_or_else(|| misuse("--config FILE is missing"))?;
-    let mut config = NodeConfig::load(path)?;
+    let signals = Signals::catch()?;
+    if args.until_stdin_closes && !args.check {
+        std::thread::Builder::new().name("tether".into()).spawn(until_stdin_closes)?;
+    }
+    let mut config = if args.check {
+        NodeConfig::load(path)?
+    } else {
+        let Some(config) = signals.retry(|| NodeConfig::load(path))? else { return Ok(Verdict::Holds) };
+        config
+    };
     if let Some(lowered) = descriptors::fit(&mut config)? {
-        eprintln!("crosscheck: {lowered}");
+        message(format_args!("{lowered}"));
     }
     if args.check {
         say(&format!(
@@ -74,10 +90,63 @@ pub fn run(args: &Args) -> Outcome {
         ))?;
         return Ok(Verdict::Holds);
     }
-    if args.until_stdin_closes {
-        std::thread::Builder::new().name("tether".into()).spawn(until_stdin_closes)?;
+    if !resolve_own(&mut config, &signals)? {
+        return Ok(Verdict::Holds);
     }
-    replica(&config, args.begin_group)
+    replica(&config, args.begin_group, signals)
+}
+
+/// Resolves the address on which this replica listens for its peers, for as long as this process runs. False if the
+/// operator asked for the end before it resolved.
+fn resolve_own(config: &mut NodeConfig, signals: &Signals) -> anyhow::Result<bool> {
+    let own = &mut config.replicas[usize::from(config.this_replica - 1)];
+    let found = signals.retry(|| own.resolve().map_err(|why| Unresolved(why).into()))?;
+    let Some(first) = found.as_ref().and_then(|found| found.first()) else { return Ok(false) };
+    *own = Address::Fixed(*first);
+    Ok(true)
+}
+
+/// What a process manager asks of this process.
+struct Signals {
+    ending: Ending,
+    hangups: Hangups,
+}
+
+impl Signals {
+    fn catch() -> std::io::Result<Self> {
+        Ok(Signals { ending: Ending::catch_of_service()?, hangups: Hangups::catch()? })
+    }
+
+    /// Sleeps for `pause`, or less when asked to end; returns whether it was.
+    fn sleep(&self, pause: Duration) -> bool {
+        let ends = self.ending.sleep(pause);
+        if self.hangups.take() {
+            message(format_args!("{ON_HANGUP}"));
+        }
+        ends
+    }
+
+    /// Tries something until every host name in it resolves: a name server often starts later than its clients. None
+    /// if the operator asked for the end before.
+    fn retry<T>(&self, mut attempt: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<Option<T>> {
+        let mut told = String::new();
+        loop {
+            match attempt() {
+                Ok(value) => return Ok(Some(value)),
+                Err(error) if error.is::<Unresolved>() => {
+                    let why = error.to_string();
+                    if told != why {
+                        message(format_args!("{why}. It is tried again every second"));
+                        told = why;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            if self.sleep(RESOLVE_PAUSE) {
+                return Ok(None);
+            }
+        }
+    }
 }
 
 /// Waits for the end of stdin, then stops this process the way an operator would.
@@ -86,7 +155,7 @@ fn until_stdin_closes() {
     while std::io::stdin().read(&mut nothing).is_ok_and(|read| read > 0) {}
     let _ = kill_process(getpid(), Signal::TERM);
     std::thread::sleep(STOP_PATIENCE);
-    eprintln!("did not stop within {} s of its supervisor's end", STOP_PATIENCE.as_secs());
+    message(format_args!("did not stop within {} s of its supervisor's end", STOP_PATIENCE.as_secs()));
     std::process::exit(1);
 }
 
@@ -97,14 +166,14 @@ fn leave_out(config: &NodeConfig) -> anyhow::Result<()> {
     if let Some(names) = &config.guarded_classes {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         memcached::protect_only(&names);
-        eprintln!("crosscheck: only these classes are protected: {names:?}");
+        message(format_args!("only these classes are protected: {names:?}"));
     }
     if !config.before_images {
         exempt::without_before_images();
-        eprintln!("crosscheck: no before-images are kept");
+        message(format_args!("no before-images are kept"));
     }
     if !config.hold_replies {
-        eprintln!("crosscheck: replies leave before they are compared");
+        message(format_args!("replies leave before they are compared"));
     }
     Ok(())
 }
@@ -126,28 +195,27 @@ fn failure(error: crosscheck::ServeError) -> anyhow::Error {
 }
 
 /// The one place that knows how the service and the pipeline are put together.
-fn replica(config: &NodeConfig, begins: bool) -> Outcome {
+fn replica(config: &NodeConfig, begins: bool, signals: Signals) -> Outcome {
     leave_out(config)?;
     let options = config.service();
     let service = memcached::Memcached::new(options).map_err(|error| misuse(error.to_string()))?;
     let stats = service.stats().clone();
     let make_protocol: crosscheck::MakeProtocol<memcached::Connection> =
         Arc::new(move |clients| memcached::Connection::new(options, stats.clone(), clients.clone()));
-    let ending = Ending::catch()?;
     let started = move |stopper: crosscheck::Stopper| {
         // Without the thread a signal is only seen by the supervisor, which ends the process later.
         let _ = std::thread::Builder::new().name("signals".into()).spawn(move || {
-            while !ending.sleep(Duration::from_secs(3600)) {}
+            while !signals.sleep(SIGNAL_PAUSE) {}
             stopper.stop();
         });
     };
     match crosscheck::serve(Settings { begins, ..config.settings() }, service, make_protocol, started) {
         Ok(crosscheck::Stop::Asked) => Ok(Verdict::Holds),
         Ok(crosscheck::Stop::Replace(why)) => {
-            eprintln!(
-                "crosscheck: replica {} has to be replaced: {why}. Start it again: its peers fill it",
+            message(format_args!(
+                "replica {} has to be replaced: {why}. Start it again: its peers fill it",
                 config.this_replica
-            );
+            ));
             Ok(Verdict::Fails)
         }
         Err(error) => Err(failure(error)),
@@ -177,7 +245,8 @@ mod tests {
         for name in ["identity", "state.cut", "log/00000007.log"] {
             std::fs::create_dir_all(root.path().join("log")).expect("a directory");
             std::fs::write(root.path().join(name), "mine").expect("a file");
-            let error = replica(&config, false).expect_err("it does not start");
+            let signals = Signals::catch().expect("signals can be caught");
+            let error = replica(&config, false, signals).expect_err("it does not start");
             let text = format!("{error:#}");
             assert!(error.is::<Misuse>(), "{text}");
             assert_eq!(text.matches(&format!("{name} is not a file of this program")).count(), 1, "{text}");

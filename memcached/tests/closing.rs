@@ -24,7 +24,7 @@ fn a_replica_ends_although_its_order_thread_cannot_close() {
     let folder = tempfile::tempdir().unwrap();
     let settings = Settings {
         me: 0,
-        peers: vec![free()],
+        peers: vec![free().into()],
         clients: free(),
         admin: Endpoint::unix(folder.path().join("admin.sock")).unwrap(),
         mode: "0000".parse().unwrap(),

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crosscheck::admin::Endpoint;
-use crosscheck::{Durability, GroupKey, Mode, Settings, private};
+use crosscheck::{Address, Durability, GroupKey, Mode, Settings, private};
 
 pub use parse::{check_group, check_service, parse};
-pub use problem::meant;
+pub use problem::{Unresolved, meant};
 pub use read::resolve;
 
 use crate::outcome::misuse;
@@ -35,7 +35,7 @@ pub struct NodeConfig {
     /// This replica, from 1.
     pub this_replica: u8,
     /// Address of every replica for its peers; index = replica - 1.
-    pub replicas: Vec<SocketAddr>,
+    pub replicas: Vec<Address>,
     /// Where clients connect.
     pub listen: SocketAddr,
     /// Where the command line connects.
@@ -81,7 +81,7 @@ impl NodeConfig {
     pub fn new(this_replica: u8, replicas: Vec<SocketAddr>, listen: SocketAddr, admin: Endpoint) -> Self {
         NodeConfig {
             this_replica,
-            replicas,
+            replicas: replicas.into_iter().map(Address::from).collect(),
             listen,
             admin,
             admin_token_file: None,
@@ -107,14 +107,18 @@ impl NodeConfig {
     /// Reads and checks a file, and the secrets that it names.
     ///
     /// # Errors
-    /// The operator's, always: an unreadable file, or every problem found in it.
+    /// [`Unresolved`] if nothing is wrong but that host names which this replica listens on do not resolve now.
+    /// Otherwise the operator's: an unreadable file, or every problem found in it.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let name = path.display();
         let text = std::fs::read_to_string(path).map_err(|error| {
             let remedy = "give a readable file; `crosscheck serve --example-config` prints one to start from";
             misuse(format!("cannot read {name}: {error}. Remedy: {remedy}"))
         })?;
-        parse(&name.to_string(), &text, &private::read).map_err(|problems| misuse(problems.to_string()))
+        parse(&name.to_string(), &text, &private::read).map_err(|problems| match problems.may_pass() {
+            true => Unresolved(problems.to_string()).into(),
+            false => misuse(problems.to_string()),
+        })
     }
 
     /// What the pipeline is told.

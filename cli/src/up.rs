@@ -8,7 +8,7 @@ use crosscheck::Mode;
 use serde_json::json;
 
 use crate::cluster::{Event, Observer, Plan, Replica, Row, Supervisor, Wish};
-use crate::config::DEFAULT_MEMORY_MB;
+use crate::config::{DEFAULT_MEMORY_MB, DEFAULT_WORKERS};
 use crate::outcome::{Outcome, Verdict, say};
 use crate::signals::Ending;
 use crate::view::{Live, Paint, Tone, block, millis, one_line, row_json};
@@ -50,9 +50,15 @@ pub struct Args {
     #[arg(long, short, default_value = "RDGX", value_parser = mode)]
     pub mode: Mode,
     /// Threads per replica that execute requests; a single one does everything else too, which is fastest for short
-    /// requests on few cores [default: each replica's share of the cores, 1 to 4]
-    #[arg(long, short, value_name = "W", value_parser = clap::value_parser!(u64).range(1..=64))]
-    pub workers: Option<u64>,
+    /// requests on few cores, and what fault coverage was measured with
+    #[arg(
+        long,
+        short,
+        value_name = "W",
+        default_value_t = DEFAULT_WORKERS as u64,
+        value_parser = clap::value_parser!(u64).range(1..=64),
+    )]
+    pub workers: u64,
     /// Where the ordered log lives
     #[arg(long, value_enum, default_value_t = Durable::Memory)]
     pub durability: Durable,
@@ -102,7 +108,7 @@ pub fn run(args: &Args) -> Outcome {
         replicas: args.replicas,
         port: args.port,
         mode: args.mode,
-        workers: args.workers.map(usize::try_from).transpose()?,
+        workers: Some(usize::try_from(args.workers)?),
         on_disk: args.durability == Durable::Disk,
         data: args.data.clone(),
         memory_mb: args.memory,

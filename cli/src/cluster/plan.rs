@@ -32,7 +32,7 @@ pub struct Wish {
     pub port: Option<u16>,
     /// Which protections.
     pub mode: Mode,
-    /// Threads per replica that execute requests; none = its share of the cores, at most [`config::DEFAULT_WORKERS`].
+    /// Threads per replica that execute requests; none = [`config::DEFAULT_WORKERS`].
     pub workers: Option<usize>,
     /// Whether the log is on disk, below `data`.
     pub on_disk: bool,
@@ -66,12 +66,6 @@ impl Default for Wish {
             hold_replies: true,
         }
     }
-}
-
-/// Workers beyond the cores only take turns with each other: each batch wakes all of them.
-fn share_of_cores(replicas: u8) -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    (cores / usize::from(replicas)).clamp(1, config::DEFAULT_WORKERS)
 }
 
 /// A cluster that can be started.
@@ -114,7 +108,7 @@ impl Plan {
             let mut node = NodeConfig::new(place.number, peers.clone(), place.clients, admin);
             node.mode = wish.mode;
             node.group_key_file.clone_from(&key);
-            node.workers = wish.workers.unwrap_or_else(|| share_of_cores(count));
+            node.workers = wish.workers.unwrap_or(config::DEFAULT_WORKERS);
             node.memory_limit_mb = wish.memory_mb;
             node.work_us = wish.work_us;
             node.guarded_classes.clone_from(&wish.guarded_classes);

@@ -24,8 +24,9 @@ pub const DEFAULT_CONNECTIONS: usize = 1024;
 /// A complete configuration with a comment for every field; `serve --example-config` prints it.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
-/// Worker threads when nothing else is said.
-pub const DEFAULT_WORKERS: usize = 4;
+/// Worker threads when nothing else is said, of `serve` and of `up`: the number for which docs/coverage.md measured
+/// coverage.
+pub const DEFAULT_WORKERS: usize = 1;
 /// Memory for items in MiB when nothing else is said; memcached's own default.
 pub const DEFAULT_MEMORY_MB: u64 = 64;
 

@@ -504,25 +504,25 @@ mod tests {
 
     #[test]
     fn an_unknown_field_is_named_with_its_line_and_a_guess() {
-        let shown = problem_with("workers = 4", "worker = 4");
-        let line = line_in_example("workers = 4");
+        let shown = problem_with("workers = 1", "worker = 4");
+        let line = line_in_example("workers = 1");
         assert_eq!(
             shown,
             format!("node.toml:{line}: worker: there is no such field. Remedy: did you mean `workers`?")
         );
-        assert!(problem_with("workers = 4", "colour = 4").contains("known here are this_replica, "));
+        assert!(problem_with("workers = 1", "colour = 4").contains("known here are this_replica, "));
         assert!(problem_with("number = 2", "number = 2\nadress = \"x\"").contains("did you mean `address`?"));
     }
 
     #[test]
     fn a_wrong_value_is_named_with_its_line_range_and_type() {
-        let line = line_in_example("workers = 4");
-        let shown = problem_with("workers = 4", "workers = 0");
+        let line = line_in_example("workers = 1");
+        let shown = problem_with("workers = 1", "workers = 0");
         assert!(shown.starts_with(&format!("node.toml:{line}: workers: 0 is out of range")), "{shown}");
         assert!(shown.ends_with("from 1 to 64"), "{shown}");
-        let shown = problem_with("workers = 4", "workers = \"four\"");
+        let shown = problem_with("workers = 1", "workers = \"four\"");
         assert!(shown.contains("expected a whole number, found the string \"four\""), "{shown}");
-        assert!(problem_with("workers = 4", "workers = -1").contains("-1 is out of range"));
+        assert!(problem_with("workers = 1", "workers = -1").contains("-1 is out of range"));
         assert!(
             problem_with("election_ms = [300, 600]", "election_ms = [600, 300]").contains("more than 300")
         );
@@ -597,7 +597,7 @@ mod tests {
         assert!(problems.may_pass(), "{problems}");
         let told = problems.to_string();
         assert!(told.contains("listen: `no-such-host.invalid:11211` does not resolve: "), "{told}");
-        let text = text.replacen("workers = 4", "workers = 0", 1);
+        let text = text.replacen("workers = 1", "workers = 0", 1);
         assert!(!parse("node.toml", &text).expect_err("two problems").may_pass());
     }
 

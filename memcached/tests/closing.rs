@@ -7,7 +7,7 @@ use crosscheck::admin::Endpoint;
 use crosscheck::{Durability, Settings, Stop};
 use memcached::{Config, Connection, Memcached};
 
-/// What no thread can give back: as a lock does that a struck processor did not open.
+/// Blocks each thread that drops it, as a lock does whose release a fault has suppressed.
 struct Stuck;
 
 impl Drop for Stuck {

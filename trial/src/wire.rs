@@ -1,4 +1,4 @@
-//! memcached's text protocol, one request and its reply at a time; every byte of a reply is looked at.
+//! memcached's text protocol, one request and its reply at a time; every byte of a reply is checked.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use crate::history::{Bytes, Compared};
 
-/// Longest line and longest value that are believed.
+/// Longest line and longest value that are accepted.
 const LONGEST: usize = 1 << 20;
 
 /// Why there is no answer.
 #[derive(Debug)]
 pub enum Trouble {
-    /// The connection broke or stayed silent.
+    /// The connection ended, or no bytes came in time.
     Lost(io::Error),
-    /// The server said that it could not.
+    /// The server answered with an error.
     Refused(String),
     /// Bytes that are no answer to what was asked.
     Nonsense(String),
@@ -42,7 +42,7 @@ impl fmt::Display for Trouble {
 pub struct Found {
     /// Its bytes.
     pub bytes: Bytes,
-    /// Its number, which `gets` tells.
+    /// Its unique number, which `gets` gives.
     pub unique: u64,
 }
 
@@ -56,7 +56,7 @@ impl Connection {
     /// Connects; every later step waits at most `patience`.
     ///
     /// # Errors
-    /// Nobody accepts in time.
+    /// The server does not accept in time.
     pub fn open(address: SocketAddr, patience: Duration, reply: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_nodelay(true)?;
@@ -82,7 +82,7 @@ impl Connection {
             // Values come in the order of the keys; what was not found is left out.
             let place = keys[next..].iter().position(|wanted| *wanted == key);
             let Some(place) = place else {
-                return Err(Trouble::Nonsense(format!("the value of {key:?}, which nobody asked for")));
+                return Err(Trouble::Nonsense(format!("the value of {key:?}, which was not asked for")));
             };
             found[next + place] = Some(found_one);
             next += place + 1;
@@ -120,7 +120,7 @@ impl Connection {
         }
     }
 
-    /// `cas` with the number that `gets` told.
+    /// `cas` with the number that `gets` gave.
     ///
     /// # Errors
     /// See [`Trouble`].

@@ -153,7 +153,7 @@ fn flush_all(line: &Line<'_>) -> Step {
     }
 }
 
-/// Accepted and without effect: what a replica writes about itself is the operator's choice, not a client's.
+/// Accepted without effect: the operator, not a client, decides what a replica logs.
 /// Checked as stock does, without effect: memory is not cut into slabs, so there is nothing to move between them.
 fn slabs_automove(line: &Line<'_>) -> Step {
     match unsigned_32(line.token(2)) {

@@ -141,7 +141,7 @@ impl Role {
         let guarded = Mode { crosschecked: false, ..Mode::default() };
         Settings {
             me: self.me,
-            peers: vec![nowhere; usize::from(self.replicas)],
+            peers: vec![nowhere.into(); usize::from(self.replicas)],
             clients: nowhere,
             admin: crosscheck::admin::Endpoint::Unix("admin.sock".into()),
             mode: if self.unlike == Some(Unlike::Mode) { guarded } else { Mode::default() },

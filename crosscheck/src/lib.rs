@@ -28,6 +28,8 @@ mod slow;
 pub mod snapshot;
 mod state;
 mod strike;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod transfer;
 mod worker;
 mod world;

@@ -4,48 +4,38 @@
 mod args;
 mod bench;
 mod client;
-mod cluster;
-mod config;
 mod demo;
-mod descriptors;
-mod digest;
-mod evidence;
-mod group;
 mod inject;
 mod json_rows;
-mod key;
 mod load;
-mod modes;
 mod native;
-mod outcome;
-mod serve;
-mod signals;
+mod service;
 #[cfg(feature = "inject")]
 mod sim;
-mod status;
-mod top;
 #[cfg(all(feature = "inject", target_os = "linux"))]
 mod trial;
-mod up;
-mod view;
 
 use std::process::ExitCode;
 
 use args::{Cli, Command};
 use clap::Parser;
+use node::outcome::{self, Outcome};
+use node::{digest, evidence, group, key, modes, program, serve, status, top, up};
+use service::Memcached;
 
 /// Requests are allocated on one thread and freed on another, which this allocator does without a lock.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    program::enter::<Memcached>();
     outcome::report(run(Cli::parse().command))
 }
 
-fn run(command: Command) -> outcome::Outcome {
+fn run(command: Command) -> Outcome {
     match command {
         Command::Up(args) => up::run(&args),
-        Command::Serve(args) => serve::run(&args),
+        Command::Serve(args) => serve::run::<Memcached>(&args),
         Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Digest(args) => digest::run(&args),

@@ -24,9 +24,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::json;
 
-use crate::outcome::{Outcome, Verdict, error_text, misuse, say, say_json};
-use crate::signals::Ending;
 use campaign::Campaign;
+use node::outcome::{Outcome, Verdict, error_text, misuse, say, say_json};
+use node::signals::Ending;
 use overrides::Overrides;
 use progress::Progress;
 

@@ -7,10 +7,10 @@ mod tale;
 
 use anyhow::Context;
 
-use crate::digest;
-use crate::outcome::{Outcome, Verdict, misuse};
-use crate::signals::Ending;
-use crate::view::{Line, Tone, grouped, micros};
+use node::digest;
+use node::outcome::{Outcome, Verdict, misuse};
+use node::signals::Ending;
+use node::view::{Line, Tone, grouped, micros};
 use play::{Ended, play};
 use scenes::SCENES;
 use stage::Stage;

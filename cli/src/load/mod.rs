@@ -18,10 +18,10 @@ pub use histogram::Histogram;
 pub use tally::{Seen, Tally};
 pub use worker::{PARTS, Shape, Worker};
 
-use crate::cluster::Target;
-use crate::outcome::{Outcome, Verdict, misuse, say, say_json};
-use crate::signals::Ending;
-use crate::view::{grouped, micros};
+use node::cluster::Target;
+use node::outcome::{Outcome, Verdict, misuse, say, say_json};
+use node::signals::Ending;
+use node::view::{grouped, micros};
 
 /// Stack of a connection's thread: thousands of them must fit.
 const STACK: usize = 256 << 10;

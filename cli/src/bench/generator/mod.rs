@@ -26,10 +26,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::definition::{Op, Workload};
 use super::wire::{Dialect, Reply, Taken};
-use crate::signals::Ending;
 use connection::Connection;
 use maker::Maker;
 use model::Opinion;
+use node::signals::Ending;
 use pace::{Pace, Timer};
 
 pub use draw::Draw;

@@ -10,12 +10,12 @@ pub mod ports;
 mod runfile;
 mod supervisor;
 
-#[cfg(all(feature = "inject", target_os = "linux"))]
-pub use child::Dress;
+pub use child::{Dress, in_words};
 pub use find::{Replica, Target};
 pub use keeper::Keeper;
 #[cfg(test)]
 pub use observer::tests::status as test_status;
 pub use observer::{Observer, Row, once};
-pub use plan::{Plan, Wish};
+pub use plan::{Layout, Plan, Wish};
+pub use runfile::Place;
 pub use supervisor::{Event, Supervisor};

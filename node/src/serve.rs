@@ -1,17 +1,18 @@
-//! `crosscheck serve`: one replica in this process, as its configuration file says.
+//! `serve`: one replica in this process, as its configuration file says.
 
 use std::io::Read;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crosscheck::Settings;
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::config::{EXAMPLE, NodeConfig};
+use crate::config::{NodeConfig, example};
 use crate::descriptors;
 use crate::outcome::{Outcome, Verdict, misuse, say};
+use crate::program::{self, text};
 use crate::signals::Ending;
+use crate::{Application, Options};
 
 /// How long a replica may take to stop after its supervisor went away.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -23,16 +24,16 @@ pub const ABOUT: &str = "Runs one replica of a cluster in this process, until SI
 
 /// Options of `serve`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_long_help = "Examples:
-  crosscheck serve --example-config > crosscheck.toml    a complete file, every field explained
-  crosscheck key new --out group.key                     the secret that its group_key names, once per group
-  crosscheck serve --config crosscheck.toml              run it
-  crosscheck serve --config crosscheck.toml --check      only say whether the file is right
-  crosscheck status --admin /run/crosscheck/admin.sock   how it is doing
-  crosscheck group begin --admin /run/crosscheck/admin.sock
+#[command(after_long_help = text("Examples:
+  {program} serve --example-config > {program}.toml    a complete file, every field explained
+  {program} key new --out group.key                     the secret that its group_key names, once per group
+  {program} serve --config {program}.toml              run it
+  {program} serve --config {program}.toml --check      only say whether the file is right
+  {program} status --admin /run/{program}/admin.sock   how it is doing
+  {program} group begin --admin /run/{program}/admin.sock
                                                          once, at replica 1: the group begins
 
-A production build carries no fault injector: cargo build --release --no-default-features")]
+A production build carries no fault injector: cargo build --release --no-default-features"))]
 pub struct Args {
     /// The replica's configuration, TOML
     #[arg(long, short, value_name = "FILE", required_unless_present = "example_config")]
@@ -44,7 +45,7 @@ pub struct Args {
     #[arg(long)]
     pub check: bool,
     /// Replica 1, once: if no replica has data of a group, begin an empty one as soon as all are there (the
-    /// same as `crosscheck group begin`, later). Not for the unit file of a service: what all replicas have
+    /// same as the command `group begin`, later). Not for the unit file of a service: what all replicas have
     /// lost would be gone in silence
     #[arg(long)]
     pub begin_group: bool,
@@ -54,15 +55,18 @@ pub struct Args {
 }
 
 /// Runs the replica.
-pub fn run(args: &Args) -> Outcome {
+///
+/// # Errors
+/// What the operator has to mend, or why the replica could not go on.
+pub fn run<A: Application>(args: &Args) -> Outcome {
     if args.example_config {
-        say(EXAMPLE.trim_end())?;
+        say(example::<A::Options>().trim_end())?;
         return Ok(Verdict::Holds);
     }
     let path = args.config.as_deref().ok_or_else(|| misuse("--config FILE is missing"))?;
-    let mut config = NodeConfig::load(path)?;
-    if let Some(lowered) = descriptors::fit(&mut config)? {
-        eprintln!("crosscheck: {lowered}");
+    let mut config = NodeConfig::<A::Options>::load(path)?;
+    if let Some(lowered) = descriptors::fit(&mut config.max_connections)? {
+        eprintln!("{}: {lowered}", program::name());
     }
     if args.check {
         say(&format!(
@@ -77,7 +81,7 @@ pub fn run(args: &Args) -> Outcome {
     if args.until_stdin_closes {
         std::thread::Builder::new().name("tether".into()).spawn(until_stdin_closes)?;
     }
-    replica(&config, args.begin_group)
+    replica::<A>(&config, args.begin_group)
 }
 
 /// Waits for the end of stdin, then stops this process the way an operator would.
@@ -92,29 +96,23 @@ fn until_stdin_closes() {
 
 /// Leaves out what a benchmark wants to know the price of.
 #[cfg(feature = "inject")]
-fn leave_out(config: &NodeConfig) -> anyhow::Result<()> {
-    use crosscheck::object::exempt;
-    if let Some(names) = &config.guarded_classes {
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        memcached::protect_only(&names);
-        eprintln!("crosscheck: only these classes are protected: {names:?}");
-    }
+fn leave_out<O: Options>(config: &NodeConfig<O>) -> anyhow::Result<()> {
     if !config.before_images {
-        exempt::without_before_images();
-        eprintln!("crosscheck: no before-images are kept");
+        crosscheck::object::exempt::without_before_images();
+        eprintln!("{}: no before-images are kept", program::name());
     }
     if !config.hold_replies {
-        eprintln!("crosscheck: replies leave before they are compared");
+        eprintln!("{}: replies leave before they are compared", program::name());
     }
     Ok(())
 }
 
 #[cfg(not(feature = "inject"))]
-fn leave_out(config: &NodeConfig) -> anyhow::Result<()> {
-    if config.guarded_classes.is_some() || !config.before_images || !config.hold_replies {
+fn leave_out<O: Options>(config: &NodeConfig<O>) -> anyhow::Result<()> {
+    if !config.before_images || !config.hold_replies {
         return Err(misuse(
-            "guarded_classes, before_images and replies are for benchmarks, and this build is not; remove \
-                them, or build with --features inject",
+            "before_images and replies are for benchmarks, and this build is not; remove them, or build with \
+                --features inject",
         ));
     }
     Ok(())
@@ -125,14 +123,14 @@ fn failure(error: crosscheck::ServeError) -> anyhow::Error {
     if error.is_operators() { misuse(error.to_string()) } else { error.into() }
 }
 
-/// The one place that knows how the service and the pipeline are put together.
-fn replica(config: &NodeConfig, begins: bool) -> Outcome {
+/// Runs the replica of a checked configuration, until it is told to stop or has to be replaced. It `begins` its group
+/// if that is replica 1 and no replica has data of one.
+///
+/// # Errors
+/// What the operator has to mend, or why the replica could not go on.
+pub fn replica<A: Application>(config: &NodeConfig<A::Options>, begins: bool) -> Outcome {
     leave_out(config)?;
-    let options = config.service();
-    let service = memcached::Memcached::new(options).map_err(|error| misuse(error.to_string()))?;
-    let stats = service.stats().clone();
-    let make_protocol: crosscheck::MakeProtocol<memcached::Connection> =
-        Arc::new(move |clients| memcached::Connection::new(options, stats.clone(), clients.clone()));
+    let (service, make_protocol) = A::build(&config.service).map_err(misuse)?;
     let ending = Ending::catch()?;
     let started = move |stopper: crosscheck::Stopper| {
         // Without the thread a signal is only seen by the supervisor, which ends the process later.
@@ -145,7 +143,8 @@ fn replica(config: &NodeConfig, begins: bool) -> Outcome {
         Ok(crosscheck::Stop::Asked) => Ok(Verdict::Holds),
         Ok(crosscheck::Stop::Replace(why)) => {
             eprintln!(
-                "crosscheck: replica {} has to be replaced: {why}. Start it again: its peers fill it",
+                "{}: replica {} has to be replaced: {why}. Start it again: its peers fill it",
+                program::name(),
                 config.this_replica
             );
             Ok(Verdict::Fails)
@@ -156,7 +155,7 @@ fn replica(config: &NodeConfig, begins: bool) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use crosscheck::{Durability, ServeError, snapshot::SnapshotError};
+    use crosscheck::{ServeError, snapshot::SnapshotError};
 
     use super::*;
     use crate::outcome::Misuse;
@@ -165,25 +164,6 @@ mod tests {
     fn told(error: ServeError) -> (String, bool) {
         let error = failure(error);
         (format!("{error:#}"), error.is::<Misuse>())
-    }
-
-    #[test]
-    fn a_data_directory_that_cannot_be_used_is_said_once_and_no_restart_helps() {
-        let root = tempfile::tempdir().expect("a directory");
-        let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-        let admin = crosscheck::admin::Endpoint::Unix(root.path().join("admin.sock"));
-        let mut config = NodeConfig::new(1, vec![nowhere; 3], nowhere, admin);
-        config.durability = Durability::Disk(root.path().to_owned());
-        for name in ["identity", "state.cut", "log/00000007.log"] {
-            std::fs::create_dir_all(root.path().join("log")).expect("a directory");
-            std::fs::write(root.path().join(name), "mine").expect("a file");
-            let error = replica(&config, false).expect_err("it does not start");
-            let text = format!("{error:#}");
-            assert!(error.is::<Misuse>(), "{text}");
-            assert_eq!(text.matches(&format!("{name} is not a file of this program")).count(), 1, "{text}");
-            assert_eq!(text.matches("move that file away and start again").count(), 1, "{text}");
-            std::fs::remove_file(root.path().join(name)).expect("it is still there");
-        }
     }
 
     #[test]

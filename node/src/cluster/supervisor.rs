@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::backoff::Backoff;
 use super::child::{Dress, Process, in_words};
-use super::plan::Plan;
-#[cfg(all(feature = "inject", target_os = "linux"))]
-use crate::config::NodeConfig;
+use super::plan::{Layout, Plan};
+use crate::Options;
 
 /// Last lines of a replica's stderr that are kept, to say why it gave up.
 const LAST_WORDS: usize = 6;
@@ -57,7 +56,7 @@ pub enum Event {
 /// The replicas of one cluster, as processes.
 #[derive(Debug)]
 pub struct Supervisor {
-    plan: Plan,
+    layout: Layout,
     wards: Vec<Ward>,
     say: Sender<(u8, String)>,
     said: Receiver<(u8, String)>,
@@ -82,7 +81,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// A file cannot be written.
-    pub fn new(plan: Plan) -> anyhow::Result<Self> {
+    pub fn new<O: Options>(plan: &Plan<O>) -> anyhow::Result<Self> {
         let configs = plan.write()?;
         let (say, said) = mpsc::channel();
         let now = Instant::now();
@@ -99,7 +98,7 @@ impl Supervisor {
             last_words: VecDeque::new(),
         };
         let wards = (1..).zip(configs).map(ward).collect();
-        Ok(Supervisor { plan, wards, say, said })
+        Ok(Supervisor { layout: plan.layout.clone(), wards, say, said })
     }
 
     /// Dead replicas are started again after `pause`, always: for tests that kill them all the time.
@@ -107,9 +106,9 @@ impl Supervisor {
         self.wards.iter_mut().for_each(|ward| ward.backoff = Backoff::fixed(pause));
     }
 
-    /// The plan it runs by.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
+    /// Where its cluster is.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     /// Notes that a replica was seen serving: only a replica that served is worth restarting for ever.
@@ -165,16 +164,7 @@ impl Supervisor {
 }
 
 /// For trials, which do to single replicas what operators and machines do.
-#[cfg(all(feature = "inject", target_os = "linux"))]
 impl Supervisor {
-    /// Changes a replica's configuration; its next process has it.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn reconfigure(&mut self, replica: u8, change: impl FnOnce(&mut NodeConfig)) -> anyhow::Result<()> {
-        self.plan.reconfigure(replica, change)
-    }
-
     /// The process of a replica, while it has one.
     pub fn pid(&self, replica: u8) -> Option<u32> {
         self.wards.iter().find(|ward| ward.number == replica)?.process.as_ref().map(Process::pid)
@@ -204,7 +194,7 @@ impl Supervisor {
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        self.plan.clean();
+        self.layout.clean();
     }
 }
 

@@ -1,4 +1,4 @@
-//! `crosscheck evidence`: what was wrong, where, and how it ended.
+//! `evidence`: what was wrong, where, and how it ended.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::cluster::{Replica, Target};
 use crate::outcome::{Outcome, Verdict, say, say_json};
+use crate::program::{self, text};
 use crate::signals::Ending;
 use crate::view::{Line, Paint, Tone};
 
@@ -26,12 +27,12 @@ pub const ABOUT: &str = "Lists the evidence records: every disagreement between 
 
 /// Options of `evidence`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_long_help = "Examples:
-  crosscheck evidence
-  crosscheck evidence --follow
-  crosscheck evidence --replica 1 --json | jq .objects
+#[command(after_long_help = text("Examples:
+  {program} evidence
+  {program} evidence --follow
+  {program} evidence --replica 1 --json | jq .objects
 
-Exit code: 0 when at least one replica answered (also when nothing was ever wrong), 1 otherwise.")]
+Exit code: 0 when at least one replica answered (also when nothing was ever wrong), 1 otherwise."))]
 pub struct Args {
     /// Which cluster.
     #[command(flatten)]
@@ -70,7 +71,7 @@ pub fn run(args: &Args) -> Outcome {
         }
         if !args.follow {
             for (replica, why) in &round.silent {
-                eprintln!("crosscheck: replica {replica}: {why}");
+                eprintln!("{}: replica {replica}: {why}", program::name());
             }
             return Ok(Verdict::of(answered));
         }

@@ -1,4 +1,4 @@
-//! `crosscheck top`: the status of every replica, full screen and refreshing.
+//! `top`: the status of every replica, full screen and refreshing.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use crosscheck::admin::{Command, EvidenceList};
 use crate::cluster::{Observer, Replica, Target, once};
 use crate::evidence::told;
 use crate::outcome::{Outcome, Verdict, say};
+use crate::program::text;
 use crate::signals::Ending;
 use crate::view::{FullScreen, Keys, Line, Paint, Tone, block};
 
@@ -25,11 +26,11 @@ pub const ABOUT: &str = "Shows every replica and the latest evidence, full scree
 
 /// Options of `top`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_long_help = "Examples:
-  crosscheck top
-  crosscheck top --port 12000
+#[command(after_long_help = text("Examples:
+  {program} top
+  {program} top --port 12000
 
-`crosscheck status --help` explains the columns.")]
+`{program} status --help` explains the columns."))]
 pub struct Args {
     /// Which cluster.
     #[command(flatten)]

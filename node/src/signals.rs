@@ -34,13 +34,11 @@ impl Ending {
     }
 
     /// Asks for the end from inside the program.
-    #[cfg_attr(not(test), allow(dead_code))]
     pub fn ask(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// The flag itself, for rooms that know nothing of signals.
-    #[cfg_attr(not(feature = "inject"), allow(dead_code))]
+    /// The flag itself, for crates that know nothing of signals.
     pub fn flag(&self) -> &AtomicBool {
         &self.0
     }

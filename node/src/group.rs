@@ -1,4 +1,4 @@
-//! `crosscheck group`: what an operator decides about a group that cannot decide it itself.
+//! `group`: what an operator decides about a group that cannot decide it itself.
 
 use std::time::{Duration, Instant};
 
@@ -7,6 +7,7 @@ use crosscheck::admin::{Command, Decided, Phase, Status};
 
 use crate::cluster::{Replica, Row, Target, once};
 use crate::outcome::{Outcome, Verdict, misuse, say};
+use crate::program::{self, text};
 use crate::view::grouped;
 
 /// For an answer.
@@ -23,11 +24,11 @@ pub const ABOUT: &str = "Decides about a group what its replicas cannot decide, 
 
 /// Options of `group`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_long_help = "Examples:
-  crosscheck group begin --admin /run/crosscheck/admin.sock   once, at replica 1, when a group is set up
-  crosscheck group keep 3                                     what would be kept, and what lost
+#[command(after_long_help = text("Examples:
+  {program} group begin --admin /run/{program}/admin.sock   once, at replica 1, when a group is set up
+  {program} group keep 3                                     what would be kept, and what lost
 
-Exit code: 0 when the group serves then, 1 when not, or nothing was done.")]
+Exit code: 0 when the group serves then, 1 when not, or nothing was done."))]
 pub struct Args {
     /// What is decided.
     #[command(subcommand)]
@@ -38,26 +39,26 @@ pub struct Args {
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Decision {
     /// Begin the group, empty: once, when it is set up, or when the data of all replicas is lost for ever
-    #[command(after_long_help = "Examples:
-  crosscheck group begin --admin /run/crosscheck/admin.sock   at replica 1
-  crosscheck group begin                                      of a cluster that `up` started
+    #[command(after_long_help = text("Examples:
+  {program} group begin --admin /run/{program}/admin.sock   at replica 1
+  {program} group begin                                      of a cluster that `up` started
 
-It begins as soon as all replicas are there. A replica that has data of a group prevents it: nothing is overwritten.")]
+It begins as soon as all replicas are there. A replica that has data of a group prevents it: nothing is overwritten."))]
     Begin {
         /// Which cluster.
         #[command(flatten)]
         target: Target,
     },
     /// Go on with what one replica has: what only the others had is lost
-    #[command(after_long_help = "Examples:
-  crosscheck group keep 3          what would be kept, and what lost; nothing is done
-  crosscheck group keep 3 --yes    do it
+    #[command(after_long_help = text("Examples:
+  {program} group keep 3          what would be kept, and what lost; nothing is done
+  {program} group keep 3 --yes    do it
 
 For when more replicas have lost their data for ever than the group can do without (2 of 3, 3 of 5). The
 replica that is kept should be the one with the highest position. Everything in its log counts, replicas
 that have data of their own give it up, and all take the state of the one that is kept, on its word alone:
 nobody is left to compare it with. Give the admin sockets of all replicas that are there. A replica that is
-away, and not lost, must not come back with its data: it would be refused.")]
+away, and not lost, must not come back with its data: it would be refused."))]
     Keep {
         /// The replica, from 1
         #[arg(value_name = "N")]
@@ -201,8 +202,9 @@ fn until_served(replicas: &[Replica], mut look: impl FnMut(&Replica, &Status)) -
         }
         if Instant::now() > deadline {
             say(&format!(
-                "the group does not serve after {} s; `crosscheck status` says what it waits for",
-                DONE.as_secs()
+                "the group does not serve after {} s; `{} status` says what it waits for",
+                DONE.as_secs(),
+                program::name()
             ))?;
             return Ok(Verdict::Fails);
         }

@@ -1,4 +1,4 @@
-//! `crosscheck up`: a local cluster of separate processes, kept running and shown until the operator ends it.
+//! `up`: a local cluster of separate processes, kept running and shown until the operator ends it.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use crosscheck::Mode;
 use serde_json::json;
 
-use crate::cluster::{Event, Observer, Plan, Replica, Row, Supervisor, Wish};
-use crate::config::DEFAULT_MEMORY_MB;
+use crate::Options;
+use crate::cluster::{Event, Layout, Observer, Plan, Replica, Row, Supervisor, Wish};
 use crate::outcome::{Outcome, Verdict, say};
+use crate::program::text;
 use crate::signals::Ending;
 use crate::view::{Live, Paint, Tone, block, millis, one_line, row_json};
 
@@ -24,30 +25,33 @@ pub const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What `up --help` begins with.
 pub const ABOUT: &str = "Starts a cluster of separate processes on this machine, on loopback addresses, and keeps it \
-running: a replica that dies is started again and rejoins. Replica i serves memcached clients on port P+i-1. Prints \
+running: a replica that dies is started again and rejoins. Replica i serves clients on port P+i-1. Prints \
 where clients connect, then a line that begins with `ready` when all of them serve, then a live status. Ctrl-C (or \
 SIGTERM) stops everything; replicas never outlive this command.";
 
-/// Options of `up`.
+const PORT_HELP: &str = "Port for the clients of replica 1; 0 takes any free ports [default: {port}]";
+const MODE_HELP: &str = "Protections that are on; see `{program} modes`";
+
+/// Options of `up`; `O` are those of the service.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_long_help = "Examples:
-  crosscheck up                                          three replicas, all protections, ports 11211 to 11213
-  crosscheck up --replicas 5 --port 12000                survives two faulty replicas
-  crosscheck up --mode 0000                              one unprotected server, to compare speed with
-  crosscheck up --durability disk --data /var/lib/cc     acknowledged writes survive the death of all replicas
-  crosscheck up --json | jq .event                       one JSON value per line: replica, started, ready, status,
+#[command(after_long_help = text("Examples:
+  {program} up                                          three replicas, all protections, ports {port} to {third_port}
+  {program} up --replicas 5 --port 12000                survives two faulty replicas
+  {program} up --mode 0000                              one unprotected server, to compare speed with
+  {program} up --durability disk --data /var/lib/cc     acknowledged writes survive the death of all replicas
+  {program} up --json | jq .event                       one JSON value per line: replica, started, ready, status,
                                                          said, died, stopped
 Then, elsewhere:
-  crosscheck top; crosscheck inject --random; crosscheck evidence --follow")]
-pub struct Args {
+  {program} top; {program} inject --random; {program} evidence --follow"))]
+pub struct Args<O: Options> {
     /// How many replicas: 2f+1 survive f faulty ones [default: 3, or 1 for the modes 0000 and 00G0]
     #[arg(long, short = 'n', value_name = "N")]
     pub replicas: Option<u8>,
-    /// Port for the clients of replica 1; 0 takes any free ports [default: 11211]
-    #[arg(long, short, value_name = "P")]
+    /// Port for the clients of replica 1; 0 takes any free ports
+    #[arg(long, short, value_name = "P", help = text(PORT_HELP))]
     pub port: Option<u16>,
-    /// Protections that are on; see `crosscheck modes`
-    #[arg(long, short, default_value = "RDGX", value_parser = mode)]
+    /// Protections that are on
+    #[arg(long, short, default_value = "RDGX", value_parser = mode, help = text(MODE_HELP))]
     pub mode: Mode,
     /// Threads per replica that execute requests; a single one does everything else too, which is fastest for short
     /// requests on few cores [default: each replica's share of the cores, 1 to 4]
@@ -59,14 +63,9 @@ pub struct Args {
     /// Directory for the logs of --durability disk; made if missing
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Memory for items per replica, in MiB
-    #[arg(
-        long,
-        value_name = "MB",
-        default_value_t = DEFAULT_MEMORY_MB,
-        value_parser = clap::value_parser!(u64).range(1..=1 << 20),
-    )]
-    pub memory: u64,
+    /// What the service adds.
+    #[command(flatten)]
+    pub service: O,
     /// Start a dead replica again after this many milliseconds, always [default: after 100 ms, and after
     /// twice as long each time that it dies again soon]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
@@ -97,7 +96,10 @@ pub fn mode(letters: &str) -> Result<Mode, String> {
 }
 
 /// Runs the cluster until the operator ends it.
-pub fn run(args: &Args) -> Outcome {
+///
+/// # Errors
+/// The cluster cannot be planned, or a replica does not come up.
+pub fn run<O: Options>(args: &Args<O>) -> Outcome {
     let wish = Wish {
         replicas: args.replicas,
         port: args.port,
@@ -105,18 +107,19 @@ pub fn run(args: &Args) -> Outcome {
         workers: args.workers.map(usize::try_from).transpose()?,
         on_disk: args.durability == Durable::Disk,
         data: args.data.clone(),
-        memory_mb: args.memory,
+        service: args.service.clone(),
         hold_replies: !args.free_replies,
         ..Wish::default()
     };
     let ending = Ending::catch()?;
-    let mut supervisor = Supervisor::new(Plan::new(&wish)?)?;
+    let plan = Plan::new(&wish)?;
+    let mut supervisor = Supervisor::new(&plan)?;
     let pause = args.restart_after.map(Duration::from_millis);
     pause.into_iter().for_each(|pause| supervisor.restart_after(pause));
-    let replicas: Vec<Replica> = supervisor.plan().replicas();
+    let replicas: Vec<Replica> = plan.replicas();
     let observer = Observer::start(&replicas)?;
     let mut teller = Teller::new(args.json);
-    teller.places(supervisor.plan());
+    teller.places(supervisor.layout());
     let outcome =
         watch(&mut supervisor, &observer, &mut teller, &ending, pause.map_or(TICK, |pause| pause.min(TICK)));
     teller.stopping();
@@ -151,7 +154,7 @@ fn watch(
         }
         if !ready && rows.iter().all(Row::is_ready) {
             ready = true;
-            teller.ready(supervisor.plan(), now - start);
+            teller.ready(supervisor.layout(), now - start);
         }
         teller.status(&rows, now, ready);
         if ending.sleep(tick) {
@@ -185,8 +188,8 @@ impl Teller {
         let _ = if self.json { say(&json.to_string()) } else { say(text) };
     }
 
-    fn places(&mut self, plan: &Plan) {
-        for place in &plan.places {
+    fn places(&mut self, layout: &Layout) {
+        for place in &layout.places {
             let text = format!("replica {}: clients connect to {}", place.number, place.clients);
             let json = json!({
                 "event": "replica", "replica": place.number, "clients": place.clients, "admin": place.admin,
@@ -196,17 +199,17 @@ impl Teller {
         }
     }
 
-    fn ready(&mut self, plan: &Plan, after: Duration) {
-        let count = plan.places.len();
+    fn ready(&mut self, layout: &Layout, after: Duration) {
+        let count = layout.places.len();
         let noun = if count == 1 { "replica serves" } else { "replicas serve" };
         let text = format!(
             "ready: {count} {noun} in mode {} after {}; Ctrl-C stops {}",
-            plan.mode,
+            layout.mode,
             millis(after),
             if count == 1 { "it" } else { "them" }
         );
         let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
-        let mode = plan.mode.to_string();
+        let mode = layout.mode.to_string();
         self.line(&text, json!({"event": "ready", "replicas": count, "mode": mode, "after_ms": after_ms}));
     }
 

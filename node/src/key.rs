@@ -1,4 +1,4 @@
-//! `crosscheck key new`: the secret that the replicas of one group share.
+//! `key new`: the secret that the replicas of one group share.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -7,16 +7,17 @@ use anyhow::anyhow;
 use crosscheck::{GroupKey, private};
 
 use crate::outcome::{Outcome, Verdict, misuse, say};
+use crate::program::text;
 
 /// What `key --help` begins with.
 pub const ABOUT: &str = "Makes the key of a group: the secret by which its replicas know each other. Every \
-    replica of a replicated mode names the file in its configuration (group_key). `crosscheck up` makes one \
+    replica of a replicated mode names the file in its configuration (group_key). `{program} up` makes one \
     by itself.";
 
 /// Options of `key`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_long_help = "Example:
-  crosscheck key new --out /etc/crosscheck/group.key     on one machine; then copy the file to the others, mode 0600")]
+#[command(after_long_help = text("Example:
+  {program} key new --out /etc/{program}/group.key     on one machine; then copy the file to the others, mode 0600"))]
 pub struct Args {
     /// What to do.
     #[command(subcommand)]

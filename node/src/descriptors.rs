@@ -5,19 +5,19 @@
 use crosscheck::limits::DESCRIPTORS_RESERVED;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::config::{DEFAULT_CONNECTIONS, NodeConfig};
+use crate::config::DEFAULT_CONNECTIONS;
 use crate::outcome::misuse;
 
 /// With fewer client connections than this a replica is of no use to anybody.
 const FEWEST: usize = 16;
 
-/// Raises the limit and settles `max_connections`; returns what the operator should know about it.
+/// Raises the limit and settles the field `max_connections`; returns what the operator should know about it.
 ///
 /// # Errors
 /// The operator's: not even the hard limit is enough for what the configuration asks for.
-pub fn fit(config: &mut NodeConfig) -> anyhow::Result<Option<String>> {
-    let (connections, lowered) = connections(config.max_connections, raise()).map_err(misuse)?;
-    config.max_connections = Some(connections);
+pub fn fit(max_connections: &mut Option<usize>) -> anyhow::Result<Option<String>> {
+    let (connections, lowered) = connections(*max_connections, raise()).map_err(misuse)?;
+    *max_connections = Some(connections);
     Ok(lowered)
 }
 

@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 
 use crosscheck::admin::{Endpoint, Token};
 use crosscheck::{Durability, GroupKey, Mode};
-use memcached::limits::{ITEM_BYTES_MAX, ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD};
 use toml::de::DeTable;
 
 use super::NodeConfig;
 use super::problem::{Problem, Problems, line_of, meant};
 use super::read::{Reader, resolve};
+use crate::program::{self, text};
+use crate::{Options, Wrong};
 
-/// Every field of the file's top level; the example documents each (a test compares).
-const FIELDS: [&str; 21] = [
+/// Every field of the file's top level but the service's; the example documents each (a test compares).
+const FIELDS: [&str; 17] = [
     "this_replica",
     "listen",
     "admin",
@@ -23,15 +24,11 @@ const FIELDS: [&str; 21] = [
     "workers",
     "durability",
     "data_dir",
-    "memory_limit_mb",
-    "item_size_max",
     "max_connections",
     "idle_timeout_s",
     "buffer_limit_mb",
     "election_ms",
     "watchdog_ms",
-    "work_us",
-    "guarded_classes",
     "before_images",
     "replies",
     "replica",
@@ -47,13 +44,13 @@ pub type ReadSecret<'r> = &'r dyn Fn(&Path) -> Result<String, (String, String)>;
 ///
 /// # Errors
 /// Every problem found, each with its line and remedy.
-pub fn parse(file: &str, text: &str, secret: ReadSecret<'_>) -> Result<NodeConfig, Problems> {
+pub fn parse<O: Options>(file: &str, text: &str, secret: ReadSecret<'_>) -> Result<NodeConfig<O>, Problems> {
     let fail = |mut list: Vec<Problem>| {
         list.sort_by_key(|problem| problem.line.unwrap_or(usize::MAX));
         Problems { file: file.to_owned(), list }
     };
     let root = DeTable::parse(text).map_err(|error| fail(vec![syntax(text, &error)]))?;
-    let mut reader = Reader::new(text, root.get_ref(), "", None, &FIELDS);
+    let mut reader = Reader::new(text, root.get_ref(), "", None, &known::<O>());
     let config = read(text, &mut reader, secret);
     match config {
         Some(config) if reader.problems.is_empty() => Ok(config),
@@ -61,38 +58,40 @@ pub fn parse(file: &str, text: &str, secret: ReadSecret<'_>) -> Result<NodeConfi
     }
 }
 
+/// Every field that the file may have.
+fn known<O: Options>() -> Vec<&'static str> {
+    FIELDS.iter().chain(O::FIELDS).copied().collect()
+}
+
 fn syntax(text: &str, error: &toml::de::Error) -> Problem {
     Problem {
         line: error.span().map(|span| line_of(text, span.start)),
         field: String::new(),
         what: format!("not TOML: {}", error.message().replace('\n', "; ")),
-        remedy: "compare with `crosscheck serve --example-config`".to_owned(),
+        remedy: format!("compare with `{} serve --example-config`", program::name()),
     }
 }
 
 /// Reads every field before giving up, so that one run shows every problem.
-fn read(text: &str, reader: &mut Reader<'_>, secret: ReadSecret<'_>) -> Option<NodeConfig> {
+fn read<O: Options>(text: &str, reader: &mut Reader<'_>, secret: ReadSecret<'_>) -> Option<NodeConfig<O>> {
     let this_replica = reader.integer("this_replica", 1..=MOST_REPLICAS, "");
     let this_replica = reader.require("this_replica", this_replica, "1");
     let listen = reader.address("listen");
-    let listen = reader.require("listen", listen, "\"0.0.0.0:11211\"");
+    let listen = reader.require("listen", listen, &format!("\"0.0.0.0:{}\"", program::program().port));
     let admin = read_admin(reader, secret);
-    let mode = reader.parsed("mode", "`crosscheck modes` explains them", |letters| letters.parse());
+    let mode = reader
+        .parsed("mode", &format!("`{} modes` explains them", program::name()), |letters| letters.parse());
     let is_replicated = mode.map_or(reader.offset("mode").is_none(), |mode: Mode| mode.replicated);
     let mode = mode.unwrap_or_default();
     let group_key = if is_replicated { read_group_key(reader, secret) } else { None };
     let durability = read_durability(reader);
     let workers = reader.integer("workers", 1..=64, "");
-    let memory = reader.integer("memory_limit_mb", 1..=1 << 20, "MiB");
-    let item_size_max =
-        reader.integer("item_size_max", ITEM_BYTES_MIN as u64..=ITEM_BYTES_MAX as u64, "bytes");
+    let service = O::read(reader);
     let max_connections = reader.integer("max_connections", 1..=1_000_000, "");
     let idle_timeout_s = reader.integer("idle_timeout_s", 0..=86_400, "seconds");
     let buffer_limit_mb = reader.integer("buffer_limit_mb", 32..=1 << 20, "MiB");
     let election_ms = reader.span_of("election_ms", 50..=60_000, "ms");
     let watchdog_ms = reader.integer("watchdog_ms", 100..=600_000, "ms");
-    let work_us = reader.integer("work_us", 0..=100_000, "µs");
-    let guarded_classes = reader.parsed("guarded_classes", "name them as the example does", read_classes);
     let before_images = read_either(reader, "before_images", "kept", "none");
     let hold_replies = read_either(reader, "replies", "held", "free");
     let replicas = read_replicas(text, reader);
@@ -107,18 +106,17 @@ fn read(text: &str, reader: &mut Reader<'_>, secret: ReadSecret<'_>) -> Option<N
     (config.group_key_file, config.group_key) = group_key.unzip();
     config.durability = durability?;
     config.workers = workers.map_or(config.workers, small);
-    config.memory_limit_mb = memory.unwrap_or(config.memory_limit_mb);
-    config.item_size_max = item_size_max.unwrap_or(config.item_size_max);
     config.max_connections = max_connections.map(small);
     config.idle_timeout_s = idle_timeout_s.unwrap_or(config.idle_timeout_s);
     config.buffer_limit_mb = buffer_limit_mb.unwrap_or(config.buffer_limit_mb);
     config.election_ms = election_ms.unwrap_or(config.election_ms);
     config.watchdog_ms = watchdog_ms.unwrap_or(config.watchdog_ms);
-    config.work_us = work_us.map_or(config.work_us, |us| us as u32);
-    config.guarded_classes = guarded_classes.unwrap_or_default();
     config.before_images = before_images.unwrap_or(config.before_images);
     config.hold_replies = hold_replies.unwrap_or(config.hold_replies);
-    check_memory(reader, &config);
+    config.service = service;
+    if let Err(Wrong { field, what, remedy, .. }) = config.service.check() {
+        reader.report(reader.offset(field), field, &what, &remedy);
+    }
     Some(config)
 }
 
@@ -131,48 +129,19 @@ fn read_either(reader: &mut Reader<'_>, field: &'static str, yes: &str, no: &str
     })
 }
 
-/// `all`, `none`, or classes of the service with commas between them.
-fn read_classes(text: &str) -> Result<Option<Vec<String>>, String> {
-    match text {
-        "all" => Ok(None),
-        "none" => Ok(Some(Vec::new())),
-        names => {
-            let names: Vec<&str> = names.split(',').map(str::trim).collect();
-            match names.iter().find(|name| !memcached::CLASSES.contains(name)) {
-                Some(unknown) => Err(format!("there is no class `{unknown}`")),
-                None => Ok(Some(names.into_iter().map(str::to_owned).collect())),
-            }
-        }
-    }
-}
-
-/// Memory must hold a few of the longest items, or they could never be stored.
-fn check_memory(reader: &mut Reader<'_>, config: &NodeConfig) {
-    if let Err((what, remedy)) = check_service(config) {
-        reader.report(reader.offset("memory_limit_mb"), "memory_limit_mb", &what, &remedy);
-    }
-}
-
-/// Whether the service can work with these limits; what is wrong and the remedy otherwise.
-pub fn check_service(config: &NodeConfig) -> Result<(), (String, String)> {
-    config.service().check().map_err(|error| {
-        let needed = (LARGEST_ITEMS_PER_SHARD * config.item_size_max).div_ceil(1 << 20);
-        (error.to_string(), format!("use at least {needed} MiB, or a smaller item_size_max"))
-    })
-}
-
 /// The admin endpoint, and of a port the file of its secret.
 fn read_admin(reader: &mut Reader<'_>, secret: ReadSecret<'_>) -> Option<(Endpoint, Option<PathBuf>)> {
-    let text = reader.text("admin");
-    let text = reader.require("admin", text, "\"/run/crosscheck/admin.sock\"")?;
+    let example = text("\"/run/{program}/admin.sock\"");
+    let written = reader.text("admin");
+    let written = reader.require("admin", written, &example)?;
     let file = reader.text("admin_token_file").map(PathBuf::from);
-    if Endpoint::is_path(text) {
+    if Endpoint::is_path(written) {
         if file.is_some() {
             let what = "is set, but the admin socket is a file, which needs no secret";
             let remedy = "remove it, or write admin = \"127.0.0.1:11311\"";
             reader.report(reader.offset("admin_token_file"), "admin_token_file", what, remedy);
         }
-        let endpoint = Endpoint::unix(text);
+        let endpoint = Endpoint::unix(written);
         let endpoint =
             endpoint.map_err(|(what, remedy)| reader.report(reader.offset("admin"), "admin", &what, &remedy));
         return Some((endpoint.ok()?, None));
@@ -180,9 +149,8 @@ fn read_admin(reader: &mut Reader<'_>, secret: ReadSecret<'_>) -> Option<(Endpoi
     let address = admin_port(reader)?;
     let Some(file) = file else {
         let what = "is missing, and an admin port is served only to those who know its secret";
-        let remedy =
-            "add `admin_token_file = \"PATH\"`, or use a socket file: admin = \"/run/crosscheck/admin.sock\"";
-        reader.report(reader.offset("admin"), "admin_token_file", what, remedy);
+        let remedy = format!("add `admin_token_file = \"PATH\"`, or use a socket file: admin = {example}");
+        reader.report(reader.offset("admin"), "admin_token_file", what, &remedy);
         return None;
     };
     let remedy = format!("(umask 077; head -c 32 /dev/urandom | base64 > {})", file.display());
@@ -199,8 +167,8 @@ fn read_admin(reader: &mut Reader<'_>, secret: ReadSecret<'_>) -> Option<(Endpoi
 /// A port of this machine alone.
 fn admin_port(reader: &mut Reader<'_>) -> Option<SocketAddr> {
     let remedy =
-        "write a path, admin = \"/run/crosscheck/admin.sock\", or a port, admin = \"127.0.0.1:11311\"";
-    let address = reader.parsed("admin", remedy, resolve)?;
+        text("write a path, admin = \"/run/{program}/admin.sock\", or a port, admin = \"127.0.0.1:11311\"");
+    let address = reader.parsed("admin", &remedy, resolve)?;
     if address.ip().is_loopback() {
         return Some(address);
     }
@@ -215,13 +183,15 @@ fn read_group_key(reader: &mut Reader<'_>, secret: ReadSecret<'_>) -> Option<(Pa
     let Some(file) = reader.text("group_key").map(PathBuf::from) else {
         if reader.offset("group_key").is_none() {
             let what = "is missing, and the replicas of a group know each other by it";
-            let remedy = "make a key with `crosscheck key new --out FILE`, copy it to every replica, and \
-                add `group_key = \"FILE\"`";
-            reader.report(None, "group_key", what, remedy);
+            let remedy = text(
+                "make a key with `{program} key new --out FILE`, copy it to every replica, and add \
+                 `group_key = \"FILE\"`",
+            );
+            reader.report(None, "group_key", what, &remedy);
         }
         return None;
     };
-    let make = format!("make a key with `crosscheck key new --out {}`", file.display());
+    let make = format!("make a key with `{} key new --out {}`", program::name(), file.display());
     let text = secret(&file).map_err(|(what, remedy)| (what, format!("{remedy}; {make} if there is none")));
     let wrong = |what| (format!("{}: {what}", file.display()), make.clone());
     match text.and_then(|text| GroupKey::parse(&text).map_err(wrong)) {
@@ -251,7 +221,7 @@ fn read_durability(reader: &mut Reader<'_>) -> Option<Durability> {
                 reader.offset("data_dir"),
                 "data_dir",
                 "is empty, and durability = \"disk\" needs a directory",
-                "write `data_dir = \"/var/lib/crosscheck\"`, or use durability = \"memory\"",
+                &text("write `data_dir = \"/var/lib/{program}\"`, or use durability = \"memory\""),
             );
             None
         }
@@ -261,7 +231,7 @@ fn read_durability(reader: &mut Reader<'_>) -> Option<Durability> {
                 reader.offset("durability"),
                 "data_dir",
                 "is missing, and durability = \"disk\" needs it",
-                "add `data_dir = \"/var/lib/crosscheck\"`, or use durability = \"memory\"",
+                &text("add `data_dir = \"/var/lib/{program}\"`, or use durability = \"memory\""),
             );
             None
         }
@@ -389,8 +359,48 @@ pub fn check_group(mode: Mode, count: usize) -> Result<(), (String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::EXAMPLE;
+    use std::fmt::Write as _;
+
+    use super::super::example;
     use super::*;
+
+    type NodeConfig = super::NodeConfig<Shelf>;
+
+    /// Settings of a service that is not there.
+    #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
+    struct Shelf {
+        #[arg(skip)]
+        books: u64,
+    }
+
+    impl Options for Shelf {
+        const FIELDS: &'static [&'static str] = &["books"];
+        const EXAMPLE: &'static str = "# How many books the shelf takes, 0 to 9. default: 0\nbooks = 3\n";
+
+        fn read(file: &mut Reader<'_>) -> Self {
+            Shelf { books: file.integer("books", 0..=9, "books").unwrap_or_default() }
+        }
+
+        fn write(&self, file: &mut String) {
+            let _ = writeln!(file, "books = {}", self.books);
+        }
+
+        fn check(&self) -> Result<(), Wrong> {
+            if self.books != 7 {
+                return Ok(());
+            }
+            let (what, remedy) = ("7 books do not stand".to_owned(), "take 6 or 8".to_owned());
+            Err(Wrong { field: "books", flag: "--books", what, remedy })
+        }
+
+        fn equal_on_all_replicas(&self) -> Vec<(String, String)> {
+            vec![("books".to_owned(), self.books.to_string())]
+        }
+    }
+
+    fn shelf() -> String {
+        example::<Shelf>()
+    }
 
     /// Reads a configuration whose secrets are what a test says they are, by the name of their file.
     fn parse(file: &str, text: &str) -> Result<NodeConfig, Problems> {
@@ -408,8 +418,8 @@ mod tests {
 
     /// The example with one line replaced, read again: the only problem's text.
     fn problem_with(line: &str, instead: &str) -> String {
-        assert!(EXAMPLE.contains(line), "the example has no line `{line}`");
-        let text = EXAMPLE.replacen(line, instead, 1);
+        assert!(shelf().contains(line), "the example has no line `{line}`");
+        let text = shelf().replacen(line, instead, 1);
         let problems = parse("node.toml", &text).expect_err(instead);
         let shown = problems.to_string();
         assert_eq!(problems.list.len(), 1, "{shown}");
@@ -418,34 +428,36 @@ mod tests {
     }
 
     fn line_in_example(line: &str) -> usize {
-        1 + EXAMPLE.lines().position(|other| other == line).expect("a line of the example")
+        1 + shelf().lines().position(|other| other == line).expect("a line of the example")
     }
 
     #[test]
     fn the_example_parses_and_documents_every_field() {
-        let config = parse("example", EXAMPLE).expect("the example");
+        let example = shelf();
+        let config = parse("example", &example).expect("the example");
         assert_eq!(config.this_replica, 1);
         assert_eq!(config.replicas.len(), 3);
-        for field in FIELDS.iter().filter(|field| **field != "replica").chain(&REPLICA_FIELDS) {
+        assert_eq!(config.service, Shelf { books: 3 });
+        for field in known::<Shelf>().iter().filter(|field| **field != "replica").chain(&REPLICA_FIELDS) {
             // A field that contradicts the rest of the example stands there as a comment.
             let is_it = |line: &str| line.trim_start_matches("# ").starts_with(&format!("{field} = "));
-            let at = EXAMPLE.lines().position(is_it);
+            let at = example.lines().position(is_it);
             let at = at.unwrap_or_else(|| panic!("`{field}` is not in the example"));
-            let above = EXAMPLE.lines().nth(at - 1).unwrap_or_default();
+            let above = example.lines().nth(at - 1).unwrap_or_default();
             assert!(above.starts_with("# "), "`{field}` has no comment above it");
         }
     }
 
     #[test]
     fn what_is_written_reads_back() {
-        let mut config = parse("example", EXAMPLE).expect("the example");
+        let mut config = parse("example", &shelf()).expect("the example");
         assert_eq!(parse("copy", &config.to_toml()), Ok(config.clone()));
         config.durability = Durability::Disk(PathBuf::from("/a \"b\"\\c"));
         config.mode = "RD00".parse().expect("a mode");
         config.election_ms = (70, 80);
         assert_eq!(parse("copy", &config.to_toml()), Ok(config.clone()));
         let port = "admin = \"127.0.0.1:11311\"\nadmin_token_file = \"admin.token\"";
-        let text = EXAMPLE.replacen("admin = \"/run/crosscheck/admin.sock\"", port, 1);
+        let text = shelf().replacen("admin = \"/run/crosscheck/admin.sock\"", port, 1);
         let config = parse("example", &text).expect("a port with a secret");
         assert!(matches!(config.admin, Endpoint::Tcp { .. }));
         assert_eq!(parse("copy", &config.to_toml()), Ok(config));
@@ -475,16 +487,15 @@ mod tests {
         for (name, value) in [
             ("mode", format!("{:?}", config.mode.to_string())),
             ("workers", config.workers.to_string()),
-            ("memory_limit_mb", config.memory_limit_mb.to_string()),
-            ("item_size_max", config.item_size_max.to_string()),
+            ("books", config.service.books.to_string()),
             ("max_connections", config.settings().max_connections.to_string()),
             ("idle_timeout_s", config.idle_timeout_s.to_string()),
             ("buffer_limit_mb", config.buffer_limit_mb.to_string()),
             ("election_ms", format!("[{}, {}]", config.election_ms.0, config.election_ms.1)),
             ("watchdog_ms", config.watchdog_ms.to_string()),
-            ("work_us", config.work_us.to_string()),
         ] {
-            let head = EXAMPLE.split(&format!("\n{name} = ")).next().unwrap_or_default();
+            let example = shelf();
+            let head = example.split(&format!("\n{name} = ")).next().unwrap_or_default();
             let told = head.rsplit("default: ").next().and_then(|rest| rest.lines().next());
             assert_eq!(told, Some(value.as_str()), "default of {name}");
         }
@@ -493,8 +504,24 @@ mod tests {
     }
 
     #[test]
-    fn the_documented_item_sizes_are_the_services() {
-        assert!(EXAMPLE.contains(&format!("in bytes, {ITEM_BYTES_MIN} to {ITEM_BYTES_MAX}.")));
+    fn the_example_of_a_service_without_settings_is_whole() {
+        let example = example::<()>();
+        let parsed = super::parse::<()>("example", &example, &|_| Ok(key().to_text())).expect("the example");
+        assert!(!example.contains('{') && !example.contains("\n\n\n"), "{example}");
+        assert_eq!(parsed.settings().service, [("before_images".to_owned(), "kept".to_owned())]);
+    }
+
+    #[test]
+    fn fields_of_the_service_are_checked_with_the_others() {
+        let line = line_in_example("books = 3");
+        let shown = problem_with("books = 3", "books = 7");
+        let told = "books: 7 books do not stand. Remedy: take 6 or 8";
+        assert_eq!(shown, format!("node.toml:{line}: {told}"));
+        assert!(problem_with("books = 3", "books = 10").contains("from 0 to 9 books"));
+        assert!(problem_with("books = 3", "bocks = 3").contains("did you mean `books`?"));
+        let settings = parse("example", &shelf()).expect("the example").settings();
+        let expected = [("books", "3"), ("before_images", "kept")];
+        assert_eq!(settings.service, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
 
     #[test]
@@ -540,13 +567,12 @@ mod tests {
             assert!(shown.starts_with(&format!("node.toml:{line}: data_dir: is empty")), "{shown}");
         }
         assert!(problem_with("mode = \"RDGX\"", "mode = \"00G0\"").contains("does not replicate"));
-        let needed = format!("at least {LARGEST_ITEMS_PER_SHARD} MiB");
-        assert!(problem_with("memory_limit_mb = 1024", "memory_limit_mb = 1").contains(&needed));
         assert!(problem_with("this_replica = 1", "this_replica = 4").contains("no replica 4"));
         assert!(problem_with("number = 3", "number = 2").contains("2 is taken"));
         assert!(problem_with("number = 3", "number = 5").contains("without gaps"));
         assert!(problem_with("10.0.0.3:12211", "10.0.0.2:12211").contains("is taken"));
-        let two = EXAMPLE.rsplit_once("[[replica]]").expect("a last section").0;
+        let example = shelf();
+        let two = example.rsplit_once("[[replica]]").expect("a last section").0;
         let shown = parse("node.toml", two).expect_err("two replicas").to_string();
         assert!(shown.contains("use 1 or 3"), "{shown}");
     }
@@ -582,10 +608,11 @@ mod tests {
         assert!(told.contains("cannot be read") && told.contains("crosscheck key new --out lost"), "{told}");
         let told = problem_with(line, "group_key = \"short\"");
         assert!(told.contains("group_key: short: line 1 is not") && !told.contains("0123"), "{told}");
-        let config = parse("example", EXAMPLE).expect("the example");
+        let config = parse("example", &shelf()).expect("the example");
         assert_eq!(config.settings().group_key, Some(key()));
         // A single server has nobody to know; the same file does for it.
-        let alone = EXAMPLE.rsplitn(3, "[[replica]]").last().expect("one section");
+        let example = shelf();
+        let alone = example.rsplitn(3, "[[replica]]").last().expect("one section");
         let alone = alone.replacen("mode = \"RDGX\"", "mode = \"00G0\"", 1);
         for text in [alone.replacen(line, "", 1), alone] {
             assert_eq!(parse("alone", &text).expect("no key is needed").settings().group_key, None);
@@ -594,11 +621,11 @@ mod tests {
 
     #[test]
     fn limits_of_clients_reach_the_pipeline() {
-        let idle = EXAMPLE.replacen("idle_timeout_s = 0", "idle_timeout_s = 60", 1);
+        let idle = shelf().replacen("idle_timeout_s = 0", "idle_timeout_s = 60", 1);
         let settings = |text: &str| parse("example", text).expect("the example").settings();
-        assert_eq!(settings(EXAMPLE).idle_timeout, None);
+        assert_eq!(settings(&shelf()).idle_timeout, None);
         assert_eq!(settings(&idle).idle_timeout, Some(std::time::Duration::from_secs(60)));
-        assert_eq!(settings(EXAMPLE).buffer_limit, 128 << 20);
+        assert_eq!(settings(&shelf()).buffer_limit, 128 << 20);
         assert!(
             problem_with("idle_timeout_s = 0", "idle_timeout_s = 86401").contains("from 0 to 86400 seconds")
         );

@@ -10,9 +10,7 @@ use crosscheck::private;
 use super::runfile::{self, RunFile};
 use crate::config::resolve;
 use crate::outcome::misuse;
-
-/// memcached's port, and the first client port of a cluster when nothing else is said.
-pub const DEFAULT_PORT: u16 = 11_211;
+use crate::program;
 
 /// Names the cluster a command is about.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -59,8 +57,9 @@ impl Target {
         let Some(found) = found else {
             let named = self.port.map(|port| format!(" with first client port {port}")).unwrap_or_default();
             bail!(
-                "no cluster{named} runs here; start one with `crosscheck up`, or give --admin PATH, the admin socket \
-                 of a replica that `serve` started"
+                "no cluster{named} runs here; start one with `{} up`, or give --admin PATH, the admin socket of a \
+                 replica that `serve` started",
+                program::name()
             );
         };
         let replica = |place: &runfile::Place| Replica {

@@ -1,9 +1,10 @@
-//! `crosscheck status`: every replica once, and whether all of them serve.
+//! `status`: every replica once, and whether all of them serve.
 
 use serde_json::json;
 
 use crate::cluster::{Row, Target, once};
 use crate::outcome::{Outcome, Verdict, say, say_json};
+use crate::program::text;
 use crate::view::{Paint, block, row_json};
 
 /// What `status --help` begins with.
@@ -11,7 +12,7 @@ pub const ABOUT: &str = "Asks every replica how it is doing and prints one row f
 
 /// Options of `status`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_long_help = "Columns:
+#[command(after_long_help = text("Columns:
   executed, validated   last log index whose requests ran here; on which f other replicas agree
   mismatches            requests on which replicas disagreed, as this replica saw it
   repairs               objects this replica had repaired
@@ -20,12 +21,12 @@ pub const ABOUT: &str = "Asks every replica how it is doing and prints one row f
   held                  replies kept back now, because no f+1 replicas agree on them
 
 Examples:
-  crosscheck status
-  crosscheck status --json | jq '.replicas[].status.leader'
-  crosscheck status --admin /run/crosscheck/admin.sock
-  crosscheck status --admin 127.0.0.1:11311 --admin-token admin.token
+  {program} status
+  {program} status --json | jq '.replicas[].status.leader'
+  {program} status --admin /run/{program}/admin.sock
+  {program} status --admin 127.0.0.1:11311 --admin-token admin.token
 
-Exit code: 0 when every replica serves, 1 otherwise.")]
+Exit code: 0 when every replica serves, 1 otherwise."))]
 pub struct Args {
     /// Which cluster.
     #[command(flatten)]

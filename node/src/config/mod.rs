@@ -12,26 +12,32 @@ use std::time::Duration;
 use crosscheck::admin::Endpoint;
 use crosscheck::{Durability, GroupKey, Mode, Settings, private};
 
-pub use parse::{check_group, check_service, parse};
-pub use problem::meant;
-pub use read::resolve;
+pub use parse::{check_group, parse};
+pub use problem::{Problem, Problems, line_of, meant};
+pub use read::{Reader, resolve};
 
+use crate::Options;
 use crate::outcome::misuse;
+use crate::program::{self, text};
 
-/// Client connections at the same time when nothing else is said; memcached's own default.
+/// Client connections at the same time when nothing else is said.
 pub const DEFAULT_CONNECTIONS: usize = 1024;
 
+/// What stands in the example for the fields of the service.
+const SERVICE: &str = "# {service}\n";
+
 /// A complete configuration with a comment for every field; `serve --example-config` prints it.
-pub const EXAMPLE: &str = include_str!("example.toml");
+pub fn example<O: Options>() -> String {
+    let service = if O::EXAMPLE.is_empty() { String::new() } else { format!("{}\n\n", O::EXAMPLE.trim()) };
+    text(include_str!("example.toml")).replace(&format!("{SERVICE}\n"), &service)
+}
 
 /// Worker threads when nothing else is said.
 pub const DEFAULT_WORKERS: usize = 4;
-/// Memory for items in MiB when nothing else is said; memcached's own default.
-pub const DEFAULT_MEMORY_MB: u64 = 64;
 
-/// Everything a replica's file says, checked.
+/// Everything a replica's file says, checked; `O` is what the service has in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeConfig {
+pub struct NodeConfig<O> {
     /// This replica, from 1.
     pub this_replica: u8,
     /// Address of every replica for its peers; index = replica - 1.
@@ -52,10 +58,6 @@ pub struct NodeConfig {
     pub workers: usize,
     /// Where the log lives.
     pub durability: Durability,
-    /// Memory for items, in MiB.
-    pub memory_limit_mb: u64,
-    /// Longest item, in bytes.
-    pub item_size_max: u64,
     /// Client connections at the same time; none = [`DEFAULT_CONNECTIONS`], or as many as open files allow.
     pub max_connections: Option<usize>,
     /// Seconds after which a silent client connection is closed; 0 = never.
@@ -66,17 +68,15 @@ pub struct NodeConfig {
     pub election_ms: (u64, u64),
     /// Longest turn, in milliseconds.
     pub watchdog_ms: u64,
-    /// Processor time that every request burns, in microseconds. For benchmarks.
-    pub work_us: u32,
-    /// Classes that the letter G protects; none = all. For benchmarks.
-    pub guarded_classes: Option<Vec<String>>,
     /// Whether before-images are kept. For benchmarks.
     pub before_images: bool,
     /// Whether a reply waits for its vote. For measurements.
     pub hold_replies: bool,
+    /// The settings of the service.
+    pub service: O,
 }
 
-impl NodeConfig {
+impl<O: Options> NodeConfig<O> {
     /// A replica with the documented defaults.
     pub fn new(this_replica: u8, replicas: Vec<SocketAddr>, listen: SocketAddr, admin: Endpoint) -> Self {
         NodeConfig {
@@ -90,17 +90,14 @@ impl NodeConfig {
             mode: Mode::default(),
             workers: DEFAULT_WORKERS,
             durability: Durability::Memory,
-            memory_limit_mb: DEFAULT_MEMORY_MB,
-            item_size_max: 1 << 20,
             max_connections: None,
             idle_timeout_s: 0,
             buffer_limit_mb: 128,
             election_ms: (300, 600),
             watchdog_ms: 5_000,
-            work_us: 0,
-            guarded_classes: None,
             before_images: true,
             hold_replies: true,
+            service: O::default(),
         }
     }
 
@@ -111,8 +108,11 @@ impl NodeConfig {
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let name = path.display();
         let text = std::fs::read_to_string(path).map_err(|error| {
-            let remedy = "give a readable file; `crosscheck serve --example-config` prints one to start from";
-            misuse(format!("cannot read {name}: {error}. Remedy: {remedy}"))
+            misuse(format!(
+                "cannot read {name}: {error}. Remedy: give a readable file; `{} serve --example-config` prints one \
+                 to start from",
+                program::name()
+            ))
         })?;
         parse(&name.to_string(), &text, &private::read).map_err(|problems| misuse(problems.to_string()))
     }
@@ -128,7 +128,7 @@ impl NodeConfig {
             workers: self.workers,
             durability: self.durability.clone(),
             max_connections: self.max_connections.unwrap_or(DEFAULT_CONNECTIONS),
-            max_request: self.service().request_bytes(),
+            max_request: self.service.request_bytes(),
             idle_timeout: Some(Duration::from_secs(self.idle_timeout_s)).filter(|timeout| !timeout.is_zero()),
             buffer_limit: usize::try_from(self.buffer_limit_mb << 20).unwrap_or(usize::MAX),
             service: self.equal_settings(),
@@ -142,36 +142,18 @@ impl NodeConfig {
 
     /// Settings that have to be equal on all replicas, by the names they have in the file.
     fn equal_settings(&self) -> Vec<(String, String)> {
-        let classes = self.guarded_classes.as_ref().map_or_else(|| "all".to_owned(), |names| names.join(","));
-        let images = if self.before_images { "kept" } else { "none" };
-        [
-            ("memory_limit_mb", self.memory_limit_mb.to_string()),
-            ("item_size_max", self.item_size_max.to_string()),
-            ("guarded_classes", classes),
-            ("before_images", images.to_owned()),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into()
+        let mut settings = self.service.equal_on_all_replicas();
+        settings.push(("before_images".to_owned(), self.before_images_word().to_owned()));
+        settings
     }
 
-    /// What the service is told: as many shards as memory and longest item allow.
-    pub fn service(&self) -> memcached::Config {
-        let mut service = memcached::Config {
-            memory: self.memory_limit_mb << 20,
-            item_bytes: usize::try_from(self.item_size_max).unwrap_or(usize::MAX),
-            work_us: self.work_us,
-            ..memcached::Config::default()
-        };
-        while service.shards > 1 && service.check().is_err() {
-            service.shards /= 2;
-        }
-        service
+    fn before_images_word(&self) -> &'static str {
+        if self.before_images { "kept" } else { "none" }
     }
 
     /// The file that reads back as this configuration.
     pub fn to_toml(&self) -> String {
         let mut text = String::new();
-        let quoted = |value: &str| toml::Value::String(value.to_owned()).to_string();
         // Writing into a string cannot fail.
         let _ = writeln!(text, "this_replica = {}", self.this_replica);
         let _ = writeln!(text, "listen = \"{}\"\nadmin = {}", self.listen, quoted(&self.admin.to_string()));
@@ -189,26 +171,24 @@ impl NodeConfig {
                 let _ = writeln!(text, "durability = \"disk\"\ndata_dir = {directory}");
             }
         }
-        let _ = writeln!(text, "memory_limit_mb = {}", self.memory_limit_mb);
-        let _ = writeln!(text, "item_size_max = {}", self.item_size_max);
+        self.service.write(&mut text);
         if let Some(connections) = self.max_connections {
             let _ = writeln!(text, "max_connections = {connections}");
         }
         let _ = writeln!(text, "idle_timeout_s = {}", self.idle_timeout_s);
         let _ = writeln!(text, "buffer_limit_mb = {}", self.buffer_limit_mb);
         let _ = writeln!(text, "election_ms = [{}, {}]", self.election_ms.0, self.election_ms.1);
-        let _ = writeln!(text, "watchdog_ms = {}\nwork_us = {}", self.watchdog_ms, self.work_us);
-        let classes = match &self.guarded_classes {
-            None => "all".to_owned(),
-            Some(names) if names.is_empty() => "none".to_owned(),
-            Some(names) => names.join(","),
-        };
-        let images = if self.before_images { "kept" } else { "none" };
-        let _ = writeln!(text, "guarded_classes = {}\nbefore_images = \"{images}\"", quoted(&classes));
+        let _ = writeln!(text, "watchdog_ms = {}", self.watchdog_ms);
+        let _ = writeln!(text, "before_images = \"{}\"", self.before_images_word());
         let _ = writeln!(text, "replies = \"{}\"", if self.hold_replies { "held" } else { "free" });
         for (index, address) in self.replicas.iter().enumerate() {
             let _ = write!(text, "\n[[replica]]\nnumber = {}\naddress = \"{address}\"\n", index + 1);
         }
         text
     }
+}
+
+/// A string as TOML writes it.
+pub fn quoted(value: &str) -> String {
+    toml::Value::String(value.to_owned()).to_string()
 }

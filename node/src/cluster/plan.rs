@@ -11,11 +11,13 @@ use crosscheck::admin::Endpoint;
 use crosscheck::{Durability, GroupKey, Mode};
 
 use super::child::Dress;
-use super::find::{DEFAULT_PORT, Replica};
+use super::find::Replica;
 use super::ports::{loopback, pick};
 use super::runfile::{self, Place, RunFile};
-use crate::config::{self, NodeConfig, check_group, check_service};
+use crate::config::{self, NodeConfig, check_group};
 use crate::outcome::misuse;
+use crate::program::program;
+use crate::{Options, Wrong};
 
 /// Replicas of a replicated mode when nothing else is said.
 const DEFAULT_REPLICAS: u8 = 3;
@@ -23,12 +25,12 @@ const DEFAULT_REPLICAS: u8 = 3;
 /// Name of the file with the group's key.
 const KEY: &str = "group.key";
 
-/// What the operator asked for.
+/// What the operator asked for; `O` are the settings of the service.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct Wish<O> {
     /// How many replicas; none = what the mode needs.
     pub replicas: Option<u8>,
-    /// Client port of the first; none = memcached's. 0 = any free ones.
+    /// Client port of the first; none = the program's. 0 = any free ones.
     pub port: Option<u16>,
     /// Which protections.
     pub mode: Mode,
@@ -38,19 +40,15 @@ pub struct Wish {
     pub on_disk: bool,
     /// Directory for the logs.
     pub data: Option<PathBuf>,
-    /// Memory for items per replica, in MiB.
-    pub memory_mb: u64,
-    /// Processor time that every request burns, in microseconds. For benchmarks.
-    pub work_us: u32,
-    /// Classes that the letter G protects; none = all. For benchmarks.
-    pub guarded_classes: Option<Vec<String>>,
     /// Whether before-images are kept. For benchmarks.
     pub before_images: bool,
     /// Whether a reply waits for its vote. For measurements.
     pub hold_replies: bool,
+    /// Settings of the service, equal at all replicas.
+    pub service: O,
 }
 
-impl Default for Wish {
+impl<O: Default> Default for Wish<O> {
     fn default() -> Self {
         Wish {
             replicas: None,
@@ -59,11 +57,9 @@ impl Default for Wish {
             workers: None,
             on_disk: false,
             data: None,
-            memory_mb: config::DEFAULT_MEMORY_MB,
-            work_us: 0,
-            guarded_classes: None,
             before_images: true,
             hold_replies: true,
+            service: O::default(),
         }
     }
 }
@@ -74,34 +70,53 @@ fn share_of_cores(replicas: u8) -> usize {
     (cores / usize::from(replicas)).clamp(1, config::DEFAULT_WORKERS)
 }
 
-/// A cluster that can be started.
+/// Where a cluster is: what is known of it without its service.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct Layout {
     /// The protections that are on.
     pub mode: Mode,
     /// Addresses of the replicas.
     pub places: Vec<Place>,
     /// Where run files are kept.
     pub directory: PathBuf,
-    nodes: Vec<NodeConfig>,
+}
+
+impl Layout {
+    /// The port that names the cluster.
+    pub fn port(&self) -> u16 {
+        self.places.first().map_or(0, |place| place.clients.port())
+    }
+
+    /// Removes what [`Plan::write`] wrote, but for the logs.
+    pub fn clean(&self) {
+        RunFile::remove(&self.directory, self.port());
+    }
+}
+
+/// A cluster that can be started.
+#[derive(Clone, Debug)]
+pub struct Plan<O> {
+    /// Where it is.
+    pub layout: Layout,
+    nodes: Vec<NodeConfig<O>>,
     /// What the replicas' processes are started with.
     dresses: Vec<Dress>,
     /// The group's key, which is made with the other files. With logs on disk it stays with them for the next start.
     key: Option<PathBuf>,
 }
 
-impl Plan {
+impl<O: Options> Plan<O> {
     /// Plans what was wished for; nothing is written or started yet.
     ///
     /// # Errors
     /// The wish contradicts itself, a port is in use, or such a cluster runs already.
-    pub fn new(wish: &Wish) -> anyhow::Result<Self> {
+    pub fn new(wish: &Wish<O>) -> anyhow::Result<Self> {
         let count = wish.replicas.unwrap_or(if wish.mode.replicated { DEFAULT_REPLICAS } else { 1 });
         check_group(wish.mode, usize::from(count))
             .map_err(|(what, remedy)| misuse(format!("{what}; {remedy} (--replicas, --mode)")))?;
         let durability = durability(wish)?;
         let directory = runfile::directory()?;
-        let places = place(wish.port.unwrap_or(DEFAULT_PORT), count, &directory)?;
+        let places = place(wish.port.unwrap_or(program().port), count, &directory)?;
         let peers: Vec<_> = places.iter().map(|place| place.peers).collect();
         let port = places.first().map_or(0, |place| place.clients.port());
         let key = match &durability {
@@ -115,9 +130,7 @@ impl Plan {
             node.mode = wish.mode;
             node.group_key_file.clone_from(&key);
             node.workers = wish.workers.unwrap_or_else(|| share_of_cores(count));
-            node.memory_limit_mb = wish.memory_mb;
-            node.work_us = wish.work_us;
-            node.guarded_classes.clone_from(&wish.guarded_classes);
+            node.service = wish.service.clone();
             node.before_images = wish.before_images;
             node.hold_replies = wish.hold_replies;
             node.durability = match &durability {
@@ -126,28 +139,23 @@ impl Plan {
             };
             node
         };
-        let nodes: Vec<NodeConfig> = places.iter().map(node).collect();
-        for node in &nodes {
-            check_service(node).map_err(|(what, remedy)| misuse(format!("{what}; {remedy} (--memory)")))?;
-        }
+        let nodes: Vec<NodeConfig<O>> = places.iter().map(node).collect();
+        wish.service.check().map_err(|Wrong { flag, what, remedy, .. }| {
+            let flag = if flag.is_empty() { String::new() } else { format!(" ({flag})") };
+            misuse(format!("{what}; {remedy}{flag}"))
+        })?;
         let dresses = vec![Dress::default(); nodes.len()];
-        Ok(Plan { mode: wish.mode, places, directory, nodes, dresses, key })
+        Ok(Plan { layout: Layout { mode: wish.mode, places, directory }, nodes, dresses, key })
     }
 
-    /// The port that names the cluster.
-    pub fn port(&self) -> u16 {
-        self.places.first().map_or(0, |place| place.clients.port())
-    }
-
-    /// What each replica may hold for clients, by its two limits, in MiB.
-    #[cfg(all(feature = "inject", target_os = "linux"))]
-    pub fn memory_mb(&self) -> u64 {
-        self.nodes.first().map_or(0, |node| node.memory_limit_mb + node.buffer_limit_mb)
+    /// The configurations of the replicas; index = number - 1.
+    pub fn nodes(&self) -> &[NodeConfig<O>] {
+        &self.nodes
     }
 
     /// The replicas as other commands see them.
     pub fn replicas(&self) -> Vec<Replica> {
-        let replica = |node: &NodeConfig| Replica {
+        let replica = |node: &NodeConfig<O>| Replica {
             number: node.this_replica,
             admin: node.admin.clone(),
             clients: Some(node.listen),
@@ -156,8 +164,7 @@ impl Plan {
     }
 
     /// Changes what the wish said nothing of, replica by replica, before anything is written.
-    #[cfg(all(feature = "inject", target_os = "linux"))]
-    pub fn adapt(&mut self, change: impl FnMut(&mut NodeConfig)) {
+    pub fn adapt(&mut self, change: impl FnMut(&mut NodeConfig<O>)) {
         self.nodes.iter_mut().for_each(change);
     }
 
@@ -167,19 +174,21 @@ impl Plan {
     }
 
     /// Starts a replica's process with something beside its configuration.
-    #[cfg(all(feature = "inject", target_os = "linux"))]
     pub fn set_dress(&mut self, replica: u8, dress: Dress) {
         let place = self.dresses.get_mut(usize::from(replica).wrapping_sub(1));
         place.into_iter().for_each(|place| *place = dress.clone());
     }
 
-    /// Changes one replica's configuration, and writes it anew.
+    /// Changes one replica's configuration, and writes it anew; its next process has it.
     ///
     /// # Errors
     /// The file cannot be written.
-    #[cfg(all(feature = "inject", target_os = "linux"))]
-    pub fn reconfigure(&mut self, replica: u8, change: impl FnOnce(&mut NodeConfig)) -> anyhow::Result<()> {
-        let configs = runfile::config_directory(&self.directory, self.port());
+    pub fn reconfigure(
+        &mut self,
+        replica: u8,
+        change: impl FnOnce(&mut NodeConfig<O>),
+    ) -> anyhow::Result<()> {
+        let configs = runfile::config_directory(&self.layout.directory, self.layout.port());
         let Some(node) = self.nodes.iter_mut().find(|node| node.this_replica == replica) else {
             return Ok(());
         };
@@ -192,7 +201,7 @@ impl Plan {
     /// # Errors
     /// A directory cannot be written.
     pub fn write(&self) -> anyhow::Result<Vec<PathBuf>> {
-        let configs = runfile::config_directory(&self.directory, self.port());
+        let configs = runfile::config_directory(&self.layout.directory, self.layout.port());
         // Nobody else may put a socket of his own in the place of a replica's, whatever the umask.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&configs);
         made.with_context(|| format!("making {}", configs.display()))?;
@@ -208,24 +217,19 @@ impl Plan {
         if let Some(key) = &self.key {
             GroupKey::keep(key).with_context(|| format!("writing {}", key.display()))?;
         }
-        let mode = self.mode.to_string();
-        RunFile::of_this_process(mode, self.places.clone()).write(&self.directory)?;
+        let Layout { mode, places, directory } = &self.layout;
+        RunFile::of_this_process(mode.to_string(), places.clone()).write(directory)?;
         Ok(paths)
-    }
-
-    /// Removes what [`Plan::write`] wrote, but for the logs.
-    pub fn clean(&self) {
-        RunFile::remove(&self.directory, self.port());
     }
 }
 
-fn write_node(node: &NodeConfig, configs: &Path) -> anyhow::Result<PathBuf> {
+fn write_node<O: Options>(node: &NodeConfig<O>, configs: &Path) -> anyhow::Result<PathBuf> {
     let path = configs.join(format!("replica-{}.toml", node.this_replica));
     fs::write(&path, node.to_toml()).with_context(|| format!("writing {}", path.display()))?;
     Ok(path)
 }
 
-fn durability(wish: &Wish) -> anyhow::Result<Durability> {
+fn durability<O>(wish: &Wish<O>) -> anyhow::Result<Durability> {
     match (&wish.data, wish.on_disk) {
         (None, true) => Err(misuse("--durability disk needs a directory for the logs; add --data DIR")),
         (Some(_), false) => {
@@ -300,14 +304,18 @@ fn client_ports(first: u16, count: u8) -> anyhow::Result<Vec<u16>> {
 mod tests {
     use super::*;
 
+    /// A wish for a service without settings.
+    type Wish = super::Wish<()>;
+    type Plan = super::Plan<()>;
+
     fn wish(mode: &str) -> Wish {
         Wish { port: Some(0), mode: mode.parse().expect("a mode"), ..Wish::default() }
     }
 
     #[test]
     fn a_mode_brings_its_number_of_replicas() {
-        assert_eq!(Plan::new(&wish("RDGX")).expect("planned").places.len(), 3);
-        assert_eq!(Plan::new(&wish("00G0")).expect("planned").places.len(), 1);
+        assert_eq!(Plan::new(&wish("RDGX")).expect("planned").layout.places.len(), 3);
+        assert_eq!(Plan::new(&wish("00G0")).expect("planned").layout.places.len(), 1);
         let even = Plan::new(&Wish { replicas: Some(4), ..wish("RD00") }).unwrap_err().to_string();
         assert!(even.contains("use 3 or 5"), "{even}");
     }
@@ -316,11 +324,11 @@ mod tests {
     fn every_address_is_used_once() {
         let plan = Plan::new(&Wish { replicas: Some(5), ..wish("RDGX") }).expect("planned");
         let mut ports: Vec<u16> =
-            plan.places.iter().flat_map(|place| [place.clients.port(), place.peers.port()]).collect();
+            plan.layout.places.iter().flat_map(|place| [place.clients.port(), place.peers.port()]).collect();
         ports.sort_unstable();
         ports.dedup();
         assert_eq!(ports.len(), 10);
-        let mut sockets: Vec<_> = plan.places.iter().map(|place| &place.admin).collect();
+        let mut sockets: Vec<_> = plan.layout.places.iter().map(|place| &place.admin).collect();
         sockets.dedup();
         assert_eq!(sockets.len(), 5);
     }
@@ -343,8 +351,8 @@ mod tests {
         let write = |plan: &Plan| {
             let configs = plan.write().expect("written");
             let loaded: Vec<_> =
-                configs.iter().map(|path| NodeConfig::load(path).expect("a right file")).collect();
-            plan.clean();
+                configs.iter().map(|path| NodeConfig::<()>::load(path).expect("a right file")).collect();
+            plan.layout.clean();
             loaded
         };
         let first = write(&disk);

@@ -42,7 +42,6 @@ impl Line {
     }
 
     /// The line without colour.
-    #[cfg(test)]
     pub fn text(&self) -> String {
         self.0.iter().map(|(_, text)| text.as_str()).collect()
     }

@@ -12,6 +12,7 @@ use super::find::Replica;
 use super::observer::{Observer, Row};
 use super::plan::Plan;
 use super::supervisor::{Event, Supervisor};
+use crate::Options;
 use crate::signals::Ending;
 
 /// Between two looks at the children.
@@ -35,7 +36,7 @@ impl Keeper {
     ///
     /// # Errors
     /// The plan's files cannot be written, or there are no more threads.
-    pub fn start(plan: Plan, patience: Duration) -> anyhow::Result<Self> {
+    pub fn start<O: Options>(plan: &Plan<O>, patience: Duration) -> anyhow::Result<Self> {
         let replicas = plan.replicas();
         let observer = Arc::new(Observer::start(&replicas)?);
         let supervisor = Arc::new(Mutex::new(Supervisor::new(plan)?));
@@ -88,7 +89,6 @@ impl Keeper {
     }
 
     /// The supervisor, between two of its looks at the children.
-    #[cfg(all(feature = "inject", target_os = "linux"))]
     pub fn supervisor(&self) -> MutexGuard<'_, Supervisor> {
         lock(&self.supervisor)
     }

@@ -1,8 +1,9 @@
-//! `crosscheck modes`: explains the paper's letters, because every other command names modes by them.
+//! `modes`: explains the paper's letters, because every other command names modes by them.
 
 use crate::outcome::{Outcome, Verdict, say};
+use crate::program::text;
 
-/// The topic's text.
+/// The topic's text; a template of [`text`].
 pub const TEXT: &str = "\
 A mode says which protections are on, in the letters of the paper (EDCC'16, Table IV); 0 = off.
 
@@ -20,12 +21,11 @@ A mode says which protections are on, in the letters of the paper (EDCC'16, Tabl
   RDGX   1, 3, 5..  f crashed or corrupted replicas       more than f replicas are wrong at once
 
 With 3 replicas f is 1, with 5 it is 2. RDGX is the default. The others exist so that the price of each letter can be
-measured (`crosscheck load`), and R000 to show why D is needed: under conflicting requests its replicas diverge
-(`crosscheck digest` tells).";
+measured, and R000 to show why D is needed: under conflicting requests its replicas diverge (`{program} digest` tells).";
 
 /// Prints the topic.
 pub fn run() -> Outcome {
-    say(TEXT)?;
+    say(&text(TEXT))?;
     Ok(Verdict::Holds)
 }
 

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::program;
+
 /// One running cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunFile {
@@ -133,7 +135,7 @@ fn path_of(directory: &Path, port: u16) -> PathBuf {
 pub fn directory() -> anyhow::Result<PathBuf> {
     let base = std::env::var_os("XDG_RUNTIME_DIR").filter(|base| !base.is_empty());
     let base = base.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-    private(&base.join(format!("crosscheck-{}", rustix::process::getuid().as_raw())))
+    private(&base.join(format!("{}-{}", program::name(), rustix::process::getuid().as_raw())))
 }
 
 fn private(path: &Path) -> anyhow::Result<PathBuf> {

@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use crate::program;
+
 /// What every command returns: whether what was asked for holds, or why that could not be found out.
 pub type Outcome = anyhow::Result<Verdict>;
 
@@ -47,7 +49,7 @@ pub fn report(outcome: Outcome) -> ExitCode {
         // The reader of our output went away (`crosscheck evidence | head`): that is how pipes end, not a failure.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "crosscheck: {}", error_text(&error));
+            let _ = writeln!(io::stderr(), "{}: {}", program::name(), error_text(&error));
             ExitCode::from(code_of(&error))
         }
     }

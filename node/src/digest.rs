@@ -1,4 +1,4 @@
-//! `crosscheck digest`: whether the state of all replicas is equal at one position, bit for bit.
+//! `digest`: whether the state of all replicas is equal at one position, bit for bit.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::cluster::{Replica, Target};
 use crate::outcome::{Outcome, Verdict, say, say_json};
+use crate::program::text;
 use crate::view::grouped;
 
 /// Summing all of a large state takes its time.
@@ -25,11 +26,11 @@ pub const ABOUT: &str = "Orders a digest over every object of the state: each re
 
 /// Options of `digest`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_long_help = "Examples:
-  crosscheck digest
-  crosscheck digest --json
+#[command(after_long_help = text("Examples:
+  {program} digest
+  {program} digest --json
 
-Exit code: 0 when all replicas are equal, 1 when one differs or does not answer.")]
+Exit code: 0 when all replicas are equal, 1 when one differs or does not answer."))]
 pub struct Args {
     /// Which cluster.
     #[command(flatten)]

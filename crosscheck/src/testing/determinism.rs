@@ -106,5 +106,7 @@ pub fn check_deterministic<S: Service>(
     let plain = threads.play(&make_service, Variant { names: true, ..PLAIN });
     plain.first_corrupted()?;
     thread::sleep(PAUSE);
-    VARIANTS.iter().try_for_each(|variant| plain.compare(&threads.play(&make_service, *variant), variant.name))
+    VARIANTS
+        .iter()
+        .try_for_each(|variant| plain.compare(&threads.play(&make_service, *variant), variant.name))
 }

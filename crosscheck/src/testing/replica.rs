@@ -140,8 +140,18 @@ impl<S: Service> Replica<S> {
     fn with_turn(&mut self, home: Home, body: impl FnOnce(Turn<'_, Job<S::Request>>)) {
         let work = Work::Control(Control::Noop { home, ticket: 0 });
         self.append(vec![Job { work, ordered: Bytes::new(), result: None }], Footprint::one(home));
-        let Step::Run(turn) = self.worker.next() else { panic!("the turn does not come") };
-        body(turn);
+        let service = self.service.clone();
+        let locks = service.locks();
+        loop {
+            let Step::Run(mut turn) = self.worker.next() else { panic!("the turn does not come") };
+            if matches!(turn.request().work, Work::Control(_)) {
+                body(turn);
+                break;
+            }
+            // A timer that fires with the same entry.
+            let (_, outcome) = handle(&*service, &locks, &mut turn, Runs::Once, &mut Vec::new());
+            turn.finish(outcome);
+        }
         self.run_all();
     }
 

@@ -137,7 +137,9 @@ fn command(words: &[&[u8]]) -> Action {
     let name = name.to_ascii_uppercase();
     match (&name[..], arguments) {
         (b"PING", []) => Action::Reply(b"+PONG\r\n".to_vec()),
-        (b"PING", [text]) => Action::Reply([format!("${}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat()),
+        (b"PING", [text]) => {
+            Action::Reply([format!("${}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat())
+        }
         (b"QUIT", _) => Action::Close(b"+OK\r\n".to_vec()),
         // `redis-cli` asks for what it could help with; there is nothing.
         (b"COMMAND", _) => Action::Reply(b"*0\r\n".to_vec()),
@@ -172,7 +174,9 @@ fn request(name: &[u8], arguments: &[&[u8]]) -> Result<Request, String> {
         }
         (b"BALANCE", [number]) => Request::Balance { number: account(number)? },
         (b"TOTAL", []) => Request::Total,
-        (b"INTEREST", [rate, period]) => Request::Interest { rate: interest(rate)?, seconds: seconds(period)? },
+        (b"INTEREST", [rate, period]) => {
+            Request::Interest { rate: interest(rate)?, seconds: seconds(period)? }
+        }
         (b"LINK", [from, to]) => Request::Link { from: account(from)?, to: account(to)? },
         (b"SWEEP", [from]) => Request::Sweep { from: account(from)? },
         (b"PAY", [from, to, amount, wait]) => Request::Pay {
@@ -210,7 +214,9 @@ fn unfit(name: &[u8]) -> String {
 
 fn account(word: &[u8]) -> Result<Number, String> {
     let number = number(word).filter(|number| *number > 0);
-    number.ok_or_else(|| format!("'{}' is no account; use a number from 1 to {}", word.escape_ascii(), Number::MAX))
+    number.ok_or_else(|| {
+        format!("'{}' is no account; use a number from 1 to {}", word.escape_ascii(), Number::MAX)
+    })
 }
 
 fn cents(word: &[u8]) -> Result<u64, String> {
@@ -233,7 +239,8 @@ fn bounded(word: &[u8], what: &str, least: u64, most: u64) -> Result<u64, String
 fn owner_name(word: &[u8]) -> Result<String, String> {
     let name = std::str::from_utf8(word).ok().filter(|name| !name.is_empty());
     let name = name.filter(|name| name.len() <= MAX_OWNER_BYTES && !name.chars().any(char::is_control));
-    name.map(str::to_owned).ok_or_else(|| format!("the owner's name is no text of 1 to {MAX_OWNER_BYTES} bytes"))
+    name.map(str::to_owned)
+        .ok_or_else(|| format!("the owner's name is no text of 1 to {MAX_OWNER_BYTES} bytes"))
 }
 
 #[cfg(test)]
@@ -275,7 +282,9 @@ mod tests {
         for whole in ["*3\r\n$7\r\nDEPOSIT\r\n$1\r\n1\r\n$3\r\n100\r\n", "DEPOSIT 1 100\r\n"] {
             for cut in 0..whole.len() {
                 match next(&whole.as_bytes()[..cut]) {
-                    Progress::NeedMore(bytes) => assert!((cut + 1..=whole.len()).contains(&bytes), "{cut}: {bytes}"),
+                    Progress::NeedMore(bytes) => {
+                        assert!((cut + 1..=whole.len()).contains(&bytes), "{cut}: {bytes}")
+                    }
                     done => panic!("{cut}: {done:?}"),
                 }
             }
@@ -318,7 +327,14 @@ mod tests {
     fn what_is_too_long_or_no_protocol_ends_the_connection() {
         let long_line = "x".repeat(MAX_LINE);
         for input in [
-            "*17\r\n", "*-1\r\n", "*x\r\n", "*1\r\n+OK\r\n", "*1\r\n$257\r\n", "*1\r\n$-1\r\n", "*1\r\n$1\r\nab\r\n", &long_line,
+            "*17\r\n",
+            "*-1\r\n",
+            "*x\r\n",
+            "*1\r\n+OK\r\n",
+            "*1\r\n$257\r\n",
+            "*1\r\n$-1\r\n",
+            "*1\r\n$1\r\nab\r\n",
+            &long_line,
         ] {
             let progress = next(input.as_bytes());
             let is_closed = matches!(&progress, Progress::Done { used, action: Action::Close(reply) }

@@ -60,12 +60,14 @@ impl Bank {
         Ok(cx.write(self.branch(from))?.withdraw(from, amount).map(drop))
     }
 
-    /// Money has come: tries again what waits for it.
+    /// Tries again what waits for money of an account.
     fn notify(&self, cx: &Cx<'_>, number: Number) -> Result<(), Retry> {
         let mut branch = cx.write(self.branch(number))?;
-        let Ok(account) = branch.account_mut(number) else { return Ok(()) };
-        if account.waiting() > 0 {
-            account.notify().into_iter().for_each(|payment| start(cx, Request::Settle(payment)));
+        match branch.account_mut(number) {
+            Ok(account) if account.pending() > 0 => {
+                account.notify().into_iter().for_each(|payment| start(cx, Request::Settle(payment)));
+            }
+            Ok(_) | Err(_) => {}
         }
         Ok(())
     }
@@ -135,44 +137,50 @@ impl Bank {
             return Ok(Err(refusal));
         }
         match self.transfer(cx, payment.from, payment.to, payment.amount)? {
-            Ok(()) => Ok(Ok(true)),
-            Err(Refusal::TooLittle(..)) => Ok(self.wait(cx, payment)?.map(|()| false)),
-            Err(refusal) => Ok(Err(refusal)),
+            Err(Refusal::TooLittle(..)) => {}
+            paid => return Ok(paid.map(|()| true)),
         }
-    }
-
-    /// Has a payment wait for money, until its time is up.
-    fn wait(&self, cx: &Cx<'_>, payment: Payment) -> Answer<()> {
-        let mut branch = cx.write(self.branch(payment.from))?;
-        let account = match branch.account_mut(payment.from) {
-            Ok(account) if account.waiting() >= MAX_WAITING => {
-                return Ok(Err(Refusal::TooManyWaiting(payment.from)));
-            }
-            Ok(account) => account,
+        let pending = match cx.read(self.branch(payment.from))?.account(payment.from) {
+            Ok(account) => account.pending(),
             Err(refusal) => return Ok(Err(refusal)),
         };
-        if let Some(time_us) = account.wait(payment) {
-            start_at(cx, time_us, Request::Expire { number: payment.from });
+        if pending >= MAX_WAITING {
+            return Ok(Err(Refusal::TooManyWaiting(payment.from)));
         }
-        Ok(Ok(()))
+        self.wait(cx, payment, pending + 1)?;
+        Ok(Ok(false))
     }
 
     /// A payment that has waited: it is made, waits on, or is given up.
     fn settle(&self, cx: &Cx<'_>, payment: Payment) -> Result<(), Retry> {
         let paid = self.transfer(cx, payment.from, payment.to, payment.amount)?;
-        if paid.is_err() && cx.now_us() < payment.deadline_us {
-            let _given_up = self.wait(cx, payment)?;
+        let mut branch = cx.write(self.branch(payment.from))?;
+        let Ok(account) = branch.account_mut(payment.from) else { return Ok(()) };
+        let pending = account.pending();
+        if paid.is_ok() || payment.deadline_us <= cx.now_us() {
+            account.set_pending(pending.saturating_sub(1));
+            return Ok(());
+        }
+        drop(branch);
+        self.wait(cx, payment, pending)
+    }
+
+    /// Has a payment wait for money; so many are pending then.
+    fn wait(&self, cx: &Cx<'_>, payment: Payment, pending: u32) -> Result<(), Retry> {
+        let mut branch = cx.write(self.branch(payment.from))?;
+        let Ok(account) = branch.account_mut(payment.from) else { return Ok(()) };
+        account.set_pending(pending);
+        if let Some(time_us) = account.wait(payment) {
+            start_at(cx, time_us, Request::Expire { number: payment.from });
         }
         Ok(())
     }
 
+    /// The time of some payment is up: all that wait are tried, and that one for the last time.
     fn expire(&self, cx: &Cx<'_>, number: Number) -> Result<(), Retry> {
-        let mut branch = cx.write(self.branch(number))?;
-        let Ok(account) = branch.account_mut(number) else { return Ok(()) };
-        let (due, next) = account.due(cx.now_us());
-        due.into_iter().for_each(|payment| start(cx, Request::Settle(payment)));
-        next.into_iter().for_each(|time_us| start_at(cx, time_us, Request::Expire { number }));
-        Ok(())
+        let rings =
+            cx.write(self.branch(number))?.account_mut(number).is_ok_and(|account| account.ring(cx.now_us()));
+        if rings { self.notify(cx, number) } else { Ok(()) }
     }
 
     /// Random numbers are those of the log: every replica draws the same card.
@@ -260,7 +268,7 @@ impl Service for Bank {
             }
             Request::Waiting { number } => {
                 let branch = cx.read(self.branch(number))?;
-                resp::integer(reply, branch.account(number).map(|account| account.waiting() as u64));
+                resp::integer(reply, branch.account(number).map(|account| u64::from(account.pending())));
             }
             Request::Card { number } => {
                 resp::bulk(reply, self.card(cx, number)?.map(|card| format!("{card:016}")));

@@ -22,12 +22,11 @@ pub const BUCKET_ACCOUNTS: usize = 1_000;
 /// Largest balance of one account, in cents.
 pub const MAX_BALANCE: u64 = 10_000_000_000_000;
 /// Payments that may wait for money of one account.
-pub const MAX_WAITING: usize = 16;
+pub const MAX_WAITING: u32 = 16;
 
 // The money of a branch, and the total of the bank, can be counted, and answered as a RESP integer.
-const _: () = assert!(
-    MAX_BALANCE as u128 * BUCKET_ACCOUNTS as u128 * (BUCKETS * BRANCHES) as u128 <= i64::MAX as u128
-);
+const _: () =
+    assert!(MAX_BALANCE as u128 * BUCKET_ACCOUNTS as u128 * (BUCKETS * BRANCHES) as u128 <= i64::MAX as u128);
 
 /// Why the bank does not do what it was asked to do. Nothing has changed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,9 +80,11 @@ pub struct Account {
     card: u64,
     /// Where its money is swept to; 0 for nowhere.
     linked: Number,
-    /// Payments that wait for money, the longest waiting first.
+    /// Payments that wait for money, or that are being tried again just now.
+    pending: u32,
+    /// Those that wait, the longest waiting first.
     waiting: VecDeque<Payment>,
-    /// When the timer is set that looks at deadlines; 0 for not at all.
+    /// The time of a timer that ends waits; 0 for none.
     alarm_us: u64,
 }
 
@@ -91,7 +92,8 @@ pub struct Account {
 impl Account {
     fn new(number: Number, owner: &str, balance: u64) -> Self {
         let owner = owner.to_owned();
-        Self { number, owner, balance, card: 0, linked: 0, waiting: VecDeque::new(), alarm_us: 0 }
+        let waiting = VecDeque::new();
+        Self { number, owner, balance, card: 0, linked: 0, pending: 0, waiting, alarm_us: 0 }
     }
 
     /// Cents on the account.
@@ -120,37 +122,35 @@ impl Account {
     }
 
     /// How many payments wait for money.
-    pub fn waiting(&self) -> usize {
-        self.waiting.len()
+    pub fn pending(&self) -> u32 {
+        self.pending
     }
 
-    /// Has a payment wait. Gives the time at which [`Account::due`] is to be asked, unless it will be asked before.
+    /// A payment more is pending, or one less.
+    pub fn set_pending(&mut self, pending: u32) {
+        self.pending = pending;
+    }
+
+    /// Has a payment wait. Gives the time of the timer that is to end the wait, unless one is set before that.
     pub fn wait(&mut self, payment: Payment) -> Option<u64> {
         self.waiting.push_back(payment);
-        let is_next = self.alarm_us == 0 || payment.deadline_us < self.alarm_us;
-        is_next.then(|| self.alarm_us = payment.deadline_us)?;
+        let is_first = self.alarm_us == 0 || payment.deadline_us < self.alarm_us;
+        is_first.then(|| self.alarm_us = payment.deadline_us)?;
         Some(payment.deadline_us)
     }
 
-    /// Takes out all payments that wait, because money has come.
+    /// Takes out all payments that wait, to be tried again.
     pub fn notify(&mut self) -> VecDeque<Payment> {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Takes out the payments whose time is up, and gives the time at which to ask again.
-    pub fn due(&mut self, now_us: u64) -> (Vec<Payment>, Option<u64>) {
-        let all = std::mem::take(&mut self.waiting).into_iter();
-        let (due, waiting): (Vec<_>, VecDeque<_>) = (
-            all.clone().filter(|payment| payment.deadline_us <= now_us).collect(),
-            all.filter(|payment| payment.deadline_us > now_us).collect(),
-        );
-        self.waiting = waiting;
-        if self.alarm_us > now_us {
-            return (due, None);
+    /// A timer has fired; tells whether it was the one that counts.
+    pub fn ring(&mut self, now_us: u64) -> bool {
+        let rings = self.alarm_us != 0 && self.alarm_us <= now_us;
+        if rings {
+            self.alarm_us = 0;
         }
-        let next = self.waiting.iter().map(|payment| payment.deadline_us).min();
-        self.alarm_us = next.unwrap_or(0);
-        (due, next)
+        rings
     }
 
     fn set_balance(&mut self, balance: u64) {
@@ -306,8 +306,10 @@ impl Branch {
             let account = self.accounts.expect_mut(account);
             let interest = account.balance() * u64::from(rate) / 10_000;
             let balance = account.balance().saturating_add(interest).min(MAX_BALANCE);
-            self.money += balance - account.balance();
-            account.set_balance(balance);
+            if balance > account.balance() {
+                self.money += balance - account.balance();
+                account.set_balance(balance);
+            }
         }
     }
 

@@ -8,7 +8,11 @@ use wire::SplitMix64;
 fn log(seed: u64, length: usize) -> Vec<Vec<u8>> {
     let mut rng = SplitMix64::new(seed);
     let mut requests: Vec<Request> = (1..=30)
-        .map(|number| Request::Open { number, owner: format!("owner {number}"), amount: 100 * u64::from(number) })
+        .map(|number| Request::Open {
+            number,
+            owner: format!("owner {number}"),
+            amount: 100 * u64::from(number),
+        })
         .collect();
     requests.push(Request::Interest { rate: 25, seconds: 3 });
     while requests.len() < length {

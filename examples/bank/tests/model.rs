@@ -1,6 +1,6 @@
 //! The bank against a plain model: every reply is as the model says, and money is neither made nor lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bank::{Bank, Connection, MAX_BALANCE, MAX_SECONDS};
 use crosscheck::testing::{Replica, START_US};
@@ -49,6 +49,8 @@ struct Model {
     linked: BTreeMap<u32, u32>,
     /// (from, to, amount, deadline), the longest waiting first.
     waiting: Vec<(u32, u32, u64, u64)>,
+    /// When what waits for an account is tried again.
+    alarms: BTreeMap<u32, u64>,
     rate: u32,
     period_us: u64,
     tick_us: Option<u64>,
@@ -58,42 +60,56 @@ struct Model {
 const REFUSED: &str = "-ERR";
 
 impl Model {
-    /// One request at an ordered time, and what it starts.
+    /// One request at an ordered time, or what has become due by then; and what it starts.
     fn run(&mut self, step: &Step, now_us: u64) -> String {
-        let ticks = self.tick_us.is_some_and(|tick_us| tick_us <= now_us);
-        let rate = self.rate;
-        if ticks {
-            self.tick_us = (rate > 0).then_some(now_us + self.period_us);
+        if self.tick_us.is_some_and(|tick_us| tick_us <= now_us) {
+            self.tick_us = (self.rate > 0).then_some(now_us + self.period_us);
+            for balance in self.balances.values_mut() {
+                *balance = (*balance + *balance * u64::from(self.rate) / 10_000).min(MAX_BALANCE);
+            }
+        }
+        let mut due: Vec<(u64, u32)> =
+            self.alarms.iter().map(|(number, time_us)| (*time_us, *number)).collect();
+        due.retain(|(time_us, _)| *time_us <= now_us);
+        due.sort_unstable();
+        let mut tried = VecDeque::new();
+        for (_, number) in due {
+            self.alarms.remove(&number);
+            tried.extend(self.notified(number));
         }
         let before = self.balances.clone();
-        let reply = self.reply(step, now_us).map_or_else(|| REFUSED.to_owned(), |reply| reply);
-        // What was started runs behind the request: first what waits, then the first buckets' interest, and so on. That
-        // order shows only where interest makes a payment possible; a payment is not tried because of interest.
-        let richer = |number: &u32| self.balances.get(number) > before.get(number);
-        let tried: Vec<_> =
-            self.waiting.iter().filter(|(from, _, _, until)| *until <= now_us || richer(from)).copied().collect();
-        self.waiting.retain(|payment| !tried.contains(payment));
-        self.settle(tried, now_us);
-        if ticks && rate > 0 {
-            for balance in self.balances.values_mut() {
-                *balance = (*balance + *balance * u64::from(rate) / 10_000).min(MAX_BALANCE);
+        let reply = self.reply(step, now_us).unwrap_or_else(|| REFUSED.to_owned());
+        let richer: Vec<u32> = self
+            .balances
+            .iter()
+            .filter(|(number, has)| before.get(number) < Some(has))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in richer {
+            tried.extend(self.notified(number));
+        }
+        while let Some(payment @ (from, to, amount, until)) = tried.pop_front() {
+            if self.transfer(from, to, amount).is_some() {
+                tried.extend(self.notified(to));
+            } else if now_us < until {
+                self.wait(payment);
             }
         }
         reply
     }
 
-    /// Tries payments; a payee may be waiting to pay.
-    fn settle(&mut self, tried: Vec<(u32, u32, u64, u64)>, now_us: u64) {
-        let mut tried = std::collections::VecDeque::from(tried);
-        while let Some(payment @ (from, to, amount, until)) = tried.pop_front() {
-            if self.transfer(from, to, amount).is_some() {
-                let (woken, rest) = std::mem::take(&mut self.waiting).into_iter().partition(|other| other.0 == to);
-                self.waiting = rest;
-                tried.extend::<Vec<_>>(woken);
-            } else if now_us < until {
-                self.waiting.push(payment);
-            }
-        }
+    /// Takes out what waits for money of an account.
+    fn notified(&mut self, number: u32) -> Vec<(u32, u32, u64, u64)> {
+        let (notified, waiting) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|payment| payment.0 == number);
+        self.waiting = waiting;
+        notified
+    }
+
+    fn wait(&mut self, payment: (u32, u32, u64, u64)) {
+        self.waiting.push(payment);
+        let alarm = self.alarms.entry(payment.0).or_insert(payment.3);
+        *alarm = payment.3.min(*alarm);
     }
 
     fn reply(&mut self, step: &Step, now_us: u64) -> Option<String> {
@@ -145,7 +161,7 @@ impl Model {
                 }
                 let waiting = self.waiting.iter().filter(|payment| payment.0 == from).count();
                 (waiting < 16).then_some(())?;
-                self.waiting.push((from, to, amount, now_us + seconds * 1_000_000));
+                self.wait((from, to, amount, now_us + seconds * 1_000_000));
                 "+WAITING".to_owned()
             }
             Step::Waiting(number) => {
@@ -180,6 +196,18 @@ fn amount() -> impl Strategy<Value = u64> {
     prop_oneof![8 => 1..500u64, 1 => Just(MAX_BALANCE), 1 => MAX_BALANCE - 500..MAX_BALANCE]
 }
 
+/// Payments wait, or interest is paid: which one comes first where both become due is the schedule's choice.
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let without = |steps: Vec<Step>, is_pay: bool| {
+        let stays = |step: &Step| {
+            if is_pay { !matches!(step, Step::Pay(..)) } else { !matches!(step, Step::Interest(..)) }
+        };
+        steps.into_iter().filter(stays).collect()
+    };
+    (prop::collection::vec(step(), 1..120), any::<bool>())
+        .prop_map(move |(steps, is_pay)| without(steps, is_pay))
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (number(), 1..500u64).prop_map(|(number, amount)| Step::Open(number, amount)),
@@ -202,7 +230,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn every_reply_is_as_the_model_says(steps in prop::collection::vec(step(), 1..120)) {
+    fn every_reply_is_as_the_model_says(steps in steps()) {
         let (mut bank, mut model) = (Replica::new(Bank::new()), Model::default());
         for step in &steps {
             let expected = model.run(step, bank.now_us + if let Step::Pass(seconds) = step { seconds * 1_000_000 } else { 0 });
@@ -328,7 +356,9 @@ fn a_card_is_drawn_once_and_equally_in_equal_logs() {
 #[test]
 fn operators_name_accounts_branches_and_the_office() {
     let mut bank = opened(&[(1, 5), (9, 5)]);
-    for (name, class) in [("account:1", "Account"), ("account:9", "Account"), ("branch:1", "Branch"), ("office", "Office")] {
+    for (name, class) in
+        [("account:1", "Account"), ("account:9", "Account"), ("branch:1", "Branch"), ("office", "Office")]
+    {
         let (home, id) = bank.find(name).unwrap_or_else(|| panic!("{name}"));
         let found = bank.with_region(home, |region| {
             let packed = region.pack(id).expect("it is there");

@@ -1,6 +1,6 @@
 //! Executes a log in one way, on threads that stay until all executions are over.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
 use bytes::Bytes;
@@ -21,7 +21,8 @@ use crate::testing::{START_US, handle};
 /// and its place in thread-local tables to the next one, which would then see the same addresses.
 pub struct Threads<'a> {
     requests: &'a [Bytes],
-    gate: Arc<Mutex<()>>,
+    /// Dropped when threads may end.
+    gates: Vec<mpsc::Sender<()>>,
     running: Vec<JoinHandle<()>>,
 }
 
@@ -32,21 +33,19 @@ struct Hall<S> {
     /// Log index of the entry behind which the state is packed.
     packs_at: Option<u64>,
     seen: mpsc::Sender<Seen>,
-    gate: Arc<Mutex<()>>,
 }
 
 impl<S> Clone for Hall<S> {
     fn clone(&self) -> Self {
-        let Hall { service, variant, packs_at, seen, gate } = self;
-        let (service, seen, gate) = (service.clone(), seen.clone(), gate.clone());
-        Hall { service, variant: *variant, packs_at: *packs_at, seen, gate }
+        let Hall { service, variant, packs_at, seen } = self;
+        Hall { service: service.clone(), variant: *variant, packs_at: *packs_at, seen: seen.clone() }
     }
 }
 
 impl<'a> Threads<'a> {
     /// None yet, for this log.
     pub fn new(requests: &'a [Bytes]) -> Self {
-        Threads { requests, gate: Arc::default(), running: Vec::new() }
+        Threads { requests, gates: Vec::new(), running: Vec::new() }
     }
 
     /// Executes the log on a new service.
@@ -93,9 +92,7 @@ impl<'a> Threads<'a> {
             state,
         );
         let (seen, sees) = mpsc::channel();
-        let hall = Hall { service: service.clone(), variant, packs_at, seen, gate: self.gate.clone() };
-        let closed = self.gate.clone();
-        let _closed = lock(&closed);
+        let hall = Hall { service: service.clone(), variant, packs_at, seen };
         for worker in workers {
             self.start(worker, hall.clone());
         }
@@ -108,7 +105,9 @@ impl<'a> Threads<'a> {
 
     fn start<S: Service>(&mut self, worker: Worker<Job<S::Request>>, hall: Hall<S>) {
         let name = format!("worker {}", self.running.len() + 1);
-        let started = thread::Builder::new().name(name).spawn(move || hall.work(worker));
+        let (gate, until) = mpsc::channel();
+        self.gates.push(gate);
+        let started = thread::Builder::new().name(name).spawn(move || hall.work(worker, &until));
         self.running.push(started.unwrap_or_else(|error| panic!("no thread for a worker: {error}")));
     }
 
@@ -125,7 +124,9 @@ impl<'a> Threads<'a> {
             let head = Head { index: 0, batch, order: order::State::default() };
             let look = Job { work: Work::Checkpoint(Arc::new(head)), ordered: Bytes::new(), result: None };
             let time_us = START_US + batch * STEP_US;
-            for (index, time_us, jobs) in [(2 * batch + 1, time_us, jobs), (2 * batch + 2, time_us + 1, vec![look])] {
+            for (index, time_us, jobs) in
+                [(2 * batch + 1, time_us, jobs), (2 * batch + 2, time_us + 1, vec![look])]
+            {
                 if index <= last {
                     let work = |request| {
                         let footprint = footprint_of(service, &request);
@@ -142,6 +143,7 @@ impl<'a> Threads<'a> {
 
 impl Drop for Threads<'_> {
     fn drop(&mut self) {
+        self.gates.clear();
         for thread in self.running.drain(..) {
             // A thread that panicked has been noticed: its execution lacks requests.
             let _ = thread.join();
@@ -151,7 +153,7 @@ impl Drop for Threads<'_> {
 
 impl<S: Service> Hall<S> {
     /// The body of one thread.
-    fn work(self, mut worker: Worker<Job<S::Request>>) {
+    fn work(self, mut worker: Worker<Job<S::Request>>, until: &mpsc::Receiver<()>) {
         {
             let locks = self.service.locks();
             while let Some(mut turn) = worker.next_blocking() {
@@ -162,15 +164,23 @@ impl<S: Service> Hall<S> {
             }
         }
         drop(worker);
-        let Hall { service, seen, gate, .. } = self;
+        // Everything is told; the service stays where it is.
+        let Hall { service, seen, .. } = self;
         drop(seen);
-        drop(lock(&gate));
+        let _ = until.recv();
         drop(service);
     }
 
     fn turn(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock]) -> (Seen, Outcome) {
         let (position, origin, footprint) = (turn.position(), turn.origin(), *turn.footprint());
-        let mut seen = Seen { position, origin, kind: None, did: Did::new(footprint), names: Names::new(), packed: None };
+        let mut seen = Seen {
+            position,
+            origin,
+            kind: None,
+            did: Did::new(footprint),
+            names: Names::new(),
+            packed: None,
+        };
         let kind = match &turn.request().work {
             Work::Service(request) => Some(self.service.kind(request)),
             Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => None,
@@ -210,7 +220,8 @@ impl<S: Service> Hall<S> {
             }
             seen.did.digests.push(region.digest());
         });
-        if let (Origin::Entry { index, .. }, Work::Checkpoint(head)) = (seen.origin, turn.request().work.clone())
+        if let (Origin::Entry { index, .. }, Work::Checkpoint(head)) =
+            (seen.origin, turn.request().work.clone())
             && self.packs_at == Some(index)
         {
             match state::pack(turn, &*self.service, &head) {
@@ -253,8 +264,4 @@ fn footprint_of<S: Service>(service: &S, job: &Job<S::Request>) -> Footprint {
         Work::Service(request) => declared(service, request),
         Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => Footprint::all(),
     }
-}
-
-fn lock(gate: &Mutex<()>) -> MutexGuard<'_, ()> {
-    gate.lock().unwrap_or_else(PoisonError::into_inner)
 }

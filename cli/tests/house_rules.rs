@@ -7,7 +7,8 @@ use house::{Breach, TextFile, cite, manifest, sizes, source, text, width};
 use std::fs;
 
 /// Rooms whose results reach state or replies: they read nothing but the ordered log.
-const DECIDING_ROOMS: [&str; 7] = ["wire", "object", "schedule", "vote", "execute", "memcached", "order"];
+const DECIDING_ROOMS: [&str; 8] =
+    ["wire", "object", "schedule", "vote", "execute", "memcached", "order", "examples/bank"];
 
 /// Rank of the rooms that test the server from outside.
 const OUTSIDE: u32 = 7;

@@ -30,6 +30,8 @@ mod slow;
 pub mod snapshot;
 mod state;
 mod strike;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod transfer;
 mod worker;
 mod world;

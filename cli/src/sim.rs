@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
+use sim::memcached::OfMemcached;
 use sim::mutation::{MUTATIONS, SEEDS, caught};
 use sim::report::{self, Campaign};
 use sim::{Faults, Options, Summary, fault, run, shrink};
@@ -246,7 +247,7 @@ fn replay(args: &Args, seed: u64, options: &Options) -> Outcome {
     let summary = run(seed, options);
     say(&told(&summary))?;
     if args.shrink && summary.violation.is_some() {
-        let (smaller, summary) = shrink::shrink(seed, options, &summary, 60);
+        let (smaller, summary) = shrink::shrink(&OfMemcached::default(), seed, options, &summary, 60);
         say(&told(&summary))?;
         say(&format!("  again: {}", command(seed, &smaller)))?;
     }

@@ -3,11 +3,12 @@
 mod house;
 
 use house::source::Permit;
-use house::{Breach, TextFile, cite, manifest, sizes, source, text};
+use house::{Breach, TextFile, cite, manifest, sizes, source, text, width};
 use std::fs;
 
 /// Rooms whose results reach state or replies: they read nothing but the ordered log.
-const DECIDING_ROOMS: [&str; 7] = ["wire", "object", "schedule", "vote", "execute", "memcached", "order"];
+const DECIDING_ROOMS: [&str; 8] =
+    ["wire", "object", "schedule", "vote", "execute", "memcached", "order", "examples/bank"];
 
 /// Rank of the rooms that test the server from outside.
 const OUTSIDE: u32 = 7;
@@ -156,6 +157,11 @@ fn citations_can_be_followed() {
 }
 
 #[test]
+fn lines_are_short() {
+    report(house::files().iter().flat_map(width::too_wide).collect());
+}
+
+#[test]
 fn tracked_files_are_small() {
     report(sizes::too_large(&sizes::sizes()));
 }
@@ -252,6 +258,10 @@ mod rules_can_fail {
         let breaches = manifest::reasons(sample, &ranks);
         assert_eq!(breaches.len(), 1);
         assert_eq!(breaches[0].line, 4);
+        let above = "[workspace.dependencies]\n# Epoll behind a safe face.\nmio = { version = \"1\", features = [\n \
+            \"net\",\n] }\nbytes = \"1\"\n# A heading of several.\n\nlibc = \"1\"\n";
+        let lines: Vec<usize> = manifest::reasons(above, &ranks).iter().map(|breach| breach.line).collect();
+        assert_eq!(lines, [6, 9], "a reason stands right above its dependency");
     }
 
     #[test]
@@ -340,6 +350,25 @@ mod rules_can_fail {
         }
         assert_eq!(breaches(concat!("// what the Design\n// sec", "tion 3 says\n")).len(), 1);
         assert_eq!(breaches(concat!("// measured (rese", "arch/x.md 4.2)\n")).len(), 1);
+    }
+
+    #[test]
+    fn a_line_is_too_wide() {
+        // A character counts once, however many bytes it has.
+        let text = |columns: usize| format!("short\n{}\n", "ü".repeat(columns));
+        let breaches =
+            |path: &str, columns| width::too_wide(&TextFile { path: path.into(), text: text(columns) });
+        for path in ["docs/a.md", "crate/src/a.rs", "Cargo.toml", "bench/definitions/README.md", ".ci/run"] {
+            assert_eq!(breaches(path, width::COLUMNS), [], "{path}");
+            let found = breaches(path, width::COLUMNS + 1);
+            assert_eq!(found.len(), 1, "{path}");
+            assert_eq!((found[0].line, found[0].what.contains("121 columns")), (2, true), "{path}");
+        }
+        for data in
+            ["Cargo.lock", "bench/results/inject/a.json", "bench/definitions/a.toml", "clients/exchanges.txt"]
+        {
+            assert_eq!(breaches(data, width::COLUMNS + 1), [], "{data}");
+        }
     }
 
     #[test]

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use bytes::Bytes;
 use object::{Home, Members, ObjectId};
 use schedule::{Cx, Footprint, Lock, Retry};
 use wire::Malformed;
+
+use crate::settings::Settings;
 
 /// A deterministic, multithreaded service; docs/determinism.md, section 9, says what it may do.
 ///
@@ -119,9 +122,19 @@ pub trait Protocol: Clone + PartialEq + Send + 'static {
     }
 }
 
-/// Counters of a replica's client side that a service may want to show.
+/// Counters of a replica's client side that a service may want to show, and the settings that belong to them.
 #[derive(Debug, Default)]
 pub struct ClientCounters {
+    /// Connections at the same time at most.
+    pub connections_max: AtomicU64,
+    /// The TCP port of the clients.
+    pub port: AtomicU64,
+    /// Threads that execute requests.
+    pub workers: AtomicU64,
+    /// 1 while the kernel refuses to accept clients (too many open files, for example), otherwise 0.
+    pub cannot_accept: AtomicU64,
+    /// How often that has begun.
+    pub accept_stops: AtomicU64,
     /// Connections open now.
     pub open: AtomicU64,
     /// Connections accepted since the start.
@@ -158,10 +171,47 @@ pub struct ClientCounters {
 }
 
 impl ClientCounters {
+    /// Zeroes, and what the settings say.
+    pub fn of(settings: &Settings) -> Self {
+        ClientCounters {
+            connections_max: AtomicU64::new(settings.max_connections as u64),
+            port: AtomicU64::new(u64::from(settings.clients.port())),
+            workers: AtomicU64::new(settings.workers as u64),
+            ..ClientCounters::default()
+        }
+    }
+
+    /// Whether the kernel accepts clients now.
+    pub(crate) fn note_accepts(&self, accepts: bool) {
+        let before = self.cannot_accept.swap(u64::from(!accepts), Relaxed);
+        self.accept_stops.fetch_add(u64::from(!accepts && before == 0), Relaxed);
+    }
+
     /// Requests and replies that were found to be wrong, or lost, on their way between the sockets and the log.
     pub fn failed_checks(&self) -> u64 {
         self.misread.load(Relaxed) + self.withheld.load(Relaxed) + self.overdue.load(Relaxed)
     }
+}
+
+/// Processor time that this process has used so far, of all its threads.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessorTime {
+    /// In the program.
+    pub user: Duration,
+    /// In the kernel, for the program.
+    pub system: Duration,
+}
+
+/// Processor time of this process, for statistics: it differs from replica to replica. Zero where the system does not
+/// tell.
+pub fn processor_time() -> ProcessorTime {
+    use nix::sys::resource::{UsageWho, getrusage};
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return ProcessorTime::default() };
+    let time = |time: nix::sys::time::TimeVal| {
+        let us = i64::from(time.tv_sec()) * 1_000_000 + i64::from(time.tv_usec());
+        Duration::from_micros(u64::try_from(us).unwrap_or(0))
+    };
+    ProcessorTime { user: time(usage.user_time()), system: time(usage.system_time()) }
 }
 
 /// Makes the [`Protocol`] of each new connection.

@@ -208,7 +208,9 @@ impl<S: Service> Context<S> {
                 let head = head.clone();
                 match state::pack(turn, &*self.service, &head) {
                     Ok(state) => (self.report)(Report::Checkpoint { head, state }),
-                    Err(why) => eprintln!("crosscheck: the checkpoint for another replica failed: {why}"),
+                    Err(why) => {
+                        crate::message(format_args!("the checkpoint for another replica failed: {why}"));
+                    }
                 }
                 Outcome::Done
             }
@@ -510,9 +512,13 @@ impl<S: Service> Context<S> {
     }
 }
 
-/// The processor core this thread is on: for evidence only, it reaches no state and no reply.
+/// The processor core this thread is on, or 0 where the system does not tell: for evidence only, it reaches no state
+/// and no reply.
 fn core() -> u32 {
-    rustix::thread::sched_getcpu() as u32
+    #[cfg(target_os = "linux")]
+    return rustix::thread::sched_getcpu() as u32;
+    #[cfg(not(target_os = "linux"))]
+    0
 }
 
 fn region_of<'a>(access: &'a Access<'_>) -> &'a dyn object::Region {

@@ -1,4 +1,4 @@
-//! What the operator may choose: memory, item size, shards; with wrong combinations named.
+//! What the operator may choose: memory, item size, shards; a combination that cannot work is an error that names it.
 
 use crate::limits::{
     GET_LINE_BYTES, ITEM_BYTES_DEFAULT, ITEM_BYTES_MAX, ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD, LINE_BYTES,

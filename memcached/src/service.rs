@@ -18,7 +18,7 @@ use crate::work;
 
 /// Behind all values of a retrieval.
 const END: &[u8] = b"END\r\n";
-/// From this length on, the first value of a retrieval has room made for as many as there are keys.
+/// From this length on, the first value of a retrieval reserves memory for as many values as there are keys.
 const LONG_VALUE: usize = 64 << 10;
 /// Bytes of a key that evidence shows; keys have 250 at most, and a line should be read.
 const SHOWN_KEY_BYTES: usize = 64;
@@ -251,9 +251,9 @@ impl Service for Memcached {
     }
 }
 
-/// Room for so many more values of this length, if it is long: a reply of many megabytes that grew by
-/// doubling would be copied again and again, and take its memory twice meanwhile. Where the others turn out
-/// shorter, what nobody writes to takes none.
+/// Reserves memory for so many more values of this length, if it is long. A reply of many megabytes that grew by
+/// doubling would be copied again and again, and need twice its memory meanwhile. If the other values are shorter, the
+/// kernel never provides the pages that are not written.
 fn reserve(reply: &mut Vec<u8>, length: usize, more: usize) {
     if length >= LONG_VALUE {
         let more = length.saturating_mul(more).min(REPLY_BYTES.saturating_sub(length));

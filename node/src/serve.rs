@@ -4,18 +4,25 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crosscheck::Settings;
+use crosscheck::{Address, Settings, message};
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::config::{NodeConfig, example};
+use crate::config::{NodeConfig, Unresolved, example};
 use crate::descriptors;
 use crate::outcome::{Outcome, Verdict, misuse, say};
-use crate::program::{self, text};
-use crate::signals::Ending;
+use crate::program::text;
+use crate::signals::{Ending, Hangups};
 use crate::{Application, Options};
 
 /// How long a replica may take to stop after its supervisor went away.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks for a SIGHUP.
+const SIGNAL_PAUSE: Duration = Duration::from_millis(100);
+/// Between two attempts to resolve a host name.
+const RESOLVE_PAUSE: Duration = Duration::from_secs(1);
+/// What SIGHUP, which makes other servers read their configuration again, does here.
+const ON_HANGUP: &str = "SIGHUP is ignored: the configuration is read at the start only. To apply a change, stop this \
+    replica and start it again, one replica of the group at a time";
 
 /// What `serve --help` begins with.
 pub const ABOUT: &str = "Runs one replica of a cluster in this process, until SIGTERM or Ctrl-C. Every \
@@ -64,9 +71,19 @@ pub fn run<A: Application>(args: &Args) -> Outcome {
         return Ok(Verdict::Holds);
     }
     let path = args.config.as_deref().ok_or_else(|| misuse("--config FILE is missing"))?;
-    let mut config = NodeConfig::<A::Options>::load(path)?;
+    let signals = Signals::catch()?;
+    if args.until_stdin_closes && !args.check {
+        std::thread::Builder::new().name("tether".into()).spawn(until_stdin_closes)?;
+    }
+    let mut config = if args.check {
+        NodeConfig::<A::Options>::load(path)?
+    } else {
+        let loaded = signals.retry(|| NodeConfig::<A::Options>::load(path))?;
+        let Some(config) = loaded else { return Ok(Verdict::Holds) };
+        config
+    };
     if let Some(lowered) = descriptors::fit(&mut config.max_connections)? {
-        eprintln!("{}: {lowered}", program::name());
+        message(format_args!("{lowered}"));
     }
     if args.check {
         say(&format!(
@@ -78,10 +95,63 @@ pub fn run<A: Application>(args: &Args) -> Outcome {
         ))?;
         return Ok(Verdict::Holds);
     }
-    if args.until_stdin_closes {
-        std::thread::Builder::new().name("tether".into()).spawn(until_stdin_closes)?;
+    if !resolve_own(&mut config, &signals)? {
+        return Ok(Verdict::Holds);
     }
-    replica::<A>(&config, args.begin_group)
+    run_replica::<A>(&config, args.begin_group, signals)
+}
+
+/// Resolves the address on which this replica listens for its peers, for as long as this process runs. False if the
+/// operator asked for the end before it resolved.
+fn resolve_own<O: Options>(config: &mut NodeConfig<O>, signals: &Signals) -> anyhow::Result<bool> {
+    let own = &mut config.replicas[usize::from(config.this_replica - 1)];
+    let found = signals.retry(|| own.resolve().map_err(|why| Unresolved(why).into()))?;
+    let Some(first) = found.as_ref().and_then(|found| found.first()) else { return Ok(false) };
+    *own = Address::Fixed(*first);
+    Ok(true)
+}
+
+/// What a process manager asks of this process.
+struct Signals {
+    ending: Ending,
+    hangups: Hangups,
+}
+
+impl Signals {
+    fn catch() -> std::io::Result<Self> {
+        Ok(Signals { ending: Ending::catch_of_service()?, hangups: Hangups::catch()? })
+    }
+
+    /// Sleeps for `pause`, or less when asked to end; returns whether it was.
+    fn sleep(&self, pause: Duration) -> bool {
+        let ends = self.ending.sleep(pause);
+        if self.hangups.take() {
+            message(format_args!("{ON_HANGUP}"));
+        }
+        ends
+    }
+
+    /// Tries something until every host name in it resolves: a name server often starts later than its clients. None
+    /// if the operator asked for the end before.
+    fn retry<T>(&self, mut attempt: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<Option<T>> {
+        let mut told = String::new();
+        loop {
+            match attempt() {
+                Ok(value) => return Ok(Some(value)),
+                Err(error) if error.is::<Unresolved>() => {
+                    let why = error.to_string();
+                    if told != why {
+                        message(format_args!("{why}. It is tried again every second"));
+                        told = why;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            if self.sleep(RESOLVE_PAUSE) {
+                return Ok(None);
+            }
+        }
+    }
 }
 
 /// Waits for the end of stdin, then stops this process the way an operator would.
@@ -90,7 +160,7 @@ fn until_stdin_closes() {
     while std::io::stdin().read(&mut nothing).is_ok_and(|read| read > 0) {}
     let _ = kill_process(getpid(), Signal::TERM);
     std::thread::sleep(STOP_PATIENCE);
-    eprintln!("did not stop within {} s of its supervisor's end", STOP_PATIENCE.as_secs());
+    message(format_args!("did not stop within {} s of its supervisor's end", STOP_PATIENCE.as_secs()));
     std::process::exit(1);
 }
 
@@ -99,10 +169,10 @@ fn until_stdin_closes() {
 fn leave_out<O: Options>(config: &NodeConfig<O>) -> anyhow::Result<()> {
     if !config.before_images {
         crosscheck::object::exempt::without_before_images();
-        eprintln!("{}: no before-images are kept", program::name());
+        message(format_args!("no before-images are kept"));
     }
     if !config.hold_replies {
-        eprintln!("{}: replies leave before they are compared", program::name());
+        message(format_args!("replies leave before they are compared"));
     }
     Ok(())
 }
@@ -129,24 +199,26 @@ fn failure(error: crosscheck::ServeError) -> anyhow::Error {
 /// # Errors
 /// What the operator has to mend, or why the replica could not go on.
 pub fn replica<A: Application>(config: &NodeConfig<A::Options>, begins: bool) -> Outcome {
+    run_replica::<A>(config, begins, Signals::catch()?)
+}
+
+fn run_replica<A: Application>(config: &NodeConfig<A::Options>, begins: bool, signals: Signals) -> Outcome {
     leave_out(config)?;
     let (service, make_protocol) = A::build(&config.service).map_err(misuse)?;
-    let ending = Ending::catch()?;
     let started = move |stopper: crosscheck::Stopper| {
         // Without the thread a signal is only seen by the supervisor, which ends the process later.
         let _ = std::thread::Builder::new().name("signals".into()).spawn(move || {
-            while !ending.sleep(Duration::from_secs(3600)) {}
+            while !signals.sleep(SIGNAL_PAUSE) {}
             stopper.stop();
         });
     };
     match crosscheck::serve(Settings { begins, ..config.settings() }, service, make_protocol, started) {
         Ok(crosscheck::Stop::Asked) => Ok(Verdict::Holds),
         Ok(crosscheck::Stop::Replace(why)) => {
-            eprintln!(
-                "{}: replica {} has to be replaced: {why}. Start it again: its peers fill it",
-                program::name(),
+            message(format_args!(
+                "replica {} has to be replaced: {why}. Start it again: its peers fill it",
                 config.this_replica
-            );
+            ));
             Ok(Verdict::Fails)
         }
         Err(error) => Err(failure(error)),

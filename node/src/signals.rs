@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM as a flag: the loops of `up`, `top`, `evidence --follow`, `demo` and `load` look at it
-//! and leave cleanly.
+//! Signals as flags: the loops of `up`, `top`, `evidence --follow`, `demo` and `load` read them and end cleanly;
+//! `serve` does not end with its terminal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,15 +13,27 @@ use signal_hook::flag;
 pub struct Ending(Arc<AtomicBool>);
 
 impl Ending {
-    /// Catches SIGINT, SIGTERM and SIGHUP from now on. A second one ends the process at once with exit code 1, for the
-    /// case that the clean way hangs.
+    /// Catches SIGINT, SIGTERM and SIGHUP from now on: for a command that ends with its terminal.
+    ///
+    /// A second SIGINT or SIGTERM ends the process at once with exit code 1, in case the clean end hangs. A second
+    /// SIGHUP does not: shell and kernel each send one when a terminal goes away.
     ///
     /// # Errors
     /// The operating system refuses to install a signal handler.
     pub fn catch() -> std::io::Result<Self> {
+        let ending = Self::catch_of_service()?;
+        flag::register(SIGHUP, Arc::clone(&ending.0))?;
+        Ok(ending)
+    }
+
+    /// As [`Ending::catch`], without SIGHUP: for a server, which goes on without a terminal.
+    ///
+    /// # Errors
+    /// The operating system refuses to install a signal handler.
+    pub fn catch_of_service() -> std::io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // The order matters: the first signal finds the flag down and only raises it.
+        for signal in [SIGINT, SIGTERM] {
+            // The order matters: at the first signal the flag is still false, and is only set.
             flag::register_conditional_shutdown(signal, 1, Arc::clone(&asked))?;
             flag::register(signal, Arc::clone(&asked))?;
         }
@@ -54,6 +66,27 @@ impl Ending {
             std::thread::sleep(left.min(Duration::from_millis(20)));
         }
         true
+    }
+}
+
+/// Set by SIGHUP, which asks a server to read its configuration again.
+#[derive(Debug)]
+pub struct Hangups(Arc<AtomicBool>);
+
+impl Hangups {
+    /// Catches SIGHUP from now on; it ends the process no longer.
+    ///
+    /// # Errors
+    /// The operating system refuses to install a signal handler.
+    pub fn catch() -> std::io::Result<Self> {
+        let came = Arc::new(AtomicBool::new(false));
+        flag::register(SIGHUP, Arc::clone(&came))?;
+        Ok(Hangups(came))
+    }
+
+    /// Whether one came since the last call.
+    pub fn take(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
     }
 }
 

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::Options;
 use crate::cluster::{Event, Layout, Observer, Plan, Replica, Row, Supervisor, Wish};
+use crate::config::DEFAULT_WORKERS;
 use crate::outcome::{Outcome, Verdict, say};
 use crate::program::text;
 use crate::signals::Ending;
@@ -54,9 +55,15 @@ pub struct Args<O: Options> {
     #[arg(long, short, default_value = "RDGX", value_parser = mode, help = text(MODE_HELP))]
     pub mode: Mode,
     /// Threads per replica that execute requests; a single one does everything else too, which is fastest for short
-    /// requests on few cores [default: each replica's share of the cores, 1 to 4]
-    #[arg(long, short, value_name = "W", value_parser = clap::value_parser!(u64).range(1..=64))]
-    pub workers: Option<u64>,
+    /// requests on few cores, and what fault coverage was measured with
+    #[arg(
+        long,
+        short,
+        value_name = "W",
+        default_value_t = DEFAULT_WORKERS as u64,
+        value_parser = clap::value_parser!(u64).range(1..=64),
+    )]
+    pub workers: u64,
     /// Where the ordered log lives
     #[arg(long, value_enum, default_value_t = Durable::Memory)]
     pub durability: Durable,
@@ -104,7 +111,7 @@ pub fn run<O: Options>(args: &Args<O>) -> Outcome {
         replicas: args.replicas,
         port: args.port,
         mode: args.mode,
-        workers: args.workers.map(usize::try_from).transpose()?,
+        workers: Some(usize::try_from(args.workers)?),
         on_disk: args.durability == Durable::Disk,
         data: args.data.clone(),
         service: args.service.clone(),

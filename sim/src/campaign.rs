@@ -283,7 +283,7 @@ pub fn page(parts: &[Part]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::run;
+    use crate::memcached::run;
 
     #[test]
     fn parts_are_kept_merged_and_told() {

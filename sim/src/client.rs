@@ -4,25 +4,20 @@ use std::collections::VecDeque;
 
 use wire::SplitMix64;
 
-use crate::model::{Command, Mode};
+use crate::workload::CommandSource;
 
-/// Keys that all clients share; few, so that they meet.
-const VALUES: u64 = 10;
-const COUNTERS: u64 = 5;
-/// Keys where memory is short; a value has 60 bytes, or 1 to 3 KB.
-const CROWD: u64 = 2_000;
 /// Commands that a client sends before it waits.
 pub const PIPELINE: u64 = 4;
 /// Microseconds after which a client gives up on an answer, as real clients do.
 pub const PATIENCE_US: u64 = 4_000_000;
 
 /// A command and what became of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// Who asked.
     pub client: usize,
-    /// What.
-    pub command: Command,
+    /// What: its number among all commands.
+    pub command: usize,
     /// Highest place that had been answered to anybody when it was sent: its own must be higher.
     pub floor: Option<vote::Place>,
     /// Its own place, once its reply passed the gate.
@@ -33,8 +28,10 @@ pub struct Asked {
 
 /// One client.
 #[derive(Debug)]
-pub struct Client {
+pub struct Client<S: CommandSource> {
     rng: SplitMix64,
+    /// Where its commands come from.
+    pub source: S,
     /// The replica it talks to, or wants to.
     pub replica: u8,
     /// Its connection: slot and generation at the replica, and which life of the replica.
@@ -51,40 +48,28 @@ pub struct Client {
     pub goes_on: bool,
     /// Longest time it thinks, in microseconds.
     thinks_us: u64,
-    /// Writes more than fits.
-    crowds: bool,
-    /// Makes written values differ.
-    written: u64,
-    number: usize,
-    /// Last unique it was told.
-    pub unique: Option<(String, u64)>,
-    /// Keys it has still to read at the end.
-    pub reading: Vec<String>,
+    /// Commands with which it has still to read all data at the end, the next one last.
+    pub reading: Vec<S::Command>,
 }
 
-/// Every key there is.
-pub fn keys() -> Vec<String> {
-    (0..VALUES).map(|key| format!("v{key}")).chain((0..COUNTERS).map(|key| format!("c{key}"))).collect()
-}
-
-impl Client {
-    /// A client that will send `left` commands; if it `crowds`, more than fits where memory is short.
-    pub fn new(number: usize, replica: u8, left: u64, crowds: bool, mut rng: SplitMix64) -> Self {
+impl<S: CommandSource> Client<S>
+where
+    S::Command: Clone + PartialEq,
+{
+    /// A client that will send `left` commands from `source`.
+    pub fn new(replica: u8, left: u64, source: S, mut rng: SplitMix64) -> Self {
         let thinks_us = *rng.pick(&[5_000, 20_000, 100_000, 400_000]);
         Client {
             thinks_us,
-            crowds,
             goes_on: true,
             rng,
+            source,
             replica,
             session: None,
             waiting: VecDeque::new(),
             next_us: 0,
             deadline_us: u64::MAX,
             left,
-            written: 0,
-            number,
-            unique: None,
             reading: Vec::new(),
         }
     }
@@ -104,99 +89,20 @@ impl Client {
     }
 
     /// Its next command; none when it is done.
-    pub fn command(&mut self) -> Option<Command> {
+    pub fn command(&mut self) -> Option<S::Command> {
         if self.sends() {
             self.left = self.left.saturating_sub(1);
-            let command = if self.crowds { self.crowd() } else { self.draw() };
-            let meta = self.rng.chance(300) && crate::meta::text(&command).is_some();
-            return Some(if meta { Command::Meta(Box::new(command)) } else { command });
+            return Some(self.source.draw(&mut self.rng));
         }
-        let key = self.reading.last()?.clone();
-        Some(Command::Get { keys: vec![key], unique: false })
+        self.reading.last().cloned()
     }
 
-    fn value_key(&mut self) -> String {
-        format!("v{}", self.rng.modulo(VALUES))
-    }
-
-    fn counter_key(&mut self) -> String {
-        format!("c{}", self.rng.modulo(COUNTERS))
-    }
-
-    fn value(&mut self) -> Vec<u8> {
-        self.written += 1;
-        let mut value = format!("{}:{}:", self.number, self.written).into_bytes();
-        let length = if self.rng.chance(50) { self.rng.within(1000, 3000) } else { self.rng.modulo(120) };
-        let fill = b'a' + self.rng.modulo(26) as u8;
-        value.extend((0..length).map(|_| fill));
-        value
-    }
-
-    fn draw(&mut self) -> Command {
-        let flags = self.rng.modulo(1 << 16) as u32;
-        match self.rng.modulo(100) {
-            0..30 => {
-                let keys = (0..self.rng.within(1, 4)).map(|_| self.any_key()).collect();
-                Command::Get { keys, unique: false }
-            }
-            30..38 => Command::Get { keys: vec![self.value_key()], unique: true },
-            38..44 => match self.unique.take() {
-                Some((key, unique)) => Command::Cas { key, flags, unique, value: self.value() },
-                None => Command::Get { keys: vec![self.value_key()], unique: true },
-            },
-            44..62 => {
-                let key = self.value_key();
-                Command::Store { mode: Mode::Set, key, flags, expiry: self.expiry(), value: self.value() }
-            }
-            62..70 => {
-                let mode = *self.rng.pick(&[Mode::Add, Mode::Replace]);
-                let key = self.value_key();
-                Command::Store { mode, key, flags, expiry: self.expiry(), value: self.value() }
-            }
-            70..76 => {
-                let mode = *self.rng.pick(&[Mode::Append, Mode::Prepend]);
-                let key = self.value_key();
-                Command::Store { mode, key, flags, expiry: self.expiry(), value: self.value() }
-            }
-            76..80 => {
-                let key = self.counter_key();
-                let value = self.rng.modulo(1000).to_string().into_bytes();
-                Command::Store { mode: Mode::Set, key, flags, expiry: 0, value }
-            }
-            80..92 => {
-                let (key, up) = (self.counter_key(), self.rng.chance(700));
-                Command::Step { key, up, delta: self.rng.modulo(1 << 40) }
-            }
-            92..96 => Command::Delete(self.any_key()),
-            96..99 => Command::Touch { key: self.any_key(), expiry: self.expiry() },
-            _ => Command::Flush,
+    /// It has this reply to `command`.
+    pub fn learn(&mut self, command: &S::Command, reply: &[u8]) {
+        self.source.learn(command, reply);
+        if self.reading.last() == Some(command) {
+            self.reading.pop();
         }
-    }
-
-    /// Much that is large, under many keys: only what a single item tells about itself, since any other may be gone.
-    fn crowd(&mut self) -> Command {
-        let key = |client: &mut Self| format!("b{}", client.rng.modulo(CROWD));
-        match self.rng.modulo(100) {
-            0..50 => {
-                let flags = self.rng.modulo(1 << 16) as u32;
-                let (key, value) = (key(self), self.value());
-                Command::Store { mode: Mode::Set, key, flags, expiry: 0, value }
-            }
-            50..90 => {
-                let keys = (0..self.rng.within(1, 4)).map(|_| key(self)).collect();
-                Command::Get { keys, unique: false }
-            }
-            _ => Command::Delete(key(self)),
-        }
-    }
-
-    /// Few items have a deadline, and reach it within a run.
-    fn expiry(&mut self) -> i64 {
-        if self.rng.chance(150) { *self.rng.pick(&[-1, 1, 1, 2, 3]) } else { 0 }
-    }
-
-    fn any_key(&mut self) -> String {
-        if self.rng.chance(700) { self.value_key() } else { self.counter_key() }
     }
 
     /// Looks for another replica to talk to.

@@ -1,5 +1,5 @@
-//! What the run knows and no replica does: every command with what it must answer, the order as it came to
-//! be, and who was corrupted. The checkers judge by it.
+//! What the run knows and no replica does: every command and what became of it, the order as it came to be, and
+//! who was corrupted. The checkers judge by it, and by the model ([`crate::reference`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,8 @@ use vote::Place;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::client::Asked;
-use crate::model::{Command, Expected, Model};
+use crate::reference::Executed;
+use crate::workload::Workload;
 use crate::world::{Observed, Outcome, What};
 
 /// Batches of which results are kept for the checkers, behind the slowest replica.
@@ -16,8 +17,8 @@ const KEPT: u64 = 100_000;
 /// A request as the service encodes it: what it means, how often it was sent, and how often it was delivered.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// What it means.
-    pub command: Command,
+    /// What it means: the number of the first command that was encoded so.
+    pub command: usize,
     /// How often clients sent it.
     pub sent: u64,
     /// How often it has a position.
@@ -35,10 +36,6 @@ pub struct Facts {
     pub asked: Vec<Asked>,
     /// By digest of the encoding.
     pub sent: BTreeMap<u128, Sent>,
-    /// What has been executed, in the order of the log.
-    pub model: Model,
-    /// By place: what must be answered there.
-    pub expected: BTreeMap<Place, Expected>,
     /// By batch: the digest of its stamp and requests as first delivered.
     pub order: BTreeMap<u64, u128>,
     /// The last batch that anybody took from the order.
@@ -67,14 +64,12 @@ pub struct Facts {
 
 impl Facts {
     /// Of a group before its first request.
-    pub fn new(replicas: u8, evicts: bool) -> Self {
+    pub fn new(replicas: u8) -> Self {
         Facts {
             replicas,
             now_us: 0,
             asked: Vec::new(),
             sent: BTreeMap::new(),
-            model: Model::new(evicts),
-            expected: BTreeMap::new(),
             order: BTreeMap::new(),
             last_batch: 0,
             results: BTreeMap::new(),
@@ -96,8 +91,6 @@ impl Facts {
         for asked in &mut self.asked {
             (asked.floor, asked.place) = (None, None);
         }
-        self.model = self.model.emptied();
-        self.expected.clear();
         self.order.clear();
         self.results.clear();
         self.delivered.fill(0);
@@ -110,9 +103,9 @@ impl Facts {
         self.sent.get(&xxh3_128(encoding))
     }
 
-    /// A client sent `encoding`, which means `command`.
-    pub fn note_sent(&mut self, encoding: &[u8], command: &Command) {
-        let new = || Sent { command: command.clone(), sent: 0, ordered: 0 };
+    /// A client sent `encoding`, which means the command with this number.
+    pub fn note_sent(&mut self, encoding: &[u8], command: usize) {
+        let new = || Sent { command, sent: 0, ordered: 0 };
         self.sent.entry(xxh3_128(encoding)).or_insert_with(new).sent += 1;
     }
 
@@ -133,8 +126,8 @@ impl Facts {
         usize::from(self.replicas) / 2
     }
 
-    /// Takes note of what a replica did.
-    pub fn note(&mut self, observed: &Observed) {
+    /// Takes note of what a replica did; the model executes each batch that is new.
+    pub fn note<W: Workload>(&mut self, observed: &Observed, model: &mut Executed<W>) {
         let replica = usize::from(observed.replica);
         match &observed.what {
             What::Delivered { batch, ordered } => {
@@ -142,39 +135,38 @@ impl Facts {
                 if *batch == self.last_batch + 1 {
                     self.last_batch = *batch;
                     self.order.insert(*batch, digest_of(ordered));
-                    self.execute(*batch, ordered);
+                    self.execute(*batch, ordered, model);
                 }
-                self.forget();
+                self.forget(model);
             }
             What::Executed { batch, outcomes } => {
                 let replicas = usize::from(self.replicas);
                 let row = self.results.entry(*batch).or_insert_with(|| vec![None; replicas]);
                 row[replica] = Some(outcomes.clone());
+                model.note_run(*batch, outcomes);
             }
             _ => {}
         }
     }
 
     /// What does not fit its checksum in the very log is void: no replica runs it.
-    fn execute(&mut self, batch: u64, ordered: &order::Batch) {
+    fn execute<W: Workload>(&mut self, batch: u64, ordered: &order::Batch, model: &mut Executed<W>) {
+        model.begin_batch(ordered.time_us);
         let is_sound = |request: &order::Request| order::batch::checksum(&request.bytes) == request.checksum;
         for (number, request) in ordered.requests().enumerate().filter(|(_, request)| is_sound(request)) {
             if let Some(sent) = self.sent.get_mut(&xxh3_128(&request.bytes)) {
                 sent.ordered += 1;
-                let expected = self.model.apply(&sent.command, ordered.time_us);
-                self.expected.insert(Place::new(batch, number as u16), expected);
+                model.apply(sent.command, Place::new(batch, number as u16));
             }
         }
     }
 
     /// Forgets what every replica has long behind it.
-    fn forget(&mut self) {
+    fn forget<W: Workload>(&mut self, model: &mut Executed<W>) {
         let oldest = self.delivered.iter().min().copied().unwrap_or(0).saturating_sub(KEPT);
         while self.results.first_key_value().is_some_and(|(batch, _)| *batch < oldest) {
             let Some((batch, _)) = self.results.pop_first() else { return };
-            while self.expected.first_key_value().is_some_and(|(place, _)| place.batch <= batch) {
-                self.expected.pop_first();
-            }
+            model.forget(batch);
             self.order.remove(&batch);
         }
     }

@@ -2,12 +2,14 @@
 //! with the real service and its protocol, clients, network and clock, every fault we claim to survive, and
 //! one checker per promise.
 //!
-//! [`run()`] runs one seed. Two runs of a seed are the same, to the bit ([`Summary::hash`]). Every replica
+//! [`simulate`] runs one seed with any service, which a [`Workload`] describes; [`run()`] does so with memcached.
+//! Two runs of a seed are the same, to the bit ([`Summary::hash`]). Every replica
 //! has one worker; its helper thread, which waits for repairs, runs only while the simulation waits for it
 //! (`crosscheck::stepped`), so that there is never more than one thread that runs.
 //!
 //! - [`fault`]: the catalogue. [`plan`]: which faults strike when, and why a correct copy still exists.
-//! - [`promises`]: the checkers. [`model`]: the memcached they compare with.
+//! - [`workload`]: what the simulation asks of a service. [`memcached`]: memcached's answer, with its model.
+//! - [`promises`]: the checkers. [`reference`](mod@reference): the model beside a run, with which they compare.
 //! - [`campaign`]: many seeds over many clusters, kept and merged.
 //! - [`net`], [`world`], [`disk`], [`log`], [`node`]: what surrounds a replica. `run`: the loop.
 
@@ -17,21 +19,23 @@ pub mod disk;
 pub mod facts;
 pub mod fault;
 pub mod log;
-pub mod memory;
-pub mod meta;
-pub mod model;
+pub mod memcached;
 pub mod mutation;
 pub mod net;
 pub mod node;
 pub mod plan;
 pub mod promises;
+pub mod reference;
 pub mod report;
 pub mod rng;
 mod run;
 pub mod shrink;
 pub mod slow;
 pub mod trace;
+pub mod workload;
 pub mod world;
 
+pub use crate::memcached::run;
 pub use plan::Faults;
-pub use run::{Breach, Count, Options, Summary, Violation, Where, run};
+pub use run::{Breach, Count, Options, Summary, Violation, Where, simulate};
+pub use workload::{CommandSource, ReferenceModel, Turn, Workload, same_bytes};

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use crosscheck::stepped::Sabotage;
 
+use crate::memcached::OfMemcached;
 use crate::plan::Faults;
-use crate::run::{Breach, Options, Where, run};
+use crate::run::{Breach, Options, Where, simulate};
+use crate::workload::Workload;
 
 /// A promise that is broken on purpose.
 #[derive(Clone, Copy, Debug)]
@@ -193,8 +195,13 @@ const fn mutation(
     Mutation { name, what, sabotage, faults, expects }
 }
 
-/// Which promises broke over the first `seeds` seeds; it ends early when the expected one has.
+/// Which promises broke over the first `seeds` seeds with memcached; it ends early when the expected one has.
 pub fn caught(mutation: &Mutation, seeds: u64) -> BTreeSet<&'static str> {
+    caught_with(&OfMemcached::default(), mutation, seeds)
+}
+
+/// As [`caught`], with another service.
+pub fn caught_with<W: Workload>(workload: &W, mutation: &Mutation, seeds: u64) -> BTreeSet<&'static str> {
     let mut broken = BTreeSet::new();
     let faults = Faults::parse(mutation.faults).unwrap_or(Faults::None);
     let options = Options {
@@ -207,7 +214,7 @@ pub fn caught(mutation: &Mutation, seeds: u64) -> BTreeSet<&'static str> {
         ..Options::default()
     };
     for seed in 1..=seeds {
-        broken.extend(run(seed, &options).broken);
+        broken.extend(simulate(workload, seed, &options).broken);
         if broken.contains(mutation.expects) {
             break;
         }

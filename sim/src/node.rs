@@ -6,25 +6,23 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crosscheck::stepped::{ReplyTo, Runner, Startup, Stepped};
-use crosscheck::{Action, ClientCounters, Durability, GroupKey, Mode, Progress, Protocol, Settings};
-use memcached::Memcached;
+use crosscheck::{
+    Action, ClientCounters, Durability, GroupKey, MakeProtocol, Mode, Progress, Protocol, Settings,
+};
 use order::{MemoryLog, RaftConfig};
 use wire::SplitMix64;
 
 use crate::disk::Platter;
 use crate::log::{DATA, Opened};
-use crate::memory;
 use crate::net::{Fabric, Port};
 use crate::rng::stream;
 use crate::slow::Slow;
+use crate::workload::Workload;
 use crate::world::{Journal, Surroundings};
 
-/// Locks of the service: few, so that clients meet and every region is scrubbed soon.
-pub const SHARDS: u32 = 4;
-
 /// A client's connection at its replica.
-struct Session {
-    protocol: memcached::Connection,
+struct Session<P> {
+    protocol: P,
     input: Vec<u8>,
     generation: u32,
     /// Commands whose answers have not left, in order, and their answers.
@@ -51,39 +49,40 @@ pub enum Answer {
 }
 
 /// A replica's process.
-pub struct Process {
+pub struct Process<W: Workload> {
     /// The shipped pipeline.
-    pub replica: Stepped<Memcached, Surroundings>,
-    service: (memcached::Config, Arc<memcached::stats::Stats>, Arc<ClientCounters>),
+    pub replica: Stepped<W::Service, Surroundings>,
+    make_protocol: MakeProtocol<W::Protocol>,
+    counters: Arc<ClientCounters>,
     /// When it started.
     pub born_us: u64,
-    sessions: BTreeMap<u32, Session>,
+    sessions: BTreeMap<u32, Session<W::Protocol>>,
     /// Number of the command behind every reply that is owed.
     owed: BTreeMap<(u32, u64), usize>,
 }
 
 /// A setting that a replica has otherwise than its peers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unlike {
-    /// Memory of the service.
-    Memory,
-    /// Longest item.
-    Item,
+#[derive(Clone, Debug)]
+pub enum Unlike<W> {
+    /// The setting of the service with this name, as this workload has it.
+    Service(String, W),
     /// Which protections are on.
     Mode,
     /// Name of the group.
     Cluster,
 }
 
-impl Unlike {
+impl<W: Workload> Unlike<W> {
     /// All of them.
-    pub const ALL: [Unlike; 4] = [Unlike::Memory, Unlike::Item, Unlike::Mode, Unlike::Cluster];
+    pub fn all(workload: &W) -> Vec<Self> {
+        let of_service = workload.variants().into_iter().map(|(name, other)| Unlike::Service(name, other));
+        of_service.chain([Unlike::Mode, Unlike::Cluster]).collect()
+    }
 
     /// What the operator knows the setting as.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
-            Unlike::Memory => "memory_limit_mb",
-            Unlike::Item => "item_size_max",
+            Unlike::Service(name, _) => name,
             Unlike::Mode => "mode",
             Unlike::Cluster => "cluster",
         }
@@ -91,22 +90,22 @@ impl Unlike {
 }
 
 /// How a process is started.
-#[derive(Clone, Copy, Debug)]
-pub struct Role {
+#[derive(Clone, Debug)]
+pub struct Role<W> {
+    /// The service, with the settings of its peers.
+    pub workload: W,
     /// Which replica, of how many.
     pub me: u8,
     /// See [`Role::me`].
     pub replicas: u8,
     /// Threads that run handlers.
     pub workers: usize,
-    /// The service has little memory.
-    pub is_short: bool,
     /// Microseconds that its wall clock is off.
     pub skew_us: i64,
     /// It is told that the group is to begin.
     pub begins: bool,
     /// A setting that its peers have otherwise.
-    pub unlike: Option<Unlike>,
+    pub unlike: Option<Unlike<W>>,
     /// On purpose: it does not tell the service's settings.
     pub is_silent: bool,
     /// On purpose: its group's key is one that anybody knows.
@@ -116,17 +115,12 @@ pub struct Role {
 /// The key of the group, and the one of those who do not have it.
 pub const KEYS: [u8; 2] = [7, 8];
 
-impl Role {
-    /// The service's settings, the same at every replica.
-    fn service(&self) -> memcached::Config {
-        let config = memcached::Config { shards: SHARDS, ..memcached::Config::with_memory(64 << 20) };
-        match self.unlike {
-            _ if self.is_short => {
-                memcached::Config { memory: memory::SHORT, item_bytes: memory::ITEM_BYTES, ..config }
-            }
-            Some(Unlike::Memory) => memcached::Config { memory: config.memory / 2, ..config },
-            Some(Unlike::Item) => memcached::Config { item_bytes: 4 << 10, ..config },
-            _ => config,
+impl<W: Workload> Role<W> {
+    /// The service, with the settings that this replica has.
+    fn service(&self) -> &W {
+        match &self.unlike {
+            Some(Unlike::Service(_, other)) => other,
+            _ => &self.workload,
         }
     }
 
@@ -134,24 +128,21 @@ impl Role {
     pub fn settings(&self, on_disk: bool) -> Settings {
         let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
         let service = self.service();
-        let told =
-            [(Unlike::Memory.name(), service.memory >> 10), (Unlike::Item.name(), service.item_bytes as u64)];
-        let told = told.map(|(name, value)| (name.to_owned(), value.to_string()));
-        let cluster = if self.unlike == Some(Unlike::Cluster) { "another" } else { "sim" };
+        let cluster = if matches!(self.unlike, Some(Unlike::Cluster)) { "another" } else { "sim" };
         let guarded = Mode { crosschecked: false, ..Mode::default() };
         Settings {
             me: self.me,
-            peers: vec![nowhere; usize::from(self.replicas)],
+            peers: vec![nowhere.into(); usize::from(self.replicas)],
             clients: nowhere,
             admin: crosscheck::admin::Endpoint::Unix("admin.sock".into()),
-            mode: if self.unlike == Some(Unlike::Mode) { guarded } else { Mode::default() },
+            mode: if matches!(self.unlike, Some(Unlike::Mode)) { guarded } else { Mode::default() },
             workers: self.workers,
             durability: if on_disk { Durability::Disk(DATA.into()) } else { Durability::Memory },
             max_connections: 1024,
             max_request: service.request_bytes(),
             idle_timeout: None,
             buffer_limit: crosscheck::limits::BUFFERS,
-            service: if self.is_silent { Vec::new() } else { told.into() },
+            service: if self.is_silent { Vec::new() } else { service.settings() },
             group_key: Some(GroupKey {
                 cluster: cluster.to_owned(),
                 key: [KEYS[usize::from(self.is_open)]; 32],
@@ -164,22 +155,20 @@ impl Role {
     }
 }
 
-impl Process {
+impl<W: Workload> Process<W> {
     /// A process that starts now, with what was `opened` on its disk, or with nothing.
     ///
     /// # Errors
     /// When the pipeline cannot start.
     pub fn start(
-        role: &Role,
+        role: &Role<W>,
         (fabric, slow): (&Fabric, &Slow),
         rng: &mut SplitMix64,
         journal: &Journal,
         (opened, disk): (Option<Opened>, Option<Platter>),
     ) -> Result<Self, String> {
         let Role { me, replicas, skew_us, begins, .. } = *role;
-        let config = role.service();
-        let service = Memcached::new(config).map_err(|error| error.to_string())?;
-        let service_parts = (config, service.stats().clone(), Arc::new(ClientCounters::default()));
+        let (service, make_protocol) = role.service().start()?;
         let engine =
             RaftConfig { found: begins, ..RaftConfig::new(me, replicas, rng.next_u64(), rng.next_u64()) };
         let world =
@@ -202,13 +191,13 @@ impl Process {
             }
             Duration::from_micros(time_us)
         }));
-        Ok(Process { replica, service: service_parts, born_us: fabric.now_us(), sessions, owed })
+        let (counters, born_us) = (Arc::new(ClientCounters::default()), fabric.now_us());
+        Ok(Process { replica, make_protocol, counters, born_us, sessions, owed })
     }
 
     /// Opens a client's connection; gives its generation.
     pub fn open(&mut self, slot: u32, generation: u32) {
-        let (config, stats, counters) = &self.service;
-        let protocol = memcached::Connection::new(*config, stats.clone(), counters.clone());
+        let protocol = (self.make_protocol)(&self.counters);
         let session = Session { protocol, input: Vec::new(), generation, places: VecDeque::new(), first: 0 };
         self.sessions.insert(slot, session);
     }

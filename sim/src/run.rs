@@ -17,9 +17,11 @@ use crate::net::Fabric;
 use crate::node::{Process, Role, Unlike};
 use crate::plan::{self, Faults};
 use crate::promises::{self, About, Broken, End, Promise};
+use crate::reference::Executed;
 use crate::rng::stream;
 use crate::slow::Slow;
 use crate::trace::Trace;
+use crate::workload::Workload;
 use crate::world::{Journal, Observed, What};
 
 mod heal;
@@ -50,7 +52,7 @@ pub struct Options {
     pub disk: bool,
     /// Replicas have 1 to so many workers, not all the same number.
     pub workers: usize,
-    /// Memory is short, and clients write more than fits.
+    /// Memory is short, and clients write more than fits ([`Workload::short_of_memory`]).
     pub evicts: bool,
     /// Prints everything that happens.
     pub trace: bool,
@@ -173,14 +175,14 @@ impl Summary {
     }
 }
 
-/// Runs `seed`.
-pub fn run(seed: u64, options: &Options) -> Summary {
-    Run::new(seed, options.clone()).finish()
+/// Runs `seed` with the service of `workload`.
+pub fn simulate<W: Workload>(workload: &W, seed: u64, options: &Options) -> Summary {
+    Run::new(workload, seed, options.clone()).finish()
 }
 
 /// A replica's place: its process, or when the next one starts.
-struct Slot {
-    process: Option<Process>,
+struct Slot<W: Workload> {
+    process: Option<Process<W>>,
     /// Lives so far.
     life: u64,
     starts_us: u64,
@@ -193,7 +195,7 @@ struct Slot {
     stepped_us: u64,
     skew_us: i64,
     /// A setting that its processes have otherwise than the others, until somebody sets it right.
-    unlike: Option<Unlike>,
+    unlike: Option<Unlike<W>>,
     /// Since when nothing has struck this replica.
     calm_us: u64,
     /// What has struck it since all was equal.
@@ -242,7 +244,8 @@ enum Phase {
     Reading,
 }
 
-struct Run {
+struct Run<W: Workload> {
+    workload: W,
     seed: u64,
     options: Options,
     now_us: u64,
@@ -252,8 +255,8 @@ struct Run {
     /// The last episode in which a request was slow at several replicas.
     slow_in: u64,
     journal: Journal,
-    slots: Vec<Slot>,
-    clients: Vec<Client>,
+    slots: Vec<Slot<W>>,
+    clients: Vec<Client<W::Source>>,
     sessions: u32,
     events: BTreeMap<(u64, u64), Event>,
     numbered: u64,
@@ -274,6 +277,8 @@ struct Run {
     /// The checkers have seen the end.
     reported: bool,
     facts: Facts,
+    /// What every command must answer.
+    model: Executed<W>,
     promises: Vec<Box<dyn Promise>>,
     trace: Trace,
     summary: Summary,
@@ -284,8 +289,9 @@ const LONGEST_US: u64 = 600_000_000;
 /// Everything has to heal within.
 const HEALS_WITHIN_US: u64 = 90_000_000;
 
-impl Run {
-    fn new(seed: u64, options: Options) -> Self {
+impl<W: Workload> Run<W> {
+    fn new(workload: &W, seed: u64, options: Options) -> Self {
+        let workload = if options.evicts { workload.short_of_memory() } else { workload.clone() };
         let mut rng = stream(seed, 0);
         let replicas = options.replicas;
         let fabric = Fabric::new(replicas, stream(seed, 2));
@@ -297,7 +303,7 @@ impl Run {
                 let left = options.requests / options.clients as u64;
                 let replica = number as u8 % replicas;
                 let rng = stream(seed, 100 + number as u64);
-                Client::new(number, replica, left, options.evicts, rng)
+                Client::new(replica, left, workload.source(number), rng)
             })
             .collect();
         let storage =
@@ -337,11 +343,13 @@ impl Run {
             next_look_us: 0,
             reading_done_us: None,
             reported: false,
-            facts: Facts::new(replicas, options.evicts),
-            promises: promises::all(),
+            facts: Facts::new(replicas),
+            model: Executed::new(&workload),
+            promises: workload.promises(),
             trace: Trace::new(options.trace),
             summary: Summary { seed, ..Summary::default() },
             now_us: 0,
+            workload,
             seed,
             options,
             rng,
@@ -372,7 +380,7 @@ impl Run {
         self.summary.hash = self.trace.hash();
         self.summary.steps = self.trace.steps;
         self.summary.chunks_struck = self.fabric.struck();
-        self.summary.evicted = self.facts.model.evicted();
+        self.summary.evicted = self.model.evicted();
         self.summary.unanswered = self.facts.asked.iter().filter(|asked| !asked.answered).count() as u64;
         self.summary
     }
@@ -398,7 +406,7 @@ impl Run {
     /// Whatever comes next in simulated time.
     fn next(&mut self) {
         let event_us = self.events.first_key_value().map_or(u64::MAX, |((at, _), _)| *at);
-        let due = |slot: (usize, &Slot)| (self.due_us(slot.0 as u8, slot.1), slot.0);
+        let due = |slot: (usize, &Slot<W>)| (self.due_us(slot.0 as u8, slot.1), slot.0);
         let (slot_us, slot) = self.slots.iter().enumerate().map(due).min().unwrap_or((u64::MAX, 0));
         self.now_us = self.now_us.max(event_us.min(slot_us));
         self.fabric.set_now(self.now_us);
@@ -415,7 +423,7 @@ impl Run {
     }
 
     /// When a replica's process does something next.
-    fn due_us(&self, replica: u8, slot: &Slot) -> u64 {
+    fn due_us(&self, replica: u8, slot: &Slot<W>) -> u64 {
         if slot.process.is_none() {
             return slot.starts_us.max(self.now_us);
         }
@@ -528,17 +536,17 @@ impl Run {
     }
 
     /// How its next process is started.
-    fn role_of(&self, replica: u8, sabotage: &[Breach]) -> Role {
+    fn role_of(&self, replica: u8, sabotage: &[Breach]) -> Role<W> {
         let slot = &self.slots[usize::from(replica)];
         Role {
+            workload: self.workload.clone(),
             me: replica,
             replicas: self.options.replicas,
             workers: self.workers_of(replica),
-            is_short: self.options.evicts,
             skew_us: slot.skew_us,
             // Whoever runs this says once that the group is to begin; later that takes a decision.
             begins: slot.life == 1 || sabotage.contains(&Breach::AlwaysTold),
-            unlike: slot.unlike,
+            unlike: slot.unlike.clone(),
             is_silent: sabotage.contains(&Breach::Untold),
             is_open: sabotage.contains(&Breach::KnownKey),
         }
@@ -609,7 +617,7 @@ impl Run {
         let seen = std::mem::take(&mut *self.journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
         for observed in seen {
             self.trace.note(self.now_us, format_args!("{}", Shown(&observed)));
-            self.facts.note(&observed);
+            self.facts.note(&observed, &mut self.model);
             match &observed.what {
                 What::Released { place, to: Some(to), .. } => self.place(observed.replica, *to, *place),
                 What::Digest { position, digest } => {
@@ -662,7 +670,7 @@ impl Run {
     fn settle(&mut self, end: &End) {
         let mut promises = std::mem::take(&mut self.promises);
         for promise in &mut promises {
-            let broken = promise.settled(&self.facts, end);
+            let broken = promise.settled(&self.facts, end, &mut self.model);
             self.judge(promise.about(), broken);
         }
         self.promises = promises;

@@ -1,9 +1,16 @@
 //! A failing run made smaller: fewer episodes of faults, and fewer commands, as long as the same promise breaks.
 
-use crate::run::{Options, Summary, run};
+use crate::run::{Options, Summary, simulate};
+use crate::workload::Workload;
 
 /// The smallest options found within `tries` runs under which the same promise breaks, and how that run went.
-pub fn shrink(seed: u64, options: &Options, failed: &Summary, tries: u32) -> (Options, Summary) {
+pub fn shrink<W: Workload>(
+    workload: &W,
+    seed: u64,
+    options: &Options,
+    failed: &Summary,
+    tries: u32,
+) -> (Options, Summary) {
     let mut best = (options.clone(), failed.clone());
     let Some(promise) = failed.violation.as_ref().map(|violation| violation.promise) else { return best };
     let mut left = tries;
@@ -12,7 +19,7 @@ pub fn shrink(seed: u64, options: &Options, failed: &Summary, tries: u32) -> (Op
             return false;
         }
         left -= 1;
-        let summary = run(seed, &options);
+        let summary = simulate(workload, seed, &options);
         let same = summary.violation.as_ref().is_some_and(|violation| violation.promise == promise);
         if same {
             *best = (options, summary);

@@ -35,6 +35,8 @@ pub struct Outcome {
     pub asked: u32,
     /// Where in the schedule it ran.
     pub position: u64,
+    /// Ordered time at which it ran, in microseconds since 1970.
+    pub time_us: u64,
     /// Digest of the locks behind which it touched something.
     pub locks: u64,
     /// Whether this replica could not carry it out.
@@ -222,6 +224,7 @@ impl World for Surroundings {
                     reply_digest: result.reply_digest,
                     asked: result.asked.checksum,
                     position: result.asked.position,
+                    time_us: result.asked.time_us,
                     locks: locks(&result.pairs),
                     failed: result.failure.is_some(),
                 };

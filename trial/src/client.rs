@@ -75,7 +75,7 @@ pub struct Client {
     at: usize,
     connection: Option<Connection>,
     generation: u32,
-    /// What `gets` told of keys of this generation.
+    /// What `gets` answered for keys of this generation.
     read: HashMap<u16, Value>,
     sequence: u64,
     last_answer: u64,
@@ -203,7 +203,7 @@ impl Client {
         }
     }
 
-    /// A value that nobody else writes: a read of it names its write. Lengths differ, so that objects grow and shrink.
+    /// A value that is written once: a read of it identifies its write. Lengths differ: objects grow and shrink.
     fn value(&mut self, mark: &str) -> Bytes {
         self.sequence += 1;
         let filling = "0123456789abcdefghijklmnopqrstuvwxyz".chars().cycle();

@@ -1,4 +1,4 @@
-//! What clients saw: operations on keys with the time they were asked, the time of the answer, and the answer.
+//! The histories of clients: operations on keys with the time they were asked, the time of the answer, and the answer.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ pub struct Record {
     pub answered: u64,
     /// What was asked and answered.
     pub event: Event,
-    /// The number that `gets` told with the value.
+    /// The unique number that `gets` gave with the value.
     pub unique: Option<u64>,
 }
 

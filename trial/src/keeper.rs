@@ -15,22 +15,22 @@ use crate::announce::Announcer;
 use crate::ground::Ground;
 use crate::replica::Replica;
 
-/// Between two looks at the processes.
+/// Between two checks of the processes.
 const TICK: Duration = Duration::from_millis(20);
 /// Between two questions for a status.
 const WATCH: Duration = Duration::from_millis(100);
-/// A status that is older says nothing any more.
+/// A status that is older does not count.
 const FRESH: Duration = Duration::from_secs(1);
 /// A replica that ended by itself is started again after this long.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long a replica that replaced itself may have been unwell before its process ended.
+/// How long a replica that replaced itself may have been faulty before its process ended.
 const UNWELL: Duration = Duration::from_secs(1);
 /// How long its clients may take to settle elsewhere.
 const SETTLE: Duration = Duration::from_secs(2);
-/// Summing the whole state takes its time.
+/// How long a replica may take to digest its whole state.
 const DIGEST: Duration = Duration::from_secs(10);
 
-/// The end of a process that nobody asked for.
+/// The unexpected end of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Death {
     /// Which replica, from 1.
@@ -41,7 +41,7 @@ pub struct Death {
     pub how: String,
 }
 
-/// What a replica said of itself, summed over its processes.
+/// What a replica reported in its status, summed over its processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
     /// Requests on which replicas disagreed.
@@ -187,14 +187,14 @@ impl Keeper {
         let mut leaders = BTreeSet::new();
         for number in 0..self.size() {
             let Some(status) = self.status(number) else {
-                return Some(format!("replica {} is silent", number + 1));
+                return Some(format!("replica {} does not answer", number + 1));
             };
             let why = match &status {
                 _ if status.phase != Phase::Serving => format!("is {:?}", status.phase),
                 _ if status.peers.len() + 1 < self.size() => format!("sees only {:?}", status.peers),
                 _ if status.leader.is_none() => "knows no leader".to_owned(),
                 _ if status.held > 0 => format!("holds back {} replies", status.held),
-                _ if status.alone => "counts too few others".to_owned(),
+                _ if status.alone => "hears too few others".to_owned(),
                 _ => {
                     leaders.extend(status.leader);
                     continue;

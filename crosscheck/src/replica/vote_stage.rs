@@ -441,6 +441,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 }
                 peers::PeerEvent::Frame { from, kind, body } => self.on_frame(from, kind, body),
                 peers::PeerEvent::Refused { peer, why } => self.on_refused(peer, &why),
+                peers::PeerEvent::Unresolved { peer, why } => self.on_unresolved(peer, why),
             }
         }
     }

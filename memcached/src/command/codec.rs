@@ -190,7 +190,7 @@ fn put_meta(out: &mut Vec<u8>, code: u8, key: &Key, meta: &Meta) {
     out.put16(meta.tokens.len() as u16).put(&meta.tokens);
 }
 
-/// Exactly as many bytes as the encoding takes: a vector with no more room becomes shared bytes as it is.
+/// Exactly as many bytes as the encoding takes: a vector without spare capacity becomes shared bytes without a copy.
 fn encoded_len(command: &Command) -> usize {
     let keys: usize = command.keys().iter().map(|key| key.bytes().len() + 1).sum();
     let word = |there: bool| if there { size_of::<u64>() } else { 0 };

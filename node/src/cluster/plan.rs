@@ -34,7 +34,7 @@ pub struct Wish<O> {
     pub port: Option<u16>,
     /// Which protections.
     pub mode: Mode,
-    /// Threads per replica that execute requests; none = its share of the cores, at most [`config::DEFAULT_WORKERS`].
+    /// Threads per replica that execute requests; none = [`config::DEFAULT_WORKERS`].
     pub workers: Option<usize>,
     /// Whether the log is on disk, below `data`.
     pub on_disk: bool,
@@ -62,12 +62,6 @@ impl<O: Default> Default for Wish<O> {
             service: O::default(),
         }
     }
-}
-
-/// Workers beyond the cores only take turns with each other: each batch wakes all of them.
-fn share_of_cores(replicas: u8) -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    (cores / usize::from(replicas)).clamp(1, config::DEFAULT_WORKERS)
 }
 
 /// Where a cluster is: what is known of it without its service.
@@ -129,7 +123,7 @@ impl<O: Options> Plan<O> {
             let mut node = NodeConfig::new(place.number, peers.clone(), place.clients, admin);
             node.mode = wish.mode;
             node.group_key_file.clone_from(&key);
-            node.workers = wish.workers.unwrap_or_else(|| share_of_cores(count));
+            node.workers = wish.workers.unwrap_or(config::DEFAULT_WORKERS);
             node.service = wish.service.clone();
             node.before_images = wish.before_images;
             node.hold_replies = wish.hold_replies;

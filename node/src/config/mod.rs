@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crosscheck::admin::Endpoint;
-use crosscheck::{Durability, GroupKey, Mode, Settings, private};
+use crosscheck::{Address, Durability, GroupKey, Mode, Settings, private};
 
 pub use parse::{check_group, parse};
-pub use problem::{Problem, Problems, line_of, meant};
+pub use problem::{Problem, Problems, Unresolved, line_of, meant};
 pub use read::{Reader, resolve};
 
 use crate::Options;
@@ -32,8 +32,9 @@ pub fn example<O: Options>() -> String {
     text(include_str!("example.toml")).replace(&format!("{SERVICE}\n"), &service)
 }
 
-/// Worker threads when nothing else is said.
-pub const DEFAULT_WORKERS: usize = 4;
+/// Worker threads when nothing else is said, of `serve` and of `up`: the number for which docs/coverage.md measured
+/// coverage.
+pub const DEFAULT_WORKERS: usize = 1;
 
 /// Everything a replica's file says, checked; `O` is what the service has in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub struct NodeConfig<O> {
     /// This replica, from 1.
     pub this_replica: u8,
     /// Address of every replica for its peers; index = replica - 1.
-    pub replicas: Vec<SocketAddr>,
+    pub replicas: Vec<Address>,
     /// Where clients connect.
     pub listen: SocketAddr,
     /// Where the command line connects.
@@ -81,7 +82,7 @@ impl<O: Options> NodeConfig<O> {
     pub fn new(this_replica: u8, replicas: Vec<SocketAddr>, listen: SocketAddr, admin: Endpoint) -> Self {
         NodeConfig {
             this_replica,
-            replicas,
+            replicas: replicas.into_iter().map(Address::from).collect(),
             listen,
             admin,
             admin_token_file: None,
@@ -104,7 +105,8 @@ impl<O: Options> NodeConfig<O> {
     /// Reads and checks a file, and the secrets that it names.
     ///
     /// # Errors
-    /// The operator's, always: an unreadable file, or every problem found in it.
+    /// [`Unresolved`] if nothing is wrong but that host names which this replica listens on do not resolve now.
+    /// Otherwise the operator's: an unreadable file, or every problem found in it.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let name = path.display();
         let text = std::fs::read_to_string(path).map_err(|error| {
@@ -114,7 +116,10 @@ impl<O: Options> NodeConfig<O> {
                 program::name()
             ))
         })?;
-        parse(&name.to_string(), &text, &private::read).map_err(|problems| misuse(problems.to_string()))
+        parse(&name.to_string(), &text, &private::read).map_err(|problems| match problems.may_pass() {
+            true => Unresolved(problems.to_string()).into(),
+            false => misuse(problems.to_string()),
+        })
     }
 
     /// What the pipeline is told.

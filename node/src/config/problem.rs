@@ -14,6 +14,8 @@ pub struct Problem {
     pub what: String,
     /// What to do about it.
     pub remedy: String,
+    /// It may be over by itself: a host name that does not resolve now.
+    pub may_pass: bool,
 }
 
 /// Every problem of one file.
@@ -38,6 +40,25 @@ impl fmt::Display for Problems {
 }
 
 impl std::error::Error for Problems {}
+
+impl Problems {
+    /// Whether all of them may be over by themselves.
+    pub fn may_pass(&self) -> bool {
+        self.list.iter().all(|problem| problem.may_pass)
+    }
+}
+
+/// Nothing is wrong with a configuration but that host names in it do not resolve now.
+#[derive(Debug)]
+pub struct Unresolved(pub String);
+
+impl fmt::Display for Unresolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unresolved {}
 
 /// The line (from 1) of a byte offset.
 pub fn line_of(text: &str, offset: usize) -> usize {

@@ -1,8 +1,9 @@
 //! Takes typed values out of a TOML table and collects every problem with its line, instead of stopping at the first.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
+use crosscheck::Address;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -50,6 +51,7 @@ impl<'t> Reader<'t> {
             field: format!("{}{name}", self.prefix),
             what: what.to_owned(),
             remedy: remedy.to_owned(),
+            may_pass: false,
         });
     }
 
@@ -121,10 +123,23 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// An address `host:port`; a host name is resolved now, once.
-    pub fn address(&mut self, name: &str) -> Option<SocketAddr> {
+    /// An address `host:port`; a host name stays one.
+    pub fn address(&mut self, name: &str) -> Option<Address> {
         let remedy = format!("write `{name} = \"HOST:PORT\"`, for example \"10.0.0.1:12211\"");
-        self.parsed(name, &remedy, resolve)
+        self.parsed(name, &remedy, str::parse)
+    }
+
+    /// The first address that `host:port` means now; that a host name does not resolve is a problem that may pass.
+    pub fn resolved(&mut self, name: &str, remedy: &str) -> Option<SocketAddr> {
+        let address: Address = self.parsed(name, remedy, str::parse)?;
+        match first_of(&address) {
+            Ok(address) => Some(address),
+            Err(what) => {
+                self.report(self.offset(name), name, &what, "see the name server, or write an IP address");
+                self.problems.iter_mut().last()?.may_pass = true;
+                None
+            }
+        }
     }
 
     /// The tables of an array `[[name]]`, each with the offset of its head.
@@ -171,24 +186,17 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// The address that `host:port` means now.
+/// The first address that `host:port` means now.
 ///
 /// # Errors
 /// It means none, or port 0, which stands for any port and so tells nobody where to connect.
 pub fn resolve(text: &str) -> Result<SocketAddr, String> {
-    let address = match text.parse() {
-        Ok(address) => address,
-        Err(_) => {
-            let mut found = text
-                .to_socket_addrs()
-                .map_err(|error| format!("`{text}` is no address and does not resolve ({error})"))?;
-            found.next().ok_or_else(|| format!("`{text}` resolves to no address"))?
-        }
-    };
-    if address.port() == 0 {
-        return Err(format!("`{text}` has port 0, which is none that others can connect to"));
-    }
-    Ok(address)
+    first_of(&text.parse()?)
+}
+
+fn first_of(address: &Address) -> Result<SocketAddr, String> {
+    let found = address.resolve()?;
+    found.first().copied().ok_or_else(|| format!("`{address}` resolves to no address"))
 }
 
 fn kind_of(value: &DeValue<'_>) -> String {

@@ -2,6 +2,7 @@
 
 use super::{About, Broken, End, Promise};
 use crate::facts::Facts;
+use crate::reference::Reference;
 use crate::world::{Observed, What};
 
 /// Where nothing was corrupted, nothing may be found.
@@ -29,7 +30,7 @@ impl Promise for Alarms {
         }
     }
 
-    fn settled(&mut self, facts: &Facts, end: &End) -> Broken {
+    fn settled(&mut self, facts: &Facts, end: &End, _model: &mut dyn Reference) -> Broken {
         if facts.corrupted.is_empty() && end.alarms.iter().any(|alarms| *alarms > 0) {
             return Err(format!("alarms per replica without a corruption: {:?}", end.alarms));
         }

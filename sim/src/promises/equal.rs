@@ -2,6 +2,7 @@
 
 use super::{About, Broken, End, Promise};
 use crate::facts::Facts;
+use crate::reference::Reference;
 
 /// Compares digests of the whole state at one position.
 pub struct Equal;
@@ -18,7 +19,7 @@ impl Promise for Equal {
         }
     }
 
-    fn settled(&mut self, facts: &Facts, end: &End) -> Broken {
+    fn settled(&mut self, facts: &Facts, end: &End, _model: &mut dyn Reference) -> Broken {
         if end.digests.len() != usize::from(facts.replicas) {
             return Err(format!("{} of {} replicas have a digest", end.digests.len(), facts.replicas));
         }

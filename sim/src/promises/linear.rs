@@ -7,6 +7,7 @@ use vote::Place;
 use super::{About, Broken, Promise};
 use crate::client::Asked;
 use crate::facts::Facts;
+use crate::reference::Reference;
 
 /// The order of the log is the witness: with `replies` it remains to be shown that it agrees with real time.
 #[derive(Default)]
@@ -28,18 +29,25 @@ impl Promise for Linear {
         }
     }
 
-    fn answered(&mut self, asked: &Asked, _reply: &[u8], _facts: &mut Facts) -> Broken {
+    fn answered(
+        &mut self,
+        asked: &Asked,
+        _reply: &[u8],
+        _facts: &Facts,
+        model: &mut dyn Reference,
+    ) -> Broken {
         let Some(place) = asked.place else { return Ok(()) };
         if let Some(floor) = asked.floor.filter(|floor| place <= *floor) {
             return Err(format!(
-                "{:?} happened at {place}, before {floor}, which was answered before it was sent",
-                asked.command
+                "{} happened at {place}, before {floor}, which was answered before it was sent",
+                model.shown(asked.command)
             ));
         }
         match self.last.insert(asked.client, place) {
             Some(before) if before >= place => Err(format!(
-                "{:?} of client {} happened at {place}, before {before}",
-                asked.command, asked.client
+                "{} of client {} happened at {place}, before {before}",
+                model.shown(asked.command),
+                asked.client
             )),
             _ => Ok(()),
         }

@@ -22,6 +22,7 @@ use crosscheck::stepped::Load;
 use crate::client::Asked;
 use crate::facts::Facts;
 use crate::log::Reopened;
+use crate::reference::Reference;
 use crate::world::Observed;
 
 /// What a promise is called, and where it was made.
@@ -61,11 +62,17 @@ pub trait Promise {
         Ok(())
     }
 
-    /// A client got an answer to the command with this number.
+    /// A client got an answer; the model knows the right one.
     ///
     /// # Errors
     /// What breaks the promise.
-    fn answered(&mut self, _asked: &Asked, _reply: &[u8], _facts: &mut Facts) -> Broken {
+    fn answered(
+        &mut self,
+        _asked: &Asked,
+        _reply: &[u8],
+        _facts: &Facts,
+        _model: &mut dyn Reference,
+    ) -> Broken {
         Ok(())
     }
 
@@ -81,7 +88,7 @@ pub trait Promise {
     ///
     /// # Errors
     /// What breaks the promise.
-    fn settled(&mut self, _facts: &Facts, _end: &End) -> Broken {
+    fn settled(&mut self, _facts: &Facts, _end: &End, _model: &mut dyn Reference) -> Broken {
         Ok(())
     }
 }

@@ -1,10 +1,11 @@
 //! No wrong reply reaches a client.
 
-use super::{About, Broken, Promise};
+use super::{About, Broken, End, Promise};
 use crate::client::Asked;
 use crate::facts::Facts;
+use crate::reference::Reference;
 
-/// Compares with the model, which executes the log as one plain memcached.
+/// Compares with the model, which executes the log as one sequential program.
 pub struct Replies;
 
 impl Promise for Replies {
@@ -18,16 +19,22 @@ impl Promise for Replies {
         }
     }
 
-    fn answered(&mut self, asked: &Asked, reply: &[u8], facts: &mut Facts) -> Broken {
+    fn answered(&mut self, asked: &Asked, reply: &[u8], _facts: &Facts, model: &mut dyn Reference) -> Broken {
         let Some(place) = asked.place else {
-            return Err(format!("{:?} was answered and has no position", asked.command));
+            return Err(format!("{} was answered and has no position", model.shown(asked.command)));
         };
-        let Some(expected) = facts.expected.get(&place).cloned() else {
-            return Err(format!("{:?} was answered at {place}, where nothing was asked", asked.command));
-        };
-        facts
-            .model
-            .compare(&expected, place, reply)
-            .map_err(|why| format!("{:?} at {place}: {why}", asked.command))
+        match model.compare(asked.command, place, reply) {
+            None => {
+                let shown = model.shown(asked.command);
+                Err(format!("{shown} was answered at {place}, where nothing was asked"))
+            }
+            Some(compared) => {
+                compared.map_err(|why| format!("{} at {place}: {why}", model.shown(asked.command)))
+            }
+        }
+    }
+
+    fn settled(&mut self, _facts: &Facts, _end: &End, model: &mut dyn Reference) -> Broken {
+        model.compare_rest()
     }
 }

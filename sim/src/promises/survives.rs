@@ -3,7 +3,7 @@
 use super::{About, Broken, End, Promise};
 use crate::client::Asked;
 use crate::facts::Facts;
-use crate::model::Command;
+use crate::reference::Reference;
 
 /// Looks at the end: what is read is what was last written, and every replica has all of it.
 pub struct Survives;
@@ -20,17 +20,14 @@ impl Promise for Survives {
         }
     }
 
-    fn answered(&mut self, asked: &Asked, reply: &[u8], facts: &mut Facts) -> Broken {
-        let Command::Get { keys, unique: false } = &asked.command else { return Ok(()) };
-        // What fades may be there or not by now: `replies` knows.
-        if !facts.reading || facts.model.fades(keys) || facts.model.get(keys) == reply {
-            return Ok(());
+    fn answered(&mut self, asked: &Asked, reply: &[u8], facts: &Facts, model: &mut dyn Reference) -> Broken {
+        match asked.place.filter(|_| facts.reading) {
+            Some(place) => model.compare_final(asked.command, place, reply),
+            None => Ok(()),
         }
-        let (was, is) = (facts.model.get(keys), String::from_utf8_lossy(reply));
-        Err(format!("{keys:?} reads {is:?}, and {:?} was written", String::from_utf8_lossy(&was)))
     }
 
-    fn settled(&mut self, facts: &Facts, _end: &End) -> Broken {
+    fn settled(&mut self, facts: &Facts, _end: &End, _model: &mut dyn Reference) -> Broken {
         let Some(answered) = facts.answered else { return Ok(()) };
         match facts.delivered.iter().position(|delivered| *delivered < answered.batch) {
             Some(replica) => Err(format!(

@@ -2,6 +2,7 @@
 
 use super::{About, Broken, End, Promise};
 use crate::facts::Facts;
+use crate::reference::Reference;
 use crate::world::{EPOCH_US, Observed, What};
 
 /// How far ordered time may be ahead of the true time, and behind it once all faults are over.
@@ -43,7 +44,7 @@ impl Promise for Time {
         }
     }
 
-    fn settled(&mut self, _facts: &Facts, _end: &End) -> Broken {
+    fn settled(&mut self, _facts: &Facts, _end: &End, _model: &mut dyn Reference) -> Broken {
         let (batch, behind_us) = self.last;
         match behind_us > APART_US {
             true => Err(format!("batch {batch} was stamped {behind_us} us behind the true time")),

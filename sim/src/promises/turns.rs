@@ -93,6 +93,7 @@ mod tests {
             reply_digest: 0,
             asked: 0,
             position,
+            time_us: 0,
             locks,
             failed: false,
         };

@@ -6,6 +6,7 @@ use super::operator::Operator;
 use super::{Event, HEALS_WITHIN_US, Phase, Run, Slot};
 use crate::plan;
 use crate::promises::{End, PROGRESS};
+use crate::workload::Workload;
 use crate::world::EPOCH_US;
 
 /// Between two looks whether everything has healed.
@@ -13,7 +14,7 @@ const LOOK_US: u64 = 100_000;
 /// How wrong a clock may be that is as it should be: replicas take over the time of others when theirs is further away.
 const CLOCK_US: u64 = 600_000;
 
-impl Run {
+impl<W: Workload> Run<W> {
     /// Whether the run has nothing more to do.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Reading)
@@ -35,7 +36,7 @@ impl Run {
         (0..self.options.replicas).for_each(|replica| self.look_at_unlike(replica, false));
         match &self.phase {
             Phase::Founding => {
-                let serves = |slot: &Slot| slot.process.as_ref().is_some_and(|one| one.replica.serves());
+                let serves = |slot: &Slot<W>| slot.process.as_ref().is_some_and(|one| one.replica.serves());
                 if self.lasting == 0 && self.slots.iter().all(serves) {
                     self.begin_episode();
                 }

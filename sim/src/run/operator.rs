@@ -9,7 +9,9 @@ use super::{Event, Run};
 use crate::fault::Fault;
 use crate::plan::Stroke;
 use crate::promises;
+use crate::reference::Reference;
 use crate::rng::stream;
+use crate::workload::{CommandSource, Workload};
 
 /// All replicas are there and some do not serve for so long before the operator decides: what can come back
 /// by itself has done so.
@@ -33,7 +35,7 @@ pub(super) struct Operator {
     told: BTreeSet<(u8, u64)>,
 }
 
-impl Run {
+impl<W: Workload> Run<W> {
     /// A replica is about to lose its memory, and its disk.
     pub(super) fn lose_memory(&mut self, stroke: &Stroke) {
         let Stroke { victim, fault, seed, .. } = *stroke;
@@ -145,9 +147,13 @@ impl Run {
         self.trace.note(self.now_us, format_args!("operator: group begin"));
         self.say_to(0, Command::BeginGroup);
         self.facts.begin_anew();
-        self.clients.iter_mut().for_each(|client| client.unique = None);
+        if let Err(how) = self.model.compare_rest() {
+            self.broken(promises::about("replies"), how);
+        }
+        self.model.clear();
+        self.clients.iter_mut().for_each(|client| client.source.forget());
         self.digests.clear();
-        self.promises = promises::all();
+        self.promises = self.workload.promises();
     }
 
     /// A process ends, and the next one has nothing.

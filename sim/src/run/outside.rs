@@ -9,6 +9,7 @@ use super::{Event, Run};
 use crate::net::{Call, Recorded};
 use crate::node::{KEYS, Role, Unlike};
 use crate::promises::PEERS;
+use crate::workload::Workload;
 
 /// Two replicas that can reach each other have met, and know why they do not talk, after so long.
 const MET_US: u64 = 3_000_000;
@@ -37,14 +38,14 @@ struct Visit {
     counts: bool,
 }
 
-impl Run {
+impl<W: Workload> Run<W> {
     /// Its process is started again with a setting that the others have otherwise. Says for how long.
     pub(super) fn set_wrong(&mut self, victim: u8, draws: &mut SplitMix64) -> Option<u64> {
         let slot = &mut self.slots[usize::from(victim)];
         if slot.unlike.is_some() {
             return None;
         }
-        slot.unlike = Some(*draws.pick(&Unlike::ALL));
+        slot.unlike = Some(draws.pick(&Unlike::all(&self.workload)).clone());
         self.stop(victim, draws.modulo(500_000));
         Some(draws.within(1_000_000, 4_500_000))
     }
@@ -60,7 +61,7 @@ impl Run {
     /// meet, both ends know why.
     pub(super) fn look_at_unlike(&mut self, victim: u8, ends: bool) {
         let slot = &self.slots[usize::from(victim)];
-        let (Some(unlike), Some(process)) = (slot.unlike, &slot.process) else { return };
+        let (Some(unlike), Some(process)) = (&slot.unlike, &slot.process) else { return };
         let status = process.replica.status();
         let number = victim + 1;
         if process.replica.serves() || !status.peers.is_empty() {
@@ -71,7 +72,7 @@ impl Run {
             );
             return self.broken(PEERS, how);
         }
-        let calm = |slot: &super::Slot| slot.process.is_some() && self.now_us > slot.paused_us;
+        let calm = |slot: &super::Slot<W>| slot.process.is_some() && self.now_us > slot.paused_us;
         let is_known = |refused: &[String], replica: u8| {
             let named = format!("replica {replica}: {} is ", unlike.name());
             refused.iter().any(|told| told.starts_with(&named))
@@ -81,7 +82,7 @@ impl Run {
             return;
         }
         // Another one with a wrong setting may differ in that first, and one that has just begun has not met all.
-        let has_met = |slot: &super::Slot| {
+        let has_met = |slot: &super::Slot<W>| {
             let begun_us = slot.process.as_ref().map_or(u64::MAX, |process| process.born_us);
             slot.unlike.is_none() && self.now_us >= begun_us.saturating_add(MET_US)
         };

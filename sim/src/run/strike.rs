@@ -8,8 +8,9 @@ use crate::fault::{Fault, rests};
 use crate::net::Weather;
 use crate::plan::Stroke;
 use crate::rng::stream;
+use crate::workload::Workload;
 
-impl Run {
+impl<W: Workload> Run<W> {
     /// A fault strikes its victim.
     pub(super) fn strike(&mut self, stroke: &Stroke) {
         let Stroke { victim, fault, seed, .. } = *stroke;
@@ -207,20 +208,13 @@ impl Run {
     }
 
     fn corrupt(&mut self, victim: u8, fault: Fault, kind: Kind, draws: &mut SplitMix64) {
-        let object = match draws.modulo(8) {
-            0 | 1 => Some(format!("item:v{}", draws.modulo(10))),
-            2 => Some(format!("slot:v{}", draws.modulo(10))),
-            3 => Some(format!("shard:{}", draws.modulo(4))),
-            4 => Some(format!("queue:{}", draws.modulo(4))),
-            _ => None,
-        };
-        let object = object.filter(|_| rests(kind));
+        let object = self.workload.object(draws).filter(|_| rests(kind));
         self.inject(victim, fault, Inject { kind, object, bit: None, member: None, seed: draws.next_u64() });
     }
 
     /// One bit that is wrong again after every repair: it is flipped again and again, if the object is sound by then.
     fn stick(&mut self, victim: u8, draws: &mut SplitMix64) {
-        let object = Some(format!("item:v{}", draws.modulo(10)));
+        let object = self.workload.worn_object(draws);
         let (bit, seed) = (Some(draws.modulo(64)), draws.next_u64());
         let mut after = 0;
         for _ in 0..draws.within(4, 12) {

@@ -5,12 +5,12 @@ use crosscheck::stepped::ReplyTo;
 use vote::Place;
 
 use super::{Event, Run};
-use crate::client::{Asked, PATIENCE_US, keys};
-use crate::model::Command;
+use crate::client::{Asked, PATIENCE_US};
 use crate::node::Answer;
 use crate::promises;
+use crate::workload::Workload;
 
-impl Run {
+impl<W: Workload> Run<W> {
     /// Something happens that was on its way.
     pub(super) fn perform(&mut self, event: Event) {
         match event {
@@ -62,13 +62,15 @@ impl Run {
         let client = &mut self.clients[number];
         let Some(session) = client.session else { return };
         let (count, _) = client.burst();
-        let commands: Vec<Command> =
+        let commands: Vec<W::Command> =
             (0..count).map_while(|_| client.command()).take(count as usize).collect();
         let mut numbers = Vec::new();
         for command in commands {
-            numbers.push(self.facts.asked.len());
-            let floor = self.facts.answered;
-            self.facts.asked.push(Asked { client: number, command, floor, place: None, answered: false });
+            let (floor, named) = (self.facts.answered, self.facts.asked.len());
+            numbers.push(named);
+            self.model.commands.push(command);
+            let asked = Asked { client: number, command: named, floor, place: None, answered: false };
+            self.facts.asked.push(asked);
         }
         let client = &mut self.clients[number];
         client.waiting.extend(&numbers);
@@ -113,14 +115,11 @@ impl Run {
         };
         let mut wrong = None;
         for command in numbers {
-            let text = self.facts.asked[*command].command.text();
+            let text = self.workload.bytes(&self.model.commands[*command]);
             let cut =
                 if self.rng.chance(200) { self.rng.modulo(text.len() as u64) as usize } else { text.len() };
             match process.receive(number as u32, *command, &text, cut) {
-                Ok(Some(submitted)) => {
-                    let meant = self.facts.asked[submitted.number].command.clone();
-                    self.facts.note_sent(&submitted.request, &meant);
-                }
+                Ok(Some(submitted)) => self.facts.note_sent(&submitted.request, submitted.number),
                 Ok(None) => {}
                 Err(why) => wrong = Some(why),
             }
@@ -175,40 +174,25 @@ impl Run {
         self.trace.note(self.now_us, format_args!("client {client} is answered {number}"));
         self.facts.asked[number].answered = true;
         self.summary.answered += 1;
-        let asked = self.facts.asked[number].clone();
+        let asked = self.facts.asked[number];
         let mut promises = std::mem::take(&mut self.promises);
         for promise in &mut promises {
-            let broken = promise.answered(&asked, reply, &mut self.facts);
+            let broken = promise.answered(&asked, reply, &self.facts, &mut self.model);
             self.judge(promise.about(), broken);
         }
         self.promises = promises;
         self.facts.answered = self.facts.answered.max(asked.place);
-        self.learn(client, &asked.command, reply);
+        self.clients[client].learn(&self.model.commands[number], reply);
         if self.clients[client].waiting.is_empty() {
             let (_, thinks) = self.clients[client].burst();
             self.at(thinks, Event::Client(client));
         }
     }
 
-    fn learn(&mut self, client: usize, command: &Command, reply: &Bytes) {
-        let Command::Get { keys, unique } = command else { return };
-        let client = &mut self.clients[client];
-        let line = reply.split(|byte| *byte == b'\r').next().unwrap_or_default();
-        let last = line.split(|byte| *byte == b' ').nth(4);
-        if let (true, Some(unique)) = (*unique, last.and_then(|digits| std::str::from_utf8(digits).ok()))
-            && let Ok(unique) = unique.parse()
-        {
-            client.unique = Some((keys[0].clone(), unique));
-        }
-        if client.reading.last() == keys.first() {
-            client.reading.pop();
-        }
-    }
-
-    /// Every client reads every key.
+    /// Every client reads all data.
     pub(super) fn read_all(&mut self) {
         for client in 0..self.clients.len() {
-            self.clients[client].reading = keys();
+            self.clients[client].reading = self.workload.final_reads();
             self.at(1, Event::Client(client));
         }
     }

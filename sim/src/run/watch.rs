@@ -10,13 +10,14 @@ use wire::SplitMix64;
 use super::{Event, Run};
 use crate::fault::Fault;
 use crate::promises::PATIENCE;
+use crate::workload::Workload;
 
 /// What only a watchdog says of a process that it ends (`crosscheck/src/replace.rs`).
 const WORDS: &str = " within watchdog_ms";
 /// A handler that never ends.
 pub(super) const NEVER_US: u64 = 1_000_000_000;
 
-impl Run {
+impl<W: Workload> Run<W> {
     /// Requests take long from now on: the next one at all replicas or at f+1, or the next ones at one.
     pub(super) fn slow_down(&mut self, victim: u8, fault: Fault, draws: &mut SplitMix64) {
         match fault {

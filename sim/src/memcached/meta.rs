@@ -1,7 +1,7 @@
 //! Meta commands: the same things said in memcached's other words. The model answers the classic command, and
 //! this file puts question and answer into the meta form (memcached 1.6, doc/protocol.txt, "Meta Commands").
 
-use crate::model::{Command, Mode};
+use super::model::{Command, Mode};
 
 /// The bytes a client sends for `command`, if it has a meta form.
 pub fn text(command: &Command) -> Option<Vec<u8>> {

@@ -9,7 +9,7 @@ pub const SHORT: u64 = 256 << 10;
 pub const ITEM_BYTES: usize = 8 << 10;
 /// Bytes that are written before an item may be evicted: the queue of new items has a tenth of a shard's
 /// memory (S3-FIFO).
-const FRESH: u64 = SHORT / crate::node::SHARDS as u64 / 16;
+const FRESH: u64 = SHORT / super::SHARDS as u64 / 16;
 /// Versions that are remembered.
 const KEPT: usize = 50_000;
 
@@ -20,7 +20,7 @@ struct Life {
     missed: Option<vote::Place>,
 }
 
-/// What was seen of items that may be evicted, by the version that [`crate::model`] gave them.
+/// What was seen of items that may be evicted, by the version that [`super::model`] gave them.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     written: u64,

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use vote::Place;
 
-use crate::memory::Memory;
-use crate::meta;
+use super::memory::Memory;
+use super::meta;
+use crate::workload::{ReferenceModel, Turn, same_bytes};
 
 /// One command as a client means it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,25 +164,15 @@ impl Model {
         Model { memory: is_short.then(Memory::default), ..Model::default() }
     }
 
-    /// The same without any item, and with everything that was seen of evictions. Uniques are given anew.
-    pub fn emptied(&self) -> Self {
-        Model { versions: self.versions, memory: self.memory.clone(), ..Model::default() }
-    }
-
-    /// Items that were seen to be evicted.
-    pub fn evicted(&self) -> u64 {
-        self.memory.as_ref().map_or(0, Memory::evicted)
-    }
-
     /// Does the command, ordered at `now_us`, and says what the service must answer.
-    pub fn apply(&mut self, command: &Command, now_us: u64) -> Expected {
+    fn execute(&mut self, command: &Command, now_us: u64) -> Expected {
         self.items.retain(|_, item| item.deadline_us.is_none_or(|deadline_us| deadline_us > now_us));
         let text = |text: &str| Expected::Bytes(text.as_bytes().to_vec());
         if self.memory.is_some() {
-            return self.apply_short(command, now_us);
+            return self.execute_short(command, now_us);
         }
         match command {
-            Command::Meta(inner) => match self.apply(inner, now_us) {
+            Command::Meta(inner) => match self.execute(inner, now_us) {
                 Expected::Bytes(classic) => Expected::Bytes(meta::reply(inner, &classic)),
                 other => other,
             },
@@ -211,37 +202,6 @@ impl Model {
         }
     }
 
-    /// Compares a reply, to the command at `place`, with what was expected; learns the uniques in it.
-    ///
-    /// # Errors
-    /// The difference, in words.
-    pub fn compare(&mut self, expected: &Expected, place: Place, reply: &[u8]) -> Result<(), String> {
-        let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        match expected {
-            Expected::Bytes(bytes) if bytes == reply => Ok(()),
-            Expected::Bytes(bytes) => Err(format!("{:?} instead of {:?}", shown(reply), shown(bytes))),
-            Expected::Either(either) if either.iter().any(|bytes| bytes == reply) => Ok(()),
-            Expected::Either([one, _]) => Err(format!("{:?} instead of {:?}", shown(reply), shown(one))),
-            Expected::Items(items, end) => self.compare_items(items, end, place, reply),
-            Expected::Uniques(items) => {
-                let mut rest = reply;
-                for (key, flags, value, version) in items {
-                    let head = format!("VALUE {key} {flags} {} ", value.len()).into_bytes();
-                    let wrong = || format!("{:?} where {key} was expected", shown(rest));
-                    let tail = rest.strip_prefix(&head[..]).ok_or_else(wrong)?;
-                    let digits = tail.iter().take_while(|byte| byte.is_ascii_digit()).count();
-                    let unique: u64 = shown(&tail[..digits]).parse().map_err(|_| wrong())?;
-                    let body = [b"\r\n", &value[..], b"\r\n"].concat();
-                    rest = tail[digits..].strip_prefix(&body[..]).ok_or_else(wrong)?;
-                    if *self.uniques.entry(unique).or_insert(*version) != *version {
-                        return Err(format!("the unique {unique} stands for two versions of {key}"));
-                    }
-                }
-                if rest == b"END\r\n" { Ok(()) } else { Err(format!("{:?} after the items", shown(rest))) }
-            }
-        }
-    }
-
     fn put(&mut self, key: &str, flags: u32, deadline_us: Option<u64>, value: Vec<u8>) {
         self.versions += 1;
         if let Some(memory) = &mut self.memory {
@@ -250,8 +210,8 @@ impl Model {
         self.items.insert(key.to_owned(), Item { flags, value, deadline_us, version: self.versions });
     }
 
-    /// As [`Model::apply`], where items may have been evicted: each command is about single items.
-    fn apply_short(&mut self, command: &Command, now_us: u64) -> Expected {
+    /// As [`Model::execute`], where items may have been evicted: each command is about single items.
+    fn execute_short(&mut self, command: &Command, now_us: u64) -> Expected {
         let (inner, is_meta) = match command {
             Command::Meta(inner) => (&**inner, true),
             command => (command, false),
@@ -323,13 +283,13 @@ impl Model {
     }
 
     /// Whether one of these will be gone by itself, or may be.
-    pub fn fades(&self, keys: &[String]) -> bool {
+    fn fades(&self, keys: &[String]) -> bool {
         self.memory.is_some()
             || keys.iter().filter_map(|key| self.items.get(key)).any(|item| item.deadline_us.is_some())
     }
 
     /// The answer to a `get` now.
-    pub fn get(&self, keys: &[String]) -> Vec<u8> {
+    fn get(&self, keys: &[String]) -> Vec<u8> {
         let mut reply = Vec::new();
         for (key, item) in keys.iter().filter_map(|key| Some((key, self.items.get(key)?))) {
             reply
@@ -388,6 +348,60 @@ impl Model {
     }
 }
 
+impl ReferenceModel for Model {
+    type Command = Command;
+    type Expected = Expected;
+
+    fn apply(&mut self, command: &Command, turn: Turn) -> Expected {
+        self.execute(command, turn.time_us)
+    }
+
+    fn compare(&mut self, expected: &Expected, place: Place, reply: &[u8]) -> Result<(), String> {
+        let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match expected {
+            Expected::Bytes(bytes) => same_bytes(bytes, reply),
+            Expected::Either([_, other]) if other == reply => Ok(()),
+            Expected::Either([one, _]) => same_bytes(one, reply),
+            Expected::Items(items, end) => self.compare_items(items, end, place, reply),
+            Expected::Uniques(items) => {
+                let mut rest = reply;
+                for (key, flags, value, version) in items {
+                    let head = format!("VALUE {key} {flags} {} ", value.len()).into_bytes();
+                    let wrong = || format!("{:?} where {key} was expected", shown(rest));
+                    let tail = rest.strip_prefix(&head[..]).ok_or_else(wrong)?;
+                    let digits = tail.iter().take_while(|byte| byte.is_ascii_digit()).count();
+                    let unique: u64 = shown(&tail[..digits]).parse().map_err(|_| wrong())?;
+                    let body = [b"\r\n", &value[..], b"\r\n"].concat();
+                    rest = tail[digits..].strip_prefix(&body[..]).ok_or_else(wrong)?;
+                    if *self.uniques.entry(unique).or_insert(*version) != *version {
+                        return Err(format!("the unique {unique} stands for two versions of {key}"));
+                    }
+                }
+                if rest == b"END\r\n" { Ok(()) } else { Err(format!("{:?} after the items", shown(rest))) }
+            }
+        }
+    }
+
+    /// What fades may be there or not by now: [`ReferenceModel::compare`] knows.
+    fn compare_final(&self, command: &Command, _turn: Turn, reply: &[u8]) -> Result<(), String> {
+        let Command::Get { keys, unique: false } = command else { return Ok(()) };
+        if self.fades(keys) || self.get(keys) == reply {
+            return Ok(());
+        }
+        let (was, is) = (self.get(keys), String::from_utf8_lossy(reply));
+        Err(format!("{keys:?} reads {is:?}, and {:?} was written", String::from_utf8_lossy(&was)))
+    }
+
+    /// Without any item, and with everything that was seen of evictions. Uniques are given anew.
+    fn clear(&mut self) {
+        *self = Model { versions: self.versions, memory: self.memory.take(), ..Model::default() };
+    }
+
+    fn evicted(&self) -> u64 {
+        self.memory.as_ref().map_or(0, Memory::evicted)
+    }
+}
+
 /// When something with this expiry is gone, written at `now_us`.
 fn deadline_us(expiry: i64, now_us: u64) -> Option<u64> {
     (expiry != 0).then(|| now_us + u64::try_from(expiry).unwrap_or(0) * 1_000_000)
@@ -402,7 +416,7 @@ mod tests {
     }
 
     fn at(model: &mut Model, command: Command, now_us: u64) -> String {
-        match model.apply(&command, now_us) {
+        match model.execute(&command, now_us) {
             Expected::Bytes(bytes) => String::from_utf8(bytes).unwrap(),
             other => panic!("{other:?}"),
         }
@@ -449,14 +463,14 @@ mod tests {
     #[test]
     fn a_unique_stands_for_one_version() {
         let mut model = Model::default();
-        model.apply(&set("a", "x"), 1);
+        model.execute(&set("a", "x"), 1);
         let gets = Command::Get { keys: vec!["a".into()], unique: true };
-        let first = model.apply(&gets, 1);
+        let first = model.execute(&gets, 1);
         model.compare(&first, Place::new(1, 0), b"VALUE a 3 1 7\r\nx\r\nEND\r\n").unwrap();
         let cas = Command::Cas { key: "a".into(), flags: 0, unique: 7, value: b"y".to_vec() };
         assert_eq!(bytes(&mut model, cas.clone()), "STORED\r\n");
         assert_eq!(bytes(&mut model, cas), "EXISTS\r\n");
-        let second = model.apply(&gets, 1);
+        let second = model.execute(&gets, 1);
         assert!(
             model.compare(&second, Place::new(2, 0), b"VALUE a 0 1 7\r\ny\r\nEND\r\n").is_err(),
             "of an older version"

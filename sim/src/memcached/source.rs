@@ -1,0 +1,151 @@
+//! The commands of one memcached client: classic and meta, on a few keys that all clients share.
+
+use wire::SplitMix64;
+
+use super::meta;
+use super::model::{Command, Mode};
+use crate::workload::CommandSource;
+
+/// Keys that all clients share; few, so that they meet.
+pub const VALUES: u64 = 10;
+const COUNTERS: u64 = 5;
+/// Keys where memory is short; a value has 60 bytes, or 1 to 3 KB.
+const CROWD: u64 = 2_000;
+
+/// Draws the commands of one client.
+#[derive(Clone, Debug)]
+pub struct Source {
+    number: usize,
+    /// Writes more than fits.
+    crowds: bool,
+    /// Makes written values differ.
+    written: u64,
+    /// The last unique that a reply gave.
+    unique: Option<(String, u64)>,
+}
+
+/// Every key there is.
+pub fn keys() -> Vec<String> {
+    (0..VALUES).map(|key| format!("v{key}")).chain((0..COUNTERS).map(|key| format!("c{key}"))).collect()
+}
+
+impl CommandSource for Source {
+    type Command = Command;
+
+    fn draw(&mut self, draws: &mut SplitMix64) -> Command {
+        let command = if self.crowds { self.crowd(draws) } else { self.any(draws) };
+        let is_meta = draws.chance(300) && meta::text(&command).is_some();
+        if is_meta { Command::Meta(Box::new(command)) } else { command }
+    }
+
+    fn learn(&mut self, command: &Command, reply: &[u8]) {
+        let Command::Get { keys, unique: true } = command else { return };
+        let line = reply.split(|byte| *byte == b'\r').next().unwrap_or_default();
+        let last =
+            line.split(|byte| *byte == b' ').nth(4).and_then(|digits| std::str::from_utf8(digits).ok());
+        if let Some(unique) = last.and_then(|digits| digits.parse().ok()) {
+            self.unique = Some((keys[0].clone(), unique));
+        }
+    }
+
+    fn forget(&mut self) {
+        self.unique = None;
+    }
+}
+
+impl Source {
+    /// Of the client with this number; if it `crowds`, it writes more than fits where memory is short.
+    pub fn new(number: usize, crowds: bool) -> Self {
+        Source { number, crowds, written: 0, unique: None }
+    }
+
+    fn value(&mut self, draws: &mut SplitMix64) -> Vec<u8> {
+        self.written += 1;
+        let mut value = format!("{}:{}:", self.number, self.written).into_bytes();
+        let length = if draws.chance(50) { draws.within(1000, 3000) } else { draws.modulo(120) };
+        let fill = b'a' + draws.modulo(26) as u8;
+        value.extend((0..length).map(|_| fill));
+        value
+    }
+
+    fn any(&mut self, draws: &mut SplitMix64) -> Command {
+        let flags = draws.modulo(1 << 16) as u32;
+        match draws.modulo(100) {
+            0..30 => {
+                let keys = (0..draws.within(1, 4)).map(|_| any_key(draws)).collect();
+                Command::Get { keys, unique: false }
+            }
+            30..38 => Command::Get { keys: vec![value_key(draws)], unique: true },
+            38..44 => match self.unique.take() {
+                Some((key, unique)) => Command::Cas { key, flags, unique, value: self.value(draws) },
+                None => Command::Get { keys: vec![value_key(draws)], unique: true },
+            },
+            44..62 => {
+                let key = value_key(draws);
+                Command::Store {
+                    mode: Mode::Set,
+                    key,
+                    flags,
+                    expiry: expiry(draws),
+                    value: self.value(draws),
+                }
+            }
+            62..70 => {
+                let mode = *draws.pick(&[Mode::Add, Mode::Replace]);
+                let key = value_key(draws);
+                Command::Store { mode, key, flags, expiry: expiry(draws), value: self.value(draws) }
+            }
+            70..76 => {
+                let mode = *draws.pick(&[Mode::Append, Mode::Prepend]);
+                let key = value_key(draws);
+                Command::Store { mode, key, flags, expiry: expiry(draws), value: self.value(draws) }
+            }
+            76..80 => {
+                let key = counter_key(draws);
+                let value = draws.modulo(1000).to_string().into_bytes();
+                Command::Store { mode: Mode::Set, key, flags, expiry: 0, value }
+            }
+            80..92 => {
+                let (key, up) = (counter_key(draws), draws.chance(700));
+                Command::Step { key, up, delta: draws.modulo(1 << 40) }
+            }
+            92..96 => Command::Delete(any_key(draws)),
+            96..99 => Command::Touch { key: any_key(draws), expiry: expiry(draws) },
+            _ => Command::Flush,
+        }
+    }
+
+    /// Much that is large, under many keys: only what a single item tells about itself, since any other may be gone.
+    fn crowd(&mut self, draws: &mut SplitMix64) -> Command {
+        let key = |draws: &mut SplitMix64| format!("b{}", draws.modulo(CROWD));
+        match draws.modulo(100) {
+            0..50 => {
+                let flags = draws.modulo(1 << 16) as u32;
+                let (key, value) = (key(draws), self.value(draws));
+                Command::Store { mode: Mode::Set, key, flags, expiry: 0, value }
+            }
+            50..90 => {
+                let keys = (0..draws.within(1, 4)).map(|_| key(draws)).collect();
+                Command::Get { keys, unique: false }
+            }
+            _ => Command::Delete(key(draws)),
+        }
+    }
+}
+
+fn value_key(draws: &mut SplitMix64) -> String {
+    format!("v{}", draws.modulo(VALUES))
+}
+
+fn counter_key(draws: &mut SplitMix64) -> String {
+    format!("c{}", draws.modulo(COUNTERS))
+}
+
+/// Few items have a deadline, and reach it within a run.
+fn expiry(draws: &mut SplitMix64) -> i64 {
+    if draws.chance(150) { *draws.pick(&[-1, 1, 1, 2, 3]) } else { 0 }
+}
+
+fn any_key(draws: &mut SplitMix64) -> String {
+    if draws.chance(700) { value_key(draws) } else { counter_key(draws) }
+}

@@ -1,0 +1,183 @@
+//! The model beside a run: it executes the commands in the order of the log, and judges the replies. The promises
+//! know it only as [`Reference`], whatever the service.
+//!
+//! Where requests may miss a lock ([`Workload::may_miss_locks`]), a request that did runs once more at a later
+//! position, and others that are behind it in the log run before it. There the model executes the commands by the
+//! positions at which f+1 replicas ran them. All of these are known at the end, so all replies are judged then.
+
+use std::collections::BTreeMap;
+
+use vote::Place;
+
+use crate::workload::{ReferenceModel, Turn, Workload};
+use crate::world::Outcome;
+
+/// What promises ask of the model.
+pub trait Reference {
+    /// The command with this number, as text.
+    fn shown(&self, command: usize) -> String;
+
+    /// Compares the reply to a command at `place` with what the model answers there; `None` if nothing was
+    /// expected there.
+    fn compare(&mut self, command: usize, place: Place, reply: &[u8]) -> Option<Result<(), String>>;
+
+    /// Compares the reply to a command of [`Workload::final_reads`] with the data at the end.
+    ///
+    /// # Errors
+    /// The difference, in words.
+    fn compare_final(&self, command: usize, place: Place, reply: &[u8]) -> Result<(), String>;
+
+    /// Compares the replies that [`Reference::compare`] has put off, now that the run has ended.
+    ///
+    /// # Errors
+    /// The first difference, with its command, in words.
+    fn compare_rest(&mut self) -> Result<(), String>;
+}
+
+/// The model of a workload, every command that clients sent, and what is expected.
+pub struct Executed<W: Workload> {
+    model: W::Model,
+    /// By number.
+    pub commands: Vec<W::Command>,
+    /// By place: what must be answered there.
+    expected: BTreeMap<Place, <W::Model as ReferenceModel>::Expected>,
+    /// Ordered time of the last batch in microseconds since 1970.
+    time_us: u64,
+    /// What is put off until the end, where requests may miss locks.
+    later: Option<Later>,
+}
+
+/// What is known of commands that the model has yet to execute.
+#[derive(Default)]
+struct Later {
+    /// By place: the number of the command, and the ordered time of its batch in microseconds since 1970.
+    ordered: BTreeMap<Place, (usize, u64)>,
+    /// By place: position and time at which replicas ran it, and how many.
+    runs: BTreeMap<Place, BTreeMap<(u64, u64), u8>>,
+    /// By place: number of the command that a client sent, and its reply.
+    replies: BTreeMap<Place, Vec<(usize, Vec<u8>)>>,
+}
+
+impl Later {
+    /// Commands by the position where most replicas ran them, each with its place and its time.
+    fn by_position(&self) -> Vec<(u64, Place, usize, u64)> {
+        let mut last = 0;
+        let mut commands = Vec::with_capacity(self.ordered.len());
+        for (place, (command, time_us)) in &self.ordered {
+            let runs = self.runs.get(place);
+            let most = runs.and_then(|runs| runs.iter().max_by_key(|(_, count)| **count));
+            // What no process lived to report ran where it stands in the log.
+            let (position, time_us) = most.map_or((last, *time_us), |(run, _)| *run);
+            last = position;
+            commands.push((position, *place, *command, time_us));
+        }
+        commands.sort_unstable();
+        commands
+    }
+}
+
+impl<W: Workload> Executed<W> {
+    /// Nothing so far.
+    pub fn new(workload: &W) -> Self {
+        Executed {
+            model: workload.model(),
+            commands: Vec::new(),
+            expected: BTreeMap::new(),
+            time_us: 0,
+            later: workload.may_miss_locks().then(Later::default),
+        }
+    }
+
+    /// A batch with this ordered time begins.
+    pub fn begin_batch(&mut self, time_us: u64) {
+        self.time_us = time_us;
+        if self.later.is_none() {
+            self.model.begin_batch(time_us);
+        }
+    }
+
+    /// Does the command with this number at `place` of the batch that has begun.
+    pub fn apply(&mut self, command: usize, place: Place) {
+        match &mut self.later {
+            Some(later) => {
+                later.ordered.insert(place, (command, self.time_us));
+            }
+            None => {
+                let turn = Turn { place, time_us: self.time_us };
+                let expected = self.model.apply(&self.commands[command], turn);
+                self.expected.insert(place, expected);
+            }
+        }
+    }
+
+    /// A replica has run a batch.
+    pub fn note_run(&mut self, batch: u64, outcomes: &[Outcome]) {
+        let Some(later) = &mut self.later else { return };
+        for (number, outcome) in (0..).zip(outcomes).filter(|(_, outcome)| !outcome.failed) {
+            let runs = later.runs.entry(Place::new(batch, number)).or_default();
+            *runs.entry((outcome.position, outcome.time_us)).or_default() += 1;
+        }
+    }
+
+    /// Forgets what is expected up to a batch.
+    pub fn forget(&mut self, batch: u64) {
+        while self.expected.first_key_value().is_some_and(|(place, _)| place.batch <= batch) {
+            self.expected.pop_first();
+        }
+    }
+
+    /// The group begins anew without data.
+    pub fn clear(&mut self) {
+        self.model.clear();
+        self.expected.clear();
+        self.later = self.later.take().map(|_| Later::default());
+    }
+
+    /// Objects that the service was seen to evict.
+    pub fn evicted(&self) -> u64 {
+        self.model.evicted()
+    }
+}
+
+impl<W: Workload> Reference for Executed<W> {
+    fn shown(&self, command: usize) -> String {
+        format!("{:?}", self.commands[command])
+    }
+
+    fn compare(&mut self, command: usize, place: Place, reply: &[u8]) -> Option<Result<(), String>> {
+        if let Some(later) = &mut self.later {
+            later.ordered.get(&place)?;
+            later.replies.entry(place).or_default().push((command, reply.to_vec()));
+            return Some(Ok(()));
+        }
+        let expected = self.expected.get(&place)?.clone();
+        Some(self.model.compare(&expected, place, reply))
+    }
+
+    fn compare_final(&self, command: usize, place: Place, reply: &[u8]) -> Result<(), String> {
+        if self.later.is_some() {
+            return Ok(());
+        }
+        let turn = Turn { place, time_us: self.time_us };
+        self.model.compare_final(&self.commands[command], turn, reply)
+    }
+
+    fn compare_rest(&mut self) -> Result<(), String> {
+        let Some(mut later) = self.later.take() else { return Ok(()) };
+        let mut now_us = 0;
+        for (position, place, command, time_us) in later.by_position() {
+            if time_us > now_us {
+                now_us = time_us;
+                self.model.begin_batch(time_us);
+            }
+            let expected = self.model.apply(&self.commands[command], Turn { place, time_us });
+            for (sent, reply) in later.replies.remove(&place).unwrap_or_default() {
+                self.model
+                    .compare(&expected, place, &reply)
+                    .map_err(|why| format!("{:?} at position {position}: {why}", self.commands[sent]))?;
+            }
+        }
+        self.later = Some(Later::default());
+        Ok(())
+    }
+}

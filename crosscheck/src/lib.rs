@@ -8,6 +8,7 @@ mod admin_server;
 mod archive;
 mod clients;
 mod clock;
+mod cx;
 mod evidence;
 mod group_key;
 mod image;
@@ -36,6 +37,7 @@ mod world;
 #[doc(hidden)]
 pub use peers::fuzzing;
 
+pub use cx::Cx;
 pub use group_key::GroupKey;
 pub use job::Job;
 pub use object;

@@ -71,11 +71,19 @@ impl ResultSlot {
 }
 
 impl<R> Job<R> {
-    /// A request that the service starts itself, for [`schedule::Cx::spawn`] and [`schedule::Cx::at`], with
-    /// the bytes that [`crate::Service::decode`] makes it from. Its effects are compared when a client's
-    /// request next touches them.
+    /// A request that the service starts itself, with the bytes that [`crate::Service::decode`] makes it from. Its
+    /// effects are compared when a client's request next touches them. [`crate::Cx::spawn`] and [`crate::Cx::at`] make
+    /// it; a test that has a schedule of its own makes it here.
     pub fn internal(request: R, ordered: Bytes) -> Self {
         Job { work: Work::Service(request), ordered, result: None }
+    }
+
+    /// The service's request; `None` if it is one of the pipeline's own.
+    pub fn request(&self) -> Option<&R> {
+        match &self.work {
+            Work::Service(request) => Some(request),
+            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => None,
+        }
     }
 }
 

@@ -9,6 +9,7 @@ mod admin_server;
 mod archive;
 mod clients;
 mod clock;
+mod cx;
 mod evidence;
 mod group_key;
 mod image;
@@ -41,6 +42,7 @@ mod world;
 pub use peers::fuzzing;
 
 pub use address::Address;
+pub use cx::Cx;
 pub use group_key::GroupKey;
 pub use job::Job;
 pub use message::message;

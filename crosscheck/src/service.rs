@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use object::{Home, Members, ObjectId};
-use schedule::{Cx, Footprint, Lock, Retry};
+use schedule::{Footprint, Lock, Retry};
 use wire::Malformed;
 
+use crate::Cx;
 use crate::settings::Settings;
 
 /// A deterministic, multithreaded service; docs/determinism.md, section 9, says what it may do.
 ///
 /// Everything `execute` sees is a function of the ordered log: state behind the locks it takes through [`Cx`], the time
-/// of [`Cx::now_us`], the ids of new objects. It keeps no other state that could reach a reply.
-pub trait Service: Send + Sync + 'static {
+/// of [`now_us`](schedule::Cx::now_us), the ids of new objects. It keeps no other state that could reach a reply.
+pub trait Service: Sized + Send + Sync + 'static {
     /// One decoded request.
     type Request: Clone + Send + Sync + 'static;
 
@@ -27,6 +28,12 @@ pub trait Service: Send + Sync + 'static {
     /// this is corruption, never a client's mistake.
     fn decode(&self, ordered: &Bytes) -> Result<Self::Request, Malformed>;
 
+    /// The bytes from which [`Service::decode`] makes `request`: the reverse of it. What [`Cx::spawn`] and [`Cx::at`]
+    /// start has them too, because a request that was started and has not run yet is part of a checkpoint. The first
+    /// byte is below 0xf0, as of [`Action::Order`]. [`object::to_bytes`] does it for a request that is
+    /// [`object::Summed`], and [`object::from_bytes`] is its `decode`.
+    fn encode(&self, request: &Self::Request) -> Vec<u8>;
+
     /// Declares the locks `request` will take: a superset is correct, a miss costs a [`Retry`].
     fn footprint(&self, request: &Self::Request, footprint: &mut Footprint);
 
@@ -34,7 +41,7 @@ pub trait Service: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`Retry`] is passed on from a lock outside the footprint; the request is undone and runs again later.
-    fn execute(&self, cx: &Cx<'_>, request: &Self::Request, reply: &mut Vec<u8>) -> Result<(), Retry>;
+    fn execute(&self, cx: &Cx<'_, Self>, request: &Self::Request, reply: &mut Vec<u8>) -> Result<(), Retry>;
 
     /// Every lock of the service; the index is the lock's number.
     fn locks(&self) -> Vec<&dyn Lock>;
@@ -68,7 +75,7 @@ pub trait Service: Send + Sync + 'static {
     fn home_of(&self, name: &str) -> Option<Home>;
 
     /// The object of that name, called while its lock's turn is held.
-    fn find(&self, cx: &Cx<'_>, name: &str) -> Option<ObjectId>;
+    fn find(&self, cx: &Cx<'_, Self>, name: &str) -> Option<ObjectId>;
 }
 
 /// The locks that the service declares for a request.

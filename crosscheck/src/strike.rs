@@ -159,7 +159,7 @@ mod striking {
                 return;
             };
             let named = match &armed.target.name {
-                Some(name) => match self.service.find(&turn.cx(), name) {
+                Some(name) => match self.service.find(&crate::Cx::new(turn.cx(), &*self.service), name) {
                     Some(id) => Some(id),
                     None => return self.nudged(ticket, None, format!("there is no {name} now")),
                 },

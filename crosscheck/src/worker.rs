@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use execute::{End, Protection, Reproduced, Runner};
 use object::{Home, ObjectId, Pair};
-use schedule::{Access, Cx, Lock, Outcome, Step, Turn, Worker};
+use schedule::{Access, Lock, Outcome, Step, Turn, Worker};
 use vote::{Asked, Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
 
+use crate::Cx;
 use crate::admin::Injected;
 use crate::job::{Executed, Job, Ran, ResultSlot, Work};
 use crate::ordered::Control;
@@ -106,6 +107,9 @@ pub(crate) type ReportSink = Box<dyn Fn(Report) + Send + Sync>;
 
 /// One worker's share of the schedule.
 pub(crate) type WorkerContext<S> = Worker<Job<<S as Service>::Request>>;
+
+/// The schedule as a handler of `S` sees it.
+type ScheduleCx<'a, S> = schedule::Cx<'a, Job<<S as Service>::Request>>;
 
 /// What the vote compares about one of the pipeline's own requests, or why this replica blames itself.
 type Compared = Result<Pairs, Failure>;
@@ -304,12 +308,12 @@ impl<S: Service> Context<S> {
         let protection = Protection { guard: self.mode.guarded, undo: true };
         let runner = Runner { locks, protection, between: &self.between() };
         let wrong_runs = self.wrong_runs(turn);
-        let handler = |cx: &Cx<'_>, job: &Job<S::Request>, reply: &mut Vec<u8>| match &job.work {
+        let handler = |cx: &ScheduleCx<'_, S>, job: &Job<S::Request>, reply: &mut Vec<u8>| match &job.work {
             Work::Service(request) => {
                 // Once, where no fault is injected.
                 (0..wrong_runs.take().unwrap_or(1)).try_for_each(|_| {
                     reply.clear();
-                    self.service.execute(cx, request, reply)
+                    self.service.execute(&Cx::new(*cx, &*self.service), request, reply)
                 })
             }
             Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => Ok(()),
@@ -346,8 +350,9 @@ impl<S: Service> Context<S> {
         let protection = Protection { guard: self.mode.guarded, undo: true };
         let runner = Runner { locks, protection, between: &self.between() };
         turn.repeat(false);
-        let handler =
-            |cx: &Cx<'_>, _: &Job<S::Request>, reply: &mut Vec<u8>| self.service.execute(cx, &request, reply);
+        let handler = |cx: &ScheduleCx<'_, S>, _: &Job<S::Request>, reply: &mut Vec<u8>| {
+            self.service.execute(&Cx::new(*cx, &*self.service), &request, reply)
+        };
         Ok(runner.once(turn, reply, handler))
     }
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crosscheck::object::{Home, Members, ObjectId, Region, genesis};
-use crosscheck::schedule::{Cx, DetMutex, Footprint, Lock, Retry};
-use crosscheck::{Malformed, Service};
+use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
+use crosscheck::{Cx, Malformed, Service};
 
-use crate::command::{Command, Key, decode};
+use crate::command::{Command, Key, decode, encode};
 use crate::config::{Config, ConfigError};
 use crate::handlers::{self, Storage};
 use crate::limits::REPLY_BYTES;
@@ -59,7 +59,7 @@ impl Memcached {
     ///
     /// # Errors
     /// [`Retry`] if the shard is outside the footprint; inside, the first thing that is wrong.
-    pub fn audit(&self, cx: &Cx<'_>, home: Home) -> Result<Result<(), Misshapen>, Retry> {
+    pub fn audit(&self, cx: &Cx<'_, Self>, home: Home) -> Result<Result<(), Misshapen>, Retry> {
         Ok(cx.lock(&self.shards[home as usize])?.audit())
     }
 
@@ -70,7 +70,7 @@ impl Memcached {
     /// Runs `body` on the shard of `key`.
     fn on_shard<R>(
         &self,
-        cx: &Cx<'_>,
+        cx: &Cx<'_, Self>,
         key: &Key,
         body: impl FnOnce(&mut Shard, Turn<'_>) -> R,
     ) -> Result<R, Retry> {
@@ -82,18 +82,18 @@ impl Memcached {
     }
 
     /// Where a request counts what it does, so that a request that is run several times is counted once.
-    fn counters(&self, cx: &Cx<'_>) -> &Counters {
+    fn counters(&self, cx: &Cx<'_, Self>) -> &Counters {
         if cx.is_counted() { &self.stats.counters } else { &self.stats.uncounted }
     }
 
-    fn turn(&self, cx: &Cx<'_>) -> Turn<'_> {
+    fn turn(&self, cx: &Cx<'_, Self>) -> Turn<'_> {
         let (counters, sizes) = (self.counters(cx), &self.stats.sizes);
         Turn { now_us: cx.now_us(), unique: cx.position(), counters, sizes }
     }
 
     fn retrieve(
         &self,
-        cx: &Cx<'_>,
+        cx: &Cx<'_, Self>,
         keys: &[Key],
         with_unique: bool,
         touch: Option<i64>,
@@ -119,7 +119,7 @@ impl Memcached {
         Ok(())
     }
 
-    fn flush_all(&self, cx: &Cx<'_>, delay: i64, reply: &mut Vec<u8>) -> Result<(), Retry> {
+    fn flush_all(&self, cx: &Cx<'_, Self>, delay: i64, reply: &mut Vec<u8>) -> Result<(), Retry> {
         Stats::count(&self.counters(cx).cmd_flush);
         let begin_us = if delay <= 0 { PAST } else { deadline(delay, cx.now_us()) };
         for shard in &self.shards {
@@ -129,7 +129,7 @@ impl Memcached {
         Ok(())
     }
 
-    fn run(&self, cx: &Cx<'_>, command: &Command, reply: &mut Vec<u8>) -> Result<(), Retry> {
+    fn run(&self, cx: &Cx<'_, Self>, command: &Command, reply: &mut Vec<u8>) -> Result<(), Retry> {
         match command {
             Command::Get { keys, with_unique, touch } => self.retrieve(cx, keys, *with_unique, *touch, reply),
             Command::Store { mode, key, flags, expiry, unique, value, .. } => {
@@ -185,6 +185,10 @@ impl Service for Memcached {
         decode(ordered)
     }
 
+    fn encode(&self, command: &Command) -> Vec<u8> {
+        encode(command)
+    }
+
     fn footprint(&self, command: &Command, footprint: &mut Footprint) {
         match command {
             Command::FlushAll { .. } => footprint.make_all(),
@@ -192,7 +196,7 @@ impl Service for Memcached {
         }
     }
 
-    fn execute(&self, cx: &Cx<'_>, command: &Command, reply: &mut Vec<u8>) -> Result<(), Retry> {
+    fn execute(&self, cx: &Cx<'_, Self>, command: &Command, reply: &mut Vec<u8>) -> Result<(), Retry> {
         let start = reply.len();
         self.stats.note_time(cx.now_us());
         if self.config.work_us > 0 {
@@ -241,7 +245,7 @@ impl Service for Memcached {
         }
     }
 
-    fn find(&self, cx: &Cx<'_>, name: &str) -> Option<ObjectId> {
+    fn find(&self, cx: &Cx<'_, Self>, name: &str) -> Option<ObjectId> {
         let shard = cx.lock(self.shards.get(self.home_of(name)? as usize)?).ok()?;
         match Name::parse(name)? {
             Name::OfKey(what, key) => shard.name(what, &key),

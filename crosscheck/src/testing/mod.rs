@@ -9,7 +9,9 @@ pub use determinism::{Difference, check_deterministic};
 pub use replica::{Ran, Replica};
 
 use execute::{End, Protection, Runner};
-use schedule::{Cx, Lock, Outcome, Turn};
+use schedule::{Lock, Outcome, Turn};
+
+use crate::Cx;
 
 use crate::job::{Job, Work};
 use crate::service::Service;
@@ -34,9 +36,11 @@ fn handle<S: Service>(
     reply: &mut Vec<u8>,
 ) -> (End, Outcome) {
     let runner = Runner { locks, protection: Protection { guard: true, undo: true }, between: &() };
-    let handler = |cx: &Cx<'_>, job: &Job<S::Request>, reply: &mut Vec<u8>| match &job.work {
-        Work::Service(request) => service.execute(cx, request, reply),
-        Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => Ok(()),
+    let handler = |cx: &schedule::Cx<'_, Job<S::Request>>, job: &Job<S::Request>, reply: &mut Vec<u8>| {
+        match &job.work {
+            Work::Service(request) => service.execute(&Cx::new(*cx, service), request, reply),
+            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => Ok(()),
+        }
     };
     let (end, outcome) = match runs {
         Runs::Once => runner.once(turn, reply, handler),

@@ -8,6 +8,7 @@ use object::{Home, ObjectId, Region};
 use schedule::{Access, Entry, Footprint, Mode, Origin, Outcome, Schedule, Step, Turn, Worker};
 
 use super::{Runs, START_US, handle};
+use crate::Cx;
 use crate::job::{Job, Work};
 use crate::ordered::Control;
 use crate::service::{Action, Progress, Protocol, Service, declared};
@@ -124,7 +125,7 @@ impl<S: Service> Replica<S> {
         let home = service.home_of(name)?;
         let mut found = None;
         self.with_turn(home, |turn| {
-            found = service.find(&turn.cx(), name);
+            found = service.find(&Cx::new(turn.cx(), &*service), name);
             turn.finish(Outcome::Done);
         });
         Some((home, found?))

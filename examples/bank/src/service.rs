@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use crosscheck::object::{Home, Members, ObjectId, Reader, genesis};
-use crosscheck::schedule::{Cx, DetMutex, DetRwLock, Footprint, Lock, Retry};
-use crosscheck::{Job, Malformed, Service};
+use crosscheck::schedule::{DetMutex, DetRwLock, Footprint, Lock, Retry};
+use crosscheck::{Cx, Malformed, Service};
 
 use crate::request::{Payment, Request};
 use crate::resp;
@@ -37,7 +37,7 @@ impl Bank {
         &self.branches[branch_of(number) as usize]
     }
 
-    fn deposit(&self, cx: &Cx<'_>, number: Number, amount: u64) -> Answer<u64> {
+    fn deposit(&self, cx: &Cx<'_, Bank>, number: Number, amount: u64) -> Answer<u64> {
         let deposited = cx.write(self.branch(number))?.deposit(number, amount);
         if deposited.is_ok() {
             self.notify(cx, number)?;
@@ -47,7 +47,7 @@ impl Bank {
 
     /// Moves money over two locks. A guard is dropped before the next one is taken, because both accounts may be of one
     /// branch; the turn at the lock is kept to the end of the request. Everything is checked before anything changes.
-    fn transfer(&self, cx: &Cx<'_>, from: Number, to: Number, amount: u64) -> Answer<()> {
+    fn transfer(&self, cx: &Cx<'_, Bank>, from: Number, to: Number, amount: u64) -> Answer<()> {
         if from == to {
             return Ok(Err(Refusal::SameAccount));
         }
@@ -61,18 +61,18 @@ impl Bank {
     }
 
     /// Tries again what waits for money of an account.
-    fn notify(&self, cx: &Cx<'_>, number: Number) -> Result<(), Retry> {
+    fn notify(&self, cx: &Cx<'_, Bank>, number: Number) -> Result<(), Retry> {
         let mut branch = cx.write(self.branch(number))?;
         match branch.account_mut(number) {
             Ok(account) if account.pending() > 0 => {
-                account.notify().into_iter().for_each(|payment| start(cx, Request::Settle(payment)));
+                account.notify().into_iter().for_each(|payment| cx.spawn(Request::Settle(payment)));
             }
             Ok(_) | Err(_) => {}
         }
         Ok(())
     }
 
-    fn total(&self, cx: &Cx<'_>) -> Result<u64, Retry> {
+    fn total(&self, cx: &Cx<'_, Bank>) -> Result<u64, Retry> {
         let mut total = 0;
         for branch in &self.branches {
             total += cx.read(branch)?.money();
@@ -82,33 +82,33 @@ impl Bank {
         Ok(total)
     }
 
-    fn set_interest(&self, cx: &Cx<'_>, rate: u32, seconds: u64) -> Result<(), Retry> {
+    fn set_interest(&self, cx: &Cx<'_, Bank>, rate: u32, seconds: u64) -> Result<(), Retry> {
         let first = cx.lock(&self.office)?.set(rate, seconds * 1_000_000, cx.now_us());
-        first.into_iter().for_each(|time_us| start_at(cx, time_us, Request::Tick));
+        first.into_iter().for_each(|time_us| cx.at(time_us, Request::Tick));
         Ok(())
     }
 
     /// Interest is paid bucket by bucket, so that no request holds a branch for long.
-    fn tick(&self, cx: &Cx<'_>) -> Result<(), Retry> {
+    fn tick(&self, cx: &Cx<'_, Bank>) -> Result<(), Retry> {
         let mut office = cx.lock(&self.office)?;
         let rate = office.rate();
         if let Some(next_us) = office.tick(cx.now_us()) {
-            start_at(cx, next_us, Request::Tick);
-            (0..BRANCHES).for_each(|branch| start(cx, Request::Accrue { branch, bucket: 0, rate }));
+            cx.at(next_us, Request::Tick);
+            (0..BRANCHES).for_each(|branch| cx.spawn(Request::Accrue { branch, bucket: 0, rate }));
         }
         Ok(())
     }
 
-    fn accrue(&self, cx: &Cx<'_>, branch: u32, bucket: u32, rate: u32) -> Result<(), Retry> {
+    fn accrue(&self, cx: &Cx<'_, Bank>, branch: u32, bucket: u32, rate: u32) -> Result<(), Retry> {
         let Some(lock) = self.branches.get(branch as usize) else { return Ok(()) };
         cx.write(lock)?.accrue(bucket, rate);
         if bucket + 1 < BUCKETS {
-            start(cx, Request::Accrue { branch, bucket: bucket + 1, rate });
+            cx.spawn(Request::Accrue { branch, bucket: bucket + 1, rate });
         }
         Ok(())
     }
 
-    fn link(&self, cx: &Cx<'_>, from: Number, to: Number) -> Answer<()> {
+    fn link(&self, cx: &Cx<'_, Bank>, from: Number, to: Number) -> Answer<()> {
         if from == to {
             return Ok(Err(Refusal::SameAccount));
         }
@@ -119,7 +119,7 @@ impl Bank {
     }
 
     /// Only the first account tells the second one, and so the second lock: the footprint is predicted.
-    fn sweep(&self, cx: &Cx<'_>, from: Number) -> Answer<u64> {
+    fn sweep(&self, cx: &Cx<'_, Bank>, from: Number) -> Answer<u64> {
         let account = |branch: &Branch| {
             let account = branch.account(from)?;
             Ok((account.linked().ok_or(Refusal::NoLink(from))?, account.balance()))
@@ -132,7 +132,7 @@ impl Bank {
     }
 
     /// Pays at once, or has the payment wait. Tells whether it was paid.
-    fn pay(&self, cx: &Cx<'_>, payment: Payment) -> Answer<bool> {
+    fn pay(&self, cx: &Cx<'_, Bank>, payment: Payment) -> Answer<bool> {
         if let Err(refusal) = cx.read(self.branch(payment.to))?.account(payment.to) {
             return Ok(Err(refusal));
         }
@@ -152,7 +152,7 @@ impl Bank {
     }
 
     /// A payment that has waited: it is made, waits on, or is given up.
-    fn settle(&self, cx: &Cx<'_>, payment: Payment) -> Result<(), Retry> {
+    fn settle(&self, cx: &Cx<'_, Bank>, payment: Payment) -> Result<(), Retry> {
         let paid = self.transfer(cx, payment.from, payment.to, payment.amount)?;
         let mut branch = cx.write(self.branch(payment.from))?;
         let Ok(account) = branch.account_mut(payment.from) else { return Ok(()) };
@@ -166,25 +166,25 @@ impl Bank {
     }
 
     /// Has a payment wait for money; so many are pending then.
-    fn wait(&self, cx: &Cx<'_>, payment: Payment, pending: u32) -> Result<(), Retry> {
+    fn wait(&self, cx: &Cx<'_, Bank>, payment: Payment, pending: u32) -> Result<(), Retry> {
         let mut branch = cx.write(self.branch(payment.from))?;
         let Ok(account) = branch.account_mut(payment.from) else { return Ok(()) };
         account.set_pending(pending);
         if let Some(time_us) = account.wait(payment) {
-            start_at(cx, time_us, Request::Expire { number: payment.from });
+            cx.at(time_us, Request::Expire { number: payment.from });
         }
         Ok(())
     }
 
     /// The time of some payment is up: all that wait are tried, and that one for the last time.
-    fn expire(&self, cx: &Cx<'_>, number: Number) -> Result<(), Retry> {
+    fn expire(&self, cx: &Cx<'_, Bank>, number: Number) -> Result<(), Retry> {
         let rings =
             cx.write(self.branch(number))?.account_mut(number).is_ok_and(|account| account.ring(cx.now_us()));
         if rings { self.notify(cx, number) } else { Ok(()) }
     }
 
     /// Random numbers are those of the log: every replica draws the same card.
-    fn card(&self, cx: &Cx<'_>, number: Number) -> Answer<u64> {
+    fn card(&self, cx: &Cx<'_, Bank>, number: Number) -> Answer<u64> {
         let mut branch = cx.write(self.branch(number))?;
         let account = match branch.account_mut(number) {
             Ok(account) => account,
@@ -208,6 +208,10 @@ impl Service for Bank {
 
     fn decode(&self, ordered: &Bytes) -> Result<Request, Malformed> {
         Request::decode(ordered)
+    }
+
+    fn encode(&self, request: &Request) -> Vec<u8> {
+        request.encode()
     }
 
     fn footprint(&self, request: &Request, footprint: &mut Footprint) {
@@ -238,7 +242,7 @@ impl Service for Bank {
         }
     }
 
-    fn execute(&self, cx: &Cx<'_>, request: &Request, reply: &mut Vec<u8>) -> Result<(), Retry> {
+    fn execute(&self, cx: &Cx<'_, Bank>, request: &Request, reply: &mut Vec<u8>) -> Result<(), Retry> {
         match *request {
             Request::Open { number, ref owner, amount } => {
                 let opened = cx.write(self.branch(number))?.open(number, owner, amount);
@@ -317,7 +321,7 @@ impl Service for Bank {
         }
     }
 
-    fn find(&self, cx: &Cx<'_>, name: &str) -> Option<ObjectId> {
+    fn find(&self, cx: &Cx<'_, Bank>, name: &str) -> Option<ObjectId> {
         let home = self.home_of(name)?;
         let Some(branch) = self.branches.get(home as usize) else {
             return Some(cx.lock(&self.office).ok()?.object_id());
@@ -328,16 +332,4 @@ impl Service for Bank {
             _ => Some(branch.object_id()),
         }
     }
-}
-
-/// Starts a request when the running one has succeeded.
-fn start(cx: &Cx<'_>, request: Request) {
-    let ordered = request.encode().into();
-    cx.spawn(Job::internal(request, ordered));
-}
-
-/// Starts a request when the time has come, if the running one succeeds.
-fn start_at(cx: &Cx<'_>, time_us: u64, request: Request) {
-    let ordered = request.encode().into();
-    cx.at(time_us, Job::internal(request, ordered));
 }

@@ -21,7 +21,7 @@ A mode says which protections are on, in the letters of the paper (EDCC'16, Tabl
   RDGX   1, 3, 5..  f crashed or corrupted replicas       more than f replicas are wrong at once
 
 With 3 replicas f is 1, with 5 it is 2. RDGX is the default. The others exist so that the price of each letter can be
-measured, and R000 to show why D is needed: under conflicting requests its replicas diverge (`{program} digest` tells).";
+measured, and R000 to show why D is needed: under conflicting requests its replicas diverge (see `{program} digest`).";
 
 /// Prints the topic.
 pub fn run() -> Outcome {

@@ -233,7 +233,8 @@ proptest! {
     fn every_reply_is_as_the_model_says(steps in steps()) {
         let (mut bank, mut model) = (Replica::new(Bank::new()), Model::default());
         for step in &steps {
-            let expected = model.run(step, bank.now_us + if let Step::Pass(seconds) = step { seconds * 1_000_000 } else { 0 });
+            let passed_us = if let Step::Pass(seconds) = step { seconds * 1_000_000 } else { 0 };
+            let expected = model.run(step, bank.now_us + passed_us);
             if let Step::Pass(seconds) = step {
                 bank.pass_time(seconds * 1_000_000);
                 continue;

@@ -1,0 +1,299 @@
+//! A second service under simulation: a few registers, its model, and ten seeds in which flipped bits are repaired.
+//!
+//! It shows that nothing in the simulation is about memcached, and what another service has to write.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use crosscheck::object::{Home, ObjectId, Region, critical, genesis};
+use crosscheck::schedule::{Cx, DetMutex, Footprint, Lock, Retry};
+use crosscheck::{Action, MakeProtocol, Malformed, Progress, Protocol, Service};
+use sim::{CommandSource, Faults, Options, ReferenceModel, Turn, Workload, same_bytes, simulate};
+use vote::Place;
+use wire::SplitMix64;
+
+const REGISTERS: u8 = 4;
+
+/// One register.
+#[critical]
+pub struct Register {
+    total: u64,
+    writes: u64,
+}
+
+#[critical]
+impl Register {
+    /// A register without a write.
+    pub fn new() -> Self {
+        Self { total: 0, writes: 0 }
+    }
+
+    /// Adds to the total.
+    pub fn add(&mut self, amount: u64) {
+        self.total = self.total.wrapping_add(amount);
+        self.writes += 1;
+    }
+
+    /// The total.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Total and number of writes, as a client reads them.
+    pub fn line(&self) -> String {
+        format!("{} after {}\n", self.total, self.writes)
+    }
+}
+
+struct Registers {
+    registers: Vec<DetMutex<Register>>,
+}
+
+/// What a client may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Command {
+    /// Adds to a register; nothing, for a read.
+    Add { register: u8, amount: u64 },
+    /// Adds 1 to another register, whose number is the total of this one: only the data say which lock it takes.
+    Point { register: u8 },
+}
+
+const MALFORMED: Malformed = Malformed("not a register and what to add");
+
+/// The register at which a total points.
+fn target(total: u64) -> u8 {
+    (total % u64::from(REGISTERS)) as u8
+}
+
+impl Service for Registers {
+    type Request = Command;
+
+    fn decode(&self, ordered: &Bytes) -> Result<Command, Malformed> {
+        let text = std::str::from_utf8(ordered).map_err(|_| MALFORMED)?;
+        let (register, what) = text.trim_end().split_once(' ').ok_or(MALFORMED)?;
+        let register = register.parse().ok().filter(|number| *number < REGISTERS).ok_or(MALFORMED)?;
+        if what == "point" {
+            return Ok(Command::Point { register });
+        }
+        Ok(Command::Add { register, amount: what.parse().map_err(|_| MALFORMED)? })
+    }
+
+    fn footprint(&self, command: &Command, footprint: &mut Footprint) {
+        match *command {
+            Command::Add { register, .. } => footprint.write(Home::from(register)),
+            Command::Point { register } => {
+                footprint.write(Home::from(register));
+                footprint.predict(u32::from(register));
+            }
+        }
+    }
+
+    fn execute(&self, cx: &Cx<'_>, command: &Command, reply: &mut Vec<u8>) -> Result<(), Retry> {
+        match *command {
+            Command::Add { register, amount } => {
+                let mut register = cx.lock(&self.registers[usize::from(register)])?;
+                if amount > 0 {
+                    register.add(amount);
+                }
+                reply.extend_from_slice(register.line().as_bytes());
+            }
+            Command::Point { register } => {
+                let total = cx.lock(&self.registers[usize::from(register)])?.total();
+                let mut other = cx.lock(&self.registers[usize::from(target(total))])?;
+                other.add(1);
+                reply.extend_from_slice(other.line().as_bytes());
+            }
+        }
+        Ok(())
+    }
+
+    fn locks(&self) -> Vec<&dyn Lock> {
+        self.registers.iter().map(|register| register as &dyn Lock).collect()
+    }
+
+    fn locks_mut(&mut self) -> Vec<&mut dyn Lock> {
+        self.registers.iter_mut().map(|register| register as &mut dyn Lock).collect()
+    }
+
+    fn panicked(&self, _command: &Command, reply: &mut Vec<u8>) {
+        reply.extend_from_slice(b"error\n");
+    }
+
+    fn home_of(&self, name: &str) -> Option<Home> {
+        name.parse().ok().filter(|home| *home < Home::from(REGISTERS))
+    }
+
+    fn find(&self, cx: &Cx<'_>, name: &str) -> Option<ObjectId> {
+        Some(cx.lock(&self.registers[self.home_of(name)? as usize]).ok()?.root())
+    }
+}
+
+/// One line is one request, ordered as it is.
+#[derive(Clone, PartialEq)]
+struct Lines;
+
+impl Protocol for Lines {
+    fn next(&mut self, input: &[u8]) -> Progress {
+        match input.iter().position(|byte| *byte == b'\n') {
+            Some(end) => Progress::Done { used: end + 1, action: Action::Order(input[..=end].to_vec()) },
+            None => Progress::NeedMore(input.len() + 1),
+        }
+    }
+}
+
+#[derive(Clone)]
+struct OfRegisters {
+    /// Clients send [`Command::Point`], too.
+    points: bool,
+    /// On purpose: the model forgets every write of this amount and more.
+    forgets: u64,
+}
+
+impl Workload for OfRegisters {
+    type Service = Registers;
+    type Protocol = Lines;
+    type Command = Command;
+    type Source = Draws;
+    type Model = Totals;
+
+    fn start(&self) -> Result<(Registers, MakeProtocol<Lines>), String> {
+        let register = |home| DetMutex::new(home, genesis(home, Register::new));
+        let registers = (0..Home::from(REGISTERS)).map(register).collect();
+        Ok((Registers { registers }, Arc::new(|_| Lines)))
+    }
+
+    fn bytes(&self, command: &Command) -> Vec<u8> {
+        match command {
+            Command::Add { register, amount } => format!("{register} {amount}\n").into_bytes(),
+            Command::Point { register } => format!("{register} point\n").into_bytes(),
+        }
+    }
+
+    fn source(&self, client: usize) -> Draws {
+        Draws { points: self.points, client: client as u64, written: 0 }
+    }
+
+    fn model(&self) -> Totals {
+        Totals { forgets: self.forgets, ..Totals::default() }
+    }
+
+    fn final_reads(&self) -> Vec<Command> {
+        (0..REGISTERS).map(|register| Command::Add { register, amount: 0 }).collect()
+    }
+
+    fn may_miss_locks(&self) -> bool {
+        self.points
+    }
+
+    fn object(&self, draws: &mut SplitMix64) -> Option<String> {
+        Some(draws.modulo(u64::from(REGISTERS)).to_string())
+    }
+}
+
+/// A client that adds numbers nobody else adds.
+struct Draws {
+    points: bool,
+    client: u64,
+    written: u64,
+}
+
+impl CommandSource for Draws {
+    type Command = Command;
+
+    fn draw(&mut self, draws: &mut SplitMix64) -> Command {
+        let register = draws.modulo(u64::from(REGISTERS)) as u8;
+        match draws.modulo(10) {
+            0..3 => Command::Add { register, amount: 0 },
+            3..6 if self.points => Command::Point { register },
+            _ => {
+                self.written += 1;
+                Command::Add { register, amount: self.written << 8 | self.client }
+            }
+        }
+    }
+}
+
+/// What one sequential program would have.
+#[derive(Clone, Default)]
+struct Totals {
+    /// By register: total and writes.
+    registers: [(u64, u64); REGISTERS as usize],
+    forgets: u64,
+}
+
+impl ReferenceModel for Totals {
+    type Command = Command;
+    type Expected = String;
+
+    fn apply(&mut self, command: &Command, _turn: Turn) -> String {
+        let (register, amount) = match *command {
+            Command::Add { register, amount } => (register, amount),
+            Command::Point { register } => (target(self.registers[usize::from(register)].0), 1),
+        };
+        let (total, writes) = &mut self.registers[usize::from(register)];
+        *total += if amount < self.forgets { amount } else { 0 };
+        *writes += u64::from(amount > 0);
+        format!("{total} after {writes}\n")
+    }
+
+    fn compare(&mut self, expected: &String, _place: Place, reply: &[u8]) -> Result<(), String> {
+        same_bytes(expected.as_bytes(), reply)
+    }
+
+    fn clear(&mut self) {
+        self.registers = Default::default();
+    }
+}
+
+fn of_registers(points: bool) -> OfRegisters {
+    OfRegisters { points, forgets: u64::MAX }
+}
+
+fn options(faults: &str) -> Options {
+    Options { requests: 200, episodes: 2, faults: Faults::parse(faults).unwrap(), ..Options::default() }
+}
+
+/// Ten seeds with flipped bits in registers: each is noticed, repaired, and no reply is wrong.
+#[test]
+fn flipped_bits_are_repaired() {
+    let mut struck = 0;
+    for seed in 1..=10 {
+        let summary = simulate(&of_registers(false), seed, &options("flip,in-request"));
+        assert_eq!(summary.violation, None, "seed {seed}");
+        assert!(summary.answered >= 200, "seed {seed}: {} replies", summary.answered);
+        let flips: u64 = summary.faults.values().map(|count| count.struck).sum();
+        assert!(flips == 0 || summary.evidence.values().sum::<u64>() > 0, "seed {seed}: no evidence");
+        struck += flips;
+    }
+    assert!(struck >= 10, "{struck} bits flipped in ten runs");
+}
+
+/// All kinds of faults, logs on disk, and several workers.
+#[test]
+fn all_faults_leave_every_promise_kept() {
+    for seed in 1..=6 {
+        let options = Options { disk: seed % 2 == 0, workers: 1 + seed as usize % 3, ..options("all") };
+        let summary = simulate(&of_registers(false), seed, &options);
+        assert_eq!(summary.violation, None, "seed {seed}");
+    }
+}
+
+/// Requests that miss a lock run again behind others: the model follows the positions, also with several workers.
+#[test]
+fn requests_that_miss_locks_are_judged_where_they_ran() {
+    for seed in 1..=6 {
+        let options = Options { workers: 1 + seed as usize % 3, ..options("crash,flip,in-request,pause") };
+        let summary = simulate(&of_registers(true), seed, &options);
+        assert_eq!(summary.violation, None, "seed {seed}");
+        assert!(summary.answered >= 200, "seed {seed}: {} replies", summary.answered);
+    }
+}
+
+/// The model can be wrong about a service, and then the promise is seen to break, in both ways of judging.
+#[test]
+fn a_service_that_its_model_does_not_know_is_noticed() {
+    for points in [false, true] {
+        let summary = simulate(&OfRegisters { points, forgets: 5 << 8 }, 1, &options("none"));
+        assert_eq!(summary.violation.map(|violation| violation.promise), Some("replies"), "{points}");
+    }
+}

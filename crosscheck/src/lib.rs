@@ -9,10 +9,11 @@ mod archive;
 mod clients;
 mod clock;
 mod evidence;
-mod group_key;
-mod image;
 #[cfg(feature = "inject")]
-mod inject;
+pub mod faults;
+mod group_key;
+mod hooks;
+mod image;
 mod job;
 pub mod limits;
 mod mailbox;
@@ -27,7 +28,6 @@ mod settings;
 mod slow;
 pub mod snapshot;
 mod state;
-mod strike;
 mod transfer;
 mod worker;
 mod world;
@@ -45,6 +45,9 @@ pub use schedule;
 pub use service::{Action, ClientCounters, MakeProtocol, Progress, Protocol, Service};
 pub use settings::{Durability, Mode, Settings};
 pub use wire::Malformed;
+
+/// Whether this build can inject faults into its replicas.
+pub const HAS_INJECTOR: bool = cfg!(feature = "inject");
 
 use std::io;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crosscheck::stepped::Sabotage;
+use crosscheck::faults::Sabotage;
 
 use crate::plan::Faults;
 use crate::run::{Breach, Options, Where, run};

@@ -11,10 +11,11 @@ mod clients;
 mod clock;
 mod cx;
 mod evidence;
-mod group_key;
-mod image;
 #[cfg(feature = "inject")]
-mod inject;
+pub mod faults;
+mod group_key;
+mod hooks;
+mod image;
 mod job;
 pub mod limits;
 mod mailbox;
@@ -30,7 +31,6 @@ mod settings;
 mod slow;
 pub mod snapshot;
 mod state;
-mod strike;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod transfer;
@@ -55,6 +55,9 @@ pub use service::{
 };
 pub use settings::{Durability, Mode, Settings};
 pub use wire::Malformed;
+
+/// Whether this build can inject faults into its replicas.
+pub const HAS_INJECTOR: bool = cfg!(feature = "inject");
 
 use std::io;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! Execute: the body of a worker thread. It runs what the schedule hands out, one turn after the other.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -13,6 +14,7 @@ use vote::{Asked, Content, Failure, Packed, Pairs, Place, Recover, RequestResult
 
 use crate::Cx;
 use crate::admin::Injected;
+use crate::hooks::{self, Hooks, ThreadRole};
 use crate::job::{Executed, Job, Ran, ResultSlot, Work};
 use crate::ordered::Control;
 use crate::replica::SteppedWorker;
@@ -126,10 +128,9 @@ pub(crate) struct Context<S: Service> {
     pub report: ReportSink,
     /// Where somebody steps the workers.
     pub seat: Option<SteppedWorker>,
-    #[cfg(feature = "inject")]
-    pub armory: Arc<crate::inject::Armory>,
-    #[cfg(feature = "inject")]
-    pub runner: crate::inject::Runner,
+    pub hooks: hooks::Active,
+    /// The thread that runs the requests.
+    pub thread: ThreadRole,
 }
 
 /// Runs until the schedule is closed or aborted.
@@ -181,8 +182,13 @@ impl<S: Service> Context<S> {
     /// One request, to its end.
     pub fn run_turn(&self, mut turn: Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], replies: &mut Replies) {
         replies.begin();
-        self.linger(&turn);
-        self.count_fault(&mut turn);
+        if matches!(turn.request().work, Work::Service(_)) {
+            let time = self.hooks.delay(turn.position(), self.thread);
+            if let (Some(seat), false) = (&self.seat, time.is_zero()) {
+                seat.linger(time.as_micros() as u64);
+            }
+        }
+        self.hooks.on_turn(&mut turn);
         let outcome = self.step(&mut turn, locks, replies);
         turn.finish(outcome);
     }
@@ -198,7 +204,7 @@ impl<S: Service> Context<S> {
         let time_us = turn.time_us();
         let slot = turn.request().result.clone().map(|slot| ResultSlot { position, time_us, ..slot });
         match &turn.request().work {
-            Work::Service(_) if self.request_fault(turn) => {
+            Work::Service(_) if self.hooks.damages_request(turn) => {
                 self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Request))
             }
             Work::Service(_) => self.handle(turn, locks, slot, replies),
@@ -253,10 +259,12 @@ impl<S: Service> Context<S> {
         match end {
             End::Retry(_) => outcome,
             End::Done(touched) => {
-                self.garble_reply(turn, &mut replies.current);
-                let garble = self.digest_fault(turn);
+                self.hooks.on_reply(turn, &mut replies.current);
+                let wrong_bits = self.hooks.wrong_digest_bits(turn);
                 self.leave_ran(slot, ran, |asked| {
-                    garble(self.result(Asked { kind, ..asked }, touched.pairs(), replies))
+                    let mut result = self.result(Asked { kind, ..asked }, touched.pairs(), replies);
+                    result.digest ^= wrong_bits;
+                    result
                 });
                 outcome
             }
@@ -306,8 +314,8 @@ impl<S: Service> Context<S> {
         reply: &mut Vec<u8>,
     ) -> (End, Outcome, Option<Reproduced>) {
         let protection = Protection { guard: self.mode.guarded, undo: true };
-        let runner = Runner { locks, protection, between: &self.between() };
-        let wrong_runs = self.wrong_runs(turn);
+        let runner = Runner { locks, protection, between: &self.hooks.between() };
+        let wrong_runs = Cell::new(self.hooks.runs(turn));
         let handler = |cx: &ScheduleCx<'_, S>, job: &Job<S::Request>, reply: &mut Vec<u8>| match &job.work {
             Work::Service(request) => {
                 // Once, where no fault is injected.
@@ -348,7 +356,7 @@ impl<S: Service> Context<S> {
             }
         }
         let protection = Protection { guard: self.mode.guarded, undo: true };
-        let runner = Runner { locks, protection, between: &self.between() };
+        let runner = Runner { locks, protection, between: &self.hooks.between() };
         turn.repeat(false);
         let handler = |cx: &ScheduleCx<'_, S>, _: &Job<S::Request>, reply: &mut Vec<u8>| {
             self.service.execute(&Cx::new(*cx, &*self.service), &request, reply)
@@ -404,7 +412,11 @@ impl<S: Service> Context<S> {
                     compared = self.recover(turn, locks, recover, slot);
                 }
             }
-            Control::Noop { ticket, .. } => self.noop(turn, locks, *ticket),
+            Control::Noop { ticket, .. } => {
+                if let Some(injected) = self.hooks.on_noop(&*self.service, turn, locks, *ticket) {
+                    (self.report)(Report::Nudged { ticket: *ticket, injected });
+                }
+            }
             Control::Scrub { .. } => compared = self.scrub(turn, locks, slot.map(ResultSlot::place)),
             Control::Digest { ticket } => {
                 let (digest, objects) = digest(turn, locks, self.mode.guarded);

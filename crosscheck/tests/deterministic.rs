@@ -8,9 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use crosscheck::object::{Home, ObjectId, Reader, Summed, Summer, critical, genesis};
-use crosscheck::schedule::{Cx, DetMutex, Footprint, Lock, Retry};
+use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::testing::{Difference, check_deterministic};
-use crosscheck::{Job, Malformed, Service};
+use crosscheck::{Cx, Malformed, Service};
 
 /// What a request of kind [`TRAP`] does besides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl Faulty {
     }
 
     /// What the trap adds to the reply.
-    fn fall(&self, cx: &Cx<'_>, shelf: &mut Shelf) -> u64 {
+    fn fall(&self, cx: &Cx<'_, Self>, shelf: &mut Shelf) -> u64 {
         let local = 0u8;
         match self.trap {
             Trap::Nothing => 0,
@@ -157,7 +157,7 @@ impl Faulty {
                 0
             }
             Trap::Started => {
-                cx.spawn(Job::internal([TRAP + 1, 0], Bytes::from_static(&[TRAP + 1, 0])));
+                cx.spawn([TRAP + 1, 0]);
                 0
             }
         }
@@ -175,11 +175,15 @@ impl Service for Faulty {
         ordered.as_ref().try_into().map_err(|_| Malformed("not two bytes"))
     }
 
+    fn encode(&self, request: &[u8; 2]) -> Vec<u8> {
+        request.to_vec()
+    }
+
     fn footprint(&self, request: &[u8; 2], footprint: &mut Footprint) {
         footprint.write(u32::from(request[1] % 4));
     }
 
-    fn execute(&self, cx: &Cx<'_>, request: &[u8; 2], reply: &mut Vec<u8>) -> Result<(), Retry> {
+    fn execute(&self, cx: &Cx<'_, Self>, request: &[u8; 2], reply: &mut Vec<u8>) -> Result<(), Retry> {
         let [kind, shelf] = *request;
         let mut guard = cx.lock(&self.shelves[usize::from(shelf % 4)])?;
         guard.put(u64::from(kind));
@@ -222,7 +226,7 @@ impl Service for Faulty {
         None
     }
 
-    fn find(&self, _cx: &Cx<'_>, _name: &str) -> Option<ObjectId> {
+    fn find(&self, _cx: &Cx<'_, Self>, _name: &str) -> Option<ObjectId> {
         None
     }
 }

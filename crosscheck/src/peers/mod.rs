@@ -3,8 +3,6 @@
 //! (`secure.rs`), and tell each other what has to be equal (`hello.rs`). Every frame carries a checksum; a
 //! connection that delivers a wrong one is closed and opened again.
 
-#[cfg(feature = "inject")]
-pub(crate) mod caller;
 mod dial;
 pub mod fuzzing;
 mod handshakes;
@@ -24,6 +22,7 @@ use order::{FrameError, Kind};
 
 use crate::address::Address;
 use crate::admin::{Sent, Traffic};
+use crate::hooks::{self, Hooks};
 use crate::limits;
 use crate::world::is_own_fault_without_peer;
 use dial::Dialled;
@@ -139,9 +138,8 @@ pub struct Peers<N: Net = Tcp> {
     pub pace: PeerProgress,
     /// What went out so far.
     pub sent: Sent,
-    /// Flips one bit of the next frame on its way out: an injected fault.
-    #[cfg(feature = "inject")]
-    pub garble_next: Vec<u64>,
+    /// May corrupt a frame on its way out.
+    pub hooks: hooks::Active,
 }
 
 impl Peers<Tcp> {
@@ -172,8 +170,7 @@ impl<N: Net> Peers<N> {
             is_refused: false,
             pace: PeerProgress::default(),
             sent: Sent::default(),
-            #[cfg(feature = "inject")]
-            garble_next: Vec::new(),
+            hooks: hooks::Active::default(),
         }
     }
 
@@ -268,12 +265,7 @@ impl<N: Net> Peers<N> {
             let traffic = traffic_of(&mut self.sent, kind);
             traffic.messages += 1;
             traffic.bytes += (link.output.len() - start) as u64;
-            #[cfg(feature = "inject")]
-            if let Some(seed) = self.garble_next.pop() {
-                let bits = (link.output.len() - start) as u64 * 8;
-                let bit = seed % bits;
-                link.output[start + (bit / 8) as usize] ^= 1 << (bit % 8);
-            }
+            self.hooks.on_frame(&mut link.output[start..]);
         }
     }
 
@@ -747,14 +739,14 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "inject")]
     #[test]
     fn a_garbled_frame_resets_the_connection_and_nothing_of_it_is_used() {
         let addresses = addresses();
         let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
         run_until(&mut nodes, |nodes| nodes.iter().all(|node| !node.seen.is_empty()));
-        nodes[0].peers.garble_next = vec![123];
         nodes[0].peers.send(1, Kind::Check, &[b"these bytes are not what they were"]);
+        let link = nodes[0].peers.links[1].as_mut().expect("it is up");
+        *link.output.last_mut().expect("a frame waits") ^= 1 << 3;
         run_until(&mut nodes, |nodes| nodes[1].seen.len() >= 4);
         let blamed = match &nodes[1].seen[1] {
             PeerEvent::Corrupt(error) => error.peer(),

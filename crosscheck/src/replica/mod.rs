@@ -7,8 +7,6 @@ mod execution;
 mod group;
 mod pending;
 mod refusals;
-#[cfg(feature = "inject")]
-pub mod sabotage;
 mod schedule_stage;
 mod solo;
 pub mod stepped;
@@ -33,6 +31,7 @@ use crate::archive::Archive;
 use crate::clients::thread::Answer;
 use crate::clients::{self, ClientSide, Reply, ReplyTo, Submission};
 use crate::clock::GroupClock;
+use crate::hooks::{self, Hooks};
 use crate::job::Runs;
 use crate::mailbox::Mailbox;
 use crate::peers::probe::Probe;
@@ -132,14 +131,7 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     unwatched: u64,
     /// Tells this life of the process from earlier ones.
     life: u64,
-    /// Falsifies the next CHECK or REPAIR on its way out: an injected fault.
-    #[cfg(feature = "inject")]
-    garble_vote: Vec<(crate::admin::Kind, u64)>,
-    #[cfg(feature = "inject")]
-    sabotaged: sabotage::Sabotaged,
-    /// How long requests take, in a simulation.
-    #[cfg(feature = "inject")]
-    slowness: Option<crate::inject::Slowness>,
+    hooks: hooks::Active,
 }
 
 /// The client side.
@@ -310,8 +302,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         orderer: Orderer<E>,
         counters: Arc<ClientCounters>,
     ) -> Self {
-        let Environment { world, mailbox, lockstep, peers } = ties;
-        let life = world.wall_us();
+        let Environment { world, mailbox, lockstep, mut peers } = ties;
+        let (life, hooks) = (world.wall_us(), hooks::Active::default());
+        peers.hooks = hooks.clone();
         Replica {
             clock: GroupClock::new(settings.me, settings.peers.len(), world.now_us(), life),
             group: Group::new(settings.peers.len(), orderer.standing().last_index),
@@ -353,12 +346,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             pulse: Arc::default(),
             unwatched: 0,
             life,
-            #[cfg(feature = "inject")]
-            garble_vote: Vec::new(),
-            #[cfg(feature = "inject")]
-            sabotaged: sabotage::Sabotaged::default(),
-            #[cfg(feature = "inject")]
-            slowness: None,
+            hooks,
             settings,
         }
     }
@@ -398,8 +386,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// have been stopped before it read them, and their stamps would be ahead of any time that was taken
     /// earlier.
     fn accept_stamps(&mut self) {
-        #[cfg(feature = "inject")]
-        if self.sabotaged.has(sabotage::Sabotage::BelievesClocks) {
+        if self.hooks.trusts_any_clock() {
             return self.orderer.accept_stamps(u64::MAX);
         }
         self.orderer.accept_stamps(self.clock.latest_us(self.world.now_us()));
@@ -408,8 +395,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// What this replica stamps with, if it leads.
     fn stamp_us(&self) -> u64 {
         let now_us = self.world.now_us();
-        #[cfg(feature = "inject")]
-        if self.sabotaged.has(sabotage::Sabotage::BelievesClocks) {
+        if self.hooks.trusts_any_clock() {
             return self.clock.now_us(now_us);
         }
         self.clock.stamp_us(now_us)
@@ -489,21 +475,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         {
             // A queue that thinks it is longer than it is gives what it gave before, and all replicas would
             // agree to run it again.
-            #[cfg(feature = "inject")]
-            let believes = self.sabotaged.has(sabotage::Sabotage::BelievesQueue);
-            #[cfg(not(feature = "inject"))]
-            let believes = false;
-            if number != self.submitted && !believes {
+            if number != self.submitted && !self.hooks.trusts_queue() {
                 return self.replace(Corrupted::RequestQueue);
             }
             self.submitted += 1;
-            #[cfg(feature = "inject")]
-            self.sabotage_submission(&request);
-            #[cfg(feature = "inject")]
-            let request = match &self.execution {
-                Some(execution) => execution.armory.wrong_sum(request),
-                None => request,
-            };
+            if self.hooks.submits_twice() {
+                self.submit(request.clone(), Recipient::Nobody);
+            }
+            let request = self.hooks.on_submit(request);
             self.submit(request, Recipient::Client(to));
         }
     }

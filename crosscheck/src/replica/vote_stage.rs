@@ -7,9 +7,8 @@ use order::OrderEngine;
 use vote::{Command, Event, Failure, Message, Place, Reexecution, To};
 
 use super::group::Awaited;
-#[cfg(feature = "inject")]
-use super::sabotage::Sabotage;
 use super::{PendingReply, Replica};
+use crate::hooks::Hooks;
 use crate::job::{Executed, Ran, Runs};
 use crate::ordered::Control;
 use crate::peers;
@@ -71,18 +70,13 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     fn on_executed(&mut self, executed: Executed) {
-        #[cfg(feature = "inject")]
-        let mut executed = executed;
-        #[cfg(feature = "inject")]
-        self.sabotage_results(executed.batch, &mut executed.results);
-        let Executed { batch, origin, results, runs } = executed;
+        let Executed { batch, origin, mut results, runs } = executed;
+        for (place, reply) in self.hooks.on_executed(batch, &mut results) {
+            self.release(place, reply, None);
+        }
         self.world.see(Observation::Executed { batch, results: &results });
         self.runs.insert(batch, Runs { origin, of_requests: runs });
-        #[cfg(feature = "inject")]
-        let hoards = self.sabotaged.has(super::sabotage::Sabotage::Hoards);
-        #[cfg(not(feature = "inject"))]
-        let hoards = false;
-        if self.runs.len() > limits::RUNS_KEPT && !hoards {
+        if self.runs.len() > limits::RUNS_KEPT && self.hooks.forgets_runs() {
             self.runs.pop_first();
         }
         self.tally.requests += results.len() as u64;
@@ -179,8 +173,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// Receives a CHECK, a REPAIR, or another message between voters.
     pub(super) fn on_vote_message(&mut self, from: u8, body: &bytes::Bytes) {
-        #[cfg(feature = "inject")]
-        if self.sabotaged.has(Sabotage::MutesVotes) {
+        if !self.hooks.hears_votes() {
             return;
         }
         match Message::decode(body) {
@@ -205,23 +198,17 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             Command::Send { to, message } => self.send_vote(to, &message),
             Command::Release { place, reply, digest } | Command::ReplyRepaired { place, reply, digest } => {
                 self.tally.held.remove(&place);
-                let owed = self.owed_at(place);
-                #[cfg(feature = "inject")]
-                let (place, reply) = self.sabotaged.released(place, reply);
-                self.world.see(Observation::Released { place, to: owed.owner.client(), reply: &reply });
-                self.externalize(owed, reply, Some(digest));
+                self.release(place, reply, Some(digest));
             }
             Command::DropReply { place, .. } => {
                 self.tally.held.remove(&place);
                 let owed = self.owed_at(place);
                 self.drop_reply(owed.owner);
             }
-            #[cfg(feature = "inject")]
-            Command::ProposeRecover(_) if self.sabotaged.has(Sabotage::NeverRepairs) => {}
+            Command::ProposeRecover(_) if !self.hooks.proposes_repairs() => {}
             Command::ProposeRecover(recover) => self.submit_control(&Control::Recover(recover)),
             Command::Install { turn, objects } => {
-                #[cfg(feature = "inject")]
-                let objects = self.sabotaged.installed(objects);
+                let objects = self.hooks.on_install(objects);
                 if let Some(awaited) = self.group.installs.remove(&turn) {
                     self.world.see(Observation::Installing { turn, objects: &objects });
                     // A worker that is gone took the process's service with it.
@@ -268,6 +255,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
+    /// A reply leaves: for the client that waits for it, if that is one of this replica's.
+    fn release(&mut self, place: Place, reply: bytes::Bytes, digest: Option<u128>) {
+        let owed = self.owed_at(place);
+        let (place, reply) = self.hooks.on_release(place, reply);
+        self.world.see(Observation::Released { place, to: owed.owner.client(), reply: &reply });
+        self.externalize(owed, reply, digest);
+    }
+
     /// A worker holds the turn of a RECOVER until the objects are here.
     fn await_repair(&mut self, turn: Place, cause: Place, install: mpsc::Sender<Vec<vote::Packed>>) {
         let since_us = self.world.now_us();
@@ -310,14 +305,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     fn send_vote(&mut self, to: To, message: &Message) {
-        #[cfg(feature = "inject")]
-        if matches!(message, Message::Check { .. }) && self.sabotaged.has(Sabotage::MutesVotes) {
-            return;
-        }
         let mut body = Vec::new();
         message.encode(&mut body);
-        #[cfg(feature = "inject")]
-        self.garble(message, &mut body);
+        if !self.hooks.on_vote_message(message, &mut body) {
+            return;
+        }
         let kind = match message {
             Message::Repair(_) => order::Kind::Repair,
             _ => order::Kind::Check,
@@ -333,23 +325,6 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     self.send(peer, kind, &body, deferrable);
                 }
             }
-        }
-    }
-
-    /// An injected fault: a CHECK or a REPAIR leaves with a wrong value under a right frame checksum.
-    #[cfg(feature = "inject")]
-    fn garble(&mut self, message: &Message, body: &mut [u8]) {
-        use crate::admin::Kind;
-        let wanted = match message {
-            Message::Check { .. } => Kind::Check,
-            Message::Repair(_) => Kind::Repair,
-            _ => return,
-        };
-        let armed = self.garble_vote.iter().position(|(kind, _)| *kind == wanted);
-        if let (Some(armed), Some(last)) = (armed, body.last_mut()) {
-            let (_, seed) = self.garble_vote.remove(armed);
-            // The last byte belongs to a digest or to an object's bytes, never to the message's shape.
-            *last ^= 1 << (seed % 8);
         }
     }
 
@@ -407,8 +382,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     pub(super) fn keep_evidence(&mut self, mut record: crate::admin::EvidenceRecord) {
         record.number = self.evidence.next_number();
         record.time_us = self.world.wall_us();
-        #[cfg(feature = "inject")]
-        self.sabotaged.evidence(&mut record, self.settings.peers.len());
+        self.hooks.on_evidence(&mut record, self.settings.peers.len());
         self.world.see(Observation::Evidence(&record));
         self.evidence.keep(&record);
     }

@@ -3,8 +3,8 @@
 
 use order::Kind;
 
-use super::hello::Hello;
-use super::secure::{Channel, Dialling, Records};
+use crate::peers::hello::Hello;
+use crate::peers::secure::{Channel, Dialling, Records};
 use crate::{ServeError, Settings};
 
 /// A call, until it is answered.

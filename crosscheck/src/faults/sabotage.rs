@@ -1,16 +1,13 @@
-//! Promises broken on purpose: so that each checker of the simulation is seen to fail. Only in builds with
-//! the injector.
+//! Promises broken on purpose: so that each checker of the simulation is seen to fail.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use order::OrderEngine;
+use parking_lot::Mutex;
 use vote::{Packed, Place, RequestResult};
 
-use super::Replica;
-use super::pending::Recipient;
 use crate::admin::EvidenceRecord;
 use crate::ordered::summed;
-use crate::service::Service;
-use crate::world::{Observation, World};
 
 /// One promise that is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,43 +48,41 @@ pub enum Sabotage {
     CountsBatches,
 }
 
-/// What is sabotaged at one replica.
+/// What is sabotaged at one replica. Nothing, it costs a question one relaxed load.
 #[derive(Debug, Default)]
 pub(crate) struct Sabotaged {
-    pub list: Vec<Sabotage>,
-    released: Option<(Place, Bytes)>,
-    count: u64,
+    /// A bit for each.
+    set: AtomicU32,
+    released: Mutex<Option<(Place, Bytes)>>,
+    count: AtomicU64,
 }
 
 impl Sabotaged {
+    /// From now on.
+    pub fn begin(&self, one: Sabotage) {
+        self.set.fetch_or(bit(one), Ordering::Relaxed);
+    }
+
     pub fn has(&self, one: Sabotage) -> bool {
-        self.list.contains(&one)
+        self.set.load(Ordering::Relaxed) & bit(one) != 0
     }
 
     /// Every `n`-th time it is asked.
-    fn now_and_then(&mut self, one: Sabotage, n: u64) -> bool {
-        if !self.has(one) {
-            return false;
-        }
-        self.count += 1;
-        self.count.is_multiple_of(n)
+    fn now_and_then(&self, one: Sabotage, n: u64) -> bool {
+        self.has(one) && (self.count.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(n)
     }
 
     /// The first time that `now` holds.
-    fn once(&mut self, one: Sabotage, now: bool) -> bool {
-        let strikes = now && self.has(one);
-        if strikes {
-            self.list.retain(|other| *other != one);
-        }
-        strikes
+    fn once(&self, one: Sabotage, now: bool) -> bool {
+        now && self.set.fetch_and(!bit(one), Ordering::Relaxed) & bit(one) != 0
     }
 
-    pub fn skips(&mut self, delivered: &order::Delivered, batch: u64) -> bool {
+    pub fn skips(&self, delivered: &order::Delivered, batch: u64) -> bool {
         self.once(Sabotage::SkipsBatch, batch > 100 && delivered.tags.is_empty())
     }
 
     /// Whether the worker loses count now.
-    pub fn loses_count(&mut self, batch: u64) -> bool {
+    pub fn loses_count(&self, batch: u64) -> bool {
         self.once(Sabotage::LosesCount, batch > 100)
     }
 
@@ -129,40 +124,38 @@ impl Sabotaged {
     }
 
     /// What is released instead of a reply.
-    pub fn released(&mut self, place: Place, reply: Bytes) -> (Place, Bytes) {
+    pub fn released(&self, place: Place, reply: Bytes) -> (Place, Bytes) {
         if self.now_and_then(Sabotage::ReleasesStale, 50)
-            && let Some(stale) = self.released.clone()
+            && let Some(stale) = self.released.lock().clone()
         {
             return stale;
         }
         // One that was kept here for nothing would count as long as nothing else leaves: a long one takes all
         // the room there is.
-        self.released = self.has(Sabotage::ReleasesStale).then(|| (place, reply.clone()));
+        if self.has(Sabotage::ReleasesStale) {
+            *self.released.lock() = Some((place, reply.clone()));
+        }
         (place, reply)
+    }
+
+    /// A batch has its results. Gives the replies that leave without a vote.
+    pub fn executed(&self, batch: u64, results: &mut [RequestResult]) -> Vec<(Place, Bytes)> {
+        if self.now_and_then(Sabotage::DiffersAtTimes, 20) {
+            results.iter_mut().for_each(|result| result.digest ^= 1);
+        }
+        if !self.has(Sabotage::ReleasesUnvoted) {
+            return Vec::new();
+        }
+        let mine = results.iter().enumerate().filter(|(_, result)| result.asked.mine);
+        mine.map(|(number, result)| {
+            (Place::new(batch, number as u16), result.reply.clone().unwrap_or_default())
+        })
+        .collect()
     }
 }
 
-impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
-    pub(super) fn sabotage_results(&mut self, batch: u64, results: &mut [RequestResult]) {
-        if self.sabotaged.now_and_then(Sabotage::DiffersAtTimes, 20) {
-            results.iter_mut().for_each(|result| result.digest ^= 1);
-        }
-        if !self.sabotaged.has(Sabotage::ReleasesUnvoted) {
-            return;
-        }
-        for (number, result) in results.iter().enumerate().filter(|(_, result)| result.asked.mine) {
-            let place = Place::new(batch, number as u16);
-            let (owed, reply) = (self.owed_at(place), result.reply.clone().unwrap_or_default());
-            self.world.see(Observation::Released { place, to: owed.owner.client(), reply: &reply });
-            self.externalize(owed, reply, None);
-        }
-    }
-
-    pub(super) fn sabotage_submission(&mut self, request: &order::Request) {
-        if self.sabotaged.has(Sabotage::SubmitsTwice) {
-            self.submit(request.clone(), Recipient::Nobody);
-        }
-    }
+fn bit(one: Sabotage) -> u32 {
+    1 << one as u32
 }
 
 #[cfg(test)]
@@ -172,9 +165,10 @@ mod tests {
     #[test]
     fn a_reply_that_has_left_is_kept_only_where_it_is_to_leave_again() {
         let reply = || Bytes::from(vec![7; 100]);
-        let mut healthy = Sabotaged::default();
+        let healthy = Sabotaged::default();
         assert!(healthy.released(Place::new(1, 0), reply()).1.is_unique());
-        let mut stale = Sabotaged { list: vec![Sabotage::ReleasesStale], ..Sabotaged::default() };
+        let stale = Sabotaged::default();
+        stale.begin(Sabotage::ReleasesStale);
         assert!(!stale.released(Place::new(1, 0), reply()).1.is_unique());
     }
 }

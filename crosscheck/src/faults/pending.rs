@@ -1,14 +1,12 @@
-//! Faults on purpose: what the admin socket arms, and the workers let strike. Never in a release build of `serve`.
+//! Faults that were armed and wait for their occasions.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use object::{Home, ObjectId};
 use parking_lot::Mutex;
 use schedule::Footprint;
 
-use crate::admin::Kind;
+use crate::admin::{Inject, Kind};
 
 /// A fault that waits for its occasion.
 #[derive(Clone, Debug)]
@@ -26,6 +24,16 @@ impl Armed {
     pub fn at_next(kind: Kind) -> Self {
         let target = Target { home: 0, name: None, id: None, bit: None, member: None, seed: 0 };
         Armed { kind, occasion: Occasion::AnyRequest, target }
+    }
+
+    /// Whether it strikes at a request that `holds` locks, after so many that have been `counted`.
+    pub fn is_due(&self, counted: u64, holds: impl Fn(Home) -> bool) -> bool {
+        match self.occasion {
+            Occasion::Noop(_) => false,
+            Occasion::RequestOnHome => holds(self.target.home),
+            Occasion::AnyRequest => true,
+            Occasion::Later(at) => counted >= at,
+        }
     }
 }
 
@@ -60,6 +68,12 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// What an operator asked for, of an object behind lock `home`.
+    pub fn of(inject: &Inject, home: Home) -> Self {
+        let Inject { bit, member, seed, .. } = *inject;
+        Target { home, name: inject.object.clone(), id: None, bit, member, seed }
+    }
+
     /// The damage to the object that `kind` means.
     pub fn injection(&self, kind: Kind) -> object::Injection {
         use object::Injection;
@@ -77,44 +91,16 @@ impl Target {
     }
 }
 
-/// Which thread runs a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Runner {
-    /// One of several workers.
-    Worker,
-    /// The order thread, which has the only worker.
-    Order,
-    /// The helper, to which the order thread has lent the only worker.
-    Helper,
-}
-
-/// How long the request at a position takes. One of several workers waits for so long; whoever else asks lets
-/// the time pass before it is told.
-pub type Slowness = Arc<dyn Fn(u64, Runner) -> Duration + Send + Sync>;
-
 /// The armed faults of one replica. Empty, it costs a request one relaxed load.
 #[derive(Default)]
-pub(crate) struct Armory {
-    /// Of the service's requests, in a simulation.
-    slowness: OnceLock<Slowness>,
+pub(crate) struct PendingFaults {
     count: AtomicUsize,
     /// Requests that ran while faults were armed.
     requests: AtomicU64,
     armed: Mutex<Vec<Armed>>,
 }
 
-impl Armory {
-    /// From now on requests take as long as `slowness` says.
-    pub fn set_slowness(&self, slowness: Slowness) {
-        // There is one for a life of the replica.
-        let _ = self.slowness.set(slowness);
-    }
-
-    /// How long the request at this position still has to take.
-    pub fn takes(&self, position: u64, runner: Runner) -> Duration {
-        self.slowness.get().map_or(Duration::ZERO, |slowness| slowness(position, runner))
-    }
-
+impl PendingFaults {
     pub fn arm(&self, armed: Armed) {
         self.armed.lock().push(armed);
         self.count.fetch_add(1, Ordering::Release);
@@ -125,6 +111,11 @@ impl Armory {
         if self.count.load(Ordering::Relaxed) > 0 {
             self.requests.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Number of faults that wait for their occasion.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
     }
 
     /// Requests that ran while faults were armed.
@@ -142,7 +133,7 @@ impl Armory {
         if footprint.is_all() || footprint.iter().next().is_none() {
             return footprint;
         }
-        let Some(armed) = self.take(|armed| armed.kind == Kind::Footprint) else { return footprint };
+        let Some(armed) = self.take_kind(Kind::Footprint) else { return footprint };
         let mut wrong = Footprint::new();
         let hit = armed.target.seed as usize % footprint.iter().count();
         for (number, (lock, shared)) in footprint.iter().enumerate() {
@@ -156,15 +147,14 @@ impl Armory {
         wrong
     }
 
-    /// A client's request on its way into the log, if that is armed with another checksum than its bytes have.
-    pub fn wrong_sum(&self, request: order::Request) -> order::Request {
-        let Some(armed) = self.take(|armed| armed.kind == Kind::Asked) else { return request };
-        order::Request { checksum: request.checksum ^ 1 << (armed.target.seed % 32), ..request }
-    }
-
     /// Gives up on the faults of a kind; says on how many.
     pub fn disarm(&self, kind: Kind) -> usize {
-        std::iter::from_fn(|| self.take(|armed| armed.kind == kind)).count()
+        std::iter::from_fn(|| self.take_kind(kind)).count()
+    }
+
+    /// Takes the first fault of a kind.
+    pub fn take_kind(&self, kind: Kind) -> Option<Armed> {
+        self.take(|armed| armed.kind == kind)
     }
 
     /// Takes the first fault whose occasion this is.

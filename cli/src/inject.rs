@@ -18,8 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What `inject --help` begins with.
 pub const ABOUT: &str = "Places one fault, or a series of random ones, in the memory or the messages of a \
-    running replica. The server must carry the fault injector: `up` from a default build does; a `serve` \
-    built with --no-default-features does not. The commands below (golden to report) are another injector: \
+    running replica. This command and the server must carry the fault injector: a build with `--features \
+    inject` does, a plain one does not. The commands below (golden to report) are another injector: \
     they flip bits in single instructions of any server, by a tracer, and need no cooperation of it. With \
     2f+1 replicas, faults in up to f of them at a time are survived; corrupt more only to see it fail.";
 
@@ -168,8 +168,8 @@ pub fn run(args: &Args) -> Outcome {
     if let Some(native) = &args.native {
         return crate::native::run(native);
     }
-    if !cfg!(feature = "inject") {
-        return Err(misuse(format!("this command was {WITHOUT}")));
+    if !cli::HAS_INJECTOR {
+        return Err(misuse(format!("this build carries no fault injector; {}", cli::WITH_INJECTOR)));
     }
     let replicas = args.target.replicas()?;
     let victims = victims(&replicas, args.replica)?;
@@ -197,9 +197,6 @@ pub fn run(args: &Args) -> Outcome {
     Ok(Verdict::of(all_done))
 }
 
-const WITHOUT: &str = "built without the fault injector; start the cluster with `crosscheck up` from a default build \
-                       (`cargo run --release -- up`), or build `serve` with `cargo build --release --features inject`";
-
 /// Places one fault.
 ///
 /// # Errors
@@ -207,7 +204,7 @@ const WITHOUT: &str = "built without the fault injector; start the cluster with 
 pub fn place(victim: &Replica, fault: &Inject) -> anyhow::Result<Injected> {
     ask(&victim.admin, &Command::Inject(fault.clone()), PATIENCE).map_err(|why| match why {
         NoAnswer::Refused(why) if why.contains("inject") => {
-            misuse(format!("replica {} refuses: {why}. It was probably {WITHOUT}", victim.number))
+            misuse(format!("replica {} refuses: {why}", victim.number))
         }
         why => anyhow!("replica {}: {why}", victim.number),
     })

@@ -32,7 +32,7 @@ pub const ABOUT: &str = "Runs one replica of a cluster in this process, until SI
   crosscheck group begin --admin /run/crosscheck/admin.sock
                                                          once, at replica 1: the group begins
 
-A production build carries no fault injector: cargo build --release --no-default-features")]
+A plain release build carries no fault injector; one with --features inject corrupts itself on an operator's word")]
 pub struct Args {
     /// The replica's configuration, TOML
     #[arg(long, short, value_name = "FILE", required_unless_present = "example_config")]
@@ -113,8 +113,8 @@ fn leave_out(config: &NodeConfig) -> anyhow::Result<()> {
 fn leave_out(config: &NodeConfig) -> anyhow::Result<()> {
     if config.guarded_classes.is_some() || !config.before_images || !config.hold_replies {
         return Err(misuse(
-            "guarded_classes, before_images and replies are for benchmarks, and this build is not; remove \
-                them, or build with --features inject",
+            "guarded_classes, before_images and replies are for benchmarks, and this build has all protections; \
+                remove them, or build with --features inject",
         ));
     }
     Ok(())

@@ -88,7 +88,10 @@ impl Keeper {
     }
 
     /// The supervisor, between two of its looks at the children.
-    #[cfg(all(feature = "inject", target_os = "linux"))]
+    #[cfg_attr(
+        not(all(feature = "inject", target_os = "linux")),
+        expect(dead_code, reason = "trials ask, which are not in such a build")
+    )]
     pub fn supervisor(&self) -> MutexGuard<'_, Supervisor> {
         lock(&self.supervisor)
     }

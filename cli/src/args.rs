@@ -64,6 +64,12 @@ pub enum Command {
     #[cfg(all(feature = "inject", target_os = "linux"))]
     #[command(long_about = crate::trial::ABOUT)]
     Trial(crate::trial::Args),
+    /// Not in this build: simulated clusters. Build with --features inject
+    #[cfg(not(feature = "inject"))]
+    Sim(Absent),
+    /// Not in this build: a real cluster under trouble. Build with --features inject, on Linux
+    #[cfg(not(all(feature = "inject", target_os = "linux")))]
+    Trial(Absent),
     /// Make the key by which the replicas of a group know each other
     #[command(long_about = text(key::ABOUT))]
     Key(key::Args),
@@ -72,6 +78,15 @@ pub enum Command {
     Group(group::Args),
     /// Explain the modes and their letters
     Modes,
+}
+
+/// The arguments of a command that this build lacks.
+#[cfg(not(all(feature = "inject", target_os = "linux")))]
+#[derive(Debug, clap::Args)]
+pub struct Absent {
+    /// Whatever the command would take.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _ignored: Vec<String>,
 }
 
 const LONG_ABOUT: &str = "\

@@ -47,8 +47,21 @@ fn run(command: Command) -> Outcome {
         Command::Sim(args) => sim::run_command(&args),
         #[cfg(all(feature = "inject", target_os = "linux"))]
         Command::Trial(args) => trial::run(&args),
+        #[cfg(not(feature = "inject"))]
+        Command::Sim(_) => absent("sim"),
+        #[cfg(not(all(feature = "inject", target_os = "linux")))]
+        Command::Trial(_) => absent("trial"),
         Command::Key(args) => key::run(&args),
         Command::Group(args) => group::run(&args),
         Command::Modes => modes::run(),
     }
+}
+
+/// A command that this build lacks.
+#[cfg(not(all(feature = "inject", target_os = "linux")))]
+fn absent(command: &str) -> outcome::Outcome {
+    let with = cli::WITH_INJECTOR;
+    Err(outcome::misuse(format!(
+        "this build carries no fault injector, which {command} needs; {with}, on Linux"
+    )))
 }

@@ -116,8 +116,8 @@ impl Options {
         }
         #[cfg(not(feature = "inject"))]
         Err(format!(
-            "guarded_classes = {names:?} is for benchmarks, and this build is not; remove it, or build with \
-             --features inject"
+            "guarded_classes = {names:?} is for benchmarks, and this build has all protections; remove it, or \
+             build with --features inject"
         ))
     }
 }

@@ -209,7 +209,7 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
 /// No fault injection: what a production build has.
 #[cfg(not(feature = "inject"))]
 #[derive(Clone, Debug, Default)]
-pub(crate) struct NoHooks;
+pub(crate) struct NoHooks(());
 
 #[cfg(not(feature = "inject"))]
 impl Hooks for NoHooks {}

@@ -18,8 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What `inject --help` begins with.
 pub const ABOUT: &str = "Places one fault, or a series of random ones, in the memory or the messages of a \
-    running replica. The server must carry the fault injector: `up` from a default build does; a `serve` \
-    built with --no-default-features does not. With 2f+1 replicas, faults in up to f of them at a time are \
+    running replica. This command and the server must carry the fault injector: a build with `--features \
+    inject` does, a plain one does not. With 2f+1 replicas, faults in up to f of them at a time are \
     survived; corrupt more only to see it fail.";
 
 /// Options of `inject`.
@@ -160,7 +160,7 @@ impl Fault {
 /// Places the faults.
 pub fn run(args: &Args) -> Outcome {
     if !cfg!(feature = "inject") {
-        return Err(misuse(format!("this command was {}", text(WITHOUT))));
+        return Err(misuse(WITHOUT));
     }
     let replicas = args.target.replicas()?;
     let victims = victims(&replicas, args.replica)?;
@@ -188,9 +188,9 @@ pub fn run(args: &Args) -> Outcome {
     Ok(Verdict::of(all_done))
 }
 
-/// What a build without the injector is, and how to get one with it; a template of [`text`].
-const WITHOUT: &str = "built without the fault injector; start the cluster with `{program} up` from a default build \
-                       (`cargo run --release -- up`), or build `serve` with `cargo build --release --features inject`";
+/// What a build without the injector is, and how to get one with it.
+const WITHOUT: &str = "this build carries no fault injector; build with `--features inject` (`cargo run --release \
+                       --features inject -- up`)";
 
 /// Places one fault.
 ///
@@ -199,7 +199,7 @@ const WITHOUT: &str = "built without the fault injector; start the cluster with 
 pub fn place(victim: &Replica, fault: &Inject) -> anyhow::Result<Injected> {
     ask(&victim.admin, &Command::Inject(fault.clone()), PATIENCE).map_err(|why| match why {
         NoAnswer::Refused(why) if why.contains("inject") => {
-            misuse(format!("replica {} refuses: {why}. It was probably {WITHOUT}", victim.number))
+            misuse(format!("replica {} refuses: {why}", victim.number))
         }
         why => anyhow!("replica {}: {why}", victim.number),
     })

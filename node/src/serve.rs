@@ -40,7 +40,7 @@ pub const ABOUT: &str = "Runs one replica of a cluster in this process, until SI
   {program} group begin --admin /run/{program}/admin.sock
                                                          once, at replica 1: the group begins
 
-A production build carries no fault injector: cargo build --release --no-default-features"))]
+A plain release build carries no fault injector; one with --features inject corrupts itself on an operator's word"))]
 pub struct Args {
     /// The replica's configuration, TOML
     #[arg(long, short, value_name = "FILE", required_unless_present = "example_config")]
@@ -181,8 +181,8 @@ fn leave_out<O: Options>(config: &NodeConfig<O>) -> anyhow::Result<()> {
 fn leave_out<O: Options>(config: &NodeConfig<O>) -> anyhow::Result<()> {
     if !config.before_images || !config.hold_replies {
         return Err(misuse(
-            "before_images and replies are for benchmarks, and this build is not; remove them, or build with \
-                --features inject",
+            "before_images and replies are for benchmarks, and this build has all protections; remove them, or \
+                build with --features inject",
         ));
     }
     Ok(())

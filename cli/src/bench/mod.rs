@@ -150,6 +150,18 @@ fn measure(args: &RunArgs) -> Outcome {
     let read = |name: &String| args.overrides.apply(definition::read(&args.definitions, name)?);
     let names = chosen(args)?;
     let definitions: Vec<_> = names.iter().map(read).collect::<anyhow::Result<_>>()?;
+    let places_faults = |one: &definition::Definition| {
+        one.workloads.iter().any(|workload| workload.faults.is_some_and(|faults| faults.per_second > 0.0))
+    };
+    if !cli::HAS_INJECTOR
+        && let Some((one, _)) = definitions.iter().find(|(one, _)| places_faults(one))
+    {
+        let with = cli::WITH_INJECTOR;
+        return Err(misuse(format!(
+            "{} places faults, and this build carries no fault injector; {with}",
+            one.name
+        )));
+    }
     let ending = Ending::catch()?;
     let data = args.data.clone().unwrap_or_else(std::env::temp_dir);
     std::fs::create_dir_all(&data).with_context(|| format!("making {}", data.display()))?;

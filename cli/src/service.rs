@@ -11,7 +11,8 @@ use node::{Application, Parts, Wrong};
 /// Memory for items in MiB when nothing else is said; memcached's own default.
 pub const DEFAULT_MEMORY_MB: u64 = 64;
 
-/// A replica's configuration.
+/// A replica's configuration; trials change it, which are not in every build.
+#[cfg(all(feature = "inject", target_os = "linux"))]
 pub type NodeConfig = node::config::NodeConfig<Options>;
 /// A cluster that can be started.
 pub type Plan = node::cluster::Plan<Options>;

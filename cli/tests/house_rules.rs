@@ -2,7 +2,7 @@
 
 mod house;
 
-use house::source::Permit;
+use house::source::{Panics, Permit};
 use house::{Breach, TextFile, cite, manifest, sizes, source, text, width};
 use std::fs;
 
@@ -39,6 +39,45 @@ const BOOKKEEPING: [Permit; 1] = [Permit {
     word: "RandomState",
     reason: "which keys share a slot must not be known outside; lengths decide when a request is let in, and no reply",
 }];
+
+/// Rooms whose memory native faults hit: they find corruption as a value.
+const REPLACED_ROOMS: [&str; 4] = ["order", "crosscheck", "schedule", "vote"];
+
+const fn panics(file: &'static str, count: usize, reason: &'static str) -> Panics {
+    Panics { file, count, reason }
+}
+
+/// Where those rooms may panic all the same.
+const PANICS: [Panics; 20] = [
+    panics("crosscheck/src/admin/line.rs", 1, "a command is a plain struct, which always has a text"),
+    panics("crosscheck/src/limits.rs", 11, "relations between constants, checked by the compiler"),
+    panics("crosscheck/src/replica/stepped.rs", 1, "a simulation that is set up wrongly"),
+    panics("crosscheck/src/reply.rs", 1, "a relation between constants, checked by the compiler"),
+    panics("order/src/batch.rs", 1, "tests and tools make batches by it; a replica uses `Batch::of`"),
+    panics("order/src/frame.rs", 1, "tests and tools frame by it; a replica uses `encode_parts`"),
+    panics("order/src/lib.rs", 4, "entrances for the fuzz targets"),
+    panics("order/src/limits.rs", 4, "relations between constants, checked by the compiler"),
+    panics("order/src/orderer.rs", 1, "the configuration at the start, which the operator chose"),
+    panics("order/src/raft/mod.rs", 1, "the configuration at the start, which the operator chose"),
+    panics("schedule/src/brand.rs", 1, "a service that gives its locks to two schedules"),
+    panics("schedule/src/cell.rs", 5, "a handler that breaks the rules of locks; it is caught by its worker"),
+    panics("schedule/src/cx.rs", 4, "a handler that breaks the rules of locks; it is caught by its worker"),
+    panics(
+        "schedule/src/dispatch.rs",
+        3,
+        "a reference has to be returned; the worker catches it and is replaced",
+    ),
+    panics("schedule/src/log.rs", 2, "the configuration at the start, which the operator chose"),
+    panics(
+        "schedule/src/ordinary.rs",
+        3,
+        "a reference has to be returned; the worker catches it and is replaced",
+    ),
+    panics("schedule/src/turn.rs", 1, "a service whose locks are in another order than their numbers"),
+    panics("schedule/src/worker.rs", 1, "the type that `Cx::spawn` has checked; it is caught by the worker"),
+    panics("vote/src/config.rs", 3, "the configuration at the start, which the operator chose"),
+    panics("vote/src/limits.rs", 25, "relations between constants, checked by the compiler"),
+];
 
 /// Hosts that tracked text may name: documentation and the lock file's own notation.
 const HOSTS: [&str; 6] = [
@@ -138,6 +177,25 @@ fn deciding_rooms_are_deterministic() {
         deciding.flat_map(|file| source::nondeterminism(file, &BOOKKEEPING)).collect();
     breaches.extend(stale(&files, &BOOKKEEPING));
     report(breaches);
+}
+
+#[test]
+fn corruption_is_a_value() {
+    let files = rust();
+    let is_test = |path: &str| {
+        // `sync.rs` and `model.rs` are what loom runs.
+        let names = ["tests", "fuzzing.rs", "model.rs", "schedule/src/sync.rs"];
+        names.iter().any(|name| path.contains(name))
+    };
+    let in_rooms = |file: &&TextFile| {
+        let is_in = |room: &&str| file.path.starts_with(&format!("{room}/src/"));
+        REPLACED_ROOMS.iter().any(|room| is_in(&room)) && !is_test(&file.path)
+    };
+    report(files.iter().filter(in_rooms).flat_map(|file| source::panics(file, &PANICS)).collect());
+    for Panics { file, reason, .. } in PANICS {
+        assert!(files.iter().any(|found| found.path == file), "{file} is listed and not there");
+        assert!(reason.split_whitespace().count() >= 4, "{file}: a permit needs a reason");
+    }
 }
 
 #[test]
@@ -269,6 +327,24 @@ mod rules_can_fail {
         assert!(source::purpose(&rs("//! Says why it exists.\nfn a() {}\n")).is_empty());
         assert_eq!(source::purpose(&rs("use std::fmt;\n")).len(), 1);
         assert_eq!(source::purpose(&rs("//! Utilities.\n")).len(), 1);
+    }
+
+    #[test]
+    fn corruption_panics() {
+        let file = |text: &str| rs(&format!("//! Says why it exists.\n{text}"));
+        let code = "fn a() { debug_assert!(true); b.expect_none(); }\n#[expect(dead_code)]\nfn c() {}\n";
+        assert!(source::panics(&file(code), &[]).is_empty());
+        for panic in ["assert!(true)", "panic!()", "b.unwrap()", "b\n.expect(\"c\")", "unreachable!()"] {
+            let text = format!("fn a() {{ {panic}; }}\n");
+            assert_eq!(source::panics(&file(&text), &[]).len(), 1, "{panic}");
+            let test = format!("#[cfg(test)]\nmod tests {{ {text} }}\n");
+            assert!(source::panics(&file(&test), &[]).is_empty(), "{panic} in a test");
+        }
+        let permit = |count| [panics("sample.rs", count, "for a test")];
+        let named = |text: &str| TextFile { path: "sample.rs".to_owned(), text: text.to_owned() };
+        let two = named("fn a() { assert!(b); panic!() }\n");
+        assert!(source::panics(&two, &permit(2)).is_empty());
+        assert_eq!([1, 3].map(|count| source::panics(&two, &permit(count)).len()), [1, 1]);
     }
 
     #[test]

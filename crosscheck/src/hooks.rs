@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use execute::Between;
-use object::Home;
+use object::{Home, SealBroken, SealedQueue};
 use order::{Delivered, Request};
 use schedule::{Footprint, Lock, Turn};
 use vote::{Message, Packed, Place, RequestResult};
@@ -74,9 +74,9 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
         false
     }
 
-    /// Whether the queue of requests is believed when it gives a request out of turn.
-    fn trusts_queue(&self) -> bool {
-        false
+    /// Takes the next request that waits for the orderer. A faulty replica trusts a queue whose numbers are wrong.
+    fn next_waiting<T>(&self, waiting: &mut SealedQueue<T>) -> Result<Option<T>, SealBroken> {
+        waiting.pop()
     }
 
     /// Whether each client request is ordered twice.

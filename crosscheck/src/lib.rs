@@ -26,6 +26,7 @@ pub mod private;
 mod replace;
 mod replica;
 mod reply;
+mod self_check;
 mod service;
 mod settings;
 mod slow;
@@ -258,7 +259,8 @@ fn watch<S: Service, E: order::OrderEngine + 'static>(
             }
             Err(RecvTimeoutError::Timeout) => slow.look(pulse.oldest()),
             Err(RecvTimeoutError::Disconnected) => match order.join() {
-                Ok(()) => unreachable!("it says how it ended"),
+                // It always says how it ended.
+                Ok(()) => return Ok(Stop::Replace(ReplaceReason::Corrupted(Corrupted::MainLoop))),
                 Err(payload) => std::panic::resume_unwind(payload),
             },
         }

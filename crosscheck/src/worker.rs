@@ -22,12 +22,14 @@ use crate::reply::{KeptReplies, Replies};
 use crate::service::{Service, declared};
 use crate::settings::Mode;
 use crate::state;
-use crate::{evidence, limits};
+use crate::{Corrupted, evidence, limits};
 
 /// What a worker tells the order thread.
 pub(crate) enum Report {
     /// A batch has all its results.
     Executed(Executed),
+    /// What a worker needs, and is no object, was corrupted.
+    Corrupted(Corrupted),
     /// A RECOVER has its turn.
     RecoverTurn {
         /// Its place.
@@ -512,10 +514,12 @@ impl<S: Service> Context<S> {
         ran: Ran,
         result: impl FnOnce(Asked) -> RequestResult,
     ) -> Outcome {
-        if let Some(slot) = slot
-            && let Some(executed) = slot.batch.leave(slot.request, result(slot.asked()), ran)
-        {
-            (self.report)(Report::Executed(executed));
+        if let Some(slot) = slot {
+            match slot.batch.leave(slot.request, result(slot.asked()), ran) {
+                Ok(None) => {}
+                Ok(Some(executed)) => (self.report)(Report::Executed(executed)),
+                Err(what) => (self.report)(Report::Corrupted(what)),
+            }
         }
         Outcome::Done
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crosscheck::object::{Home, Members, ObjectId, Region, genesis};
+use crosscheck::object::{Home, Members, ObjectId, Region, Sealed, genesis};
 use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::{Cx, Malformed, Service};
 
@@ -26,9 +26,8 @@ const SHOWN_KEY_BYTES: usize = 64;
 /// A memcached server's state and handlers. Make its connections with [`crate::Connection::new`] and the same
 /// [`Stats`].
 pub struct Memcached {
-    config: Config,
-    /// The same, to notice when one of them has changed.
-    settled: Config,
+    /// Read as it is; the replica asks at every tick whether it is intact.
+    config: Sealed<Config>,
     stats: Arc<Stats>,
     shards: Box<[DetMutex<Shard>]>,
 }
@@ -42,12 +41,12 @@ impl Memcached {
         config.check()?;
         let shard = |home| DetMutex::new(home, genesis(home, || Shard::new(config.shard_memory())));
         let shards = (0..config.shards).map(shard).collect();
-        Ok(Memcached { config, settled: config, stats: Arc::new(Stats::new(config.shards)), shards })
+        Ok(Memcached { config: Sealed::new(config), stats: Arc::new(Stats::new(config.shards)), shards })
     }
 
     /// Its settings.
     pub fn config(&self) -> Config {
-        self.config
+        *self.config.as_is()
     }
 
     /// Its counters, for its connections.
@@ -64,7 +63,7 @@ impl Memcached {
     }
 
     fn home(&self, key: &Key) -> Home {
-        key.hash().shard(self.config.shards)
+        key.hash().shard(self.config.as_is().shards)
     }
 
     /// Runs `body` on the shard of `key`.
@@ -140,7 +139,7 @@ impl Memcached {
                     expiry: *expiry,
                     unique: *unique,
                     value,
-                    item_bytes: self.config.item_bytes,
+                    item_bytes: self.config.as_is().item_bytes,
                 };
                 self.on_shard(cx, key, |shard, turn| {
                     reply.extend_from_slice(handlers::storage(shard, &storage, turn));
@@ -163,7 +162,7 @@ impl Memcached {
                 self.on_shard(cx, key, |shard, turn| handlers::meta_get(shard, key, meta, turn, reply))
             }
             Command::MetaSet { key, meta, value } => self.on_shard(cx, key, |shard, turn| {
-                handlers::meta_set(shard, key, meta, value, self.config.item_bytes, turn, reply);
+                handlers::meta_set(shard, key, meta, value, self.config.as_is().item_bytes, turn, reply);
             }),
             Command::MetaDelete { key, meta } => {
                 self.on_shard(cx, key, |shard, turn| handlers::meta_delete(shard, key, meta, turn, reply))
@@ -199,8 +198,8 @@ impl Service for Memcached {
     fn execute(&self, cx: &Cx<'_, Self>, command: &Command, reply: &mut Vec<u8>) -> Result<(), Retry> {
         let start = reply.len();
         self.stats.note_time(cx.now_us());
-        if self.config.work_us > 0 {
-            work::burn(self.config.work_us);
+        if self.config.as_is().work_us > 0 {
+            work::burn(self.config.as_is().work_us);
         }
         self.run(cx, command, reply)?;
         if command.is_quiet() {
@@ -218,7 +217,7 @@ impl Service for Memcached {
     }
 
     fn is_sound(&self) -> bool {
-        self.config == self.settled && self.config.shards as usize == self.shards.len()
+        self.config.is_intact() && self.config.as_is().shards as usize == self.shards.len()
     }
 
     fn kind(&self, command: &Command) -> u16 {
@@ -241,7 +240,7 @@ impl Service for Memcached {
     fn home_of(&self, name: &str) -> Option<Home> {
         match Name::parse(name)? {
             Name::OfKey(_, key) => Some(self.home(&key)),
-            Name::Shard(home) | Name::Queue(home) => (home < self.config.shards).then_some(home),
+            Name::Shard(home) | Name::Queue(home) => (home < self.config.as_is().shards).then_some(home),
         }
     }
 
@@ -333,7 +332,7 @@ mod tests {
         let cache = || Memcached::new(Config::with_memory(64 << 20)).expect("a usable size");
         assert!(cache().is_sound());
         let mut more_shards = cache();
-        more_shards.config.shards ^= 1 << 26;
+        more_shards.config.corrupt(|config| config.shards ^= 1 << 26);
         assert!(!more_shards.is_sound());
         let mut fewer = cache();
         fewer.shards = fewer.shards.into_vec().into_iter().skip(1).collect();

@@ -70,6 +70,11 @@ impl<R: Any + Send + Sync> TurnWorker<R> {
                 turns.wake();
                 Advance::Idle
             }
+            Found::Corrupted => {
+                self.ended = true;
+                turns.abort_corrupted();
+                Advance::Closed
+            }
             Found::End => {
                 self.ended = true;
                 turns.publish(me, self.dispatcher.position);

@@ -34,7 +34,7 @@ impl Caller {
         let answer = records.next().ok()??;
         let (_, mut channel): (Hello, Channel) = self.dialling.finish(answer.sealed).ok()?;
         let mut frame = Vec::new();
-        order::frame::encode_parts(Kind::Order, self.me, &[forged], &mut frame);
+        let _ = order::frame::encode_parts(Kind::Order, self.me, &[forged], &mut frame);
         Some([channel.sealed(&[]), channel.sealed(&frame)].concat())
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use execute::Between;
-use object::Home;
+use object::{Home, SealBroken, SealedQueue};
 use order::{Delivered, Request};
 use schedule::{Footprint, Lock, Turn};
 use vote::{Message, Packed, Place, RequestResult};
@@ -147,8 +147,9 @@ impl Hooks for Injector {
         self.0.sabotaged.has(Sabotage::BelievesClocks)
     }
 
-    fn trusts_queue(&self) -> bool {
-        self.0.sabotaged.has(Sabotage::BelievesQueue)
+    fn next_waiting<T>(&self, waiting: &mut SealedQueue<T>) -> Result<Option<T>, SealBroken> {
+        let trusts = self.0.sabotaged.has(Sabotage::BelievesQueue);
+        waiting.pop().or_else(|broken| if trusts { Ok(waiting.pop_unchecked()) } else { Err(broken) })
     }
 
     fn submits_twice(&self) -> bool {

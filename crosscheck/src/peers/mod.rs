@@ -132,7 +132,8 @@ pub struct Peers<N: Net = Tcp> {
     /// What one socket is read into, and one record is opened into.
     scratch: Vec<u8>,
     plain: Vec<u8>,
-    /// The kernel has refused a call that no healthy process makes: it would refuse the next one as well.
+    /// The kernel has refused a call that no healthy process makes, and would refuse the next one as well; or a frame
+    /// was longer than any can be.
     is_refused: bool,
     /// How far this replica is, and how slow it has been: what a watchdog elsewhere is told.
     pub pace: PeerProgress,
@@ -261,7 +262,10 @@ impl<N: Net> Peers<N> {
             link.deferred += 1;
             link.is_urgent |= link.deferred >= limits::DEFERRED;
             let start = link.output.len();
-            order::frame::encode_parts(kind, me, parts, &mut link.output);
+            if order::frame::encode_parts(kind, me, parts, &mut link.output).is_err() {
+                self.is_refused = true;
+                return;
+            }
             let traffic = traffic_of(&mut self.sent, kind);
             traffic.messages += 1;
             traffic.bytes += (link.output.len() - start) as u64;

@@ -269,6 +269,11 @@ impl<S: Service> Execution<S> {
         (if is_invalid { Work::Invalid } else { work }, footprint)
     }
 
+    /// Whether a worker found that its part of the schedule was corrupted; nothing is executed any more.
+    pub(super) fn is_corrupted(&self) -> bool {
+        self.schedule.is_corrupted()
+    }
+
     /// Whether the workers run every request twice from now on.
     pub(super) fn set_alone(&self, alone: bool) {
         self.alone.store(alone, Ordering::Relaxed);

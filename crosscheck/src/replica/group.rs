@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use order::{Kind, OrderEngine, Output};
+use order::{FailStop, Kind, OrderEngine, Output};
 use vote::{Event, Packed, Place};
 use wire::Reader;
 
@@ -19,7 +19,7 @@ use crate::service::Service;
 use crate::settings::Durability;
 use crate::transfer::{self, Receiver};
 use crate::world::World;
-use crate::{ReplaceReason, ServeError, Stop, limits, snapshot, state};
+use crate::{Corrupted, ReplaceReason, ServeError, Stop, limits, snapshot, state};
 
 /// What is known of the other replicas.
 #[derive(Debug)]
@@ -190,8 +190,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 Output::NeedState { index, .. } => self.need_state(index),
                 Output::Skipped { tags } => {
                     for tag in tags {
-                        let owner = self.pending.take(tag);
-                        self.drop_reply(owner);
+                        match self.pending.take(tag) {
+                            Ok(owner) => self.drop_reply(owner),
+                            Err(what) => return self.replace(what),
+                        }
                     }
                 }
                 Output::Lacking { from, believed, last } => self.world.say(format_args!(
@@ -222,6 +224,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     };
                     self.give_up_log(ReplaceReason::OlderCopy { entry, sender, batch, directory });
                 }
+                Output::FailStop(FailStop::Corrupted(part)) => self.replace(Corrupted::Order(part)),
                 Output::FailStop(reason) => self.stop_with(Err(ServeError::FailStop(reason))),
             }
         }

@@ -47,7 +47,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     fn deliver(&mut self, delivered: &Delivered) {
         let mine = !delivered.tags.is_empty();
-        let owners: Vec<Recipient> = delivered.tags.iter().map(|tag| self.pending.take(*tag)).collect();
+        let owners = delivered.tags.iter().map(|tag| self.pending.take(*tag)).collect();
+        let owners: Vec<Recipient> = match owners {
+            Ok(owners) => owners,
+            Err(what) => return self.replace(what),
+        };
         let order_state = self.orderer.export_state();
         let Some(execution) = &mut self.execution else { return };
         let batch = execution.next_batch;

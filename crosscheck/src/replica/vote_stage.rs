@@ -15,7 +15,7 @@ use crate::peers;
 use crate::service::Service;
 use crate::worker::Report;
 use crate::world::{Observation, World};
-use crate::{ReplaceReason, Stop, evidence, limits};
+use crate::{Corrupted, ReplaceReason, Stop, evidence, limits};
 
 impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// What a worker has to say.
@@ -55,6 +55,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 if let Some(execution) = &mut self.execution {
                     execution.on_returned();
                 }
+            }
+            Report::Corrupted(what) => self.replace(what),
+            // A worker that found the schedule corrupted ends, too.
+            Report::Ended if self.execution.as_ref().is_some_and(|execution| execution.is_corrupted()) => {
+                self.replace(Corrupted::Schedule);
             }
             // Workers end when the replica stops; one that ends before was struck where nothing could catch it.
             Report::Ended if self.outcome.is_none() && self.execution.is_some() => {

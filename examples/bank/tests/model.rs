@@ -233,12 +233,13 @@ proptest! {
     fn every_reply_is_as_the_model_says(steps in steps()) {
         let (mut bank, mut model) = (Replica::new(Bank::new()), Model::default());
         for step in &steps {
-            let passed_us = if let Step::Pass(seconds) = step { seconds * 1_000_000 } else { 0 };
-            let expected = model.run(step, bank.now_us + passed_us);
             if let Step::Pass(seconds) = step {
-                bank.pass_time(seconds * 1_000_000);
+                let microseconds = seconds * 1_000_000;
+                model.run(step, bank.now_us + microseconds);
+                bank.pass_time(microseconds);
                 continue;
             }
+            let expected = model.run(step, bank.now_us);
             let reply = ask(&mut bank, &step.text());
             if expected == REFUSED {
                 prop_assert!(reply.starts_with("-ERR "), "{step:?}: {reply} instead of a refusal");

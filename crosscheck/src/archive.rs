@@ -34,9 +34,20 @@ impl Archive {
         if self.kept.len() == limits::EVIDENCE_KEPT {
             self.kept.pop_front();
         }
-        // Plain members are always JSON; a record that were none would read as damaged.
-        let bytes = serde_json::to_vec(record).unwrap_or_default().into_boxed_slice();
-        self.kept.push_back(Sealed { sum: xxh3_64_with_seed(&bytes, self.total), bytes });
+        self.kept.push_back(Sealed::of(record, self.total));
+    }
+
+    /// Puts what is known by now into the texts of the last records: the names of their objects.
+    pub fn amend(&mut self, text: impl Fn(&str) -> String) {
+        let first = self.next_number() - self.kept.len() as u64;
+        for (number, sealed) in (first..).zip(&mut self.kept).rev().take(limits::RECORDS_NAMED_LATER) {
+            let Some(mut record) = sealed.intact(number) else { continue };
+            let before = record.objects.clone();
+            record.objects.iter_mut().for_each(|object| *object = text(object));
+            if record.objects != before {
+                *sealed = Sealed::of(&record, number);
+            }
+        }
     }
 
     /// Records with a greater number than `after`, oldest first. One that is damaged says so, and nothing else.
@@ -61,10 +72,19 @@ impl Archive {
 }
 
 impl Sealed {
+    fn of(record: &EvidenceRecord, number: u64) -> Self {
+        // Plain members are always JSON; a record that were none would read as damaged.
+        let bytes = serde_json::to_vec(record).unwrap_or_default().into_boxed_slice();
+        Sealed { sum: xxh3_64_with_seed(&bytes, number), bytes }
+    }
+
     fn read(&self, number: u64) -> EvidenceRecord {
+        self.intact(number).unwrap_or_else(|| evidence::damaged(number))
+    }
+
+    fn intact(&self, number: u64) -> Option<EvidenceRecord> {
         let fits = xxh3_64_with_seed(&self.bytes, number) == self.sum;
-        let record = fits.then(|| serde_json::from_slice(&self.bytes).ok()).flatten();
-        record.unwrap_or_else(|| evidence::damaged(number))
+        fits.then(|| serde_json::from_slice(&self.bytes).ok()).flatten()
     }
 }
 
@@ -84,6 +104,7 @@ mod tests {
             outcome: "repaired".into(),
             core: Some(1),
             took_us: None,
+            kind: None,
         }
     }
 
@@ -102,6 +123,18 @@ mod tests {
         assert_eq!(archive.after(0).first(), Some(&record(4)));
         assert_eq!(archive.last(), Some(record(total)));
         assert_eq!(Archive::default().last(), None);
+    }
+
+    #[test]
+    fn the_last_records_get_names_and_a_damaged_one_stays_damaged() {
+        let mut archive = archive(limits::RECORDS_NAMED_LATER + 1);
+        archive.kept[3].bytes[5] ^= 1;
+        archive.amend(|text| text.replace("object 3:17.4", "Item (object 3:17.4)"));
+        let records = archive.after(0);
+        assert_eq!(records[0], record(1), "too old");
+        assert_eq!(records[3].stage, "evidence");
+        let named = EvidenceRecord { objects: vec!["Item (object 3:17.4)".into()], ..record(2) };
+        assert_eq!(records[1], named);
     }
 
     #[test]

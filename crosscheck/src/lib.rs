@@ -17,6 +17,7 @@ mod inject;
 mod job;
 pub mod limits;
 mod mailbox;
+mod naming;
 mod ordered;
 mod peers;
 pub mod private;

@@ -29,9 +29,20 @@ impl Archive {
         if self.kept.len() == limits::EVIDENCE_KEPT {
             self.kept.pop_front();
         }
-        // Plain members are always JSON; a record that were none would read as damaged.
-        let bytes = serde_json::to_vec(record).unwrap_or_default().into_boxed_slice();
-        self.kept.push_back(Sealed::new((self.total, bytes)));
+        self.kept.push_back(seal(record, self.total));
+    }
+
+    /// Puts what is known by now into the texts of the last records: the names of their objects.
+    pub fn amend(&mut self, text: impl Fn(&str) -> String) {
+        let first = self.next_number() - self.kept.len() as u64;
+        for (number, sealed) in (first..).zip(&mut self.kept).rev().take(limits::RECORDS_NAMED_LATER) {
+            let Some(mut record) = intact(sealed, number) else { continue };
+            let before = record.objects.clone();
+            record.objects.iter_mut().for_each(|object| *object = text(object));
+            if record.objects != before {
+                *sealed = seal(&record, number);
+            }
+        }
     }
 
     /// Records with a greater number than `after`, oldest first. One that is damaged says so, and nothing else.
@@ -55,11 +66,21 @@ impl Archive {
     }
 }
 
+fn seal(record: &EvidenceRecord, number: u64) -> Sealed<(u64, Box<[u8]>)> {
+    // Plain members are always JSON; a record that were none would read as damaged.
+    let bytes = serde_json::to_vec(record).unwrap_or_default().into_boxed_slice();
+    Sealed::new((number, bytes))
+}
+
 /// The record with this number, if it is the one that was kept.
+fn intact(sealed: &Sealed<(u64, Box<[u8]>)>, number: u64) -> Option<EvidenceRecord> {
+    let (_, bytes) = sealed.get().ok().filter(|(kept_as, _)| *kept_as == number)?;
+    serde_json::from_slice(bytes).ok()
+}
+
+/// The record with this number, or one that says that it is damaged.
 fn read(sealed: &Sealed<(u64, Box<[u8]>)>, number: u64) -> EvidenceRecord {
-    let right = sealed.get().ok().filter(|(kept_as, _)| *kept_as == number);
-    let record = right.and_then(|(_, bytes)| serde_json::from_slice(bytes).ok());
-    record.unwrap_or_else(|| evidence::damaged(number))
+    intact(sealed, number).unwrap_or_else(|| evidence::damaged(number))
 }
 
 #[cfg(test)]
@@ -78,6 +99,7 @@ mod tests {
             outcome: "repaired".into(),
             core: Some(1),
             took_us: None,
+            kind: None,
         }
     }
 
@@ -103,6 +125,18 @@ mod tests {
         let mut archive = archive(3);
         archive.kept.swap(0, 1);
         assert!(archive.after(0)[..2].iter().all(|record| record.stage == "evidence"));
+    }
+
+    #[test]
+    fn the_last_records_get_names_and_a_damaged_one_stays_damaged() {
+        let mut archive = archive(limits::RECORDS_NAMED_LATER + 1);
+        archive.kept[3].corrupt(|(_, bytes)| bytes[5] ^= 1);
+        archive.amend(|text| text.replace("object 3:17.4", "Item (object 3:17.4)"));
+        let records = archive.after(0);
+        assert_eq!(records[0], record(1), "too old");
+        assert_eq!(records[3].stage, "evidence");
+        let named = EvidenceRecord { objects: vec!["Item (object 3:17.4)".into()], ..record(2) };
+        assert_eq!(records[1], named);
     }
 
     #[test]

@@ -125,6 +125,8 @@ pub(crate) struct Runs {
 pub(crate) struct Ran {
     /// The processor core it ended on: a core that is wrong again and again shows in the evidence.
     pub core: u32,
+    /// What the service calls the kind of request ([`crate::Service::kind`]).
+    pub kind: u16,
     /// It was run more than once, and two runs did the same.
     pub reproduced: bool,
 }
@@ -168,7 +170,7 @@ mod tests {
         let batch = InFlight::new(4, 0, 2, 3);
         let result =
             |reply: &'static str| RequestResult::new(Asked::default(), Pairs::new(), Bytes::from(reply));
-        let on = |core| Ran { core, reproduced: false };
+        let on = |core| Ran { core, kind: 0, reproduced: false };
         assert!(batch.leave(2, result("c"), on(7)).unwrap().is_none());
         assert!(batch.leave(0, result("a"), on(5)).unwrap().is_none());
         for wrong in [0, 2, 3, u16::MAX] {

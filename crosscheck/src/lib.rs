@@ -20,6 +20,7 @@ mod job;
 pub mod limits;
 mod mailbox;
 mod message;
+mod naming;
 mod ordered;
 mod peers;
 pub mod private;

@@ -52,9 +52,14 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// The reply to a request whose handler panicked: the same on every replica, as the panic is.
     fn panicked(&self, request: &Self::Request, reply: &mut Vec<u8>);
 
-    /// What kind of request it is, as a small number: evidence tells a bug, which picks a kind, from a bit flip.
+    /// What kind of request it is, as a small number from 1: evidence tells a bug, which picks a kind, from a bit flip.
     fn kind(&self, _request: &Self::Request) -> u16 {
         0
+    }
+
+    /// What an operator calls a [kind](Service::kind) of request (`get`, `transfer`), for evidence and messages.
+    fn kind_name(_kind: u16) -> Option<&'static str> {
+        None
     }
 
     /// Whether what never changes once the service serves (settings, tables) is still what it was. Asked at

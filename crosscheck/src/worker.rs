@@ -16,6 +16,7 @@ use crate::Cx;
 use crate::admin::Injected;
 use crate::hooks::{self, Hooks, ThreadRole};
 use crate::job::{Executed, Job, Ran, ResultSlot, Work};
+use crate::naming::{self, NameOf, Named};
 use crate::ordered::Control;
 use crate::replica::SteppedWorker;
 use crate::reply::{KeptReplies, Replies};
@@ -99,6 +100,17 @@ pub(crate) enum Report {
         place: Place,
         /// The processor core.
         core: u32,
+        /// What the service calls the kind of request ([`Service::kind`]).
+        kind: u16,
+    },
+    /// What objects in question are called.
+    Named(Vec<Named>),
+    /// A region has objects that are too large: the largest one of each class.
+    Large {
+        /// The region.
+        home: Home,
+        /// The objects.
+        objects: Vec<object::Large>,
     },
     /// The helper has given the only worker back (`replica::solo`).
     Returned,
@@ -253,10 +265,11 @@ impl<S: Service> Context<S> {
         let kind = self.kind(turn);
         let ran = Ran {
             core: core(),
+            kind,
             reproduced: matches!(reproduced, Some(Reproduced::Same | Reproduced::Masked)),
         };
         if let (Some(slot), Some(Reproduced::Masked)) = (&slot, reproduced) {
-            (self.report)(Report::Masked { place: slot.place(), core: ran.core });
+            (self.report)(Report::Masked { place: slot.place(), core: ran.core, kind });
         }
         match end {
             End::Retry(_) => outcome,
@@ -280,6 +293,11 @@ impl<S: Service> Context<S> {
             }
             End::Corrupted(corrupted, wrong) => {
                 let (home, id) = wrong.first().copied().unwrap_or((0, ObjectId::NONE));
+                if id == corrupted.object && !id.is_none() {
+                    // The right name comes with the right bytes.
+                    let class = corrupted.class.rsplit("::").next().unwrap_or(corrupted.class);
+                    (self.report)(Report::Named(vec![Named { home, id, class, name: None }]));
+                }
                 let is_missing = corrupted.how == object::How::Missing && id == corrupted.object;
                 let failure =
                     if is_missing { Failure::Missing { home, id } } else { Failure::Check { home, id } };
@@ -445,6 +463,7 @@ impl<S: Service> Context<S> {
         let recover = recover.clone();
         if recover.packs_at(self.me) {
             let packed = pack(turn, locks, &recover);
+            self.name(turn, locks, &packed);
             (self.report)(Report::RecoverTurn {
                 turn: place,
                 time_us,
@@ -470,10 +489,19 @@ impl<S: Service> Context<S> {
             };
             if let Some(objects) = objects {
                 let notes = overwrite(turn, locks, &objects, &S::name_of);
+                self.name(turn, locks, &objects);
                 (self.report)(Report::Installed { turn: place, notes });
             }
         }
         repaired_pairs(turn, locks, &recover)
+    }
+
+    /// Reports the names of packed objects.
+    fn name(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], objects: &[Packed]) {
+        let names = naming::of_packed(turn, locks, objects, &S::name_of);
+        if !names.is_empty() {
+            (self.report)(Report::Named(names));
+        }
     }
 
     /// Looks at every object of a region, also at those no request touches: what is found is repaired, and the vote
@@ -488,7 +516,12 @@ impl<S: Service> Context<S> {
         let begun = Instant::now();
         turn.visit_regions(locks, |home, access| {
             let region = region_of(&access);
-            let findings = region.scrub(limits::SCRUB_FINDINGS);
+            let mut large: Vec<object::Large> = Vec::new();
+            let findings =
+                region.scrub_sizes(limits::SCRUB_FINDINGS, &mut |one| keep_largest(&mut large, one));
+            if !large.is_empty() {
+                (self.report)(Report::Large { home, objects: large });
+            }
             if findings.is_empty() {
                 let sum = region.digest_of_sound() as u64;
                 compared = Ok(Pairs::from_slice(&[object::Pair { home, id: region.root(), sum }]));
@@ -505,7 +538,7 @@ impl<S: Service> Context<S> {
 
     /// Leaves a result in its batch; with the last one the whole batch goes to the vote.
     fn leave(&self, slot: Option<ResultSlot>, result: impl FnOnce(Asked) -> RequestResult) -> Outcome {
-        self.leave_ran(slot, Ran { core: core(), reproduced: false }, result)
+        self.leave_ran(slot, Ran { core: core(), kind: 0, reproduced: false }, result)
     }
 
     fn leave_ran(
@@ -542,7 +575,16 @@ fn core() -> u32 {
     0
 }
 
-fn region_of<'a>(access: &'a Access<'_>) -> &'a dyn object::Region {
+/// Keeps the largest object of each class.
+fn keep_largest(all: &mut Vec<object::Large>, one: object::Large) {
+    match all.iter_mut().find(|known| known.class == one.class) {
+        Some(known) if known.bytes < one.bytes => *known = one,
+        Some(_) => {}
+        None => all.push(one),
+    }
+}
+
+pub(crate) fn region_of<'a>(access: &'a Access<'_>) -> &'a dyn object::Region {
     match access {
         Access::Exclusive(region) => &**region,
         Access::Shared(region) => *region,
@@ -591,9 +633,6 @@ fn content(region: &dyn object::Region, id: ObjectId) -> Content {
     }
 }
 
-/// How a service calls an object ([`Service::name_of`]).
-type NameOf = dyn Fn(&object::Members<'_>) -> Option<String>;
-
 /// The code that overwrites corrupted objects, with what f+1 replicas agree on. Tells what was wrong with each; objects
 /// that were only suspected and are as they should be are not told.
 fn overwrite<R>(
@@ -637,9 +676,8 @@ fn describe(
     if id.is_none() {
         return format!("region {home}: replaced as a whole");
     }
-    let named = |packed: &[u8]| region.members(packed).ok().and_then(|members| name_of(&members));
-    let called = |packed: &[u8]| match named(packed) {
-        Some(name) => format!("{name} (object {home}:{id})"),
+    let called = |packed: &[u8]| match Named::of(region, home, id, packed, name_of) {
+        Some(named) => named.to_string(),
         None => format!("object {home}:{id}"),
     };
     match (&object.content, before) {

@@ -7,7 +7,7 @@ use crosscheck::object::{Home, Members, ObjectId, Region, Sealed, genesis};
 use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::{Cx, Malformed, Service};
 
-use crate::command::{Command, Key, decode, encode};
+use crate::command::{self, Command, Key, decode, encode};
 use crate::config::{Config, ConfigError};
 use crate::handlers::{self, Storage};
 use crate::limits::REPLY_BYTES;
@@ -224,6 +224,10 @@ impl Service for Memcached {
         u16::from(command.code())
     }
 
+    fn kind_name(kind: u16) -> Option<&'static str> {
+        command::kind_name(kind)
+    }
+
     fn panicked(&self, command: &Command, reply: &mut Vec<u8>) {
         if !command.is_quiet() {
             reply.extend_from_slice(b"SERVER_ERROR internal error\r\n");
@@ -309,6 +313,19 @@ mod tests {
         let room = short.capacity();
         reserve(&mut short, LONG_VALUE - 1, 99);
         assert_eq!(short.capacity(), room);
+    }
+
+    #[test]
+    fn every_kind_of_request_has_a_name() {
+        let get = Command::Get { keys: crate::command::Keys::new(), with_unique: false, touch: None };
+        let cache = Memcached::new(Config::with_memory(64 << 20)).expect("a usable size");
+        assert_eq!(Memcached::kind_name(cache.kind(&get)), Some("get"));
+        assert_eq!(
+            Memcached::kind_name(u16::from(Command::FlushAll { delay: 0, quiet: false }.code())),
+            Some("flush_all")
+        );
+        assert_eq!(Memcached::kind_name(0), None);
+        assert_eq!(Memcached::kind_name(256 + 1), None);
     }
 
     #[test]

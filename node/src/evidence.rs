@@ -87,8 +87,11 @@ pub fn told(record: &EvidenceRecord) -> Line {
         Some(replica) => (Tone::Notable, format!("replica {replica} was wrong")),
         None => (Tone::Bad, "the faulty replica is not known".to_owned()),
     };
-    let at =
-        record.request.map(|(index, number)| format!(" in request {index}.{number}")).unwrap_or_default();
+    let kind = record.kind.as_ref().map(|kind| format!(" ({kind})")).unwrap_or_default();
+    let at = record
+        .request
+        .map(|(index, number)| format!(" in request {index}.{number}{kind}"))
+        .unwrap_or_default();
     let core = record.core.map(|core| format!(", core {core}")).unwrap_or_default();
     let objects = match record.objects.as_slice() {
         [] => String::new(),
@@ -169,17 +172,18 @@ mod tests {
             time_us: 3_661_002_000,
             replica: Some(2),
             request: Some((77, 4)),
-            objects: vec!["item \"k\" (object 7:12.0), field accessed_s: bit 10 wrong".into()],
+            objects: vec!["item \"k\" (Item, object 7:12.0), field accessed_s: bit 10 wrong".into()],
             class: "hardware-like".into(),
             stage: "entry-check".into(),
             outcome: "repaired".into(),
             core: None,
             took_us: None,
+            kind: Some("set".into()),
         };
         assert_eq!(
             told(&record).text(),
-            "1970-01-01T01:01:01.002Z  #3  replica 2 was wrong in request 77.4 (found by entry-check): \
-             item \"k\" (object 7:12.0), field accessed_s: bit 10 wrong  [hardware-like] repaired"
+            "1970-01-01T01:01:01.002Z  #3  replica 2 was wrong in request 77.4 (set) (found by entry-check): \
+             item \"k\" (Item, object 7:12.0), field accessed_s: bit 10 wrong  [hardware-like] repaired"
         );
     }
 }

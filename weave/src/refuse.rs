@@ -47,6 +47,8 @@ struct Parts {
     names: Vec<String>,
     /// A reference or pointer, or a boxed trait.
     points: bool,
+    /// The member is a store itself.
+    is_store: bool,
     depth: usize,
 }
 
@@ -61,6 +63,10 @@ impl Parts {
         let has = |names: &[&str]| self.names.iter().any(|name| names.contains(&name.as_str()));
         if copied && has(&["Store"]) {
             return "a `#[critical(copy)]` type is restored as a whole, so it has no `Store` and no critical member"
+                .to_owned();
+        }
+        if self.is_store {
+            return "a `Store` holds objects of a critical type: put `#[critical]` on the struct in it"
                 .to_owned();
         }
         if has(&["Store"]) {
@@ -108,9 +114,10 @@ impl VisitMut for Parts {
             syn::Type::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()),
             _ => None,
         };
-        let is_reference = last.as_deref() == Some("Ref");
+        let is_known = matches!(last.as_deref(), Some("Ref" | "Store"));
+        self.is_store |= self.depth == 0 && last.as_deref() == Some("Store");
         self.names.extend(last);
-        if !is_reference {
+        if !is_known {
             self.depth += 1;
             visit_mut::visit_type_mut(self, ty);
             self.depth -= 1;

@@ -182,6 +182,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             alone: self.execution.as_ref().is_some_and(Execution::is_alone),
             last_repair_us: self.tally.last_repair_us,
             last_evidence: self.evidence.last().as_ref().map(crate::evidence::line),
+            large: self.large.values().cloned().collect(),
             sent: self.peers.sent,
         }
     }

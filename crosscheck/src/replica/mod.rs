@@ -116,6 +116,10 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     /// Of the last batches: how they were run.
     runs: BTreeMap<u64, Runs>,
     evidence: Archive,
+    /// What the objects are called that were last in question.
+    names: crate::naming::Names,
+    /// Classes with large objects, each with the message to the operator.
+    large: std::collections::BTreeMap<&'static str, String>,
     refusals: refusals::Refusals,
     waits: waits::Waits,
     tally: Tally,
@@ -335,6 +339,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             calls: calls::Calls::default(),
             runs: BTreeMap::new(),
             evidence: Archive::default(),
+            names: crate::naming::Names::default(),
+            large: std::collections::BTreeMap::new(),
             refusals: refusals::Refusals::default(),
             waits: waits::Waits::default(),
             tally: Tally::default(),

@@ -67,10 +67,16 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             }
             Report::Ended => {}
             Report::ScrubTook(time) => self.group.on_scrub_took(self.world.scrub_took(time)),
-            Report::Masked { place, core } => {
+            Report::Masked { place, core, kind } => {
                 self.tally.failed_checks += 1;
-                self.keep_evidence(evidence::masked(self.settings.me, place, core));
+                let kind = evidence::kind::<S>(kind);
+                self.keep_evidence(evidence::masked(self.settings.me, place, core, kind));
             }
+            Report::Named(names) => {
+                self.names.learn(names);
+                self.evidence.amend(|text| self.names.put_into(text));
+            }
+            Report::Large { home, objects } => objects.iter().for_each(|large| self.on_large(home, large)),
         }
     }
 
@@ -118,7 +124,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 }
                 Some(failure) => {
                     self.drop_reply(owed.owner);
-                    self.keep_evidence(evidence::unchecked(self.settings.me, place, &failure));
+                    let kind = evidence::kind::<S>(result.asked.kind);
+                    self.keep_evidence(evidence::unchecked(self.settings.me, place, &failure, kind));
                     if self.settings.mode.replicated && self.settings.mode.guarded {
                         // What the request should have changed is unknown here: only peers have a correct state.
                         self.stop_with(Ok(Stop::Replace(ReplaceReason::RequestFailed { place, failure })));
@@ -127,6 +134,21 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             }
         }
         self.settle_owed();
+    }
+
+    /// An object is so large that requests on it are slow: each class is reported to the operator once.
+    fn on_large(&mut self, home: object::Home, large: &object::Large) {
+        let object::Large { id, class, bytes } = large;
+        let is_new = !self.large.contains_key(class) && self.large.len() < limits::LARGE_CLASSES_REPORTED;
+        if is_new {
+            let message = format!(
+                "class {class} has a large object: object {home}:{id} has {bytes} bytes. Every request that enters it \
+                    computes the checksum of all of them. Keep its parts in a `Store`, and long byte strings in \
+                    `Pieces`"
+            );
+            self.world.say(format_args!("{message}"));
+            self.large.insert(class, message);
+        }
     }
 
     /// This replica found errors in objects at rest: it blames itself, and has them repaired.
@@ -232,8 +254,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             Command::Evidence(record) => self.on_evidence(&record),
             Command::Held { place, why } => {
                 self.tally.held.insert(place);
-                self.world
-                    .say(format_args!("the reply to request {place} is held: no f+1 replicas agree ({why})"));
+                self.say_held(place, why);
             }
             Command::Resumed { place } => {
                 self.tally.held.remove(&place);
@@ -244,11 +265,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     self.stop_waiting(awaited);
                 }
             }
-            Command::NotSettled { place, home, id } => self.world.say(format_args!(
-                "replicas differ in object {home}:{id} again at request {place}, although they settled on \
-                    one version of it several times. It stays as it is. Requests on it are not \
-                    deterministic: look for what they read beside their objects"
-            )),
+            Command::NotSettled { place, home, id } => {
+                let object = self.names.put_into(&format!("object {home}:{id}"));
+                let request = self.asked_at(place);
+                self.world.say(format_args!(
+                    "replicas differ in {object} again at {request}, although they settled on one version of it \
+                        several times. It stays as it is. {NOT_DETERMINISTIC}"
+                ));
+            }
             Command::ReplaceSelf(why) => self.stop_with(Ok(Stop::Replace(ReplaceReason::Vote(why)))),
             Command::PeerBeyondRepair { replica, why } => {
                 self.world.say(format_args!(
@@ -266,6 +290,26 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let (place, reply) = self.hooks.on_release(place, reply);
         self.world.see(Observation::Released { place, to: owed.owner.client(), reply: &reply });
         self.externalize(owed, reply, digest);
+    }
+
+    /// Says that no client gets the reply, why, and what to do.
+    fn say_held(&mut self, place: Place, why: vote::Held) {
+        let request = self.asked_at(place);
+        match why {
+            vote::Held::EverybodyStands => self.world.say(format_args!(
+                "the reply to {request} is held: no f+1 replicas agree ({why}). {NOT_DETERMINISTIC} \
+                    `crosscheck evidence` names the objects that differ. The client that waits for the reply gets none"
+            )),
+            vote::Held::TooFewLive => self
+                .world
+                .say(format_args!("the reply to {request} is held: no f+1 replicas agree ({why})")),
+        }
+    }
+
+    /// A request with its kind, where that is known.
+    fn asked_at(&self, place: Place) -> String {
+        let kind = self.ran(place).and_then(|ran| evidence::kind::<S>(ran.kind));
+        kind.map_or_else(|| format!("request {place}"), |kind| format!("request {place} ({kind})"))
     }
 
     /// A worker holds the turn of a RECOVER until the objects are here.
@@ -341,7 +385,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
         let mut told = match void {
             Some((origin, place)) => evidence::void(origin, place),
-            None => evidence::record(record),
+            None => evidence::record(record, evidence::kind::<S>(record.kind)),
         };
         // Of another replica's fault it is not known here on which core it happened.
         let is_own = told.replica == Some(self.settings.me + 1);
@@ -389,6 +433,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         record.time_us = self.world.wall_us();
         self.hooks.on_evidence(&mut record, self.settings.peers.len());
         self.world.see(Observation::Evidence(&record));
+        record.objects.iter_mut().for_each(|object| *object = self.names.put_into(object));
         self.evidence.keep(&record);
     }
 
@@ -425,6 +470,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 }
+
+/// Why healthy replicas differ, and what to do.
+const NOT_DETERMINISTIC: &str = "The handler of this kind of request is not deterministic: look in it for a clock, \
+    randomness, a HashMap, an address, or state that is in no object, correct it, and restart all replicas with the \
+    corrected program.";
 
 /// Keeps the first time of a place; the oldest are forgotten.
 fn keep_time(times: &mut std::collections::BTreeMap<Place, u64>, place: Place, us: u64) {

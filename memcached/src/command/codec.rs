@@ -39,6 +39,26 @@ impl Command {
     }
 }
 
+/// What operators call the kind of command whose [code](Command::code) it is; `None` for other numbers. All storage
+/// commands are one kind.
+pub fn kind_name(kind: u16) -> Option<&'static str> {
+    Some(match u8::try_from(kind).ok()? {
+        GET => "get",
+        STORE => "set",
+        TOO_LARGE => "set too large",
+        DELETE => "delete",
+        ARITHMETIC => "incr or decr",
+        TOUCH => "touch",
+        FLUSH_ALL => "flush_all",
+        META_GET => "mg",
+        META_SET => "ms",
+        META_DELETE => "md",
+        META_ARITHMETIC => "ma",
+        META_DEBUG => "me",
+        _ => return None,
+    })
+}
+
 /// Encodes `command`; [`decode`] gives it back.
 pub fn encode(command: &Command) -> Vec<u8> {
     encode_with_value(command, &[])

@@ -184,6 +184,7 @@ pub mod tests {
             alone: false,
             last_repair_us: 0,
             last_evidence: None,
+            large: Vec::new(),
             sent: crosscheck::admin::Sent::default(),
         }
     }

@@ -12,6 +12,7 @@ struct Bank {
     first: Option<Account>,
     by_name: std::collections::BTreeMap<String, Box<Account>>,
     stores: Vec<Store<Account>>,
+    plain: Store<u64>,
 }
 
 fn main() {}

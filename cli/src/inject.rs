@@ -16,6 +16,7 @@ const NATIVE: &str = "The commands below (golden to report) are another injector
 
 /// Options of `inject`.
 #[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
     /// Faults in single machine instructions, from outside the process.

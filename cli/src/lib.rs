@@ -11,6 +11,6 @@ pub const WITH_INJECTOR: &str =
 // would have it too, and its `serve` would corrupt itself on request.
 const _: () = assert!(
     crosscheck::HAS_INJECTOR == HAS_INJECTOR,
-    "this command would carry a fault injector that it was not asked to have: build it alone (`cargo build --release`), \
-     or the workspace with `--features inject`"
+    "this command would carry a fault injector that it was not asked to have: build it alone (`cargo build \
+     --release`), or the workspace with `--features inject`"
 );

@@ -34,8 +34,9 @@ impl Archive {
 
     /// Puts what is known by now into the texts of the last records: the names of their objects.
     pub fn amend(&mut self, text: impl Fn(&str) -> String) {
-        let first = self.next_number() - self.kept.len() as u64;
-        for (number, sealed) in (first..).zip(&mut self.kept).rev().take(limits::RECORDS_NAMED_LATER) {
+        let mut number = self.next_number();
+        for sealed in self.kept.iter_mut().rev().take(limits::RECORDS_NAMED_LATER) {
+            number -= 1;
             let Some(mut record) = intact(sealed, number) else { continue };
             let before = record.objects.clone();
             record.objects.iter_mut().for_each(|object| *object = text(object));

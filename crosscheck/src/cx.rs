@@ -234,7 +234,7 @@ mod tests {
         let mut other = Ticker::new();
         let (_, state) = state::load(&mut other, &checkpoint).expect("its own checkpoint");
         let (resumed, mut other_workers) = schedule::resume(config(), footprint, state);
-        assert_eq!(other.ticks(), [vec![], vec![]], "what was started has not run yet");
+        assert_eq!(other.ticks(), [Vec::<u64>::new(), Vec::new()], "what was started has not run yet");
         for (schedule, service, workers) in
             [(&schedule, &mut service, &mut workers), (&resumed, &mut other, &mut other_workers)]
         {

@@ -220,6 +220,7 @@ pub fn processor_time() -> ProcessorTime {
     use nix::sys::resource::{UsageWho, getrusage};
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return ProcessorTime::default() };
     let time = |time: nix::sys::time::TimeVal| {
+        #[allow(clippy::useless_conversion, reason = "microseconds have 32 bits on macOS")]
         let us = i64::from(time.tv_sec()) * 1_000_000 + i64::from(time.tv_usec());
         Duration::from_micros(u64::try_from(us).unwrap_or(0))
     };

@@ -17,9 +17,10 @@ impl std::error::Error for SealBroken {}
 /// A word is mixed in by exclusive or, multiplication with an odd number, and rotation. Each of them can be undone, so
 /// two values that differ in one word never have one code. Values that differ in more have it once in 2^64.
 ///
-/// Measured (`benches/checksums.rs`, group "sealed"): one word costs about as much as comparing a complemented
-/// copy, and a tenth of its CRC-64. In contrast to a copy, the code of many words takes 8 bytes, and memory that was
-/// filled with one byte has no valid code. Bytes have the CRC-64 of objects: it is the faster one from some 32 bytes on.
+/// Measured (`benches/checksums.rs`, group "sealed"): one word costs about as much as comparing a
+/// complemented copy, and a tenth of its CRC-64. In contrast to a copy, the code of many words takes 8 bytes,
+/// and memory that was filled with one byte has no valid code. Bytes have the CRC-64 of objects: it is the
+/// faster one from some 32 bytes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(u64);
 

@@ -2,6 +2,7 @@
 #![deny(warnings)]
 use object::critical;
 
+/// An object that prints itself.
 #[critical]
 pub struct Account {
     balance: u64,

@@ -89,8 +89,8 @@ impl Parts {
         }
         let shared = ["Cell", "RefCell", "UnsafeCell", "OnceCell", "OnceLock", "Mutex", "RwLock", "LazyLock"];
         if has(&shared) || self.names.iter().any(|name| name.starts_with("Atomic")) {
-            return "it can change behind `&self`, past the checksum. Change a plain value in a method with `&mut self`"
-                .to_owned();
+            let why = "it can change behind `&self`, past the checksum.";
+            return format!("{why} Change a plain value in a method with `&mut self`");
         }
         let ty = text(ty);
         format!(

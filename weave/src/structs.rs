@@ -150,7 +150,9 @@ fn walks(
         }
         fn children_mut<'a>(&'a mut self, visit: &mut dyn ::core::ops::FnMut(u8, #object::hidden::ChildMut<'a>)) {
             #stand_in
-            #(<#object::hidden::Of<#types>>::children_mut(&mut self.#names, &mut |child| visit(#indices as u8, child));)*
+            #(<#object::hidden::Of<#types>>::children_mut(&mut self.#names, &mut |child| {
+                visit(#indices as u8, child)
+            });)*
         }
         fn classes(visit: &mut dyn ::core::ops::FnMut(&'static #object::hidden::Class) -> bool) {
             #stand_in

@@ -40,5 +40,5 @@ fn is_data(path: &str) -> bool {
         None if data.ends_with('/') => path.starts_with(*data),
         None => path == *data,
     };
-    DATA.iter().any(|data| is_one(&data)) || DATA_ENDS.iter().any(|end| path.ends_with(end))
+    DATA.iter().any(is_one) || DATA_ENDS.iter().any(|end| path.ends_with(end))
 }

@@ -1,5 +1,11 @@
 //! The bank is a function of the log: what every service's tests should begin with.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test may do what a handler may not"
+)]
+
 use bank::{Bank, Request};
 use crosscheck::testing::check_deterministic;
 use wire::SplitMix64;

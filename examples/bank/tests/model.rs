@@ -1,5 +1,11 @@
 //! The bank against a plain model: every reply is as the model says, and money is neither made nor lost.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test may do what a handler may not"
+)]
+
 use std::collections::{BTreeMap, VecDeque};
 
 use bank::{Bank, Connection, MAX_BALANCE, MAX_SECONDS};

@@ -1,5 +1,11 @@
 //! The program as an operator runs it: three replicas, a flipped bit in an account, and nothing wrong for a client.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test may do what a handler may not"
+)]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};

@@ -1,5 +1,11 @@
 //! The bank in a simulated group: ten seeds with flipped bits, and a few with every kind of fault.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test may do what a handler may not"
+)]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -128,8 +128,8 @@ pub fn panics(file: &TextFile, permits: &[Panics]) -> Vec<Breach> {
     }
     breach(
         file,
-        lines.into_iter().min().unwrap_or(1),
-        format!("panics in other places than the {permitted} that are listed"),
+        lines.iter().copied().min().unwrap_or(1),
+        format!("has {} places that panic, and {permitted} are listed", lines.len()),
         "return a value that leads to ReplaceReason::Corrupted; what no fault can cause is listed with its \
          reason in cli/tests/house_rules.rs",
     )

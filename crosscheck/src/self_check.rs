@@ -242,10 +242,10 @@ pub(crate) fn at_tick() -> impl Iterator<Item = Check> {
 #[cfg(test)]
 mod tests {
     use std::fmt::Write;
-    use std::path::Path;
 
     use super::*;
 
+    const DOCUMENT: &str = "docs/vulnerabilities.md";
     const BEGIN: &str = "<!-- guards: crosscheck/src/self_check.rs -->\n";
     const END: &str = "<!-- end of guards -->\n";
 
@@ -283,9 +283,8 @@ mod tests {
 
     #[test]
     fn the_document_has_this_table() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a crate of the workspace");
-        let document = root.join("docs/vulnerabilities.md");
-        let text = std::fs::read_to_string(document).expect("docs/vulnerabilities.md");
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+        let text = std::fs::read_to_string(root.join(DOCUMENT)).expect("docs/vulnerabilities.md");
         let written = text.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END));
         let (written, _) = written.expect("docs/vulnerabilities.md has the marks around the table of guards");
         let table = table();

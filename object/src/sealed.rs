@@ -17,10 +17,17 @@ impl std::error::Error for SealBroken {}
 /// A word is mixed in by exclusive or, multiplication with an odd number, and rotation. Each of them can be undone, so
 /// two values that differ in one word never have one code. Values that differ in more have it once in 2^64.
 ///
-/// Measured (`benches/checksums.rs`, group "sealed"): one word costs about as much as comparing a
-/// complemented copy, and a tenth of its CRC-64. In contrast to a copy, the code of many words takes 8 bytes,
-/// and memory that was filled with one byte has no valid code. Bytes have the CRC-64 of objects: it is the
-/// faster one from some 32 bytes on.
+/// Instructions of one check, as valgrind counts them on x86-64 (a loop over each kind less the empty loop):
+///
+/// | words | this code | a complemented copy | CRC-64 of objects |
+/// |---:|---:|---:|---:|
+/// | 1 | 21 | 25 | 172 |
+/// | 4 | 30 | 49 | 189 |
+/// | 16 | 75 | 145 | 177 |
+/// | 64 | 255 | 529 | 331 |
+///
+/// So words have this code. It takes 8 bytes however many words there are, and memory that was filled with one byte has
+/// no valid code. Bytes have the CRC-64 of objects, which says more about errors of several bits (docs/checksums.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(u64);
 

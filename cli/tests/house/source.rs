@@ -126,11 +126,10 @@ pub fn panics(file: &TextFile, permits: &[Panics]) -> Vec<Breach> {
     if lines.len() == permitted {
         return Vec::new();
     }
-    let lines_found = lines.len();
     breach(
         file,
-        lines.into_iter().min().unwrap_or(1),
-        format!("panics in {} places, and {permitted} are listed", lines_found),
+        lines.iter().copied().min().unwrap_or(1),
+        format!("has {} places that panic, and {permitted} are listed", lines.len()),
         "return a value that leads to ReplaceReason::Corrupted; what no fault can cause is listed with its \
          reason in cli/tests/house_rules.rs",
     )

@@ -123,10 +123,11 @@ impl Net for Tcp {
     /// that lacks an option is left as it is.
     fn tune(&mut self, stream: &TcpStream) {
         let _ = stream.set_nodelay(true);
-        let socket = socket2::SockRef::from(stream);
         #[cfg(target_os = "linux")]
-        let _ = socket.set_tcp_congestion(b"reno");
-        #[cfg(target_os = "linux")]
-        let _ = socket.set_tcp_user_timeout(Some(crate::limits::UNACKNOWLEDGED));
+        {
+            let socket = socket2::SockRef::from(stream);
+            let _ = socket.set_tcp_congestion(b"reno");
+            let _ = socket.set_tcp_user_timeout(Some(crate::limits::UNACKNOWLEDGED));
+        }
     }
 }

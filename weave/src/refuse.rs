@@ -96,7 +96,8 @@ impl Parts {
         format!(
             "there is no checksum for `{ty}`. If it is a value type of yours, write `#[derive(Summed)]` on it. If \
              it is of another crate, wrap it in a struct of yours and implement `object::Summed` for that (its \
-             documentation has an example). Write `#[uncritical]` on the member only if its corruption can never reach a reply"
+             documentation has an example). Write `#[uncritical]` on the member only if its corruption can never \
+             reach a reply"
         )
     }
 }

@@ -312,7 +312,8 @@ mod tests {
     /// As a struck processor leaves it: one reply is forgotten, sent again, or thought to have no bytes.
     #[test]
     fn nothing_leaves_where_the_replies_do_not_add_up() {
-        let corruptions: [(&str, fn(&mut Leaving)); 8] = [
+        type Corrupt = fn(&mut Leaving);
+        let corruptions: [(&str, Corrupt); 8] = [
             ("one is forgotten", |leaving| _ = leaving.unsent.entries_mut().pop_front()),
             ("the first count is wrong", |leaving| *leaving.unsent.ends_mut().0 += 1),
             ("the last count is wrong", |leaving| *leaving.unsent.ends_mut().1 += 1),

@@ -10,6 +10,7 @@ use crate::fault::CATALOGUE;
 use crate::plan::Faults;
 use crate::report::{Campaign, listed};
 use crate::run::{Options, Summary};
+use crate::wrap::{item, paragraph};
 
 /// One kind of cluster under one set of faults.
 #[derive(Clone, Debug)]
@@ -218,13 +219,12 @@ impl Part {
 pub fn page(parts: &[Part]) -> String {
     let all = Part::merged(parts);
     let total = all.total();
-    let mut page = format!(
-        "# A simulation campaign\n\n{} runs, {} with a broken promise. {} replies compared, byte by byte; {} \
-            activated faults ({} corruptions of memory, computation or messages, {} of processes, power and \
-            disks, {} of the network's chunks); {} items were seen to be evicted; {:.0} simulated seconds; \
-            longest heal {:.2} s. docs/faults.md says what counts as activated, docs/promises.md what was \
-            checked after every step.\n\n| Invocation | Commit | First seed | Runs | Jobs | Seconds \
-            |\n|---|---|---:|---:|---:|---:|\n",
+    let mut page = String::from("# A simulation campaign\n\n");
+    page += &paragraph(&format!(
+        "{} runs, {} with a broken promise. {} replies compared, byte by byte; {} activated faults ({} \
+            corruptions of memory, computation or messages, {} of processes, power and disks, {} of the \
+            network's chunks); {} items were seen to be evicted; {:.0} simulated seconds; longest heal {:.2} s. \
+            docs/faults.md says what counts as activated, docs/promises.md what was checked after every step.",
         total.runs,
         total.failed,
         total.answered,
@@ -235,19 +235,18 @@ pub fn page(parts: &[Part]) -> String {
         total.evicted,
         total.simulated_us as f64 / 1e6,
         total.longest_heal_us as f64 / 1e6
-    );
+    ));
+    page.push_str("## Invocations\n\n");
     for Invocation { command, commit, first, runs, jobs, seconds } in &all.invocations {
-        let _ = writeln!(page, "| `{command}` | {commit} | {first} | {runs} | {jobs} | {seconds} |");
+        page += &item(&format!(
+            "`{command}`: commit {commit}, first seed {first}, {runs} runs, {jobs} at a time, {seconds} s."
+        ));
     }
-    page.push_str(
-        "\n| Cluster and faults | Runs | Broken | Replies | Unanswered | Activated faults | Evidence | \
-            Replaced themselves |\n\
-         |---|---:|---:|---:|---:|---:|---|---|\n",
-    );
+    page.push_str("\n## Clusters and faults\n\n");
     for (name, cell) in &all.cells {
-        let _ = writeln!(
-            page,
-            "| {name} | {} | {} | {} | {} | {} | {} | {} |",
+        page += &item(&format!(
+            "**{name}**: {} runs, {} broken; {} replies, {} unanswered; {} activated faults. Evidence: {}. \
+                Replaced themselves: {}.",
             cell.runs,
             cell.failed,
             cell.answered,
@@ -255,27 +254,22 @@ pub fn page(parts: &[Part]) -> String {
             cell.activated(),
             listed(&cell.evidence),
             listed(&cell.replaced)
-        );
+        ));
     }
-    page.push_str("\n| Fault | Tried | Activated | Who notices | Who repairs |\n|---|---:|---:|---|---|\n");
+    page.push_str("\n## Faults\n\nWho notices and who repairs each: docs/faults.md.\n\n");
+    page.push_str("| Fault | Tried | Activated |\n|---|---:|---:|\n");
     for entry in &CATALOGUE {
         if let Some(count) = total.faults.get(&entry.fault) {
-            let (tried, struck) = (count.tried, count.struck);
-            let _ = writeln!(
-                page,
-                "| {} | {tried} | {struck} | {} | {} |",
-                entry.name, entry.notices, entry.repairs
-            );
+            let _ = writeln!(page, "| {} | {} | {} |", entry.name, count.tried, count.struck);
         }
     }
+    page.push_str("\n## Broken promises\n\n");
     if all.broken.is_empty() {
-        page.push_str("\nNo promise broke.\n");
-    } else {
-        page.push_str("\n| Seed | Promise | How | Again |\n|---:|---|---|---|\n");
-        for broken in &all.broken {
-            let how = broken.how.replace('|', "/");
-            let _ = writeln!(page, "| {} | {} | {how} | `{}` |", broken.seed, broken.promise, broken.again);
-        }
+        page.push_str("No promise broke.\n");
+    }
+    for broken in &all.broken {
+        let BrokenRun { seed, promise, how, again, .. } = broken;
+        page += &item(&format!("Seed {seed}, {promise}: {how}. Again: `{again}`."));
     }
     page
 }

@@ -34,6 +34,7 @@ pub mod slow;
 pub mod trace;
 pub mod workload;
 pub mod world;
+mod wrap;
 
 pub use crate::memcached::run;
 pub use plan::Faults;

@@ -1,0 +1,80 @@
+//! Paragraphs and list items of generated pages, wrapped at the width that all text here has.
+
+/// Columns of a line.
+const COLUMNS: usize = 120;
+/// Columns that inline code may have to stay in one line.
+const CODE_COLUMNS: usize = 90;
+
+/// A paragraph, and the empty line behind it.
+pub fn paragraph(text: &str) -> String {
+    format!("{}\n", wrapped(text, "", ""))
+}
+
+/// An item of a list.
+pub fn item(text: &str) -> String {
+    wrapped(text, "- ", "  ")
+}
+
+/// Lines of `text` after `first` and, from the second one on, after `next`.
+fn wrapped(text: &str, first: &str, next: &str) -> String {
+    let mut page = String::new();
+    let mut line = first.to_owned();
+    let mut is_empty = true;
+    for word in words(text) {
+        let columns = line.chars().count() + usize::from(!is_empty) + word.chars().count();
+        if !is_empty && columns > COLUMNS {
+            page += &line;
+            page.push('\n');
+            line = next.to_owned();
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line += &word;
+        is_empty = false;
+    }
+    page + &line + "\n"
+}
+
+/// The words of `text`; inline code is one word, unless it is long.
+fn words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut code = String::new();
+    for word in text.split_whitespace() {
+        if !code.is_empty() {
+            code.push(' ');
+        }
+        code += word;
+        if code.matches('`').count().is_multiple_of(2) {
+            words.push(std::mem::take(&mut code));
+        }
+    }
+    words.extend((!code.is_empty()).then_some(code));
+    let split = |word: String| match word.chars().count() > CODE_COLUMNS {
+        true => word.split_whitespace().map(str::to_owned).collect(),
+        false => vec![word],
+    };
+    words.into_iter().flat_map(split).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_fit_and_code_stays_together() {
+        let text = format!("{} `one two three` {}", "word ".repeat(20), "more ".repeat(40));
+        let page = item(&text);
+        assert!(page.lines().all(|line| line.chars().count() <= COLUMNS), "{page}");
+        assert!(page.contains("`one two three`") && page.starts_with("- word"), "{page}");
+        assert!(page.lines().skip(1).all(|line| line.starts_with("  ")), "{page}");
+        assert_eq!(paragraph("a  b\nc"), "a b c\n\n");
+    }
+
+    #[test]
+    fn long_code_is_broken_at_its_spaces() {
+        let page = item(&format!("again: `{}`", "--option value ".repeat(12).trim_end()));
+        assert!(page.lines().count() > 1 && page.lines().all(|line| line.chars().count() <= COLUMNS));
+    }
+}

@@ -10,7 +10,7 @@ use crate::fault::CATALOGUE;
 use crate::plan::Faults;
 use crate::report::{Campaign, listed};
 use crate::run::{Options, Summary};
-use crate::wrap::{item, paragraph};
+use crate::wrap::{item, paragraph, shell};
 
 /// One kind of cluster under one set of faults.
 #[derive(Clone, Debug)]
@@ -269,9 +269,12 @@ pub fn page(parts: &[Part]) -> String {
     }
     for broken in &all.broken {
         let BrokenRun { seed, promise, how, again, .. } = broken;
-        page += &item(&format!("Seed {seed}, {promise}: {how}. Again: `{again}`."));
+        let how = how.trim_end_matches([' ', ';', '.']);
+        page += &item(&format!("Seed {seed}, `{promise}`: {how}. Again:"));
+        page += &format!("\n{}\n", shell(again));
     }
-    page
+    page.truncate(page.trim_end().len());
+    page + "\n"
 }
 
 #[cfg(test)]

@@ -15,6 +15,22 @@ pub fn item(text: &str) -> String {
     wrapped(text, "- ", "  ")
 }
 
+/// A command as a block of shell: where it is broken, the shell puts it together again.
+pub fn shell(command: &str) -> String {
+    let (mut block, mut line) = (String::from("```sh\n"), 0);
+    for piece in command.split_inclusive([' ', ',']) {
+        let columns = piece.chars().count();
+        // One column is left for the backslash.
+        if line > 0 && line + columns >= COLUMNS {
+            block.push_str("\\\n");
+            line = 0;
+        }
+        block.push_str(piece);
+        line += columns;
+    }
+    block + "\n```\n"
+}
+
 /// Lines of `text` after `first` and, from the second one on, after `next`.
 fn wrapped(text: &str, first: &str, next: &str) -> String {
     let mut page = String::new();
@@ -76,5 +92,14 @@ mod tests {
     fn long_code_is_broken_at_its_spaces() {
         let page = item(&format!("again: `{}`", "--option value ".repeat(12).trim_end()));
         assert!(page.lines().count() > 1 && page.lines().all(|line| line.chars().count() <= COLUMNS));
+    }
+
+    #[test]
+    fn a_command_is_whole_without_its_backslashes() {
+        let command = format!("sim --faults {} --trace", ["flip"; 60].join(","));
+        let block = shell(&command);
+        assert!(block.lines().all(|line| line.chars().count() <= COLUMNS), "{block}");
+        let inside = block.strip_prefix("```sh\n").and_then(|block| block.strip_suffix("\n```\n"));
+        assert_eq!(inside.map(|inside| inside.replace("\\\n", "")), Some(command));
     }
 }

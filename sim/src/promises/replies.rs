@@ -13,9 +13,9 @@ impl Promise for Replies {
         About {
             name: "replies",
             section: "EDCC'16 sections III-B (fault model) and IV-B",
-            promise: "Every answer that reaches a client is the one that a correct memcached gives at that position.",
-            check: "An independent model executes the ordered commands; every byte of every answer is \
-                compared, and every unique stands for one version.",
+            promise: "Every reply that reaches a client is the one that a correct service gives at that position.",
+            check: "An independent model of the service executes the ordered commands; every byte of every \
+                reply is compared. For memcached, every unique stands for one version.",
         }
     }
 

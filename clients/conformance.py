@@ -4,7 +4,8 @@
     conformance.py --ours HOST:PORT ...          each must answer as expected_differences.toml says where it differs
     conformance.py --only WORD HOST:PORT         cases whose name contains WORD
 
-Exit code: 0 when every byte was as expected, 1 otherwise, 2 for a wrong command line or table. Uses Python's standard library only.
+Exit code: 0 when every byte was as expected, 1 otherwise, 2 for a wrong command line or table. Uses Python's standard
+library only.
 """
 
 import argparse

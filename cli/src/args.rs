@@ -1,16 +1,20 @@
 //! The command line: every command with the help that teaches it.
 
 use clap::{Parser, Subcommand};
+use node::program::{program, text};
+use node::{AFTER_HELP, AFTER_LONG_HELP, digest, evidence, group, key, serve, status, top, up};
+
+use crate::service::Options;
 
 /// Everything on the command line.
 #[derive(Debug, Parser)]
 #[command(
-    name = "crosscheck",
+    name = program().name,
     version,
-    about = "A replicated, self-checking, self-repairing memcached-compatible server",
+    about = program().about,
     long_about = LONG_ABOUT,
-    after_help = AFTER_HELP,
-    after_long_help = AFTER_LONG_HELP,
+    after_help = text(AFTER_HELP),
+    after_long_help = text(AFTER_LONG_HELP),
     max_term_width = 110
 )]
 pub struct Cli {
@@ -23,25 +27,25 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start a local cluster and keep it running
-    #[command(long_about = crate::up::ABOUT)]
-    Up(crate::up::Args),
+    #[command(long_about = text(up::ABOUT))]
+    Up(up::Args<Options>),
     /// Run one replica on this machine, as a configuration file says
-    #[command(long_about = crate::serve::ABOUT)]
-    Serve(crate::serve::Args),
+    #[command(long_about = text(serve::ABOUT))]
+    Serve(serve::Args),
     /// Show every replica of a running cluster once
-    #[command(long_about = crate::status::ABOUT)]
-    Status(crate::status::Args),
+    #[command(long_about = text(status::ABOUT))]
+    Status(status::Args),
     /// Watch a running cluster, full screen
-    #[command(long_about = crate::top::ABOUT)]
-    Top(crate::top::Args),
+    #[command(long_about = text(top::ABOUT))]
+    Top(top::Args),
     /// Compare the state of all replicas at one position, bit for bit
-    #[command(long_about = crate::digest::ABOUT)]
-    Digest(crate::digest::Args),
+    #[command(long_about = text(digest::ABOUT))]
+    Digest(digest::Args),
     /// List the disagreements that were seen, and how they ended
-    #[command(long_about = crate::evidence::ABOUT)]
-    Evidence(crate::evidence::Args),
+    #[command(long_about = text(evidence::ABOUT))]
+    Evidence(evidence::Args),
     /// Corrupt one replica of a running cluster on purpose
-    #[command(long_about = crate::inject::ABOUT)]
+    #[command(long_about = crate::inject::about())]
     Inject(crate::inject::Args),
     /// Tell the whole story on a cluster of its own: load, faults, detection, repair
     #[command(long_about = crate::demo::ABOUT)]
@@ -60,14 +64,29 @@ pub enum Command {
     #[cfg(all(feature = "inject", target_os = "linux"))]
     #[command(long_about = crate::trial::ABOUT)]
     Trial(crate::trial::Args),
+    /// Not in this build: simulated clusters. Build with --features inject
+    #[cfg(not(feature = "inject"))]
+    Sim(Absent),
+    /// Not in this build: a real cluster under trouble. Build with --features inject, on Linux
+    #[cfg(not(all(feature = "inject", target_os = "linux")))]
+    Trial(Absent),
     /// Make the key by which the replicas of a group know each other
-    #[command(long_about = crate::key::ABOUT)]
-    Key(crate::key::Args),
+    #[command(long_about = text(key::ABOUT))]
+    Key(key::Args),
     /// Decide what replicas cannot: that a group begins, or goes on with what one replica has
-    #[command(long_about = crate::group::ABOUT)]
-    Group(crate::group::Args),
+    #[command(long_about = text(group::ABOUT))]
+    Group(group::Args),
     /// Explain the modes and their letters
     Modes,
+}
+
+/// The arguments of a command that this build lacks.
+#[cfg(not(all(feature = "inject", target_os = "linux")))]
+#[derive(Debug, clap::Args)]
+pub struct Absent {
+    /// Whatever the command would take.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _ignored: Vec<String>,
 }
 
 const LONG_ABOUT: &str = "\
@@ -83,25 +102,6 @@ Any memcached client works, on any replica. Start here:
   crosscheck evidence                      what was wrong, where, and how it ended
   crosscheck digest                        are all replicas bit-identical again?
   crosscheck demo                          the whole story by itself, line by line";
-
-const AFTER_HELP: &str =
-    "`crosscheck --help` and `crosscheck COMMAND --help` say more; `crosscheck modes` explains the modes.";
-
-const AFTER_LONG_HELP: &str = "\
-Finding a cluster:
-  `up` records its cluster under its first client port in ${XDG_RUNTIME_DIR:-/tmp}/crosscheck-UID/PORT.json; status,
-  top, digest, evidence and inject find it there by --port. Without --port they take the only cluster that runs. A
-  replica started with `serve` is found by --admin PATH, its admin socket, given once per replica. Only the user that
-  the replicas run as, and root, can ask them.
-
-Exit codes:
-  0  done, and what was asked for holds
-  1  the answer is no (digests differ, a replica is down, a promise did not hold), or the work failed
-  2  the command line or the configuration is wrong
-
-Output:
-  Results go to stdout, errors to stderr. --json prints one JSON value per line. Colour is used on a terminal only, and
-  not when NO_COLOR is set.";
 
 #[cfg(test)]
 mod tests {

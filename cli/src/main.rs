@@ -3,49 +3,38 @@
 
 mod args;
 mod bench;
-mod client;
-mod cluster;
-mod config;
 mod demo;
-mod descriptors;
-mod digest;
-mod evidence;
-mod group;
 mod inject;
 mod json_rows;
-mod key;
 mod load;
-mod modes;
 mod native;
-mod outcome;
-mod serve;
-mod signals;
+mod service;
 #[cfg(feature = "inject")]
 mod sim;
-mod status;
-mod top;
 #[cfg(all(feature = "inject", target_os = "linux"))]
 mod trial;
-mod up;
-mod view;
 
 use std::process::ExitCode;
 
 use args::{Cli, Command};
 use clap::Parser;
+use node::outcome::{self, Outcome};
+use node::{digest, evidence, group, key, modes, program, serve, status, top, up};
+use service::Memcached;
 
 /// Requests are allocated on one thread and freed on another, which this allocator does without a lock.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    program::enter::<Memcached>();
     outcome::report(run(Cli::parse().command))
 }
 
-fn run(command: Command) -> outcome::Outcome {
+fn run(command: Command) -> Outcome {
     match command {
         Command::Up(args) => up::run(&args),
-        Command::Serve(args) => serve::run(&args),
+        Command::Serve(args) => serve::run::<Memcached>(&args),
         Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Digest(args) => digest::run(&args),
@@ -58,8 +47,21 @@ fn run(command: Command) -> outcome::Outcome {
         Command::Sim(args) => sim::run_command(&args),
         #[cfg(all(feature = "inject", target_os = "linux"))]
         Command::Trial(args) => trial::run(&args),
+        #[cfg(not(feature = "inject"))]
+        Command::Sim(_) => absent("sim"),
+        #[cfg(not(all(feature = "inject", target_os = "linux")))]
+        Command::Trial(_) => absent("trial"),
         Command::Key(args) => key::run(&args),
         Command::Group(args) => group::run(&args),
         Command::Modes => modes::run(),
     }
+}
+
+/// A command that this build lacks.
+#[cfg(not(all(feature = "inject", target_os = "linux")))]
+fn absent(command: &str) -> outcome::Outcome {
+    let with = cli::WITH_INJECTOR;
+    Err(outcome::misuse(format!(
+        "this build carries no fault injector, which {command} needs; {with}, on Linux"
+    )))
 }

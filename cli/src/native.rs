@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use crate::outcome::Outcome;
+use node::outcome::Outcome;
 
 /// The commands.
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -236,10 +236,11 @@ pub fn run(native: &Native) -> Outcome {
 /// Says why it cannot.
 #[cfg(not(all(feature = "inject", target_os = "linux", target_arch = "x86_64")))]
 pub fn run(_: &Native) -> Outcome {
-    Err(crate::outcome::misuse(
+    Err(node::outcome::misuse(format!(
         "this build carries no native fault injection: it needs Linux on x86-64, since it is built on ptrace \
-            and debug registers, and a build with the injector (cargo build --release)",
-    ))
+                and debug registers, and the feature `inject`: {}",
+        cli::WITH_INJECTOR
+    )))
 }
 
 #[cfg(all(feature = "inject", target_os = "linux", target_arch = "x86_64"))]

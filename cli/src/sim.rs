@@ -13,8 +13,8 @@ use sim::report::{self, Campaign};
 use sim::{Faults, Options, Summary, fault, run, shrink};
 use wire::mix;
 
-use crate::outcome::{Outcome, Verdict, misuse, say};
-use crate::signals::Ending;
+use node::outcome::{Outcome, Verdict, misuse, say};
+use node::signals::Ending;
 
 /// What `sim --help` begins with.
 pub const ABOUT: &str = "Runs whole clusters (replicas, clients, network, clock) in one thread each, every \

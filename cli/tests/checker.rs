@@ -1,14 +1,12 @@
 //! The byte-checking load itself: it agrees with stock memcached, and it sees every lie that a proxy tells.
 
-mod support;
-
+use crate::support::checker::{Draw, Load};
+use crate::support::stock::Stock;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use support::checker::{Draw, Load};
-use support::stock::Stock;
 
 #[test]
 fn agrees_with_stock_memcached() {

@@ -1,13 +1,11 @@
 //! Byte-exact protocol exchanges: stock memcached answers them as the table says, and so do we, except where
 //! listed with reasons.
 
-mod support;
-
+use crate::support::cluster::{Cluster, Wish};
+use crate::support::stock::{Stock, find};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use support::cluster::{Cluster, Wish};
-use support::stock::{Stock, find};
 
 #[test]
 fn stock_memcached_is_as_the_table_says() {

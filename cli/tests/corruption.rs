@@ -1,16 +1,14 @@
 //! Random corruption of one replica at a time under load: no client sees a wrong byte, the right replica and
 //! object are named, and repaired.
 
-mod support;
-
+use crate::support::checker::{Draw, Load, Running};
+use crate::support::cluster::{Cluster, PATIENCE, Wish};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
-use support::checker::{Draw, Load, Running};
-use support::cluster::{Cluster, PATIENCE, Wish};
 
 /// Faults in a named, resting object: the record must name it.
 const OBJECT_KINDS: [&str; 6] = ["flip", "multi-flip", "checksum", "id", "lost", "doubled"];
@@ -26,8 +24,8 @@ const FAULTS_PER_ROUND: u64 = 10;
 /// hit, one at a time, so that a replica that was repaired must repair others.
 #[test]
 fn random_corruption_under_load() {
-    let faults = support::size("CROSSCHECK_FAULTS", 1_000, 20_000);
-    let seed = support::size("CROSSCHECK_SEED", 1, 1);
+    let faults = crate::support::size("CROSSCHECK_FAULTS", 1_000, 20_000);
+    let seed = crate::support::size("CROSSCHECK_SEED", 1, 1);
     let mut by_kind = BTreeMap::new();
     for (part, victims) in [&[0][..], &[1], &[2], &[0, 1, 2]].into_iter().enumerate() {
         campaign(victims, faults.div_ceil(4), seed * 4 + part as u64, &mut by_kind);

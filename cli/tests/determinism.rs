@@ -1,18 +1,16 @@
 //! Replicas with several workers end bit-identical in every deterministic mode, and visibly do not without determinism.
 
-mod support;
-
+use crate::support::checker::{Draw, Load};
+use crate::support::cluster::{Cluster, Wish};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
-use support::checker::{Draw, Load};
-use support::cluster::{Cluster, Wish};
 
 const CLIENTS: u64 = 24;
 
 #[test]
 fn mixed_requests_leave_equal_states() {
-    let requests = support::size("CROSSCHECK_REQUESTS", 200_000, 10_000_000);
+    let requests = crate::support::size("CROSSCHECK_REQUESTS", 200_000, 10_000_000);
     for mode in ["RD00", "RDG0", "RDGX"] {
         let cluster = Cluster::up(&Wish { mode, workers: 4, ..Wish::default() });
         let load = Load {

@@ -1,13 +1,11 @@
 //! Replicas are killed and stopped under load: nothing acknowledged is lost, nothing is counted twice, and
 //! the replica comes back equal.
 
-mod support;
-
+use crate::support::checker::Load;
+use crate::support::cluster::{Cluster, PATIENCE, Wish};
 use rustix::process::Signal;
 use serde_json::json;
 use std::time::Duration;
-use support::checker::Load;
-use support::cluster::{Cluster, PATIENCE, Wish};
 
 /// How long a client waits for a reply before it goes to another replica.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(2);

@@ -1,14 +1,12 @@
 //! More memories are lost than a group can do without: nobody begins anew in silence, everybody says what he
 //! waits for, and an operator has a command to decide with. (The review's 2.6.)
 
-mod support;
-
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 
+use crate::support::cluster::{Cluster, PATIENCE, Wish};
 use rustix::process::Signal;
 use serde_json::Value;
-use support::cluster::{Cluster, PATIENCE, Wish};
 
 /// Sends lines, and reads as many lines of answer as are asked for.
 fn say(address: SocketAddr, text: &str, lines: usize) -> Vec<String> {

@@ -2,15 +2,16 @@
 
 mod house;
 
-use house::source::Permit;
-use house::{Breach, TextFile, cite, manifest, sizes, source, text};
+use house::source::{Panics, Permit};
+use house::{Breach, TextFile, cite, manifest, sizes, source, text, width};
 use std::fs;
 
 /// Rooms whose results reach state or replies: they read nothing but the ordered log.
-const DECIDING_ROOMS: [&str; 7] = ["wire", "object", "schedule", "vote", "execute", "memcached", "order"];
+const DECIDING_ROOMS: [&str; 8] =
+    ["wire", "object", "schedule", "vote", "execute", "memcached", "order", "examples/bank"];
 
 /// Rank of the rooms that test the server from outside.
-const OUTSIDE: u32 = 6;
+const OUTSIDE: u32 = 7;
 
 /// The only files with `unsafe` that ship, one per room at most.
 const UNSAFE: [Permit; 3] = [
@@ -38,6 +39,44 @@ const BOOKKEEPING: [Permit; 1] = [Permit {
     word: "RandomState",
     reason: "which keys share a slot must not be known outside; lengths decide when a request is let in, and no reply",
 }];
+
+/// Rooms whose memory native faults hit: they find corruption as a value.
+const REPLACED_ROOMS: [&str; 4] = ["order", "crosscheck", "schedule", "vote"];
+
+const fn panics(file: &'static str, count: usize, reason: &'static str) -> Panics {
+    Panics { file, count, reason }
+}
+
+/// Where those rooms may panic all the same.
+const PANICS: [Panics; 19] = [
+    panics("crosscheck/src/admin/line.rs", 1, "a command is a plain struct, which always has a text"),
+    panics("crosscheck/src/limits.rs", 11, "relations between constants, checked by the compiler"),
+    panics("crosscheck/src/replica/stepped.rs", 1, "a simulation that is set up wrongly"),
+    panics("crosscheck/src/reply.rs", 1, "a relation between constants, checked by the compiler"),
+    panics("order/src/batch.rs", 1, "tests and tools make batches by it; a replica uses `Batch::of`"),
+    panics("order/src/frame.rs", 1, "tests and tools frame by it; a replica uses `encode_parts`"),
+    panics("order/src/lib.rs", 4, "entrances for the fuzz targets"),
+    panics("order/src/limits.rs", 4, "relations between constants, checked by the compiler"),
+    panics("order/src/orderer.rs", 1, "the configuration at the start, which the operator chose"),
+    panics("order/src/raft/mod.rs", 1, "the configuration at the start, which the operator chose"),
+    panics("schedule/src/brand.rs", 1, "a service that gives its locks to two schedules"),
+    panics("schedule/src/cell.rs", 5, "a handler that breaks the rules of locks; it is caught by its worker"),
+    panics("schedule/src/cx.rs", 3, "a handler that breaks the rules of locks; it is caught by its worker"),
+    panics(
+        "schedule/src/dispatch.rs",
+        3,
+        "a reference has to be returned; the worker catches it and is replaced",
+    ),
+    panics("schedule/src/log.rs", 2, "the configuration at the start, which the operator chose"),
+    panics(
+        "schedule/src/ordinary.rs",
+        2,
+        "a reference has to be returned; the worker catches it and is replaced",
+    ),
+    panics("schedule/src/turn.rs", 1, "a service whose locks are in another order than their numbers"),
+    panics("vote/src/config.rs", 3, "the configuration at the start, which the operator chose"),
+    panics("vote/src/limits.rs", 23, "relations between constants, checked by the compiler"),
+];
 
 /// Hosts that tracked text may name: documentation and the lock file's own notation.
 const HOSTS: [&str; 6] = [
@@ -140,6 +179,25 @@ fn deciding_rooms_are_deterministic() {
 }
 
 #[test]
+fn corruption_is_a_value() {
+    let files = rust();
+    let is_test = |path: &str| {
+        // `sync.rs` and `model.rs` are what loom runs, `testing` is what tests of services run.
+        let names = ["tests", "testing/", "fuzzing.rs", "model.rs", "schedule/src/sync.rs"];
+        names.iter().any(|name| path.contains(name))
+    };
+    let in_rooms = |file: &&TextFile| {
+        let is_in = |room: &&str| file.path.starts_with(&format!("{room}/src/"));
+        REPLACED_ROOMS.iter().any(is_in) && !is_test(&file.path)
+    };
+    report(files.iter().filter(in_rooms).flat_map(|file| source::panics(file, &PANICS)).collect());
+    for Panics { file, reason, .. } in PANICS {
+        assert!(files.iter().any(|found| found.path == file), "{file} is listed and not there");
+        assert!(reason.split_whitespace().count() >= 4, "{file}: a permit needs a reason");
+    }
+}
+
+#[test]
 fn nothing_unfinished() {
     report(rust().iter().flat_map(source::unfinished).collect());
 }
@@ -153,6 +211,11 @@ fn no_private_places() {
 fn citations_can_be_followed() {
     let files = house::files();
     report(files.iter().flat_map(|file| cite::citations(file, &files)).collect());
+}
+
+#[test]
+fn lines_are_short() {
+    report(house::files().iter().flat_map(width::too_wide).collect());
 }
 
 #[test]
@@ -252,6 +315,10 @@ mod rules_can_fail {
         let breaches = manifest::reasons(sample, &ranks);
         assert_eq!(breaches.len(), 1);
         assert_eq!(breaches[0].line, 4);
+        let above = "[workspace.dependencies]\n# Epoll behind a safe face.\nmio = { version = \"1\", features = [\n \
+            \"net\",\n] }\nbytes = \"1\"\n# A heading of several.\n\nlibc = \"1\"\n";
+        let lines: Vec<usize> = manifest::reasons(above, &ranks).iter().map(|breach| breach.line).collect();
+        assert_eq!(lines, [6, 9], "a reason stands right above its dependency");
     }
 
     #[test]
@@ -259,6 +326,24 @@ mod rules_can_fail {
         assert!(source::purpose(&rs("//! Says why it exists.\nfn a() {}\n")).is_empty());
         assert_eq!(source::purpose(&rs("use std::fmt;\n")).len(), 1);
         assert_eq!(source::purpose(&rs("//! Utilities.\n")).len(), 1);
+    }
+
+    #[test]
+    fn corruption_panics() {
+        let file = |text: &str| rs(&format!("//! Says why it exists.\n{text}"));
+        let code = "fn a() { debug_assert!(true); b.expect_none(); }\n#[expect(dead_code)]\nfn c() {}\n";
+        assert!(source::panics(&file(code), &[]).is_empty());
+        for panic in ["assert!(true)", "panic!()", "b.unwrap()", "b\n.expect(\"c\")", "unreachable!()"] {
+            let text = format!("fn a() {{ {panic}; }}\n");
+            assert_eq!(source::panics(&file(&text), &[]).len(), 1, "{panic}");
+            let test = format!("#[cfg(test)]\nmod tests {{ {text} }}\n");
+            assert!(source::panics(&file(&test), &[]).is_empty(), "{panic} in a test");
+        }
+        let permit = |count| [panics("sample.rs", count, "for a test")];
+        let named = |text: &str| TextFile { path: "sample.rs".to_owned(), text: text.to_owned() };
+        let two = named("fn a() { assert!(b); panic!() }\n");
+        assert!(source::panics(&two, &permit(2)).is_empty());
+        assert_eq!([1, 3].map(|count| source::panics(&two, &permit(count)).len()), [1, 1]);
     }
 
     #[test]
@@ -340,6 +425,25 @@ mod rules_can_fail {
         }
         assert_eq!(breaches(concat!("// what the Design\n// sec", "tion 3 says\n")).len(), 1);
         assert_eq!(breaches(concat!("// measured (rese", "arch/x.md 4.2)\n")).len(), 1);
+    }
+
+    #[test]
+    fn a_line_is_too_wide() {
+        // A character counts once, however many bytes it has.
+        let text = |columns: usize| format!("short\n{}\n", "ü".repeat(columns));
+        let breaches =
+            |path: &str, columns| width::too_wide(&TextFile { path: path.into(), text: text(columns) });
+        for path in ["NOTE.md", "crate/src/a.rs", "Cargo.toml", "bench/definitions/README.md", ".ci/run"] {
+            assert_eq!(breaches(path, width::COLUMNS), [], "{path}");
+            let found = breaches(path, width::COLUMNS + 1);
+            assert_eq!(found.len(), 1, "{path}");
+            assert_eq!((found[0].line, found[0].what.contains("121 columns")), (2, true), "{path}");
+        }
+        for data in
+            ["Cargo.lock", "bench/results/inject/a.json", "bench/definitions/a.toml", "clients/exchanges.txt"]
+        {
+            assert_eq!(breaches(data, width::COLUMNS + 1), [], "{data}");
+        }
     }
 
     #[test]

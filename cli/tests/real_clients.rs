@@ -1,14 +1,12 @@
 //! Clients written by others work, on several replicas at once: a crate, two Python libraries, and
 //! libmemcached's own test.
 
-mod support;
-
+use crate::support::cluster::{Cluster, Wish};
+use crate::support::stock::{self, Stock};
 use memcache::{Client, MemcacheError};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use support::cluster::{Cluster, Wish};
-use support::stock::{self, Stock};
 
 #[test]
 fn libraries_agree_with_their_models_on_stock_memcached() {

@@ -73,11 +73,23 @@ impl Node {
     fn start_as(&mut self, mut command: Command, ask: &[&str]) {
         let child = command.stderr(Stdio::piped()).spawn().expect("it starts");
         self.running = Some(child);
+        self.wait(ask);
+    }
+
+    /// Waits until it answers.
+    fn wait(&self, ask: &[&str]) {
         let deadline = Instant::now() + PATIENCE;
         while !self.status(ask).status.success() {
             assert!(Instant::now() < deadline, "it does not serve");
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Sends a signal.
+    fn signal(&self, signal: Signal) {
+        let child = self.running.as_ref().expect("it runs");
+        let pid = Pid::from_raw(child.id() as i32).expect("process ids are positive");
+        kill_process(pid, signal).expect("it is there");
     }
 
     fn status(&self, ask: &[&str]) -> Output {
@@ -88,9 +100,8 @@ impl Node {
 
     /// Sends a signal and waits for the end; its exit code, and what it said.
     fn end(&mut self, signal: Signal) -> (Option<i32>, String) {
+        self.signal(signal);
         let mut child = self.running.take().expect("it runs");
-        let pid = Pid::from_raw(child.id() as i32).expect("process ids are positive");
-        kill_process(pid, signal).expect("it is there");
         let mut said = String::new();
         let mut stderr = child.stderr.take().expect("piped");
         stderr.read_to_string(&mut said).expect("text");
@@ -140,6 +151,90 @@ fn the_admin_socket_is_this_users_and_goes_with_a_clean_end() {
     let (code, said) = node.end(Signal::TERM);
     assert_eq!(code, Some(0), "{said}");
     assert!(!socket.exists(), "it leaves its socket behind");
+}
+
+#[test]
+fn sighup_ends_no_replica_and_says_that_the_configuration_is_read_at_the_start_only() {
+    let mut node = Node::new("DIR/admin.sock", "");
+    node.start(&SOCKET);
+    for _ in 0..3 {
+        node.signal(Signal::HUP);
+        assert!(node.status(&SOCKET).status.success(), "SIGHUP has stopped it");
+    }
+    let (code, said) = node.end(Signal::TERM);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("crosscheck: SIGHUP is ignored: the configuration is read at the start only"),
+        "{said}"
+    );
+}
+
+/// A shell and the kernel each send SIGHUP when a terminal goes away, and what is written to it is lost.
+#[test]
+fn up_stops_its_replicas_properly_when_its_terminal_goes_away() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_crosscheck"));
+    command.args(["up", "--json", "--mode", "00G0", "--port", "0"]).env("XDG_RUNTIME_DIR", folder.path());
+    let mut up = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(up.stdout.take().expect("piped")).lines();
+    let mut next = || {
+        let line = lines.next().expect("it goes on").expect("text");
+        serde_json::from_str::<serde_json::Value>(&line).expect("JSON")
+    };
+    let mut replica = None;
+    loop {
+        let event = next();
+        match event["event"].as_str() {
+            Some("started") => replica = event["pid"].as_i64(),
+            Some("ready") => break,
+            _ => {}
+        }
+    }
+    drop(lines);
+    let pid = |number: i64| Pid::from_raw(i32::try_from(number).expect("a process id")).expect("not 0");
+    for _ in 0..3 {
+        // It may be gone by the second or third.
+        let _ = kill_process(pid(i64::from(up.id())), Signal::HUP);
+    }
+    assert_eq!(up.wait().expect("its end").code(), Some(0));
+    let replica = pid(replica.expect("it was started"));
+    assert!(rustix::process::test_kill_process(replica).is_err(), "its replica is still there");
+    let is_file = |entry: &PathBuf| entry.is_file();
+    let left: Vec<PathBuf> = walk(folder.path()).into_iter().filter(is_file).collect();
+    assert!(left.is_empty(), "it leaves files of its cluster behind: {left:?}");
+}
+
+fn walk(folder: &std::path::Path) -> Vec<PathBuf> {
+    let entries =
+        std::fs::read_dir(folder).expect("a directory").map(|entry| entry.expect("an entry").path());
+    entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn a_host_name_that_does_not_resolve_yet_is_tried_again_and_a_malformed_one_is_refused() {
+    let mut node = Node::new("DIR/admin.sock", "");
+    let right = std::fs::read_to_string(node.path("node.toml")).expect("read");
+    let write = |node: &Node, listen: &str| {
+        let text = right.replacen(&node.clients(), listen, 1);
+        std::fs::write(node.path("node.toml"), text).expect("written");
+    };
+    write(&node, "10.0.0.300:11211");
+    let (code, said) = refused(&mut node.serve());
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("`10.0.0.300` is neither an IP address nor a host name"), "{said}");
+    // The top-level domain `invalid` is reserved and never resolves (RFC 2606).
+    std::fs::write(node.path("node.toml"), &right).expect("written");
+    write(&node, "no-such-host.invalid:11211");
+    let mut child = node.serve().stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
+    let mut line = String::new();
+    stderr.read_line(&mut line).expect("a line");
+    assert!(line.contains("listen: `no-such-host.invalid:11211` does not resolve: "), "{line}");
+    assert!(line.contains("It is tried again every second"), "{line}");
+    // The operator corrects the name, and the replica serves.
+    std::fs::write(node.path("node.toml"), &right).expect("written");
+    node.running = Some(child);
+    node.wait(&SOCKET);
 }
 
 #[test]

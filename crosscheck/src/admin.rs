@@ -210,6 +210,9 @@ pub struct Status {
     pub last_repair_us: u64,
     /// The last evidence record, told in one line.
     pub last_evidence: Option<String>,
+    /// Classes of which a scrub has seen an object that is too large, with the first such object and what to do.
+    #[serde(default)]
+    pub large: Vec<String>,
     /// What this replica has sent to its peers since it started.
     #[serde(default)]
     pub sent: Sent,
@@ -297,7 +300,8 @@ pub struct EvidenceRecord {
     pub replica: Option<u8>,
     /// Log index and request within the batch.
     pub request: Option<(u64, u32)>,
-    /// The wrong objects, told as `class id (name) member: was -> is`.
+    /// The wrong objects: `name (Class, object LOCK:ID)` and what was wrong, of a repair field by field. Names become
+    /// known when the objects are packed for the repair; records get them then.
     pub objects: Vec<String>,
     /// hardware-like, nondeterminism or software-bug.
     pub class: String,
@@ -311,6 +315,9 @@ pub struct EvidenceRecord {
     /// Of a repair: microseconds from the verdict to the installed objects, as the repaired replica saw it.
     #[serde(default)]
     pub took_us: Option<u64>,
+    /// The kind of request, as the service calls it (`get`); none for a request of the pipeline itself.
+    #[serde(default)]
+    pub kind: Option<String>,
 }
 
 /// Answer to [`Command::Evidence`].

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use object::Sealed;
 
 use crate::admin::EvidenceRecord;
 use crate::{evidence, limits};
@@ -11,15 +11,10 @@ use crate::{evidence, limits};
 /// The last records, numbered from 1 since the start of the process.
 #[derive(Debug, Default)]
 pub struct Archive {
-    kept: VecDeque<Sealed>,
+    /// A record that is damaged is shown as such: that is no reason to replace the replica. So each is sealed with
+    /// its number, and the queue itself need not be.
+    kept: VecDeque<Sealed<(u64, Box<[u8]>)>>,
     total: u64,
-}
-
-/// A record's bytes, and their sum together with its number.
-#[derive(Debug)]
-struct Sealed {
-    bytes: Box<[u8]>,
-    sum: u64,
 }
 
 impl Archive {
@@ -34,9 +29,21 @@ impl Archive {
         if self.kept.len() == limits::EVIDENCE_KEPT {
             self.kept.pop_front();
         }
-        // Plain members are always JSON; a record that were none would read as damaged.
-        let bytes = serde_json::to_vec(record).unwrap_or_default().into_boxed_slice();
-        self.kept.push_back(Sealed { sum: xxh3_64_with_seed(&bytes, self.total), bytes });
+        self.kept.push_back(seal(record, self.total));
+    }
+
+    /// Puts what is known by now into the texts of the last records: the names of their objects.
+    pub fn amend(&mut self, text: impl Fn(&str) -> String) {
+        let mut number = self.next_number();
+        for sealed in self.kept.iter_mut().rev().take(limits::RECORDS_NAMED_LATER) {
+            number -= 1;
+            let Some(mut record) = intact(sealed, number) else { continue };
+            let before = record.objects.clone();
+            record.objects.iter_mut().for_each(|object| *object = text(object));
+            if record.objects != before {
+                *sealed = seal(&record, number);
+            }
+        }
     }
 
     /// Records with a greater number than `after`, oldest first. One that is damaged says so, and nothing else.
@@ -45,13 +52,13 @@ impl Archive {
         (first..)
             .zip(&self.kept)
             .filter(|(number, _)| *number > after)
-            .map(|(n, sealed)| sealed.read(n))
+            .map(|(number, sealed)| read(sealed, number))
             .collect()
     }
 
     /// The last record.
     pub fn last(&self) -> Option<EvidenceRecord> {
-        self.kept.back().map(|sealed| sealed.read(self.total))
+        self.kept.back().map(|sealed| read(sealed, self.total))
     }
 
     /// Records kept.
@@ -60,12 +67,21 @@ impl Archive {
     }
 }
 
-impl Sealed {
-    fn read(&self, number: u64) -> EvidenceRecord {
-        let fits = xxh3_64_with_seed(&self.bytes, number) == self.sum;
-        let record = fits.then(|| serde_json::from_slice(&self.bytes).ok()).flatten();
-        record.unwrap_or_else(|| evidence::damaged(number))
-    }
+fn seal(record: &EvidenceRecord, number: u64) -> Sealed<(u64, Box<[u8]>)> {
+    // Plain members are always JSON; a record that were none would read as damaged.
+    let bytes = serde_json::to_vec(record).unwrap_or_default().into_boxed_slice();
+    Sealed::new((number, bytes))
+}
+
+/// The record with this number, if it is the one that was kept.
+fn intact(sealed: &Sealed<(u64, Box<[u8]>)>, number: u64) -> Option<EvidenceRecord> {
+    let (_, bytes) = sealed.get().ok().filter(|(kept_as, _)| *kept_as == number)?;
+    serde_json::from_slice(bytes).ok()
+}
+
+/// The record with this number, or one that says that it is damaged.
+fn read(sealed: &Sealed<(u64, Box<[u8]>)>, number: u64) -> EvidenceRecord {
+    intact(sealed, number).unwrap_or_else(|| evidence::damaged(number))
 }
 
 #[cfg(test)]
@@ -84,6 +100,7 @@ mod tests {
             outcome: "repaired".into(),
             core: Some(1),
             took_us: None,
+            kind: None,
         }
     }
 
@@ -105,20 +122,38 @@ mod tests {
     }
 
     #[test]
+    fn a_record_in_the_place_of_another_one_is_not_believed() {
+        let mut archive = archive(3);
+        archive.kept.swap(0, 1);
+        assert!(archive.after(0)[..2].iter().all(|record| record.stage == "evidence"));
+    }
+
+    #[test]
+    fn the_last_records_get_names_and_a_damaged_one_stays_damaged() {
+        let mut archive = archive(limits::RECORDS_NAMED_LATER + 1);
+        archive.kept[3].corrupt(|(_, bytes)| bytes[5] ^= 1);
+        archive.amend(|text| text.replace("object 3:17.4", "Item (object 3:17.4)"));
+        let records = archive.after(0);
+        assert_eq!(records[0], record(1), "too old");
+        assert_eq!(records[3].stage, "evidence");
+        let named = EvidenceRecord { objects: vec!["Item (object 3:17.4)".into()], ..record(2) };
+        assert_eq!(records[1], named);
+    }
+
+    #[test]
     fn no_flipped_bit_of_a_record_is_believed() {
         let mut archive = archive(3);
-        for bit in 0..archive.kept[1].bytes.len() * 8 {
-            archive.kept[1].bytes[bit / 8] ^= 1 << (bit % 8);
+        let bits = archive.kept[1].as_is().1.len() * 8;
+        for bit in 0..bits {
+            let flip = |(_, bytes): &mut (u64, Box<[u8]>)| bytes[bit / 8] ^= 1 << (bit % 8);
+            archive.kept[1].corrupt(flip);
             let records = archive.after(0);
             assert_eq!((records[0].clone(), records[2].clone()), (record(1), record(3)));
             assert_eq!(
                 (records[1].number, records[1].stage.as_str(), records[1].replica),
                 (2, "evidence", None)
             );
-            archive.kept[1].bytes[bit / 8] ^= 1 << (bit % 8);
+            archive.kept[1].corrupt(flip);
         }
-        // A whole record in the place of another one.
-        archive.kept.swap(0, 1);
-        assert!(archive.after(0)[..2].iter().all(|record| record.stage == "evidence"));
     }
 }

@@ -5,7 +5,7 @@ use vote::{Class, Evidence, Failure, FaultStage, Place, WrongObject};
 use crate::admin::EvidenceRecord;
 
 /// A decided disagreement.
-pub fn record(evidence: &Evidence) -> EvidenceRecord {
+pub fn record(evidence: &Evidence, kind: Option<String>) -> EvidenceRecord {
     let outcome = match (&evidence.failure, evidence.settled_on) {
         (Some(failure), _) => format!("self-reported: {}", told(failure)),
         (None, Some(source)) => {
@@ -16,6 +16,7 @@ pub fn record(evidence: &Evidence) -> EvidenceRecord {
     let place = evidence.request.map(|request| Place::new(evidence.batch, request));
     EvidenceRecord {
         class: class(evidence.class).into(),
+        kind,
         ..hardware_like(evidence.replica, place, objects(evidence), stage(evidence.stage), &outcome)
     }
 }
@@ -45,8 +46,12 @@ pub fn message(peer: u8) -> EvidenceRecord {
 }
 
 /// A request that failed at this replica in a mode without a vote.
-pub fn unchecked(me: u8, place: Place, failure: &Failure) -> EvidenceRecord {
-    hardware_like(me, Some(place), vec![told(failure)], stage(FaultStage::Passive), "reply withheld")
+pub fn unchecked(me: u8, place: Place, failure: &Failure, kind: Option<String>) -> EvidenceRecord {
+    let told = vec![told(failure)];
+    EvidenceRecord {
+        kind,
+        ..hardware_like(me, Some(place), told, stage(FaultStage::Passive), "reply withheld")
+    }
 }
 
 /// A request that `origin` had ordered with bytes that nobody can run; nobody is blamed where that is not
@@ -75,11 +80,12 @@ pub fn damaged(number: u64) -> EvidenceRecord {
 }
 
 /// A request that did one thing in one run and another in two others, at this replica.
-pub fn masked(me: u8, place: Place, core: u32) -> EvidenceRecord {
+pub fn masked(me: u8, place: Place, core: u32, kind: Option<String>) -> EvidenceRecord {
     let objects = vec!["a run of the request".into()];
     let outcome = "masked: two other runs of it agree";
     EvidenceRecord {
         core: Some(core),
+        kind,
         ..hardware_like(me, Some(place), objects, stage(FaultStage::InRequest), outcome)
     }
 }
@@ -98,7 +104,9 @@ pub fn repaired(me: u8, turn: Place, notes: Vec<String>, took_us: Option<u64>) -
 /// A record in one line.
 pub fn line(record: &EvidenceRecord) -> String {
     let who = record.replica.map_or("nobody".into(), |replica| format!("replica {replica}"));
-    let place = record.request.map_or(String::new(), |(batch, request)| format!(" at {batch}/{request}"));
+    let kind = record.kind.as_ref().map_or(String::new(), |kind| format!(" ({kind})"));
+    let place =
+        record.request.map_or(String::new(), |(batch, request)| format!(" at {batch}/{request}{kind}"));
     format!(
         "{who}{place}: {} [{}, {}] {}",
         record.objects.join("; "),
@@ -146,6 +154,7 @@ fn hardware_like(
         outcome: outcome.into(),
         core: None,
         took_us: None,
+        kind: None,
     }
 }
 
@@ -167,6 +176,11 @@ fn describe_settled(wrong: &WrongObject) -> String {
     let sum = |sum: Option<u64>| sum.map_or("none".into(), |sum| format!("{sum:016x}"));
     let (had, has) = (sum(wrong.theirs), sum(wrong.majority));
     format!("object {}:{}: checksum {had} here before, {has} now", wrong.home, wrong.id)
+}
+
+/// What kind of request it was. Kind 0 is that of the pipeline's own requests, and of a service that names none.
+pub fn kind<S: crate::Service>(kind: u16) -> Option<String> {
+    (kind != 0).then(|| S::kind_name(kind).map_or_else(|| format!("kind {kind}"), str::to_owned))
 }
 
 /// How a request failed, as an operator reads it.
@@ -227,10 +241,10 @@ mod tests {
     #[test]
     fn a_failed_check_names_its_object_and_anything_else_what_differs_and_how_many_more() {
         let id = ObjectId::from_bits(4);
-        let checked = record(&evidence(Some(Failure::Check { home: 2, id })));
+        let checked = record(&evidence(Some(Failure::Check { home: 2, id })), None);
         assert_eq!(checked.objects, [format!("object 2:{id}")]);
         for failure in [None, Some(Failure::Panic)] {
-            let objects = record(&evidence(failure)).objects;
+            let objects = record(&evidence(failure), None).objects;
             let differs = format!(
                 "object 7:{}: no checksum reported instead of 00000000000000ab",
                 ObjectId::from_bits(9)
@@ -238,6 +252,6 @@ mod tests {
             assert_eq!(objects, [differs, "and 2 more".to_owned()]);
         }
         let nothing = Evidence { wrong: Vec::new(), wrong_total: 0, ..evidence(None) };
-        assert_eq!(record(&nothing).objects, [nothing.subject()]);
+        assert_eq!(record(&nothing, None).objects, [nothing.subject()]);
     }
 }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use vote::{Asked, Place, RequestResult};
 
+use crate::Corrupted;
 use crate::ordered::Control;
 use crate::state::Head;
 
@@ -71,11 +72,19 @@ impl ResultSlot {
 }
 
 impl<R> Job<R> {
-    /// A request that the service starts itself, for [`schedule::Cx::spawn`] and [`schedule::Cx::at`], with
-    /// the bytes that [`crate::Service::decode`] makes it from. Its effects are compared when a client's
-    /// request next touches them.
+    /// A request that the service starts itself, with the bytes that [`crate::Service::decode`] makes it from. Its
+    /// effects are compared when a client's request next touches them. [`crate::Cx::spawn`] and [`crate::Cx::at`] make
+    /// it; a test that has a schedule of its own makes it here.
     pub fn internal(request: R, ordered: Bytes) -> Self {
         Job { work: Work::Service(request), ordered, result: None }
+    }
+
+    /// The service's request; `None` if it is one of the pipeline's own.
+    pub fn request(&self) -> Option<&R> {
+        match &self.work {
+            Work::Service(request) => Some(request),
+            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => None,
+        }
     }
 }
 
@@ -116,6 +125,8 @@ pub(crate) struct Runs {
 pub(crate) struct Ran {
     /// The processor core it ended on: a core that is wrong again and again shows in the evidence.
     pub core: u32,
+    /// What the service calls the kind of request ([`crate::Service::kind`]).
+    pub kind: u16,
     /// It was run more than once, and two runs did the same.
     pub reproduced: bool,
 }
@@ -127,16 +138,25 @@ impl InFlight {
     }
 
     /// Leaves one result; gives all of them to whoever leaves the last one.
-    pub fn leave(&self, request: u16, result: RequestResult, ran: Ran) -> Option<Executed> {
+    ///
+    /// # Errors
+    /// When the batch has no such request, or it ended before: its number, or the worker's place, was corrupted.
+    pub fn leave(
+        &self,
+        request: u16,
+        result: RequestResult,
+        ran: Ran,
+    ) -> Result<Option<Executed>, Corrupted> {
         let mut results = self.results.lock();
-        let slot = &mut results[usize::from(request)];
-        assert!(slot.is_none(), "request {}/{request} ended twice", self.batch);
-        *slot = Some((result, ran));
+        match results.get_mut(usize::from(request)) {
+            Some(slot @ None) => *slot = Some((result, ran)),
+            Some(Some(_)) | None => return Err(Corrupted::Results),
+        }
         if self.missing.fetch_sub(1, Ordering::Relaxed) > 1 {
-            return None;
+            return Ok(None);
         }
         let (results, runs) = std::mem::take(&mut *results).into_iter().flatten().unzip();
-        Some(Executed { batch: self.batch, origin: self.origin, results, runs })
+        Ok(Some(Executed { batch: self.batch, origin: self.origin, results, runs }))
     }
 }
 
@@ -150,10 +170,13 @@ mod tests {
         let batch = InFlight::new(4, 0, 2, 3);
         let result =
             |reply: &'static str| RequestResult::new(Asked::default(), Pairs::new(), Bytes::from(reply));
-        let on = |core| Ran { core, reproduced: false };
-        assert!(batch.leave(2, result("c"), on(7)).is_none());
-        assert!(batch.leave(0, result("a"), on(5)).is_none());
-        let all = batch.leave(1, result("b"), on(6)).unwrap();
+        let on = |core| Ran { core, kind: 0, reproduced: false };
+        assert!(batch.leave(2, result("c"), on(7)).unwrap().is_none());
+        assert!(batch.leave(0, result("a"), on(5)).unwrap().is_none());
+        for wrong in [0, 2, 3, u16::MAX] {
+            assert!(matches!(batch.leave(wrong, result("x"), on(1)), Err(Corrupted::Results)), "{wrong}");
+        }
+        let all = batch.leave(1, result("b"), on(6)).unwrap().unwrap();
         assert_eq!(
             all.results.iter().map(|result| result.reply.as_deref()).collect::<Vec<_>>(),
             [Some(&b"a"[..]), Some(b"b"), Some(b"c")]

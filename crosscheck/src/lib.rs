@@ -3,31 +3,38 @@
 //! A service implements [`Service`] and [`Protocol`] with protected objects ([`object`]) behind deterministic locks
 //! ([`schedule`]); [`serve`] runs it as one replica of a group. ARCHITECTURE.md has the path of a request.
 
+mod address;
 pub mod admin;
 mod admin_server;
 mod archive;
 mod clients;
 mod clock;
+mod cx;
 mod evidence;
-mod group_key;
-mod image;
 #[cfg(feature = "inject")]
-mod inject;
+pub mod faults;
+mod group_key;
+mod hooks;
+mod image;
 mod job;
 pub mod limits;
 mod mailbox;
+mod message;
+mod naming;
 mod ordered;
 mod peers;
 pub mod private;
 mod replace;
 mod replica;
 mod reply;
+mod self_check;
 mod service;
 mod settings;
 mod slow;
 pub mod snapshot;
 mod state;
-mod strike;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod transfer;
 mod worker;
 mod world;
@@ -36,15 +43,23 @@ mod world;
 #[doc(hidden)]
 pub use peers::fuzzing;
 
+pub use address::Address;
+pub use cx::Cx;
 pub use group_key::GroupKey;
 pub use job::Job;
+pub use message::message;
 pub use object;
 pub use replace::{Corrupted, ReplaceReason};
 pub use replica::stepped;
 pub use schedule;
-pub use service::{Action, ClientCounters, MakeProtocol, Progress, Protocol, Service};
+pub use service::{
+    Action, ClientCounters, MakeProtocol, ProcessorTime, Progress, Protocol, Service, processor_time,
+};
 pub use settings::{Durability, Mode, Settings};
 pub use wire::Malformed;
+
+/// Whether this build can inject faults into its replicas.
+pub const HAS_INJECTOR: bool = cfg!(feature = "inject");
 
 use std::io;
 use std::sync::Arc;
@@ -170,13 +185,13 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
     make_protocol: MakeProtocol<P>,
     started: impl FnOnce(Stopper),
 ) -> Result<Stop, ServeError> {
-    let counters = Arc::new(ClientCounters::default());
+    let counters = Arc::new(ClientCounters::of(&settings));
     let slow = match &settings.durability {
         Durability::Disk(directory) => SlowBatch::open(directory),
         Durability::Memory => SlowBatch::default(),
     };
     if let Some(told) = slow.told() {
-        eprintln!("crosscheck: {told}");
+        message(format_args!("{told}"));
     }
     let (admin, watchdog, is_solo) = (settings.admin.clone(), settings.watchdog, settings.is_solo());
     let address = settings.clients;
@@ -233,11 +248,10 @@ fn watch<S: Service, E: order::OrderEngine + 'static>(
             // Its thread cannot be ended from here; it ends with the process.
             Err(RecvTimeoutError::Timeout) if watchdog.is_hung() => {
                 match watchdog.judge(probe.others(limits::PROBE), pulse.executed()) {
-                    Judged::Waits { is_news: true } => eprintln!(
-                        "crosscheck: the order thread has worked on one thing for longer than watchdog_ms. \
-                            This replica goes on, because f+1 others have not executed more, do not answer, \
-                            or took as long lately"
-                    ),
+                    Judged::Waits { is_news: true } => message(format_args!(
+                        "the order thread has worked on one thing for longer than watchdog_ms. This replica goes \
+                            on, because f+1 others have not executed more, do not answer, or took as long lately"
+                    )),
                     Judged::Waits { is_news: false } => {}
                     Judged::Hangs => {
                         return Ok(Stop::Replace(ReplaceReason::OrderThreadHangs));
@@ -246,7 +260,8 @@ fn watch<S: Service, E: order::OrderEngine + 'static>(
             }
             Err(RecvTimeoutError::Timeout) => slow.look(pulse.oldest()),
             Err(RecvTimeoutError::Disconnected) => match order.join() {
-                Ok(()) => unreachable!("it says how it ended"),
+                // It always says how it ended.
+                Ok(()) => return Ok(Stop::Replace(ReplaceReason::Corrupted(Corrupted::MainLoop))),
                 Err(payload) => std::panic::resume_unwind(payload),
             },
         }

@@ -156,6 +156,12 @@ pub const REPAIRS_GIVEN_UP: u32 = 3;
 /// Findings of one scrub that are named; with more the whole region is repaired.
 pub const SCRUB_FINDINGS: usize = 64;
 
+/// Objects whose names are known for evidence: those that were last in question.
+pub const NAMES_KEPT: usize = 256;
+/// The last evidence records, which still get names that become known when their objects are repaired.
+pub const RECORDS_NAMED_LATER: usize = 16;
+/// Classes with large objects that are reported to the operator; a service has a handful of classes.
+pub const LARGE_CLASSES_REPORTED: usize = 32;
 /// Evidence records kept for `crosscheck evidence`.
 pub const EVIDENCE_KEPT: usize = 4096;
 /// Digests of the whole state that are kept for whoever compares them.

@@ -75,6 +75,14 @@ pub enum Corrupted {
     RequestQueue,
     /// The main loop ended without a reason.
     MainLoop,
+    /// Who is owed the replies to what the log delivers.
+    PendingReplies,
+    /// The results of a batch that is executed.
+    Results,
+    /// A worker's place in the schedule.
+    Schedule,
+    /// Something of the orderer or of the consensus engine.
+    Order(order::CorruptPart),
 }
 
 impl fmt::Display for ReplaceReason {
@@ -133,7 +141,8 @@ impl fmt::Display for ReplaceReason {
 
 impl fmt::Display for Corrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        let what = match self {
+            Corrupted::Order(part) => return write!(f, "{part}"),
             Corrupted::Checksums => "checksums of known bytes come out wrong",
             Corrupted::Digests => "digests of known bytes come out wrong",
             Corrupted::Peers => "its own number or its table of peers changed",
@@ -145,7 +154,13 @@ impl fmt::Display for Corrupted {
                 "a request of its clients would be ordered twice, or not at all: its queue lost count"
             }
             Corrupted::MainLoop => "its main loop ended without a reason",
-        })
+            Corrupted::PendingReplies => {
+                "it cannot know any more which client waits for what: its queue of pending replies lost count"
+            }
+            Corrupted::Results => "a request of a batch has two results, or none",
+            Corrupted::Schedule => "a worker lost its place in the schedule",
+        };
+        f.write_str(what)
     }
 }
 

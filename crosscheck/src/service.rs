@@ -3,17 +3,21 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use bytes::Bytes;
 use object::{Home, Members, ObjectId};
-use schedule::{Cx, Footprint, Lock, Retry};
+use schedule::{Footprint, Lock, Retry};
 use wire::Malformed;
+
+use crate::Cx;
+use crate::settings::Settings;
 
 /// A deterministic, multithreaded service; docs/determinism.md, section 9, says what it may do.
 ///
 /// Everything `execute` sees is a function of the ordered log: state behind the locks it takes through [`Cx`], the time
-/// of [`Cx::now_us`], the ids of new objects. It keeps no other state that could reach a reply.
-pub trait Service: Send + Sync + 'static {
+/// of [`now_us`](schedule::Cx::now_us), the ids of new objects. It keeps no other state that could reach a reply.
+pub trait Service: Sized + Send + Sync + 'static {
     /// One decoded request.
     type Request: Clone + Send + Sync + 'static;
 
@@ -24,6 +28,12 @@ pub trait Service: Send + Sync + 'static {
     /// this is corruption, never a client's mistake.
     fn decode(&self, ordered: &Bytes) -> Result<Self::Request, Malformed>;
 
+    /// The bytes from which [`Service::decode`] makes `request`: the reverse of it. What [`Cx::spawn`] and [`Cx::at`]
+    /// start has them too, because a request that was started and has not run yet is part of a checkpoint. The first
+    /// byte is below 0xf0, as of [`Action::Order`]. [`object::to_bytes`] does it for a request that is
+    /// [`object::Summed`], and [`object::from_bytes`] is its `decode`.
+    fn encode(&self, request: &Self::Request) -> Vec<u8>;
+
     /// Declares the locks `request` will take: a superset is correct, a miss costs a [`Retry`].
     fn footprint(&self, request: &Self::Request, footprint: &mut Footprint);
 
@@ -31,7 +41,7 @@ pub trait Service: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`Retry`] is passed on from a lock outside the footprint; the request is undone and runs again later.
-    fn execute(&self, cx: &Cx<'_>, request: &Self::Request, reply: &mut Vec<u8>) -> Result<(), Retry>;
+    fn execute(&self, cx: &Cx<'_, Self>, request: &Self::Request, reply: &mut Vec<u8>) -> Result<(), Retry>;
 
     /// Every lock of the service; the index is the lock's number.
     fn locks(&self) -> Vec<&dyn Lock>;
@@ -42,9 +52,14 @@ pub trait Service: Send + Sync + 'static {
     /// The reply to a request whose handler panicked: the same on every replica, as the panic is.
     fn panicked(&self, request: &Self::Request, reply: &mut Vec<u8>);
 
-    /// What kind of request it is, as a small number: evidence tells a bug, which picks a kind, from a bit flip.
+    /// What kind of request it is, as a small number from 1: evidence tells a bug, which picks a kind, from a bit flip.
     fn kind(&self, _request: &Self::Request) -> u16 {
         0
+    }
+
+    /// What an operator calls a [kind](Service::kind) of request (`get`, `transfer`), for evidence and messages.
+    fn kind_name(_kind: u16) -> Option<&'static str> {
+        None
     }
 
     /// Whether what never changes once the service serves (settings, tables) is still what it was. Asked at
@@ -65,7 +80,7 @@ pub trait Service: Send + Sync + 'static {
     fn home_of(&self, name: &str) -> Option<Home>;
 
     /// The object of that name, called while its lock's turn is held.
-    fn find(&self, cx: &Cx<'_>, name: &str) -> Option<ObjectId>;
+    fn find(&self, cx: &Cx<'_, Self>, name: &str) -> Option<ObjectId>;
 }
 
 /// The locks that the service declares for a request.
@@ -119,9 +134,19 @@ pub trait Protocol: Clone + PartialEq + Send + 'static {
     }
 }
 
-/// Counters of a replica's client side that a service may want to show.
+/// Counters of a replica's client side that a service may want to show, and the settings that belong to them.
 #[derive(Debug, Default)]
 pub struct ClientCounters {
+    /// Connections at the same time at most.
+    pub connections_max: AtomicU64,
+    /// The TCP port of the clients.
+    pub port: AtomicU64,
+    /// Threads that execute requests.
+    pub workers: AtomicU64,
+    /// 1 while the kernel refuses to accept clients (too many open files, for example), otherwise 0.
+    pub cannot_accept: AtomicU64,
+    /// How often that has begun.
+    pub accept_stops: AtomicU64,
     /// Connections open now.
     pub open: AtomicU64,
     /// Connections accepted since the start.
@@ -158,10 +183,48 @@ pub struct ClientCounters {
 }
 
 impl ClientCounters {
+    /// Zeroes, and what the settings say.
+    pub fn of(settings: &Settings) -> Self {
+        ClientCounters {
+            connections_max: AtomicU64::new(settings.max_connections as u64),
+            port: AtomicU64::new(u64::from(settings.clients.port())),
+            workers: AtomicU64::new(settings.workers as u64),
+            ..ClientCounters::default()
+        }
+    }
+
+    /// Whether the kernel accepts clients now.
+    pub(crate) fn note_accepts(&self, accepts: bool) {
+        let before = self.cannot_accept.swap(u64::from(!accepts), Relaxed);
+        self.accept_stops.fetch_add(u64::from(!accepts && before == 0), Relaxed);
+    }
+
     /// Requests and replies that were found to be wrong, or lost, on their way between the sockets and the log.
     pub fn failed_checks(&self) -> u64 {
         self.misread.load(Relaxed) + self.withheld.load(Relaxed) + self.overdue.load(Relaxed)
     }
+}
+
+/// Processor time that this process has used so far, of all its threads.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessorTime {
+    /// In the program.
+    pub user: Duration,
+    /// In the kernel, for the program.
+    pub system: Duration,
+}
+
+/// Processor time of this process, for statistics: it differs from replica to replica. Zero where the system does not
+/// tell.
+pub fn processor_time() -> ProcessorTime {
+    use nix::sys::resource::{UsageWho, getrusage};
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return ProcessorTime::default() };
+    let time = |time: nix::sys::time::TimeVal| {
+        #[allow(clippy::useless_conversion, reason = "microseconds have 32 bits on macOS")]
+        let us = i64::from(time.tv_sec()) * 1_000_000 + i64::from(time.tv_usec());
+        Duration::from_micros(u64::try_from(us).unwrap_or(0))
+    };
+    ProcessorTime { user: time(usage.user_time()), system: time(usage.system_time()) }
 }
 
 /// Makes the [`Protocol`] of each new connection.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::address::Address;
 use crate::admin::Endpoint;
 use crate::peers::Identity;
 use crate::peers::hello::{Hello, PROTOCOL, Purpose};
@@ -76,8 +77,8 @@ pub enum Durability {
 pub struct Settings {
     /// This replica, from 0 (shown to people from 1).
     pub me: u8,
-    /// Address of every replica for its peers; index = replica.
-    pub peers: Vec<SocketAddr>,
+    /// Address of every replica for its peers; index = replica. A host name is resolved at each dial.
+    pub peers: Vec<Address>,
     /// Where clients connect to this replica.
     pub clients: SocketAddr,
     /// Where `status`, `inject` and the like connect. Whoever gets in may stop the replica.

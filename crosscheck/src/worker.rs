@@ -1,5 +1,6 @@
 //! Execute: the body of a worker thread. It runs what the schedule hands out, one turn after the other.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -8,23 +9,28 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use execute::{End, Protection, Reproduced, Runner};
 use object::{Home, ObjectId, Pair};
-use schedule::{Access, Cx, Lock, Outcome, Step, Turn, Worker};
+use schedule::{Access, Lock, Outcome, Step, Turn, Worker};
 use vote::{Asked, Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
 
+use crate::Cx;
 use crate::admin::Injected;
+use crate::hooks::{self, Hooks, ThreadRole};
 use crate::job::{Executed, Job, Ran, ResultSlot, Work};
+use crate::naming::{self, NameOf, Named};
 use crate::ordered::Control;
 use crate::replica::SteppedWorker;
 use crate::reply::{KeptReplies, Replies};
 use crate::service::{Service, declared};
 use crate::settings::Mode;
 use crate::state;
-use crate::{evidence, limits};
+use crate::{Corrupted, evidence, limits};
 
 /// What a worker tells the order thread.
 pub(crate) enum Report {
     /// A batch has all its results.
     Executed(Executed),
+    /// What a worker needs, and is no object, was corrupted.
+    Corrupted(Corrupted),
     /// A RECOVER has its turn.
     RecoverTurn {
         /// Its place.
@@ -94,6 +100,17 @@ pub(crate) enum Report {
         place: Place,
         /// The processor core.
         core: u32,
+        /// What the service calls the kind of request ([`Service::kind`]).
+        kind: u16,
+    },
+    /// What objects in question are called.
+    Named(Vec<Named>),
+    /// A region has objects that are too large: the largest one of each class.
+    Large {
+        /// The region.
+        home: Home,
+        /// The objects.
+        objects: Vec<object::Large>,
     },
     /// The helper has given the only worker back (`replica::solo`).
     Returned,
@@ -106,6 +123,9 @@ pub(crate) type ReportSink = Box<dyn Fn(Report) + Send + Sync>;
 
 /// One worker's share of the schedule.
 pub(crate) type WorkerContext<S> = Worker<Job<<S as Service>::Request>>;
+
+/// The schedule as a handler of `S` sees it.
+type ScheduleCx<'a, S> = schedule::Cx<'a, Job<<S as Service>::Request>>;
 
 /// What the vote compares about one of the pipeline's own requests, or why this replica blames itself.
 type Compared = Result<Pairs, Failure>;
@@ -122,10 +142,9 @@ pub(crate) struct Context<S: Service> {
     pub report: ReportSink,
     /// Where somebody steps the workers.
     pub seat: Option<SteppedWorker>,
-    #[cfg(feature = "inject")]
-    pub armory: Arc<crate::inject::Armory>,
-    #[cfg(feature = "inject")]
-    pub runner: crate::inject::Runner,
+    pub hooks: hooks::Active,
+    /// The thread that runs the requests.
+    pub thread: ThreadRole,
 }
 
 /// Runs until the schedule is closed or aborted.
@@ -177,8 +196,13 @@ impl<S: Service> Context<S> {
     /// One request, to its end.
     pub fn run_turn(&self, mut turn: Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], replies: &mut Replies) {
         replies.begin();
-        self.linger(&turn);
-        self.count_fault(&mut turn);
+        if matches!(turn.request().work, Work::Service(_)) {
+            let time = self.hooks.delay(turn.position(), self.thread);
+            if let (Some(seat), false) = (&self.seat, time.is_zero()) {
+                seat.linger(time.as_micros() as u64);
+            }
+        }
+        self.hooks.on_turn(&mut turn);
         let outcome = self.step(&mut turn, locks, replies);
         turn.finish(outcome);
     }
@@ -194,7 +218,7 @@ impl<S: Service> Context<S> {
         let time_us = turn.time_us();
         let slot = turn.request().result.clone().map(|slot| ResultSlot { position, time_us, ..slot });
         match &turn.request().work {
-            Work::Service(_) if self.request_fault(turn) => {
+            Work::Service(_) if self.hooks.damages_request(turn) => {
                 self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Request))
             }
             Work::Service(_) => self.handle(turn, locks, slot, replies),
@@ -208,7 +232,9 @@ impl<S: Service> Context<S> {
                 let head = head.clone();
                 match state::pack(turn, &*self.service, &head) {
                     Ok(state) => (self.report)(Report::Checkpoint { head, state }),
-                    Err(why) => eprintln!("crosscheck: the checkpoint for another replica failed: {why}"),
+                    Err(why) => {
+                        crate::message(format_args!("the checkpoint for another replica failed: {why}"));
+                    }
                 }
                 Outcome::Done
             }
@@ -239,18 +265,21 @@ impl<S: Service> Context<S> {
         let kind = self.kind(turn);
         let ran = Ran {
             core: core(),
+            kind,
             reproduced: matches!(reproduced, Some(Reproduced::Same | Reproduced::Masked)),
         };
         if let (Some(slot), Some(Reproduced::Masked)) = (&slot, reproduced) {
-            (self.report)(Report::Masked { place: slot.place(), core: ran.core });
+            (self.report)(Report::Masked { place: slot.place(), core: ran.core, kind });
         }
         match end {
             End::Retry(_) => outcome,
             End::Done(touched) => {
-                self.garble_reply(turn, &mut replies.current);
-                let garble = self.digest_fault(turn);
+                self.hooks.on_reply(turn, &mut replies.current);
+                let wrong_bits = self.hooks.wrong_digest_bits(turn);
                 self.leave_ran(slot, ran, |asked| {
-                    garble(self.result(Asked { kind, ..asked }, touched.pairs(), replies))
+                    let mut result = self.result(Asked { kind, ..asked }, touched.pairs(), replies);
+                    result.digest ^= wrong_bits;
+                    result
                 });
                 outcome
             }
@@ -264,6 +293,11 @@ impl<S: Service> Context<S> {
             }
             End::Corrupted(corrupted, wrong) => {
                 let (home, id) = wrong.first().copied().unwrap_or((0, ObjectId::NONE));
+                if id == corrupted.object && !id.is_none() {
+                    // The right name comes with the right bytes.
+                    let class = corrupted.class.rsplit("::").next().unwrap_or(corrupted.class);
+                    (self.report)(Report::Named(vec![Named { home, id, class, name: None }]));
+                }
                 let is_missing = corrupted.how == object::How::Missing && id == corrupted.object;
                 let failure =
                     if is_missing { Failure::Missing { home, id } } else { Failure::Check { home, id } };
@@ -300,14 +334,14 @@ impl<S: Service> Context<S> {
         reply: &mut Vec<u8>,
     ) -> (End, Outcome, Option<Reproduced>) {
         let protection = Protection { guard: self.mode.guarded, undo: true };
-        let runner = Runner { locks, protection, between: &self.between() };
-        let wrong_runs = self.wrong_runs(turn);
-        let handler = |cx: &Cx<'_>, job: &Job<S::Request>, reply: &mut Vec<u8>| match &job.work {
+        let runner = Runner { locks, protection, between: &self.hooks.between() };
+        let wrong_runs = Cell::new(self.hooks.runs(turn));
+        let handler = |cx: &ScheduleCx<'_, S>, job: &Job<S::Request>, reply: &mut Vec<u8>| match &job.work {
             Work::Service(request) => {
                 // Once, where no fault is injected.
                 (0..wrong_runs.take().unwrap_or(1)).try_for_each(|_| {
                     reply.clear();
-                    self.service.execute(cx, request, reply)
+                    self.service.execute(&Cx::new(*cx, &*self.service), request, reply)
                 })
             }
             Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => Ok(()),
@@ -342,10 +376,11 @@ impl<S: Service> Context<S> {
             }
         }
         let protection = Protection { guard: self.mode.guarded, undo: true };
-        let runner = Runner { locks, protection, between: &self.between() };
+        let runner = Runner { locks, protection, between: &self.hooks.between() };
         turn.repeat(false);
-        let handler =
-            |cx: &Cx<'_>, _: &Job<S::Request>, reply: &mut Vec<u8>| self.service.execute(cx, &request, reply);
+        let handler = |cx: &ScheduleCx<'_, S>, _: &Job<S::Request>, reply: &mut Vec<u8>| {
+            self.service.execute(&Cx::new(*cx, &*self.service), &request, reply)
+        };
         Ok(runner.once(turn, reply, handler))
     }
 
@@ -397,7 +432,11 @@ impl<S: Service> Context<S> {
                     compared = self.recover(turn, locks, recover, slot);
                 }
             }
-            Control::Noop { ticket, .. } => self.noop(turn, locks, *ticket),
+            Control::Noop { ticket, .. } => {
+                if let Some(injected) = self.hooks.on_noop(&*self.service, turn, locks, *ticket) {
+                    (self.report)(Report::Nudged { ticket: *ticket, injected });
+                }
+            }
             Control::Scrub { .. } => compared = self.scrub(turn, locks, slot.map(ResultSlot::place)),
             Control::Digest { ticket } => {
                 let (digest, objects) = digest(turn, locks, self.mode.guarded);
@@ -424,6 +463,7 @@ impl<S: Service> Context<S> {
         let recover = recover.clone();
         if recover.packs_at(self.me) {
             let packed = pack(turn, locks, &recover);
+            self.name(turn, locks, &packed);
             (self.report)(Report::RecoverTurn {
                 turn: place,
                 time_us,
@@ -449,10 +489,19 @@ impl<S: Service> Context<S> {
             };
             if let Some(objects) = objects {
                 let notes = overwrite(turn, locks, &objects, &S::name_of);
+                self.name(turn, locks, &objects);
                 (self.report)(Report::Installed { turn: place, notes });
             }
         }
         repaired_pairs(turn, locks, &recover)
+    }
+
+    /// Reports the names of packed objects.
+    fn name(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], objects: &[Packed]) {
+        let names = naming::of_packed(turn, locks, objects, &S::name_of);
+        if !names.is_empty() {
+            (self.report)(Report::Named(names));
+        }
     }
 
     /// Looks at every object of a region, also at those no request touches: what is found is repaired, and the vote
@@ -467,7 +516,12 @@ impl<S: Service> Context<S> {
         let begun = Instant::now();
         turn.visit_regions(locks, |home, access| {
             let region = region_of(&access);
-            let findings = region.scrub(limits::SCRUB_FINDINGS);
+            let mut large: Vec<object::Large> = Vec::new();
+            let findings =
+                region.scrub_sizes(limits::SCRUB_FINDINGS, &mut |one| keep_largest(&mut large, one));
+            if !large.is_empty() {
+                (self.report)(Report::Large { home, objects: large });
+            }
             if findings.is_empty() {
                 let sum = region.digest_of_sound() as u64;
                 compared = Ok(Pairs::from_slice(&[object::Pair { home, id: region.root(), sum }]));
@@ -484,7 +538,7 @@ impl<S: Service> Context<S> {
 
     /// Leaves a result in its batch; with the last one the whole batch goes to the vote.
     fn leave(&self, slot: Option<ResultSlot>, result: impl FnOnce(Asked) -> RequestResult) -> Outcome {
-        self.leave_ran(slot, Ran { core: core(), reproduced: false }, result)
+        self.leave_ran(slot, Ran { core: core(), kind: 0, reproduced: false }, result)
     }
 
     fn leave_ran(
@@ -493,10 +547,12 @@ impl<S: Service> Context<S> {
         ran: Ran,
         result: impl FnOnce(Asked) -> RequestResult,
     ) -> Outcome {
-        if let Some(slot) = slot
-            && let Some(executed) = slot.batch.leave(slot.request, result(slot.asked()), ran)
-        {
-            (self.report)(Report::Executed(executed));
+        if let Some(slot) = slot {
+            match slot.batch.leave(slot.request, result(slot.asked()), ran) {
+                Ok(None) => {}
+                Ok(Some(executed)) => (self.report)(Report::Executed(executed)),
+                Err(what) => (self.report)(Report::Corrupted(what)),
+            }
         }
         Outcome::Done
     }
@@ -510,12 +566,25 @@ impl<S: Service> Context<S> {
     }
 }
 
-/// The processor core this thread is on: for evidence only, it reaches no state and no reply.
+/// The processor core this thread is on, or 0 where the system does not tell: for evidence only, it reaches no state
+/// and no reply.
 fn core() -> u32 {
-    rustix::thread::sched_getcpu() as u32
+    #[cfg(target_os = "linux")]
+    return rustix::thread::sched_getcpu() as u32;
+    #[cfg(not(target_os = "linux"))]
+    0
 }
 
-fn region_of<'a>(access: &'a Access<'_>) -> &'a dyn object::Region {
+/// Keeps the largest object of each class.
+fn keep_largest(all: &mut Vec<object::Large>, one: object::Large) {
+    match all.iter_mut().find(|known| known.class == one.class) {
+        Some(known) if known.bytes < one.bytes => *known = one,
+        Some(_) => {}
+        None => all.push(one),
+    }
+}
+
+pub(crate) fn region_of<'a>(access: &'a Access<'_>) -> &'a dyn object::Region {
     match access {
         Access::Exclusive(region) => &**region,
         Access::Shared(region) => *region,
@@ -564,9 +633,6 @@ fn content(region: &dyn object::Region, id: ObjectId) -> Content {
     }
 }
 
-/// How a service calls an object ([`Service::name_of`]).
-type NameOf = dyn Fn(&object::Members<'_>) -> Option<String>;
-
 /// The code that overwrites corrupted objects, with what f+1 replicas agree on. Tells what was wrong with each; objects
 /// that were only suspected and are as they should be are not told.
 fn overwrite<R>(
@@ -610,9 +676,8 @@ fn describe(
     if id.is_none() {
         return format!("region {home}: replaced as a whole");
     }
-    let named = |packed: &[u8]| region.members(packed).ok().and_then(|members| name_of(&members));
-    let called = |packed: &[u8]| match named(packed) {
-        Some(name) => format!("{name} (object {home}:{id})"),
+    let called = |packed: &[u8]| match Named::of(region, home, id, packed, name_of) {
+        Some(named) => named.to_string(),
         None => format!("object {home}:{id}"),
     };
     match (&object.content, before) {

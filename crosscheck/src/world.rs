@@ -163,6 +163,7 @@ pub(crate) fn is_of_one_attempt(error: &io::Error) -> bool {
         Errno::PROTO,
         Errno::NOPROTOOPT,
         Errno::HOSTDOWN,
+        #[cfg(target_os = "linux")]
         Errno::NONET,
         Errno::HOSTUNREACH,
         Errno::NETUNREACH,
@@ -200,7 +201,7 @@ impl World for Os {
     }
 
     fn say(&self, what: fmt::Arguments<'_>) {
-        eprintln!("crosscheck: {what}");
+        crate::message(what);
     }
 
     fn keep(

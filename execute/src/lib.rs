@@ -67,7 +67,7 @@ impl<B: Between> Runner<'_, B> {
         &self,
         turn: &mut Turn<'_, R>,
         reply: &mut Vec<u8>,
-        handler: impl FnOnce(&Cx<'_>, &R, &mut Vec<u8>) -> Result<(), Retry>,
+        handler: impl FnOnce(&Cx<'_, R>, &R, &mut Vec<u8>) -> Result<(), Retry>,
     ) -> (End, Outcome) {
         let start = reply.len();
         let ran = self.run(turn, reply, handler);
@@ -79,7 +79,7 @@ impl<B: Between> Runner<'_, B> {
         &self,
         turn: &mut Turn<'_, R>,
         reply: &mut Vec<u8>,
-        handler: impl FnOnce(&Cx<'_>, &R, &mut Vec<u8>) -> Result<(), Retry>,
+        handler: impl FnOnce(&Cx<'_, R>, &R, &mut Vec<u8>) -> Result<(), Retry>,
     ) -> Ran {
         request::begin(Terms {
             position: turn.position(),

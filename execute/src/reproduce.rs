@@ -40,7 +40,7 @@ impl<B: Between> Runner<'_, B> {
         &self,
         turn: &mut Turn<'_, R>,
         reply: &mut Vec<u8>,
-        handler: impl Fn(&Cx<'_>, &R, &mut Vec<u8>) -> Result<(), Retry>,
+        handler: impl Fn(&Cx<'_, R>, &R, &mut Vec<u8>) -> Result<(), Retry>,
     ) -> (End, Outcome, Reproduced) {
         let start = reply.len();
         let mut earlier: Vec<Trace> = Vec::with_capacity(2);

@@ -81,7 +81,7 @@ impl Bank {
         let (runs, counted) = (Cell::new(0), Cell::new(0));
         let (ran, how) = self.with_turn(request, |turn, locks, accounts| {
             let mut reply = Vec::new();
-            let handler = |cx: &Cx<'_>, request: &Request, reply: &mut Vec<u8>| {
+            let handler = |cx: &Cx<'_, Request>, request: &Request, reply: &mut Vec<u8>| {
                 runs.set(runs.get() + 1);
                 counted.set(counted.get() + u32::from(cx.is_counted()));
                 handle(accounts, cx, *request, reply)
@@ -130,7 +130,7 @@ impl Bank {
 
 fn handle(
     accounts: &[DetMutex<Account>; 2],
-    cx: &Cx<'_>,
+    cx: &Cx<'_, Request>,
     request: Request,
     reply: &mut Vec<u8>,
 ) -> Result<(), Retry> {

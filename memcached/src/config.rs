@@ -1,4 +1,6 @@
-//! What the operator may choose: memory, item size, shards; with wrong combinations named.
+//! What the operator may choose: memory, item size, shards; a combination that cannot work is an error that names it.
+
+use crosscheck::object::{Code, Sealable};
 
 use crate::limits::{
     GET_LINE_BYTES, ITEM_BYTES_DEFAULT, ITEM_BYTES_MAX, ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD, LINE_BYTES,
@@ -39,6 +41,15 @@ pub enum ConfigError {
         /// Bytes each shard needs.
         needed: u64,
     },
+}
+
+impl Sealable for Config {
+    fn mix(&self, code: &mut Code) {
+        let Config { memory, item_bytes, shards, work_us } = self;
+        [*memory, *item_bytes as u64, u64::from(*shards), u64::from(*work_us)]
+            .into_iter()
+            .for_each(|setting| code.word(setting));
+    }
 }
 
 impl Default for Config {

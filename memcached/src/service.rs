@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crosscheck::object::{Home, Members, ObjectId, Region, genesis};
-use crosscheck::schedule::{Cx, DetMutex, Footprint, Lock, Retry};
-use crosscheck::{Malformed, Service};
+use crosscheck::object::{Home, Members, ObjectId, Region, Sealed, genesis};
+use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
+use crosscheck::{Cx, Malformed, Service};
 
-use crate::command::{Command, Key, decode};
+use crate::command::{self, Command, Key, decode, encode};
 use crate::config::{Config, ConfigError};
 use crate::handlers::{self, Storage};
 use crate::limits::REPLY_BYTES;
@@ -18,7 +18,7 @@ use crate::work;
 
 /// Behind all values of a retrieval.
 const END: &[u8] = b"END\r\n";
-/// From this length on, the first value of a retrieval has room made for as many as there are keys.
+/// From this length on, the first value of a retrieval reserves memory for as many values as there are keys.
 const LONG_VALUE: usize = 64 << 10;
 /// Bytes of a key that evidence shows; keys have 250 at most, and a line should be read.
 const SHOWN_KEY_BYTES: usize = 64;
@@ -26,9 +26,8 @@ const SHOWN_KEY_BYTES: usize = 64;
 /// A memcached server's state and handlers. Make its connections with [`crate::Connection::new`] and the same
 /// [`Stats`].
 pub struct Memcached {
-    config: Config,
-    /// The same, to notice when one of them has changed.
-    settled: Config,
+    /// Read as it is; the replica asks at every tick whether it is intact.
+    config: Sealed<Config>,
     stats: Arc<Stats>,
     shards: Box<[DetMutex<Shard>]>,
 }
@@ -42,12 +41,12 @@ impl Memcached {
         config.check()?;
         let shard = |home| DetMutex::new(home, genesis(home, || Shard::new(config.shard_memory())));
         let shards = (0..config.shards).map(shard).collect();
-        Ok(Memcached { config, settled: config, stats: Arc::new(Stats::new(config.shards)), shards })
+        Ok(Memcached { config: Sealed::new(config), stats: Arc::new(Stats::new(config.shards)), shards })
     }
 
     /// Its settings.
     pub fn config(&self) -> Config {
-        self.config
+        *self.config.as_is()
     }
 
     /// Its counters, for its connections.
@@ -59,18 +58,18 @@ impl Memcached {
     ///
     /// # Errors
     /// [`Retry`] if the shard is outside the footprint; inside, the first thing that is wrong.
-    pub fn audit(&self, cx: &Cx<'_>, home: Home) -> Result<Result<(), Misshapen>, Retry> {
+    pub fn audit(&self, cx: &Cx<'_, Self>, home: Home) -> Result<Result<(), Misshapen>, Retry> {
         Ok(cx.lock(&self.shards[home as usize])?.audit())
     }
 
     fn home(&self, key: &Key) -> Home {
-        key.hash().shard(self.config.shards)
+        key.hash().shard(self.config.as_is().shards)
     }
 
     /// Runs `body` on the shard of `key`.
     fn on_shard<R>(
         &self,
-        cx: &Cx<'_>,
+        cx: &Cx<'_, Self>,
         key: &Key,
         body: impl FnOnce(&mut Shard, Turn<'_>) -> R,
     ) -> Result<R, Retry> {
@@ -82,18 +81,18 @@ impl Memcached {
     }
 
     /// Where a request counts what it does, so that a request that is run several times is counted once.
-    fn counters(&self, cx: &Cx<'_>) -> &Counters {
+    fn counters(&self, cx: &Cx<'_, Self>) -> &Counters {
         if cx.is_counted() { &self.stats.counters } else { &self.stats.uncounted }
     }
 
-    fn turn(&self, cx: &Cx<'_>) -> Turn<'_> {
+    fn turn(&self, cx: &Cx<'_, Self>) -> Turn<'_> {
         let (counters, sizes) = (self.counters(cx), &self.stats.sizes);
         Turn { now_us: cx.now_us(), unique: cx.position(), counters, sizes }
     }
 
     fn retrieve(
         &self,
-        cx: &Cx<'_>,
+        cx: &Cx<'_, Self>,
         keys: &[Key],
         with_unique: bool,
         touch: Option<i64>,
@@ -119,7 +118,7 @@ impl Memcached {
         Ok(())
     }
 
-    fn flush_all(&self, cx: &Cx<'_>, delay: i64, reply: &mut Vec<u8>) -> Result<(), Retry> {
+    fn flush_all(&self, cx: &Cx<'_, Self>, delay: i64, reply: &mut Vec<u8>) -> Result<(), Retry> {
         Stats::count(&self.counters(cx).cmd_flush);
         let begin_us = if delay <= 0 { PAST } else { deadline(delay, cx.now_us()) };
         for shard in &self.shards {
@@ -129,7 +128,7 @@ impl Memcached {
         Ok(())
     }
 
-    fn run(&self, cx: &Cx<'_>, command: &Command, reply: &mut Vec<u8>) -> Result<(), Retry> {
+    fn run(&self, cx: &Cx<'_, Self>, command: &Command, reply: &mut Vec<u8>) -> Result<(), Retry> {
         match command {
             Command::Get { keys, with_unique, touch } => self.retrieve(cx, keys, *with_unique, *touch, reply),
             Command::Store { mode, key, flags, expiry, unique, value, .. } => {
@@ -140,7 +139,7 @@ impl Memcached {
                     expiry: *expiry,
                     unique: *unique,
                     value,
-                    item_bytes: self.config.item_bytes,
+                    item_bytes: self.config.as_is().item_bytes,
                 };
                 self.on_shard(cx, key, |shard, turn| {
                     reply.extend_from_slice(handlers::storage(shard, &storage, turn));
@@ -163,7 +162,7 @@ impl Memcached {
                 self.on_shard(cx, key, |shard, turn| handlers::meta_get(shard, key, meta, turn, reply))
             }
             Command::MetaSet { key, meta, value } => self.on_shard(cx, key, |shard, turn| {
-                handlers::meta_set(shard, key, meta, value, self.config.item_bytes, turn, reply);
+                handlers::meta_set(shard, key, meta, value, self.config.as_is().item_bytes, turn, reply);
             }),
             Command::MetaDelete { key, meta } => {
                 self.on_shard(cx, key, |shard, turn| handlers::meta_delete(shard, key, meta, turn, reply))
@@ -185,6 +184,10 @@ impl Service for Memcached {
         decode(ordered)
     }
 
+    fn encode(&self, command: &Command) -> Vec<u8> {
+        encode(command)
+    }
+
     fn footprint(&self, command: &Command, footprint: &mut Footprint) {
         match command {
             Command::FlushAll { .. } => footprint.make_all(),
@@ -192,11 +195,11 @@ impl Service for Memcached {
         }
     }
 
-    fn execute(&self, cx: &Cx<'_>, command: &Command, reply: &mut Vec<u8>) -> Result<(), Retry> {
+    fn execute(&self, cx: &Cx<'_, Self>, command: &Command, reply: &mut Vec<u8>) -> Result<(), Retry> {
         let start = reply.len();
         self.stats.note_time(cx.now_us());
-        if self.config.work_us > 0 {
-            work::burn(self.config.work_us);
+        if self.config.as_is().work_us > 0 {
+            work::burn(self.config.as_is().work_us);
         }
         self.run(cx, command, reply)?;
         if command.is_quiet() {
@@ -214,11 +217,15 @@ impl Service for Memcached {
     }
 
     fn is_sound(&self) -> bool {
-        self.config == self.settled && self.config.shards as usize == self.shards.len()
+        self.config.is_intact() && self.config.as_is().shards as usize == self.shards.len()
     }
 
     fn kind(&self, command: &Command) -> u16 {
         u16::from(command.code())
+    }
+
+    fn kind_name(kind: u16) -> Option<&'static str> {
+        command::kind_name(kind)
     }
 
     fn panicked(&self, command: &Command, reply: &mut Vec<u8>) {
@@ -237,11 +244,11 @@ impl Service for Memcached {
     fn home_of(&self, name: &str) -> Option<Home> {
         match Name::parse(name)? {
             Name::OfKey(_, key) => Some(self.home(&key)),
-            Name::Shard(home) | Name::Queue(home) => (home < self.config.shards).then_some(home),
+            Name::Shard(home) | Name::Queue(home) => (home < self.config.as_is().shards).then_some(home),
         }
     }
 
-    fn find(&self, cx: &Cx<'_>, name: &str) -> Option<ObjectId> {
+    fn find(&self, cx: &Cx<'_, Self>, name: &str) -> Option<ObjectId> {
         let shard = cx.lock(self.shards.get(self.home_of(name)? as usize)?).ok()?;
         match Name::parse(name)? {
             Name::OfKey(what, key) => shard.name(what, &key),
@@ -251,9 +258,9 @@ impl Service for Memcached {
     }
 }
 
-/// Room for so many more values of this length, if it is long: a reply of many megabytes that grew by
-/// doubling would be copied again and again, and take its memory twice meanwhile. Where the others turn out
-/// shorter, what nobody writes to takes none.
+/// Reserves memory for so many more values of this length, if it is long. A reply of many megabytes that grew by
+/// doubling would be copied again and again, and need twice its memory meanwhile. If the other values are shorter, the
+/// kernel never provides the pages that are not written.
 fn reserve(reply: &mut Vec<u8>, length: usize, more: usize) {
     if length >= LONG_VALUE {
         let more = length.saturating_mul(more).min(REPLY_BYTES.saturating_sub(length));
@@ -309,6 +316,19 @@ mod tests {
     }
 
     #[test]
+    fn every_kind_of_request_has_a_name() {
+        let get = Command::Get { keys: crate::command::Keys::new(), with_unique: false, touch: None };
+        let cache = Memcached::new(Config::with_memory(64 << 20)).expect("a usable size");
+        assert_eq!(Memcached::kind_name(cache.kind(&get)), Some("get"));
+        assert_eq!(
+            Memcached::kind_name(u16::from(Command::FlushAll { delay: 0, quiet: false }.code())),
+            Some("flush_all")
+        );
+        assert_eq!(Memcached::kind_name(0), None);
+        assert_eq!(Memcached::kind_name(256 + 1), None);
+    }
+
+    #[test]
     fn evidence_calls_an_item_by_its_key_whatever_the_bytes() {
         let name = |class, key: &[u8]| {
             let packed = [&(key.len() as u32).to_le_bytes(), key].concat();
@@ -329,7 +349,7 @@ mod tests {
         let cache = || Memcached::new(Config::with_memory(64 << 20)).expect("a usable size");
         assert!(cache().is_sound());
         let mut more_shards = cache();
-        more_shards.config.shards ^= 1 << 26;
+        more_shards.config.corrupt(|config| config.shards ^= 1 << 26);
         assert!(!more_shards.is_sound());
         let mut fewer = cache();
         fewer.shards = fewer.shards.into_vec().into_iter().skip(1).collect();

@@ -1,14 +1,13 @@
-//! How long values are, roughly: so that the memory that a retrieval's reply will take is known before it is let in.
+//! Estimates how long values are, so that the memory for a retrieval's reply is known before the request is admitted.
 //!
 //! A table of one word per slot of the key's hash, written when a value is stored, found or not found, and
-//! read when a client asks for it. It is never part of the state and decides no reply: a wrong number only
-//! makes a request wait too long or not long enough. So it may differ from replica to replica, and its slots
-//! depend on a number that is drawn for each process: nobody can choose keys that hide how long another one's
-//! value is.
+//! read when a client asks for it. It is never part of the state and decides no reply: a wrong estimate only
+//! makes a request wait too long or not long enough. So it may differ from replica to replica. The slot of a key
+//! depends on a secret number of the process, so that no client can choose keys that hide how long another value is.
 //!
-//! Keys that share a slot dispute it. The longer value keeps it, as that is the one that matters, and loses a
-//! quarter each time that the other key is seen. Of a key without a slot it is known that its value is not
-//! among the long ones that were seen last.
+//! Of several keys with one slot, the one with the longer value keeps it, since long values matter. Each time that
+//! another key is used, the slot's estimate loses a quarter. A key without a slot is known not to have one of the long
+//! values that were used last.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -18,15 +17,14 @@ use crate::command::KeyHash;
 
 /// Slots; a power of two.
 const SLOTS: usize = 1 << 16;
-/// Bytes that are expected of a value of which nothing is known: after a restart many are, and what is
-/// executed at the same time must not be many times what it was taken for. A request for one of them is still
-/// one that costs little.
+/// Estimate in bytes for a value of which nothing is known. After a restart there are many of these, and requests that
+/// run at the same time must not need many times their estimate. A request for one such value still counts as small.
 pub const UNKNOWN: usize = 12 << 10;
 
 /// About how long the values of all keys are.
 #[derive(Debug)]
 pub struct Sizes {
-    /// Tag of the key that has the slot, and class of its value; 0 is nobody's.
+    /// Tag of the key that has the slot, and class of its value; 0 is an empty slot.
     slots: Box<[AtomicU32]>,
     secret: u64,
 }
@@ -139,8 +137,8 @@ mod tests {
         assert_eq!(sizes.expected(key), 0);
     }
 
-    /// Keys in the slot of another one: whoever could find them without knowing the secret would have long
-    /// replies taken for short ones.
+    /// Keys in the slot of another one: a client that could find them without the secret could have long replies
+    /// estimated as short ones.
     #[test]
     fn another_key_does_not_hide_a_long_value() {
         let sizes = Sizes::default();
@@ -151,10 +149,10 @@ mod tests {
         sizes.note(long, 1_000_000);
         others.iter().for_each(|other| sizes.note(*other, 1));
         assert!(sizes.expected(long) >= 400_000, "{}", sizes.expected(long));
-        assert_eq!(sizes.expected(others[0]), UNKNOWN, "nobody knows");
+        assert_eq!(sizes.expected(others[0]), UNKNOWN, "no estimate is known");
         sizes.note(long, 1_000_000);
         assert!(sizes.expected(long) >= 1_000_000, "as soon as it is seen again");
-        // One that was long, and is not seen any more, gives way in the end.
+        // A long value that is no longer used loses its slot in the end.
         (0..100).for_each(|_| sizes.note(others[1], 100));
         assert!(sizes.expected(others[1]) < 200 && sizes.expected(others[2]) < 200);
         // Another process has other slots.

@@ -81,7 +81,7 @@ counters! {
 pub struct Stats {
     /// Counters.
     pub counters: Counters,
-    /// What nobody sees: of a request that is run several times, all runs but one count here.
+    /// Never shown: of a request that runs several times, all runs but one count here.
     pub uncounted: Counters,
     /// Ordered time of the last executed request, in microseconds since 1970.
     pub now_us: AtomicU64,

@@ -9,7 +9,7 @@ const SPINS: u32 = 16;
 pub fn burn(us: u32) {
     let end = thread_ns() + i128::from(us) * 1000;
     while thread_ns() < end {
-        // Between two looks at the clock, which is a system call: well below a microsecond.
+        // Between two readings of the clock, which is a system call: well below a microsecond.
         for _ in 0..SPINS {
             std::hint::spin_loop();
         }

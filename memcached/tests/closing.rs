@@ -7,7 +7,7 @@ use crosscheck::admin::Endpoint;
 use crosscheck::{Durability, Settings, Stop};
 use memcached::{Config, Connection, Memcached};
 
-/// What no thread can give back: as a lock does that a struck processor did not open.
+/// Blocks each thread that drops it, as a lock does whose release a fault has suppressed.
 struct Stuck;
 
 impl Drop for Stuck {
@@ -24,7 +24,7 @@ fn a_replica_ends_although_its_order_thread_cannot_close() {
     let folder = tempfile::tempdir().unwrap();
     let settings = Settings {
         me: 0,
-        peers: vec![free()],
+        peers: vec![free().into()],
         clients: free(),
         admin: Endpoint::unix(folder.path().join("admin.sock")).unwrap(),
         mode: "0000".parse().unwrap(),

@@ -184,7 +184,7 @@ fn without_the_check_a_client_sees_the_damage() {
         wrong += u32::from(answer != twin.run(&get("key-1497")));
         assert!(inject(&mut replica, place, value), "the same flip again undoes it");
     }
-    assert_eq!(wrong, 200, "a flipped value must reach the client when nobody checks");
+    assert_eq!(wrong, 200, "a flipped value must reach the client when no check is on");
 }
 
 #[test]

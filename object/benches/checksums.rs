@@ -24,6 +24,31 @@ const CANDIDATES: [Candidate; 5] = [
     }),
 ];
 
+/// Codes over words that are no object: the code of `Sealed`, a complemented copy, and the checksum of objects.
+fn sealed(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("sealed");
+    let complemented = |words: &[u64]| words.iter().all(|word| black_box(!*word) == !*word);
+    let coded = |words: &[u64]| {
+        let mut code = object::Code::new();
+        words.iter().for_each(|word| code.word(*word));
+        code
+    };
+    for count in [1, 4, 16] {
+        let words: Vec<u64> = (0..count).collect();
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        group.bench_function(BenchmarkId::new("complement", count), |bencher| {
+            bencher.iter(|| complemented(black_box(&words)));
+        });
+        group.bench_function(BenchmarkId::new("code", count), |bencher| {
+            bencher.iter(|| coded(black_box(&words)))
+        });
+        group.bench_function(BenchmarkId::new("crc64-nvme", count), |bencher| {
+            bencher.iter(|| crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, black_box(&bytes)));
+        });
+    }
+    group.finish();
+}
+
 fn candidates(criterion: &mut Criterion) {
     for size in SIZES {
         let mut group = criterion.benchmark_group(format!("sum {size} B"));
@@ -121,6 +146,6 @@ fn in_use(criterion: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = Criterion::default().warm_up_time(Duration::from_millis(150)).measurement_time(Duration::from_millis(600));
-    targets = in_use, candidates
+    targets = in_use, candidates, sealed
 }
 criterion_main!(benches);

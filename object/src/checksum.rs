@@ -2,6 +2,7 @@
 
 use crate::id::ObjectId;
 use crc_fast::{CrcAlgorithm, Digest};
+use std::cell::Cell;
 
 const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 
@@ -89,11 +90,28 @@ impl Summer {
 
     #[cold]
     fn long(&mut self, bytes: &[u8]) {
+        LONG.with(|long| long.set(long.get() + self.gathered.len() + bytes.len()));
         let running = self.running.get_or_insert_with(|| Digest::new(ALGORITHM));
         running.update(&self.gathered);
         self.gathered.clear();
         running.update(bytes);
     }
+}
+
+thread_local! {
+    /// Bytes that this thread has summed where they are, since [`forget_long`].
+    static LONG: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts long slices from here on; see [`long_bytes`].
+pub(crate) fn forget_long() {
+    LONG.with(|long| long.set(0));
+}
+
+/// Bytes that were summed and are in no buffer that [`Summer::finish_reusing`] returns. They are counted apart because
+/// objects on a request's path have none, and pay nothing for the count.
+pub(crate) fn long_bytes() -> usize {
+    LONG.with(Cell::get)
 }
 
 /// Checksum of plain bytes, used for the pieces of a large value.

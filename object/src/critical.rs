@@ -13,7 +13,7 @@ use wire::{Malformed, Reader};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not critical",
     label = "no checksum, no check",
-    note = "put `#[critical]` on the struct `{Self}`"
+    note = "if `{Self}` is a struct of yours, put `#[critical]` on it; anything else is made a member of such a struct"
 )]
 pub trait Critical: Sized + Send + 'static {
     /// The hidden struct with the members.

@@ -56,6 +56,7 @@ mod id;
 mod inject;
 mod ledger;
 mod member;
+mod of;
 mod pack;
 mod package;
 mod pieces;
@@ -64,9 +65,13 @@ mod protected;
 mod reference;
 mod region;
 pub mod request;
+mod sealed;
+mod sealed_queue;
+mod standard;
 mod store;
 mod strays;
 mod summed;
+pub mod testing;
 mod walk;
 
 pub use checksum::{Summer, is_sound as checksums_are_sound};
@@ -79,10 +84,12 @@ pub use id::{Home, ObjectId};
 pub use inject::{Injected, Injection};
 pub use pieces::Pieces;
 pub use reference::Ref;
-pub use region::{Finding, Health, Listed, Region, corrupted};
+pub use region::{Finding, Health, Large, Listed, Region, corrupted};
 pub use request::{Terms, genesis};
+pub use sealed::{Code, SealBroken, Sealable, Sealed};
+pub use sealed_queue::SealedQueue;
 pub use store::Store;
-pub use summed::Summed;
+pub use summed::{Summed, from_bytes, to_bytes};
 pub use weave::{Summed, critical};
 pub use wire::{Malformed, Reader};
 
@@ -96,6 +103,7 @@ pub mod hidden {
     #[cfg(feature = "inject")]
     pub use crate::inject::Damage;
     pub use crate::member::{Child, ChildMut, Member};
-    pub use crate::pack::{Packer, unpack_member};
+    pub use crate::of::{Neither, Of};
+    pub use crate::pack::Packer;
     pub use crate::protected::{NoCopy, Protected, Redundancy};
 }

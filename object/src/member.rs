@@ -29,11 +29,14 @@ pub enum ChildMut<'a> {
 /// A value adds all its bytes to its owner's checksum. A critical member adds only its id, a store its population: what
 /// is in them has checksums of its own (EDCC'16 section IV-A).
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be summed, so it cannot be a member of a critical type",
+    message = "`{Self}` cannot be summed, so it cannot be part of a critical type",
     label = "no checksum for `{Self}`",
-    note = "make `{Self}` itself `#[critical]`, or derive `Summed` for a plain value",
-    note = "refer to another object by `Ref<T>` or `ObjectId`, never by reference or pointer",
-    note = "mark the member `#[uncritical]` only if its corruption can never reach a reply"
+    note = "if `{Self}` is a value type of yours, write `#[derive(Summed)]` on it; if it is of another crate, wrap it \
+            in a struct of yours and implement `object::Summed` for that (its documentation has an example)",
+    note = "if `{Self}` is critical, it cannot be inside of another value: keep the objects in a member \
+            `Store<{Self}>`, and write `Ref<{Self}>` here",
+    note = "hash maps, floats, references and pointers are never summed: use `BTreeMap`, integers, `Ref<T>` or \
+            `ObjectId`"
 )]
 pub trait Member: Sized + 'static {
     /// What the owner's packed bytes hold of the member.

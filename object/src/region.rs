@@ -47,6 +47,22 @@ pub enum Finding {
     Population(ObjectId),
 }
 
+/// An object that is larger than [`Large::FROM_BYTES`]: every request that enters it sums all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Large {
+    /// The object.
+    pub id: ObjectId,
+    /// Name of its type, without the path.
+    pub class: &'static str,
+    /// Bytes that are summed for its checksum. Of [`crate::Pieces`] these are the pieces' checksums only.
+    pub bytes: usize,
+}
+
+impl Large {
+    /// An object with more bytes is large: summing it takes about as long as all else that a small request does.
+    pub const FROM_BYTES: usize = 16 << 10;
+}
+
 /// A root object with everything inside of it: what one lock guards. Every critical type is one.
 ///
 /// The executor holds a region for a request and, at the end of the request and before it gives up the turn, calls
@@ -89,7 +105,11 @@ pub trait Region: Send {
     /// the recomputed ones, and nothing has to be summed again.
     fn digest_of_sound(&self) -> u128;
     /// Looks at every object and every population; returns what is wrong, at most `limit` findings.
-    fn scrub(&self, limit: usize) -> Vec<Finding>;
+    fn scrub(&self, limit: usize) -> Vec<Finding> {
+        self.scrub_sizes(limit, &mut |_| {})
+    }
+    /// [`Region::scrub`], which also shows the objects that are large.
+    fn scrub_sizes(&self, limit: usize, large: &mut dyn FnMut(Large)) -> Vec<Finding>;
     /// Packs the objects whose ids are at least `from`, in order, until `out` has grown by `limit` bytes (and at least
     /// one object); returns the id to go on with, `None` at the end. For state transfer in bounded pieces.
     fn pack_some(&self, from: ObjectId, limit: usize, out: &mut Vec<u8>) -> Option<ObjectId>;
@@ -145,8 +165,8 @@ impl<T: Critical> Region for T {
     fn digest_of_sound(&self) -> u128 {
         walk::digest_of_sound(self.protected())
     }
-    fn scrub(&self, limit: usize) -> Vec<Finding> {
-        walk::scrub(self.protected(), limit)
+    fn scrub_sizes(&self, limit: usize, large: &mut dyn FnMut(Large)) -> Vec<Finding> {
+        walk::scrub(self.protected(), limit, large)
     }
     fn pack_some(&self, from: ObjectId, limit: usize, out: &mut Vec<u8>) -> Option<ObjectId> {
         package::pack_some(self.protected(), from, limit, out)

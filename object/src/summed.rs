@@ -6,16 +6,61 @@ use wire::{Malformed, Reader};
 
 /// A value with a checksum: equal on two replicas exactly if it sums and packs to the same bytes.
 ///
-/// Implemented for integers, `bool`, `char`, arrays, tuples, `Option`, `Box<[T]>`, `Vec<T>`, `VecDeque<T>`, `String`,
-/// [`ObjectId`], [`crate::Ref`] and [`crate::Pieces`]; `#[derive(Summed)]` covers structs and enums of those. There is
-/// deliberately no implementation for references, pointers, boxed traits, floats (NaN has many bit patterns) or hash
-/// maps (their order differs between replicas).
+/// Implemented for integers, `NonZero`, `bool`, `char`, `()`, arrays, tuples up to 12, `Option`, `Result`, `Box<T>`,
+/// `Box<[T]>`, `Box<str>`, `String`, `Vec`, `VecDeque`, `BTreeMap`, `BTreeSet`, `Duration`, `Range`, `Reverse`,
+/// `PhantomData`, [`ObjectId`], [`crate::Ref`] and [`crate::Pieces`]. `#[derive(Summed)]` covers structs and enums of
+/// those, also generic ones.
+///
+/// There is deliberately no implementation for
+/// - hash maps and sets: their order differs between replicas. A handler that iterates over one does something else at
+///   each replica, whatever the order in which the entries were summed. A map that sorts its entries for the checksum
+///   still hides this;
+/// - floats: NaN has many bit patterns, of which two machines may compute different ones, and `0.0 == -0.0` although
+///   their bits differ. Use integers of the smallest unit (cents, micrograms), or keep `to_bits()`;
+/// - references, pointers and boxed traits: an address differs from replica to replica;
+/// - cells, locks and atomics: they change behind `&self`, past the checksum.
+///
+/// # A type of another crate
+///
+/// Wrap it in a struct of your own and implement the four functions. The law: two values are equal exactly if they sum
+/// alike and exactly if they pack alike, and an unpacked value *behaves* as the original. A repaired replica goes on
+/// with the unpacked value: if that is a heap which pops ties in another order, the replica is wrong from then on.
+/// [`crate::testing::check_summed`] checks the law on examples.
+///
+/// ```
+/// use object::{Malformed, Reader, Summed, Summer};
+/// use std::net::Ipv4Addr;
+///
+/// #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// struct Address(Ipv4Addr);
+///
+/// impl Summed for Address {
+///     fn sum(&self, summer: &mut Summer) {
+///         summer.bytes(&self.0.octets());
+///     }
+///     fn pack(&self, out: &mut Vec<u8>) {
+///         out.extend_from_slice(&self.0.octets());
+///     }
+///     fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+///         Ok(Address(Ipv4Addr::from(from.array::<4>()?)))
+///     }
+///     fn blank() -> Self {
+///         Address(Ipv4Addr::UNSPECIFIED)
+///     }
+/// }
+///
+/// let addresses = [[127, 0, 0, 1], [0, 0, 0, 0], [1, 0, 0, 127]].map(|octets| Address(octets.into()));
+/// object::testing::check_summed(addresses.to_vec(), |address| address.0.to_string());
+/// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be summed, so it cannot be a member of a critical type",
+    message = "`{Self}` cannot be summed, so it cannot be part of a critical type",
     label = "no checksum for `{Self}`",
-    note = "make `{Self}` itself `#[critical]`, or derive `Summed` for a plain value",
-    note = "refer to another object by `Ref<T>` or `ObjectId`, never by reference or pointer",
-    note = "mark the member `#[uncritical]` only if its corruption can never reach a reply"
+    note = "if `{Self}` is a value type of yours, write `#[derive(Summed)]` on it; if it is of another crate, wrap it \
+            in a struct of yours and implement `object::Summed` for that (its documentation has an example)",
+    note = "if `{Self}` is critical, it cannot be inside of another value: keep the objects in a member \
+            `Store<{Self}>`, and write `Ref<{Self}>` here",
+    note = "hash maps, floats, references and pointers are never summed: use `BTreeMap`, integers, `Ref<T>` or \
+            `ObjectId`"
 )]
 pub trait Summed: Sized + Send + Sync + 'static {
     /// Adds the value to the checksum of its object.
@@ -57,6 +102,25 @@ pub trait Summed: Sized + Send + Sync + 'static {
     fn damage(&mut self, damage: crate::inject::Damage) -> bool {
         crate::inject::damage_packed(self, damage)
     }
+}
+
+/// The value as bytes, as [`Summed::pack`] writes it: a codec for requests. An enum begins with the number of its
+/// variant, as a little-endian `u16`.
+pub fn to_bytes<T: Summed>(value: &T) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    value.pack(&mut bytes);
+    bytes
+}
+
+/// The value whose bytes [`to_bytes`] wrote.
+///
+/// # Errors
+/// [`Malformed`] if the bytes are of no such value, or go on behind it.
+pub fn from_bytes<T: Summed>(bytes: &[u8]) -> Result<T, Malformed> {
+    let mut reader = Reader::new(bytes);
+    let value = T::unpack(&mut reader)?;
+    reader.end()?;
+    Ok(value)
 }
 
 macro_rules! integers {
@@ -200,3 +264,6 @@ macro_rules! tuples {
     )* };
 }
 tuples!((A 0) (A 0 B 1) (A 0 B 1 C 2) (A 0 B 1 C 2 D 3) (A 0 B 1 C 2 D 3 E 4) (A 0 B 1 C 2 D 3 E 4 F 5));
+tuples!((A 0 B 1 C 2 D 3 E 4 F 5 G 6) (A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7) (A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8));
+tuples!((A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8 J 9) (A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8 J 9 K 10));
+tuples!((A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8 J 9 K 10 L 11));

@@ -1,12 +1,13 @@
 //! Walks over a region: seal, note, undo, blame, check, list, digest and scrub, written once for all types.
 
 use crate::any::{AnyObject, AnyStore, Population, unmix};
+use crate::checksum;
 use crate::delta::Pair;
 use crate::exempt;
 use crate::id::{Home, ObjectId};
 use crate::ledger::{Entry, Ledger, State, Undo};
 use crate::member::{Child, ChildMut};
-use crate::region::{Finding, Health, Listed};
+use crate::region::{Finding, Health, Large, Listed};
 use crate::request::{self, Taken};
 
 /// Version of what [`digest`] digests.
@@ -340,8 +341,9 @@ fn fold(sums: impl Iterator<Item = (ObjectId, u64)>) -> u128 {
     hasher.digest128()
 }
 
-pub(crate) fn scrub(root: &dyn AnyObject, limit: usize) -> Vec<Finding> {
+pub(crate) fn scrub(root: &dyn AnyObject, limit: usize, large: &mut dyn FnMut(Large)) -> Vec<Finding> {
     let _taken = Taken::new();
+    let mut gather = Vec::new();
     let findings = std::cell::RefCell::new(Vec::new());
     let report = |finding| {
         let mut findings = findings.borrow_mut();
@@ -352,8 +354,16 @@ pub(crate) fn scrub(root: &dyn AnyObject, limit: usize) -> Vec<Finding> {
     every(
         root,
         &mut |object| {
-            if !object.sound() || (object.header().is_sealed() && !sums_up(object)) {
-                report(Finding::Damaged(object.header().id()));
+            let header = object.header();
+            checksum::forget_long();
+            let (sum, gathered) = object.recompute(std::mem::take(&mut gather));
+            let bytes = checksum::long_bytes() + gathered.len();
+            gather = gathered;
+            if bytes > Large::FROM_BYTES {
+                large(Large { id: header.id(), class: object.class().short_name(), bytes });
+            }
+            if !object.sound() || (header.is_sealed() && sum != header.sum()) {
+                report(Finding::Damaged(header.id()));
             }
         },
         &mut |owner, store| {

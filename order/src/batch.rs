@@ -83,18 +83,29 @@ impl Batch {
     /// # Panics
     /// When the requests are none, more than [`limits::BATCH_REQUESTS`], or longer than [`limits::REQUEST_BYTES`] each.
     pub fn new(origin: u8, incarnation: u64, number: u64, requests: &[Request]) -> Self {
-        assert!(!requests.is_empty() && requests.len() <= limits::BATCH_REQUESTS);
+        match Batch::of(origin, incarnation, number, requests) {
+            Some(batch) => batch,
+            None => panic!("no batch has {} such requests", requests.len()),
+        }
+    }
+
+    /// As [`Batch::new`]; none where that panics, since the requests may have been corrupted.
+    pub(crate) fn of(origin: u8, incarnation: u64, number: u64, requests: &[Request]) -> Option<Self> {
+        let is_short = |request: &Request| request.bytes.len() <= limits::REQUEST_BYTES;
+        let is_within = (1..=limits::BATCH_REQUESTS).contains(&requests.len());
+        if !is_within || !requests.iter().all(is_short) {
+            return None;
+        }
         let bytes: usize = requests.iter().map(|request| request.bytes.len()).sum();
         let mut body = Vec::with_capacity(requests.len() * ROW + bytes);
         for request in requests {
-            assert!(request.bytes.len() <= limits::REQUEST_BYTES);
             body.put32(request.bytes.len() as u32).put32(request.checksum);
         }
         requests.iter().for_each(|request| body.extend_from_slice(&request.bytes));
         let count = requests.len() as u32;
         let body_crc = crc32c::crc32c(&body);
         let body = body.into();
-        Batch {
+        Some(Batch {
             origin,
             incarnation,
             number,
@@ -105,7 +116,7 @@ impl Batch {
             count,
             body,
             body_crc,
-        }
+        })
     }
 
     /// The same batch, of the process with this mark.

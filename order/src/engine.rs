@@ -203,6 +203,32 @@ pub enum FailStop {
     /// The engine found its own state impossible (state corrupted, or a bug of ours).
     #[error("the order engine stopped: {0}")]
     Engine(String),
+    /// Memory of the orderer was corrupted: this process is to be replaced.
+    #[error("memory was corrupted: {0}")]
+    Corrupted(CorruptPart),
+}
+
+/// Memory of the orderer that is no object, and that was found corrupted. No repair of objects sets it right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CorruptPart {
+    /// A request would be ordered twice, never, or in another order.
+    #[error("the queue of requests that wait for a batch lost count")]
+    Requests,
+    /// A batch of this replica's clients is not the one that was formed.
+    #[error("a batch of its own clients is not what was formed")]
+    OwnBatch,
+    /// Terms, positions, or what is known of peers.
+    #[error("a number of the consensus engine changed outside of it")]
+    EngineNumbers,
+    /// The engine did what the rules of Raft forbid.
+    #[error("the consensus engine broke a rule: {0}")]
+    EngineRule(&'static str),
+    /// The members that a snapshot named when it arrived.
+    #[error("the membership that came with a snapshot changed")]
+    Membership,
+    /// The position, or the state of the exactly-once rule.
+    #[error("the position of the delivery does not go forward")]
+    Delivery,
 }
 
 /// A peer sent something that no honest, healthy replica sends. Count it against the peer and reset its connection.

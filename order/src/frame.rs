@@ -130,16 +130,22 @@ impl FrameError {
 /// # Panics
 /// When the body is over [`limits::FRAME_BODY`]: every room bounds what it sends far below.
 pub fn encode(kind: Kind, from: u8, body: &[u8], out: &mut Vec<u8>) {
-    encode_parts(kind, from, &[body], out);
+    if let Err(error) = encode_parts(kind, from, &[body], out) {
+        panic!("{error}");
+    }
 }
 
 /// Appends one frame whose body is the parts in order; spares the copy that would join them first.
 ///
-/// # Panics
-/// Like [`encode`].
-pub fn encode_parts(kind: Kind, from: u8, parts: &[&[u8]], out: &mut Vec<u8>) {
-    let len: usize = parts.iter().map(|part| part.len()).sum();
-    assert!(len <= limits::FRAME_BODY, "frame body of {len} bytes");
+/// # Errors
+/// [`FrameError::TooLong`] when the body is over [`limits::FRAME_BODY`]: every room bounds what it sends far below, so
+/// a length was corrupted. Nothing is appended.
+pub fn encode_parts(kind: Kind, from: u8, parts: &[&[u8]], out: &mut Vec<u8>) -> Result<(), FrameError> {
+    let len = parts.iter().fold(0usize, |len, part| len.saturating_add(part.len()));
+    if len > limits::FRAME_BODY {
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        return Err(FrameError::TooLong { peer: from, len });
+    }
     let mut head = [0u8; HEADER];
     head[..4].copy_from_slice(&(len as u32).to_le_bytes());
     head[4] = kind as u8;
@@ -151,6 +157,7 @@ pub fn encode_parts(kind: Kind, from: u8, parts: &[&[u8]], out: &mut Vec<u8>) {
     out.reserve(HEADER + len);
     out.extend_from_slice(&head);
     parts.iter().for_each(|part| out.extend_from_slice(part));
+    Ok(())
 }
 
 /// Turns the byte stream of one connection back into frames, however the bytes are cut.
@@ -225,7 +232,7 @@ mod tests {
     fn two_frames() -> Vec<u8> {
         let mut out = Vec::new();
         encode(Kind::Order, 2, b"first", &mut out);
-        encode_parts(Kind::Check, 2, &[b"sec", b"", b"ond"], &mut out);
+        encode_parts(Kind::Check, 2, &[b"sec", b"", b"ond"], &mut out).unwrap();
         out
     }
 

@@ -25,8 +25,8 @@ mod single;
 pub use batch::{Batch, Encoded, Request};
 pub use batcher::{Batching, Refused};
 pub use engine::{
-    Blame, Committed, Decision, Declined, EngineOut, FailStop, Members, NotNow, OrderEngine, Output, Outside,
-    Standing,
+    Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, Members, NotNow, OrderEngine,
+    Output, Outside, Standing,
 };
 pub use fanout::FanoutEngine;
 pub use frame::{Decoder, Frame, FrameError, Kind};

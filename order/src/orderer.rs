@@ -8,7 +8,7 @@ use wire::mix;
 use crate::batch::{Batch, Encoded};
 use crate::batcher::{Batcher, Batching, Refused};
 use crate::engine::{
-    Blame, Committed, Decision, Declined, EngineOut, FailStop, OrderEngine, Output, Standing,
+    Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, OrderEngine, Output, Standing,
 };
 use crate::frame::Kind;
 use crate::limits;
@@ -224,8 +224,10 @@ impl<E: OrderEngine> Orderer<E> {
         if let Some(incarnation) = standing.incarnation
             && self.state_is_of_this_process(incarnation)
         {
-            self.batcher.form(self.config.slot, incarnation);
-            self.hand_over(standing, incarnation);
+            let formed = self.batcher.form(self.config.slot, incarnation);
+            if let Err(part) = formed.and_then(|()| self.hand_over(standing, incarnation)) {
+                return self.fail(FailStop::Corrupted(part));
+            }
         }
         if standing.is_leader {
             self.queue.propose(&mut self.engine, now_us, self.config.window);
@@ -274,13 +276,13 @@ impl<E: OrderEngine> Orderer<E> {
     /// The answer to [`Output::NeedState`]: service state and `state` (as exported at `cut`) are at hand.
     /// Call it before the service's state is replaced: if it returns false, the log caught up meanwhile or
     /// another checkpoint is wanted by now, and what was fetched must be dropped. If true, the next delivery
-    /// is the one after the checkpoint.
-    ///
-    /// # Panics
-    /// When `state` is of another index than `cut`: the caller mixed up two transfers.
+    /// is the one after the checkpoint. A state of another checkpoint ends this replica.
     #[must_use]
     pub fn installed(&mut self, cut: u64, state: State) -> bool {
-        assert_eq!(state.index, cut, "the state is of another checkpoint");
+        if state.index != cut {
+            self.fail(FailStop::Corrupted(CorruptPart::Delivery));
+            return false;
+        }
         if cut <= self.state.index || !self.engine.installed(cut) {
             return false;
         }
@@ -288,9 +290,13 @@ impl<E: OrderEngine> Orderer<E> {
         self.state = state;
         let own = self.state.sessions.get(&self.config.slot).copied();
         if let Some(session) = own.filter(|own| self.engine.standing().incarnation == Some(own.incarnation)) {
-            let tags = self.batcher.skip_to(session.number);
-            if !tags.is_empty() {
-                self.out.outputs.push_back(Output::Skipped { tags });
+            match self.batcher.skip_to(session.number) {
+                Ok(tags) if tags.is_empty() => {}
+                Ok(tags) => self.out.outputs.push_back(Output::Skipped { tags }),
+                Err(part) => {
+                    self.fail(FailStop::Corrupted(part));
+                    return false;
+                }
             }
         }
         self.engine.delivered(cut);
@@ -447,23 +453,22 @@ impl<E: OrderEngine> Orderer<E> {
         }
     }
 
-    fn hand_over(&mut self, standing: Standing, incarnation: u64) {
-        let Some(leader) = standing.leader else { return };
+    fn hand_over(&mut self, standing: Standing, incarnation: u64) -> Result<(), CorruptPart> {
+        let Some(leader) = standing.leader else { return Ok(()) };
         if !standing.is_leader && self.peers_up >> leader & 1 == 0 {
-            return;
+            return Ok(());
         }
         let slot = self.config.slot;
         let next = self.state.next_number(slot, incarnation);
-        while let Some(encoded) = self.batcher.take_unsent(slot, incarnation, next) {
+        while let Some(encoded) = self.batcher.take_unsent(slot, incarnation, next)? {
             if standing.is_leader {
-                match Batch::decode(&encoded) {
-                    Ok(batch) => _ = self.queue.push(&batch, encoded, &self.state),
-                    Err(_) => self.fail(FailStop::Engine("an own batch is corrupt in memory".into())),
-                }
+                let batch = Batch::decode(&encoded).map_err(|_| CorruptPart::OwnBatch)?;
+                self.queue.push(&batch, encoded, &self.state);
             } else {
                 self.out.send(leader, Kind::Forward, [&encoded.head[..], &encoded.body[..]].concat().into());
             }
         }
+        Ok(())
     }
 
     fn deliver(&mut self, committed: Committed) -> Option<Delivered> {
@@ -484,7 +489,10 @@ impl<E: OrderEngine> Orderer<E> {
         }
         let own = incarnation == Some(batch.incarnation);
         let name = (batch.origin, batch.incarnation, batch.number);
-        let (rule, time_us) = self.state.admit(index, name, batch.time_us);
+        let Some((rule, time_us)) = self.state.admit(index, name, batch.time_us) else {
+            self.fail(FailStop::Corrupted(CorruptPart::Delivery));
+            return None;
+        };
         self.engine.delivered(index);
         match rule {
             Rule::Next => {}
@@ -498,7 +506,16 @@ impl<E: OrderEngine> Orderer<E> {
         }
         batch.time_us = time_us;
         self.counters.delivered += 1;
-        let tags = if own { self.batcher.delivered(batch.number) } else { Vec::new() };
+        let mut tags = Vec::new();
+        if own {
+            match self.batcher.delivered(batch.number) {
+                Ok(delivered) => tags = delivered,
+                Err(part) => {
+                    self.fail(FailStop::Corrupted(part));
+                    return None;
+                }
+            }
+        }
         if own {
             (self.idle_ticks, self.unserved_ticks, self.in_vain) = (0, 0, 0);
         }

@@ -59,13 +59,16 @@ impl State {
     }
 
     /// Applies the rule to the batch at `index`; on [`Rule::Next`] the batch counts as delivered at the returned time.
+    /// None when the index does not go forward.
     pub(crate) fn admit(
         &mut self,
         index: u64,
         (origin, incarnation, number): (u8, u64, u64),
         time_us: u64,
-    ) -> (Rule, u64) {
-        assert!(index > self.index, "delivery goes forward: {index} after {}", self.index);
+    ) -> Option<(Rule, u64)> {
+        if index <= self.index {
+            return None;
+        }
         self.index = index;
         let rule = self.rule(origin, incarnation, number);
         if rule == Rule::Next {
@@ -73,7 +76,7 @@ impl State {
             // A new leader's clock may be behind the old one's; ordered time never is.
             self.time_us = time_us.max(self.time_us + 1);
         }
-        (rule, self.time_us)
+        Some((rule, self.time_us))
     }
 
     /// The state as bytes for a state transfer; equal states give equal bytes.
@@ -116,7 +119,8 @@ mod tests {
     #[test]
     fn each_batch_counts_once_in_its_life_and_in_order() {
         let mut state = State::default();
-        let mut admit = |index, incarnation, number| state.admit(index, (3, incarnation, number), 0).0;
+        let mut admit =
+            |index, incarnation, number| state.admit(index, (3, incarnation, number), 0).unwrap().0;
         assert_eq!(admit(1, 5, 1), Rule::Next);
         assert_eq!(admit(2, 5, 1), Rule::Repeated);
         assert_eq!(admit(3, 5, 3), Rule::Gap);
@@ -127,10 +131,19 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_go_forward_changes_nothing() {
+        let mut state = State { index: 7, ..State::default() };
+        for index in [0, 6, 7] {
+            assert_eq!(state.admit(index, (3, 5, 1), 0), None);
+        }
+        assert_eq!(state, State { index: 7, ..State::default() });
+    }
+
+    #[test]
     fn ordered_time_grows_whatever_the_leaders_clocks_say() {
         let mut state = State::default();
         let times: Vec<u64> = [(1, 100), (2, 40), (3, 100), (4, 500)]
-            .map(|(number, clock)| state.admit(number, (0, 1, number), clock).1)
+            .map(|(number, clock)| state.admit(number, (0, 1, number), clock).unwrap().1)
             .into();
         assert_eq!(times, [100, 101, 102, 500]);
     }
@@ -139,7 +152,7 @@ mod tests {
     fn the_state_survives_its_transfer_and_refuses_other_bytes() {
         let mut state = State::default();
         for origin in 0..3 {
-            state.admit(u64::from(origin) + 1, (origin, 9, 1), 77);
+            assert!(state.admit(u64::from(origin) + 1, (origin, 9, 1), 77).is_some());
         }
         let bytes = state.encode();
         assert_eq!(State::decode(bytes.clone().into()), Ok(state));

@@ -1,9 +1,7 @@
 //! The order's promises on a network that drops, doubles, delays, overtakes, corrupts and parts: agreement,
 //! exactly once, no loss.
 
-mod harness;
-
-use harness::{Cluster, Weather};
+use crate::harness::{Cluster, Weather};
 
 fn established(replicas: u8, seed: u64) -> Cluster {
     let mut cluster = Cluster::new(replicas, seed);

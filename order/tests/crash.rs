@@ -2,15 +2,13 @@
 //! what was not synced: it opens, has what was synced, and believes nothing else. In particular the file that
 //! says how far it is durable never says too much.
 
-mod records;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use crate::records::{GROUP, engine_id, entries, entry, identity_in};
 use order::{Disk, DiskFile, FileLog, FileOptions, LogError, LogStore};
-use records::{GROUP, engine_id, entries, entry, identity_in};
 
 /// Bytes that the disk writes as a whole, unless it tears them.
 const SECTOR: usize = 512;

@@ -1,15 +1,13 @@
 //! What a log says to damaged, truncated, foreign and swapped files: which file, what shows it, what to do.
 //! And that it changes none of them.
 
-mod records;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
+use crate::records::{GROUP, SMALL, engine_id, entries, entry, identity, identity_in};
 use order::{FileLog, LogError, LogStore, Record};
-use records::{GROUP, SMALL, engine_id, entries, entry, identity, identity_in};
 use tempfile::TempDir;
 
 /// Bytes of a log file before its first record.

@@ -1,13 +1,11 @@
 //! `durability = "disk"`: what was acknowledged survives every process, torn tails are cut, corruption is
 //! told apart and reported.
 
-mod harness;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use harness::{Cluster, Service};
+use crate::harness::{Cluster, Service};
 use order::{FileLog, FileOptions, LogError, LogStore, Record, State};
 use tempfile::TempDir;
 

@@ -1,11 +1,9 @@
 //! Who begins a group, and how it goes on when more logs are lost than it can do without: an operator
 //! decides, and nobody else.
 
-mod harness;
-
 use std::collections::BTreeMap;
 
-use harness::{Cluster, Service};
+use crate::harness::{Cluster, Service};
 use order::{Decision, Declined, FileLog, FileOptions, LogStore, Record, State};
 use tempfile::TempDir;
 

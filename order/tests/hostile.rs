@@ -1,10 +1,8 @@
 //! What a corrupted peer says, under right checksums and with the group's key, is held against what can be:
 //! no term, life, or wish to be let in is believed that no healthy replica has.
 
-mod harness;
-
+use crate::harness::Cluster;
 use bytes::Bytes;
-use harness::Cluster;
 use order::batch::{Batch, Request, checksum};
 use order::{Kind, Output};
 use wire::SplitMix64;

@@ -1,11 +1,9 @@
 //! A flipped bit in any of the engine's own numbers, at one replica: the healthy ones agree and go on, and
 //! the struck one is back.
 
-mod harness;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use harness::Cluster;
+use crate::harness::Cluster;
 
 /// How long a healthy replica may stand still, in milliseconds.
 const PATIENCE: u64 = 8_000;

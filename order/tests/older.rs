@@ -1,13 +1,11 @@
 //! A data directory that is put back from an older copy: its replica finds out before it answers anybody,
 //! gives the copy up, and joins anew.
 
-mod harness;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use harness::{Cluster, Service};
+use crate::harness::{Cluster, Service};
 use order::{FileLog, FileOptions, LogStore, Record, State};
 use tempfile::TempDir;
 

@@ -1,9 +1,7 @@
 //! Replicas that lost their memory, fell behind the log, or hold a corrupt one: each comes back, and nobody
 //! founds a second group.
 
-mod harness;
-
-use harness::{Cluster, Weather};
+use crate::harness::{Cluster, Weather};
 use order::{Kind, Output};
 
 fn established(replicas: u8, seed: u64) -> Cluster {

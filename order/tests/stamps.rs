@@ -1,8 +1,6 @@
 //! A leader whose stamps run ahead of f+1 clocks: they are refused, it is deposed, and time goes on rightly.
 
-mod harness;
-
-use harness::Cluster;
+use crate::harness::Cluster;
 
 const HOUR: u64 = 3_600_000_000;
 /// How long the group may take to have another leader and to order again, in milliseconds.

@@ -58,7 +58,7 @@ fn work(mut worker: Worker<Request>, locks: &[DetMutex<u64>]) {
 
 /// Time for a log that is there from the beginning: dispatch and turns, not the agreement layer.
 fn run(mode: Mode, workers: usize, log: &[Arc<Entry<Request>>]) -> Duration {
-    let locks: Vec<DetMutex<u64>> = (0..LOCKS).map(|id| DetMutex::new(id, 0)).collect();
+    let locks: Vec<DetMutex<u64>> = (0..LOCKS).map(|id| DetMutex::bare(id, 0)).collect();
     let config = Config { mode, ..Config::new(workers, LOCKS) };
     let (schedule, workers) = schedule::open(config, |request: &Request, footprint: &mut Footprint| {
         request.locks().iter().for_each(|&lock| footprint.write(lock));

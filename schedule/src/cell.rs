@@ -203,6 +203,49 @@ pub struct ReadGuard<'c, T> {
     _borrow: Borrow<'c>,
 }
 
+/// Access to the values of two locks, or of one that was asked for twice
+/// ([`Cx::lock_two`](crate::Cx::lock_two), [`Cx::write_two`](crate::Cx::write_two)).
+pub struct TwoGuards<'c, T> {
+    first: DetGuard<'c, T>,
+    /// None if it is the same lock.
+    second: Option<DetGuard<'c, T>>,
+}
+
+impl<'c, T> TwoGuards<'c, T> {
+    /// Takes the lock with the smaller number first, whichever it is.
+    pub(crate) fn take<E>(
+        ids: (LockId, LockId),
+        first: impl FnOnce() -> Result<DetGuard<'c, T>, E>,
+        second: impl FnOnce() -> Result<DetGuard<'c, T>, E>,
+    ) -> Result<Self, E> {
+        if ids.0 == ids.1 {
+            return Ok(TwoGuards { first: first()?, second: None });
+        }
+        if ids.0 < ids.1 {
+            let first = first()?;
+            return Ok(TwoGuards { first, second: Some(second()?) });
+        }
+        let second = second()?;
+        Ok(TwoGuards { first: first()?, second: Some(second) })
+    }
+
+    /// The value of the first lock.
+    pub fn first(&mut self) -> &mut T {
+        &mut self.first
+    }
+
+    /// The value of the second lock, which may be the first one.
+    pub fn second(&mut self) -> &mut T {
+        self.second.as_mut().unwrap_or(&mut self.first)
+    }
+
+    /// Both values at once; `None` if they are one and the same.
+    pub fn both(&mut self) -> Option<(&mut T, &mut T)> {
+        let second = self.second.as_mut()?;
+        Some((&mut self.first, second))
+    }
+}
+
 /// An ordinary lock that is held from one call to another, as requests in [`Mode::Locks`](crate::Mode::Locks) need it.
 pub(crate) struct PlainLock(RwLock<()>);
 

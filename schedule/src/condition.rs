@@ -1,22 +1,22 @@
 //! Waiting for a condition without a thread that waits: the waiter is a request to be started later.
 
-use std::any::Any;
 use std::collections::VecDeque;
 
-use crate::Cx;
+use object::{Malformed, Reader, Summed, Summer};
+
+use crate::Spawn;
 
 /// Continuations that wait for a condition, in the order they came.
 ///
-/// Keep it in the region whose lock guards the condition. To wait is to register a request here and to
-/// return; to notify is to spawn it. The order is the order of turns, hence the same on all replicas. The
-/// list belongs to the state: it must be undone, packed and summed with the region if requests that use it
-/// may miss their forecast or panic.
+/// Make it a member of the critical type whose lock guards the condition. To wait is to register a request here and
+/// to return; to notify is to spawn it. The order is the order of turns, hence the same on all replicas. The list
+/// belongs to the state: with `R: Summed` it is summed, packed, repaired and undone with its object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiters<R> {
     waiting: VecDeque<R>,
 }
 
-impl<R: Any + Send + Sync> Waiters<R> {
+impl<R> Waiters<R> {
     /// Nobody waits.
     pub const fn new() -> Self {
         Waiters { waiting: VecDeque::new() }
@@ -28,7 +28,7 @@ impl<R: Any + Send + Sync> Waiters<R> {
     }
 
     /// Starts the request that has waited longest; tells whether there was one.
-    pub fn notify_one(&mut self, cx: &Cx<'_>) -> bool {
+    pub fn notify_one(&mut self, cx: &impl Spawn<R>) -> bool {
         let first = self.waiting.pop_front();
         let found = first.is_some();
         first.into_iter().for_each(|continuation| cx.spawn(continuation));
@@ -36,7 +36,7 @@ impl<R: Any + Send + Sync> Waiters<R> {
     }
 
     /// Starts every waiting request, the longest waiting first; returns their number.
-    pub fn notify_all(&mut self, cx: &Cx<'_>) -> usize {
+    pub fn notify_all(&mut self, cx: &impl Spawn<R>) -> usize {
         let waiting = self.waiting.len();
         self.waiting.drain(..).for_each(|continuation| cx.spawn(continuation));
         waiting
@@ -58,8 +58,26 @@ impl<R: Any + Send + Sync> Waiters<R> {
     }
 }
 
-impl<R: Any + Send + Sync> Default for Waiters<R> {
+impl<R> Default for Waiters<R> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl<R: Summed> Summed for Waiters<R> {
+    fn sum(&self, summer: &mut Summer) {
+        self.waiting.sum(summer);
+    }
+    fn pack(&self, out: &mut Vec<u8>) {
+        self.waiting.pack(out);
+    }
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        VecDeque::unpack(from).map(|waiting| Waiters { waiting })
+    }
+    fn blank() -> Self {
+        Waiters::new()
+    }
+    fn sound(&self) -> bool {
+        self.waiting.sound()
     }
 }

@@ -1,16 +1,16 @@
 //! What a handler sees of the schedule: its locks, its time, its random numbers, and the requests it starts.
 
-use std::any::{Any, TypeId};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
 use wire::{SplitMix64, derive};
 
-use crate::cell::{DetGuard, ReadGuard, Slot, WriteGuard};
+use crate::cell::{DetGuard, ReadGuard, Slot, TwoGuards, WriteGuard};
 use crate::entry::Origin;
 use crate::footprint::LockId;
 use crate::lock::{Access, DetMutex, DetRwLock, Lock};
+use crate::start::{Spawn, Starts};
 use crate::turn_state::{TurnState, Want};
 
 /// The handler wants a lock outside its footprint: hand it up with `?`. The request is undone and runs again.
@@ -36,14 +36,24 @@ impl fmt::Display for Retry {
 
 impl std::error::Error for Retry {}
 
-/// The schedule as the running request sees it. Everything it tells is a function of the ordered log.
-pub struct Cx<'a> {
+/// The schedule of requests of type `R` as the running request sees it. Everything it tells is a function of the
+/// ordered log.
+pub struct Cx<'a, R> {
     run: &'a Run,
+    starts: &'a Starts<R>,
 }
 
-impl<'a> Cx<'a> {
-    pub(crate) fn new(run: &'a Run) -> Self {
-        Cx { run }
+impl<R> Clone for Cx<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for Cx<'_, R> {}
+
+impl<'a, R> Cx<'a, R> {
+    pub(crate) fn new(run: &'a Run, starts: &'a Starts<R>) -> Self {
+        Cx { run, starts }
     }
 
     /// Takes a lock, waiting for the request's turn the first time. Any order of locks is free of deadlock.
@@ -76,6 +86,35 @@ impl<'a> Cx<'a> {
     pub fn read<'c, T: Sync>(&'c self, lock: &'c DetRwLock<T>) -> Result<ReadGuard<'c, T>, Retry> {
         lock.bound.claim(&self.run.turns.brand);
         Ok(lock.cell.read(self.run.acquire(lock.id(), true)?))
+    }
+
+    /// Takes two locks, the one with the smaller number first. `first` and `second` may be one and the same lock, as in
+    /// a transfer between two accounts of one branch: it is then taken once.
+    ///
+    /// # Errors
+    /// [`Retry`] if one of them is outside the footprint.
+    /// # Panics
+    /// As [`Cx::lock`].
+    pub fn lock_two<'c, T>(
+        &'c self,
+        first: &'c DetMutex<T>,
+        second: &'c DetMutex<T>,
+    ) -> Result<TwoGuards<'c, T>, Retry> {
+        TwoGuards::take((first.id(), second.id()), || self.lock(first), || self.lock(second))
+    }
+
+    /// Takes two locks for writing; as [`Cx::lock_two`].
+    ///
+    /// # Errors
+    /// [`Retry`] if one of them is outside the footprint, or in it for reading only.
+    /// # Panics
+    /// As [`Cx::lock`].
+    pub fn write_two<'c, T>(
+        &'c self,
+        first: &'c DetRwLock<T>,
+        second: &'c DetRwLock<T>,
+    ) -> Result<TwoGuards<'c, T>, Retry> {
+        TwoGuards::take((first.id(), second.id()), || self.write(first), || self.write(second))
     }
 
     /// Passes the turn at `lock` before the request ends (shrinking phase of two-phase locking): its objects are
@@ -139,21 +178,19 @@ impl<'a> Cx<'a> {
     }
 
     /// Starts a request when this one has succeeded; it runs `lag` positions later, or soon after that.
-    ///
-    /// # Panics
-    /// If `R` is not the request type of the schedule.
-    pub fn spawn<R: Any + Send + Sync>(&self, request: R) {
-        self.run.check_type(TypeId::of::<R>());
-        self.run.spawned.borrow_mut().push(Box::new(request));
+    pub fn spawn(&self, request: R) {
+        self.starts.spawn(request);
     }
 
     /// Starts a request with the first batch whose time is at least `time_us`, if this one succeeds.
-    ///
-    /// # Panics
-    /// If `R` is not the request type of the schedule.
-    pub fn at<R: Any + Send + Sync>(&self, time_us: u64, request: R) {
-        self.run.check_type(TypeId::of::<R>());
-        self.run.timers.borrow_mut().push((time_us, Box::new(request)));
+    pub fn at(&self, time_us: u64, request: R) {
+        self.starts.at(time_us, request);
+    }
+}
+
+impl<R> Spawn<R> for Cx<'_, R> {
+    fn spawn(&self, request: R) {
+        Cx::spawn(self, request);
     }
 }
 
@@ -183,7 +220,6 @@ pub(crate) enum Kind {
 pub(crate) struct Run {
     pub turns: Arc<TurnState>,
     pub worker: usize,
-    pub request_type: TypeId,
     pub kind: Kind,
     pub position: u64,
     pub attempt: u32,
@@ -196,8 +232,6 @@ pub(crate) struct Run {
     pub released: Cell<bool>,
     pub rng_calls: Cell<u64>,
     pub pass: Cell<Pass>,
-    pub spawned: RefCell<Vec<Box<dyn Any + Send + Sync>>>,
-    pub timers: RefCell<Vec<(u64, Box<dyn Any + Send + Sync>)>>,
 }
 
 /// A request's seed, worked out when somebody asks for it.
@@ -266,9 +300,5 @@ impl Run {
     fn miss(&self, lock: LockId, shared: bool) -> Retry {
         assert!(!self.released.get(), "lock {lock} is outside the footprint after release_early");
         Retry { lock, shared }
-    }
-
-    fn check_type(&self, request: TypeId) {
-        assert!(request == self.request_type, "a spawned request is not of the schedule's request type");
     }
 }

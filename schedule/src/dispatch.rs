@@ -26,6 +26,8 @@ pub(crate) enum Found {
     Wait(Want),
     /// The log is closed and everything that was in it has run.
     End,
+    /// This worker has lost count: an outcome was passed over, and whatever was due would never come.
+    Corrupted,
 }
 
 /// A worker's dispatcher and the writing end of the list of its outcomes.
@@ -64,6 +66,9 @@ pub(crate) struct Dispatcher<R> {
     teaches: bool,
     heat: Vec<Heat>,
 }
+
+/// An outcome was passed over, or an entry: this worker has lost count.
+struct Skipped;
 
 /// The sources of requests in the order of their precedence, but for retries.
 pub(crate) struct Feed<R> {
@@ -158,13 +163,15 @@ impl<R> Dispatcher<R> {
             if !self.is_resolved(turns, below) {
                 return Found::Wait(Want::Resolved { below });
             }
-            let again = self.absorb();
+            let Ok(again) = self.absorb() else { return Found::Corrupted };
             let closed = turns.is_closed();
             match self.feed.offer(again, self.quiet >= self.lag) {
                 Offer::Run(picked) => {
                     self.quiet = 0;
-                    if self.assign(run, picked) {
-                        return Found::Mine;
+                    match self.assign(run, picked) {
+                        Ok(true) => return Found::Mine,
+                        Ok(false) => {}
+                        Err(Skipped) => return Found::Corrupted,
                     }
                 }
                 Offer::Empty => self.skip_empty(turns),
@@ -257,14 +264,11 @@ impl<R> Dispatcher<R> {
     /// The outcome of position p-lag takes effect at p: what it teaches is known, spawned requests queue up, a missed
     /// forecast runs again now.
     #[inline]
-    fn absorb(&mut self) -> Option<Again<R>> {
+    fn absorb(&mut self) -> Result<Option<Again<R>>, Skipped> {
         match self.due.first_key_value() {
-            Some((&position, _)) if position == self.position => self.absorb_due(),
-            next => {
-                // A worker that has lost count must not go on: whatever was due would never come.
-                assert!(next.is_none_or(|(&position, _)| position > self.position), "an outcome was skipped");
-                None
-            }
+            Some((&position, _)) if position == self.position => Ok(self.absorb_due()),
+            Some((&position, _)) if position < self.position => Err(Skipped),
+            _ => Ok(None),
         }
     }
 
@@ -279,11 +283,12 @@ impl<R> Dispatcher<R> {
 
     /// Issues the tickets of a position and decides whose it is. `true`: this worker's, and `run` is filled.
     #[inline]
-    fn assign(&mut self, run: &mut Run, picked: Picked<R>) -> bool {
+    fn assign(&mut self, run: &mut Run, picked: Picked<R>) -> Result<bool, Skipped> {
         let (footprint, attempt) = match (&picked, &self.feed.entry) {
             (Picked::Open(at), Some(entry)) => (&entry.requests[*at].footprint, 0),
             (Picked::Stored(again), _) => (&again.footprint, again.attempt),
-            (Picked::Open(_), None) => unreachable!("the entry is open"),
+            // Only an open entry offers its requests.
+            (Picked::Open(_), None) => return Err(Skipped),
         };
         // A retry keeps what it was given, and what it missed.
         self.teaches = footprint.kind().is_some();
@@ -299,7 +304,7 @@ impl<R> Dispatcher<R> {
                 self.position += 1;
                 self.hold = self.position;
             }
-            return false;
+            return Ok(false);
         }
         let mine = match (self.workers, footprint.first()) {
             (1, _) => true,
@@ -314,7 +319,7 @@ impl<R> Dispatcher<R> {
                 self.tickets.take(lock, shared);
             });
             self.position += 1;
-            return false;
+            return Ok(false);
         }
         run.slots.clear();
         if self.workers == 1 {
@@ -326,7 +331,7 @@ impl<R> Dispatcher<R> {
             run.slots.extend(footprint.iter().map(slot));
             self.begin(run, picked, Kind::Ordered);
         }
-        true
+        Ok(true)
     }
 
     fn begin(&mut self, run: &mut Run, picked: Picked<R>, kind: Kind) {
@@ -516,5 +521,32 @@ impl<R> Again<R> {
 impl<R> Clone for Again<R> {
     fn clone(&self) -> Self {
         Again { source: self.source.clone(), ..*self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::turn::Step;
+
+    /// As a corrupted worker leaves it: an outcome is due at a position that it has passed.
+    #[test]
+    fn a_worker_that_passed_an_outcome_over_ends_the_schedule() {
+        let begun = |due| {
+            let mut state = DispatcherState::<u64>::genesis();
+            let due = Due { position: due, again: None, spawned: vec![], timers: vec![], lesson: None };
+            (state.position, state.due) = (5, vec![Arc::new(due)]);
+            crate::resume(Config::new(1, 4), |_, _| {}, state)
+        };
+        for due in [5, 6] {
+            let (schedule, mut workers) = begun(due);
+            assert!(matches!(workers[0].next(), Step::Idle) && !schedule.is_aborted(), "{due}");
+        }
+        let (schedule, mut workers) = begun(4);
+        assert!(matches!(workers[0].next(), Step::Closed));
+        assert!(schedule.is_aborted() && schedule.is_corrupted());
+        let (schedule, _workers) = begun(6);
+        schedule.abort();
+        assert!(!schedule.is_corrupted(), "an abort for another reason");
     }
 }

@@ -38,9 +38,18 @@ pub trait Lock: Sync + sealed::Sealed {
     fn region_mut(&mut self) -> &mut dyn Region;
 }
 
-impl<T> DetMutex<T> {
-    /// A lock with a number that is unique in the service, dense from 0.
+impl<T: Region> DetMutex<T> {
+    /// A lock with a number that is unique in the service, dense from 0. `value` is a critical type, made in
+    /// [`object::genesis`]: what else a lock guards would have no checksum.
     pub const fn new(id: LockId, value: T) -> Self {
+        Self::bare(id, value)
+    }
+}
+
+impl<T> DetMutex<T> {
+    /// A lock whose value need not be critical, and which is no [`Lock`] then: for tests of the schedule alone.
+    #[doc(hidden)]
+    pub const fn bare(id: LockId, value: T) -> Self {
         DetMutex { id, bound: Bound::new(), cell: TurnCell::new(value) }
     }
 
@@ -60,9 +69,18 @@ impl<T> DetMutex<T> {
     }
 }
 
-impl<T> DetRwLock<T> {
-    /// A lock with a number that is unique in the service, dense from 0.
+impl<T: Region + Sync> DetRwLock<T> {
+    /// A lock with a number that is unique in the service, dense from 0. `value` is a critical type, made in
+    /// [`object::genesis`]: what else a lock guards would have no checksum.
     pub const fn new(id: LockId, value: T) -> Self {
+        Self::bare(id, value)
+    }
+}
+
+impl<T> DetRwLock<T> {
+    /// A lock whose value need not be critical, and which is no [`Lock`] then: for tests of the schedule alone.
+    #[doc(hidden)]
+    pub const fn bare(id: LockId, value: T) -> Self {
         DetRwLock { id, bound: Bound::new(), cell: TurnCell::new(value) }
     }
 

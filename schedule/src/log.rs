@@ -129,9 +129,15 @@ impl<R> Schedule<R> {
         self.turns.abort();
     }
 
-    /// Whether the schedule was aborted, by [`Schedule::abort`] or because a worker was dropped before its end.
+    /// Whether the schedule was aborted, by [`Schedule::abort`], because a worker was dropped before its end, or
+    /// because it was corrupted ([`Schedule::is_corrupted`]).
     pub fn is_aborted(&self) -> bool {
         self.turns.is_aborted()
+    }
+
+    /// Whether it was aborted because a worker's part of it was corrupted: an outcome was passed over.
+    pub fn is_corrupted(&self) -> bool {
+        self.turns.is_corrupted()
     }
 
     /// Number of workers.

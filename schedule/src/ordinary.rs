@@ -5,7 +5,7 @@
 //! request's locks are acquired in ascending order, which cannot deadlock; which worker comes first at a lock
 //! is left to chance, on purpose.
 
-use std::any::{Any, TypeId};
+use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +21,7 @@ use crate::entry::{Entry, Internal, Origin, Source};
 use crate::footprint::Footprint;
 use crate::log::{Config, FootprintOf, Worker};
 use crate::predict::{Predictor, lesson};
+use crate::start::Starts;
 use crate::state::{Again, DispatcherState};
 use crate::turn::{Drive, Outcome, Scheduler, Step, Turn};
 use crate::turn_state::{TurnState, Want};
@@ -47,6 +48,7 @@ struct PlainWorker<R> {
     turns: Arc<TurnState>,
     shared: Arc<Shared<R>>,
     run: Run,
+    starts: Starts<R>,
     footprint: FootprintOf<R>,
     log: Reader<Arc<Entry<R>>>,
     seen: u64,
@@ -90,7 +92,8 @@ pub(crate) fn workers<R: Any + Send + Sync>(
         Box::new(PlainWorker {
             turns: Arc::clone(turns),
             shared: Arc::clone(&shared),
-            run: Run::new(Arc::clone(turns), worker, TypeId::of::<R>()),
+            run: Run::new(Arc::clone(turns), worker),
+            starts: Starts::new(),
             footprint: Arc::clone(footprint),
             log: log.reader(),
             seen: 0,
@@ -253,9 +256,9 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
             self.predictor.learn(&lesson);
         }
         match outcome {
-            Outcome::Done if self.run.has_started_nothing() => {}
+            Outcome::Done if self.starts.is_empty() => {}
             Outcome::Done => {
-                let (spawned, timers) = self.run.take_started(&*self.footprint);
+                let (spawned, timers) = self.starts.take(&self.run, &*self.footprint);
                 let mut started = self.shared.started.lock();
                 started.queue.extend(spawned);
                 started.set_timers(&timers);
@@ -315,6 +318,10 @@ impl<R: Any + Send + Sync> Drive<R> for PlainWorker<R> {
         &self.run
     }
 
+    fn starts(&self) -> &Starts<R> {
+        &self.starts
+    }
+
     fn request(&self) -> &R {
         match (&self.current, &self.entry) {
             (Some(again), _) => again.source.request(),
@@ -335,7 +342,7 @@ impl<R: Any + Send + Sync> Drive<R> for PlainWorker<R> {
         let locks = &self.shared.locks;
         self.run.slots.iter().for_each(|slot| locks[slot.lock as usize].release(slot));
         self.keep(outcome);
-        self.run.forget_started();
+        self.starts.forget();
         self.turns.end(self.run.worker);
     }
 

@@ -5,6 +5,7 @@ use crate::cx::{Cx, Kind, Pass, Retry, Run};
 use crate::entry::Origin;
 use crate::footprint::{Footprint, LockId};
 use crate::lock::{Access, Lock};
+use crate::start::Starts;
 use crate::state::DispatcherState;
 
 /// One worker of a scheduler: hands out requests in the order its rules allow. It owns no thread; the caller does.
@@ -51,6 +52,7 @@ pub struct Turn<'w, R> {
 /// What a scheduler does for its running request.
 pub(crate) trait Drive<R> {
     fn run(&self) -> &Run;
+    fn starts(&self) -> &Starts<R>;
     fn request(&self) -> &R;
     fn footprint(&self) -> &Footprint;
     fn resolve(&mut self, outcome: Outcome);
@@ -70,8 +72,8 @@ impl<'w, R> Turn<'w, R> {
     }
 
     /// What the handler sees of the schedule.
-    pub fn cx(&self) -> Cx<'_> {
-        Cx::new(self.driver.run())
+    pub fn cx(&self) -> Cx<'_, R> {
+        Cx::new(self.driver.run(), self.driver.starts())
     }
 
     /// Dispatch position, from 1; equal on all replicas (in ordered turns). A retry has a position of its own.
@@ -154,7 +156,7 @@ impl<'w, R> Turn<'w, R> {
         run.pass.set(if counted { Pass::Counted } else { Pass::Uncounted });
         run.rng_calls.set(0);
         run.slots.iter().for_each(Slot::forget_use);
-        run.forget_started();
+        self.driver.starts().forget();
     }
 
     /// The dispatcher's state after this position, of an exclusive request in ordered turns: what another replica

@@ -79,6 +79,8 @@ pub(crate) struct TurnState {
     appended: Line<AtomicU64>,
     closed: AtomicBool,
     aborted: AtomicBool,
+    /// A worker found that its part of the schedule was corrupted.
+    corrupted: AtomicBool,
     /// Bit per worker that sleeps until entries arrive.
     sleeping_for_log: Line<AtomicU64>,
     /// Bit per worker that sleeps until another worker passes a turn or resolves a position.
@@ -107,6 +109,7 @@ impl TurnState {
             appended: Line(AtomicU64::new(0)),
             closed: AtomicBool::new(false),
             aborted: AtomicBool::new(false),
+            corrupted: AtomicBool::new(false),
             sleeping_for_log: Line(AtomicU64::new(0)),
             sleeping_for_turn: Line(AtomicU64::new(0)),
             spins,
@@ -234,6 +237,17 @@ impl TurnState {
     pub fn abort(&self) {
         self.aborted.store(true, Ordering::SeqCst);
         self.wake_all();
+    }
+
+    /// Gives up because a worker's part of the schedule was corrupted.
+    #[cold]
+    pub fn abort_corrupted(&self) {
+        self.corrupted.store(true, Ordering::SeqCst);
+        self.abort();
+    }
+
+    pub fn is_corrupted(&self) -> bool {
+        self.corrupted.load(Ordering::SeqCst)
     }
 
     pub fn is_aborted(&self) -> bool {

@@ -1,18 +1,17 @@
 //! A worker of lagged ordered turns: runs the positions that fall to it, and passes their turns.
 
-use std::any::{Any, TypeId};
-use std::cell::{Cell, RefCell};
+use std::any::Any;
+use std::cell::Cell;
 use std::sync::Arc;
-
-use wire::derive;
 
 use crate::chain::Writer;
 use crate::cx::{Kind, Pass, Run, Seed};
 use crate::dispatch::{Dispatcher, Found, Part};
-use crate::entry::{Internal, Origin};
+use crate::entry::Origin;
 use crate::footprint::Footprint;
 use crate::log::{FootprintOf, Worker};
-use crate::state::{Again, DispatcherState, Due, Timers};
+use crate::start::Starts;
+use crate::state::{Again, DispatcherState, Due};
 use crate::turn::{Drive, Outcome, Scheduler, Step, Turn};
 use crate::turn_state::{TurnState, Want};
 
@@ -20,6 +19,7 @@ use crate::turn_state::{TurnState, Want};
 pub(crate) struct TurnWorker<R> {
     turns: Arc<TurnState>,
     run: Run,
+    starts: Starts<R>,
     dispatcher: Dispatcher<R>,
     outcomes: Writer<Arc<Due<R>>>,
     footprint: FootprintOf<R>,
@@ -38,7 +38,8 @@ impl<R: Any + Send + Sync> TurnWorker<R> {
         let make = |(worker, (dispatcher, outcomes))| {
             Box::new(TurnWorker {
                 turns: Arc::clone(turns),
-                run: Run::new(Arc::clone(turns), worker, TypeId::of::<R>()),
+                run: Run::new(Arc::clone(turns), worker),
+                starts: Starts::new(),
                 dispatcher,
                 outcomes,
                 footprint: Arc::clone(footprint),
@@ -68,6 +69,11 @@ impl<R: Any + Send + Sync> TurnWorker<R> {
                 turns.publish(me, self.dispatcher.position);
                 turns.wake();
                 Advance::Idle
+            }
+            Found::Corrupted => {
+                self.ended = true;
+                turns.abort_corrupted();
+                Advance::Closed
             }
             Found::End => {
                 self.ended = true;
@@ -105,10 +111,10 @@ impl<R: Any + Send + Sync> TurnWorker<R> {
         match outcome {
             Outcome::Done => {
                 let lesson = self.dispatcher.lesson(&self.run.slots);
-                if lesson.is_none() && self.run.has_started_nothing() {
+                if lesson.is_none() && self.starts.is_empty() {
                     return None;
                 }
-                let (spawned, timers) = self.run.take_started(&*self.footprint);
+                let (spawned, timers) = self.starts.take(&self.run, &*self.footprint);
                 Some(Due { position, again: None, spawned, timers, lesson })
             }
             Outcome::Mispredicted(retry) if self.run.kind != Kind::Alone => {
@@ -166,6 +172,10 @@ impl<R: Any + Send + Sync> Drive<R> for TurnWorker<R> {
         &self.run
     }
 
+    fn starts(&self) -> &Starts<R> {
+        &self.starts
+    }
+
     fn request(&self) -> &R {
         self.dispatcher.request()
     }
@@ -186,7 +196,7 @@ impl<R: Any + Send + Sync> Drive<R> for TurnWorker<R> {
             self.run.turns.publish(self.run.worker, self.dispatcher.position);
             self.run.turns.wake();
         }
-        self.run.forget_started();
+        self.starts.forget();
         self.run.turns.end(self.run.worker);
     }
 
@@ -204,19 +214,11 @@ impl<R> Drop for TurnWorker<R> {
     }
 }
 
-/// Salts that keep apart what is derived from one request's seed.
-const SPAWNED: u64 = 1 << 32;
-const TIMERS: u64 = 1 << 33;
-
-/// Spawned requests, and timers with their deadlines.
-pub(crate) type Started<R> = (Vec<Arc<Internal<R>>>, Timers<R>);
-
 impl Run {
-    pub fn new(turns: Arc<TurnState>, worker: usize, request_type: TypeId) -> Self {
+    pub fn new(turns: Arc<TurnState>, worker: usize) -> Self {
         Run {
             turns,
             worker,
-            request_type,
             kind: Kind::Ready,
             position: 0,
             attempt: 0,
@@ -228,40 +230,6 @@ impl Run {
             released: Cell::new(false),
             rng_calls: Cell::new(0),
             pass: Cell::new(Pass::Only),
-            spawned: RefCell::new(Vec::new()),
-            timers: RefCell::new(Vec::new()),
-        }
-    }
-
-    /// What the handler has started, as internal requests.
-    pub fn take_started<R: Any + Send + Sync>(&self, footprint: &dyn Fn(&R, &mut Footprint)) -> Started<R> {
-        let make = |request: Box<dyn Any + Send + Sync>, salt: u64, origin| {
-            let request = *request.downcast::<R>().expect("Cx::spawn checks the type");
-            let mut locks = Footprint::new();
-            footprint(&request, &mut locks);
-            Arc::new(Internal { request, footprint: locks, seed: derive(self.seed.get(), salt), origin })
-        };
-        let position = self.position;
-        let spawned = (0..).zip(self.spawned.take()).map(|(number, request)| {
-            make(request, SPAWNED + u64::from(number), Origin::Spawned { position, number })
-        });
-        let timers = (0..).zip(self.timers.take()).map(|(number, (deadline, request))| {
-            (deadline, make(request, TIMERS + u64::from(number), Origin::Timer { position, number }))
-        });
-        (spawned.collect(), timers.collect())
-    }
-
-    #[inline]
-    pub fn has_started_nothing(&self) -> bool {
-        self.spawned.borrow().is_empty() && self.timers.borrow().is_empty()
-    }
-
-    /// Drops what a request has started that did not succeed.
-    #[inline]
-    pub fn forget_started(&self) {
-        if !self.has_started_nothing() {
-            self.spawned.borrow_mut().clear();
-            self.timers.borrow_mut().clear();
         }
     }
 }

@@ -19,7 +19,7 @@ struct Job {
     handler: Arc<Handler>,
 }
 
-type Handler = dyn Fn(&Cx<'_>) -> Result<(), Retry> + Send + Sync;
+type Handler = dyn Fn(&Cx<'_, Job>) -> Result<(), Retry> + Send + Sync;
 
 /// One position: its number, attempt, whether it ran alone, its forecast (lock, reading only), and whether it was done.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +31,10 @@ struct Told {
     done: bool,
 }
 
-fn job(footprint: Footprint, handler: impl Fn(&Cx<'_>) -> Result<(), Retry> + Send + Sync + 'static) -> Job {
+fn job(
+    footprint: Footprint,
+    handler: impl Fn(&Cx<'_, Job>) -> Result<(), Retry> + Send + Sync + 'static,
+) -> Job {
     Job { footprint, handler: Arc::new(handler) }
 }
 
@@ -46,7 +49,7 @@ struct Locks(Vec<DetMutex<u64>>);
 
 impl Locks {
     fn new() -> Arc<Self> {
-        Arc::new(Locks((0..LOCKS).map(|id| DetMutex::new(id, 0)).collect()))
+        Arc::new(Locks((0..LOCKS).map(|id| DetMutex::bare(id, 0)).collect()))
     }
 
     /// A request that takes these locks in this order.
@@ -217,7 +220,7 @@ fn the_declared_part_is_always_there_and_is_not_taught() {
 
 #[test]
 fn reading_is_learned_as_reading_and_writing_as_writing() {
-    let lock = Arc::new(DetRwLock::new(3, 0u64));
+    let lock = Arc::new(DetRwLock::bare(3, 0u64));
     let told = run(|| {
         let reads = {
             let lock = Arc::clone(&lock);

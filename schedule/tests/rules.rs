@@ -16,9 +16,12 @@ struct Job {
     handler: Arc<Handler>,
 }
 
-type Handler = dyn Fn(&Cx<'_>) -> Result<(), Retry> + Send + Sync;
+type Handler = dyn Fn(&Cx<'_, Job>) -> Result<(), Retry> + Send + Sync;
 
-fn job(footprint: Footprint, handler: impl Fn(&Cx<'_>) -> Result<(), Retry> + Send + Sync + 'static) -> Job {
+fn job(
+    footprint: Footprint,
+    handler: impl Fn(&Cx<'_, Job>) -> Result<(), Retry> + Send + Sync + 'static,
+) -> Job {
     Job { footprint, handler: Arc::new(handler) }
 }
 
@@ -41,7 +44,7 @@ fn config(workers: usize, lag: u64) -> Config {
 }
 
 fn locks() -> Arc<Vec<DetMutex<u64>>> {
-    Arc::new((0..64).map(|id| DetMutex::new(id, 0)).collect())
+    Arc::new((0..64).map(|id| DetMutex::bare(id, 0)).collect())
 }
 
 /// Runs the request and finishes its turn; tells position, attempt, whether it ran alone, and the outcome.
@@ -137,7 +140,7 @@ fn footprints_of_none_sixteen_and_seventeen_locks() {
 
 #[test]
 fn a_footprint_beyond_the_schedule_runs_alone_and_a_lock_beyond_it_is_refused() {
-    let far = Arc::new(DetMutex::new(64, 0u64));
+    let far = Arc::new(DetMutex::bare(64, 0u64));
     let reach = job(Footprint::one(64), move |cx| {
         let refused = catch_unwind(AssertUnwindSafe(|| cx.lock(&far).is_ok()));
         assert!(refused.is_err());
@@ -220,7 +223,7 @@ fn a_spawn_storm_runs_in_order_whatever_the_workers() {
     const STORM: u64 = 20_000;
     let run = |workers: usize| {
         let order = Arc::new(Mutex::new(Vec::new()));
-        let lock = Arc::new(DetMutex::new(0, 0u64));
+        let lock = Arc::new(DetMutex::bare(0, 0u64));
         let noted = Arc::clone(&order);
         let storm = job(Footprint::new(), move |cx| {
             for number in 0..STORM {
@@ -343,7 +346,7 @@ fn a_panic_abandons_the_request_and_the_log_goes_on() {
 
 #[test]
 fn readers_between_two_writers_overlap() {
-    let lock = Arc::new(DetRwLock::new(0, 0u64));
+    let lock = Arc::new(DetRwLock::bare(0, 0u64));
     let both_inside = Arc::new(Barrier::new(2));
     let writes = {
         let lock = Arc::clone(&lock);
@@ -391,7 +394,7 @@ fn readers_between_two_writers_overlap() {
 
 #[test]
 fn writing_what_was_forecast_for_reading_is_a_miss() {
-    let lock = Arc::new(DetRwLock::new(3, 0u64));
+    let lock = Arc::new(DetRwLock::bare(3, 0u64));
     let mut footprint = Footprint::new();
     footprint.read(3);
     let upgrades = job(footprint, move |cx| {
@@ -438,7 +441,7 @@ fn one_lock_cannot_serve_two_living_schedules() {
 
 #[test]
 fn a_footprint_function_that_panics_does_not_pass_a_turn_twice() {
-    let lock = Arc::new(DetMutex::new(0, 0u64));
+    let lock = Arc::new(DetMutex::bare(0, 0u64));
     let bumps = {
         let lock = Arc::clone(&lock);
         move |spawns: bool| {
@@ -520,7 +523,7 @@ fn progress_tells_a_turn_that_does_not_end() {
 
 #[test]
 fn waiting_for_a_condition_is_a_request_that_comes_later() {
-    let queue: Arc<DetMutex<(u64, Waiters<Job>)>> = Arc::new(DetMutex::new(0, (0, Waiters::new())));
+    let queue: Arc<DetMutex<(u64, Waiters<Job>)>> = Arc::new(DetMutex::bare(0, (0, Waiters::new())));
     let served = Arc::new(Mutex::new(Vec::new()));
     let waits = |name: u64| {
         let (queue, served) = (Arc::clone(&queue), Arc::clone(&served));

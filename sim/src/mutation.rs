@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crosscheck::stepped::Sabotage;
+use crosscheck::faults::Sabotage;
 
 use crate::memcached::OfMemcached;
 use crate::plan::Faults;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crosscheck::stepped::{ReplyTo, Runner, Startup, Stepped};
+use crosscheck::faults::ThreadRole;
+use crosscheck::stepped::{ReplyTo, Startup, Stepped};
 use crosscheck::{
     Action, ClientCounters, Durability, GroupKey, MakeProtocol, Mode, Progress, Protocol, Settings,
 };
@@ -132,7 +133,7 @@ impl<W: Workload> Role<W> {
         let guarded = Mode { crosschecked: false, ..Mode::default() };
         Settings {
             me: self.me,
-            peers: vec![nowhere; usize::from(self.replicas)],
+            peers: vec![nowhere.into(); usize::from(self.replicas)],
             clients: nowhere,
             admin: crosscheck::admin::Endpoint::Unix("admin.sock".into()),
             mode: if matches!(self.unlike, Some(Unlike::Mode)) { guarded } else { Mode::default() },
@@ -180,14 +181,14 @@ impl<W: Workload> Process<W> {
         let Opened { log, records, state } = opened.unwrap_or_else(in_memory);
         let birth = Startup { engine, log, records, state };
         fabric.set_alive(me, true);
-        let mut replica =
+        let replica =
             Stepped::new(settings, service, world, net, birth).map_err(|error| error.to_string())?;
         let (sessions, owed) = (BTreeMap::new(), BTreeMap::new());
         let (slow, late) = (slow.clone(), fabric.clone());
-        replica.take_time(Arc::new(move |position, runner| {
-            let time_us = slow.takes_us(me, position, runner == Runner::Helper);
-            if time_us > 0 && runner != Runner::Worker {
-                late.fall_behind(me, time_us, runner == Runner::Order);
+        replica.take_time(Arc::new(move |position, thread| {
+            let time_us = slow.takes_us(me, position, thread == ThreadRole::Helper);
+            if time_us > 0 && thread != ThreadRole::Worker {
+                late.fall_behind(me, time_us, thread == ThreadRole::Order);
             }
             Duration::from_micros(time_us)
         }));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crosscheck::Stop;
 use crosscheck::admin::{Inject, Kind};
-use crosscheck::stepped::Sabotage;
+use crosscheck::faults::Sabotage;
 use serde::{Deserialize, Serialize};
 use wire::SplitMix64;
 
@@ -515,7 +515,7 @@ impl<W: Workload> Run<W> {
         let begun =
             Process::start(&role, (&self.fabric, &self.slow), &mut self.rng, &self.journal, (opened, disk));
         match begun {
-            Ok(mut process) => {
+            Ok(process) => {
                 for breach in sabotage {
                     if let Breach::Pipeline(sabotage) = breach {
                         process.replica.sabotage(sabotage);

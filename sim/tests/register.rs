@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crosscheck::object::{Home, ObjectId, Region, critical, genesis};
-use crosscheck::schedule::{Cx, DetMutex, Footprint, Lock, Retry};
-use crosscheck::{Action, MakeProtocol, Malformed, Progress, Protocol, Service};
+use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
+use crosscheck::{Action, Cx, MakeProtocol, Malformed, Progress, Protocol, Service};
 use sim::{CommandSource, Faults, Options, ReferenceModel, Turn, Workload, same_bytes, simulate};
 use vote::Place;
 use wire::SplitMix64;
@@ -24,6 +24,7 @@ pub struct Register {
 #[critical]
 impl Register {
     /// A register without a write.
+    #[allow(clippy::new_without_default, reason = "a register is made once, at the genesis")]
     pub fn new() -> Self {
         Self { total: 0, writes: 0 }
     }
@@ -78,6 +79,13 @@ impl Service for Registers {
         Ok(Command::Add { register, amount: what.parse().map_err(|_| MALFORMED)? })
     }
 
+    fn encode(&self, command: &Command) -> Vec<u8> {
+        match *command {
+            Command::Add { register, amount } => format!("{register} {amount}").into_bytes(),
+            Command::Point { register } => format!("{register} point").into_bytes(),
+        }
+    }
+
     fn footprint(&self, command: &Command, footprint: &mut Footprint) {
         match *command {
             Command::Add { register, .. } => footprint.write(Home::from(register)),
@@ -88,7 +96,7 @@ impl Service for Registers {
         }
     }
 
-    fn execute(&self, cx: &Cx<'_>, command: &Command, reply: &mut Vec<u8>) -> Result<(), Retry> {
+    fn execute(&self, cx: &Cx<'_, Self>, command: &Command, reply: &mut Vec<u8>) -> Result<(), Retry> {
         match *command {
             Command::Add { register, amount } => {
                 let mut register = cx.lock(&self.registers[usize::from(register)])?;
@@ -123,7 +131,7 @@ impl Service for Registers {
         name.parse().ok().filter(|home| *home < Home::from(REGISTERS))
     }
 
-    fn find(&self, cx: &Cx<'_>, name: &str) -> Option<ObjectId> {
+    fn find(&self, cx: &Cx<'_, Self>, name: &str) -> Option<ObjectId> {
         Some(cx.lock(&self.registers[self.home_of(name)? as usize]).ok()?.root())
     }
 }

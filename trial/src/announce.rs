@@ -28,7 +28,7 @@ pub struct Window {
 /// A request without an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failure {
-    /// Who asked.
+    /// The client.
     pub client: u16,
     /// Which replica, from 1.
     pub replica: u8,
@@ -53,7 +53,7 @@ pub struct Gap {
     pub to: u64,
 }
 
-/// How a failure or a gap stands to the windows.
+/// Which kind of window a failure or a gap meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Foreseen {
     /// It meets a planned window.

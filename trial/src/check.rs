@@ -4,7 +4,7 @@
 //! The decision is that of Wing, Gong and Lowe, as `todc-utils` has it; linearizability is local, so that
 //! each key's history stands for itself (Herlihy and Wing, theorem 1). An operation whose answer never came
 //! is given an answer after all others: it may take effect at any time since it was asked, or so late that
-//! nobody sees it. A `gets` of several keys counts as one read of each, so that its being one operation on
+//! no client reads it. A `gets` of several keys counts as one read of each, so that its being one operation on
 //! all of them is not checked here (the simulation does).
 
 use std::cell::Cell;
@@ -12,14 +12,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
+use probe::CasReply;
 use serde::Serialize;
 use todc_utils::linearizability::WGLChecker;
 use todc_utils::linearizability::history::{Action, History};
 use todc_utils::specifications::Specification;
 
-use crate::history::{Bytes, Compared, Event, Key, NEVER, Note, Record};
+use crate::history::{Bytes, Event, Key, NEVER, Note, Record};
 
-/// Steps of the search for one key; a history that needs more is told as undecided, never as right.
+/// Steps of the search for one key; a history that needs more is reported as undecided, never as right.
 const MOST_STEPS: u64 = 200_000;
 /// Wrong keys whose histories are kept.
 const MOST_SHOWN: usize = 20;
@@ -46,7 +47,7 @@ impl Specification for OneKey {
     fn apply(event: &Event, state: &Self::State) -> (bool, Self::State) {
         STEPS.with(|steps| {
             if steps.get() == 0 {
-                // Not a panic: nothing is told, and the search is left.
+                // Unwinds without the message of a panic, to leave the search.
                 panic::resume_unwind(Box::new(TooLong));
             }
             steps.set(steps.get() - 1);
@@ -71,9 +72,9 @@ fn step(event: &Event, state: &Option<Bytes>) -> (bool, Option<Bytes>) {
         }
         Event::Cas(expected, value, told) => {
             let (is, after) = match state {
-                None => (Compared::Missing, None),
-                Some(now) if now == expected => (Compared::Stored, Some(value.clone())),
-                Some(now) => (Compared::Exists, Some(now.clone())),
+                None => (CasReply::Missing, None),
+                Some(now) if now == expected => (CasReply::Stored, Some(value.clone())),
+                Some(now) => (CasReply::Exists, Some(now.clone())),
             };
             (told.is_none_or(|told| told == is), after)
         }
@@ -129,21 +130,21 @@ pub fn judge(records: &[Record]) -> Verdict {
     }
 }
 
-/// The number that `gets` tells stands for one value.
+/// Each number that `gets` gives belongs to one value.
 fn numbers_contradict(records: &[Record]) -> Option<String> {
     let mut values: HashMap<u64, &Bytes> = HashMap::new();
     for record in records {
         if let (Some(unique), Event::Read(Some(value))) = (record.unique, &record.event) {
             let known = values.entry(unique).or_insert(value);
             if *known != value {
-                return Some(format!("number {unique} was told for two values"));
+                return Some(format!("number {unique} was given for two values"));
             }
         }
     }
     None
 }
 
-/// A key whose answers nothing explains.
+/// A key whose history is not linearizable, or undecided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Which.
@@ -177,7 +178,7 @@ pub struct Checked {
     pub longest: u64,
 }
 
-/// Collects what clients tell, and judges generations of keys that nobody asks about any more.
+/// Collects what clients did, and judges generations of keys that no client uses any more.
 #[derive(Debug)]
 pub struct Checker {
     generations: BTreeMap<u32, BTreeMap<Key, Vec<Record>>>,

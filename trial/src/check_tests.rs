@@ -48,7 +48,7 @@ fn a_lost_update_is_wrong() {
     let other = |told| did(2, 22, 32, Event::Incr(1, Some(Some(told))));
     assert_right(&[set(0, 0, 10, "5"), counter(6), other(7), read(0, 40, 50, "7")]);
     assert_right(&[set(0, 0, 10, "5"), counter(7), other(6), read(0, 40, 50, "7")]);
-    assert!(is_wrong(&[set(0, 0, 10, "5"), counter(6), other(6)]), "both were told 6");
+    assert!(is_wrong(&[set(0, 0, 10, "5"), counter(6), other(6)]), "both got 6");
     assert!(is_wrong(&[set(0, 0, 10, "5"), counter(6), other(7), read(0, 40, 50, "6")]), "one has gone");
     assert!(is_wrong(&[set(0, 0, 10, "a"), read(1, 20, 30, "")]), "an acknowledged write has gone");
 }
@@ -86,19 +86,19 @@ fn every_operation_is_held_to_its_answer() {
         (Event::Append(bytes("b"), Some(true)), Event::Append(bytes("b"), Some(false))),
         (Event::Delete(Some(true)), Event::Delete(Some(false))),
         (
-            Event::Cas(bytes("a"), bytes("b"), Some(Compared::Stored)),
-            Event::Cas(bytes("a"), bytes("b"), Some(Compared::Exists)),
+            Event::Cas(bytes("a"), bytes("b"), Some(CasReply::Stored)),
+            Event::Cas(bytes("a"), bytes("b"), Some(CasReply::Exists)),
         ),
         (
-            Event::Cas(bytes("x"), bytes("b"), Some(Compared::Exists)),
-            Event::Cas(bytes("x"), bytes("b"), Some(Compared::Stored)),
+            Event::Cas(bytes("x"), bytes("b"), Some(CasReply::Exists)),
+            Event::Cas(bytes("x"), bytes("b"), Some(CasReply::Stored)),
         ),
     ];
     for (right, wrong) in cases {
         assert_right(&[there.clone(), on(right)]);
         assert!(is_wrong(&[there.clone(), on(wrong.clone())]), "{wrong:?}");
     }
-    assert_right(&[on(Event::Cas(bytes("a"), bytes("b"), Some(Compared::Missing)))]);
+    assert_right(&[on(Event::Cas(bytes("a"), bytes("b"), Some(CasReply::Missing)))]);
     assert_right(&[there.clone(), on(Event::Append(bytes("b"), Some(true))), read(0, 40, 50, "ab")]);
     assert!(is_wrong(&[there, on(Event::Append(bytes("b"), Some(true))), read(0, 40, 50, "abb")]));
 }
@@ -107,7 +107,7 @@ fn every_operation_is_held_to_its_answer() {
 fn one_number_for_two_values_is_wrong() {
     let told = |asked, value: &str| Record { unique: Some(7), ..read(0, asked, asked + 5, value) };
     let both = [set(0, 0, 10, "a"), told(20, "a"), set(0, 30, 40, "b"), told(50, "b")];
-    assert_eq!(judge(&both), Verdict::Wrong("number 7 was told for two values".to_owned()));
+    assert_eq!(judge(&both), Verdict::Wrong("number 7 was given for two values".to_owned()));
     assert_right(&[set(0, 0, 10, "a"), told(20, "a"), told(30, "a")]);
 }
 

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use probe::{Client as Connection, Failure as NoReply, StoreVerb, Value};
 use wire::SplitMix64;
 
 use crate::announce::{Announcer, Failure, Gap, SHORT};
 use crate::draw::stream;
 use crate::history::{Bytes, Event, Key, NEVER, Note, Record};
-use crate::wire::{Connection, Found, Trouble};
 
 /// How long a replica may take to accept; a host that is cut off never answers.
 const CONNECT: Duration = Duration::from_millis(700);
@@ -75,8 +75,8 @@ pub struct Client {
     at: usize,
     connection: Option<Connection>,
     generation: u32,
-    /// What `gets` told of keys of this generation.
-    read: HashMap<u16, Found>,
+    /// What `gets` answered for keys of this generation.
+    read: HashMap<u16, Value>,
     sequence: u64,
     last_answer: u64,
 }
@@ -153,7 +153,7 @@ impl Client {
     /// To the next replica if this one does not accept.
     fn connect(&mut self) -> bool {
         let address = self.shared.replicas[self.at];
-        match Connection::open(address, CONNECT, self.shared.patience) {
+        match Connection::connect_within(address, CONNECT, self.shared.patience) {
             Ok(connection) => {
                 self.connection = Some(connection);
                 self.shared.connected.fetch_add(1, Ordering::Relaxed);
@@ -195,7 +195,7 @@ impl Client {
             68..=73 => Ask::Replace(key, self.value("")),
             74..=81 => Ask::Append(key, self.value("+")),
             82..=93 => match self.read.get(&key).cloned() {
-                Some(found) => Ask::Cas(key, found.bytes, self.value(""), found.unique),
+                Some(found) => Ask::Cas(key, found.bytes.into(), self.value(""), found.unique),
                 // Nothing was read yet that could be compared with.
                 None => Ask::Gets(vec![key]),
             },
@@ -203,7 +203,7 @@ impl Client {
         }
     }
 
-    /// A value that nobody else writes: a read of it names its write. Lengths differ, so that objects grow and shrink.
+    /// A value that is written once: a read of it identifies its write. Lengths differ: objects grow and shrink.
     fn value(&mut self, mark: &str) -> Bytes {
         self.sequence += 1;
         let filling = "0123456789abcdefghijklmnopqrstuvwxyz".chars().cycle();
@@ -241,7 +241,7 @@ impl Client {
     }
 
     /// What a later `cas` may be about.
-    fn remember(&mut self, key: u16, found: Option<Found>, event: &Event) {
+    fn remember(&mut self, key: u16, found: Option<Value>, event: &Event) {
         match (found, event) {
             (Some(found), _) if key < KEYS.0 => drop(self.read.insert(key, found)),
             (None, Event::Read(None)) => drop(self.read.remove(&key)),
@@ -249,9 +249,9 @@ impl Client {
         }
     }
 
-    fn failed(&mut self, ask: &Ask, asked: u64, ended: u64, trouble: &Trouble) {
+    fn failed(&mut self, ask: &Ask, asked: u64, ended: u64, trouble: &NoReply) {
         let replica = self.at as u8 + 1;
-        if let Trouble::Nonsense(what) = trouble {
+        if let NoReply::Malformed(what) = trouble {
             let what = format!("{ask:?}: {what}");
             let _ = self.notes.send(Note::Impossible { client: self.number, replica, at: ended, what });
         }
@@ -284,39 +284,43 @@ impl Client {
 }
 
 /// What an answer says of one key: the event, and what a `gets` found.
-type Said = (u16, Event, Option<Found>);
+type Said = (u16, Event, Option<Value>);
 
 /// Asks, and turns the answer into events.
 fn answer(
     connection: &mut Connection,
     ask: &Ask,
     name: impl Fn(u16) -> String,
-) -> Result<Vec<Said>, Trouble> {
+) -> Result<Vec<Said>, NoReply> {
     let one = |key: &u16, event| Ok(vec![(*key, event, None)]);
     match ask {
         Ask::Gets(keys) => {
             let names: Vec<String> = keys.iter().map(|key| name(*key)).collect();
             let found = connection.gets(&names)?;
-            let read = |(key, found): (&u16, Option<Found>)| {
-                let value = found.as_ref().map(|found| found.bytes.clone());
+            // Every value here is stored with flags 0.
+            if let Some(other) = found.iter().flatten().find(|value| value.flags != 0) {
+                return Err(NoReply::Malformed(format!("a value with the flags {}", other.flags)));
+            }
+            let read = |(key, found): (&u16, Option<Value>)| {
+                let value = found.as_ref().map(|found| Arc::from(found.bytes.as_slice()));
                 (*key, Event::Read(value), found)
             };
             Ok(keys.iter().zip(found).map(read).collect())
         }
         Ask::Set(key, value) => {
-            connection.store("set", &name(*key), value)?;
+            connection.store(StoreVerb::Set, &name(*key), value)?;
             one(key, Event::Set(value.clone()))
         }
         Ask::Add(key, value) => {
-            let stored = connection.store("add", &name(*key), value)?;
+            let stored = connection.store(StoreVerb::Add, &name(*key), value)?;
             one(key, Event::Add(value.clone(), Some(stored)))
         }
         Ask::Replace(key, value) => {
-            let stored = connection.store("replace", &name(*key), value)?;
+            let stored = connection.store(StoreVerb::Replace, &name(*key), value)?;
             one(key, Event::Replace(value.clone(), Some(stored)))
         }
         Ask::Append(key, value) => {
-            let stored = connection.store("append", &name(*key), value)?;
+            let stored = connection.store(StoreVerb::Append, &name(*key), value)?;
             one(key, Event::Append(value.clone(), Some(stored)))
         }
         Ask::Cas(key, expected, value, unique) => {

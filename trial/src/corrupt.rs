@@ -1,4 +1,4 @@
-//! Corrupts one replica at a steady rate through its injector, until told to stop.
+//! Corrupts one replica at a steady rate through its injector, until it is stopped.
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
@@ -22,17 +22,17 @@ const LANES: usize = 24;
 const _: () = assert!(LANES + 4 <= crosscheck::limits::ADMIN_CONNECTIONS);
 /// How long a replica may take to accept.
 const CONNECT: Duration = Duration::from_millis(500);
-/// Between two looks.
+/// Between two checks of the connections.
 const LOOK: Duration = Duration::from_millis(2);
 /// Between two attempts to reach a replica that is down.
 const RECONNECT: Duration = Duration::from_millis(200);
 /// How long the last answers are awaited.
 const LAST_ANSWERS: Duration = Duration::from_secs(20);
-/// Faults that may wait for their occasion while no ordered turn has come by: a replica that executes nothing
-/// lets none strike, and all of them would strike at once afterwards.
+/// Armed faults at most while no ordered turn has come. In a replica that executes nothing none takes effect, and all
+/// would take effect at once afterwards.
 const MOST_ARMED: u64 = 16;
 
-/// What became of faults.
+/// Counts of faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
     /// That were due, by the rate.
@@ -79,11 +79,11 @@ impl Corrupter {
         Ok(Corrupter { over, thread: Some(thread) })
     }
 
-    /// Places no more, waits until those under way are in place, and tells what became of them.
+    /// Places no more, waits until those under way are in place, and returns the counts.
     pub fn finish(mut self) -> Placed {
         self.over.store(true, Ordering::Relaxed);
         let placed = self.thread.take().map(JoinHandle::join);
-        // A panic of the thread is a bug here, and told by it.
+        // A panic of the thread is a bug of this program; its message is on stderr.
         placed.map_or_else(Placed::default, |placed| placed.unwrap_or_default())
     }
 }
@@ -170,7 +170,7 @@ impl Series {
     }
 
     /// An item of the present generation, every second time; the replica chooses from all objects otherwise.
-    /// A fault that waits for a request names none: with a key that nobody asks about any more it would wait
+    /// A fault that waits for a request names none: with a key that no client uses any more it would wait
     /// until another replica is wrong.
     fn object(&mut self, kind: Kind) -> Option<String> {
         if !takes_a_turn(kind) || self.draw.below(2) == 0 {

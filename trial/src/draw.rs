@@ -2,7 +2,7 @@
 
 use wire::SplitMix64;
 
-/// The sequence of `seed`; `of` tells apart who draws.
+/// The sequence of `seed`; `of` names the purpose.
 pub fn stream(seed: u64, of: u64) -> SplitMix64 {
     SplitMix64::new(SplitMix64::new(seed ^ of.wrapping_mul(0xD6E8_FEB8_6659_FD93)).next_u64())
 }

@@ -52,7 +52,7 @@ impl Host {
     pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
         let (tell, told) = mpsc::channel();
         let job: Job = Box::new(move || {
-            // Nobody waits any more: then nobody wants to know.
+            // If the caller no longer waits, the result is not needed.
             let _ = tell.send(job());
         });
         let jobs = self.jobs.as_ref().expect("taken only when it is dropped");
@@ -77,7 +77,7 @@ pub struct Place {
     pub clients: SocketAddr,
     /// By other replicas.
     pub peers: SocketAddr,
-    /// By us, over a file: sockets in files know no network, so no trouble on it comes between.
+    /// By this program, over a socket file, which no trouble of the network affects.
     pub admin: Endpoint,
 }
 

@@ -1,7 +1,8 @@
-//! What clients saw: operations on keys with the time they were asked, the time of the answer, and the answer.
+//! The histories of clients: operations on keys with the time they were asked, the time of the answer, and the answer.
 
 use std::sync::Arc;
 
+use probe::CasReply;
 use serde::Serialize;
 
 /// Time of an answer that never came: the operation may have taken effect at any time since it was asked.
@@ -26,17 +27,6 @@ impl Key {
     }
 }
 
-/// What came of a `cas`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Compared {
-    /// The value was the expected one and is replaced.
-    Stored,
-    /// There is another value.
-    Exists,
-    /// There is none.
-    Missing,
-}
-
 /// An operation and its answer; `None` where an answer should be: it never came.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Event {
@@ -51,7 +41,7 @@ pub enum Event {
     /// `append`, and whether it stored.
     Append(#[serde(serialize_with = "text")] Bytes, Option<bool>),
     /// `cas`: the value whose number was given, the new one, and what came of it.
-    Cas(#[serde(serialize_with = "text")] Bytes, #[serde(serialize_with = "text")] Bytes, Option<Compared>),
+    Cas(#[serde(serialize_with = "text")] Bytes, #[serde(serialize_with = "text")] Bytes, Option<CasReply>),
     /// `delete`, and whether something was there.
     Delete(Option<bool>),
     /// `incr` by a number; the new value, or none when nothing was there.
@@ -84,7 +74,7 @@ pub struct Record {
     pub answered: u64,
     /// What was asked and answered.
     pub event: Event,
-    /// The number that `gets` told with the value.
+    /// The unique number that `gets` gave with the value.
     pub unique: Option<u64>,
 }
 

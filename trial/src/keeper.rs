@@ -1,8 +1,6 @@
 //! Keeps the replicas running as an operator's supervisor would, and watches what they say of themselves.
 
 use std::collections::BTreeSet;
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -10,28 +8,29 @@ use std::time::{Duration, Instant};
 
 use crosscheck::admin::client::{Link, ask};
 use crosscheck::admin::{Command, EvidenceList, EvidenceRecord, Phase, Position, StateDigest, Status};
+use node::cluster::in_words;
 use serde::Serialize;
 
 use crate::announce::Announcer;
 use crate::ground::Ground;
 use crate::replica::Replica;
 
-/// Between two looks at the processes.
+/// Between two checks of the processes.
 const TICK: Duration = Duration::from_millis(20);
 /// Between two questions for a status.
 const WATCH: Duration = Duration::from_millis(100);
-/// A status that is older says nothing any more.
+/// A status that is older does not count.
 const FRESH: Duration = Duration::from_secs(1);
 /// A replica that ended by itself is started again after this long.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long a replica that replaced itself may have been unwell before its process ended.
+/// How long a replica that replaced itself may have been faulty before its process ended.
 const UNWELL: Duration = Duration::from_secs(1);
 /// How long its clients may take to settle elsewhere.
 const SETTLE: Duration = Duration::from_secs(2);
-/// Summing the whole state takes its time.
+/// How long a replica may take to digest its whole state.
 const DIGEST: Duration = Duration::from_secs(10);
 
-/// The end of a process that nobody asked for.
+/// The unexpected end of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Death {
     /// Which replica, from 1.
@@ -42,7 +41,7 @@ pub struct Death {
     pub how: String,
 }
 
-/// What a replica said of itself, summed over its processes.
+/// What a replica reported in its status, summed over its processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
     /// Requests on which replicas disagreed.
@@ -188,14 +187,14 @@ impl Keeper {
         let mut leaders = BTreeSet::new();
         for number in 0..self.size() {
             let Some(status) = self.status(number) else {
-                return Some(format!("replica {} is silent", number + 1));
+                return Some(format!("replica {} does not answer", number + 1));
             };
             let why = match &status {
                 _ if status.phase != Phase::Serving => format!("is {:?}", status.phase),
                 _ if status.peers.len() + 1 < self.size() => format!("sees only {:?}", status.peers),
                 _ if status.leader.is_none() => "knows no leader".to_owned(),
                 _ if status.held > 0 => format!("holds back {} replies", status.held),
-                _ if status.alone => "counts too few others".to_owned(),
+                _ if status.alone => "hears too few others".to_owned(),
                 _ => {
                     leaders.extend(status.leader);
                     continue;
@@ -323,14 +322,5 @@ impl Drop for Threads {
         for number in 0..self.0.size() {
             self.0.with(number, Replica::kill);
         }
-    }
-}
-
-/// An exit status in words.
-fn in_words(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => "an unknown cause".to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! What a run is: a named file of troubles, corruption and clients, so that it can be done again by anybody;
+//! What a run is: a named file of troubles, corruption and clients, so that it can be repeated;
 //! and the order in which a seed lets the troubles come.
 
 use anyhow::{Context, bail};
@@ -141,7 +141,7 @@ pub enum Kinds {
     Memory,
 }
 
-/// Who is troubled.
+/// The victim of a trouble.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Victim {
@@ -171,7 +171,7 @@ pub enum Direction {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Links {
-    /// To everybody, clients too.
+    /// To all others, clients too.
     #[default]
     All,
     /// To the other replicas; clients reach it.
@@ -267,7 +267,7 @@ impl Plan {
     /// Reads and checks a plan's text.
     ///
     /// # Errors
-    /// What is wrong, with the line where it is a matter of form.
+    /// What is wrong, with the line of a syntax error.
     pub fn parse(name: &str, text: &str) -> anyhow::Result<Self> {
         let mut plan: Plan = toml::from_str(text)?;
         plan.name = name.to_owned();
@@ -275,7 +275,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Checks what the form does not say.
+    /// Checks what the syntax does not ensure.
     ///
     /// # Errors
     /// The first thing that is wrong, and what would be right.
@@ -303,7 +303,7 @@ impl Plan {
             }
             if corruption.kinds.contains(&Kind::Repair) {
                 bail!(
-                    "corruption of `repair` packets strikes when another replica is wrong: two at a time, beyond f = 1"
+                    "corruption of `repair` packets needs another replica that is wrong: two at a time, beyond f = 1"
                 );
             }
             range("before_seconds", corruption.before_seconds)?;
@@ -340,7 +340,7 @@ fn range(what: &str, [low, high]: [f64; 2]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One stroke of a sequence.
+/// One trouble of a sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stroke {
     /// What.
@@ -353,7 +353,7 @@ pub struct Stroke {
     pub choice: u64,
 }
 
-/// Strokes in the order of a seed.
+/// Troubles in the order of a seed.
 #[derive(Clone, Debug)]
 pub struct Sequence<'a> {
     plan: &'a Plan,

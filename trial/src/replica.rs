@@ -4,21 +4,19 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
-use crosscheck::GroupKey;
+use crosscheck::{Durability, GroupKey};
+use node::cluster::{Process, serve};
+use node::config::NodeConfig;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 use crate::ground::Ground;
 use crate::plan::Plan;
 
-/// The flag of `serve` that ties a replica's life to its standard input.
-const TETHER: &str = "--until-stdin-closes";
-/// Has replica 1 begin the group.
-const BEGINS: &str = "--begin-group";
 /// What fills a disk.
 const BALLAST: &str = "ballast";
 
@@ -32,7 +30,7 @@ pub struct Replica {
     config: PathBuf,
     log: PathBuf,
     has_started: bool,
-    child: Option<(Child, Option<ChildStdin>)>,
+    process: Option<Process>,
 }
 
 impl Replica {
@@ -52,7 +50,7 @@ impl Replica {
         let config = dir.join(format!("replica-{}.toml", number + 1));
         let key = dir.join("group.key");
         GroupKey::keep(&key).with_context(|| format!("writing {}", key.display()))?;
-        fs::write(&config, configuration(number, ground, plan, &key))
+        fs::write(&config, configuration(number, ground, plan, key)?)
             .with_context(|| format!("writing {}", config.display()))?;
         File::create(&log).with_context(|| format!("making {}", log.display()))?;
         Ok(Replica {
@@ -62,7 +60,7 @@ impl Replica {
             config,
             log,
             has_started: false,
-            child: None,
+            process: None,
         })
     }
 
@@ -75,58 +73,46 @@ impl Replica {
         // The group begins once: replicas that have all lost their memory are a finding.
         let begins = self.number == 0 && !std::mem::replace(&mut self.has_started, true);
         let log = OpenOptions::new().append(true).open(&self.log).context("the replica's log")?;
-        let mut child = self.ground.hosts[self.number]
+        let process = self.ground.hosts[self.number]
             .run(move || {
                 let mut command = Command::new(program);
-                command.arg("serve").arg(TETHER).arg("--config").arg(config);
-                if begins {
-                    command.arg(BEGINS);
-                }
-                // Ctrl-C at a terminal is for us: replicas are stopped by us, in order.
-                std::os::unix::process::CommandExt::process_group(&mut command, 0);
-                command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log).spawn()
+                serve(&mut command, &config, begins);
+                Process::spawn(command, log)
             })
             .with_context(|| format!("starting replica {}", self.number + 1))?;
-        let (pid, tether) = (child.id(), child.stdin.take());
-        self.child = Some((child, tether));
-        Ok(pid)
+        Ok(self.process.insert(process).pid())
     }
 
     /// Its process, while it runs.
     pub fn pid(&self) -> Option<u32> {
-        self.child.as_ref().map(|(child, _)| child.id())
+        self.process.as_ref().map(Process::pid)
     }
 
     /// How it ended, if it has since the last question.
     pub fn ended(&mut self) -> Option<ExitStatus> {
-        let status = self.child.as_mut()?.0.try_wait().ok().flatten()?;
-        self.child = None;
+        let status = self.process.as_mut()?.ended()?;
+        self.process = None;
         Some(status)
     }
 
     /// Ends it without warning.
     pub fn kill(&mut self) {
-        if let Some((mut child, _)) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
+        if let Some(mut process) = self.process.take() {
+            process.kill();
         }
     }
 
     /// Asks it to stop, as an operator would, and waits at most `patience`; then it is killed.
     pub fn stop(&mut self, patience: Duration) {
-        let Some((child, tether)) = &mut self.child else { return };
-        *tether = None;
-        let deadline = Instant::now() + patience;
-        while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(10));
+        if let Some(mut process) = self.process.take() {
+            process.stop(patience);
         }
-        self.kill();
     }
 
     /// Stops its process where it is, or lets it go on.
     pub fn freeze(&self, freeze: bool) {
         let signal = if freeze { Signal::STOP } else { Signal::CONT };
-        if let Some(pid) = self.process() {
+        if let Some(pid) = self.process_id() {
             // Gone already: then there is nothing to stop.
             let _ = kill_process(pid, signal);
         }
@@ -134,7 +120,7 @@ impl Replica {
 
     /// Lets it have no more address space than it has now and `more` bytes; none: as much as it likes.
     pub fn limit_memory(&self, more: Option<u64>) {
-        let Some(pid) = self.process() else { return };
+        let Some(pid) = self.process_id() else { return };
         let now =
             || virtual_bytes(&fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?);
         let current = match more {
@@ -180,7 +166,7 @@ impl Replica {
         lines[lines.len().saturating_sub(6)..].join("\n")
     }
 
-    fn process(&self) -> Option<Pid> {
+    fn process_id(&self) -> Option<Pid> {
         Pid::from_raw(self.pid()? as i32)
     }
 }
@@ -197,33 +183,18 @@ fn virtual_bytes(status: &str) -> Option<u64> {
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
 }
 
-/// The file of `serve`.
-fn configuration(number: usize, ground: &Ground, plan: &Plan, key: &Path) -> String {
+/// The file of `serve`: what every service has, and memcached's limit.
+fn configuration(number: usize, ground: &Ground, plan: &Plan, key: PathBuf) -> anyhow::Result<String> {
     let place = &ground.places[number];
-    let durability = match &ground.disks[number] {
-        Some(path) => {
-            let path = toml::Value::String(path.join("log").to_string_lossy().into_owned());
-            format!("durability = \"disk\"\ndata_dir = {path}")
-        }
-        None => "durability = \"memory\"".to_owned(),
-    };
-    let replicas: String = (1..)
-        .zip(&ground.places)
-        .map(|(number, place): (usize, _)| {
-            format!("[[replica]]\nnumber = {number}\naddress = \"{}\"\n", place.peers)
-        })
-        .collect();
-    format!(
-        "this_replica = {}\nlisten = \"{}\"\nadmin = {}\ngroup_key = {}\nmode = \"{}\"\nworkers = {}\n{durability}\n\
-         memory_limit_mb = {}\n{replicas}",
-        number + 1,
-        place.clients,
-        toml::Value::String(place.admin.to_string()),
-        toml::Value::String(key.to_string_lossy().into_owned()),
-        plan.mode,
-        plan.workers,
-        plan.memory_mb,
-    )
+    let peers = ground.places.iter().map(|place| place.peers).collect();
+    let mut config = NodeConfig::<()>::new(number as u8 + 1, peers, place.clients, place.admin.clone());
+    config.group_key_file = Some(key);
+    config.mode = plan.mode.parse().map_err(anyhow::Error::msg)?;
+    config.workers = plan.workers;
+    if let Some(disk) = &ground.disks[number] {
+        config.durability = Durability::Disk(disk.join("log"));
+    }
+    Ok(format!("memory_limit_mb = {}\n{}", plan.memory_mb, config.to_toml()))
 }
 
 #[cfg(test)]

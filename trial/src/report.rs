@@ -20,7 +20,7 @@ use crate::run::{Episode, Options, Scene};
 
 /// Grows when old files can no longer be read.
 const FORMAT: u32 = 1;
-/// Failures that are told one by one.
+/// Failures that are listed one by one.
 const SHOWN: usize = 50;
 
 /// Everything about one run.
@@ -56,7 +56,7 @@ pub struct Report {
     pub waits: Waits,
     /// Packets between the hosts: delivered, lost, late on purpose.
     pub packets: Option<(u64, u64, u64)>,
-    /// What the replicas say of themselves.
+    /// What the replicas report in their status.
     pub replicas: Vec<Totals>,
     /// Lines in which replicas gave up their state for their peers'.
     pub replaced: Vec<String>,
@@ -99,8 +99,8 @@ pub struct Waits {
 }
 
 impl Report {
-    /// Puts together what was seen.
-    #[allow(clippy::too_many_arguments)] // every part is known to `run` alone, and to nobody else before
+    /// Makes the report of the results.
+    #[allow(clippy::too_many_arguments)] // only `run` has every part, and only here
     pub fn new(
         options: &Options,
         scene: &Scene<'_>,
@@ -276,7 +276,7 @@ impl Report {
         lines.push(match (self.holds, self.plan.expect_wrong) {
             (true, false) => "everything held".to_owned(),
             (true, true) => "wrong on purpose, and the checker noticed".to_owned(),
-            (false, true) => "WRONG ON PURPOSE, AND NOBODY NOTICED".to_owned(),
+            (false, true) => "WRONG ON PURPOSE, AND THE CHECKER DID NOT NOTICE".to_owned(),
             (false, false) => "NOT EVERYTHING HELD".to_owned(),
         });
         lines.join("\n") + "\n"

@@ -1,4 +1,4 @@
-//! One run of one plan: makes the hosts, starts everything, strikes, heals, and collects what was seen.
+//! One run of one plan: makes the hosts, starts everything, troubles replicas, waits until they heal, collects results.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -25,25 +25,24 @@ use crate::plan::{Plan, Stroke};
 use crate::replica::Replica;
 use crate::report::{self, Report};
 use crate::trouble::{Active, victim};
-use crate::wire::Connection;
 
 /// How long the replicas may take until all of them serve.
 const START: Duration = Duration::from_secs(60);
 /// How long a replica may take to stop.
 const STOP: Duration = Duration::from_secs(5);
-/// Between two looks.
+/// Between two checks of the replicas.
 const LOOK: Duration = Duration::from_millis(50);
 /// Between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(5);
 /// How long the last digests are asked for.
 const FINAL_DIGEST: Duration = Duration::from_secs(10);
-/// Armed faults strike at the next requests: so long there are requests before anybody is called healed.
+/// Armed faults take effect at the next requests: so long requests go on before the cluster counts as healed.
 const STRIKE_OUT: Duration = Duration::from_millis(500);
 /// Generations that stay open for a late read.
 const LINGER: u32 = 2;
 /// Records that blame others than the victim, and are kept of an episode.
 const MOST_BLAMES: usize = 20;
-/// Who reads late.
+/// Client number of the late reads.
 const LATE_READER: u16 = u16::MAX;
 /// How long a late read may take.
 const LATE_PATIENCE: Duration = Duration::from_secs(2);
@@ -61,7 +60,7 @@ pub struct Options {
     pub out: PathBuf,
     /// Whether all hosts are this one even where namespaces are allowed.
     pub loopback: bool,
-    /// Commit, machine, command line: what whoever starts the run knows of it.
+    /// Commit, machine, command line, as the caller knows them.
     pub context: Value,
 }
 
@@ -74,13 +73,13 @@ pub struct Episode {
     pub kind: String,
     /// In words.
     pub trouble: String,
-    /// The replica it struck, from 1.
+    /// The victim, from 1.
     pub victim: u8,
     /// Whether that led the others then.
     pub led: bool,
     /// Seconds of the run at which corruption began.
     pub begin: f64,
-    /// At which the trouble struck.
+    /// At which the trouble began.
     pub struck: f64,
     /// At which it ended.
     pub ended: f64,
@@ -98,19 +97,19 @@ pub struct Episode {
     pub answered: u64,
     /// Records by how they ended.
     pub evidence: std::collections::BTreeMap<String, u64>,
-    /// Records that blame the victim of the episode before: something of that came to light after everything
-    /// had healed.
+    /// Records that blame the victim of the episode before: an error of that episode was found after everything had
+    /// healed.
     pub blamed_late: u64,
     /// Records that blame yet another replica, in words.
     pub blamed_others: Vec<String>,
-    /// What the trouble did, where that is not plain.
+    /// What the trouble did, where its name does not say it.
     pub note: Option<String>,
 }
 
-/// How a record's blame stands to who was struck.
+/// Whom a record blames, compared with the victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blamed {
-    /// Nobody, or the victim.
+    /// No replica, or the victim.
     Rightly,
     /// The victim of the episode before.
     Late,
@@ -177,7 +176,7 @@ pub struct Scene<'a> {
     seed: u64,
     /// Last evidence seen, by replica: process and number.
     seen: Vec<(u32, u64)>,
-    /// Who was struck when: the first batch that an episode may concern, and its victim.
+    /// By episode: the first batch that it may concern, and its victim.
     struck: Vec<(u64, u8)>,
     tell: &'a dyn Fn(&str),
     _dir: tempfile::TempDir,
@@ -331,7 +330,7 @@ impl<'a> Scene<'a> {
                 Err(_) => thread::sleep(LOOK),
             }
         };
-        // Until the vote up to there is closed, an error of this episode may still come to light.
+        // Until the vote up to there is closed, an error of this episode may still be found.
         while self.keeper.validated().is_none_or(|batch| batch < digest.position.index) {
             if self.seconds() > deadline {
                 return Err(format!("the vote is not closed up to batch {}", digest.position.index));
@@ -363,7 +362,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Whom a record blames. A process that began anew runs what its log on disk has of earlier episodes, and
-    /// finds again who was wrong then.
+    /// finds the errors of those again.
     fn blamed(&self, record: &EvidenceRecord, begins_anew: bool) -> Blamed {
         let Some(blamed) = record.replica else { return Blamed::Rightly };
         let about = |(from, _): &&(u64, u8)| record.request.is_none_or(|(batch, _)| *from <= batch);
@@ -488,7 +487,7 @@ impl Load {
     fn stop(mut self, tell: &dyn Fn(&str)) -> (Checked, Vec<Finding>) {
         self.shared.over.store(true, Ordering::Relaxed);
         for client in self.clients.drain(..) {
-            // A client that panics is a bug here, and told by it.
+            // A client that panics is a bug of this program; its message is on stderr.
             let _ = client.join();
         }
         tell("checking the last histories");
@@ -540,7 +539,7 @@ impl Judge {
 /// Reads keys some generations after the last write: what was acknowledged must have survived all troubles since.
 struct LateReader {
     shared: Arc<Shared>,
-    connection: Option<Connection>,
+    connection: Option<probe::Client>,
     at: usize,
 }
 
@@ -549,7 +548,8 @@ impl LateReader {
         let replicas = &self.shared.replicas;
         if self.connection.is_none() {
             self.at = (self.at + 1) % replicas.len();
-            self.connection = Connection::open(replicas[self.at], LATE_PATIENCE / 4, LATE_PATIENCE).ok();
+            self.connection =
+                probe::Client::connect_within(replicas[self.at], LATE_PATIENCE / 4, LATE_PATIENCE).ok();
         }
         let asked = self.shared.announcer.now();
         let found = self.connection.as_mut()?.gets(&[key.name(self.shared.run)]);
@@ -560,7 +560,7 @@ impl LateReader {
         };
         let found = found.into_iter().next().flatten();
         let unique = found.as_ref().map(|found| found.unique);
-        let event = Event::Read(found.map(|found| found.bytes));
+        let event = Event::Read(found.map(|found| found.bytes.into()));
         Some(Record { client: LATE_READER, replica: self.at as u8 + 1, key, asked, answered, event, unique })
     }
 }

@@ -1,5 +1,5 @@
 //! The network between the hosts: IP packets go from one TUN device to another through this process, which
-//! decides for each direction of each link what becomes of them.
+//! delivers, delays or loses them, by the settings of each direction of each link.
 //!
 //! Kernels without `netem` cannot delay or lose packets, and a switch of our own draws what it loses from the
 //! run's seed. The hosts' TCP is the kernel's: it sees real packets that come late, or never.

@@ -1,4 +1,4 @@
-//! Strikes one replica with one trouble, and takes the trouble away again, whatever happens meanwhile.
+//! Brings one trouble to one replica, and takes it away again, whatever happens meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use crate::keeper::Keeper;
 use crate::plan::{Direction, Kinds, Links, Stroke, Trouble, Victim};
 use crate::switch::Way;
 
-/// Whom a stroke hits now, from 0.
+/// The victim of a trouble that begins now, from 0.
 pub fn victim(stroke: &Stroke, keeper: &Keeper) -> usize {
     let size = keeper.size();
     let any = stroke.choice as usize % size;
-    // Between two leaders anybody may be it.
+    // Between two leaders any replica may be the victim.
     let Some(leader) = keeper.leader() else { return any };
     match stroke.trouble.victim {
         Victim::Any => any,
@@ -21,7 +21,7 @@ pub fn victim(stroke: &Stroke, keeper: &Keeper) -> usize {
     }
 }
 
-/// A trouble at work; it ends with this value at the latest.
+/// A trouble that lasts; it ends with this value at the latest.
 #[derive(Debug)]
 pub struct Active {
     ground: Arc<Ground>,
@@ -31,12 +31,12 @@ pub struct Active {
     /// The links that are troubled: to these hosts.
     others: Vec<usize>,
     over: bool,
-    /// What it did, where that is not plain.
+    /// What it did, where its name does not say it.
     pub note: Option<String>,
 }
 
 impl Active {
-    /// Strikes `victim`, from 0.
+    /// Brings the trouble to `victim`, from 0.
     pub fn strike(ground: &Arc<Ground>, keeper: &Arc<Keeper>, stroke: &Stroke, victim: usize) -> Self {
         let mut active = Active {
             ground: Arc::clone(ground),

@@ -40,7 +40,7 @@ pub fn expand(arguments: &Arguments, mut item: syn::ItemImpl) -> syn::Result<Tok
     Ok(quote! {
         #item
 
-        #[allow(dead_code, missing_docs, clippy::all)]
+        #[allow(dead_code, missing_docs, non_snake_case, clippy::all)]
         impl #hidden {
             #(#inner_methods)*
         }
@@ -81,9 +81,9 @@ fn split(weaver: &mut Weaver, method: &mut syn::ImplItemFn) -> syn::ImplItemFn {
     }
     let (name, hidden) = (&inner.sig.ident, &weaver.hidden);
     let entry = match method.sig.receiver() {
-        Some(receiver) if receiver.reference.is_none() => quote!(self.__critical.take()),
-        Some(receiver) if receiver.mutability.is_some() => quote!(self.__critical.write()),
-        _ => quote!(self.__critical.read()),
+        Some(receiver) if receiver.reference.is_none() => quote!(self.__needs_critical_on_the_impl.take()),
+        Some(receiver) if receiver.mutability.is_some() => quote!(self.__needs_critical_on_the_impl.write()),
+        _ => quote!(self.__needs_critical_on_the_impl.read()),
     };
     method.block = if method.sig.unsafety.is_some() {
         syn::parse_quote!({

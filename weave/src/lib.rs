@@ -1,8 +1,9 @@
 //! The macro that makes a type critical: it hides the members behind `object::Protected`, so that no code reaches them
 //! without the check, and writes down what only the compiler knows about a type: the names and types of its members.
 //!
-//! Four verbs, one file each: `parse` reads the author's code, `check` refuses what could not be protected and says
-//! what to do instead, `structs` and `impls` expand. Whatever can be a function lives in the room `object`.
+//! One verb in each file: `parse` reads the author's code, `check` refuses what could not be protected and
+//! says what to do instead, `refuse` does so for the types of members, `structs` and `impls` expand. Whatever
+//! can be a function lives in the room `object`.
 
 use proc_macro::TokenStream;
 use quote::quote;
@@ -11,6 +12,7 @@ mod check;
 mod home;
 mod impls;
 mod parse;
+mod refuse;
 mod structs;
 mod summed;
 
@@ -50,7 +52,7 @@ pub fn critical(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// Lets a plain value type (struct or enum of summable parts) be a member of a critical type.
 ///
 /// Writes `object::Summed`: the parts are summed and packed in the order of their declaration, an enum's variant
-/// first, as a `u16`.
+/// first, as a `u16`. Type parameters have to be `Summed` too.
 #[proc_macro_derive(Summed)]
 pub fn derive_summed(item: TokenStream) -> TokenStream {
     match syn::parse::<syn::DeriveInput>(item) {

@@ -1,10 +1,9 @@
 //! Expands `#[critical]` on a struct: the members move behind `object::Protected`.
 
 use crate::parse::{Arguments, Member};
-use crate::{check, home, parse};
+use crate::{check, home, parse, refuse};
 use proc_macro2::TokenStream;
-use quote::{format_ident, quote, quote_spanned};
-use syn::spanned::Spanned;
+use quote::{format_ident, quote};
 
 /// The outer struct, the hidden struct of its members, and what `object` needs to know about both.
 pub fn expand(arguments: &Arguments, item: syn::ItemStruct) -> syn::Result<TokenStream> {
@@ -22,14 +21,17 @@ pub fn expand(arguments: &Arguments, item: syn::ItemStruct) -> syn::Result<Token
     };
     let fields = members.iter().map(|member| &member.field);
     // What a local copy restores, it restores whole: a copied object has no protected things inside.
-    let bound = if arguments.copy { quote!(#object::Summed) } else { quote!(#object::hidden::Member) };
-    let class = class(&object, &bound, name, &hidden, &members);
+    let required = members
+        .iter()
+        .filter(|member| member.tracked)
+        .map(|member| refuse::unless_summed(&object, name, member, arguments.copy));
+    let class = class(&object, name, &hidden, &members);
     let critical = critical(&object, name, &hidden, &redundancy);
 
     Ok(quote! {
         #(#attributes)*
         #visibility struct #name {
-            __critical: #object::hidden::Protected<#hidden, #redundancy>,
+            __needs_critical_on_the_impl: #object::hidden::Protected<#hidden, #redundancy>,
         }
 
         #[doc(hidden)]
@@ -54,9 +56,11 @@ pub fn expand(arguments: &Arguments, item: syn::ItemStruct) -> syn::Result<Token
             /// Name of this object, equal on all replicas.
             #[inline]
             #visibility fn object_id(&self) -> #object::ObjectId {
-                self.__critical.read().object_id()
+                self.__needs_critical_on_the_impl.read().object_id()
             }
         }
+
+        #(#required)*
 
         #class
         #critical
@@ -64,28 +68,21 @@ pub fn expand(arguments: &Arguments, item: syn::ItemStruct) -> syn::Result<Token
 }
 
 /// What only the compiler knows about the members: their names, types and order.
-fn class(
-    object: &TokenStream,
-    bound: &TokenStream,
-    name: &syn::Ident,
-    hidden: &syn::Ident,
-    members: &[Member],
-) -> TokenStream {
+fn class(object: &TokenStream, name: &syn::Ident, hidden: &syn::Ident, members: &[Member]) -> TokenStream {
     let tracked: Vec<&Member> = members.iter().filter(|member| member.tracked).collect();
     let names: Vec<&syn::Ident> = tracked.iter().map(|member| &member.name).collect();
     let types: Vec<&syn::Type> = tracked.iter().map(|member| &member.field.ty).collect();
     let labels: Vec<String> = names.iter().map(|name| name.to_string()).collect();
     let fresh: Vec<syn::Ident> = (0..names.len()).map(|index| format_ident!("__m{index}")).collect();
     let untracked: Vec<&syn::Ident> = members.iter().filter(|m| !m.tracked).map(|m| &m.name).collect();
-    let (walks, damage) = (walks(object, &names, &types), damage(object, &names, &types));
-    // The bound is spelled once per member, at the member's type, so that the error for a type without a checksum
-    // points there.
-    let required = types.iter().map(|ty| {
-        quote_spanned! { ty.span()=> const _: () = { const fn member<T: #bound>() {} member::<#ty>() }; }
-    });
+    // In each function: for a type that is no member, what `refuse` says is to be the only error.
+    let stand_in = quote! {
+        #[allow(unused_imports)]
+        use #object::hidden::Neither as _;
+    };
+    let (walks, damage) =
+        (walks(object, &stand_in, &names, &types), damage(object, &stand_in, &names, &types));
     quote! {
-        #(#required)*
-
         #[automatically_derived]
         #[allow(unused_variables)]
         impl #object::hidden::Members for #hidden {
@@ -103,29 +100,34 @@ fn class(
             }
             #[inline]
             fn sum(&self, summer: &mut #object::Summer) {
-                #(<#types as #object::hidden::Member>::sum(&self.#names, summer);)*
+                #stand_in
+                #(<#object::hidden::Of<#types>>::sum(&self.#names, summer);)*
             }
             fn pack(&self, packer: &mut #object::hidden::Packer<'_>) {
-                #(packer.member(&self.#names);)*
+                #stand_in
+                #(<#object::hidden::Of<#types>>::pack(&self.#names, packer);)*
             }
             fn replace(
                 &mut self,
                 reader: &mut #object::Reader<'_>,
             ) -> ::core::result::Result<(), #object::Malformed> {
-                #(let #fresh = #object::hidden::unpack_member::<#types>(reader)?;)*
+                #stand_in
+                #(let #fresh = <#object::hidden::Of<#types>>::unpack(reader)?;)*
                 reader.end()?;
-                #(<#types as #object::hidden::Member>::install(&mut self.#names, #fresh);)*
+                #(<#object::hidden::Of<#types>>::install(&mut self.#names, #fresh);)*
                 ::core::result::Result::Ok(())
             }
             fn blank(id: #object::ObjectId) -> Self {
+                #stand_in
                 Self {
                     __header: #object::hidden::Header::blank(id),
-                    #(#names: <#types as #object::hidden::Member>::blank(),)*
+                    #(#names: <#object::hidden::Of<#types>>::blank(),)*
                     #(#untracked: ::core::default::Default::default(),)*
                 }
             }
             fn sound(&self) -> bool {
-                true #(&& <#types as #object::hidden::Member>::sound(&self.#names))*
+                #stand_in
+                true #(&& <#object::hidden::Of<#types>>::sound(&self.#names))*
             }
             #walks
             #damage
@@ -134,34 +136,47 @@ fn class(
 }
 
 /// Ways to the protected things inside of the members.
-fn walks(object: &TokenStream, names: &[&syn::Ident], types: &[&syn::Type]) -> TokenStream {
+fn walks(
+    object: &TokenStream,
+    stand_in: &TokenStream,
+    names: &[&syn::Ident],
+    types: &[&syn::Type],
+) -> TokenStream {
     let indices: Vec<usize> = (0..names.len()).collect();
     quote! {
         fn children<'a>(&'a self, visit: &mut dyn ::core::ops::FnMut(u8, #object::hidden::Child<'a>)) {
-            #(<#types as #object::hidden::Member>::children(&self.#names, &mut |child| visit(#indices as u8, child));)*
+            #stand_in
+            #(<#object::hidden::Of<#types>>::children(&self.#names, &mut |child| visit(#indices as u8, child));)*
         }
         fn children_mut<'a>(&'a mut self, visit: &mut dyn ::core::ops::FnMut(u8, #object::hidden::ChildMut<'a>)) {
-            #(<#types as #object::hidden::Member>::children_mut(
-                &mut self.#names,
-                &mut |child| visit(#indices as u8, child),
-            );)*
+            #stand_in
+            #(<#object::hidden::Of<#types>>::children_mut(&mut self.#names, &mut |child| {
+                visit(#indices as u8, child)
+            });)*
         }
         fn classes(visit: &mut dyn ::core::ops::FnMut(&'static #object::hidden::Class) -> bool) {
+            #stand_in
             if visit(Self::CLASS) {
-                #(<#types as #object::hidden::Member>::classes(visit);)*
+                #(<#object::hidden::Of<#types>>::classes(visit);)*
             }
         }
     }
 }
 
 /// Faults for the members, where `object` has the feature `inject`.
-fn damage(object: &TokenStream, names: &[&syn::Ident], types: &[&syn::Type]) -> TokenStream {
+fn damage(
+    object: &TokenStream,
+    stand_in: &TokenStream,
+    names: &[&syn::Ident],
+    types: &[&syn::Type],
+) -> TokenStream {
     let indices = 0..names.len();
     quote! {
         #object::inject_only! {
             fn damage(&mut self, member: usize, damage: #object::hidden::Damage) -> bool {
+                #stand_in
                 match member {
-                    #(#indices => <#types as #object::hidden::Member>::damage(&mut self.#names, damage),)*
+                    #(#indices => <#object::hidden::Of<#types>>::damage(&mut self.#names, damage),)*
                     _ => false,
                 }
             }
@@ -183,15 +198,15 @@ fn critical(
             type Redundancy = #redundancy;
             #[inline]
             fn protected(&self) -> &#object::hidden::Protected<#hidden, #redundancy> {
-                &self.__critical
+                &self.__needs_critical_on_the_impl
             }
             #[inline]
             fn protected_mut(&mut self) -> &mut #object::hidden::Protected<#hidden, #redundancy> {
-                &mut self.__critical
+                &mut self.__needs_critical_on_the_impl
             }
             #[inline]
             fn from_protected(protected: #object::hidden::Protected<#hidden, #redundancy>) -> Self {
-                Self { __critical: protected }
+                Self { __needs_critical_on_the_impl: protected }
             }
         }
 

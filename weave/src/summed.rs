@@ -2,26 +2,40 @@
 
 use crate::home;
 use proc_macro2::TokenStream;
-use quote::{format_ident, quote};
+use quote::{format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Fields, Result};
 
 /// `object::Summed` for a struct or enum whose parts all are `Summed`.
 pub fn expand(item: &DeriveInput) -> Result<TokenStream> {
     let object = home::object_path(None);
-    if !item.generics.params.is_empty() {
-        return Err(Error::new_spanned(&item.generics, "derive(Summed) is for types without parameters"));
+    if let Some(lifetime) = item.generics.lifetimes().next() {
+        return Err(Error::new_spanned(
+            lifetime,
+            "a summed value borrows nothing: an address differs from replica to replica",
+        ));
     }
     let name = &item.ident;
-    let (sum, pack, unpack, blank) = match &item.data {
+    let mut generics = item.generics.clone();
+    generics
+        .type_params_mut()
+        .for_each(|parameter| parameter.bounds.push(syn::parse_quote!(#object::Summed)));
+    let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
+    let fields = required(item);
+    let stand_in = quote! {
+        #[allow(unused_imports)]
+        use #object::hidden::Neither as _;
+    };
+    let (sum, pack, unpack, blank, sound) = match &item.data {
         Data::Struct(data) => {
             let shape = Shape::of(&data.fields, &object);
-            let (pattern, sum, pack, unpack, blank) =
-                (&shape.pattern, &shape.sum, &shape.pack, &shape.unpack, &shape.blank);
+            let Shape { pattern, sum, pack, unpack, blank, sound } = &shape;
             (
                 quote!(let Self #pattern = self; #sum),
                 quote!(let Self #pattern = self; #pack),
                 quote!(::core::result::Result::Ok(Self #unpack)),
                 quote!(Self #blank),
+                quote!(let Self #pattern = self; #sound),
             )
         }
         Data::Enum(data) if !data.variants.is_empty() => variants(data, &object),
@@ -33,30 +47,59 @@ pub fn expand(item: &DeriveInput) -> Result<TokenStream> {
         }
     };
     Ok(quote! {
+        // The one place where the types of the fields have to be summed; for another type than that nothing but this
+        // is to fail.
+        const _: () = {
+            #[allow(dead_code)]
+            fn fields #impl_generics () #where_clause {
+                const fn summed<T: #object::Summed>() {}
+                #(#fields)*
+            }
+        };
+
         #[automatically_derived]
         #[allow(unused_variables)]
-        impl #object::Summed for #name {
+        impl #impl_generics #object::Summed for #name #type_generics #where_clause {
             #[inline]
-            fn sum(&self, summer: &mut #object::Summer) { #sum }
-            fn pack(&self, out: &mut ::std::vec::Vec<u8>) { #pack }
-            fn unpack(from: &mut #object::Reader<'_>) -> ::core::result::Result<Self, #object::Malformed> { #unpack }
-            fn blank() -> Self { #blank }
+            fn sum(&self, summer: &mut #object::Summer) { #stand_in #sum }
+            fn pack(&self, out: &mut ::std::vec::Vec<u8>) { #stand_in #pack }
+            fn unpack(from: &mut #object::Reader<'_>) -> ::core::result::Result<Self, #object::Malformed> {
+                #stand_in
+                #unpack
+            }
+            fn blank() -> Self { #stand_in #blank }
+            fn sound(&self) -> bool { #stand_in #sound }
         }
     })
 }
 
-type Bodies = (TokenStream, TokenStream, TokenStream, TokenStream);
+/// The bound of each field, at its type.
+fn required(item: &DeriveInput) -> Vec<TokenStream> {
+    let fields: Vec<&syn::Field> = match &item.data {
+        Data::Struct(data) => data.fields.iter().collect(),
+        Data::Enum(data) => data.variants.iter().flat_map(|variant| &variant.fields).collect(),
+        Data::Union(_) => Vec::new(),
+    };
+    let bound = |field: &&syn::Field| {
+        let ty = &field.ty;
+        quote_spanned!(ty.span()=> summed::<#ty>();)
+    };
+    fields.iter().map(bound).collect()
+}
+
+type Bodies = (TokenStream, TokenStream, TokenStream, TokenStream, TokenStream);
 
 fn variants(data: &syn::DataEnum, object: &TokenStream) -> Bodies {
-    let (mut sums, mut packs, mut unpacks, mut blank) = (Vec::new(), Vec::new(), Vec::new(), None);
+    let (mut sums, mut packs, mut unpacks, mut sounds) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut first = None;
     for (index, variant) in data.variants.iter().enumerate() {
         let (name, tag, shape) = (&variant.ident, index as u16, Shape::of(&variant.fields, object));
-        let (pattern, sum, pack, unpack, empty) =
-            (&shape.pattern, &shape.sum, &shape.pack, &shape.unpack, &shape.blank);
+        let Shape { pattern, sum, pack, unpack, blank, sound } = &shape;
         sums.push(quote!(Self::#name #pattern => { #object::Summed::sum(&#tag, summer); #sum }));
         packs.push(quote!(Self::#name #pattern => { #object::Summed::pack(&#tag, out); #pack }));
         unpacks.push(quote!(#tag => ::core::result::Result::Ok(Self::#name #unpack)));
-        blank.get_or_insert(quote!(Self::#name #empty));
+        sounds.push(quote!(Self::#name #pattern => { #sound }));
+        first.get_or_insert(quote!(Self::#name #blank));
     }
     (
         quote!(match self { #(#sums)* }),
@@ -67,7 +110,8 @@ fn variants(data: &syn::DataEnum, object: &TokenStream) -> Bodies {
                 _ => ::core::result::Result::Err(#object::Malformed("an enum's variant that does not exist")),
             }
         },
-        quote!(#blank),
+        quote!(#first),
+        quote!(match self { #(#sounds)* }),
     )
 }
 
@@ -78,30 +122,32 @@ struct Shape {
     pack: TokenStream,
     unpack: TokenStream,
     blank: TokenStream,
+    sound: TokenStream,
 }
 
 impl Shape {
     fn of(fields: &Fields, object: &TokenStream) -> Self {
         let bound: Vec<syn::Ident> = (0..fields.len()).map(|index| format_ident!("__p{index}")).collect();
         let types: Vec<&syn::Type> = fields.iter().map(|field| &field.ty).collect();
-        let sum = quote!(#(#object::Summed::sum(#bound, summer);)*);
-        let pack = quote!(#(#object::Summed::pack(#bound, out);)*);
+        let sum = quote!(#(<#object::hidden::Of<#types>>::sum_value(#bound, summer);)*);
+        let pack = quote!(#(<#object::hidden::Of<#types>>::pack_value(#bound, out);)*);
+        let sound = quote!(true #(&& <#object::hidden::Of<#types>>::sound_value(#bound))*);
         let (pattern, unpack, blank) = match fields {
             Fields::Named(named) => {
                 let names: Vec<_> = named.named.iter().map(|field| &field.ident).collect();
                 (
                     quote!({ #(#names: #bound),* }),
-                    quote!({ #(#names: <#types as #object::Summed>::unpack(from)?),* }),
-                    quote!({ #(#names: <#types as #object::Summed>::blank()),* }),
+                    quote!({ #(#names: <#object::hidden::Of<#types>>::unpack_value(from)?),* }),
+                    quote!({ #(#names: <#object::hidden::Of<#types>>::blank_value()),* }),
                 )
             }
             Fields::Unnamed(_) => (
                 quote!((#(#bound),*)),
-                quote!((#(<#types as #object::Summed>::unpack(from)?),*)),
-                quote!((#(<#types as #object::Summed>::blank()),*)),
+                quote!((#(<#object::hidden::Of<#types>>::unpack_value(from)?),*)),
+                quote!((#(<#object::hidden::Of<#types>>::blank_value()),*)),
             ),
             Fields::Unit => (quote!(), quote!(), quote!()),
         };
-        Shape { pattern, sum, pack, unpack, blank }
+        Shape { pattern, sum, pack, unpack, blank, sound }
     }
 }

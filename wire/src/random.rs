@@ -1,7 +1,7 @@
 //! SplitMix64: numbers that are a function of their seed, equal on every replica and in every repeated run.
 //!
 //! Source: Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014. It is fast and repeatable,
-//! and no secret: who sees one number can compute all others.
+//! and no secret: one number is enough to compute all others.
 
 /// What separates two states of [`SplitMix64`]: the odd constant of the golden ratio.
 pub const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -95,7 +95,7 @@ impl SplitMix64 {
     }
 
     /// A number from `low` to `high`, both included, by [`modulo`](Self::modulo). `low` is at most `high`, and the two
-    /// are not the ends of all numbers.
+    /// are not the lowest and the highest number of 64 bits.
     pub fn within(&mut self, low: u64, high: u64) -> u64 {
         low + self.modulo(high - low + 1)
     }

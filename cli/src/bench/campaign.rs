@@ -20,9 +20,9 @@ use super::progress::Progress;
 use super::repairs::{self, Repairs};
 use super::results::{Errors, Figures, Independent, Latency, Measurement, Process, Run, Skipped};
 use super::servers::{self, Running};
-use crate::cluster::{Replica, once};
-use crate::outcome::error_text;
-use crate::signals::Ending;
+use node::cluster::{Replica, once};
+use node::outcome::error_text;
+use node::signals::Ending;
 
 /// Share of a core above which the generator may be what limits the throughput.
 pub const BUSY_GENERATOR: f64 = 0.9;

@@ -15,7 +15,7 @@ use super::definition::{Definition, Side};
 use super::measure::{Commit, Cpu, Machine};
 use super::results::{self, Errors, Figures, Latency, Measurement, PooledCell, Process, Run, Skipped};
 use crate::json_rows;
-use crate::outcome::{Outcome, Verdict, say};
+use node::outcome::{Outcome, Verdict, say};
 
 /// Grows when old files can no longer be read.
 const FORMAT: u32 = 1;

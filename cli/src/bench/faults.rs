@@ -13,7 +13,7 @@ use crosscheck::admin::{Command, Inject, Kind, Stream, line};
 
 use super::definition::{Fault, Faults, Workload};
 use super::generator::{Draw, KeyName};
-use crate::cluster::Replica;
+use node::cluster::Replica;
 
 /// Connections used in turn: the replica answers one command of a connection after the other, and each takes an ordered
 /// position first.

@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use super::definition::{Amount, Definition, Op, Workload};
 use super::results::Independent;
 use super::servers;
-use crate::signals::Ending;
+use node::signals::Ending;
 
 /// Its names: upstream's and Debian's.
 const PROGRAMS: [&str; 2] = ["memaslap", "memcaslap"];

@@ -24,9 +24,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::json;
 
-use crate::outcome::{Outcome, Verdict, error_text, misuse, say, say_json};
-use crate::signals::Ending;
 use campaign::Campaign;
+use node::outcome::{Outcome, Verdict, error_text, misuse, say, say_json};
+use node::signals::Ending;
 use overrides::Overrides;
 use progress::Progress;
 
@@ -150,6 +150,18 @@ fn measure(args: &RunArgs) -> Outcome {
     let read = |name: &String| args.overrides.apply(definition::read(&args.definitions, name)?);
     let names = chosen(args)?;
     let definitions: Vec<_> = names.iter().map(read).collect::<anyhow::Result<_>>()?;
+    let places_faults = |one: &definition::Definition| {
+        one.workloads.iter().any(|workload| workload.faults.is_some_and(|faults| faults.per_second > 0.0))
+    };
+    if !cli::HAS_INJECTOR
+        && let Some((one, _)) = definitions.iter().find(|(one, _)| places_faults(one))
+    {
+        let with = cli::WITH_INJECTOR;
+        return Err(misuse(format!(
+            "{} places faults, and this build carries no fault injector; {with}",
+            one.name
+        )));
+    }
     let ending = Ending::catch()?;
     let data = args.data.clone().unwrap_or_else(std::env::temp_dir);
     std::fs::create_dir_all(&data).with_context(|| format!("making {}", data.display()))?;

@@ -2,7 +2,7 @@
 //! pass for the whole one.
 
 use super::definition::{Definition, Side};
-use crate::outcome::misuse;
+use node::outcome::misuse;
 
 /// Options that change definitions.
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use super::campaign::BUSY_GENERATOR;
 use super::definition::{Definition, Side};
 use super::results::{Measurement, Skipped};
-use crate::outcome::say_json;
-use crate::view::{grouped, micros};
+use node::outcome::say_json;
+use node::view::{grouped, micros};
 
 /// Writes to stderr, so that stdout holds results only.
 #[derive(Debug)]

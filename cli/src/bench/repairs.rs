@@ -290,6 +290,7 @@ mod tests {
             outcome: "repaired".into(),
             core: None,
             took_us,
+            kind: None,
         }
     }
 

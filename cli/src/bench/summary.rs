@@ -4,7 +4,7 @@ use super::definition::{Ratio, Side, Workload};
 use super::repairs::{Point, Repairs};
 use super::results::{Figures, Run};
 use super::stats::Spread;
-use crate::view::{grouped, micros};
+use node::view::{grouped, micros};
 
 /// Whether everything was measured without errors.
 pub fn is_clean(run: &Run) -> bool {

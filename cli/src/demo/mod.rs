@@ -7,10 +7,10 @@ mod tale;
 
 use anyhow::Context;
 
-use crate::digest;
-use crate::outcome::{Outcome, Verdict, misuse};
-use crate::signals::Ending;
-use crate::view::{Line, Tone, grouped, micros};
+use node::digest;
+use node::outcome::{Outcome, Verdict, misuse};
+use node::signals::Ending;
+use node::view::{Line, Tone, grouped, micros};
 use play::{Ended, play};
 use scenes::SCENES;
 use stage::Stage;
@@ -47,8 +47,8 @@ pub struct Args {
 
 /// Tells the story.
 pub fn run(args: &Args) -> Outcome {
-    if !cfg!(feature = "inject") {
-        return Err(misuse("this binary carries no fault injector; build it with its default features"));
+    if !cli::HAS_INJECTOR {
+        return Err(misuse(format!("this build carries no fault injector; {}", cli::WITH_INJECTOR)));
     }
     if args.replicas < 3 {
         return Err(misuse("the story needs at least 3 replicas: 2 that outvote 1"));

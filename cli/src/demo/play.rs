@@ -9,11 +9,11 @@ use crosscheck::admin::EvidenceRecord;
 use super::scenes::{Object, Proof, Scene};
 use super::stage::Stage;
 use super::tale::Tale;
-use crate::cluster::Event;
-use crate::evidence::told;
-use crate::inject::place;
 use crate::load::Seen;
-use crate::view::{Line, Tone, grouped, millis};
+use node::cluster::Event;
+use node::evidence::told;
+use node::inject::place;
+use node::view::{Line, Tone, grouped, millis};
 
 /// How long a fault may take to be noticed and dealt with.
 const PATIENCE: Duration = Duration::from_secs(10);

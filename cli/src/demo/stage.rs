@@ -7,11 +7,12 @@ use anyhow::{Context, anyhow, bail};
 use crosscheck::admin::{EvidenceRecord, Status};
 
 use super::scenes::Object;
-use crate::client::Client;
-use crate::cluster::{Keeper, Plan, Replica, Row, Wish};
-use crate::evidence::Watch;
 use crate::load::{Load, PARTS, Shape};
-use crate::signals::Ending;
+use crate::service::{Plan, Wish};
+use node::cluster::{Keeper, Replica, Row};
+use node::evidence::Watch;
+use node::signals::Ending;
+use probe::Client;
 
 /// How long a client of the demonstration waits for a reply.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -38,7 +39,7 @@ impl Stage {
     /// Something does not come up.
     pub fn set(replicas: u8, ending: &Ending) -> anyhow::Result<Self> {
         let wish = Wish { replicas: Some(replicas), port: Some(0), ..Wish::default() };
-        let keeper = Keeper::start(Plan::new(&wish)?, crate::up::STOP_PATIENCE)?;
+        let keeper = Keeper::start(&Plan::new(&wish)?, node::up::STOP_PATIENCE)?;
         keeper.until_ready(START, ending)?;
         // The starts are told otherwise; from here on, nothing should happen to a process.
         keeper.events();
@@ -110,7 +111,7 @@ impl Stage {
     }
 
     /// What happened to the processes.
-    pub fn events(&self) -> Vec<crate::cluster::Event> {
+    pub fn events(&self) -> Vec<node::cluster::Event> {
         self.keeper.events()
     }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::outcome::say;
-use crate::signals::Ending;
-use crate::view::{Line, Paint, Tone};
+use node::outcome::say;
+use node::signals::Ending;
+use node::view::{Line, Paint, Tone};
 
 /// Pause after a line at speed 1.
 const PAUSE: Duration = Duration::from_millis(700);

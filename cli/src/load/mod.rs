@@ -1,7 +1,6 @@
 //! `crosscheck load`: a closed-loop load that measures, and with --check compares every byte of every reply
 //! with a model.
 
-mod histogram;
 mod model;
 mod tally;
 mod worker;
@@ -12,16 +11,16 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use hdrhistogram::Histogram;
 use serde_json::json;
 
-pub use histogram::Histogram;
 pub use tally::{Seen, Tally};
 pub use worker::{PARTS, Shape, Worker};
 
-use crate::cluster::Target;
-use crate::outcome::{Outcome, Verdict, misuse, say, say_json};
-use crate::signals::Ending;
-use crate::view::{grouped, micros};
+use node::cluster::Target;
+use node::outcome::{Outcome, Verdict, misuse, say, say_json};
+use node::signals::Ending;
+use node::view::{grouped, micros};
 
 /// Stack of a connection's thread: thousands of them must fit.
 const STACK: usize = 256 << 10;
@@ -99,7 +98,7 @@ pub struct Args {
 pub struct Load {
     /// What it has seen so far.
     pub tally: Arc<Tally>,
-    connections: Vec<JoinHandle<Histogram>>,
+    connections: Vec<JoinHandle<Histogram<u64>>>,
 }
 
 impl Load {
@@ -127,13 +126,13 @@ impl Load {
         Ok(Load { tally, connections: started.context("starting a thread per connection")? })
     }
 
-    /// Ends it and returns all latencies that were measured.
-    pub fn end(self) -> Histogram {
+    /// Ends it and returns all latencies that were measured, in microseconds.
+    pub fn end(self) -> Histogram<u64> {
         self.tally.end();
-        let mut all = Histogram::default();
+        let mut all = worker::no_latencies();
         for connection in self.connections {
             match connection.join() {
-                Ok(latencies) => all.merge(&latencies),
+                Ok(latencies) => all.add(&latencies).expect("all histograms have the same bounds"),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
@@ -204,15 +203,15 @@ fn addresses(args: &Args) -> anyhow::Result<Vec<SocketAddr>> {
     args.server.iter().map(resolve).collect()
 }
 
-fn report(args: &Args, rate: f64, latencies: &Histogram, seen: &Seen) -> anyhow::Result<()> {
+fn report(args: &Args, rate: f64, latencies: &Histogram<u64>, seen: &Seen) -> anyhow::Result<()> {
     let shares = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
     if args.json {
         let percentiles: serde_json::Map<_, _> = shares
             .iter()
-            .map(|(name, share)| (format!("{name}_us"), json!(latencies.percentile_us(*share))))
+            .map(|(name, share)| (format!("{name}_us"), json!(latencies.value_at_quantile(*share))))
             .collect();
         return say_json(&json!({
-            "requests_per_s": rate.round(), "latency": percentiles, "longest_us": latencies.longest_us(),
+            "requests_per_s": rate.round(), "latency": percentiles, "longest_us": latencies.max(),
             "seen": seen, "connections": args.connections, "pipeline": args.pipeline, "sets": args.sets,
             "incrs": args.incrs, "value_size": args.value_size, "seconds": args.seconds, "check": args.check,
         }));
@@ -220,9 +219,9 @@ fn report(args: &Args, rate: f64, latencies: &Histogram, seen: &Seen) -> anyhow:
     say(&format!("{} requests/s over {} connections", grouped(rate.round() as u64), args.connections))?;
     let percentiles: Vec<String> = shares
         .iter()
-        .map(|(name, share)| format!("{name} {}", micros(latencies.percentile_us(*share))))
+        .map(|(name, share)| format!("{name} {}", micros(latencies.value_at_quantile(*share))))
         .collect();
-    say(&format!("latency  {}  longest {}", percentiles.join("  "), micros(latencies.longest_us())))?;
+    say(&format!("latency  {}  longest {}", percentiles.join("  "), micros(latencies.max())))?;
     let compared = if args.check { "every byte compared" } else { "not compared; see --check" };
     say(&format!(
         "replies {} ({compared})  wrong {}  found nothing {}  refused {}  broken connections {}",

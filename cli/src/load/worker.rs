@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
+use probe::{Client, Failure, Value};
 use wire::mix;
 
-use super::histogram::Histogram;
 use super::model::{Model, Slot};
 use super::tally::Tally;
-use crate::client::{Client, Trouble, Value};
 
 /// A reply that takes longer counts as a broken connection.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,6 +35,15 @@ pub struct Shape {
     pub check: bool,
 }
 
+/// An empty histogram of latencies in microseconds, up to an hour, to within a thousandth.
+///
+/// # Panics
+/// Never: the bounds are in order.
+pub fn no_latencies() -> Histogram<u64> {
+    const LONGEST_US: u64 = 3_600_000_000;
+    Histogram::new_with_bounds(1, LONGEST_US, 3).expect("the bounds are in order")
+}
+
 /// One connection.
 pub struct Worker {
     shape: Shape,
@@ -45,7 +54,7 @@ pub struct Worker {
     filler: Vec<u8>,
     draws: u64,
     tally: Arc<Tally>,
-    latencies: Histogram,
+    latencies: Histogram<u64>,
 }
 
 /// A request on its way, and the version its answer must show.
@@ -64,20 +73,11 @@ impl Worker {
         let filler = model.content(Slot::Value(0), 1).1;
         let draws = mix(seed ^ mix(number as u64));
         let (shape, addresses) = (shape.clone(), addresses.to_vec());
-        Worker {
-            shape,
-            addresses,
-            turn: number,
-            model,
-            filler,
-            draws,
-            tally,
-            latencies: Histogram::default(),
-        }
+        Worker { shape, addresses, turn: number, model, filler, draws, tally, latencies: no_latencies() }
     }
 
     /// Sends until the tally says stop. Returns the latencies of what was measured.
-    pub fn run(mut self) -> Histogram {
+    pub fn run(mut self) -> Histogram<u64> {
         let mut client: Option<Client> = None;
         while !self.tally.over() {
             let done = match &mut client {
@@ -86,17 +86,17 @@ impl Worker {
             };
             match done {
                 Ok(()) => {}
-                Err(Trouble::Connection(_)) => {
+                Err(Failure::Connection(_)) => {
                     client = None;
                     self.tally.broken();
                     std::thread::sleep(RECONNECT);
                 }
-                Err(Trouble::Refused(line)) => {
+                Err(Failure::Refused(line)) => {
                     // What was refused is not known to be undone: begin on a connection and keys of its own.
                     client = None;
                     self.tally.refused(&line);
                 }
-                Err(Trouble::Nonsense(what)) => {
+                Err(Failure::Malformed(what)) => {
                     client = None;
                     self.tally.wrong(format!("not an answer: {what}"));
                 }
@@ -108,8 +108,8 @@ impl Worker {
     /// Stores every value, so that a load without comparing finds what it reads.
     ///
     /// # Errors
-    /// See [`Trouble`].
-    pub fn fill(&mut self, mine: impl Iterator<Item = usize>) -> Result<(), Trouble> {
+    /// See [`Failure`].
+    pub fn fill(&mut self, mine: impl Iterator<Item = usize>) -> Result<(), Failure> {
         let mut client = self.connect()?;
         for key in mine.filter(|key| *key < self.shape.keys) {
             client.set(&self.model.name(Slot::Value(key)), 0, &self.filler)?;
@@ -118,7 +118,7 @@ impl Worker {
         Ok(())
     }
 
-    fn connect(&mut self) -> Result<Client, Trouble> {
+    fn connect(&mut self) -> Result<Client, Failure> {
         let address = self.addresses[self.turn % self.addresses.len()];
         self.turn += 1;
         Ok(Client::connect(address, PATIENCE)?)
@@ -126,7 +126,7 @@ impl Worker {
 
     /// A connection after a broken one, to the next replica. What was acknowledged must still be there; what was on its
     /// way may or may not have been done.
-    fn reconnect(&mut self) -> Result<Client, Trouble> {
+    fn reconnect(&mut self) -> Result<Client, Failure> {
         let mut client = self.connect()?;
         if self.shape.check {
             for slot in self.model.slots() {
@@ -149,7 +149,7 @@ impl Worker {
         Ok(client)
     }
 
-    fn round(&mut self, client: &mut Client) -> Result<(), Trouble> {
+    fn round(&mut self, client: &mut Client) -> Result<(), Failure> {
         let pending: Vec<Pending> = (0..self.shape.pipeline).map(|_| self.queue(client)).collect();
         let start = Instant::now();
         client.flush()?;
@@ -158,7 +158,8 @@ impl Worker {
             let latency = start.elapsed();
             self.tally.answered(latency);
             if self.tally.measuring() {
-                self.latencies.add(latency);
+                let us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+                self.latencies.saturating_record(us);
             }
         }
         Ok(())
@@ -196,7 +197,7 @@ impl Worker {
         }
     }
 
-    fn take(&mut self, client: &mut Client, request: Pending) -> Result<(), Trouble> {
+    fn take(&mut self, client: &mut Client, request: Pending) -> Result<(), Failure> {
         match request {
             Pending::Stored(slot, version) => {
                 client.take_stored()?;

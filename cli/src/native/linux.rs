@@ -22,9 +22,9 @@ use tracer::trace::Trace;
 use super::{Golden, Hooks, Many, Native, Replay, Report};
 use crate::bench::{Commit, Machine, stamp};
 use crate::json_rows;
-use crate::outcome::{Outcome, Verdict, misuse, say};
-use crate::signals::Ending;
-use crate::view::grouped;
+use node::outcome::{Outcome, Verdict, misuse, say};
+use node::signals::Ending;
+use node::view::grouped;
 
 /// Between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);

@@ -11,8 +11,8 @@ use wire::mix;
 use super::{Args, clock, command, runs};
 use crate::bench::measure::Commit;
 use crate::json_rows;
-use crate::outcome::{Outcome, Verdict, say};
-use crate::signals::Ending;
+use node::outcome::{Outcome, Verdict, say};
+use node::signals::Ending;
 
 /// How often what was found so far is written.
 const SAVED_EVERY: Duration = Duration::from_secs(20);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::bench::{Commit, Machine};
-use crate::outcome::Outcome;
+use node::outcome::Outcome;
 
 /// Where results go by default, seen from the workspace; git ignores what is there.
 const FOLDER: &str = "bench/results/raw/trial";

@@ -8,8 +8,8 @@ use trial::run::Options;
 use wire::mix;
 
 use super::hostile;
-use crate::outcome::{Outcome, Verdict, error_text, misuse, say};
-use crate::signals::Ending;
+use node::outcome::{Outcome, Verdict, error_text, misuse, say};
+use node::signals::Ending;
 
 /// Options of `trial run`.
 #[derive(Clone, Debug, clap::Args)]

@@ -20,9 +20,9 @@ use trial::replica::Replica;
 use wire::mix;
 
 use crate::bench::{Amount, Dialect, Generator, Op, Pattern, Setup, Workload};
-use crate::outcome::{Outcome, Verdict, error_text, misuse, say};
-use crate::signals::Ending;
-use crate::view::grouped;
+use node::outcome::{Outcome, Verdict, error_text, misuse, say};
+use node::signals::Ending;
+use node::view::grouped;
 
 /// Every mode.
 const MODES: [&str; 6] = ["0000", "00G0", "R000", "RD00", "RDG0", "RDGX"];

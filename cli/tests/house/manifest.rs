@@ -92,12 +92,14 @@ pub fn inherits(room: &str, manifest: &str) -> Vec<Breach> {
     found
 }
 
-/// Every dependency of the root manifest that is not a room says what it is good for.
+/// Every dependency of the root manifest that is not a room says what it is good for: in a comment behind it, or right
+/// above it.
 pub fn reasons(root_manifest: &str, ranks: &Ranks) -> Vec<Breach> {
     let mut section = "";
+    let mut line = "";
     let mut found = Vec::new();
-    for (number, line) in root_manifest.lines().enumerate() {
-        let line = line.trim();
+    for (number, next) in root_manifest.lines().enumerate() {
+        let above = std::mem::replace(&mut line, next.trim());
         if line.starts_with('[') {
             section = line;
         }
@@ -105,12 +107,13 @@ pub fn reasons(root_manifest: &str, ranks: &Ranks) -> Vec<Breach> {
         if section != "[workspace.dependencies]" || line.starts_with('#') || ranks.contains_key(name.trim()) {
             continue;
         }
-        if rest.split_once(" # ").is_none_or(|(_, reason)| reason.split_whitespace().count() < 2) {
+        let reason = rest.split_once(" # ").map(|(_, reason)| reason).or(above.strip_prefix("# "));
+        if reason.is_none_or(|reason| reason.split_whitespace().count() < 2) {
             found.push(Breach {
                 file: "Cargo.toml".into(),
                 line: number + 1,
                 what: format!("{} has no reason", name.trim()),
-                remedy: "write `# what it is good for` behind it; if there is no good reason, do without it",
+                remedy: "write `# what it is good for` behind or above it; if there is no good reason, do without it",
             });
         }
     }

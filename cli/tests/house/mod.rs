@@ -5,6 +5,7 @@ pub mod manifest;
 pub mod sizes;
 pub mod source;
 pub mod text;
+pub mod width;
 
 use std::fmt;
 use std::fs;

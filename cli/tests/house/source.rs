@@ -36,6 +36,20 @@ pub const NONDETERMINISM: [&str; 14] = [
     "sched_getcpu",
 ];
 
+/// Ways to panic.
+const PANICS: [&str; 7] =
+    ["assert!", "assert_eq!", "assert_ne!", "panic!", "unreachable!", ".expect(", ".unwrap("];
+
+/// How often the code of a file may panic, and why.
+pub struct Panics {
+    /// The file.
+    pub file: &'static str,
+    /// How often.
+    pub count: usize,
+    /// Why that is no reaction to memory that a fault may have hit.
+    pub reason: &'static str,
+}
+
 /// Every Rust file opens with one sentence on why it exists.
 pub fn purpose(file: &TextFile) -> Vec<Breach> {
     let first = file.text.lines().next().unwrap_or("");
@@ -100,6 +114,24 @@ pub fn nondeterminism(file: &TextFile, permits: &[Permit]) -> Vec<Breach> {
         &forbidden,
         "take it from the ordered log, or use a BTreeMap or a hasher with a fixed seed; \
          bookkeeping that cannot reach state or reply is listed with its reason in cli/tests/house_rules.rs",
+    )
+}
+
+/// Memory that a fault may have hit is no reason to panic: corruption is a value. Tests may panic.
+pub fn panics(file: &TextFile, permits: &[Panics]) -> Vec<Breach> {
+    let code = text::without_tests(&text::mask(&file.text));
+    let found = PANICS.iter().flat_map(|word| text::find_words(&code, word));
+    let lines: Vec<usize> = found.map(|at| text::line_of(&code, at)).collect();
+    let permitted = permits.iter().find(|permit| permit.file == file.path).map_or(0, |permit| permit.count);
+    if lines.len() == permitted {
+        return Vec::new();
+    }
+    breach(
+        file,
+        lines.iter().copied().min().unwrap_or(1),
+        format!("has {} places that panic, and {permitted} are listed", lines.len()),
+        "return a value that leads to ReplaceReason::Corrupted; what no fault can cause is listed with its \
+         reason in cli/tests/house_rules.rs",
     )
 }
 

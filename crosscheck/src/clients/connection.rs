@@ -1,6 +1,5 @@
 //! One client connection: bytes in, requests out; replies in any order in, bytes in request order out.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use bytes::Bytes;
 use mio::Registry;
 use mio::net::TcpStream;
+use object::{Sealed, SealedQueue};
 
 use super::budget::{Budget, Cost, Usage, Wait};
 use super::input::{Input, Step};
@@ -100,7 +100,7 @@ enum Wants {
 pub(super) struct Connection<P> {
     stream: TcpStream,
     /// The descriptor that `stream` had when it was accepted.
-    descriptor: RawFd,
+    descriptor: Sealed<RawFd>,
     input: Input<P>,
     /// Bytes of `input` that the protocol wants to see before it is asked again.
     wanted: usize,
@@ -121,10 +121,8 @@ pub(super) struct Connection<P> {
     half_closed: bool,
     /// The protocol said that what follows is not to be read.
     closing: bool,
-    /// Each with its number in the sequence of replies: a place that is not the one that was meant is not used.
-    places: VecDeque<(u64, Place)>,
-    /// Number of the first place.
-    first: u64,
+    /// Under their numbers in the sequence of replies: a place that is not the one that was meant is not used.
+    places: SealedQueue<Place>,
     /// Cost of its requests on their way.
     on_its_way: usize,
     /// Bytes of replies that wait for those before them.
@@ -148,7 +146,7 @@ impl<P: Protocol> Connection<P> {
     /// A client that has just been accepted, at this tick, and may have so many bytes on their way.
     pub(super) fn new(stream: TcpStream, protocol: P, share: usize, tick: u64) -> Self {
         Connection {
-            descriptor: stream.as_raw_fd(),
+            descriptor: Sealed::new(stream.as_raw_fd()),
             stream,
             input: Input::new(protocol),
             wanted: 1,
@@ -161,8 +159,7 @@ impl<P: Protocol> Connection<P> {
             ending: false,
             half_closed: false,
             closing: false,
-            places: VecDeque::new(),
-            first: 0,
+            places: SealedQueue::default(),
             on_its_way: 0,
             ready: 0,
             share,
@@ -191,7 +188,7 @@ impl<P: Protocol> Connection<P> {
     /// lose requests or get replies that are not for them; and the right one would never be closed, so that
     /// its client waits for ever.
     fn has_own_socket(&self, counters: &ClientCounters) -> bool {
-        let is_own = self.stream.as_raw_fd() == self.descriptor;
+        let is_own = self.descriptor.get() == Ok(&self.stream.as_raw_fd());
         counters.own_faults.fetch_add(u64::from(!is_own), Relaxed);
         is_own
     }
@@ -479,19 +476,14 @@ impl<P: Protocol> Connection<P> {
 
     /// The last place so far; returns its number.
     fn push(&mut self, place: Place) -> u64 {
-        let number = self.first + self.places.len() as u64;
-        self.places.push_back((number, place));
-        number
+        self.places.push(place)
     }
 
     /// A reply takes its place, if it answers the request that waits there; `None` means that no correct one
     /// can be had.
     pub(super) fn answer(&mut self, sequence: u64, reply: Option<Reply>) {
-        let Some(index) = sequence.checked_sub(self.first) else { return };
-        let Some((number, place)) = self.places.get_mut(index as usize) else { return };
-        if let Place::Waiting(asked, cost) = *place
-            && *number == sequence
-        {
+        let Ok(Some(place)) = self.places.get_mut(sequence) else { return };
+        if let Place::Waiting(asked, cost) = *place {
             let right = reply.filter(|reply| reply.asked == asked);
             self.on_its_way = self.on_its_way.saturating_sub(cost.bytes());
             self.ready += right.as_ref().map_or(0, |reply| reply.bytes.len());
@@ -509,7 +501,7 @@ impl<P: Protocol> Connection<P> {
         self.collect(twice);
         let mut taken = 0;
         while !self.blocked {
-            if !self.leaving.pass_empty(self.first, twice) {
+            if !self.leaving.pass_empty(self.places.first_number(), twice) {
                 counters.withheld.fetch_add(1, Relaxed);
                 return Fate::Closed;
             }
@@ -519,7 +511,7 @@ impl<P: Protocol> Connection<P> {
             if taken >= limits::WRITE_PER_TURN {
                 return self.open(true);
             }
-            let slices = self.leaving.slices(self.first, twice);
+            let slices = self.leaving.slices(self.places.first_number(), twice);
             if slices.is_empty() {
                 counters.withheld.fetch_add(1, Relaxed);
                 return Fate::Closed;
@@ -553,19 +545,22 @@ impl<P: Protocol> Connection<P> {
 
     fn collect(&mut self, twice: bool) {
         while !self.broken {
-            let first = self.first;
-            let Some((number, place)) = self.places.front_mut() else { return };
-            let (reply, last) = match place {
+            let first = self.places.first_number();
+            let (reply, last) = match self.places.front_mut() {
+                Ok(None) => return,
                 // What a queue gave up stays in memory for a while, and looks like a reply.
-                _ if *number != first => (VerifiedReply::default(), true),
-                Place::Waiting(..) => return,
-                Place::Ready(reply) => (std::mem::take(reply), false),
-                Place::Last(reply) => (std::mem::take(reply), true),
-                Place::Broken => (VerifiedReply::here(Bytes::new(), twice), true),
+                Err(_) => {
+                    self.broken = true;
+                    return self.leaving.push(first, VerifiedReply::default(), twice);
+                }
+                Ok(Some(place)) => match place {
+                    Place::Waiting(..) => return,
+                    Place::Ready(reply) => (std::mem::take(reply), false),
+                    Place::Last(reply) => (std::mem::take(reply), true),
+                    Place::Broken => (VerifiedReply::here(Bytes::new(), twice), true),
+                },
             };
-            self.places.pop_front();
-            self.first += 1;
-            self.broken = last;
+            self.broken = last | self.places.pop().is_err();
             self.ready = self.ready.saturating_sub(reply.bytes.len());
             self.leaving.push(first, reply, twice);
         }
@@ -576,8 +571,8 @@ impl<P: Protocol> Connection<P> {
     /// majority nothing has, and a reply that is held back keeps its batch open); and either more replies
     /// have come back than were on their way then, or none any more. A long queue that moves loses nothing.
     pub(super) fn is_overdue(&mut self, now: &Now) -> bool {
-        let first = self.first;
-        if !matches!(self.places.front(), Some((_, Place::Waiting(..)))) {
+        let first = self.places.first_number();
+        if !matches!(self.places.front(), Ok(Some(Place::Waiting(..)))) {
             self.wait = None;
             return false;
         }
@@ -600,9 +595,9 @@ impl<P: Protocol> Connection<P> {
     /// their way. Nothing more is read because a last reply is on its way, and for no other reason; what it
     /// has on its way is what its places say.
     pub(super) fn is_sound(&self, share: usize) -> bool {
-        let last = matches!(self.places.back(), Some((_, Place::Last(_) | Place::Broken)));
+        let last = matches!(self.places.back(), Some(Place::Last(_) | Place::Broken));
         let (mut on_its_way, mut ready) = (0, 0);
-        for (_, place) in &self.places {
+        for place in self.places.as_is() {
             match place {
                 Place::Waiting(_, cost) => on_its_way += cost.bytes(),
                 Place::Ready(reply) | Place::Last(reply) => ready += reply.bytes.len(),
@@ -610,6 +605,7 @@ impl<P: Protocol> Connection<P> {
             }
         }
         (!self.closing || self.broken || last)
+            && (self.broken || self.places.is_intact())
             && (self.on_its_way, self.ready) == (on_its_way, ready)
             && self.share == share
             && (limits::FREE_INPUT..=limits::READ_CHUNK).contains(&self.chunk)

@@ -37,11 +37,10 @@ impl<P> InputBuffer<P> {
         }
     }
 
-    /// The step that was made of the rest is taken.
-    fn take(&mut self, step: &Step) {
-        let used = step.used();
-        assert!(used <= self.rest().len(), "a protocol consumes what it has seen");
-        self.done += used;
+    /// The step that was made of the rest is taken; none if it consumes what is not there, or nothing at all.
+    fn take(&mut self, step: &Step) -> Option<()> {
+        let used = step.used()?;
+        (used <= self.rest().len()).then(|| self.done += used)
     }
 }
 
@@ -64,13 +63,12 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Bytes that it consumes; only waiting for more consumes none.
-    fn used(&self) -> usize {
+    /// Bytes that it consumes. Only waiting for more consumes none; of any other step that is corrupted.
+    fn used(&self) -> Option<usize> {
         match *self {
-            Step::NeedMore(_) => 0,
+            Step::NeedMore(_) => Some(0),
             Step::Nothing(used) | Step::Order(used, _) | Step::Reply(used, _) | Step::Close(used, _) => {
-                assert!(used > 0, "a protocol consumes something");
-                used
+                Some(used).filter(|used| *used > 0)
             }
         }
     }
@@ -176,12 +174,12 @@ impl<P: Protocol> Input<P> {
     }
 
     /// Takes the next step; with `twice`, only if both copies come to it. `None` when they do not, and not at
-    /// a second try either.
+    /// a second try either; or when the step consumes what is not there.
     pub fn next(&mut self, twice: bool) -> Option<Step> {
         if !twice {
             let InputBuffer { bytes, done, protocol } = &mut self.heard;
             let step = Step::of(protocol.next(bytes.get(*done..).unwrap_or_default()));
-            self.heard.take(&step);
+            self.heard.take(&step)?;
             return Some(step);
         }
         let (bytes, again) = (self.heard.rest(), self.again.rest());
@@ -200,8 +198,8 @@ impl<P: Protocol> Input<P> {
             agreed = (is_same && are_answers && bytes == again).then_some((first, its, second, other));
         }
         let (step, its, second, other) = agreed?;
-        self.heard.take(&step);
-        self.again.take(&second);
+        self.heard.take(&step)?;
+        self.again.take(&second)?;
         (self.heard.protocol, self.again.protocol) = (its, other);
         Some(step)
     }

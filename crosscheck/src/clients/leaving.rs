@@ -4,10 +4,10 @@
 //! vote sees it any more. So each comes with a digest and with the number of its place, and what has left is
 //! counted in two ways.
 
-use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use bytes::Bytes;
+use object::{SealBroken, SealedQueue};
 
 use crate::reply;
 
@@ -102,11 +102,9 @@ impl Unsent {
 /// The replies whose turn has come.
 #[derive(Default)]
 pub(super) struct Leaving {
-    /// Each with the number of its place. Every place comes by here, also one without bytes: a gap is a reply
+    /// Each under the number of its place. Every place comes by here, also one without bytes: a gap is a reply
     /// that was lost.
-    unsent: VecDeque<(u64, Unsent)>,
-    /// Number of the first of them, counted apart.
-    first: u64,
+    unsent: SealedQueue<Unsent>,
     /// Bytes of them that have not left.
     bytes: usize,
 }
@@ -119,7 +117,7 @@ impl Leaving {
 
     /// Bytes that are held for them: a reply that has left in part is there as a whole.
     pub fn held(&self) -> usize {
-        self.unsent.front().map_or(0, |(_, unsent)| unsent.sent).saturating_add(self.bytes)
+        self.unsent.as_is().next().map_or(0, |unsent| unsent.sent).saturating_add(self.bytes)
     }
 
     /// Whether everything has left.
@@ -130,7 +128,7 @@ impl Leaving {
     /// The socket takes no more for now. Each short reply gets a place of its own: until now it lay between
     /// those of other clients (`reply::Replies`), and kept the memory of all of them.
     pub fn set_apart(&mut self) {
-        for (_, unsent) in self.unsent.iter_mut().rev().take_while(|(_, unsent)| !unsent.is_apart) {
+        for unsent in self.unsent.as_is_mut().rev().take_while(|unsent| !unsent.is_apart) {
             unsent.is_apart = true;
             if unsent.reply.bytes.len() < reply::LARGE {
                 unsent.reply.bytes = Bytes::copy_from_slice(&unsent.reply.bytes);
@@ -141,36 +139,36 @@ impl Leaving {
     /// The reply of the place with this number.
     pub fn push(&mut self, number: u64, reply: VerifiedReply, twice: bool) {
         self.bytes += reply.bytes.len();
-        self.unsent.push_back((number, Unsent::new(reply, twice)));
+        self.unsent.push_as(number, Unsent::new(reply, twice));
     }
 
     /// Passes over replies without bytes, which no call can send; false if one should have some, or what is
     /// here is not everything before the place `next` that has not left.
     pub fn pass_empty(&mut self, next: u64, twice: bool) -> bool {
-        while let Some((_, front)) = self.unsent.front()
-            && front.left() == 0
-        {
-            if !front.reply.is_right(twice) {
-                return false;
+        loop {
+            match self.unsent.pop_if(|front| front.left() == 0 && front.reply.is_right(twice)) {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(SealBroken) => return false,
             }
-            self.unsent.pop_front();
-            self.first += 1;
         }
-        !twice || self.adds_up(next)
+        let is_wrong = |front: &Unsent| front.left() == 0;
+        !self.unsent.as_is().next().is_some_and(is_wrong) && (!twice || self.adds_up(next))
     }
 
     /// Whether what is to leave is all that was collected and has not left: as many replies, and as many
     /// bytes. One that was forgotten, or is sent again, would be taken for the reply to another request.
     fn adds_up(&self, next: u64) -> bool {
-        let bytes: usize = self.unsent.iter().map(|(_, unsent)| unsent.left()).sum();
-        self.first + self.unsent.len() as u64 == next && bytes == self.bytes
+        let bytes: usize = self.unsent.as_is().map(Unsent::left).sum();
+        self.unsent.is_intact() && self.unsent.next_number() == next && bytes == self.bytes
     }
 
     /// So many bytes have left. What has left as a whole is forgotten.
     pub fn sent(&mut self, mut count: usize) {
-        self.bytes -= count;
+        // A wrong count does not add up at the next look.
+        self.bytes = self.bytes.wrapping_sub(count);
         while count > 0
-            && let Some((_, front)) = self.unsent.front_mut()
+            && let Ok(Some(front)) = self.unsent.front_mut()
         {
             let left = front.left();
             if count < left {
@@ -178,8 +176,9 @@ impl Leaving {
                 return;
             }
             count -= left;
-            self.unsent.pop_front();
-            self.first += 1;
+            if self.unsent.pop().is_err() {
+                return;
+            }
         }
     }
 
@@ -192,20 +191,21 @@ impl Leaving {
     pub fn slices(&self, next: u64, twice: bool) -> Vec<IoSlice<'_>> {
         // Nothing leaves behind a reply that leaves in part.
         let (mut follows, mut held) = (true, 0);
-        let is_next = |(_, unsent): &&(u64, Unsent)| {
+        let is_next = |unsent: &&Unsent| {
             let is_next = follows && held < STRETCH;
             follows = unsent.end() == unsent.reply.bytes.len();
             held += unsent.rest().len();
             is_next
         };
-        let next_ones = self.unsent.iter().take(SLICES).take_while(is_next);
-        let mut slices: Vec<IoSlice<'_>> = next_ones.map(|(_, unsent)| IoSlice::new(unsent.rest())).collect();
-        let listed = std::hint::black_box(&slices).iter().zip(&self.unsent).zip(self.first..);
-        let is_right = |((slice, (number, unsent)), meant): &((&IoSlice<'_>, &(u64, Unsent)), u64)| {
+        let next_ones = self.unsent.as_is().take(SLICES).take_while(is_next);
+        let mut slices: Vec<IoSlice<'_>> = next_ones.map(|unsent| IoSlice::new(unsent.rest())).collect();
+        let listed = std::hint::black_box(&slices).iter().zip(self.unsent.iter());
+        let is_right = |(slice, unsent): &(&IoSlice<'_>, Result<&Unsent, SealBroken>)| {
+            let Ok(unsent) = *unsent else { return false };
             let bytes = &unsent.reply.bytes;
             let is_its_own = slice.as_ptr() as usize == bytes.as_ptr() as usize + unsent.sent
                 && slice.len() + unsent.sent == unsent.end();
-            number == meant && is_its_own && unsent.is_right(twice)
+            is_its_own && unsent.is_right(twice)
         };
         slices.truncate(listed.take_while(is_right).count());
         if twice && !self.adds_up(next) {
@@ -233,7 +233,9 @@ mod tests {
     fn leaves(replies: Vec<(u64, Unsent)>, twice: bool) -> String {
         let bytes = replies.iter().map(|(_, unsent)| unsent.rest().len()).sum();
         let next = 5 + replies.len() as u64;
-        let leaving = Leaving { unsent: replies.into(), first: 5, bytes };
+        let mut unsent = SealedQueue::starting_at(5);
+        replies.into_iter().for_each(|(number, reply)| unsent.push_as(number, reply));
+        let leaving = Leaving { unsent, bytes };
         let list = leaving.slices(next, twice);
         list.iter().map(|slice| String::from_utf8_lossy(slice).into_owned()).collect()
     }
@@ -310,18 +312,24 @@ mod tests {
     /// As a struck processor leaves it: one reply is forgotten, sent again, or thought to have no bytes.
     #[test]
     fn nothing_leaves_where_the_replies_do_not_add_up() {
-        let strikes: [fn(&mut Leaving); 5] = [
-            |leaving| _ = leaving.unsent.pop_front(),
-            |leaving| leaving.first += 1,
-            |leaving| leaving.bytes -= 2,
-            |leaving| leaving.unsent[0].1.sent += 1,
-            |leaving| leaving.unsent[0].1.reply.bytes.clear(),
+        let corruptions: [(&str, fn(&mut Leaving)); 8] = [
+            ("one is forgotten", |leaving| _ = leaving.unsent.entries_mut().pop_front()),
+            ("the first count is wrong", |leaving| *leaving.unsent.ends_mut().0 += 1),
+            ("the last count is wrong", |leaving| *leaving.unsent.ends_mut().1 += 1),
+            ("two are exchanged", |leaving| leaving.unsent.entries_mut().swap(0, 2)),
+            ("one is doubled", |leaving| {
+                let again = unsent("two\n", "two\n");
+                leaving.unsent.entries_mut().push_back((2, again));
+            }),
+            ("there are fewer bytes", |leaving| leaving.bytes -= 2),
+            ("more has left", |leaving| leaving.unsent.entries_mut()[0].1.sent += 1),
+            ("one has no bytes", |leaving| leaving.unsent.entries_mut()[0].1.reply.bytes.clear()),
         ];
-        for (number, strike) in strikes.into_iter().enumerate() {
+        for (what, corrupt) in corruptions {
             let mut leaving = three(2);
-            strike(&mut leaving);
-            assert!(leaving.slices(3, true).is_empty(), "{number}: struck after the first look");
-            assert!(!leaving.pass_empty(3, true), "{number}");
+            corrupt(&mut leaving);
+            assert!(leaving.slices(3, true).is_empty(), "{what}: corrupted after the first look");
+            assert!(!leaving.pass_empty(3, true), "{what}");
         }
         assert!(!three(2).pass_empty(4, true), "a place was taken and its reply did not come here");
     }
@@ -372,11 +380,11 @@ mod tests {
         assert!(long(wrong, &whole).slices(2, true).is_empty(), "wrong from the start");
         let mut leaving = long(whole.clone(), &whole);
         leaving.sent(STRETCH + 10);
-        leaving.unsent[0].1.stretches.swap(1, 2);
+        leaving.unsent.entries_mut()[0].1.stretches.swap(1, 2);
         assert!(leaving.slices(2, true).is_empty(), "wrong when its stretch is to leave");
         let mut leaving = long(whole.clone(), &whole);
         leaving.sent(STRETCH + 10);
-        leaving.unsent[0].1.sent -= STRETCH;
+        leaving.unsent.entries_mut()[0].1.sent -= STRETCH;
         assert!(leaving.slices(2, true).is_empty(), "a stretch again");
     }
 }

@@ -335,14 +335,14 @@ impl<P: Protocol> Clients<P> {
         self.closed_unmoved += stalled.len();
         // A crowd of them would fill the log.
         if self.told_unmoved.is_none_or(|told| self.ticks - told >= limits::RECOUNT_TICKS) {
-            eprintln!(
-                "crosscheck: {} client connections were closed: their replies filled the buffers (the last \
+            crate::message(format_args!(
+                "{} client connections were closed: their replies filled the buffers (the last \
                     ones {} KiB) and were not read, while others waited. {} still wait. Raise \
                     buffer_limit_mb if such clients are yours",
                 self.closed_unmoved,
                 (before - self.budget.held()) >> 10,
                 self.budget.waiting()
-            );
+            ));
             (self.told_unmoved, self.closed_unmoved) = (Some(self.ticks), 0);
         }
     }
@@ -401,9 +401,10 @@ impl<P: Protocol> Clients<P> {
     /// would tell.
     fn on_refused_client(&mut self, error: &io::Error) {
         self.on_refused(error);
+        self.counters.note_accepts(false);
         if self.told_refusal != error.raw_os_error() {
             self.told_refusal = error.raw_os_error();
-            eprintln!("crosscheck: new clients cannot be accepted: {error}");
+            crate::message(format_args!("new clients cannot be accepted: {error}"));
         }
     }
 
@@ -412,9 +413,12 @@ impl<P: Protocol> Clients<P> {
             let mut stream = match self.listener.accept() {
                 Ok((stream, _)) => {
                     self.told_refusal = None;
+                    self.counters.note_accepts(true);
                     stream
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return self.counters.note_accepts(true);
+                }
                 // That one client hung up while it waited says nothing of those behind it.
                 Err(error) if is_of_one_attempt(&error) => continue,
                 Err(error) => return self.on_refused_client(&error),
@@ -435,7 +439,7 @@ impl<P: Protocol> Clients<P> {
                 self.registry.register(&mut stream, Token(CONNECTIONS + slot as usize), interest)
             {
                 self.on_refused(&error);
-                eprintln!("crosscheck: a client could not be served: {error}");
+                crate::message(format_args!("a client could not be served: {error}"));
                 self.free.push(slot);
                 continue;
             }

@@ -54,7 +54,7 @@ fn run(
         if let Err(error) = poll.poll(&mut events, Some(pause))
             && error.kind() != io::ErrorKind::Interrupted
         {
-            eprintln!("crosscheck: clients can no longer be served: {error}");
+            crate::message(format_args!("clients can no longer be served: {error}"));
             return;
         }
         inbox.take(&mut answers);

@@ -3,34 +3,35 @@
 //! (`secure.rs`), and tell each other what has to be equal (`hello.rs`). Every frame carries a checksum; a
 //! connection that delivers a wrong one is closed and opened again.
 
-#[cfg(feature = "inject")]
-pub(crate) mod caller;
+mod dial;
 pub mod fuzzing;
 mod handshakes;
 pub(crate) mod hello;
 mod link;
+mod names;
 mod net;
 pub(crate) mod probe;
 pub(crate) mod secure;
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::Bytes;
 use mio::{Registry, Token};
 use order::{FrameError, Kind};
 
+use crate::address::Address;
 use crate::admin::{Sent, Traffic};
+use crate::hooks::{self, Hooks};
 use crate::limits;
 use crate::world::is_own_fault_without_peer;
+use dial::Dialled;
 use handshakes::PendingHandshakes;
 use hello::{Difference, Hello};
 use link::{Link, Reading};
 pub use net::{Net, Tcp};
 use probe::PeerProgress;
-use secure::{Dialling, Secret, Unsound};
+use secure::{Secret, Unsound};
 
 /// Tokens from here on belong to the peers' sockets.
 pub const FIRST_TOKEN: usize = 1 << 16;
@@ -62,6 +63,13 @@ pub enum PeerEvent {
         peer: Option<u8>,
         /// Why.
         why: Refusal,
+    },
+    /// A peer's host name does not resolve, for this reason; or it does again.
+    Unresolved {
+        /// The peer that cannot be dialled.
+        peer: u8,
+        /// The name and the reason; none once it resolves again.
+        why: Option<String>,
     },
 }
 
@@ -119,27 +127,20 @@ pub struct Peers<N: Net = Tcp> {
     handshakes: PendingHandshakes<N>,
     /// When each peer was dialled last, and whether it or this replica refused the connection.
     dialled: Vec<Dialled>,
+    /// News of names that do not resolve, at most one per attempt, until the next [`Peers::flush`].
+    unresolved: Vec<PeerEvent>,
     /// What one socket is read into, and one record is opened into.
     scratch: Vec<u8>,
     plain: Vec<u8>,
-    /// The kernel has refused a call that no healthy process makes: it would refuse the next one as well.
+    /// The kernel has refused a call that no healthy process makes, and would refuse the next one as well; or a frame
+    /// was longer than any can be.
     is_refused: bool,
     /// How far this replica is, and how slow it has been: what a watchdog elsewhere is told.
     pub pace: PeerProgress,
     /// What went out so far.
     pub sent: Sent,
-    /// Flips one bit of the next frame on its way out: an injected fault.
-    #[cfg(feature = "inject")]
-    pub garble_next: Vec<u64>,
-}
-
-/// The last attempt to reach a peer.
-#[derive(Clone, Copy, Debug, Default)]
-struct Dialled {
-    at_us: Option<u64>,
-    was_refused: bool,
-    /// How often in a row it has hung up without an answer.
-    unanswered: u32,
+    /// May corrupt a frame on its way out.
+    pub hooks: hooks::Active,
 }
 
 impl Peers<Tcp> {
@@ -147,7 +148,7 @@ impl Peers<Tcp> {
     ///
     /// # Errors
     /// When the address cannot be bound; the message names it.
-    pub fn bind(identity: Identity, addresses: Vec<SocketAddr>, registry: &Registry) -> io::Result<Self> {
+    pub fn bind(identity: Identity, addresses: Vec<Address>, registry: &Registry) -> io::Result<Self> {
         let (me, count) = (identity.hello.replica, addresses.len());
         Ok(Peers::over(identity, count, Tcp::bind(me, addresses, registry, Token(LISTENER))?))
     }
@@ -164,19 +165,19 @@ impl<N: Net> Peers<N> {
             links: (0..count).map(|_| None).collect(),
             handshakes: PendingHandshakes::default(),
             dialled: vec![Dialled::default(); count],
+            unresolved: Vec::new(),
             scratch: vec![0; limits::READ_CHUNK],
             plain: Vec::new(),
             is_refused: false,
             pace: PeerProgress::default(),
             sent: Sent::default(),
-            #[cfg(feature = "inject")]
-            garble_next: Vec::new(),
+            hooks: hooks::Active::default(),
         }
     }
 
     /// Whether what never changes is still what it was for replica `me`: a wrong number, a list that lost a
     /// peer, or a buffer that is elsewhere, would cut this replica off for ever, and it would not know.
-    pub fn is_sound(&self, me: u8, addresses: &[SocketAddr]) -> bool {
+    pub fn is_sound(&self, me: u8, addresses: &[Address]) -> bool {
         !self.is_refused
             && self.me == me
             && self.identity.hello.replica == me
@@ -197,49 +198,6 @@ impl<N: Net> Peers<N> {
     pub fn connected(&self) -> impl Iterator<Item = u8> + '_ {
         (0..self.links.len() as u8)
             .filter(|peer| self.links[usize::from(*peer)].as_ref().is_some_and(Link::is_up))
-    }
-
-    /// Dials whoever is missing, and whoever was dialled and never answered: the higher number dials the lower.
-    pub fn dial(&mut self, now_us: u64) {
-        for peer in 0..self.me {
-            let index = usize::from(peer);
-            let passed = |pause| now_us >= self.dial_at(index, pause);
-            let is_mute = self.links[index].as_ref().is_some_and(|link| !link.is_up());
-            if is_mute && passed(limits::DIAL_PATIENCE) {
-                self.hang_up(peer, &mut Vec::new());
-            } else if self.links[index].is_some() || !passed(self.pause(index)) {
-                continue;
-            }
-            let unanswered = self.dialled[index].unanswered;
-            self.dialled[index] = Dialled { at_us: Some(now_us), was_refused: false, unanswered };
-            let mut first = Vec::new();
-            let Identity { hello, secret } = &mut self.identity;
-            let begun = Dialling::begin(secret, hello, &mut first);
-            if let (Ok(dialling), Ok(stream)) = (begun, self.net.connect(peer)) {
-                let token = Token(LINKS + index);
-                let link = Link::dialled(peer, stream, (dialling, first), token, &mut self.net);
-                self.links[index] = self.granted(link);
-            }
-        }
-    }
-
-    /// Time until a missing peer is dialled again, if one is missing.
-    pub fn next_dial(&self, now_us: u64) -> Option<Duration> {
-        (0..usize::from(self.me))
-            .filter(|peer| self.links[*peer].is_none())
-            .map(|peer| self.dial_at(peer, self.pause(peer)))
-            .map(|at_us| Duration::from_micros(at_us.saturating_sub(now_us)))
-            .min()
-    }
-
-    /// Between two attempts to reach a peer: longer where the last one was refused.
-    fn pause(&self, peer: usize) -> Duration {
-        if self.dialled[peer].was_refused { limits::REFUSED_PAUSE } else { limits::RECONNECT }
-    }
-
-    /// When `pause` has passed since a peer was dialled; at once, when it never was.
-    fn dial_at(&self, peer: usize, pause: Duration) -> u64 {
-        self.dialled[peer].at_us.map_or(0, |at_us| at_us + pause.as_micros() as u64)
     }
 
     /// Handles what the poll said about a token of this module.
@@ -304,16 +262,14 @@ impl<N: Net> Peers<N> {
             link.deferred += 1;
             link.is_urgent |= link.deferred >= limits::DEFERRED;
             let start = link.output.len();
-            order::frame::encode_parts(kind, me, parts, &mut link.output);
+            if order::frame::encode_parts(kind, me, parts, &mut link.output).is_err() {
+                self.is_refused = true;
+                return;
+            }
             let traffic = traffic_of(&mut self.sent, kind);
             traffic.messages += 1;
             traffic.bytes += (link.output.len() - start) as u64;
-            #[cfg(feature = "inject")]
-            if let Some(seed) = self.garble_next.pop() {
-                let bits = (link.output.len() - start) as u64 * 8;
-                let bit = seed % bits;
-                link.output[start + (bit / 8) as usize] ^= 1 << (bit % 8);
-            }
+            self.hooks.on_frame(&mut link.output[start..]);
         }
     }
 
@@ -325,6 +281,7 @@ impl<N: Net> Peers<N> {
 
     /// Writes what somebody waits for, one system call per peer.
     pub fn flush(&mut self, events: &mut Vec<PeerEvent>) {
+        events.append(&mut self.unresolved);
         self.handshakes.tell(events);
         for peer in 0..self.links.len() as u8 {
             let alive = match self.links[usize::from(peer)].as_mut() {
@@ -396,6 +353,9 @@ fn traffic_of(sent: &mut Sent, kind: Kind) -> &mut Traffic {
 mod tests {
     use super::*;
     use mio::{Events, Poll};
+    use secure::Dialling;
+    use std::net::SocketAddr;
+    use std::time::Duration;
 
     struct Node {
         poll: Poll,
@@ -410,7 +370,7 @@ mod tests {
 
         fn with(identity: Identity, addresses: &[SocketAddr]) -> Node {
             let poll = Poll::new().unwrap();
-            let peers = Peers::bind(identity, addresses.to_vec(), poll.registry()).unwrap();
+            let peers = Peers::bind(identity, of_all(addresses), poll.registry()).unwrap();
             Node { poll, peers, seen: Vec::new() }
         }
 
@@ -446,6 +406,10 @@ mod tests {
         listeners.iter().map(|listener| listener.local_addr().unwrap()).collect()
     }
 
+    fn of_all(addresses: &[SocketAddr]) -> Vec<Address> {
+        addresses.iter().map(|address| Address::from(*address)).collect()
+    }
+
     fn run_until(nodes: &mut [Node], done: impl Fn(&[Node]) -> bool) {
         for step in 0..2000 {
             if done(nodes) {
@@ -458,21 +422,46 @@ mod tests {
 
     #[test]
     fn a_replica_that_mistakes_itself_or_forgets_a_peer_is_not_sound() {
-        let mut known = addresses();
-        let mut peers = Node::new(1, &known).peers;
+        let addresses = addresses();
+        let mut peers = Node::new(1, &addresses).peers;
+        let mut known = of_all(&addresses);
         assert!(peers.is_sound(1, &known) && !peers.is_sound(0, &known));
         let link = peers.links.pop();
         assert!(!peers.is_sound(1, &known));
         peers.links.extend(link);
-        known[0].set_port(1);
+        known[0] = Address::Named { host: "localhost".into(), port: addresses[0].port() };
         assert!(!peers.is_sound(1, &known), "it dials another address than it was told");
-        known = peers.net.addresses.clone();
+        known = of_all(&addresses);
         let dialled = peers.dialled.pop();
         assert!(!peers.is_sound(1, &known));
         peers.dialled.extend(dialled);
         assert!(peers.is_sound(1, &known));
         peers.scratch.clear();
         assert!(!peers.is_sound(1, &known), "it reads nothing");
+    }
+
+    #[test]
+    fn a_peer_is_dialled_by_its_name_and_one_whose_name_does_not_resolve_is_tried_again() {
+        let addresses = addresses();
+        let named = |host: &str| Address::Named { host: host.into(), port: addresses[0].port() };
+        let configured = || vec![named("localhost"), addresses[1].into()];
+        let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
+        let fails = |address: &Address| Err(format!("`{address}` does not resolve: a test"));
+        nodes[1].peers.net.names = names::Names::resolved_by(fails, configured());
+        let failed = |node: &Node| {
+            let is_failure =
+                |event: &&PeerEvent| matches!(event, PeerEvent::Unresolved { peer: 0, why: Some(_) });
+            node.seen.iter().filter(is_failure).count()
+        };
+        run_until(&mut nodes, |nodes| failed(&nodes[1]) == 2);
+        let PeerEvent::Unresolved { why: Some(why), .. } = &nodes[1].seen[0] else {
+            panic!("{:?}", nodes[1].seen)
+        };
+        assert!(why.starts_with("`localhost:") && why.ends_with("does not resolve: a test"), "{why}");
+        nodes[1].peers.net.names = names::Names::new(configured());
+        nodes[1].seen.clear();
+        run_until(&mut nodes, |nodes| nodes.iter().all(is_up));
+        assert!(nodes[1].seen.contains(&PeerEvent::Unresolved { peer: 0, why: None }), "{:?}", nodes[1].seen);
     }
 
     #[test]
@@ -643,13 +632,13 @@ mod tests {
         let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
         run_until(&mut nodes, |nodes| nodes.iter().all(is_up));
         nodes[1].peers.pace = PeerProgress { executed: 77, slowest_ms: 1200 };
-        let mut probe = probe::Probe::new(identity(0, 7), addresses.clone());
+        let mut probe = probe::Probe::new(identity(0, 7), of_all(&addresses));
         let asked = std::thread::spawn(move || probe.others(Duration::from_secs(10)));
         while !asked.is_finished() {
             nodes.iter_mut().for_each(|node| node.step(0));
         }
         assert_eq!(asked.join().unwrap().unwrap().executed, 0, "of two replicas f+1 others are not there");
-        let mut probe = probe::Probe::new(identity(0, 7), addresses.clone());
+        let mut probe = probe::Probe::new(identity(0, 7), of_all(&addresses));
         let asked = std::thread::spawn(move || probe.ask(1, addresses[1], Duration::from_secs(10)));
         while !asked.is_finished() {
             nodes.iter_mut().for_each(|node| node.step(0));
@@ -754,14 +743,14 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "inject")]
     #[test]
     fn a_garbled_frame_resets_the_connection_and_nothing_of_it_is_used() {
         let addresses = addresses();
         let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
         run_until(&mut nodes, |nodes| nodes.iter().all(|node| !node.seen.is_empty()));
-        nodes[0].peers.garble_next = vec![123];
         nodes[0].peers.send(1, Kind::Check, &[b"these bytes are not what they were"]);
+        let link = nodes[0].peers.links[1].as_mut().expect("it is up");
+        *link.output.last_mut().expect("a frame waits") ^= 1 << 3;
         run_until(&mut nodes, |nodes| nodes[1].seen.len() >= 4);
         let blamed = match &nodes[1].seen[1] {
             PeerEvent::Corrupt(error) => error.peer(),

@@ -2,10 +2,12 @@
 //! whole cluster.
 
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
+
+use super::names::{Lookup, Names};
+use crate::address::Address;
 
 /// Streams between replicas, and who is told when they can be read or written.
 pub trait Net: Send + 'static {
@@ -15,7 +17,8 @@ pub trait Net: Send + 'static {
     /// Begins to connect to `peer`.
     ///
     /// # Errors
-    /// When it is known at once that nobody is there.
+    /// `WouldBlock` while the peer's host name is being resolved: call again. `NotFound` if the name does not resolve;
+    /// the error says why. Others when the peer is known at once to be unreachable.
     fn connect(&mut self, peer: u8) -> io::Result<Self::Stream>;
 
     /// A connection that somebody opened to this replica.
@@ -40,7 +43,7 @@ pub trait Net: Send + 'static {
     fn deregister(&mut self, stream: &mut Self::Stream);
 
     /// Whether it still connects to these (index = replica).
-    fn goes_to(&self, _addresses: &[SocketAddr]) -> bool {
+    fn goes_to(&self, _addresses: &[Address]) -> bool {
         true
     }
 
@@ -55,7 +58,7 @@ pub trait Net: Send + 'static {
 
 /// TCP, watched by the poll of the order thread.
 pub struct Tcp {
-    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) names: Names,
     listener: TcpListener,
     registry: Registry,
 }
@@ -64,14 +67,19 @@ impl Tcp {
     /// Listens on this replica's address of `addresses` (index = replica); connections come under `token`.
     ///
     /// # Errors
-    /// When the address cannot be bound; the message names it.
-    pub fn bind(me: u8, addresses: Vec<SocketAddr>, registry: &Registry, token: Token) -> io::Result<Self> {
-        let address = addresses[usize::from(me)];
-        let mut listener = TcpListener::bind(address).map_err(|error| {
-            io::Error::new(error.kind(), format!("peers cannot be heard on {address}: {error}"))
-        })?;
+    /// When the address does not resolve, or cannot be bound; the message names it.
+    pub fn bind(me: u8, addresses: Vec<Address>, registry: &Registry, token: Token) -> io::Result<Self> {
+        let own = &addresses[usize::from(me)];
+        let cannot_listen = |kind: io::ErrorKind, why: String| {
+            io::Error::new(kind, format!("cannot listen for peers on {own}: {why}"))
+        };
+        let found = own.resolve().map_err(|why| cannot_listen(io::ErrorKind::NotFound, why))?;
+        let first =
+            *found.first().ok_or_else(|| cannot_listen(io::ErrorKind::NotFound, "no address".into()))?;
+        let listener = TcpListener::bind(first);
+        let mut listener = listener.map_err(|error| cannot_listen(error.kind(), error.to_string()))?;
         registry.register(&mut listener, token, Interest::READABLE)?;
-        Ok(Tcp { addresses, listener, registry: registry.try_clone()? })
+        Ok(Tcp { names: Names::new(addresses), listener, registry: registry.try_clone()? })
     }
 }
 
@@ -79,7 +87,11 @@ impl Net for Tcp {
     type Stream = TcpStream;
 
     fn connect(&mut self, peer: u8) -> io::Result<TcpStream> {
-        TcpStream::connect(self.addresses[usize::from(peer)])
+        match self.names.look_up(peer) {
+            Lookup::At(address) => TcpStream::connect(address),
+            Lookup::UnderWay => Err(io::ErrorKind::WouldBlock.into()),
+            Lookup::Failed(why) => Err(io::Error::new(io::ErrorKind::NotFound, why)),
+        }
     }
 
     fn accept(&mut self) -> io::Result<TcpStream> {
@@ -99,8 +111,8 @@ impl Net for Tcp {
         let _ = self.registry.deregister(stream);
     }
 
-    fn goes_to(&self, addresses: &[SocketAddr]) -> bool {
-        self.addresses == addresses
+    fn goes_to(&self, addresses: &[Address]) -> bool {
+        self.names.configured() == addresses
     }
 
     fn remote(&self, stream: &TcpStream) -> String {
@@ -111,9 +123,11 @@ impl Net for Tcp {
     /// that lacks an option is left as it is.
     fn tune(&mut self, stream: &TcpStream) {
         let _ = stream.set_nodelay(true);
-        let socket = socket2::SockRef::from(stream);
-        let _ = socket.set_tcp_congestion(b"reno");
         #[cfg(target_os = "linux")]
-        let _ = socket.set_tcp_user_timeout(Some(crate::limits::UNACKNOWLEDGED));
+        {
+            let socket = socket2::SockRef::from(stream);
+            let _ = socket.set_tcp_congestion(b"reno");
+            let _ = socket.set_tcp_user_timeout(Some(crate::limits::UNACKNOWLEDGED));
+        }
     }
 }

@@ -8,8 +8,10 @@ use std::time::Duration;
 use wire::Reader;
 
 use super::hello::{HELLO_BYTES, Hello, Purpose};
+use super::names::Names;
 use super::secure::{Channel, Dialling, Records};
 use super::{Identity, link::refusal_of};
+use crate::address::Address;
 
 /// How far a replica is, and how slow it has been.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,30 +53,32 @@ impl PeerProgress {
 }
 
 /// Who asks, and whom.
-#[derive(Clone)]
 pub(crate) struct Probe {
     identity: Identity,
-    peers: Vec<SocketAddr>,
+    names: Names,
 }
 
 impl Probe {
     /// For the replica with this identity; index = replica.
-    pub fn new(mut identity: Identity, peers: Vec<SocketAddr>) -> Self {
+    pub fn new(mut identity: Identity, peers: Vec<Address>) -> Self {
         identity.hello.purpose = Purpose::Progress;
-        Probe { identity, peers }
+        Probe { identity, names: Names::new(peers) }
     }
 
-    /// The pace of the others, as they tell it within `patience` each. None where there are no others.
+    /// The pace of the others, as they tell it within `patience` each, and as much for a name to be resolved. None
+    /// where there are no others.
     pub fn others(&mut self, patience: Duration) -> Option<PeerProgress> {
-        if self.peers.len() < 2 {
+        let (me, count) = (self.identity.hello.replica, self.names.configured().len());
+        if count < 2 {
             return None;
         }
-        let me = self.identity.hello.replica;
         let mut told = Vec::new();
-        for (number, address) in (0u8..).zip(self.peers.clone()).filter(|(number, _)| *number != me) {
-            told.extend(self.ask(number, address, patience));
+        for number in (0..count as u8).filter(|number| *number != me) {
+            if let Some(address) = self.names.wait_for(number, patience) {
+                told.extend(self.ask(number, address, patience));
+            }
         }
-        Some(PeerProgress::of_others(&told, self.peers.len() / 2))
+        Some(PeerProgress::of_others(&told, count / 2))
     }
 
     pub(super) fn ask(&mut self, peer: u8, address: SocketAddr, patience: Duration) -> Option<PeerProgress> {

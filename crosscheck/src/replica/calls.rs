@@ -8,6 +8,7 @@ use super::Replica;
 use super::execution::Execution;
 use crate::admin::{Buffers, Command, EvidenceList, Injected, Phase, Position, StateDigest, Status};
 use crate::admin_server::Call;
+use crate::hooks::{Arming, Hooks};
 use crate::ordered::Control;
 use crate::service::Service;
 use crate::world::World;
@@ -132,16 +133,23 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    #[cfg(not(feature = "inject"))]
+    /// A fault in a resting object is done at an ordered turn on its lock, which is asked for here.
     fn on_inject(&mut self, call: Call) {
-        call.refuse(
-            "this build carries no fault injector; build with `--features inject`, or use `crosscheck up`",
-        );
-    }
-
-    #[cfg(not(feature = "inject"))]
-    fn pending_faults(&self) -> [(); 0] {
-        []
+        let Command::Inject(inject) = call.command.clone() else { return };
+        let service = self.execution.as_ref().map(|execution| (&*execution.service, execution.locks()));
+        match self.hooks.arm(&inject, service) {
+            Arming::Refused(why) => call.refuse(why),
+            Arming::Armed(what) => {
+                call.reply(&Injected { done: true, what: what.to_owned(), home: None, id: None });
+            }
+            Arming::NeedsTurn(home) => {
+                let Some(ticket) = self.calls.wait(self.settings.me, self.world.now_us(), call) else {
+                    return;
+                };
+                self.hooks.arm_at_turn(ticket, &inject, home);
+                self.submit_control(&Control::Noop { home, ticket });
+            }
+        }
     }
 
     pub(super) fn status(&self) -> Status {
@@ -170,10 +178,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             waits_for: self.waits_for(),
             buffers: self.buffers(),
             held: self.tally.held.len() as u64,
-            armed: self.pending_faults().len() as u64,
+            armed: self.hooks.armed() as u64,
             alone: self.execution.as_ref().is_some_and(Execution::is_alone),
             last_repair_us: self.tally.last_repair_us,
             last_evidence: self.evidence.last().as_ref().map(crate::evidence::line),
+            large: self.large.values().cloned().collect(),
             sent: self.peers.sent,
         }
     }
@@ -193,110 +202,6 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             evicted: read(&counters.evicted),
             idle: read(&counters.idle),
         }
-    }
-}
-
-#[cfg(feature = "inject")]
-mod injecting {
-    use super::*;
-    use crate::admin::{Inject, Kind};
-    use crate::inject::{Armed, Occasion, Target};
-
-    /// Wrong results of a core that is wrong again and again.
-    const WRONG_IN_A_ROW: u64 = 8;
-
-    impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
-        /// Arms a fault; a fault in a resting object strikes at an ordered turn on its lock, which is asked for here.
-        pub(super) fn on_inject(&mut self, call: Call) {
-            let Command::Inject(inject) = call.command.clone() else { return };
-            let Some(execution) = &self.execution else {
-                return call.refuse("this replica has no state yet; try again");
-            };
-            let locks = execution.locks();
-            let home = match inject.object.as_deref().map(|name| execution.service.home_of(name)) {
-                Some(None) => {
-                    return call.refuse("no such object name; use item:KEY, slot:KEY, queue:N or shard:N");
-                }
-                Some(Some(home)) => home,
-                None => (inject.seed % u64::from(locks)) as u32,
-            };
-            let name = inject.object.clone();
-            let (bit, member, seed) = (inject.bit, inject.member, inject.seed);
-            let target = Target { home, name, id: None, bit, member, seed };
-            let armory = execution.armory.clone();
-            match inject.kind {
-                Kind::Message => {
-                    self.peers.garble_next.push(inject.seed);
-                    call.reply(&armed("the next frame to a peer will be corrupt"));
-                }
-                Kind::Check | Kind::Repair => {
-                    self.garble_vote.push((inject.kind, inject.seed));
-                    call.reply(&armed("the next such message will carry a wrong value"));
-                }
-                Kind::Flip
-                | Kind::MultiFlip
-                | Kind::Checksum
-                | Kind::Id
-                | Kind::Length
-                | Kind::Lost
-                | Kind::Stray
-                | Kind::Doubled => self.noop(call, &inject, target),
-                // Which object a name means is known at an ordered turn only.
-                Kind::InRequest if inject.object.is_some() => self.noop(call, &inject, target),
-                Kind::Sticky | Kind::Erratic => {
-                    let every = 2 + inject.seed % 14;
-                    let gap = |number: u64| match inject.kind {
-                        Kind::Sticky => every,
-                        _ => 1 + inject.seed.rotate_left(number as u32 * 5) % 24,
-                    };
-                    let mut at = armory.requests();
-                    for number in 0..WRONG_IN_A_ROW {
-                        at += gap(number);
-                        let seed = inject.seed.wrapping_add(number * 977);
-                        let target = Target { seed, ..target.clone() };
-                        armory.arm(Armed { kind: inject.kind, occasion: Occasion::Later(at), target });
-                    }
-                    call.reply(&armed("armed; it strikes again and again"));
-                }
-                Kind::InRequest
-                | Kind::Digest
-                | Kind::Reply
-                | Kind::Request
-                | Kind::Asked
-                | Kind::Skip
-                | Kind::Twice
-                | Kind::Footprint
-                | Kind::Position
-                | Kind::Image => {
-                    armory.arm(Armed { kind: inject.kind, occasion: occasion(&inject), target });
-                    call.reply(&armed("armed; it strikes at the next occasion"));
-                }
-            }
-        }
-
-        /// Faults that were armed and have not struck yet.
-        pub(in crate::replica) fn pending_faults(&self) -> Vec<Kind> {
-            let armed = self.execution.iter().flat_map(|execution| execution.armory.kinds());
-            let votes = self.garble_vote.iter().map(|(kind, _)| *kind);
-            armed.chain(votes).chain(self.peers.garble_next.iter().map(|_| Kind::Message)).collect()
-        }
-
-        /// Asks for an ordered turn on the target's lock.
-        fn noop(&mut self, call: Call, inject: &Inject, target: Target) {
-            let Some(execution) = &self.execution else { return };
-            let (armory, home) = (execution.armory.clone(), target.home);
-            let Some(ticket) = self.calls.wait(self.settings.me, self.world.now_us(), call) else { return };
-            armory.arm(Armed { kind: inject.kind, occasion: Occasion::Noop(ticket), target });
-            self.submit_control(&Control::Noop { home, ticket });
-        }
-    }
-
-    fn occasion(inject: &Inject) -> Occasion {
-        if inject.object.is_some() { Occasion::RequestOnHome } else { Occasion::AnyRequest }
-    }
-
-    fn armed(what: &str) -> Injected {
-        Injected { done: true, what: what.to_owned(), home: None, id: None }
     }
 }
 

@@ -9,8 +9,7 @@ use schedule::{DispatcherState, Footprint, Schedule};
 
 use super::solo::{Slice, Solo};
 use super::{Input, SteppedWorker, SteppedWorkers};
-#[cfg(feature = "inject")]
-use crate::inject::Runner;
+use crate::hooks::{self, Hooks, ThreadRole};
 use crate::job::{Job, Work};
 use crate::limits;
 use crate::mailbox::Mailbox;
@@ -42,11 +41,7 @@ pub(super) struct Execution<S: Service> {
     solo: Option<Solo<S>>,
     /// Several workers that are stepped.
     stepped: Option<Arc<SteppedWorkers>>,
-    #[cfg(feature = "inject")]
-    pub(super) armory: Arc<crate::inject::Armory>,
-    /// On purpose: a batch that has not all its results is taken for one that does not move.
-    #[cfg(feature = "inject")]
-    pub(super) counts_batches: bool,
+    hooks: hooks::Active,
 }
 
 /// What ties the workers to the order thread.
@@ -55,6 +50,8 @@ pub(super) struct WorkerLinks<'a> {
     pub mailbox: &'a Mailbox<Input>,
     /// Whether the helper of a single worker runs beside the order thread, or in its place.
     pub lockstep: &'a Lockstep,
+    /// May change what the workers do.
+    pub hooks: &'a hooks::Active,
 }
 
 /// What the watchdog saw of a worker when it last looked.
@@ -144,8 +141,6 @@ impl<S: Service> Execution<S> {
         let stepped = ties.lockstep.stepped_workers();
         let pace = stepped.map(|stepped| stepped.clone() as Arc<dyn schedule::YieldPoint>);
         let (schedule, workers) = schedule::resume_paced(shape(settings, locks), footprint_of, state, pace);
-        #[cfg(feature = "inject")]
-        let armory = Arc::new(crate::inject::Armory::default());
         let context = |report: worker::ReportSink| worker::Context {
             service: service.clone(),
             me: settings.me,
@@ -154,10 +149,8 @@ impl<S: Service> Execution<S> {
             kept: kept.clone(),
             report,
             seat: None,
-            #[cfg(feature = "inject")]
-            armory: armory.clone(),
-            #[cfg(feature = "inject")]
-            runner: if settings.is_solo() { Runner::Order } else { Runner::Worker },
+            hooks: ties.hooks.clone(),
+            thread: if settings.is_solo() { ThreadRole::Order } else { ThreadRole::Worker },
         };
         let report = {
             let mailbox = ties.mailbox.clone();
@@ -191,10 +184,7 @@ impl<S: Service> Execution<S> {
             kept,
             solo,
             stepped: stepped.cloned(),
-            #[cfg(feature = "inject")]
-            armory,
-            #[cfg(feature = "inject")]
-            counts_batches: false,
+            hooks: ties.hooks.clone(),
         })
     }
 
@@ -279,6 +269,11 @@ impl<S: Service> Execution<S> {
         (if is_invalid { Work::Invalid } else { work }, footprint)
     }
 
+    /// Whether a worker found that its part of the schedule was corrupted; nothing is executed any more.
+    pub(super) fn is_corrupted(&self) -> bool {
+        self.schedule.is_corrupted()
+    }
+
     /// Whether the workers run every request twice from now on.
     pub(super) fn set_alone(&self, alone: bool) {
         self.alone.store(alone, Ordering::Relaxed);
@@ -298,8 +293,7 @@ impl<S: Service> Execution<S> {
         let is_behind = others.map_or(self.in_flight() > 0, |others| others > executed);
         let requests =
             (0..self.schedule.workers()).map(|worker| self.schedule.progress(worker).resolved).sum();
-        #[cfg(feature = "inject")]
-        let requests = if self.counts_batches { 0 } else { requests };
+        let requests = self.hooks.on_progress(requests);
         let was_stopped = self.moved.was_stopped(now_us, limit_us);
         let stood_us = self.moved.looked(Progress { executed, requests, is_behind }, now_us, limit_us);
         let hung =

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use order::{Kind, OrderEngine, Output};
+use order::{FailStop, Kind, OrderEngine, Output};
 use vote::{Event, Packed, Place};
 use wire::Reader;
 
@@ -13,12 +13,13 @@ use super::execution::{Execution, Stall, WorkerLinks};
 use super::{Input, Replica};
 use crate::admin::Phase;
 use crate::clock::ClockWords;
+use crate::hooks::Hooks;
 use crate::ordered::Control;
 use crate::service::Service;
 use crate::settings::Durability;
 use crate::transfer::{self, Receiver};
 use crate::world::World;
-use crate::{ReplaceReason, ServeError, Stop, limits, snapshot, state};
+use crate::{Corrupted, ReplaceReason, ServeError, Stop, limits, snapshot, state};
 
 /// What is known of the other replicas.
 #[derive(Debug)]
@@ -189,8 +190,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 Output::NeedState { index, .. } => self.need_state(index),
                 Output::Skipped { tags } => {
                     for tag in tags {
-                        let owner = self.pending.take(tag);
-                        self.drop_reply(owner);
+                        match self.pending.take(tag) {
+                            Ok(owner) => self.drop_reply(owner),
+                            Err(what) => return self.replace(what),
+                        }
                     }
                 }
                 Output::Lacking { from, believed, last } => self.world.say(format_args!(
@@ -221,6 +224,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     };
                     self.give_up_log(ReplaceReason::OlderCopy { entry, sender, batch, directory });
                 }
+                Output::FailStop(FailStop::Corrupted(part)) => self.replace(Corrupted::Order(part)),
                 Output::FailStop(reason) => self.stop_with(Err(ServeError::FailStop(reason))),
             }
         }
@@ -247,7 +251,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         first_batch: u64,
     ) {
         let Some(service) = self.service.take() else { return };
-        let ties = WorkerLinks { mailbox: &self.mailbox, lockstep: &self.lockstep };
+        let ties = WorkerLinks { mailbox: &self.mailbox, lockstep: &self.lockstep, hooks: &self.hooks };
         match Execution::start(&self.settings, service, dispatcher, first_batch, &ties) {
             Ok(execution) => {
                 if self.settings.mode.crosschecked {
@@ -259,15 +263,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                             .with_kept_reply_bytes(buffers / 8)
                             // The bound of `KeptReplies`, which is the one that they meet.
                             .with_owed_reply_bytes(buffers / 2 + vote::limits::LARGEST_BATCH_BYTES);
-                    #[cfg(feature = "inject")]
-                    let config = config.with_protections(vote::Protections {
-                        reply_gate: self.settings.hold_replies,
-                        ..vote::Protections::ALL
-                    });
+                    let config = self.hooks.on_voter(config, self.settings.hold_replies);
                     self.voter = Some(vote::Voter::new(config));
                 }
-                #[cfg(feature = "inject")]
-                self.slowness.iter().for_each(|slowness| execution.armory.set_slowness(slowness.clone()));
                 self.execution = Some(execution);
                 self.tally.executed = first_batch - 1;
                 self.peers.pace.executed = self.tally.executed;
@@ -622,12 +620,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let limit_us = self.settings.watchdog.as_micros() as u64;
         let others =
             (self.settings.peers.len() > 1).then(|| self.group.others_executed(self.settings.me, now_us));
-        #[cfg(feature = "inject")]
-        let others = others.filter(|_| !self.sabotaged.has(super::sabotage::Sabotage::AsksNobody));
-        #[cfg(feature = "inject")]
-        if let Some(execution) = &mut self.execution {
-            execution.counts_batches = self.sabotaged.has(super::sabotage::Sabotage::CountsBatches);
-        }
+        let others = others.filter(|_| self.hooks.asks_others());
         match self.execution.as_mut().and_then(|execution| execution.stall(others, now_us, limit_us)) {
             _ if (1..=self.unwatched).contains(&self.pulse.oldest()) => {}
             Some(Stall::Handler(position)) => {

@@ -7,8 +7,6 @@ mod execution;
 mod group;
 mod pending;
 mod refusals;
-#[cfg(feature = "inject")]
-pub mod sabotage;
 mod schedule_stage;
 mod solo;
 pub mod stepped;
@@ -16,7 +14,7 @@ mod stepped_workers;
 mod vote_stage;
 mod waits;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
@@ -24,6 +22,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mio::{Events, Token};
+use object::SealedQueue;
 use order::{OrderEngine, Orderer};
 use vote::{Place, Voter};
 
@@ -33,10 +32,12 @@ use crate::archive::Archive;
 use crate::clients::thread::Answer;
 use crate::clients::{self, ClientSide, Reply, ReplyTo, Submission};
 use crate::clock::GroupClock;
+use crate::hooks::{self, Hooks};
 use crate::job::Runs;
 use crate::mailbox::Mailbox;
 use crate::peers::probe::Probe;
 use crate::peers::{PeerEvent, Peers};
+use crate::self_check::{self, Check};
 use crate::service::{ClientCounters, Service};
 use crate::settings::{Durability, Mode, Settings};
 use crate::state::Base;
@@ -98,10 +99,8 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     counters: Arc<ClientCounters>,
     /// Own requests in the order in which they were submitted, which is the order of their delivery.
     pending: PendingReplies,
-    /// Own requests that the orderer had no room for yet.
-    waiting: VecDeque<Submission>,
-    /// Number of the next of them.
-    submitted: u64,
+    /// Own requests that the orderer had no room for yet, under the numbers that they got when they were decoded.
+    waiting: SealedQueue<Submission>,
     /// Empty; requests of clients served on this thread pass through it.
     submissions: Vec<Submission>,
     /// Empty; what other threads leave passes through it.
@@ -117,6 +116,10 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     /// Of the last batches: how they were run.
     runs: BTreeMap<u64, Runs>,
     evidence: Archive,
+    /// What the objects are called that were last in question.
+    names: crate::naming::Names,
+    /// Classes with large objects, each with the message to the operator.
+    large: std::collections::BTreeMap<&'static str, String>,
     refusals: refusals::Refusals,
     waits: waits::Waits,
     tally: Tally,
@@ -132,14 +135,7 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     unwatched: u64,
     /// Tells this life of the process from earlier ones.
     life: u64,
-    /// Falsifies the next CHECK or REPAIR on its way out: an injected fault.
-    #[cfg(feature = "inject")]
-    garble_vote: Vec<(crate::admin::Kind, u64)>,
-    #[cfg(feature = "inject")]
-    sabotaged: sabotage::Sabotaged,
-    /// How long requests take, in a simulation.
-    #[cfg(feature = "inject")]
-    slowness: Option<crate::inject::Slowness>,
+    hooks: hooks::Active,
 }
 
 /// The client side.
@@ -295,7 +291,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         }
         if let Some(clients) = self.front.as_mut().and_then(Frontend::here) {
             clients.read_on(&mut self.submissions);
-            self.waiting.extend(self.submissions.drain(..));
+            self.submissions.drain(..).for_each(|one| self.waiting.push_as(one.number, one));
         }
         self.on_peer_events(heard);
     }
@@ -310,8 +306,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         orderer: Orderer<E>,
         counters: Arc<ClientCounters>,
     ) -> Self {
-        let Environment { world, mailbox, lockstep, peers } = ties;
-        let life = world.wall_us();
+        let Environment { world, mailbox, lockstep, mut peers } = ties;
+        let (life, hooks) = (world.wall_us(), hooks::Active::default());
+        peers.hooks = hooks.clone();
         Replica {
             clock: GroupClock::new(settings.me, settings.peers.len(), world.now_us(), life),
             group: Group::new(settings.peers.len(), orderer.standing().last_index),
@@ -331,8 +328,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             open_clients: None,
             counters,
             pending: PendingReplies::default(),
-            waiting: VecDeque::new(),
-            submitted: 0,
+            waiting: SealedQueue::default(),
             submissions: Vec::new(),
             inputs: Vec::new(),
             next_tick_us: 0,
@@ -343,6 +339,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             calls: calls::Calls::default(),
             runs: BTreeMap::new(),
             evidence: Archive::default(),
+            names: crate::naming::Names::default(),
+            large: std::collections::BTreeMap::new(),
             refusals: refusals::Refusals::default(),
             waits: waits::Waits::default(),
             tally: Tally::default(),
@@ -353,12 +351,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             pulse: Arc::default(),
             unwatched: 0,
             life,
-            #[cfg(feature = "inject")]
-            garble_vote: Vec::new(),
-            #[cfg(feature = "inject")]
-            sabotaged: sabotage::Sabotaged::default(),
-            #[cfg(feature = "inject")]
-            slowness: None,
+            hooks,
             settings,
         }
     }
@@ -398,8 +391,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// have been stopped before it read them, and their stamps would be ahead of any time that was taken
     /// earlier.
     fn accept_stamps(&mut self) {
-        #[cfg(feature = "inject")]
-        if self.sabotaged.has(sabotage::Sabotage::BelievesClocks) {
+        if self.hooks.trusts_any_clock() {
             return self.orderer.accept_stamps(u64::MAX);
         }
         self.orderer.accept_stamps(self.clock.latest_us(self.world.now_us()));
@@ -408,8 +400,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// What this replica stamps with, if it leads.
     fn stamp_us(&self) -> u64 {
         let now_us = self.world.now_us();
-        #[cfg(feature = "inject")]
-        if self.sabotaged.has(sabotage::Sabotage::BelievesClocks) {
+        if self.hooks.trusts_any_clock() {
             return self.clock.now_us(now_us);
         }
         self.clock.stamp_us(now_us)
@@ -474,7 +465,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     fn on_input(&mut self, input: Input) {
         match input {
-            Input::Submissions(submissions) => self.waiting.extend(submissions),
+            Input::Submissions(submissions) => {
+                submissions.into_iter().for_each(|one| self.waiting.push_as(one.number, one));
+            }
             Input::Report(report) => self.on_report(report),
             Input::Call(call) => self.on_call(call),
             Input::Kept { index, result } => self.on_kept(index, result),
@@ -484,26 +477,16 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// Hands requests to the orderer as far as it has room.
     fn submit_waiting(&mut self) {
-        while self.orderer.can_accept()
-            && let Some(Submission { number, to, request }) = self.waiting.pop_front()
-        {
+        while self.orderer.can_accept() {
             // A queue that thinks it is longer than it is gives what it gave before, and all replicas would
             // agree to run it again.
-            #[cfg(feature = "inject")]
-            let believes = self.sabotaged.has(sabotage::Sabotage::BelievesQueue);
-            #[cfg(not(feature = "inject"))]
-            let believes = false;
-            if number != self.submitted && !believes {
-                return self.replace(Corrupted::RequestQueue);
+            let next = self.hooks.next_waiting(&mut self.waiting);
+            let Ok(next) = next else { return self.replace(Corrupted::RequestQueue) };
+            let Some(Submission { to, request, .. }) = next else { return };
+            if self.hooks.submits_twice() {
+                self.submit(request.clone(), Recipient::Nobody);
             }
-            self.submitted += 1;
-            #[cfg(feature = "inject")]
-            self.sabotage_submission(&request);
-            #[cfg(feature = "inject")]
-            let request = match &self.execution {
-                Some(execution) => execution.armory.wrong_sum(request),
-                None => request,
-            };
+            let request = self.hooks.on_submit(request);
             self.submit(request, Recipient::Client(to));
         }
     }
@@ -537,7 +520,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.counters.validated.store(self.validated(), Ordering::Relaxed);
         if let Some(clients) = self.front.as_mut().and_then(Frontend::here) {
             clients.tick(&mut self.submissions);
-            self.waiting.extend(self.submissions.drain(..));
+            self.submissions.drain(..).for_each(|one| self.waiting.push_as(one.number, one));
         }
         self.peers.tick();
         self.poll_transfer();
@@ -563,24 +546,34 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// replica knows of itself, the service's settings, the program. Once that is wrong, the replica is wrong
     /// again and again, however often it is repaired.
     fn check_oneself(&mut self) {
+        // Every check is made at every tick: some go on with what they looked at last.
+        for check in self_check::at_tick() {
+            if !self.holds(check) {
+                self.replace(check.corrupted());
+            }
+        }
+    }
+
+    /// Whether what this check of `self_check::GUARDS` covers is as it should be.
+    fn holds(&mut self, check: Check) -> bool {
         let Mode { guarded, crosschecked, .. } = self.settings.mode;
-        let service = self.execution.as_ref().map(|execution| &execution.service);
-        let refused = self.counters.own_faults.load(Ordering::Relaxed) > 0;
         // Something outside may change all replicas' programs at about the same time (a probe that is set on
         // all hosts). The votes cover for this one until the others are there to fill it.
-        let can_wait = !guarded || !self.group.hears_all(self.settings.me, self.world.now_us());
-        let clients_served = self.clients_driven.looks_so(&self.counters);
-        let sound = [
-            (!guarded || object::checksums_are_sound(), Corrupted::Checksums),
-            (!crosschecked || vote::digest::is_sound(), Corrupted::Digests),
-            (self.peers.is_sound(self.settings.me, &self.settings.peers), Corrupted::Peers),
-            (clients_served, Corrupted::ClientsStopped),
-            (!refused, Corrupted::ClientSockets),
-            (can_wait || service.is_none_or(|service| service.is_sound()), Corrupted::ServiceSettings),
-            (can_wait || self.world.program_is_sound(), Corrupted::Program),
-        ];
-        if let Some((_, wrong)) = sound.into_iter().find(|(holds, _)| !holds) {
-            self.replace(wrong);
+        let can_wait = || !guarded || !self.group.hears_all(self.settings.me, self.world.now_us());
+        let execution = self.execution.as_ref();
+        match check {
+            Check::Checksums => !guarded || object::checksums_are_sound(),
+            Check::Digests => !crosschecked || vote::digest::is_sound(),
+            Check::Peers => self.peers.is_sound(self.settings.me, &self.settings.peers),
+            Check::ClientsDriven => self.clients_driven.looks_so(&self.counters),
+            Check::Clients => self.counters.own_faults.load(Ordering::Relaxed) == 0,
+            Check::ServiceSettings => {
+                can_wait() || execution.is_none_or(|execution| execution.service.is_sound())
+            }
+            Check::Program => can_wait() || self.world.program_is_sound(),
+            Check::Schedule => execution.is_none_or(|execution| !execution.is_corrupted()),
+            Check::RequestQueue => self.waiting.is_intact(),
+            Check::PendingReplies => self.pending.is_intact(),
         }
     }
 

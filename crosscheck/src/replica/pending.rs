@@ -2,8 +2,9 @@
 //! nobody is waited for, and one that goes to somebody else is wrong, so nothing is taken on trust: each
 //! entry carries the tag of its request.
 
-use std::collections::VecDeque;
+use object::SealedQueue;
 
+use crate::Corrupted;
 use crate::clients::ReplyTo;
 
 /// Who is owed what comes of an own request.
@@ -43,38 +44,38 @@ impl PendingReply {
     pub(super) const NOTHING: PendingReply = PendingReply { owner: Recipient::Nobody, asked: 0 };
 }
 
-/// The own requests that the log has not delivered yet, in the order of their tags.
+/// The own requests that the log has not delivered yet, under their tags.
 #[derive(Debug, Default)]
 pub(super) struct PendingReplies {
-    waiting: VecDeque<(u64, Recipient)>,
-    /// Tag of the first.
-    first: u64,
+    waiting: SealedQueue<Recipient>,
 }
 
 impl PendingReplies {
     /// The tag of the next request.
     pub(super) fn next_tag(&self) -> u64 {
-        self.first + self.waiting.len() as u64
+        self.waiting.next_number()
     }
 
     /// The log has taken the next request.
     pub(super) fn push(&mut self, owner: Recipient) {
-        self.waiting.push_back((self.next_tag(), owner));
+        self.waiting.push(owner);
+    }
+
+    /// Whether as many recipients wait as were pushed and not taken.
+    pub(super) fn is_intact(&self) -> bool {
+        self.waiting.is_intact()
     }
 
     /// The log delivers own requests in the order they were submitted in.
     ///
-    /// # Panics
+    /// # Errors
     /// When it does not, or when this queue does not have who waits there: the replica cannot know any more
     /// whose replies are whose.
-    pub(super) fn take(&mut self, tag: u64) -> Recipient {
-        assert_eq!(tag, self.first, "own requests are delivered in the order they were submitted in");
-        let Some((asked, owner)) = self.waiting.pop_front() else {
-            panic!("somebody asked for what is delivered as own request {tag}");
-        };
-        assert_eq!(asked, tag, "who asked for a request waits at its place");
-        self.first += 1;
-        owner
+    pub(super) fn take(&mut self, tag: u64) -> Result<Recipient, Corrupted> {
+        if tag != self.waiting.first_number() {
+            return Err(Corrupted::PendingReplies);
+        }
+        self.waiting.pop().ok().flatten().ok_or(Corrupted::PendingReplies)
     }
 }
 
@@ -96,26 +97,39 @@ mod tests {
     #[test]
     fn owners_come_back_in_the_order_of_their_tags() {
         let mut owners = two_wait();
-        assert_eq!((owners.next_tag(), owners.take(0), owners.take(1)), (2, client(7), client(8)));
         assert_eq!(owners.next_tag(), 2);
-    }
-
-    /// V20 in docs/vulnerabilities.md: the queue's head was corrupted. From then on replies went to the owner that its
-    /// memory happened to name, and this replica's clients waited for ever.
-    #[test]
-    #[should_panic(expected = "waits at its place")]
-    fn a_queue_that_has_lost_its_place_is_noticed() {
-        let mut owners = two_wait();
-        owners.waiting.rotate_left(1);
-        owners.take(0);
+        assert_eq!((owners.take(0), owners.take(1)), (Ok(client(7)), Ok(client(8))));
+        assert_eq!((owners.next_tag(), owners.is_intact()), (2, true));
     }
 
     #[test]
-    #[should_panic(expected = "own request 2")]
-    fn a_queue_that_has_lost_an_entry_is_noticed() {
+    fn a_request_that_was_not_submitted_is_found() {
         let mut owners = two_wait();
-        owners.take(0);
-        owners.take(1);
-        owners.take(2);
+        assert_eq!(owners.take(1), Err(Corrupted::PendingReplies), "out of order");
+        assert!(owners.take(0).is_ok() && owners.take(1).is_ok());
+        assert_eq!(owners.take(2), Err(Corrupted::PendingReplies), "from nowhere");
+        assert!(owners.is_intact());
+    }
+
+    /// V20 in docs/vulnerabilities.md, and the like: from then on replies went to the owner that the queue's memory
+    /// happened to name, and this replica's clients waited for ever.
+    #[test]
+    fn a_queue_that_has_lost_its_place_gives_no_recipient() {
+        type Row = (&'static str, fn(&mut SealedQueue<Recipient>));
+        let corruptions: [Row; 5] = [
+            ("its head is lost", |waiting| waiting.entries_mut().rotate_left(1)),
+            ("an entry is lost", |waiting| _ = waiting.entries_mut().pop_front()),
+            ("an entry is doubled", |waiting| {
+                let first = waiting.entries_mut()[0];
+                waiting.entries_mut().push_front(first);
+            }),
+            ("all are lost", |waiting| waiting.entries_mut().clear()),
+            ("an end is wrong", |waiting| *waiting.ends_mut().1 += 1),
+        ];
+        for (what, corrupt) in corruptions {
+            let mut owners = two_wait();
+            corrupt(&mut owners.waiting);
+            assert_eq!(owners.take(0), Err(Corrupted::PendingReplies), "{what}");
+        }
     }
 }

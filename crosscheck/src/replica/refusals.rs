@@ -46,13 +46,37 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let known = peer.map(usize::from).filter(|peer| *peer < self.settings.peers.len());
         let Some(peer) = known else { return self.on_stranger(now_us, why) };
         let why = why.to_string();
+        if self.is_news_of(peer, &why) {
+            self.world.say(format_args!("replica {} is refused: {why}", peer + 1));
+        }
+    }
+
+    /// A peer's host name does not resolve, so that it cannot be dialled; or it resolves again.
+    pub(super) fn on_unresolved(&mut self, peer: u8, why: Option<String>) {
+        let number = peer + 1;
+        let Some(why) = why else {
+            self.world.say(format_args!("replica {number} is dialled: its address resolves now"));
+            return self.refusals.forget(peer);
+        };
+        let why = format!("its address {why}");
+        if usize::from(peer) < self.settings.peers.len() && self.is_news_of(usize::from(peer), &why) {
+            self.world.say(format_args!(
+                "replica {number} cannot be dialled: {why}. It is tried again every second. If that lasts, see \
+                    the name server of this machine, or the address of replica {number} in the configuration"
+            ));
+        }
+    }
+
+    /// Keeps for `status` why a peer is not talked to. Whether it has to be said now: it is new, or was said long ago.
+    fn is_news_of(&mut self, peer: usize, why: &str) -> bool {
+        let now_us = self.world.now_us();
         self.refusals.of_peers.resize(self.settings.peers.len(), None);
         let of_peer = &mut self.refusals.of_peers[peer];
-        let is_told = of_peer.as_ref().is_some_and(|(before, tells_us)| *before == why && now_us < *tells_us);
-        if !is_told {
-            self.world.say(format_args!("replica {} is refused: {why}", peer + 1));
-            *of_peer = Some((why, now_us + limits::TOLD_STILL.as_micros() as u64));
+        if of_peer.as_ref().is_some_and(|(before, tells_us)| before == why && now_us < *tells_us) {
+            return false;
         }
+        *of_peer = Some((why.to_owned(), now_us + limits::TOLD_STILL.as_micros() as u64));
+        true
     }
 
     fn on_stranger(&mut self, now_us: u64, why: &Refusal) {

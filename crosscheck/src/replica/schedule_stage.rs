@@ -9,6 +9,7 @@ use schedule::Footprint;
 use super::Replica;
 use super::pending::{PendingReply, Recipient};
 use super::solo::Slice;
+use crate::hooks::Hooks;
 use crate::job::{InFlight, Job, ResultSlot, Work};
 use crate::ordered::Control;
 use crate::service::{Service, declared};
@@ -37,8 +38,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             .is_some_and(|execution| execution.in_flight() < limits::ENTRIES_IN_EXECUTION)
         {
             let Some(delivered) = self.orderer.poll_delivery() else { return };
-            #[cfg(feature = "inject")]
-            if self.sabotaged.skips(&delivered, self.tally.executed) {
+            if self.hooks.skips(&delivered, self.tally.executed) {
                 continue;
             }
             self.deliver(&delivered);
@@ -47,14 +47,15 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     fn deliver(&mut self, delivered: &Delivered) {
         let mine = !delivered.tags.is_empty();
-        let owners: Vec<Recipient> = delivered.tags.iter().map(|tag| self.pending.take(*tag)).collect();
+        let owners = delivered.tags.iter().map(|tag| self.pending.take(*tag)).collect();
+        let owners: Vec<Recipient> = match owners {
+            Ok(owners) => owners,
+            Err(what) => return self.replace(what),
+        };
         let order_state = self.orderer.export_state();
         let Some(execution) = &mut self.execution else { return };
         let batch = execution.next_batch;
-        #[cfg(feature = "inject")]
-        if self.sabotaged.loses_count(batch) {
-            execution.armory.arm(crate::inject::Armed::at_next(crate::admin::Kind::Position));
-        }
+        self.hooks.on_batch(batch);
         self.group.on_delivered(delivered.index, batch);
         let newest =
             (delivered.index == self.orderer.standing().last_index).then_some(delivered.batch.time_us);
@@ -65,12 +66,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let mut requests = Vec::with_capacity(delivered.batch.len());
         let mut owed = Vec::with_capacity(owners.len());
         let (mut wants_checkpoint, mut is_long) = (false, false);
-        for (number, mut request) in delivered.batch.requests().enumerate() {
+        for (number, request) in delivered.batch.requests().enumerate() {
             let mut asked = request.checksum;
-            #[cfg(feature = "inject")]
-            {
-                request = self.sabotaged.request(batch, request);
-            }
+            let mut request = self.hooks.on_request(batch, request);
             let (mut work, mut footprint) = execution.decode(&request);
             if matches!(work, Work::Unsound)
                 && let Some(again) = delivered.batch.requests().nth(number)
@@ -78,8 +76,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 (asked, request) = (again.checksum, again);
                 (work, footprint) = execution.decode_again(&request, &delivered.batch);
             }
-            #[cfg(feature = "inject")]
-            let footprint = execution.armory.wrong_footprint(footprint, execution.locks());
+            let footprint = self.hooks.on_footprint(footprint, execution.locks());
             wants_checkpoint |= matches!(&work, Work::Control(Control::Checkpoint));
             is_long |= matches!(&work, Work::Control(control) if control.is_long(self.settings.me));
             let result = ResultSlot {

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use schedule::Step;
 
 use super::execution::WorkerLinks;
+use crate::hooks::ThreadRole;
 use crate::limits;
 use crate::peers::probe::PeerProgress;
 use crate::reply::Replies;
@@ -66,7 +67,6 @@ impl<S: Service> Solo<S> {
         let (helper, lent) = mpsc::channel::<WorkerContext<S>>();
         let (give_back, back) = mpsc::channel();
         let pace = lockstep.clone();
-        #[cfg_attr(not(feature = "inject"), expect(unused_mut))]
         let mut helpers = contexts(Box::new(move |said| {
             // After these reports the helper can only wait: for a repair, or for the worker.
             let rests = matches!(
@@ -78,10 +78,7 @@ impl<S: Service> Solo<S> {
                 pace.rest();
             }
         }));
-        #[cfg(feature = "inject")]
-        {
-            helpers.runner = crate::inject::Runner::Helper;
-        }
+        helpers.thread = ThreadRole::Helper;
         let last_long = Arc::new(AtomicU64::new(0));
         let until = last_long.clone();
         let help = move || {

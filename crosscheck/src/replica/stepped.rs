@@ -1,6 +1,9 @@
 //! A replica that somebody steps: the shipped pipeline without a thread, a socket or a clock of its own, for
 //! a simulation that decides with one seed when anything happens.
 
+#[cfg(feature = "inject")]
+mod faults;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
 
@@ -10,31 +13,20 @@ use order::{LogStore, Orderer, RaftConfig, RaftEngine, Record};
 use vote::Voter;
 pub use vote::limits::Load;
 
-#[cfg(feature = "inject")]
-pub use super::sabotage::Sabotage;
 use super::{Environment, Frontend, Input, Judged, Replica, Watchdog};
 use crate::admin::{Command, Status};
 use crate::admin_server::Call;
 pub use crate::clients::ReplyTo;
 use crate::clients::thread::Answer;
-#[cfg(feature = "inject")]
-pub use crate::inject::{Runner, Slowness};
+use crate::hooks::Hooks;
 use crate::mailbox::Mailbox;
 pub use crate::peers::Net;
-#[cfg(feature = "inject")]
-pub use crate::peers::caller::Caller;
 pub use crate::peers::probe::PeerProgress;
 use crate::peers::{PeerEvent, Peers};
 pub use crate::world::{Observation, World};
 use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients, limits, state};
 
 type Engine = RaftEngine<Box<dyn LogStore>>;
-
-/// About as many numbers as an order engine has, without those that it has of each replica.
-#[cfg(feature = "inject")]
-const NUMBERS: usize = 18;
-#[cfg(feature = "inject")]
-const NUMBERS_PER_PEER: usize = 8;
 
 /// What a life of a replica begins with.
 pub struct Startup {
@@ -149,12 +141,6 @@ impl<S: Service, W: World> Stepped<S, W> {
         self.replica.round(&mut self.heard);
     }
 
-    /// From now on a request of the service takes as long as `slowness` says.
-    #[cfg(feature = "inject")]
-    pub fn take_time(&mut self, slowness: Slowness) {
-        self.replica.slowness = Some(slowness);
-    }
-
     /// The order thread was not at one and the same stretch of work since the last [`Stepped::is_hung`].
     pub fn moves(&self) {
         self.replica.pulse.beat();
@@ -168,8 +154,7 @@ impl<S: Service, W: World> Stepped<S, W> {
             return false;
         }
         let others = Some(others());
-        #[cfg(feature = "inject")]
-        let others = others.filter(|_| !self.replica.sabotaged.has(Sabotage::AsksNobody));
+        let others = others.filter(|_| self.replica.hooks.asks_others());
         self.watchdog.judge(others, self.executed_before) == Judged::Hangs
     }
 
@@ -230,12 +215,6 @@ impl<S: Service, W: World> Stepped<S, W> {
         answered
     }
 
-    /// Breaks a promise on purpose from now on.
-    #[cfg(feature = "inject")]
-    pub fn sabotage(&mut self, sabotage: Sabotage) {
-        self.replica.sabotaged.list.push(sabotage);
-    }
-
     /// What it would tell `crosscheck status`.
     pub fn status(&self) -> Status {
         self.replica.status()
@@ -248,67 +227,9 @@ impl<S: Service, W: World> Stepped<S, W> {
         voter.map_or_else(|| Some("no voter yet".into()), |voter| voter.open_below(batch))
     }
 
-    /// Faults that were armed and have not struck yet.
-    #[cfg(feature = "inject")]
-    pub fn pending_faults(&self) -> Vec<crate::admin::Kind> {
-        self.replica.pending_faults()
-    }
-
-    /// Gives up on armed faults whose occasion may never come; says on how many.
-    #[cfg(feature = "inject")]
-    pub fn disarm(&mut self, kind: crate::admin::Kind) -> usize {
-        let before = self.replica.garble_vote.len();
-        self.replica.garble_vote.retain(|(armed, _)| *armed != kind);
-        let armory =
-            self.replica.execution.iter().map(|execution| execution.armory.disarm(kind)).sum::<usize>();
-        before - self.replica.garble_vote.len() + armory
-    }
-
-    /// Flips a bit of one of the last ordered entries that rest in the log's memory; false when there is none.
-    #[cfg(feature = "inject")]
-    pub fn corrupt_entry(&mut self, seed: u64) -> bool {
-        let last = self.replica.orderer.standing().last_index;
-        let index = last.saturating_sub(seed % 64);
-        self.replica.orderer.engine_mut().corrupt_entry(index, (seed >> 32) as usize % 16)
-    }
-
-    /// Flips a bit of one of the order engine's own numbers; false when there is none.
-    #[cfg(feature = "inject")]
-    pub fn corrupt_number(&mut self, seed: u64) -> bool {
-        let numbers = NUMBERS + NUMBERS_PER_PEER * self.replica.settings.peers.len();
-        let engine = self.replica.orderer.engine_mut();
-        engine.corrupt_number((seed >> 32) as usize % numbers, seed as u32).is_some()
-    }
-
     /// Its clock, in microseconds since 1970.
     pub fn clock_us(&self) -> u64 {
         self.replica.clock.now_us(self.replica.world.now_us())
-    }
-
-    /// Flips a bit of what its clock is away from the monotonic time: an injected fault.
-    #[cfg(feature = "inject")]
-    pub fn corrupt_clock(&mut self, bit: u32) {
-        self.replica.clock.corrupt(bit);
-    }
-
-    /// Flips a bit of the next stamp that it gives as a leader: an injected fault. False if it does not lead.
-    #[cfg(feature = "inject")]
-    pub fn corrupt_stamp(&mut self, bit: u32) -> bool {
-        let leads = self.replica.orderer.standing().is_leader;
-        if leads {
-            self.replica.orderer.corrupt_stamp(1 << (bit % 64));
-        }
-        leads
-    }
-
-    /// Puts the last request of a client into the queue a second time, as a queue gives it whose length has
-    /// changed: an injected fault. False if there was none.
-    #[cfg(feature = "inject")]
-    pub fn corrupt_queue(&mut self) -> bool {
-        let again = self.last.clone();
-        let hit = again.is_some();
-        again.into_iter().for_each(|again| self.mailbox.send(Input::Submissions(vec![again])));
-        hit
     }
 
     /// How full this replica's queues and buffers are, with their bounds from the `limits` of each room.

@@ -144,7 +144,6 @@ impl SteppedWorker {
     }
 
     /// This worker's handler takes so long.
-    #[cfg(feature = "inject")]
     pub fn linger(&self, time_us: u64) {
         {
             let mut watch = self.workers.watch.lock();

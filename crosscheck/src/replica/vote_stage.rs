@@ -7,16 +7,15 @@ use order::OrderEngine;
 use vote::{Command, Event, Failure, Message, Place, Reexecution, To};
 
 use super::group::Awaited;
-#[cfg(feature = "inject")]
-use super::sabotage::Sabotage;
 use super::{PendingReply, Replica};
+use crate::hooks::Hooks;
 use crate::job::{Executed, Ran, Runs};
 use crate::ordered::Control;
 use crate::peers;
 use crate::service::Service;
 use crate::worker::Report;
 use crate::world::{Observation, World};
-use crate::{ReplaceReason, Stop, evidence, limits};
+use crate::{Corrupted, ReplaceReason, Stop, evidence, limits};
 
 impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// What a worker has to say.
@@ -57,32 +56,38 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     execution.on_returned();
                 }
             }
+            Report::Corrupted(what) => self.replace(what),
+            // A worker that found the schedule corrupted ends, too.
+            Report::Ended if self.execution.as_ref().is_some_and(|execution| execution.is_corrupted()) => {
+                self.replace(Corrupted::Schedule);
+            }
             // Workers end when the replica stops; one that ends before was struck where nothing could catch it.
             Report::Ended if self.outcome.is_none() && self.execution.is_some() => {
                 self.stop_with(Ok(Stop::Replace(ReplaceReason::WorkerEnded)));
             }
             Report::Ended => {}
             Report::ScrubTook(time) => self.group.on_scrub_took(self.world.scrub_took(time)),
-            Report::Masked { place, core } => {
+            Report::Masked { place, core, kind } => {
                 self.tally.failed_checks += 1;
-                self.keep_evidence(evidence::masked(self.settings.me, place, core));
+                let kind = evidence::kind::<S>(kind);
+                self.keep_evidence(evidence::masked(self.settings.me, place, core, kind));
             }
+            Report::Named(names) => {
+                self.names.learn(names);
+                self.evidence.amend(|text| self.names.put_into(text));
+            }
+            Report::Large { home, objects } => objects.iter().for_each(|large| self.on_large(home, large)),
         }
     }
 
     fn on_executed(&mut self, executed: Executed) {
-        #[cfg(feature = "inject")]
-        let mut executed = executed;
-        #[cfg(feature = "inject")]
-        self.sabotage_results(executed.batch, &mut executed.results);
-        let Executed { batch, origin, results, runs } = executed;
+        let Executed { batch, origin, mut results, runs } = executed;
+        for (place, reply) in self.hooks.on_executed(batch, &mut results) {
+            self.release(place, reply, None);
+        }
         self.world.see(Observation::Executed { batch, results: &results });
         self.runs.insert(batch, Runs { origin, of_requests: runs });
-        #[cfg(feature = "inject")]
-        let hoards = self.sabotaged.has(super::sabotage::Sabotage::Hoards);
-        #[cfg(not(feature = "inject"))]
-        let hoards = false;
-        if self.runs.len() > limits::RUNS_KEPT && !hoards {
+        if self.runs.len() > limits::RUNS_KEPT && self.hooks.forgets_runs() {
             self.runs.pop_first();
         }
         self.tally.requests += results.len() as u64;
@@ -119,7 +124,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 }
                 Some(failure) => {
                     self.drop_reply(owed.owner);
-                    self.keep_evidence(evidence::unchecked(self.settings.me, place, &failure));
+                    let kind = evidence::kind::<S>(result.asked.kind);
+                    self.keep_evidence(evidence::unchecked(self.settings.me, place, &failure, kind));
                     if self.settings.mode.replicated && self.settings.mode.guarded {
                         // What the request should have changed is unknown here: only peers have a correct state.
                         self.stop_with(Ok(Stop::Replace(ReplaceReason::RequestFailed { place, failure })));
@@ -128,6 +134,21 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             }
         }
         self.settle_owed();
+    }
+
+    /// An object is so large that requests on it are slow: each class is reported to the operator once.
+    fn on_large(&mut self, home: object::Home, large: &object::Large) {
+        let object::Large { id, class, bytes } = large;
+        let is_new = !self.large.contains_key(class) && self.large.len() < limits::LARGE_CLASSES_REPORTED;
+        if is_new {
+            let message = format!(
+                "class {class} has a large object: object {home}:{id} has {bytes} bytes. Every request that enters it \
+                    computes the checksum of all of them. Keep its parts in a `Store`, and long byte strings in \
+                    `Pieces`"
+            );
+            self.world.say(format_args!("{message}"));
+            self.large.insert(class, message);
+        }
     }
 
     /// This replica found errors in objects at rest: it blames itself, and has them repaired.
@@ -179,8 +200,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// Receives a CHECK, a REPAIR, or another message between voters.
     pub(super) fn on_vote_message(&mut self, from: u8, body: &bytes::Bytes) {
-        #[cfg(feature = "inject")]
-        if self.sabotaged.has(Sabotage::MutesVotes) {
+        if !self.hooks.hears_votes() {
             return;
         }
         match Message::decode(body) {
@@ -205,23 +225,17 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             Command::Send { to, message } => self.send_vote(to, &message),
             Command::Release { place, reply, digest } | Command::ReplyRepaired { place, reply, digest } => {
                 self.tally.held.remove(&place);
-                let owed = self.owed_at(place);
-                #[cfg(feature = "inject")]
-                let (place, reply) = self.sabotaged.released(place, reply);
-                self.world.see(Observation::Released { place, to: owed.owner.client(), reply: &reply });
-                self.externalize(owed, reply, Some(digest));
+                self.release(place, reply, Some(digest));
             }
             Command::DropReply { place, .. } => {
                 self.tally.held.remove(&place);
                 let owed = self.owed_at(place);
                 self.drop_reply(owed.owner);
             }
-            #[cfg(feature = "inject")]
-            Command::ProposeRecover(_) if self.sabotaged.has(Sabotage::NeverRepairs) => {}
+            Command::ProposeRecover(_) if !self.hooks.proposes_repairs() => {}
             Command::ProposeRecover(recover) => self.submit_control(&Control::Recover(recover)),
             Command::Install { turn, objects } => {
-                #[cfg(feature = "inject")]
-                let objects = self.sabotaged.installed(objects);
+                let objects = self.hooks.on_install(objects);
                 if let Some(awaited) = self.group.installs.remove(&turn) {
                     self.world.see(Observation::Installing { turn, objects: &objects });
                     // A worker that is gone took the process's service with it.
@@ -240,8 +254,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             Command::Evidence(record) => self.on_evidence(&record),
             Command::Held { place, why } => {
                 self.tally.held.insert(place);
-                self.world
-                    .say(format_args!("the reply to request {place} is held: no f+1 replicas agree ({why})"));
+                self.say_held(place, why);
             }
             Command::Resumed { place } => {
                 self.tally.held.remove(&place);
@@ -252,11 +265,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     self.stop_waiting(awaited);
                 }
             }
-            Command::NotSettled { place, home, id } => self.world.say(format_args!(
-                "replicas differ in object {home}:{id} again at request {place}, although they settled on \
-                    one version of it several times. It stays as it is. Requests on it are not \
-                    deterministic: look for what they read beside their objects"
-            )),
+            Command::NotSettled { place, home, id } => {
+                let object = self.names.put_into(&format!("object {home}:{id}"));
+                let request = self.asked_at(place);
+                self.world.say(format_args!(
+                    "replicas differ in {object} again at {request}, although they settled on one version of it \
+                        several times. It stays as it is. {NOT_DETERMINISTIC}"
+                ));
+            }
             Command::ReplaceSelf(why) => self.stop_with(Ok(Stop::Replace(ReplaceReason::Vote(why)))),
             Command::PeerBeyondRepair { replica, why } => {
                 self.world.say(format_args!(
@@ -266,6 +282,34 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 ));
             }
         }
+    }
+
+    /// A reply leaves: for the client that waits for it, if that is one of this replica's.
+    fn release(&mut self, place: Place, reply: bytes::Bytes, digest: Option<u128>) {
+        let owed = self.owed_at(place);
+        let (place, reply) = self.hooks.on_release(place, reply);
+        self.world.see(Observation::Released { place, to: owed.owner.client(), reply: &reply });
+        self.externalize(owed, reply, digest);
+    }
+
+    /// Says that no client gets the reply, why, and what to do.
+    fn say_held(&mut self, place: Place, why: vote::Held) {
+        let request = self.asked_at(place);
+        match why {
+            vote::Held::EverybodyStands => self.world.say(format_args!(
+                "the reply to {request} is held: no f+1 replicas agree ({why}). {NOT_DETERMINISTIC} \
+                    `crosscheck evidence` names the objects that differ. The client that waits for the reply gets none"
+            )),
+            vote::Held::TooFewLive => self
+                .world
+                .say(format_args!("the reply to {request} is held: no f+1 replicas agree ({why})")),
+        }
+    }
+
+    /// A request with its kind, where that is known.
+    fn asked_at(&self, place: Place) -> String {
+        let kind = self.ran(place).and_then(|ran| evidence::kind::<S>(ran.kind));
+        kind.map_or_else(|| format!("request {place}"), |kind| format!("request {place} ({kind})"))
     }
 
     /// A worker holds the turn of a RECOVER until the objects are here.
@@ -310,14 +354,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     fn send_vote(&mut self, to: To, message: &Message) {
-        #[cfg(feature = "inject")]
-        if matches!(message, Message::Check { .. }) && self.sabotaged.has(Sabotage::MutesVotes) {
-            return;
-        }
         let mut body = Vec::new();
         message.encode(&mut body);
-        #[cfg(feature = "inject")]
-        self.garble(message, &mut body);
+        if !self.hooks.on_vote_message(message, &mut body) {
+            return;
+        }
         let kind = match message {
             Message::Repair(_) => order::Kind::Repair,
             _ => order::Kind::Check,
@@ -336,23 +377,6 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// An injected fault: a CHECK or a REPAIR leaves with a wrong value under a right frame checksum.
-    #[cfg(feature = "inject")]
-    fn garble(&mut self, message: &Message, body: &mut [u8]) {
-        use crate::admin::Kind;
-        let wanted = match message {
-            Message::Check { .. } => Kind::Check,
-            Message::Repair(_) => Kind::Repair,
-            _ => return,
-        };
-        let armed = self.garble_vote.iter().position(|(kind, _)| *kind == wanted);
-        if let (Some(armed), Some(last)) = (armed, body.last_mut()) {
-            let (_, seed) = self.garble_vote.remove(armed);
-            // The last byte belongs to a digest or to an object's bytes, never to the message's shape.
-            *last ^= 1 << (seed % 8);
-        }
-    }
-
     fn on_evidence(&mut self, record: &vote::Evidence) {
         self.tally.mismatches += 1;
         let void = self.void(record);
@@ -361,7 +385,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
         let mut told = match void {
             Some((origin, place)) => evidence::void(origin, place),
-            None => evidence::record(record),
+            None => evidence::record(record, evidence::kind::<S>(record.kind)),
         };
         // Of another replica's fault it is not known here on which core it happened.
         let is_own = told.replica == Some(self.settings.me + 1);
@@ -407,9 +431,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     pub(super) fn keep_evidence(&mut self, mut record: crate::admin::EvidenceRecord) {
         record.number = self.evidence.next_number();
         record.time_us = self.world.wall_us();
-        #[cfg(feature = "inject")]
-        self.sabotaged.evidence(&mut record, self.settings.peers.len());
+        self.hooks.on_evidence(&mut record, self.settings.peers.len());
         self.world.see(Observation::Evidence(&record));
+        record.objects.iter_mut().for_each(|object| *object = self.names.put_into(object));
         self.evidence.keep(&record);
     }
 
@@ -441,10 +465,16 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 }
                 peers::PeerEvent::Frame { from, kind, body } => self.on_frame(from, kind, body),
                 peers::PeerEvent::Refused { peer, why } => self.on_refused(peer, &why),
+                peers::PeerEvent::Unresolved { peer, why } => self.on_unresolved(peer, why),
             }
         }
     }
 }
+
+/// Why healthy replicas differ, and what to do.
+const NOT_DETERMINISTIC: &str = "The handler of this kind of request is not deterministic: look in it for a clock, \
+    randomness, a HashMap, an address, or state that is in no object, correct it, and restart all replicas with the \
+    corrected program.";
 
 /// Keeps the first time of a place; the oldest are forgotten.
 fn keep_time(times: &mut std::collections::BTreeMap<Place, u64>, place: Place, us: u64) {

@@ -39,6 +39,26 @@ impl Command {
     }
 }
 
+/// What operators call the kind of command whose [code](Command::code) it is; `None` for other numbers. All storage
+/// commands are one kind.
+pub fn kind_name(kind: u16) -> Option<&'static str> {
+    Some(match u8::try_from(kind).ok()? {
+        GET => "get",
+        STORE => "set",
+        TOO_LARGE => "set too large",
+        DELETE => "delete",
+        ARITHMETIC => "incr or decr",
+        TOUCH => "touch",
+        FLUSH_ALL => "flush_all",
+        META_GET => "mg",
+        META_SET => "ms",
+        META_DELETE => "md",
+        META_ARITHMETIC => "ma",
+        META_DEBUG => "me",
+        _ => return None,
+    })
+}
+
 /// Encodes `command`; [`decode`] gives it back.
 pub fn encode(command: &Command) -> Vec<u8> {
     encode_with_value(command, &[])
@@ -190,7 +210,7 @@ fn put_meta(out: &mut Vec<u8>, code: u8, key: &Key, meta: &Meta) {
     out.put16(meta.tokens.len() as u16).put(&meta.tokens);
 }
 
-/// Exactly as many bytes as the encoding takes: a vector with no more room becomes shared bytes as it is.
+/// Exactly as many bytes as the encoding takes: a vector without spare capacity becomes shared bytes without a copy.
 fn encoded_len(command: &Command) -> usize {
     let keys: usize = command.keys().iter().map(|key| key.bytes().len() + 1).sum();
     let word = |there: bool| if there { size_of::<u64>() } else { 0 };

@@ -66,7 +66,7 @@ impl KeyHash {
         ((self.0 >> 32) as u32) & (shards - 1)
     }
 
-    /// Another hash of the same key, which nobody can tell who does not know the secret.
+    /// Another hash of the same key, which cannot be computed without the secret.
     pub fn mixed_with(self, secret: u64) -> u64 {
         let mixed = (self.0 ^ secret).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (mixed ^ (mixed >> 29)).wrapping_mul(secret | 1)

@@ -20,7 +20,7 @@ pub struct Meta {
     pub value: bool,
     /// `q`: no reply in the nominal case.
     pub quiet: bool,
-    /// `u`: a look that counts neither as an access nor as a hit.
+    /// `u`: the read counts neither as an access nor as a hit.
     pub no_update: bool,
     /// `I`: mark as stale (`md`), or accept an older unique and mark as stale (`ms`).
     pub stale: bool,
@@ -232,7 +232,7 @@ fn opaque(rest: &[u8]) -> Result<Echo, MetaError> {
     Ok(Echo::Opaque(token))
 }
 
-/// Decodes a base64 key as stock memcached does: padding is needed, loose trailing bits are not looked at.
+/// Decodes a base64 key as stock memcached does: padding is needed, and unused trailing bits are ignored.
 pub fn decode_base64(token: &[u8]) -> Option<Vec<u8>> {
     use base64::Engine;
     use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};

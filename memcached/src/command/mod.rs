@@ -1,5 +1,4 @@
-//! What clients ask for, in the form that is ordered: everything that any replica needs to do it and to
-//! render the reply.
+//! A client's request in the form that is ordered: all that a replica needs to execute it and to render the reply.
 
 mod codec;
 mod key;
@@ -8,7 +7,7 @@ mod meta;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-pub use codec::{decode, encode, encode_with_value};
+pub use codec::{decode, encode, encode_with_value, kind_name};
 pub use key::{Key, KeyHash};
 pub use meta::{Echo, Meta, MetaError};
 
@@ -18,7 +17,7 @@ pub type Keys = SmallVec<[Key; 1]>;
 /// One ordered request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// `get`, `gets`, `gat`, `gats`: one atomic look at all keys.
+    /// `get`, `gets`, `gat`, `gats`: one atomic read of all keys.
     Get {
         /// The keys in the client's order, repetitions included.
         keys: Keys,
@@ -44,7 +43,7 @@ pub enum Command {
         /// `noreply`.
         quiet: bool,
     },
-    /// A `set` or `ms` whose value exceeds the item limit: the old item goes, so that nobody reads stale data.
+    /// A `set` or `ms` whose value exceeds the item limit: the old item is removed, so that no client reads stale data.
     TooLarge {
         /// The key.
         key: Key,
@@ -157,7 +156,7 @@ impl StoreMode {
 }
 
 impl Command {
-    /// The keys it looks at, in order; empty for `flush_all`.
+    /// The keys it reads or changes, in order; empty for `flush_all`.
     pub fn keys(&self) -> &[Key] {
         match self {
             Command::Get { keys, .. } => keys,

@@ -61,7 +61,7 @@ fn push_item(item: &Item, with_unique: bool, reply: &mut Vec<u8>) {
     reply.extend_from_slice(b"\r\n");
 }
 
-/// What a storage command wishes for.
+/// The arguments of a storage command.
 pub(crate) struct Storage<'a> {
     pub(crate) mode: StoreMode,
     pub(crate) key: &'a Key,
@@ -94,7 +94,7 @@ pub(crate) fn storage(shard: &mut Shard, command: &Storage<'_>, turn: Turn<'_>) 
     }
 }
 
-/// A value beyond the item limit: what it should have replaced is stale now, and goes.
+/// A value beyond the item limit: the item that it should have replaced is stale now, and is removed.
 pub(crate) fn too_large(shard: &mut Shard, key: &Key, turn: Turn<'_>, reply: &mut Vec<u8>) {
     Stats::count(&turn.counters.store_too_large);
     if let Some(found) = find(shard, key, turn, false) {

@@ -185,7 +185,7 @@ pub(crate) fn meta_arithmetic(
     for echo in &meta.echoes {
         match echo {
             Echo::Key => push_key(key.bytes(), meta.binary_key, reply),
-            // What only `mg` tells.
+            // Only `mg` answers these.
             Echo::Size | Echo::ClientFlags | Echo::LastAccess | Echo::Hit => {}
             echo => apply_echo(shard, item, echo, meta, created, turn, reply),
         }
@@ -220,7 +220,7 @@ pub(crate) fn debug(shard: &mut Shard, key: &Key, turn: Turn<'_>, reply: &mut Ve
     reply.extend_from_slice(b"\r\n");
 }
 
-/// Does and answers one flag of `mg` or `ma`, in its turn.
+/// Performs and answers one flag of `mg` or `ma`, in the order of the flags.
 fn apply_echo(
     shard: &mut Shard,
     item: ItemRef,

@@ -15,7 +15,7 @@ pub(crate) use meta::{debug, meta_arithmetic, meta_delete, meta_get, meta_set};
 
 pub(crate) const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
 
-/// A wish to store, from either protocol.
+/// The arguments of a store, from either protocol.
 struct Wish<'a> {
     mode: StoreMode,
     key: &'a Key,
@@ -33,7 +33,7 @@ struct Wish<'a> {
     item_bytes: usize,
 }
 
-/// What came of it.
+/// The result of a store.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stored {
     /// It is stored.
@@ -46,7 +46,7 @@ enum Stored {
     Missing,
 }
 
-/// What came of an increment.
+/// The result of an increment.
 enum Counted {
     Yes(ItemRef, u64),
     NotFound,
@@ -114,7 +114,7 @@ fn compare_and_store(
             shard.replace(old, &wish.as_new(), turn);
             Stored::Done
         }
-        // The value is new enough to serve, but somebody still has to bring a fresh one: time and token remain.
+        // The value is new enough to serve, but a client still has to store a fresh one: expiry time and token remain.
         Comparison::Stale => {
             let item = shard.item(old);
             let mut new = wish.as_new();

@@ -19,7 +19,7 @@ use crate::stats::Stats;
 
 pub(crate) use text::TOO_LARGE;
 
-/// The version that is answered to `version`: the stock release whose behaviour this room follows, and whose.
+/// The version that is answered to `version`: the stock release whose behaviour this crate follows, and this crate's.
 pub const VERSION: &str = concat!("1.6.18-crosscheck-", env!("CARGO_PKG_VERSION"));
 
 /// The protocol state of one client connection.
@@ -49,7 +49,7 @@ impl PartialEq for Connection {
     }
 }
 
-/// What a command line asks for.
+/// What to do with a command line.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     /// Answered here.
@@ -74,7 +74,7 @@ enum Step {
         /// Bytes to skip.
         bytes: u64,
     },
-    /// The client says goodbye, or cannot be understood any more.
+    /// The client ends the connection, or its further bytes cannot be decoded.
     Close(Vec<u8>),
 }
 
@@ -135,7 +135,7 @@ impl Connection {
                 let Some(block) = input.get(line..whole) else { return Progress::NeedMore(whole) };
                 let action = match block.split_at(length) {
                     (value, b"\r\n") => {
-                        // A client that asks for it right behind is expected to get it.
+                        // A `get` that follows in the same input is estimated with the new length.
                         command.keys().iter().for_each(|key| self.stats.sizes.raise(key.hash(), length));
                         self.expected = self.expect(&command);
                         Action::Order(encode_with_value(&command, value))

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::io::Write;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use crosscheck::ClientCounters;
 
@@ -17,7 +18,7 @@ pub(super) fn step(line: &Line<'_>, config: &Config, stats: &Stats, clients: &Cl
     let mut report = Report(Vec::new());
     match line.token(1) {
         b"" => general(&mut report, config, stats, clients),
-        b"settings" => settings(&mut report, config),
+        b"settings" => settings(&mut report, config, clients),
         b"items" => items(&mut report, stats),
         b"slabs" => slabs(&mut report, stats),
         b"sizes" => report.line("sizes_status", "disabled"),
@@ -39,6 +40,10 @@ fn general(report: &mut Report, config: &Config, stats: &Stats, clients: &Client
     report.line("time", now_us / 1_000_000);
     report.line("version", VERSION);
     report.line("pointer_size", usize::BITS);
+    let used = crosscheck::processor_time();
+    report.line("rusage_user", seconds(used.user));
+    report.line("rusage_system", seconds(used.system));
+    report.line("max_connections", clients.connections_max.load(Relaxed));
     report.line("curr_connections", clients.open.load(Relaxed));
     report.line("total_connections", clients.accepted.load(Relaxed));
     report.line("rejected_connections", clients.refused.load(Relaxed));
@@ -49,12 +54,23 @@ fn general(report: &mut Report, config: &Config, stats: &Stats, clients: &Client
     report.line("bytes_read", clients.bytes_in.load(Relaxed));
     report.line("bytes_written", clients.bytes_out.load(Relaxed));
     report.line("limit_maxbytes", config.memory);
+    report.line("accepting_conns", u8::from(clients.cannot_accept.load(Relaxed) == 0));
+    report.line("listen_disabled_num", clients.accept_stops.load(Relaxed));
+    report.line("threads", clients.workers.load(Relaxed));
     report.line("bytes", stats.bytes());
     report.line("curr_items", stats.items());
 }
 
-fn settings(report: &mut Report, config: &Config) {
+/// As stock writes times: seconds with six decimals.
+fn seconds(time: Duration) -> String {
+    format!("{}.{:06}", time.as_secs(), time.subsec_micros())
+}
+
+fn settings(report: &mut Report, config: &Config, clients: &ClientCounters) {
     report.line("maxbytes", config.memory);
+    report.line("maxconns", clients.connections_max.load(Relaxed));
+    report.line("tcpport", clients.port.load(Relaxed));
+    report.line("num_threads", clients.workers.load(Relaxed));
     report.line("item_size_max", config.item_bytes);
     report.line("shards", config.shards);
     report.line("evictions", "on");

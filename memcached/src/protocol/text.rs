@@ -34,6 +34,7 @@ pub(super) fn step(name: &[u8], line: &Line<'_>, config: &Config) -> Step {
         (b"touch", 2..=3) => touch(line),
         (b"flush_all", 0..=2) => flush_all(line),
         (b"verbosity", 1..=2) => verbosity(line),
+        (b"slabs", 2..) if line.token(1) == b"automove" => slabs_automove(line),
         (b"version", _) => Step::Reply(error(&format!("VERSION {VERSION}"))),
         (b"quit", _) => Step::Close(Vec::new()),
         (b"shutdown", _) => Step::Reply(error("ERROR: shutdown not enabled")),
@@ -152,7 +153,16 @@ fn flush_all(line: &Line<'_>) -> Step {
     }
 }
 
-/// Accepted and without effect: what a replica writes about itself is the operator's choice, not a client's.
+/// Accepted without effect: the operator, not a client, decides what a replica logs.
+/// Checked as stock does, without effect: memory is not cut into slabs, so there is nothing to move between them.
+fn slabs_automove(line: &Line<'_>) -> Step {
+    match unsigned_32(line.token(2)) {
+        None => fail(line, BAD_FORMAT),
+        Some(0..=2) => fail(line, "OK"),
+        Some(_) => fail(line, "ERROR"),
+    }
+}
+
 fn verbosity(line: &Line<'_>) -> Step {
     if unsigned(line.token(1)).is_none() {
         return fail(line, BAD_FORMAT);

@@ -54,7 +54,7 @@ impl Marks {
     pub const FETCHED: Marks = Marks(1 << 2);
     /// `md I` or `ms I` made it stale.
     pub const STALE: Marks = Marks(1 << 3);
-    /// Somebody has been told to recache it.
+    /// A client has been asked to recache it.
     pub const WON: Marks = Marks(1 << 4);
     /// The key came in base64, and goes out so.
     pub const BINARY: Marks = Marks(1 << 5);
@@ -238,7 +238,7 @@ impl Item {
         charge(self.key.len(), self.value.len())
     }
 
-    /// Size that stock memcached would tell.
+    /// Size that stock memcached would report.
     pub fn stock_size(&self) -> usize {
         stock_overhead(self.flags) + self.key.len() + self.value.len()
     }

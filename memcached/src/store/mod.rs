@@ -59,7 +59,7 @@ pub struct Shard {
     queue_pages: Store<QueuePage>,
 }
 
-/// Who asks, and when: the ordered facts that every operation on a shard depends on.
+/// Position and time of a request: the ordered facts that every operation on a shard depends on.
 #[derive(Clone, Copy)]
 pub struct Turn<'a> {
     /// Ordered time in microseconds since 1970.
@@ -72,7 +72,7 @@ pub struct Turn<'a> {
     pub sizes: &'a Sizes,
 }
 
-/// What a look found.
+/// The result of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Look {
     /// No item of that key.
@@ -130,7 +130,7 @@ impl Shard {
         }
     }
 
-    /// What there is under that key. Changes nothing, so that a look at a shard does not count as a change of it.
+    /// What there is under that key. Changes nothing, so that a lookup does not count as a change of the shard.
     pub fn look(&self, key: &Key, now_us: u64) -> Look {
         let Some(found) = self.peek(key) else { return Look::Nothing };
         let item = self.items.expect(found);
@@ -196,7 +196,7 @@ impl Shard {
             self.make_room(after - before, turn, Some(item));
         }
         self.items.expect_mut(item).replace(new, self.epoch, turn.now_us);
-        // The room may have been made by moving the item to the main queue.
+        // Making space may have moved the item to the main queue.
         let place = if after > before { self.items.expect(item).place() } else { place };
         self.queue_mut(place.main).recharge(before, after);
         self.bytes = self.bytes.saturating_sub(before).saturating_add(after);
@@ -208,14 +208,14 @@ impl Shard {
         self.unlink(item, false);
     }
 
-    /// Makes everything that is stored now disappear, at once or at `begin_us`. The last such wish holds.
+    /// Makes everything that is stored now disappear, at once or at `begin_us`. The last such call counts.
     pub fn flush(&mut self, begin_us: Deadline, now_us: u64) {
         self.begin_epoch_if_due(now_us);
         self.flush_us = begin_us.max(expiry::PAST);
         self.begin_epoch_if_due(now_us);
     }
 
-    /// Items, dead ones included until somebody meets them.
+    /// Items, dead ones included until a request finds and removes them.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -275,7 +275,7 @@ impl Shard {
                 && (self.probation.items() == 0 || self.probation.bytes() <= self.limit / PROBATION_SHARE);
             let Some(mut candidate) = self.queue(main).oldest(&self.queue_pages) else { return };
             if met_spared && spared == Some(candidate) {
-                // Nothing else is left in its queue to give way, so the other one has to; every round makes
+                // No other item of its queue can be evicted, so the other queue has to give one up. Every round makes
                 // some progress.
                 main = !main;
                 match self.queue(main).oldest(&self.queue_pages) {

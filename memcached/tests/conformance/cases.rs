@@ -192,7 +192,11 @@ pub const CASES: &[Case] = &[
     same("shutdown\r\n", "ERROR: shutdown not enabled\r\n"),
     same("stats foo\r\nstats reset\r\nstats sizes\r\n", "ERROR\r\nRESET\r\nSTAT sizes_status disabled\r\nEND\r\n"),
     differs("stats detail on\r\nstats detail off\r\n", "ERROR\r\nERROR\r\n", "D5", "OK\r\nOK\r\n"),
-    differs("slabs automove 1\r\ncache_memlimit 64\r\n", "ERROR\r\nERROR\r\n", "D5", "OK\r\nOK\r\n"),
+    same("slabs automove x\r\nslabs automove 1x\r\nslabs automove -1\r\n", "CLIENT_ERROR bad command line format\r\nCLIENT_ERROR bad command line format\r\nCLIENT_ERROR bad command line format\r\n"),
+    same("slabs automove\r\nslabs\r\nslabs automove 3\r\nslabs no_such 1\r\n", "ERROR\r\nERROR\r\nERROR\r\nERROR\r\n"),
+    same("slabs automove 0\r\nslabs automove 2\r\nslabs automove 1 2\r\nslabs automove 1\r\n", "OK\r\nOK\r\nOK\r\nOK\r\n"),
+    same("slabs automove x noreply\r\nslabs automove 1 noreply\r\nslabs automove noreply\r\n", ""),
+    differs("slabs reassign 1 1\r\ncache_memlimit 64\r\n", "ERROR\r\nERROR\r\n", "D5", "SAME src and dst class are identical\r\nOK\r\n"),
     same("{x*2048}\r\n", "ERROR\r\n"),
     differs("{x*2049}\r\nversion\r\n", "CLIENT_ERROR line too long\r\n", "D6", "ERROR\r\nVERSION 1.6.18\r\n"),
     // Meta: looking.

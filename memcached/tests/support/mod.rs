@@ -10,7 +10,7 @@ use crosscheck::object::{Home, ObjectId, Region, Touched, corrupted};
 use crosscheck::schedule::{
     self, Access, Entry, Footprint, Mode, Outcome, Schedule, Step, Turn, Work, Worker,
 };
-use crosscheck::{Action, ClientCounters, Progress, Protocol, Service};
+use crosscheck::{Action, ClientCounters, Cx, Job, Progress, Protocol, Service};
 use memcached::command::{Command, Keys, decode};
 use memcached::{Config, Connection, Memcached};
 
@@ -20,8 +20,8 @@ pub const START_US: u64 = 1_700_000_000_000_000;
 /// A service of one replica, executed in log order.
 pub struct Replica {
     pub service: Arc<Memcached>,
-    schedule: Schedule<Command>,
-    worker: Worker<Command>,
+    schedule: Schedule<Job<Command>>,
+    worker: Worker<Job<Command>>,
     clients: Arc<ClientCounters>,
     index: u64,
     /// Ordered time of the next request; grows by one with each, as the schedule would make it grow.
@@ -48,7 +48,9 @@ impl Replica {
         let shape = schedule::Config { mode: Mode::Sequential, ..schedule::Config::new(1, config.shards) };
         let asked = service.clone();
         let (schedule, mut workers) =
-            schedule::open(shape, move |command: &Command, footprint| asked.footprint(command, footprint));
+            schedule::open(shape, move |job: &Job<Command>, footprint: &mut Footprint| {
+                job.request().iter().for_each(|command| asked.footprint(command, footprint));
+            });
         let worker = workers.pop().expect("one worker");
         let clients = Arc::new(ClientCounters::default());
         Replica {
@@ -70,11 +72,12 @@ impl Replica {
 
     /// Executes an encoded request as the next one in the log.
     pub fn run(&mut self, ordered: &[u8]) -> Ran {
-        let command = decode(&Bytes::copy_from_slice(ordered)).expect("a protocol's requests decode");
+        let ordered = Bytes::copy_from_slice(ordered);
+        let command = decode(&ordered).expect("a protocol's requests decode");
         let mut footprint = Footprint::new();
         self.service.footprint(&command, &mut footprint);
         self.index += 1;
-        let requests = vec![Work { request: command, footprint, stream: None }];
+        let requests = vec![Work { request: Job::internal(command, ordered), footprint, stream: None }];
         let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, requests };
         self.now_us += 1;
         self.schedule.append(Arc::new(entry));
@@ -83,7 +86,9 @@ impl Replica {
         request::begin(Terms { position: turn.position(), protect: self.protect, keep_before_images: true });
         let mut reply = Vec::new();
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            self.service.execute(&turn.cx(), turn.request(), &mut reply).expect("footprints are exact");
+            let command = turn.request().request().expect("a client's request");
+            let cx = Cx::new(turn.cx(), &*self.service);
+            self.service.execute(&cx, command, &mut reply).expect("footprints are exact");
         }));
         match ended {
             Ok(()) => {
@@ -163,9 +168,10 @@ impl Replica {
     }
 
     /// A turn on one lock, for a request that does nothing.
-    fn turn(&mut self, home: Home) -> Turn<'_, Command> {
+    fn turn(&mut self, home: Home) -> Turn<'_, Job<Command>> {
         self.index += 1;
         let request = Command::Get { keys: Keys::new(), with_unique: false, touch: None };
+        let request = Job::internal(request, Bytes::new());
         let requests = vec![Work { request, footprint: Footprint::one(home), stream: None }];
         let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, requests };
         self.now_us += 1;
@@ -181,7 +187,7 @@ impl Replica {
         let service = self.service.clone();
         let home = service.home_of(name)?;
         let turn = self.turn(home);
-        let found = service.find(&turn.cx(), name);
+        let found = service.find(&Cx::new(turn.cx(), &*service), name);
         turn.finish(Outcome::Done);
         Some((home, found?))
     }
@@ -192,7 +198,7 @@ impl Replica {
         for home in 0..service.config().shards {
             let turn = self.turn(home);
             assert_eq!(
-                service.audit(&turn.cx(), home).expect("the turn is on this lock"),
+                service.audit(&Cx::new(turn.cx(), &*service), home).expect("the turn is on this lock"),
                 Ok(()),
                 "shard {home}"
             );

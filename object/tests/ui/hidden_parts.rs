@@ -23,7 +23,7 @@ impl Account {
 
 fn main() {
     let account = Account::new();
-    let _ = account.__critical.members.balance;
+    let _ = account.__needs_critical_on_the_impl.members.balance;
     let _ = Header { id: account.object_id(), sum: 0 };
-    let _ = account.__critical.header();
+    let _ = account.__needs_critical_on_the_impl.header();
 }

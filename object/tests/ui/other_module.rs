@@ -16,7 +16,7 @@ mod bank {
 fn main() {
     let account = bank::Account::new();
     let _ = account.balance;
-    let _ = account.__critical;
+    let _ = account.__needs_critical_on_the_impl;
     let members = object::Critical::protected(&account).read();
     let _ = members.balance;
 }

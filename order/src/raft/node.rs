@@ -8,11 +8,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use ::raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use ::raft::{Config, RawNode, Ready, StateRole};
 use bytes::Bytes;
+use object::Code;
 use slog::{Discard, Logger, o};
 use wire::mix;
 
 use crate::batch::Encoded;
-use crate::engine::{Blame, Committed, EngineOut, FailStop, NotNow, Output};
+use crate::engine::{Blame, Committed, CorruptPart, EngineOut, FailStop, NotNow, Output};
 use crate::frame::Kind;
 use crate::limits;
 use crate::log::{Hard, LogError, LogStore};
@@ -81,8 +82,9 @@ pub(crate) struct Node<L: LogStore> {
     distrust: Distrust,
     /// What the group will be called, while an operator's word is on its way into the log (`takeover`).
     pub renamed: Option<u64>,
-    /// The engine's numbers as [`Node::guard`] left them.
-    sealed: u64,
+    /// The engine's numbers as [`Node::guard`] left them. They lie in the engine's own structs, so only their code
+    /// can be here.
+    sealed: Code,
 }
 
 impl<L: LogStore> Node<L> {
@@ -137,7 +139,7 @@ impl<L: LogStore> Node<L> {
             latest_us: u64::MAX,
             distrust: Distrust::default(),
             renamed: None,
-            sealed: 0,
+            sealed: Code::new(),
         };
         node.mind_finality();
         node.seal();
@@ -237,7 +239,7 @@ impl<L: LogStore> Node<L> {
         // What the rules start from is read first: a number that changes after that breaks the seal, or a rule.
         let (before, queued) = (self.before(), self.out.outputs.len());
         if self.config.seals_numbers && !self.is_sealed() {
-            return self.fail(FailStop::Engine("a number of the engine has changed outside of it".into()));
+            return self.fail(FailStop::Corrupted(CorruptPart::EngineNumbers));
         }
         let outcome = catch_unwind(AssertUnwindSafe(|| f(self)));
         if let Err(panic) = outcome {
@@ -261,7 +263,7 @@ impl<L: LogStore> Node<L> {
         {
             // Nothing that follows from it leaves.
             self.out.outputs.truncate(queued);
-            self.fail(FailStop::Engine(format!("the engine broke a rule: {rule}")));
+            self.fail(FailStop::Corrupted(CorruptPart::EngineRule(rule)));
         }
     }
 
@@ -563,6 +565,7 @@ impl<L: LogStore> Node<L> {
         let committed = ready.take_committed_entries();
         let persisted = ready.take_persisted_messages();
         match written {
+            Ok(()) if self.failed.is_some() => {}
             Ok(()) => {
                 self.commit(committed);
                 self.pending = Some((ready, persisted));
@@ -576,7 +579,11 @@ impl<L: LogStore> Node<L> {
             let snapshot = ready.snapshot();
             let (index, term) = (snapshot.get_metadata().index, snapshot.get_metadata().term);
             let mut reader = wire::Reader::new(&snapshot.data);
-            let configuration = Configuration::decode(&mut reader).expect("decoded when it arrived");
+            // It was decoded when it arrived.
+            let Ok(configuration) = Configuration::decode(&mut reader) else {
+                self.fail(FailStop::Corrupted(CorruptPart::Membership));
+                return Ok(());
+            };
             self.raw.mut_store().reset(index, term, configuration.clone())?;
             self.applied = self.applied.max(index);
             self.configure(index, configuration);

@@ -1,6 +1,5 @@
 //! A whole cluster in one thread from one seed: replicas, a network that misbehaves as told, and the checkers
 //! of our promises.
-#![allow(dead_code, reason = "each test file uses its own part of the harness")]
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,4 @@
 //! Records as the engine writes them, for tests of the log alone.
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 use order::{FileOptions, Record};
 

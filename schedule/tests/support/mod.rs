@@ -138,7 +138,7 @@ impl AnyLock {
 
 /// A program's view of the scheduler under test, with before-images.
 struct CxMachine<'t> {
-    cx: &'t Cx<'t>,
+    cx: &'t Cx<'t, Request>,
     locks: &'t [AnyLock],
     missed: Option<Retry>,
     chance: &'t mut SplitMix64,

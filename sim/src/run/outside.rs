@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crosscheck::stepped::Caller;
+use crosscheck::faults::Caller;
 use wire::SplitMix64;
 
 use super::{Event, Run};

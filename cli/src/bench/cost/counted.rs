@@ -12,8 +12,9 @@ use super::callgrind::{self, Totals};
 use super::client::Client;
 use crate::bench::definition::{Definition, Op, Side};
 use crate::bench::servers::{Peer, find};
-use crate::cluster::{Plan, Row, Wish, once};
-use crate::signals::Ending;
+use crate::service::{Options, Plan, Wish};
+use node::cluster::{Row, once};
+use node::signals::Ending;
 
 /// Keys in use; all are stored first, in both runs.
 const KEYS: u32 = 1000;
@@ -62,7 +63,7 @@ fn totals(
         mode,
         port: Some(0),
         workers: Some(definition.workers),
-        memory_mb: definition.memory_mb,
+        service: Options { memory_limit_mb: definition.memory_mb, ..Options::default() },
         ..Wish::default()
     };
     let plan = Plan::new(&wish)?;
@@ -77,7 +78,7 @@ fn totals(
     }
     let asked = ask(&plan, op, requests, definition, &mut peers, ending);
     let killed: Vec<String> = peers.into_iter().filter_map(|peer| peer.stop_within(PATIENCE)).collect();
-    plan.clean();
+    plan.layout.clean();
     asked?;
     if !killed.is_empty() {
         bail!("{} had to be killed", killed.join(", "));

@@ -9,7 +9,7 @@ use super::client::Client;
 use crate::bench::definition::{Definition, Op, Side};
 use crate::bench::measure::resident_of;
 use crate::bench::servers::Running;
-use crate::signals::Ending;
+use node::signals::Ending;
 
 /// Objects that are stored before: tables, buffers, and the log of the last requests have their sizes then.
 /// One request at a time makes one log entry each, and a replica keeps 16,384 of them.

@@ -16,8 +16,8 @@ use super::definition::{self, Definition, Op, Side};
 use super::measure::{Commit, Machine};
 use super::results::{self, stamp};
 use super::servers;
-use crate::outcome::{Outcome, Verdict, error_text, misuse, say, say_json};
-use crate::signals::Ending;
+use node::outcome::{Outcome, Verdict, error_text, misuse, say, say_json};
+use node::signals::Ending;
 
 /// What is stored and asked for: the paper's lengths.
 const SHAPE: &str = r#"

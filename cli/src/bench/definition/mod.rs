@@ -20,8 +20,8 @@ pub use figure::{Figure, Measure};
 pub use parse::parse;
 pub use sweep::{Axis, Fault, Faults, Sweep, Victim};
 
-use crate::config::meant;
-use crate::outcome::misuse;
+use node::config::meant;
+use node::outcome::misuse;
 
 /// Where definitions are kept, seen from the workspace.
 pub const FOLDER: &str = "bench/definitions";

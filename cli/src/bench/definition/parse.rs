@@ -10,7 +10,8 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::raw::{RawFigure, RawFile, RawWorkload};
 use super::sweep::{Axis, Faults, Numbers, Sweep, Words};
 use super::{Amount, Connect, Definition, Figure, Measure, Op, Ratio, Side, Storage, Workload};
-use crate::config::{DEFAULT_MEMORY_MB, check_group, meant};
+use crate::service::DEFAULT_MEMORY_MB;
+use node::config::{check_group, meant};
 
 /// Every field of the file and its tables, for guesses at what was meant.
 const FIELDS: [&str; 42] = [

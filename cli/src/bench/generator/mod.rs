@@ -14,23 +14,24 @@ mod seen;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod timer;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Poll, Token};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::definition::{Op, Workload};
 use super::wire::{Dialect, Reply, Taken};
-use crate::signals::Ending;
 use connection::Connection;
 use maker::Maker;
 use model::Opinion;
-use pace::{Pace, Timer};
+use node::signals::Ending;
+use pace::Pace;
+use timer::Timer;
 
 pub use draw::Draw;
 pub use maker::KeyName;
@@ -147,8 +148,7 @@ impl Generator {
 
     fn connect(setup: Setup, maker: Maker, count: usize) -> anyhow::Result<Self> {
         let poll = Poll::new()?;
-        let timer = Timer::new()?;
-        poll.registry().register(&mut SourceFd(&timer.descriptor()), Token(count), Interest::READABLE)?;
+        let timer = Timer::new(poll.registry(), Token(count))?;
         let open = |number: usize| {
             let address = setup.addresses[number % setup.addresses.len()];
             Connection::open(address, poll.registry(), Token(number))

@@ -1,12 +1,6 @@
 //! When an open loop sends: at random times that do not depend on the server, so that a slow reply cannot
 //! hide the next ones.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
-};
-
 use wire::SplitMix64;
 
 /// Intended times with independent, exponentially distributed gaps (a Poisson process).
@@ -43,47 +37,6 @@ impl Pace {
     fn step(&mut self) {
         // 1 - unit() is above zero, so its logarithm is finite.
         self.next -= (1.0 - self.random.unit()).ln() * self.gap;
-    }
-}
-
-/// A kernel timer that wakes the poll at a time between its milliseconds.
-#[derive(Debug)]
-pub struct Timer(OwnedFd);
-
-impl Timer {
-    /// A timer that is not set.
-    ///
-    /// # Errors
-    /// There are no more file descriptors.
-    pub fn new() -> std::io::Result<Self> {
-        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        Ok(Timer(timerfd_create(TimerfdClockId::Monotonic, flags)?))
-    }
-
-    /// Its descriptor, to be polled.
-    pub fn descriptor(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-
-    /// Wakes once, `nanoseconds` from now; at once when that is 0. An earlier setting is forgotten, and so is
-    /// its expiry.
-    ///
-    /// # Errors
-    /// The kernel refuses, which it does not for these values.
-    pub fn set(&self, nanoseconds: u64) -> std::io::Result<()> {
-        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // A value of zero would switch the timer off.
-        let nanoseconds = nanoseconds.max(1);
-        let value = Timespec {
-            tv_sec: (nanoseconds / 1_000_000_000) as i64,
-            tv_nsec: (nanoseconds % 1_000_000_000) as i64,
-        };
-        timerfd_settime(
-            &self.0,
-            TimerfdTimerFlags::empty(),
-            &Itimerspec { it_interval: zero, it_value: value },
-        )?;
-        Ok(())
     }
 }
 

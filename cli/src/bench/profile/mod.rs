@@ -21,8 +21,8 @@ use super::definition::{self, Definition, Side};
 use super::generator::{Generator, Pattern, Setup};
 use super::results;
 use super::servers::{self, Running};
-use crate::outcome::{Outcome, Verdict, misuse, say, say_json};
-use crate::signals::Ending;
+use node::outcome::{Outcome, Verdict, misuse, say, say_json};
+use node::signals::Ending;
 use stacks::{Stack, Stage};
 
 /// Samples per second and core; not a multiple of what timers do.

@@ -17,8 +17,8 @@ use anyhow::Context;
 use super::cost::Cost;
 use super::results::{self, Run};
 use crate::json_rows;
-use crate::outcome::{Outcome, Verdict, misuse, say};
 pub use html::escaped;
+use node::outcome::{Outcome, Verdict, misuse, say};
 
 /// Options of `bench report`.
 #[derive(Clone, Debug, clap::Args)]

@@ -9,7 +9,7 @@ use crate::bench::repairs::{self, Around, Repairs};
 use crate::bench::results::Run;
 use crate::bench::stats::Spread;
 use crate::bench::summary::{Stretch, kept, pooled, spread, throughput_ratio};
-use crate::view::grouped;
+use node::view::grouped;
 
 /// Plots over the setting that the workloads of `group` differ in, for each number of clients.
 pub fn plots(run: &Run, group: &[&Workload]) -> Vec<Plot> {

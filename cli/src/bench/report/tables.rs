@@ -8,7 +8,7 @@ use crate::bench::repairs::Point;
 use crate::bench::results::{Figures, Run, stamp};
 use crate::bench::stats::Spread;
 use crate::bench::summary::{Stretch, kept, paired, pooled, spread, throughput_ratio};
-use crate::view::grouped;
+use node::view::grouped;
 
 /// Every figure of all runs, in short.
 pub fn at_a_glance(runs: &[Run]) -> Option<Block> {

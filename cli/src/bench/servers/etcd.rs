@@ -12,7 +12,7 @@ use super::peer::{self, Peer};
 use super::{Keep, Running, find};
 use crate::bench::definition::{Connect, Definition, Storage};
 use crate::bench::wire::Dialect;
-use crate::signals::Ending;
+use node::signals::Ending;
 
 /// A file system in memory, for a log that is as durable as ours in memory.
 const MEMORY: &str = "/dev/shm";

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use super::definition::{Definition, Side, Workload};
 use super::wire::Dialect;
-use crate::cluster::{Keeper, Replica};
-use crate::signals::Ending;
+use node::cluster::{Keeper, Replica};
+use node::signals::Ending;
 pub use peer::Peer;
 
 /// How long a side may take to come up.
@@ -68,10 +68,10 @@ impl Running {
         match &mut self.keep {
             Keep::Ours { keeper, .. } => {
                 let died = |event| match event {
-                    crate::cluster::Event::Died { replica, how, .. } => {
+                    node::cluster::Event::Died { replica, how, .. } => {
                         Some(format!("replica {replica} ended: {how}"))
                     }
-                    crate::cluster::Event::Hopeless { replica, why } => {
+                    node::cluster::Event::Hopeless { replica, why } => {
                         Some(format!("replica {replica}: {why}"))
                     }
                     _ => None,

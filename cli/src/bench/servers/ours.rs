@@ -7,8 +7,9 @@ use anyhow::Context;
 use super::{Keep, Running, START};
 use crate::bench::definition::{Connect, Definition, Storage, Workload};
 use crate::bench::wire::Dialect;
-use crate::cluster::{Keeper, Plan, Wish};
-use crate::signals::Ending;
+use crate::service::{Options, Plan, Wish};
+use node::cluster::Keeper;
+use node::signals::Ending;
 
 /// Starts a cluster in `mode`.
 pub fn start(
@@ -27,16 +28,19 @@ pub fn start(
         workers: Some(definition.workers),
         on_disk,
         data: on_disk.then(|| data.to_path_buf()),
-        memory_mb: definition.memory_mb,
-        work_us: workload.work_us,
-        guarded_classes: workload.guarded_classes.as_ref().map(|classes| match classes.as_str() {
-            "none" => Vec::new(),
-            names => names.split(',').map(str::to_owned).collect(),
-        }),
         before_images: workload.before_images.is_none_or(|kept| kept && mode.guarded),
         hold_replies: true,
+        service: Options {
+            memory_limit_mb: definition.memory_mb,
+            work_us: workload.work_us,
+            guarded_classes: workload.guarded_classes.as_ref().map(|classes| match classes.as_str() {
+                "none" => Vec::new(),
+                names => names.split(',').map(str::to_owned).collect(),
+            }),
+            ..Options::default()
+        },
     };
-    let keeper = Keeper::start(Plan::new(&wish)?, crate::up::STOP_PATIENCE)?;
+    let keeper = Keeper::start(&Plan::new(&wish)?, node::up::STOP_PATIENCE)?;
     let rows = keeper.until_ready(START, ending)?;
     // From here on, nothing should happen to a process.
     keeper.events();
@@ -44,7 +48,7 @@ pub fn start(
     let wanted = |number: u8| definition.connect == Connect::All || number == leader;
     let meant = keeper.replicas.iter().filter(|replica| wanted(replica.number));
     let addresses = meant.filter_map(|replica| replica.clients).collect();
-    let process = |row: &crate::cluster::Row| {
+    let process = |row: &node::cluster::Row| {
         let role = if row.replica.number == leader { "leader" } else { "follower" };
         row.serving().map(|status| (format!("replica {} ({role})", row.replica.number), status.pid))
     };

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use super::START;
-use crate::cluster::ports;
-use crate::signals::Ending;
+use node::cluster::ports;
+use node::signals::Ending;
 
 /// Between two attempts to find a server ready.
 const RETRY: Duration = Duration::from_millis(20);

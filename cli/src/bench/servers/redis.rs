@@ -12,7 +12,7 @@ use super::peer::{self, Peer};
 use super::{Keep, Running, find};
 use crate::bench::definition::{Definition, Storage};
 use crate::bench::wire::Dialect;
-use crate::signals::Ending;
+use node::signals::Ending;
 
 /// Replicas that must have a write before it is answered: with the primary, a majority of three, as ours.
 const WAIT: u8 = 1;

@@ -9,7 +9,7 @@ use super::peer::{self, Peer};
 use super::{Keep, Running, find};
 use crate::bench::definition::Definition;
 use crate::bench::wire::Dialect;
-use crate::signals::Ending;
+use node::signals::Ending;
 
 /// Connections it accepts: more than a definition may ask for.
 const CONNECTIONS: &str = "2048";

@@ -14,7 +14,7 @@ use super::ms;
 use super::told::Case;
 use super::watch::Watch;
 use super::wire;
-use crate::cluster::Dress;
+use node::cluster::Dress;
 
 /// Where the library that makes clocks wrong is, by distribution.
 const LIBRARIES: [&str; 6] = [

@@ -8,9 +8,9 @@ use super::lab::{REPLICAS, Scene, Setup};
 use super::told::Case;
 use super::watch::Watch;
 use super::{ms, wire};
-use crate::client::Client;
-use crate::cluster::Dress;
-use crate::config::NodeConfig;
+use crate::service::NodeConfig;
+use node::cluster::Dress;
+use probe::Client;
 
 /// The usual limit of a process.
 const FILES: usize = 1024;
@@ -34,8 +34,8 @@ pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
 fn too_few(scene: &Scene<'_>) -> anyhow::Result<()> {
     let mut case = Case::new("`ulimit -n 64`, and a replica is started");
     let scratch = tempfile::tempdir()?;
-    let nowhere = crate::cluster::ports::loopback(1);
-    let clients = crate::cluster::ports::loopback(2);
+    let nowhere = node::cluster::ports::loopback(1);
+    let clients = node::cluster::ports::loopback(2);
     let admin = crosscheck::admin::Endpoint::Unix(scratch.path().join("admin.sock"));
     let mut node = NodeConfig::new(1, vec![nowhere], clients, admin);
     node.mode = "00G0".parse().unwrap_or_default();
@@ -59,7 +59,7 @@ fn flood(scene: &Scene<'_>) -> anyhow::Result<()> {
     let dress = Dress { shell: Some(format!("ulimit -n {FILES}")), ..Dress::default() };
     let dress = REPLICAS.map(|number| (number, dress.clone())).into();
     // Enough for what is stored, wherever its keys come to lie.
-    let change = |node: &mut NodeConfig, _: &std::path::Path| node.memory_limit_mb = 512;
+    let change = |node: &mut NodeConfig, _: &std::path::Path| node.service.memory_limit_mb = 512;
     let lab = scene.cluster(Setup { disk: true, dress, change: &change, ..Setup::default() })?;
     let lowered = REPLICAS.map(|number| lab.said(number, "max_connections is lowered").len());
     case.check(lowered == [1; 3], "the lowered max_connections is said once", format!("{lowered:?} times"));

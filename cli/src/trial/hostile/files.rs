@@ -12,7 +12,7 @@ use anyhow::Context;
 use super::lab::{Lab, REPLICAS, Scene, Setup};
 use super::ms;
 use super::told::Case;
-use crate::cluster::Dress;
+use node::cluster::Dress;
 
 /// How long until a replica serves, or has refused its directory.
 const SETTLED: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::lab::{Lab, PATIENCE, REPLICAS, Scene, Setup};
 use super::ms;
 use super::told::Case;
-use crate::client::Client;
+use probe::Client;
 
 /// How long until each replica says what it waits for.
 const SAID: Duration = Duration::from_secs(8);

@@ -16,10 +16,11 @@ use tempfile::TempDir;
 
 use super::told::Case;
 use super::watch;
-use crate::client::{Client, Trouble};
-use crate::cluster::{Dress, Event, Keeper, Plan, Replica, Row, Wish, once};
-use crate::config::NodeConfig;
-use crate::signals::Ending;
+use crate::service::NodeConfig;
+use crate::service::{Plan, Wish};
+use node::cluster::{Dress, Event, Keeper, Replica, Row, once};
+use node::signals::Ending;
+use probe::{Client, Failure};
 
 /// How long a cluster may take to come up.
 const START: Duration = Duration::from_secs(30);
@@ -88,9 +89,10 @@ impl<'a> Scene<'a> {
         for (replica, dress) in setup.dress {
             plan.set_dress(replica, dress);
         }
-        let peers = plan.places.iter().map(|place| place.peers).collect();
-        let keeper = Keeper::start(plan, STOP)?;
-        let lab = Lab { scene: self, keeper, peers, data, scratch, heard: RefCell::default() };
+        let peers = plan.layout.places.iter().map(|place| place.peers).collect();
+        let keeper = Keeper::start(&plan, STOP)?;
+        let plan = RefCell::new(plan);
+        let lab = Lab { scene: self, plan, keeper, peers, data, scratch, heard: RefCell::default() };
         let ready = lab.until(START, |lab| lab.is_whole() || !lab.deaths().is_empty())?;
         match lab.deaths().pop() {
             Some((number, how)) => bail!("replica {number} does not come up: {how}"),
@@ -147,6 +149,7 @@ struct Heard {
 /// A running cluster.
 pub struct Lab<'a> {
     scene: &'a Scene<'a>,
+    plan: RefCell<Plan>,
     /// Its processes and what they say of themselves. Dropped before the directory.
     pub keeper: Keeper,
     peers: Vec<SocketAddr>,
@@ -248,12 +251,18 @@ impl Lab<'_> {
         replicas.iter().for_each(|number| supervisor.let_up(*number, Instant::now()));
     }
 
+    /// What each replica may hold for clients, by its two limits, in MiB.
+    pub fn memory_mb(&self) -> u64 {
+        let plan = self.plan.borrow();
+        plan.nodes().first().map_or(0, |node| node.service.memory_limit_mb + node.buffer_limit_mb)
+    }
+
     /// Changes a replica's configuration; its next process has it.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn reconfigure(&self, number: u8, change: impl FnOnce(&mut NodeConfig)) -> anyhow::Result<()> {
-        self.keeper.supervisor().reconfigure(number, change)
+        self.plan.borrow_mut().reconfigure(number, change)
     }
 
     /// Waits until something is so; how long that took, or none when `patience` was over first.
@@ -380,12 +389,12 @@ impl Lab<'_> {
             })
             .collect();
         let what =
-            format!("{} acknowledged values are there, at every replica", crate::view::grouped(count as u64));
+            format!("{} acknowledged values are there, at every replica", node::view::grouped(count as u64));
         let holds = missing.iter().all(|missing| missing == "0");
         case.check(holds, what, format!("{} missing or wrong", missing.join(" / ")));
     }
 
-    fn missing(&self, number: u8, name: &str, count: usize, bytes: usize) -> Result<usize, Trouble> {
+    fn missing(&self, number: u8, name: &str, count: usize, bytes: usize) -> Result<usize, Failure> {
         let mut client = Client::connect(self.clients(number), PATIENCE)?;
         let (mut missing, numbers) = (0, Vec::from_iter(0..count));
         for some in numbers.chunks(AT_ONCE) {

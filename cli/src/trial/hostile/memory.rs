@@ -8,7 +8,7 @@ use super::lab::{Lab, REPLICAS, Scene, Setup};
 use super::told::Case;
 use super::watch::Watch;
 use super::wire;
-use crate::view::grouped;
+use node::view::grouped;
 
 /// The value that is asked for.
 const VALUE: usize = 1_048_000;

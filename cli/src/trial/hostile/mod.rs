@@ -27,9 +27,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::outcome::{error_text, misuse, say};
-use crate::signals::Ending;
 use lab::Scene;
+use node::outcome::{error_text, misuse, say};
+use node::signals::Ending;
 use told::{Attacked, Result};
 
 /// Its name among the plans.
@@ -112,7 +112,7 @@ pub fn check(only: &[String]) -> anyhow::Result<()> {
 pub fn run(only: &[String], out: &Path, context: Value, ending: &Ending) -> anyhow::Result<bool> {
     let attacks = chosen(only)?;
     std::fs::create_dir_all(out)?;
-    crate::descriptors::raise();
+    node::descriptors::raise();
     let scene = Scene::new(ending, out)?;
     let mut result = Result::new(context);
     for attack in attacks {
@@ -140,7 +140,7 @@ pub fn run(only: &[String], out: &Path, context: Value, ending: &Ending) -> anyh
 
 /// A time in words, as findings have it.
 fn ms(time: Duration) -> String {
-    format!("{} ms", crate::view::grouped(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
+    format!("{} ms", node::view::grouped(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
 }
 
 #[cfg(test)]

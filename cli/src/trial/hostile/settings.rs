@@ -9,7 +9,7 @@ use super::lab::{Lab, REPLICAS, Scene, Setup};
 use super::ms;
 use super::told::Case;
 use super::watch::Watch;
-use crate::config::NodeConfig;
+use crate::service::NodeConfig;
 
 /// How long until both ends have named the difference.
 const NAMED: Duration = Duration::from_secs(2);
@@ -33,13 +33,13 @@ const DIFFERENCES: [Difference; 4] = [
         told: "memory_limit_mb = 32, and 64 at the others",
         word: "memory_limit_mb",
         is_stranger: false,
-        change: |node| node.memory_limit_mb = 32,
+        change: |node| node.service.memory_limit_mb = 32,
     },
     Difference {
         told: "item_size_max = 8192, and 1048576 at the others",
         word: "item_size_max",
         is_stranger: false,
-        change: |node| node.item_size_max = 8192,
+        change: |node| node.service.item_size_max = 8192,
     },
     Difference {
         told: "mode RDG0, and RDGX at the others",

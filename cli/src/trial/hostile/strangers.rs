@@ -18,8 +18,8 @@ use super::lab::{Lab, PATIENCE, REPLICAS, Scene, Setup};
 use super::told::Case;
 use super::watch::Watch;
 use super::{ms, wire};
-use crate::cluster::ports;
-use crate::config::NodeConfig;
+use crate::service::NodeConfig;
+use node::cluster::ports;
 
 /// How long strangers go on.
 const LASTS: Duration = Duration::from_secs(4);

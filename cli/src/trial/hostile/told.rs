@@ -10,7 +10,7 @@ use anyhow::Context;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::outcome::say;
+use node::outcome::say;
 
 /// Grows when old files can no longer be read.
 const FORMAT: u32 = 1;

@@ -12,8 +12,8 @@ use super::lab::{Lab, REPLICAS};
 use super::ms;
 use super::told::Case;
 use crate::bench::peak_memory_of;
-use crate::client::{Client, Trouble};
-use crate::view::grouped;
+use node::view::grouped;
+use probe::{Client, Failure};
 
 /// Between two requests of a client.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -137,7 +137,7 @@ impl Watched {
 
 /// What each replica may take, in MiB.
 pub fn bound_mb(lab: &Lab<'_>) -> u64 {
-    lab.keeper.supervisor().plan().memory_mb() + BESIDE_MB
+    lab.memory_mb() + BESIDE_MB
 }
 
 fn numbers(replicas: &[u8]) -> String {
@@ -191,7 +191,7 @@ fn attempt(
     key: &str,
     value: &[u8],
     stores: bool,
-) -> Result<bool, Trouble> {
+) -> Result<bool, Failure> {
     let connected = match client.take() {
         Some(connected) => connected,
         None => Client::connect(address, PATIENCE)?,

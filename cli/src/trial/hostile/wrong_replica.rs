@@ -10,7 +10,7 @@ use super::lab::{Lab, PATIENCE, REPLICAS, Scene, Setup};
 use super::ms;
 use super::told::Case;
 use super::watch::Watch;
-use crate::digest;
+use node::digest;
 
 /// Wrong replies in a row that are armed: several times the bound, since some strike in one batch.
 const REPLIES: u64 = 1_500;

@@ -4,6 +4,7 @@
 //! its work, and sealed.
 
 use ::raft::StateRole;
+use object::Code;
 
 use super::Node;
 use crate::log::LogStore;
@@ -41,10 +42,8 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    /// One number for all of them: with one of them changed, it is another one.
-    fn folded(&mut self) -> u64 {
-        let fold =
-            |folded: u64, number: u64| (folded ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    /// One code for all of them: with one of them changed, it is another one.
+    fn code(&mut self) -> Code {
         let raft = &self.raw.raft;
         let role = match raft.state {
             StateRole::Follower => 1,
@@ -58,25 +57,28 @@ impl<L: LogStore> Node<L> {
             raft.election_elapsed as u64,
             raft.randomized_election_timeout() as u64,
         ];
-        let mut folded = small.into_iter().fold(self.mirror().identity.id, fold);
+        let mut code = Code::of(&self.mirror().identity.id);
+        small.into_iter().for_each(|number| code.word(number));
         for (id, progress) in raft.prs().iter() {
             let flags = u64::from(progress.recent_active)
                 | u64::from(progress.paused) << 1
                 | (progress.state as u64) << 2;
-            folded = fold(fold(folded, *id), flags);
+            code.word(*id);
+            code.word(flags);
         }
-        self.each_number(|_, number| folded = fold(folded, *number));
-        folded
+        self.each_number(|_, number| code.word(*number));
+        code
     }
 
     /// The engine has done its work: what it leaves behind is what it must find.
     pub(super) fn seal(&mut self) {
-        self.sealed = self.folded();
+        self.sealed = self.code();
     }
 
     /// Whether the numbers are those that the engine left behind.
     pub(super) fn is_sealed(&mut self) -> bool {
-        self.sealed == self.folded()
+        let code = self.code();
+        self.sealed == code
     }
 
     pub(super) fn before(&self) -> Before {

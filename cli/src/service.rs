@@ -1,0 +1,308 @@
+//! memcached as the service of this program: its settings, and how a replica of it is built.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use crosscheck::MakeProtocol;
+use memcached::limits::{ITEM_BYTES_MAX, ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD};
+use node::config::{Reader, quoted};
+use node::{Application, Parts, Wrong};
+
+/// Memory for items in MiB when nothing else is said; memcached's own default.
+pub const DEFAULT_MEMORY_MB: u64 = 64;
+
+/// A replica's configuration; trials change it, which are not in every build.
+#[cfg(all(feature = "inject", target_os = "linux"))]
+pub type NodeConfig = node::config::NodeConfig<Options>;
+/// A cluster that can be started.
+pub type Plan = node::cluster::Plan<Options>;
+/// What cluster is wanted.
+pub type Wish = node::cluster::Wish<Options>;
+
+/// The program `crosscheck`.
+pub struct Memcached;
+
+impl Application for Memcached {
+    const NAME: &'static str = "crosscheck";
+    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    const ABOUT: &'static str = "A replicated, self-checking, self-repairing memcached-compatible server";
+    const PORT: u16 = 11_211;
+    const OBJECTS: &'static str = "  \
+  item:KEY   the item with that key          slot:KEY   its slot in the hash table
+  shard:N    the root of shard N, from 0     queue:N    the page of shard N's queue that is evicted from next
+Member 0 of an item is its key, member 1 its value.";
+    const OBJECT: &'static str = "item:greeting";
+
+    type Service = memcached::Memcached;
+    type Protocol = memcached::Connection;
+    type Options = Options;
+
+    fn build(options: &Options) -> Result<Parts<Self>, String> {
+        options.protect_only()?;
+        let config = options.config();
+        let service = memcached::Memcached::new(config).map_err(|error| error.to_string())?;
+        let stats = service.stats().clone();
+        let make_protocol: MakeProtocol<memcached::Connection> =
+            Arc::new(move |clients| memcached::Connection::new(config, stats.clone(), clients.clone()));
+        Ok((service, make_protocol))
+    }
+}
+
+/// memcached's fields of the configuration file, and its options of `up`.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub struct Options {
+    /// Memory for items per replica, in MiB
+    #[arg(
+        long = "memory",
+        value_name = "MB",
+        default_value_t = DEFAULT_MEMORY_MB,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 20),
+    )]
+    pub memory_limit_mb: u64,
+    /// Longest item, in bytes.
+    #[arg(skip = Options::default().item_size_max)]
+    pub item_size_max: u64,
+    /// Processor time that every request burns, in microseconds. For benchmarks.
+    #[arg(skip)]
+    pub work_us: u32,
+    /// Classes that the letter G protects; none = all. For benchmarks.
+    #[arg(skip)]
+    pub guarded_classes: Option<Vec<String>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            memory_limit_mb: DEFAULT_MEMORY_MB,
+            item_size_max: 1 << 20,
+            work_us: 0,
+            guarded_classes: None,
+        }
+    }
+}
+
+impl Options {
+    /// What the service is told: as many shards as memory and longest item allow.
+    pub fn config(&self) -> memcached::Config {
+        let mut config = memcached::Config {
+            memory: self.memory_limit_mb << 20,
+            item_bytes: usize::try_from(self.item_size_max).unwrap_or(usize::MAX),
+            work_us: self.work_us,
+            ..memcached::Config::default()
+        };
+        while config.shards > 1 && config.check().is_err() {
+            config.shards /= 2;
+        }
+        config
+    }
+
+    /// `guarded_classes` as the file has it.
+    fn classes(&self) -> String {
+        match &self.guarded_classes {
+            None => "all".to_owned(),
+            Some(names) if names.is_empty() => "none".to_owned(),
+            Some(names) => names.join(","),
+        }
+    }
+
+    /// Leaves out what a benchmark wants to know the price of.
+    fn protect_only(&self) -> Result<(), String> {
+        let Some(names) = &self.guarded_classes else { return Ok(()) };
+        #[cfg(feature = "inject")]
+        {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            memcached::protect_only(&names);
+            eprintln!("crosscheck: only these classes are protected: {names:?}");
+            Ok(())
+        }
+        #[cfg(not(feature = "inject"))]
+        Err(format!(
+            "guarded_classes = {names:?} is for benchmarks, and this build has all protections; remove it, or \
+             build with --features inject"
+        ))
+    }
+}
+
+impl node::Options for Options {
+    const FIELDS: &'static [&'static str] =
+        &["memory_limit_mb", "item_size_max", "work_us", "guarded_classes"];
+    const EXAMPLE: &'static str = include_str!("service.toml");
+
+    fn read(file: &mut Reader<'_>) -> Self {
+        let default = Options::default();
+        let memory = file.integer("memory_limit_mb", 1..=1 << 20, "MiB");
+        let item = file.integer("item_size_max", ITEM_BYTES_MIN as u64..=ITEM_BYTES_MAX as u64, "bytes");
+        let work = file.integer("work_us", 0..=100_000, "µs");
+        let classes = file.parsed("guarded_classes", "name them as the example does", read_classes);
+        Options {
+            memory_limit_mb: memory.unwrap_or(default.memory_limit_mb),
+            item_size_max: item.unwrap_or(default.item_size_max),
+            work_us: work.map_or(default.work_us, |us| us as u32),
+            guarded_classes: classes.unwrap_or_default(),
+        }
+    }
+
+    fn write(&self, file: &mut String) {
+        // Writing into a string cannot fail.
+        let _ = writeln!(file, "memory_limit_mb = {}", self.memory_limit_mb);
+        let _ = writeln!(file, "item_size_max = {}", self.item_size_max);
+        let _ = writeln!(file, "work_us = {}", self.work_us);
+        let _ = writeln!(file, "guarded_classes = {}", quoted(&self.classes()));
+    }
+
+    /// Memory must hold a few of the longest items, or they could never be stored.
+    fn check(&self) -> Result<(), Wrong> {
+        self.config().check().map_err(|error| {
+            let needed = (LARGEST_ITEMS_PER_SHARD * self.item_size_max).div_ceil(1 << 20);
+            Wrong {
+                field: "memory_limit_mb",
+                flag: "--memory",
+                what: error.to_string(),
+                remedy: format!("use at least {needed} MiB, or a smaller item_size_max"),
+            }
+        })
+    }
+
+    fn equal_on_all_replicas(&self) -> Vec<(String, String)> {
+        let classes = self.guarded_classes.as_ref().map_or_else(|| "all".to_owned(), |names| names.join(","));
+        [
+            ("memory_limit_mb", self.memory_limit_mb.to_string()),
+            ("item_size_max", self.item_size_max.to_string()),
+            ("guarded_classes", classes),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+
+    fn request_bytes(&self) -> usize {
+        self.config().request_bytes()
+    }
+}
+
+/// `all`, `none`, or classes of the service with commas between them.
+fn read_classes(text: &str) -> Result<Option<Vec<String>>, String> {
+    match text {
+        "all" => Ok(None),
+        "none" => Ok(Some(Vec::new())),
+        names => {
+            let names: Vec<&str> = names.split(',').map(str::trim).collect();
+            match names.iter().find(|name| !memcached::CLASSES.contains(name)) {
+                Some(unknown) => Err(format!("there is no class `{unknown}`")),
+                None => Ok(Some(names.into_iter().map(str::to_owned).collect())),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crosscheck::{Durability, GroupKey};
+    use node::Options as _;
+    use node::config::{Problems, example};
+    use node::outcome::Misuse;
+    use node::serve::replica;
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<NodeConfig, Problems> {
+        let key = GroupKey { cluster: "test".to_owned(), key: [7; 32] };
+        node::config::parse("node.toml", text, &|_| Ok(key.to_text()))
+    }
+
+    /// The example with one line replaced, read again: the only problem's text.
+    fn problem_with(line: &str, instead: &str) -> String {
+        let example = example::<Options>();
+        assert!(example.contains(line), "the example has no line `{line}`");
+        let problems = parse(&example.replacen(line, instead, 1)).expect_err(instead);
+        assert_eq!(problems.list.len(), 1, "{problems}");
+        problems.to_string()
+    }
+
+    #[test]
+    fn the_example_parses_and_documents_every_field_with_its_default() {
+        let example = example::<Options>();
+        let config = parse(&example).expect("the example");
+        assert_eq!((config.service.memory_limit_mb, config.service.item_size_max), (1024, 1 << 20));
+        for field in Options::FIELDS {
+            let at = example.lines().position(|line| line.starts_with(&format!("{field} = ")));
+            let at = at.unwrap_or_else(|| panic!("`{field}` is not in the example"));
+            assert!(example.lines().nth(at - 1).is_some_and(|line| line.starts_with("# ")), "{field}");
+        }
+        let default = Options::default();
+        for (name, value) in [
+            ("memory_limit_mb", default.memory_limit_mb.to_string()),
+            ("item_size_max", default.item_size_max.to_string()),
+            ("work_us", default.work_us.to_string()),
+            ("guarded_classes", quoted(&default.classes())),
+        ] {
+            let head = example.split(&format!("\n{name} = ")).next().unwrap_or_default();
+            let told = head.rsplit("default: ").next().and_then(|rest| rest.lines().next());
+            assert_eq!(told, Some(value.as_str()), "default of {name}");
+        }
+        assert!(example.contains(&format!("in bytes, {ITEM_BYTES_MIN} to {ITEM_BYTES_MAX}.")));
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let mut config = parse(&example::<Options>()).expect("the example");
+        for classes in [None, Some(Vec::new()), Some(vec!["Item".to_owned(), "Bucket".to_owned()])] {
+            config.service.guarded_classes = classes;
+            config.service.work_us = 7;
+            assert_eq!(parse(&config.to_toml()), Ok(config.clone()));
+        }
+    }
+
+    #[test]
+    fn wrong_values_are_named_with_their_remedy() {
+        let needed = format!("at least {LARGEST_ITEMS_PER_SHARD} MiB");
+        let told = problem_with("memory_limit_mb = 1024", "memory_limit_mb = 1");
+        assert!(told.contains(": memory_limit_mb: ") && told.contains(&needed), "{told}");
+        assert!(
+            problem_with("memory_limit_mb = 1024", "memory_limit_mb = 0").contains("from 1 to 1048576 MiB")
+        );
+        assert!(
+            problem_with("item_size_max = 1048576", "item_size_max = 5")
+                .contains("from 4096 to 3145728 bytes")
+        );
+        let told = problem_with("guarded_classes = \"all\"", "guarded_classes = \"Items\"");
+        assert!(told.contains("there is no class `Items`"), "{told}");
+        let wish = Wish {
+            port: Some(0),
+            service: Options { memory_limit_mb: 1, ..Options::default() },
+            ..Wish::default()
+        };
+        let told = Plan::new(&wish).expect_err("too little memory").to_string();
+        assert!(told.contains(&needed) && told.ends_with("(--memory)"), "{told}");
+    }
+
+    #[test]
+    fn settings_that_must_be_equal_keep_their_names_and_order() {
+        let settings = parse(&example::<Options>()).expect("the example").settings();
+        let expected = [
+            ("memory_limit_mb", "1024"),
+            ("item_size_max", "1048576"),
+            ("guarded_classes", "all"),
+            ("before_images", "kept"),
+        ];
+        assert_eq!(settings.service, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
+    #[test]
+    fn a_data_directory_that_cannot_be_used_is_said_once_and_no_restart_helps() {
+        let root = tempfile::tempdir().expect("a directory");
+        let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let admin = crosscheck::admin::Endpoint::Unix(root.path().join("admin.sock"));
+        let mut config = NodeConfig::new(1, vec![nowhere; 3], nowhere, admin);
+        config.durability = Durability::Disk(root.path().to_owned());
+        for name in ["identity", "state.cut", "log/00000007.log"] {
+            std::fs::create_dir_all(root.path().join("log")).expect("a directory");
+            std::fs::write(root.path().join(name), "mine").expect("a file");
+            let error = replica::<Memcached>(&config, false).expect_err("it does not start");
+            let text = format!("{error:#}");
+            assert!(error.is::<Misuse>(), "{text}");
+            assert_eq!(text.matches(&format!("{name} is not a file of this program")).count(), 1, "{text}");
+            assert_eq!(text.matches("move that file away and start again").count(), 1, "{text}");
+            std::fs::remove_file(root.path().join(name)).expect("it is still there");
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Fault injection: what the admin socket arms, and the promises that a simulation has a replica break. Only in builds
+//! with the feature `inject`, never in production.
+
+mod caller;
+mod objects;
+mod pending;
+mod sabotage;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use execute::Between;
+use object::{Home, SealBroken, SealedQueue};
+use order::{Delivered, Request};
+use schedule::{Footprint, Lock, Turn};
+use vote::{Message, Packed, Place, RequestResult};
+
+use crate::admin::{EvidenceRecord, Inject, Injected, Kind};
+use crate::hooks::{Arming, Hooks};
+use crate::job::Job;
+use crate::service::Service;
+use objects::InRequest;
+use pending::{Armed, Occasion, PendingFaults, Target};
+use sabotage::Sabotaged;
+
+pub use crate::hooks::ThreadRole;
+pub use caller::Caller;
+pub use sabotage::Sabotage;
+
+/// Wrong results of a core that is wrong again and again.
+const WRONG_IN_A_ROW: u64 = 8;
+
+/// How long the request at a position takes. One of several workers waits for so long; any other thread that asks
+/// lets the time pass before it has the answer.
+pub type Slowness = Arc<dyn Fn(u64, ThreadRole) -> Duration + Send + Sync>;
+
+/// The injector of one replica. Its clones share what is armed.
+#[derive(Clone, Default)]
+pub(crate) struct Injector(Arc<Faults>);
+
+#[derive(Default)]
+struct Faults {
+    pending: PendingFaults,
+    sabotaged: Sabotaged,
+    /// Of the service's requests, in a simulation.
+    slowness: OnceLock<Slowness>,
+}
+
+/// For simulations.
+impl Injector {
+    /// From now on requests take as long as `slowness` says.
+    pub fn set_slowness(&self, slowness: Slowness) {
+        // There is one for a life of the replica.
+        let _ = self.0.slowness.set(slowness);
+    }
+
+    /// Breaks a promise from now on.
+    pub fn sabotage(&self, sabotage: Sabotage) {
+        self.0.sabotaged.begin(sabotage);
+    }
+
+    /// Faults that wait for their occasion.
+    pub fn kinds(&self) -> Vec<Kind> {
+        self.0.pending.kinds()
+    }
+
+    /// Gives up on the faults of a kind; says on how many.
+    pub fn disarm(&self, kind: Kind) -> usize {
+        self.0.pending.disarm(kind)
+    }
+
+    fn take<R>(&self, turn: &Turn<'_, R>, kind: Kind) -> Option<Armed> {
+        let pending = &self.0.pending;
+        let counted = pending.requests();
+        pending.take(|armed| {
+            armed.kind == kind && armed.is_due(counted, |home| turn.footprint().allows(home, false))
+        })
+    }
+
+    /// A core that is wrong some times in a row: at equal distances, or at changing ones.
+    fn arm_repeatedly(&self, inject: &Inject, home: Home) {
+        let pending = &self.0.pending;
+        let every = 2 + inject.seed % 14;
+        let gap = |number: u64| match inject.kind {
+            Kind::Sticky => every,
+            _ => 1 + inject.seed.rotate_left(number as u32 * 5) % 24,
+        };
+        let mut at = pending.requests();
+        for number in 0..WRONG_IN_A_ROW {
+            at += gap(number);
+            let seed = inject.seed.wrapping_add(number * 977);
+            let target = Target { seed, ..Target::of(inject, home) };
+            pending.arm(Armed { kind: inject.kind, occasion: Occasion::Later(at), target });
+        }
+    }
+}
+
+impl Hooks for Injector {
+    fn arm<S: Service>(&self, inject: &Inject, service: Option<(&S, u32)>) -> Arming {
+        let Some((service, locks)) = service else {
+            return Arming::Refused("this replica has no state yet; try again");
+        };
+        let home = match inject.object.as_deref().map(|name| service.home_of(name)) {
+            Some(None) => {
+                return Arming::Refused("no such object name; use item:KEY, slot:KEY, queue:N or shard:N");
+            }
+            Some(Some(home)) => home,
+            None => (inject.seed % u64::from(locks)) as u32,
+        };
+        match inject.kind {
+            Kind::Flip
+            | Kind::MultiFlip
+            | Kind::Checksum
+            | Kind::Id
+            | Kind::Length
+            | Kind::Lost
+            | Kind::Stray
+            | Kind::Doubled => return Arming::NeedsTurn(home),
+            // Which object a name means is known at an ordered turn only.
+            Kind::InRequest if inject.object.is_some() => return Arming::NeedsTurn(home),
+            Kind::Sticky | Kind::Erratic => {
+                self.arm_repeatedly(inject, home);
+                return Arming::Armed("armed; it strikes again and again");
+            }
+            _ => {}
+        }
+        let occasion = if inject.object.is_some() { Occasion::RequestOnHome } else { Occasion::AnyRequest };
+        self.0.pending.arm(Armed { kind: inject.kind, occasion, target: Target::of(inject, home) });
+        Arming::Armed(match inject.kind {
+            Kind::Message => "the next frame to a peer will be corrupt",
+            Kind::Check | Kind::Repair => "the next such message will carry a wrong value",
+            _ => "armed; it strikes at the next occasion",
+        })
+    }
+
+    fn arm_at_turn(&self, ticket: u64, inject: &Inject, home: Home) {
+        let (occasion, target) = (Occasion::Noop(ticket), Target::of(inject, home));
+        self.0.pending.arm(Armed { kind: inject.kind, occasion, target });
+    }
+
+    fn armed(&self) -> usize {
+        self.0.pending.count()
+    }
+
+    fn trusts_any_clock(&self) -> bool {
+        self.0.sabotaged.has(Sabotage::BelievesClocks)
+    }
+
+    fn next_waiting<T>(&self, waiting: &mut SealedQueue<T>) -> Result<Option<T>, SealBroken> {
+        let trusts = self.0.sabotaged.has(Sabotage::BelievesQueue);
+        waiting.pop().or_else(|broken| if trusts { Ok(waiting.pop_unchecked()) } else { Err(broken) })
+    }
+
+    fn submits_twice(&self) -> bool {
+        self.0.sabotaged.has(Sabotage::SubmitsTwice)
+    }
+
+    /// A client's request with another checksum than its bytes have.
+    fn on_submit(&self, request: Request) -> Request {
+        let Some(armed) = self.0.pending.take_kind(Kind::Asked) else { return request };
+        Request { checksum: request.checksum ^ 1 << (armed.target.seed % 32), ..request }
+    }
+
+    fn skips(&self, delivered: &Delivered, executed: u64) -> bool {
+        self.0.sabotaged.skips(delivered, executed)
+    }
+
+    fn on_batch(&self, batch: u64) {
+        if self.0.sabotaged.loses_count(batch) {
+            self.0.pending.arm(Armed::at_next(Kind::Position));
+        }
+    }
+
+    fn on_request(&self, batch: u64, request: Request) -> Request {
+        self.0.sabotaged.request(batch, request)
+    }
+
+    fn on_footprint(&self, footprint: Footprint, locks: u32) -> Footprint {
+        self.0.pending.wrong_footprint(footprint, locks)
+    }
+
+    fn on_executed(&self, batch: u64, results: &mut [RequestResult]) -> Vec<(Place, Bytes)> {
+        self.0.sabotaged.executed(batch, results)
+    }
+
+    fn forgets_runs(&self) -> bool {
+        !self.0.sabotaged.has(Sabotage::Hoards)
+    }
+
+    fn on_voter(&self, config: vote::Config, hold_replies: bool) -> vote::Config {
+        config.with_protections(vote::Protections { reply_gate: hold_replies, ..vote::Protections::ALL })
+    }
+
+    fn hears_votes(&self) -> bool {
+        !self.0.sabotaged.has(Sabotage::MutesVotes)
+    }
+
+    /// A CHECK or a REPAIR leaves with a wrong value under a right frame checksum.
+    fn on_vote_message(&self, message: &Message, body: &mut [u8]) -> bool {
+        let kind = match message {
+            Message::Check { .. } if self.0.sabotaged.has(Sabotage::MutesVotes) => return false,
+            Message::Check { .. } => Kind::Check,
+            Message::Repair(_) => Kind::Repair,
+            _ => return true,
+        };
+        if let Some(last) = body.last_mut()
+            && let Some(armed) = self.0.pending.take_kind(kind)
+        {
+            // The last byte belongs to a digest or to an object's bytes, never to the message's shape.
+            *last ^= 1 << (armed.target.seed % 8);
+        }
+        true
+    }
+
+    fn on_release(&self, place: Place, reply: Bytes) -> (Place, Bytes) {
+        self.0.sabotaged.released(place, reply)
+    }
+
+    fn proposes_repairs(&self) -> bool {
+        !self.0.sabotaged.has(Sabotage::NeverRepairs)
+    }
+
+    fn on_install(&self, objects: Vec<Packed>) -> Vec<Packed> {
+        self.0.sabotaged.installed(objects)
+    }
+
+    fn on_evidence(&self, record: &mut EvidenceRecord, replicas: usize) {
+        self.0.sabotaged.evidence(record, replicas);
+    }
+
+    fn on_frame(&self, frame: &mut [u8]) {
+        if let Some(armed) = self.0.pending.take_kind(Kind::Message) {
+            let bit = armed.target.seed % (frame.len() as u64 * 8);
+            frame[(bit / 8) as usize] ^= 1 << (bit % 8);
+        }
+    }
+
+    fn asks_others(&self) -> bool {
+        !self.0.sabotaged.has(Sabotage::AsksNobody)
+    }
+
+    fn on_progress(&self, requests: u64) -> u64 {
+        if self.0.sabotaged.has(Sabotage::CountsBatches) { 0 } else { requests }
+    }
+
+    fn delay(&self, position: u64, thread: ThreadRole) -> Duration {
+        self.0.slowness.get().map_or(Duration::ZERO, |slowness| slowness(position, thread))
+    }
+
+    /// A worker that counts one position too many, from this request on.
+    fn on_turn<R>(&self, turn: &mut Turn<'_, R>) {
+        if self.take(turn, Kind::Position).is_some() {
+            turn.lose_count();
+        }
+    }
+
+    fn damages_request<R>(&self, turn: &Turn<'_, R>) -> bool {
+        self.take(turn, Kind::Request).is_some()
+    }
+
+    fn runs<R>(&self, turn: &Turn<'_, R>) -> Option<u32> {
+        self.0.pending.note_request();
+        let skipped = self.take(turn, Kind::Skip).map(|_| 0);
+        skipped.or_else(|| self.take(turn, Kind::Twice).map(|_| 2))
+    }
+
+    fn between(&self) -> impl Between + '_ {
+        InRequest(&self.0.pending)
+    }
+
+    fn on_reply<R>(&self, turn: &Turn<'_, R>, reply: &mut [u8]) {
+        if !reply.is_empty()
+            && let Some(armed) = self.take(turn, Kind::Reply)
+        {
+            let bit = (armed.target.seed % (reply.len() as u64 * 8)) as usize;
+            reply[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    fn wrong_digest_bits<R>(&self, turn: &Turn<'_, R>) -> u128 {
+        self.take(turn, Kind::Digest).map_or(0, |armed| 1 << (armed.target.seed % 128))
+    }
+
+    fn on_noop<S: Service>(
+        &self,
+        service: &S,
+        turn: &mut Turn<'_, Job<S::Request>>,
+        locks: &[&dyn Lock],
+        ticket: u64,
+    ) -> Option<Injected> {
+        let armed = self.0.pending.take(|armed| armed.occasion == Occasion::Noop(ticket))?;
+        Some(objects::at_turn(&self.0.pending, service, turn, locks, armed))
+    }
+}

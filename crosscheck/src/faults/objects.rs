@@ -1,0 +1,120 @@
+//! Faults in objects: at rest, behind an ordered turn, and between a handler and its seal.
+
+use execute::Between;
+use object::{Home, ObjectId, Region};
+use schedule::{Access, Lock, LockId, Turn};
+
+use super::pending::{Armed, Occasion, PendingFaults, Target};
+use crate::admin::{Injected, Kind};
+use crate::job::Job;
+use crate::service::Service;
+
+/// Strikes between a handler and its seal: the seal then covers the wrong content.
+pub(crate) struct InRequest<'a>(pub &'a PendingFaults);
+
+impl Between for InRequest<'_> {
+    fn before_seal(&self, lock: LockId, access: &mut Access<'_>) {
+        let Access::Exclusive(region) = access else { return };
+        self.damage_images(lock);
+        let computes = |kind| matches!(kind, Kind::InRequest | Kind::Sticky | Kind::Erratic);
+        let counted = self.0.requests();
+        let here = |armed: &Armed| computes(armed.kind) && armed.is_due(counted, |home| home == lock);
+        if let Some(armed) = self.0.take(here) {
+            // Objects the request has changed: only they are sealed again.
+            let mut open = object::request::changed();
+            open.retain(|id| region.check(*id) != object::Health::Absent);
+            let struck = match armed.target.id {
+                Some(named) => open.contains(&named).then_some(named),
+                None => choose(&open, armed.target.seed),
+            };
+            match struck {
+                Some(id) => _ = region.inject(id, &armed.target.injection(armed.kind)),
+                None => self.0.arm(armed),
+            }
+        }
+    }
+}
+
+impl InRequest<'_> {
+    /// What a request would be undone with is wrong, and it must be undone.
+    fn damage_images(&self, lock: LockId) {
+        let counted = self.0.requests();
+        let here = |armed: &Armed| armed.kind == Kind::Image && armed.is_due(counted, |home| home == lock);
+        let Some(armed) = self.0.take(here) else { return };
+        if object::request::damage_images(armed.target.seed) {
+            // As a panic of the handler, and without its words on the terminal.
+            std::panic::resume_unwind(Box::new("a fault: the request ends here"));
+        }
+        self.0.arm(armed);
+    }
+}
+
+/// An ordered turn on the lock of an object at rest, which is to be corrupted: tells what was done.
+pub(super) fn at_turn<S: Service>(
+    pending: &PendingFaults,
+    service: &S,
+    turn: &mut Turn<'_, Job<S::Request>>,
+    locks: &[&dyn Lock],
+    armed: Armed,
+) -> Injected {
+    let home = armed.target.home;
+    let named = match &armed.target.name {
+        Some(name) => match service.find(&crate::Cx::new(turn.cx(), service), name) {
+            Some(id) => Some(id),
+            None => return injected(None, format!("there is no {name} now")),
+        },
+        None => None,
+    };
+    if let (Kind::InRequest, Some(id)) = (armed.kind, named) {
+        let target = Target { id: Some(id), ..armed.target };
+        pending.arm(Armed { kind: armed.kind, occasion: Occasion::RequestOnHome, target });
+        let what = "armed; it strikes when a request changes the object".to_owned();
+        return injected(Some((home, id)), what);
+    }
+    let mut struck = None;
+    turn.visit_regions(locks, |held, access| {
+        if let Access::Exclusive(region) = access
+            && held == home
+        {
+            struck = strike(region, named, &armed);
+        }
+    });
+    match struck {
+        Some((id, what)) => injected(Some((home, id)), what),
+        None => injected(None, "the fault does not fit the object".into()),
+    }
+}
+
+fn injected(hit: Option<(Home, ObjectId)>, what: String) -> Injected {
+    let (home, id) = hit.map(|(home, id)| (home, id.to_string())).unzip();
+    Injected { done: hit.is_some(), what, home, id }
+}
+
+fn choose(objects: &[ObjectId], seed: u64) -> Option<ObjectId> {
+    objects.get((seed.rotate_right(17) % objects.len().max(1) as u64) as usize).copied()
+}
+
+/// Damages the named object, or one chosen by the seed; tries others when the damage does not fit.
+fn strike(region: &mut dyn Region, named: Option<ObjectId>, armed: &Armed) -> Option<(ObjectId, String)> {
+    let mut objects = Vec::new();
+    match named {
+        Some(id) => objects.push(id),
+        None => region.objects(&mut |listed| objects.push(listed.id)),
+    }
+    for attempt in 0..8 {
+        let target = Target { seed: armed.target.seed.wrapping_add(attempt * 977), ..armed.target.clone() };
+        let id = choose(&objects, target.seed)?;
+        if let Some(injected) = region.inject(id, &target.injection(armed.kind)) {
+            // A write is rarely of one byte.
+            for more in (1..target.seed % 8).filter(|_| armed.kind == Kind::Stray) {
+                let seed = target.seed.wrapping_add(more);
+                let _ = region.inject(id, &Target { seed, ..target.clone() }.injection(armed.kind));
+            }
+            let class = injected.class.rsplit("::").next().unwrap_or(injected.class);
+            let member = injected.member.map_or(String::new(), |member| format!(".{member}"));
+            let bit = injected.bit.map_or(String::new(), |bit| format!(" bit {bit}"));
+            return Some((id, format!("{class} {id}{member}{bit}")));
+        }
+    }
+    None
+}

@@ -1,0 +1,170 @@
+//! Faults that were armed and wait for their occasions.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use object::{Home, ObjectId};
+use parking_lot::Mutex;
+use schedule::Footprint;
+
+use crate::admin::{Inject, Kind};
+
+/// A fault that waits for its occasion.
+#[derive(Clone, Debug)]
+pub(crate) struct Armed {
+    /// What it does.
+    pub kind: Kind,
+    /// When.
+    pub occasion: Occasion,
+    /// To what.
+    pub target: Target,
+}
+
+impl Armed {
+    /// A fault of the next request that has any lock.
+    pub fn at_next(kind: Kind) -> Self {
+        let target = Target { home: 0, name: None, id: None, bit: None, member: None, seed: 0 };
+        Armed { kind, occasion: Occasion::AnyRequest, target }
+    }
+
+    /// Whether it strikes at a request that `holds` locks, after so many that have been `counted`.
+    pub fn is_due(&self, counted: u64, holds: impl Fn(Home) -> bool) -> bool {
+        match self.occasion {
+            Occasion::Noop(_) => false,
+            Occasion::RequestOnHome => holds(self.target.home),
+            Occasion::AnyRequest => true,
+            Occasion::Later(at) => counted >= at,
+        }
+    }
+}
+
+/// When an armed fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Occasion {
+    /// At the ordered turn with this ticket.
+    Noop(u64),
+    /// At the next request that has the target's lock.
+    RequestOnHome,
+    /// At the next request that has any lock.
+    AnyRequest,
+    /// At a request that has any lock, when so many have been counted.
+    Later(u64),
+}
+
+/// What an armed fault strikes.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// Lock of the object.
+    pub home: Home,
+    /// The service's name of the object; none = any object of the region, chosen by `seed`.
+    pub name: Option<String>,
+    /// That object, once an ordered turn has looked it up.
+    pub id: Option<ObjectId>,
+    /// Which bit; none = chosen by `seed`.
+    pub bit: Option<u64>,
+    /// Which tracked member; none = chosen by `seed`.
+    pub member: Option<u8>,
+    /// Decides everything left open.
+    pub seed: u64,
+}
+
+impl Target {
+    /// What an operator asked for, of an object behind lock `home`.
+    pub fn of(inject: &Inject, home: Home) -> Self {
+        let Inject { bit, member, seed, .. } = *inject;
+        Target { home, name: inject.object.clone(), id: None, bit, member, seed }
+    }
+
+    /// The damage to the object that `kind` means.
+    pub fn injection(&self, kind: Kind) -> object::Injection {
+        use object::Injection;
+        let (seed, bit) = (self.seed, self.bit.unwrap_or(self.seed) as u32);
+        match kind {
+            Kind::MultiFlip => Injection::Bits { count: 2 + (seed % 7) as u32, seed },
+            Kind::Checksum => Injection::Sum { bit },
+            Kind::Id => Injection::Id { bit },
+            Kind::Length => Injection::Length { seed },
+            Kind::Stray => Injection::Byte { seed },
+            Kind::Lost => Injection::Lose,
+            Kind::Doubled => Injection::Double,
+            _ => Injection::Flip { member: self.member.map(usize::from), bit: self.bit, seed },
+        }
+    }
+}
+
+/// The armed faults of one replica. Empty, it costs a request one relaxed load.
+#[derive(Default)]
+pub(crate) struct PendingFaults {
+    count: AtomicUsize,
+    /// Requests that ran while faults were armed.
+    requests: AtomicU64,
+    armed: Mutex<Vec<Armed>>,
+}
+
+impl PendingFaults {
+    pub fn arm(&self, armed: Armed) {
+        self.armed.lock().push(armed);
+        self.count.fetch_add(1, Ordering::Release);
+    }
+
+    /// A request runs.
+    pub fn note_request(&self) {
+        if self.count.load(Ordering::Relaxed) > 0 {
+            self.requests.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Number of faults that wait for their occasion.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Requests that ran while faults were armed.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Faults that wait for their occasion.
+    pub fn kinds(&self) -> Vec<Kind> {
+        self.armed.lock().iter().map(|armed| armed.kind).collect()
+    }
+
+    /// A footprint as a flipped bit leaves it, if that is armed: another lock instead of one of its own.
+    pub fn wrong_footprint(&self, footprint: Footprint, locks: u32) -> Footprint {
+        if footprint.is_all() || footprint.iter().next().is_none() {
+            return footprint;
+        }
+        let Some(armed) = self.take_kind(Kind::Footprint) else { return footprint };
+        let mut wrong = Footprint::new();
+        let hit = armed.target.seed as usize % footprint.iter().count();
+        for (number, (lock, shared)) in footprint.iter().enumerate() {
+            let lock = if number == hit { (lock ^ 1) % locks } else { lock };
+            if shared {
+                wrong.read(lock)
+            } else {
+                wrong.write(lock)
+            };
+        }
+        wrong
+    }
+
+    /// Gives up on the faults of a kind; says on how many.
+    pub fn disarm(&self, kind: Kind) -> usize {
+        std::iter::from_fn(|| self.take_kind(kind)).count()
+    }
+
+    /// Takes the first fault of a kind.
+    pub fn take_kind(&self, kind: Kind) -> Option<Armed> {
+        self.take(|armed| armed.kind == kind)
+    }
+
+    /// Takes the first fault whose occasion this is.
+    pub fn take(&self, is_now: impl Fn(&Armed) -> bool) -> Option<Armed> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut armed = self.armed.lock();
+        let index = armed.iter().position(is_now)?;
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        Some(armed.remove(index))
+    }
+}

@@ -1,0 +1,174 @@
+//! Promises broken on purpose: so that each checker of the simulation is seen to fail.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use vote::{Packed, Place, RequestResult};
+
+use crate::admin::EvidenceRecord;
+use crate::ordered::summed;
+
+/// One promise that is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Own replies leave as soon as the request has run.
+    ReleasesUnvoted,
+    /// Every client request is ordered a second time.
+    SubmitsTwice,
+    /// What the queue of requests gives is ordered, however often it gave it before.
+    BelievesQueue,
+    /// Now and then a connection is given its last reply again, with the position that it had.
+    ReleasesStale,
+    /// One batch of another replica is left out.
+    SkipsBatch,
+    /// A worker counts one position too many, once.
+    LosesCount,
+    /// What f+1 replicas agree on is not what overwrites the objects.
+    FlipsInstalled,
+    /// Evidence names the next replica.
+    BlamesNeighbour,
+    /// The digest of a result differs now and then although the result does not.
+    DiffersAtTimes,
+    /// A long request is executed with another last byte now and then.
+    Misplaces,
+    /// No CHECK is sent, and none is heard.
+    MutesVotes,
+    /// No RECOVER is ever proposed.
+    NeverRepairs,
+    /// Evidence names the object behind another lock.
+    BlamesOtherObject,
+    /// How batches were run is never forgotten.
+    Hoards,
+    /// Stamps are given by the own clock alone, and any is believed.
+    BelievesClocks,
+    /// The watchdog asks nobody whether what takes long here takes long elsewhere, too.
+    AsksNobody,
+    /// The watchdog looks at batches, and not at the requests in them.
+    CountsBatches,
+}
+
+/// What is sabotaged at one replica. Nothing, it costs a question one relaxed load.
+#[derive(Debug, Default)]
+pub(crate) struct Sabotaged {
+    /// A bit for each.
+    set: AtomicU32,
+    released: Mutex<Option<(Place, Bytes)>>,
+    count: AtomicU64,
+}
+
+impl Sabotaged {
+    /// From now on.
+    pub fn begin(&self, one: Sabotage) {
+        self.set.fetch_or(bit(one), Ordering::Relaxed);
+    }
+
+    pub fn has(&self, one: Sabotage) -> bool {
+        self.set.load(Ordering::Relaxed) & bit(one) != 0
+    }
+
+    /// Every `n`-th time it is asked.
+    fn now_and_then(&self, one: Sabotage, n: u64) -> bool {
+        self.has(one) && (self.count.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(n)
+    }
+
+    /// The first time that `now` holds.
+    fn once(&self, one: Sabotage, now: bool) -> bool {
+        now && self.set.fetch_and(!bit(one), Ordering::Relaxed) & bit(one) != 0
+    }
+
+    pub fn skips(&self, delivered: &order::Delivered, batch: u64) -> bool {
+        self.once(Sabotage::SkipsBatch, batch > 100 && delivered.tags.is_empty())
+    }
+
+    /// Whether the worker loses count now.
+    pub fn loses_count(&self, batch: u64) -> bool {
+        self.once(Sabotage::LosesCount, batch > 100)
+    }
+
+    /// The same batches at every replica.
+    pub fn request(&self, batch: u64, request: order::Request) -> order::Request {
+        if !self.has(Sabotage::Misplaces) || !batch.is_multiple_of(8) || request.bytes.len() < 80 {
+            return request;
+        }
+        let mut bytes = request.bytes.to_vec();
+        if let Some(last) = bytes.last_mut() {
+            *last ^= 1;
+        }
+        summed(bytes.into())
+    }
+
+    pub fn installed(&self, objects: Vec<Packed>) -> Vec<Packed> {
+        let flip = |packed: Packed| match packed.content {
+            vote::Content::Present(bytes) if self.has(Sabotage::FlipsInstalled) => {
+                let mut bytes = bytes.to_vec();
+                if let Some(last) = bytes.last_mut() {
+                    *last ^= 1;
+                }
+                Packed { content: vote::Content::Present(bytes.into()), ..packed }
+            }
+            _ => packed,
+        };
+        objects.into_iter().map(flip).collect()
+    }
+
+    pub fn evidence(&self, record: &mut EvidenceRecord, replicas: usize) {
+        if self.has(Sabotage::BlamesNeighbour) {
+            record.replica = record.replica.map(|blamed| blamed % replicas as u8 + 1);
+        }
+        if self.has(Sabotage::BlamesOtherObject) {
+            let other = |text: &str| text.replace("object ", "object 1");
+            record.outcome = other(&record.outcome);
+            record.objects.iter_mut().for_each(|object| *object = other(object));
+        }
+    }
+
+    /// What is released instead of a reply.
+    pub fn released(&self, place: Place, reply: Bytes) -> (Place, Bytes) {
+        if self.now_and_then(Sabotage::ReleasesStale, 50)
+            && let Some(stale) = self.released.lock().clone()
+        {
+            return stale;
+        }
+        // One that was kept here for nothing would count as long as nothing else leaves: a long one takes all
+        // the room there is.
+        if self.has(Sabotage::ReleasesStale) {
+            *self.released.lock() = Some((place, reply.clone()));
+        }
+        (place, reply)
+    }
+
+    /// A batch has its results. Gives the replies that leave without a vote.
+    pub fn executed(&self, batch: u64, results: &mut [RequestResult]) -> Vec<(Place, Bytes)> {
+        if self.now_and_then(Sabotage::DiffersAtTimes, 20) {
+            results.iter_mut().for_each(|result| result.digest ^= 1);
+        }
+        if !self.has(Sabotage::ReleasesUnvoted) {
+            return Vec::new();
+        }
+        let mine = results.iter().enumerate().filter(|(_, result)| result.asked.mine);
+        mine.map(|(number, result)| {
+            (Place::new(batch, number as u16), result.reply.clone().unwrap_or_default())
+        })
+        .collect()
+    }
+}
+
+fn bit(one: Sabotage) -> u32 {
+    1 << one as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_that_has_left_is_kept_only_where_it_is_to_leave_again() {
+        let reply = || Bytes::from(vec![7; 100]);
+        let healthy = Sabotaged::default();
+        assert!(healthy.released(Place::new(1, 0), reply()).1.is_unique());
+        let stale = Sabotaged::default();
+        stale.begin(Sabotage::ReleasesStale);
+        assert!(!stale.released(Place::new(1, 0), reply()).1.is_unique());
+    }
+}

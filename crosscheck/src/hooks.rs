@@ -1,0 +1,215 @@
+//! The places where fault injection changes what a replica does: one trait, whose methods change nothing by default.
+//!
+//! A build without the feature `inject` has [`NoHooks`] for [`Active`], and the compiler leaves nothing of the calls.
+//! With the feature it is `faults::Injector`.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use execute::Between;
+use object::{Home, SealBroken, SealedQueue};
+use order::{Delivered, Request};
+use schedule::{Footprint, Lock, Turn};
+use vote::{Message, Packed, Place, RequestResult};
+
+use crate::admin::{EvidenceRecord, Inject, Injected};
+use crate::job::Job;
+use crate::service::Service;
+
+#[cfg(feature = "inject")]
+pub(crate) use crate::faults::Injector as Active;
+#[cfg(not(feature = "inject"))]
+pub(crate) use NoHooks as Active;
+
+/// Which thread runs a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadRole {
+    /// One of several workers.
+    Worker,
+    /// The order thread, which has the only worker.
+    Order,
+    /// The helper, to which the order thread has lent the only worker.
+    Helper,
+}
+
+/// What becomes of an operator's command to inject a fault.
+#[cfg_attr(
+    not(feature = "inject"),
+    expect(dead_code, reason = "without an injector all of them are refused")
+)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arming {
+    /// Nothing: why not.
+    Refused(&'static str),
+    /// The fault waits for its occasion: which one.
+    Armed(&'static str),
+    /// It needs an ordered turn on this lock ([`Hooks::arm_at_turn`]).
+    NeedsTurn(Home),
+}
+
+/// What a fault injector may change. A handle: clones share the faults that wait for their occasions.
+pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
+    // The admin socket.
+
+    /// An operator wants a fault. `service` and the number of its locks are there once this replica has a state.
+    fn arm<S: Service>(&self, _inject: &Inject, _service: Option<(&S, u32)>) -> Arming {
+        Arming::Refused(
+            "this build carries no fault injector; build with --features inject (`crosscheck up` of such a \
+                build has three replicas to try it on)",
+        )
+    }
+
+    /// After [`Arming::NeedsTurn`]: the turn on lock `home` has this ticket.
+    fn arm_at_turn(&self, _ticket: u64, _inject: &Inject, _home: Home) {}
+
+    /// Number of faults that wait for their occasion.
+    fn armed(&self) -> usize {
+        0
+    }
+
+    // The order thread, along the path of a request.
+
+    /// Whether any time is taken from a leader, and given as one, whatever the other clocks say.
+    fn trusts_any_clock(&self) -> bool {
+        false
+    }
+
+    /// Takes the next request that waits for the orderer. A faulty replica trusts a queue whose numbers are wrong.
+    fn next_waiting<T>(&self, waiting: &mut SealedQueue<T>) -> Result<Option<T>, SealBroken> {
+        waiting.pop()
+    }
+
+    /// Whether each client request is ordered twice.
+    fn submits_twice(&self) -> bool {
+        false
+    }
+
+    /// A client's request, before it is ordered.
+    fn on_submit(&self, request: Request) -> Request {
+        request
+    }
+
+    /// Whether a batch is left out, at a replica that has executed those up to `executed`.
+    fn skips(&self, _delivered: &Delivered, _executed: u64) -> bool {
+        false
+    }
+
+    /// Batch number `batch` is about to be scheduled.
+    fn on_batch(&self, _batch: u64) {}
+
+    /// A request of batch number `batch`, before it is decoded.
+    fn on_request(&self, _batch: u64, request: Request) -> Request {
+        request
+    }
+
+    /// What a request will lock, of so many locks.
+    fn on_footprint(&self, footprint: Footprint, _locks: u32) -> Footprint {
+        footprint
+    }
+
+    /// A batch has its results. Gives the replies that leave at once, before any vote.
+    fn on_executed(&self, _batch: u64, _results: &mut [RequestResult]) -> Vec<(Place, Bytes)> {
+        Vec::new()
+    }
+
+    /// Whether it is forgotten how old batches were run.
+    fn forgets_runs(&self) -> bool {
+        true
+    }
+
+    /// How the voter is configured; `hold_replies` is the setting of that name.
+    fn on_voter(&self, config: vote::Config, _hold_replies: bool) -> vote::Config {
+        config
+    }
+
+    /// Whether the voter hears its peers.
+    fn hears_votes(&self) -> bool {
+        true
+    }
+
+    /// A message of the voter, and the same encoded; false if it does not leave.
+    fn on_vote_message(&self, _message: &Message, _body: &mut [u8]) -> bool {
+        true
+    }
+
+    /// A reply that passed the vote.
+    fn on_release(&self, place: Place, reply: Bytes) -> (Place, Bytes) {
+        (place, reply)
+    }
+
+    /// Whether a RECOVER that the voter wants is proposed.
+    fn proposes_repairs(&self) -> bool {
+        true
+    }
+
+    /// Objects that f+1 replicas agree on, before they overwrite this replica's.
+    fn on_install(&self, objects: Vec<Packed>) -> Vec<Packed> {
+        objects
+    }
+
+    /// A record of evidence, before it is kept, in a group of so many replicas.
+    fn on_evidence(&self, _record: &mut EvidenceRecord, _replicas: usize) {}
+
+    /// A frame to a peer, before it is sealed.
+    fn on_frame(&self, _frame: &mut [u8]) {}
+
+    /// Whether the watchdogs ask how far other replicas are.
+    fn asks_others(&self) -> bool {
+        true
+    }
+
+    /// Requests that have ended, as the watchdog of the turns counts them.
+    fn on_progress(&self, requests: u64) -> u64 {
+        requests
+    }
+
+    // The thread that runs a request.
+
+    /// How long the service's request at this position still has to take.
+    fn delay(&self, _position: u64, _thread: ThreadRole) -> Duration {
+        Duration::ZERO
+    }
+
+    /// A request has its turn.
+    fn on_turn<R>(&self, _turn: &mut Turn<'_, R>) {}
+
+    /// Whether the request's ordered bytes were corrupted between delivery and execution.
+    fn damages_request<R>(&self, _turn: &Turn<'_, R>) -> bool {
+        false
+    }
+
+    /// How often the handler runs, if not once. It says so for one run.
+    fn runs<R>(&self, _turn: &Turn<'_, R>) -> Option<u32> {
+        None
+    }
+
+    /// What happens between the handler and its seal.
+    fn between(&self) -> impl Between + '_ {}
+
+    /// A reply, after it was rendered and before it is digested.
+    fn on_reply<R>(&self, _turn: &Turn<'_, R>, _reply: &mut [u8]) {}
+
+    /// Which bits of the result's digest are wrong.
+    fn wrong_digest_bits<R>(&self, _turn: &Turn<'_, R>) -> u128 {
+        0
+    }
+
+    /// The turn of [`Hooks::arm_at_turn`]: what came of it; none if another replica asked for it.
+    fn on_noop<S: Service>(
+        &self,
+        _service: &S,
+        _turn: &mut Turn<'_, Job<S::Request>>,
+        _locks: &[&dyn Lock],
+        _ticket: u64,
+    ) -> Option<Injected> {
+        None
+    }
+}
+
+/// No fault injection: what a production build has.
+#[cfg(not(feature = "inject"))]
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NoHooks(());
+
+#[cfg(not(feature = "inject"))]
+impl Hooks for NoHooks {}

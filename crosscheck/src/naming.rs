@@ -1,0 +1,157 @@
+//! What objects are called: by the class of every service's author, and by the service itself, for evidence.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use object::{Home, Members, ObjectId};
+use schedule::{Lock, Turn};
+use vote::{Content, Packed};
+
+use crate::limits;
+use crate::worker::region_of;
+
+/// How a service calls an object ([`crate::Service::name_of`]).
+pub(crate) type NameOf = dyn Fn(&Members<'_>) -> Option<String>;
+
+/// One object with its class, and the service's name for it if it has one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub home: Home,
+    pub id: ObjectId,
+    /// Without its path.
+    pub class: &'static str,
+    pub name: Option<String>,
+}
+
+impl Named {
+    /// An object by its right bytes; `None` if they are those of no class of the region.
+    pub fn of(
+        region: &dyn object::Region,
+        home: Home,
+        id: ObjectId,
+        packed: &[u8],
+        name_of: &NameOf,
+    ) -> Option<Self> {
+        let members = region.members(packed).ok()?;
+        Some(Named { home, id, class: members.class, name: name_of(&members) })
+    }
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Named { home, id, class, name } = self;
+        match name {
+            Some(name) => write!(f, "{name} ({class}, object {home}:{id})"),
+            None => write!(f, "{class} (object {home}:{id})"),
+        }
+    }
+}
+
+/// Names of packed objects, while their regions are held.
+pub(crate) fn of_packed<R>(
+    turn: &mut Turn<'_, R>,
+    locks: &[&dyn Lock],
+    objects: &[Packed],
+    name_of: &NameOf,
+) -> Vec<Named> {
+    let mut all = Vec::new();
+    turn.visit_regions(locks, |held, access| {
+        for object in objects.iter().filter(|object| object.home == held && !object.id.is_none()) {
+            if let Content::Present(bytes) = &object.content {
+                all.extend(Named::of(region_of(&access), held, object.id, bytes, name_of));
+            }
+        }
+    });
+    all
+}
+
+/// The names of the objects that were last in question. They are a peer's bytes or this replica's: for people only.
+#[derive(Debug, Default)]
+pub(crate) struct Names(VecDeque<Named>);
+
+impl Names {
+    /// Takes names in; a class alone does not replace a name.
+    pub fn learn(&mut self, names: Vec<Named>) {
+        for new in names {
+            let known = self.0.iter().position(|old| (old.home, old.id) == (new.home, new.id));
+            match known.and_then(|at| self.0.get_mut(at)) {
+                Some(old) if new.name.is_some() || old.class != new.class => *old = new,
+                Some(_) => {}
+                None => self.0.push_back(new),
+            }
+        }
+        while self.0.len() > limits::NAMES_KEPT {
+            self.0.pop_front();
+        }
+    }
+
+    /// The text with the names of the objects that it calls `object HOME:ID`.
+    pub fn put_into(&self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(start) = rest.find("object ") {
+            let (before, from) = rest.split_at(start);
+            out.push_str(before);
+            let is_named = before.ends_with(['(', ',']) || before.ends_with(", ");
+            let named = self.0.iter().filter(|_| !is_named).find(|named| named.is_meant_at(from));
+            let used = match named {
+                Some(named) => {
+                    out.push_str(&named.to_string());
+                    named.plain().len()
+                }
+                None => {
+                    out.push_str("object ");
+                    "object ".len()
+                }
+            };
+            rest = &from[used..];
+        }
+        out.push_str(rest);
+        out
+    }
+}
+
+impl Named {
+    fn plain(&self) -> String {
+        format!("object {}:{}", self.home, self.id)
+    }
+
+    /// Whether `text` begins with this object, and not with one whose number only begins alike.
+    fn is_meant_at(&self, text: &str) -> bool {
+        text.strip_prefix(&self.plain())
+            .is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(counter: u16, name: Option<&str>) -> Named {
+        Named { home: 1, id: ObjectId::new(5, counter), class: "Account", name: name.map(str::to_owned) }
+    }
+
+    #[test]
+    fn a_text_gets_the_names_that_are_known() {
+        let mut names = Names::default();
+        names.learn(vec![named(1, None), named(2, Some("account \"bob\""))]);
+        let text = "object 1:5.1: checksum; object 1:5.2 and object 1:5.10, object 2:5.1";
+        let told = "Account (object 1:5.1): checksum; account \"bob\" (Account, object 1:5.2) and object 1:5.10, \
+                    object 2:5.1";
+        assert_eq!(names.put_into(text), told);
+        assert_eq!(names.put_into(told), told, "once");
+        assert_eq!(names.put_into("reply"), "reply");
+    }
+
+    #[test]
+    fn a_name_is_not_lost_to_a_class_and_old_names_go() {
+        let mut names = Names::default();
+        names.learn(vec![named(1, Some("alice"))]);
+        names.learn(vec![named(1, None)]);
+        assert_eq!(names.put_into("object 1:5.1"), "alice (Account, object 1:5.1)");
+        let more = (2..).take(limits::NAMES_KEPT).map(|counter| named(counter, None)).collect();
+        names.learn(more);
+        assert_eq!(names.put_into("object 1:5.1"), "object 1:5.1");
+        assert_eq!(names.0.len(), limits::NAMES_KEPT);
+    }
+}

@@ -1,0 +1,87 @@
+//! Dialling: which missing peer is called when, and what is known of the last attempt to reach each.
+
+use std::io;
+use std::time::Duration;
+
+use mio::Token;
+
+use super::link::Link;
+use super::net::Net;
+use super::secure::Dialling;
+use super::{Identity, LINKS, PeerEvent, Peers};
+use crate::limits;
+
+/// The last attempt to reach a peer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Dialled {
+    at_us: Option<u64>,
+    pub(super) was_refused: bool,
+    /// How often in a row it has hung up without an answer.
+    pub(super) unanswered: u32,
+    /// Its name did not resolve at the last attempt.
+    is_unresolved: bool,
+}
+
+impl<N: Net> Peers<N> {
+    /// Dials whoever is missing, and whoever was dialled and never answered: the higher number dials the lower.
+    pub fn dial(&mut self, now_us: u64) {
+        for peer in 0..self.me {
+            let index = usize::from(peer);
+            let passed = |pause| now_us >= self.dial_at(index, pause);
+            let is_mute = self.links[index].as_ref().is_some_and(|link| !link.is_up());
+            if is_mute && passed(limits::DIAL_PATIENCE) {
+                self.hang_up(peer, &mut Vec::new());
+            } else if self.links[index].is_some() || !passed(self.pause(index)) {
+                continue;
+            }
+            let Dialled { unanswered, is_unresolved, .. } = self.dialled[index];
+            self.dialled[index] =
+                Dialled { at_us: Some(now_us), was_refused: false, unanswered, is_unresolved };
+            let mut first = Vec::new();
+            let Identity { hello, secret } = &mut self.identity;
+            let begun = Dialling::begin(secret, hello, &mut first);
+            let stream = self.net.connect(peer);
+            self.note_name(peer, stream.as_ref().err());
+            if let (Ok(dialling), Ok(stream)) = (begun, stream) {
+                let token = Token(LINKS + index);
+                let link = Link::dialled(peer, stream, (dialling, first), token, &mut self.net);
+                self.links[index] = self.granted(link);
+            }
+        }
+    }
+
+    /// Whether a peer's name resolved, as the outcome of an attempt to connect tells it.
+    fn note_name(&mut self, peer: u8, error: Option<&io::Error>) {
+        let dialled = &mut self.dialled[usize::from(peer)];
+        let why = match error {
+            Some(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Some(error) if error.kind() == io::ErrorKind::NotFound => Some(error.to_string()),
+            Some(_) | None => None,
+        };
+        if why.is_some() || dialled.is_unresolved {
+            dialled.is_unresolved = why.is_some();
+            // A name server that does not know it is not asked again at once.
+            dialled.was_refused |= why.is_some();
+            self.unresolved.push(PeerEvent::Unresolved { peer, why });
+        }
+    }
+
+    /// Time until a missing peer is dialled again, if one is missing.
+    pub fn next_dial(&self, now_us: u64) -> Option<Duration> {
+        (0..usize::from(self.me))
+            .filter(|peer| self.links[*peer].is_none())
+            .map(|peer| self.dial_at(peer, self.pause(peer)))
+            .map(|at_us| Duration::from_micros(at_us.saturating_sub(now_us)))
+            .min()
+    }
+
+    /// Between two attempts to reach a peer: longer where the last one was refused.
+    fn pause(&self, peer: usize) -> Duration {
+        if self.dialled[peer].was_refused { limits::REFUSED_PAUSE } else { limits::RECONNECT }
+    }
+
+    /// When `pause` has passed since a peer was dialled; at once, when it never was.
+    fn dial_at(&self, peer: usize, pause: Duration) -> u64 {
+        self.dialled[peer].at_us.map_or(0, |at_us| at_us + pause.as_micros() as u64)
+    }
+}

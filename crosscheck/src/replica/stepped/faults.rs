@@ -1,0 +1,71 @@
+//! What a simulation does to a replica that it steps: it corrupts state that is no object, and breaks promises.
+
+use super::Stepped;
+use crate::admin::Kind;
+use crate::faults::{Sabotage, Slowness};
+use crate::replica::Input;
+use crate::service::Service;
+use crate::world::World;
+
+/// About as many numbers as an order engine has, without those that it has of each replica.
+const NUMBERS: usize = 18;
+const NUMBERS_PER_PEER: usize = 8;
+
+impl<S: Service, W: World> Stepped<S, W> {
+    /// From now on a request of the service takes as long as `slowness` says.
+    pub fn take_time(&self, slowness: Slowness) {
+        self.replica.hooks.set_slowness(slowness);
+    }
+
+    /// Breaks a promise on purpose from now on.
+    pub fn sabotage(&self, sabotage: Sabotage) {
+        self.replica.hooks.sabotage(sabotage);
+    }
+
+    /// Faults that were armed and have not struck yet.
+    pub fn pending_faults(&self) -> Vec<Kind> {
+        self.replica.hooks.kinds()
+    }
+
+    /// Gives up on armed faults whose occasion may never come; says on how many.
+    pub fn disarm(&self, kind: Kind) -> usize {
+        self.replica.hooks.disarm(kind)
+    }
+
+    /// Flips a bit of one of the last ordered entries that rest in the log's memory; false when there is none.
+    pub fn corrupt_entry(&mut self, seed: u64) -> bool {
+        let last = self.replica.orderer.standing().last_index;
+        let index = last.saturating_sub(seed % 64);
+        self.replica.orderer.engine_mut().corrupt_entry(index, (seed >> 32) as usize % 16)
+    }
+
+    /// Flips a bit of one of the order engine's own numbers; false when there is none.
+    pub fn corrupt_number(&mut self, seed: u64) -> bool {
+        let numbers = NUMBERS + NUMBERS_PER_PEER * self.replica.settings.peers.len();
+        let engine = self.replica.orderer.engine_mut();
+        engine.corrupt_number((seed >> 32) as usize % numbers, seed as u32).is_some()
+    }
+
+    /// Flips a bit of what its clock is away from the monotonic time: an injected fault.
+    pub fn corrupt_clock(&mut self, bit: u32) {
+        self.replica.clock.corrupt(bit);
+    }
+
+    /// Flips a bit of the next stamp that it gives as a leader: an injected fault. False if it does not lead.
+    pub fn corrupt_stamp(&mut self, bit: u32) -> bool {
+        let leads = self.replica.orderer.standing().is_leader;
+        if leads {
+            self.replica.orderer.corrupt_stamp(1 << (bit % 64));
+        }
+        leads
+    }
+
+    /// Puts the last request of a client into the queue a second time, as a queue gives it whose length has
+    /// changed: an injected fault. False if there was none.
+    pub fn corrupt_queue(&mut self) -> bool {
+        let again = self.last.clone();
+        let hit = again.is_some();
+        again.into_iter().for_each(|again| self.mailbox.send(Input::Submissions(vec![again])));
+        hit
+    }
+}

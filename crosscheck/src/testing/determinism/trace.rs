@@ -1,0 +1,228 @@
+//! What one execution of a log came to, position by position, and the first difference to another one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bytes::Bytes;
+use object::{Home, ObjectId, Pair};
+use schedule::{Footprint, LockId, Origin};
+
+use super::{BATCH, Difference, PLAIN};
+
+/// Bytes of a reply that a message shows.
+const SHOWN: usize = 80;
+
+/// What an operator calls objects.
+pub type Names = BTreeMap<(Home, ObjectId), String>;
+
+/// What ran at one position.
+pub struct Seen {
+    /// Dispatch position.
+    pub position: u64,
+    /// Where the request came from.
+    pub origin: Origin,
+    /// Kind of the request; none where the state was looked at.
+    pub kind: Option<u16>,
+    /// What it came to.
+    pub did: Did,
+    /// Names of the objects that there are.
+    pub names: Names,
+    /// The state behind it.
+    pub packed: Option<Bytes>,
+}
+
+/// Everything about one position that replicas must agree on.
+#[derive(PartialEq, Eq)]
+pub struct Did {
+    /// Locks that it may take.
+    pub footprint: Footprint,
+    /// How it ended.
+    pub ended: Ended,
+    /// The client's reply.
+    pub reply: Vec<u8>,
+    /// The objects that it touched.
+    pub pairs: Vec<Pair>,
+    /// Digests of all regions, where the state was looked at.
+    pub digests: Vec<u128>,
+    /// The first object that was another one after it was packed and unpacked, and how.
+    pub repacked: Option<((Home, ObjectId), String)>,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    Done,
+    Missed(LockId),
+    Panicked,
+    Corrupted((Home, ObjectId)),
+    Unreproducible,
+}
+
+impl Did {
+    /// Of a request that has done nothing yet.
+    pub fn new(footprint: Footprint) -> Self {
+        let (reply, pairs, digests) = (Vec::new(), Vec::new(), Vec::new());
+        Did { footprint, ended: Ended::Done, reply, pairs, digests, repacked: None }
+    }
+}
+
+/// One execution.
+#[derive(Default)]
+pub struct Trace {
+    at: BTreeMap<u64, (Origin, Option<u16>, Did)>,
+    names: Names,
+    /// It went no further than this position, and why.
+    stopped: Option<(u64, String)>,
+}
+
+impl Trace {
+    /// Of everything that the threads tell; with the position and the state where it was packed.
+    pub fn gather(seen: impl Iterator<Item = Seen>) -> (Self, Option<(u64, Bytes)>) {
+        let (mut trace, mut packed) = (Trace::default(), None);
+        for Seen { position, origin, kind, did, names, packed: state } in seen {
+            trace.at.insert(position, (origin, kind, did));
+            trace.names.extend(names);
+            packed = packed.or(state.map(|state| (position, state)));
+        }
+        (trace, packed)
+    }
+
+    /// Behind `position` it was what another execution did.
+    pub fn go_on(&mut self, position: u64, other: Trace) {
+        self.at.retain(|at, _| *at <= position);
+        self.at.extend(other.at.into_iter().filter(|(at, _)| *at > position));
+    }
+
+    /// Behind `position` there was nothing, because of this.
+    pub fn stop(&mut self, position: u64, why: String) {
+        self.at.retain(|at, _| *at <= position);
+        self.stopped = Some((position, why));
+    }
+
+    /// Finds an object that fails its check without a fault.
+    pub fn first_corrupted(&self) -> Result<(), Difference> {
+        let corrupted = self.at.iter().find_map(|(position, (_, _, did))| match did.ended {
+            Ended::Corrupted(object) => Some((position, object)),
+            _ => None,
+        });
+        let Some((position, object)) = corrupted else { return Ok(()) };
+        let what = format!(
+            "{} does not fit its checksum, although nothing has damaged it: does its `Summed` sum what `pack` packs?",
+            self.name(object)
+        );
+        Err(self.difference(*position, PLAIN.name, what))
+    }
+
+    /// Finds the first position at which `other` is not as this execution.
+    pub fn compare(&self, other: &Trace, variant: &'static str) -> Result<(), Difference> {
+        let mut positions: Vec<u64> = self.at.keys().chain(other.at.keys()).copied().collect();
+        positions.sort_unstable();
+        positions.dedup();
+        for position in positions {
+            let what = match (self.at.get(&position), other.at.get(&position)) {
+                (Some(mine), Some(theirs)) if mine == theirs => continue,
+                (Some((.., mine)), Some((.., theirs))) => self.describe(mine, theirs),
+                (Some(_), None) => match &other.stopped {
+                    Some((_, why)) => why.clone(),
+                    None => "it does not run at its position".to_owned(),
+                },
+                (None, _) => "a request runs behind it that did not run before".to_owned(),
+            };
+            return Err(self.difference(position, variant, what));
+        }
+        Ok(())
+    }
+
+    fn describe(&self, mine: &Did, theirs: &Did) -> String {
+        if let Some((object, what)) = &theirs.repacked {
+            return format!("{} {what}", self.name(*object));
+        }
+        if mine.ended != theirs.ended {
+            return format!("it {} instead of {}", self.end(theirs.ended), self.end(mine.ended));
+        }
+        if mine.reply != theirs.reply {
+            return format!("the reply is {} instead of {}", shown(&theirs.reply), shown(&mine.reply));
+        }
+        if mine.footprint != theirs.footprint {
+            return format!("its locks are {} instead of {}", Locks(theirs.footprint), Locks(mine.footprint));
+        }
+        let mut pairs = theirs.pairs.iter().filter(|pair| !mine.pairs.contains(pair));
+        let mut missing = mine.pairs.iter().filter(|pair| !theirs.pairs.contains(pair));
+        if let Some(pair) = pairs.next().or_else(|| missing.next()) {
+            return format!("{} is another one when it ends", self.name((pair.home, pair.id)));
+        }
+        let home = mine.digests.iter().zip(&theirs.digests).position(|(mine, theirs)| mine != theirs);
+        match home {
+            Some(home) => format!("the state behind lock {home} is another one afterwards"),
+            None => "another request runs at its position".to_owned(),
+        }
+    }
+
+    fn end(&self, ended: Ended) -> String {
+        match ended {
+            Ended::Done => "is done".to_owned(),
+            Ended::Missed(lock) => format!("misses lock {lock}"),
+            Ended::Panicked => "panics".to_owned(),
+            Ended::Corrupted(object) => format!("finds {} corrupted", self.name(object)),
+            Ended::Unreproducible => "comes to something else each time it runs".to_owned(),
+        }
+    }
+
+    fn name(&self, object: (Home, ObjectId)) -> String {
+        let (home, id) = object;
+        match self.names.get(&object) {
+            Some(name) => format!("{name} (object {home}:{id})"),
+            None => format!("object {home}:{id}"),
+        }
+    }
+
+    /// A difference at this position, or behind the last one.
+    fn difference(&self, position: u64, variant: &'static str, what: String) -> Difference {
+        let Some((&at, (_, kind, _))) = self.at.range(..=position).next_back() else {
+            return Difference { request: 0, is_started: false, kind: 0, variant, what };
+        };
+        // Where only the state was looked at, the last request before has left it so.
+        let at = match kind {
+            Some(_) => at,
+            None => self.at.range(..at).rfind(|(_, (_, kind, _))| kind.is_some()).map_or(at, |(&at, _)| at),
+        };
+        let kind = self.at[&at].1.unwrap_or(0);
+        let (request, is_started) = self.root(at);
+        Difference { request, is_started, kind, variant, what }
+    }
+
+    /// The request of the log that led to what ran at a position, and whether that is another one.
+    fn root(&self, mut position: u64) -> (usize, bool) {
+        let mut is_started = false;
+        loop {
+            match self.at.get(&position).map(|(origin, ..)| *origin) {
+                Some(Origin::Entry { index, request }) => {
+                    return ((index as usize - 1) / 2 * BATCH + request as usize, is_started);
+                }
+                Some(Origin::Spawned { position: by, .. } | Origin::Timer { position: by, .. }) => {
+                    is_started = true;
+                    position = by;
+                }
+                None => return (0, is_started),
+            }
+        }
+    }
+}
+
+/// A reply as a message shows it.
+fn shown(reply: &[u8]) -> String {
+    let rest = if reply.len() > SHOWN { "..." } else { "" };
+    format!("\"{}{rest}\"", reply[..reply.len().min(SHOWN)].escape_ascii())
+}
+
+/// Locks as a message shows them.
+struct Locks(Footprint);
+
+impl fmt::Display for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_all() {
+            return write!(f, "all");
+        }
+        f.debug_list().entries(self.0.iter().map(|(lock, _)| lock)).finish()
+    }
+}

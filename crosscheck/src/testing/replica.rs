@@ -1,0 +1,185 @@
+//! One replica in the test's process: the service behind the sequential schedule, without a network. Nothing is mocked.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use execute::End;
+use object::{Home, ObjectId, Region};
+use schedule::{Access, Entry, Footprint, Mode, Origin, Outcome, Schedule, Step, Turn, Worker};
+
+use super::{Runs, START_US, handle};
+use crate::Cx;
+use crate::job::{Job, Work};
+use crate::ordered::Control;
+use crate::service::{Action, Progress, Protocol, Service, declared};
+
+/// A service of one replica, which executes one request after the other.
+pub struct Replica<S: Service> {
+    service: Arc<S>,
+    schedule: Schedule<Job<S::Request>>,
+    worker: Worker<Job<S::Request>>,
+    index: u64,
+    /// Ordered time of the next request, in microseconds since 1970. It grows by one with each request; a test may set
+    /// it forward, so that timers fire.
+    pub now_us: u64,
+}
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ran {
+    /// The client's reply.
+    Replied(Vec<u8>),
+    /// An object failed its check. These objects do not fit their checksums, or are missing.
+    Corrupted(Vec<(Home, ObjectId)>),
+}
+
+impl<S: Service> Replica<S> {
+    /// A replica with this service as its state.
+    pub fn new(service: S) -> Self {
+        let service = Arc::new(service);
+        let locks = service.locks().len() as u32;
+        let shape = schedule::Config { mode: Mode::Sequential, ..schedule::Config::new(1, locks) };
+        let asked = service.clone();
+        let (schedule, mut workers) = schedule::open(shape, move |job: &Job<S::Request>, footprint| {
+            if let Work::Service(request) = &job.work {
+                asked.footprint(request, footprint);
+            }
+        });
+        let worker = workers.pop().unwrap_or_else(|| unreachable!("a sequential schedule has one worker"));
+        Replica { service, schedule, worker, index: 0, now_us: START_US }
+    }
+
+    /// The service.
+    pub fn service(&self) -> &S {
+        &self.service
+    }
+
+    /// Executes an encoded request as the next one in the log, and whatever it starts.
+    ///
+    /// # Panics
+    /// If the bytes are no request of the service.
+    pub fn run(&mut self, ordered: &[u8]) -> Ran {
+        let ordered = Bytes::copy_from_slice(ordered);
+        let request = match self.service.decode(&ordered) {
+            Ok(request) => request,
+            Err(error) => panic!("{} is no request: {error:?}", ordered.escape_ascii()),
+        };
+        let footprint = declared(&*self.service, &request);
+        self.append(vec![Job { work: Work::Service(request), ordered, result: None }], footprint);
+        self.run_all()
+    }
+
+    /// Time goes on by so many microseconds, and timers that are due by then fire.
+    pub fn pass_time(&mut self, microseconds: u64) {
+        self.now_us += microseconds;
+        self.append(Vec::new(), Footprint::new());
+        self.run_all();
+    }
+
+    /// A client's bytes, and what it gets. Bytes behind the last whole request are ignored.
+    ///
+    /// # Panics
+    /// If an object fails its check; [`Replica::run`] says which one.
+    pub fn talk(&mut self, protocol: &mut impl Protocol, input: &[u8]) -> Vec<u8> {
+        let (mut input, mut output) = (input, Vec::new());
+        while let Progress::Done { used, action } = protocol.next(input) {
+            input = &input[used..];
+            match action {
+                Action::Nothing => {}
+                Action::Reply(bytes) => output.extend(bytes),
+                Action::Order(ordered) => match self.run(&ordered) {
+                    Ran::Replied(reply) => output.extend(reply),
+                    Ran::Corrupted(wrong) => panic!("corrupted: {wrong:?}"),
+                },
+                Action::Close(bytes) => {
+                    output.extend(bytes);
+                    break;
+                }
+            }
+        }
+        output
+    }
+
+    /// Runs `visit` on the region behind a lock, between two requests: to damage, check or repair its objects.
+    ///
+    /// # Panics
+    /// If there is no such lock.
+    pub fn with_region<R>(&mut self, home: Home, visit: impl FnOnce(&mut dyn Region) -> R) -> R {
+        let service = self.service.clone();
+        let (mut visit, mut result) = (Some(visit), None);
+        self.with_turn(home, |mut turn| {
+            turn.take_all();
+            turn.visit_regions(&service.locks(), |_, access| {
+                if let (Access::Exclusive(region), Some(visit)) = (access, visit.take()) {
+                    result = Some(visit(region));
+                }
+            });
+            turn.finish(Outcome::Done);
+        });
+        result.unwrap_or_else(|| panic!("the service has no lock {home}"))
+    }
+
+    /// The object that an operator calls so, and the lock behind which it is.
+    pub fn find(&mut self, name: &str) -> Option<(Home, ObjectId)> {
+        let service = self.service.clone();
+        let home = service.home_of(name)?;
+        let mut found = None;
+        self.with_turn(home, |turn| {
+            found = service.find(&Cx::new(turn.cx(), &*service), name);
+            turn.finish(Outcome::Done);
+        });
+        Some((home, found?))
+    }
+
+    /// The digest of each region, in the order of the locks.
+    pub fn digests(&mut self) -> Vec<u128> {
+        let locks = self.service.locks().len() as Home;
+        (0..locks).map(|home| self.with_region(home, |region| region.digest())).collect()
+    }
+
+    /// A turn on one lock, for a request that does nothing.
+    fn with_turn(&mut self, home: Home, body: impl FnOnce(Turn<'_, Job<S::Request>>)) {
+        let work = Work::Control(Control::Noop { home, ticket: 0 });
+        self.append(vec![Job { work, ordered: Bytes::new(), result: None }], Footprint::one(home));
+        let service = self.service.clone();
+        let locks = service.locks();
+        loop {
+            let Step::Run(mut turn) = self.worker.next() else { panic!("the turn does not come") };
+            if matches!(turn.request().work, Work::Control(_)) {
+                body(turn);
+                break;
+            }
+            // A timer that fires with the same entry.
+            let (_, outcome) = handle(&*service, &locks, &mut turn, Runs::Once, &mut Vec::new());
+            turn.finish(outcome);
+        }
+        self.run_all();
+    }
+
+    fn append(&mut self, jobs: Vec<Job<S::Request>>, footprint: Footprint) {
+        self.index += 1;
+        let work = |request| schedule::Work { request, footprint, stream: None };
+        let requests = jobs.into_iter().map(work).collect();
+        let (index, time_us) = (self.index, self.now_us);
+        self.now_us += 1;
+        self.schedule.append(Arc::new(Entry { index, time_us, seed: index, drain: true, requests }));
+    }
+
+    /// Runs everything that can run; gives what came of the log's request, or of the first one that was corrupted.
+    fn run_all(&mut self) -> Ran {
+        let locks = self.service.locks();
+        let (mut replied, mut corrupted) = (Vec::new(), None);
+        while let Step::Run(mut turn) = self.worker.next() {
+            let mut reply = Vec::new();
+            let (end, outcome) = handle(&*self.service, &locks, &mut turn, Runs::Once, &mut reply);
+            if let End::Corrupted(found, mut wrong) = end {
+                wrong.extend(Some((0, found.object)).filter(|_| wrong.is_empty()));
+                corrupted.get_or_insert(wrong);
+            } else if matches!(turn.origin(), Origin::Entry { .. }) {
+                replied = reply;
+            }
+            turn.finish(outcome);
+        }
+        corrupted.map_or(Ran::Replied(replied), Ran::Corrupted)
+    }
+}

@@ -1,0 +1,304 @@
+//! `check_deterministic` finds each way in which a service breaks determinism, and names the request.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use crosscheck::object::{Home, ObjectId, Reader, Summed, Summer, critical, genesis};
+use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
+use crosscheck::testing::{Difference, check_deterministic};
+use crosscheck::{Cx, Malformed, Service};
+
+/// What a request of kind [`TRAP`] does besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trap {
+    Nothing,
+    WallClock,
+    WallClockSeconds,
+    HashMapOrder,
+    StackAddress,
+    HeapAddress,
+    StaticCounter,
+    ThreadName,
+    Hidden,
+    Heap,
+    Unsummed,
+    Stored,
+    Started,
+}
+
+const TRAP: u8 = 7;
+/// Index of the first request of that kind.
+const AT: usize = 21;
+
+static COUNTER: AtomicU64 = AtomicU64::new(0);
+
+/// A collection that packs sorted and behaves by the order of insertion.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Bag(Vec<u64>);
+
+impl Summed for Bag {
+    fn sum(&self, summer: &mut Summer) {
+        self.sorted().sum(summer);
+    }
+    fn pack(&self, out: &mut Vec<u8>) {
+        self.sorted().pack(out);
+    }
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Vec::unpack(from).map(Bag)
+    }
+    fn blank() -> Self {
+        Bag::default()
+    }
+}
+
+impl Bag {
+    fn sorted(&self) -> Vec<u64> {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        sorted
+    }
+}
+
+/// Two numbers, of which one is summed and not packed.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Partly(u64, u64);
+
+impl Summed for Partly {
+    fn sum(&self, summer: &mut Summer) {
+        (self.0, self.1).sum(summer);
+    }
+    fn pack(&self, out: &mut Vec<u8>) {
+        self.0.pack(out);
+    }
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        u64::unpack(from).map(|number| Partly(number, 0))
+    }
+    fn blank() -> Self {
+        Partly::default()
+    }
+}
+
+#[critical]
+struct Shelf {
+    numbers: Vec<u64>,
+    bag: Bag,
+    partly: Partly,
+}
+
+#[critical]
+impl Shelf {
+    fn new() -> Self {
+        Self { numbers: Vec::new(), bag: Bag::default(), partly: Partly::default() }
+    }
+    fn put(&mut self, number: u64) {
+        self.numbers.push(number);
+    }
+    fn total(&self) -> u64 {
+        self.numbers.iter().fold(0, |sum, number| sum.wrapping_mul(31).wrapping_add(*number))
+    }
+    /// Takes out the number that was put in last; two others are left.
+    fn swap(&mut self, number: u64) -> u64 {
+        if self.bag.0.is_empty() {
+            self.bag.0.extend([3, 1, 2]);
+        }
+        let last = self.bag.0.pop().unwrap_or(0);
+        self.bag.0.insert(0, number);
+        last
+    }
+    fn hide(&mut self, number: u64) {
+        self.partly.1 = number;
+    }
+}
+
+/// A service whose requests are a kind and the number of a shelf.
+struct Faulty {
+    shelves: Vec<DetMutex<Shelf>>,
+    /// By shelf and position.
+    hidden: Mutex<HashSet<(Home, u64)>>,
+    trap: Trap,
+}
+
+impl Faulty {
+    fn new(trap: Trap) -> Self {
+        let shelf = |home| DetMutex::new(home, genesis(home, Shelf::new));
+        Faulty { shelves: (0..4).map(shelf).collect(), hidden: Mutex::default(), trap }
+    }
+
+    /// What the trap adds to the reply.
+    fn fall(&self, cx: &Cx<'_, Self>, home: Home, shelf: &mut Shelf) -> u64 {
+        let local = 0u8;
+        match self.trap {
+            Trap::Nothing => 0,
+            Trap::WallClock => nanos(),
+            Trap::WallClockSeconds => nanos() / 1_000_000_000,
+            Trap::HashMapOrder => {
+                let map: HashMap<u64, u64> = (0..20).map(|number| (number, number)).collect();
+                map.values().fold(0, |all: u64, value| all.wrapping_mul(31).wrapping_add(*value))
+            }
+            Trap::StackAddress => std::ptr::from_ref(&local).addr() as u64,
+            Trap::HeapAddress => std::ptr::from_ref(&*Box::new(local)).addr() as u64,
+            Trap::StaticCounter => COUNTER.fetch_add(1, Ordering::Relaxed),
+            Trap::ThreadName => thread::current().name().map_or(0, |name| name.bytes().map(u64::from).sum()),
+            Trap::Hidden => {
+                let mut hidden = self.hidden.lock().unwrap_or_else(PoisonError::into_inner);
+                // Ordered by the shelf's lock, and not counted twice: only a replica that was filled has it not.
+                hidden.insert((home, cx.position()));
+                hidden.iter().filter(|(other, _)| *other == home).count() as u64
+            }
+            Trap::Heap => shelf.swap(cx.position()),
+            Trap::Unsummed => {
+                shelf.hide(cx.position());
+                0
+            }
+            Trap::Stored => {
+                shelf.put(nanos());
+                0
+            }
+            Trap::Started => {
+                cx.spawn([TRAP + 1, 0]);
+                0
+            }
+        }
+    }
+}
+
+fn nanos() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}
+
+impl Service for Faulty {
+    type Request = [u8; 2];
+
+    fn decode(&self, ordered: &Bytes) -> Result<[u8; 2], Malformed> {
+        ordered.as_ref().try_into().map_err(|_| Malformed("not two bytes"))
+    }
+
+    fn encode(&self, request: &[u8; 2]) -> Vec<u8> {
+        request.to_vec()
+    }
+
+    fn footprint(&self, request: &[u8; 2], footprint: &mut Footprint) {
+        footprint.write(u32::from(request[1] % 4));
+    }
+
+    fn execute(&self, cx: &Cx<'_, Self>, request: &[u8; 2], reply: &mut Vec<u8>) -> Result<(), Retry> {
+        let [kind, shelf] = *request;
+        let mut guard = cx.lock(&self.shelves[usize::from(shelf % 4)])?;
+        guard.put(u64::from(kind));
+        let more = match kind {
+            TRAP => self.fall(cx, Home::from(shelf % 4), &mut guard),
+            // A request that the service starts itself has no reply; what it leaves counts.
+            8 => {
+                guard.put(nanos());
+                0
+            }
+            // A lock that is not declared: the request runs again with it.
+            6 => {
+                cx.lock(&self.shelves[usize::from((shelf + 1) % 4)])?.put(9);
+                0
+            }
+            5 => panic!("a handler's panic is a function of the log"),
+            _ => 0,
+        };
+        reply.extend_from_slice(format!("{} {more}", guard.total()).as_bytes());
+        Ok(())
+    }
+
+    fn locks(&self) -> Vec<&dyn Lock> {
+        self.shelves.iter().map(|shelf| shelf as &dyn Lock).collect()
+    }
+
+    fn locks_mut(&mut self) -> Vec<&mut dyn Lock> {
+        self.shelves.iter_mut().map(|shelf| shelf as &mut dyn Lock).collect()
+    }
+
+    fn panicked(&self, _request: &[u8; 2], reply: &mut Vec<u8>) {
+        reply.extend_from_slice(b"panicked");
+    }
+
+    fn kind(&self, request: &[u8; 2]) -> u16 {
+        u16::from(request[0])
+    }
+
+    fn home_of(&self, _name: &str) -> Option<Home> {
+        None
+    }
+
+    fn find(&self, _cx: &Cx<'_, Self>, _name: &str) -> Option<ObjectId> {
+        None
+    }
+}
+
+/// Requests of kinds 0 to 6, and from [`AT`] on some that fall into the trap.
+fn check(trap: Trap) -> Result<(), Difference> {
+    let kind = |index: usize| if index >= AT && index % 5 == AT % 5 { TRAP } else { (index % 7) as u8 };
+    let log: Vec<Vec<u8>> = (0..90).map(|index| vec![kind(index), (index / 3) as u8]).collect();
+    check_deterministic(|| Faulty::new(trap), &log)
+}
+
+fn caught(trap: Trap) -> Difference {
+    match check(trap) {
+        Err(difference) => {
+            println!("{trap:?}: {difference}");
+            difference
+        }
+        Ok(()) => panic!("{trap:?} was not noticed"),
+    }
+}
+
+#[test]
+fn a_service_that_is_a_function_of_the_log_passes() {
+    if let Err(difference) = check(Trap::Nothing) {
+        panic!("{difference}");
+    }
+}
+
+#[test]
+fn clocks_hash_order_addresses_counters_and_threads_are_caught_at_their_first_use() {
+    for trap in [
+        Trap::WallClock,
+        Trap::WallClockSeconds,
+        Trap::HashMapOrder,
+        Trap::StackAddress,
+        Trap::HeapAddress,
+        Trap::StaticCounter,
+        Trap::ThreadName,
+        Trap::Stored,
+    ] {
+        let difference = caught(trap);
+        assert_eq!((difference.request, difference.kind), (AT, u16::from(TRAP)), "{trap:?}: {difference}");
+        assert!(!difference.is_started, "{trap:?}: {difference}");
+    }
+}
+
+#[test]
+fn state_outside_of_objects_is_caught_behind_a_state_transfer() {
+    let difference = caught(Trap::Hidden);
+    assert!(difference.variant.contains("state transfer"), "{difference}");
+    assert!(difference.request > AT && difference.kind == u16::from(TRAP), "{difference}");
+}
+
+#[test]
+fn a_type_that_packs_less_than_it_is_is_caught_by_unpacking_it() {
+    for (trap, what) in [(Trap::Heap, "the reply is"), (Trap::Unsummed, "another checksum")] {
+        let difference = caught(trap);
+        // To undo a request unpacks as well.
+        let variants = ["packed and unpacked", "undone"];
+        assert!(
+            variants.iter().any(|variant| difference.variant.contains(variant)),
+            "{trap:?}: {difference}"
+        );
+        assert!(difference.what.contains(what), "{trap:?}: {difference}");
+    }
+}
+
+#[test]
+fn a_request_that_the_service_starts_is_named_by_the_one_that_started_it() {
+    let difference = caught(Trap::Started);
+    assert!(difference.is_started && difference.kind == u16::from(TRAP) + 1, "{difference}");
+    assert_eq!(difference.request, AT, "{difference}");
+}

@@ -1,0 +1,28 @@
+//! A bank as a protected, replicated service: the example of docs/first-service.md, to be read and copied.
+//!
+//! - `state`: what a corrupted bit must not change, as critical structs: [`Account`], [`Branch`], [`Office`].
+//! - `request`: what can be asked, and its encoding in the log.
+//! - `service`: the locks, the footprints and the handlers.
+//! - `resp`: the protocol of `redis-cli`, as much of it as is needed.
+//!
+//! Money is counted in cents. It comes by `OPEN`, `DEPOSIT` and interest, goes by `WITHDRAW`, and is otherwise only
+//! moved.
+
+mod request;
+mod resp;
+mod service;
+mod state;
+
+pub use request::{Payment, Request};
+pub use resp::Connection;
+pub use service::Bank;
+pub use state::{Account, Branch, Bucket, MAX_BALANCE, Number, Office, Refusal};
+
+/// Largest sum of one deposit, withdrawal or payment, in cents.
+pub const MAX_AMOUNT: u64 = MAX_BALANCE;
+/// Longest name of an owner, in bytes.
+pub const MAX_OWNER_BYTES: usize = 64;
+/// Highest interest per period, in hundredths of a percent.
+pub const MAX_RATE: u32 = 10_000;
+/// Longest period between two payments of interest, and longest wait of a payment, in seconds.
+pub const MAX_SECONDS: u64 = 3_600;

@@ -1,0 +1,32 @@
+//! The program: everything that every service has, with this service in it.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use bank::{Bank, Connection};
+use crosscheck::MakeProtocol;
+use node::{Application, Parts};
+
+struct Program;
+
+impl Application for Program {
+    const NAME: &'static str = "bank";
+    const ABOUT: &'static str = "A bank that survives bit flips; redis-cli talks to it";
+    const PORT: u16 = 6379;
+    const OBJECTS: &'static str = "  account:N   the account with that number
+  branch:N    the branch with that number, 0 to 7
+  office      what holds for the whole bank";
+    const OBJECT: &'static str = "account:1";
+    type Service = Bank;
+    type Protocol = Connection;
+    type Options = ();
+
+    fn build(_options: &()) -> Result<Parts<Self>, String> {
+        let make_protocol: MakeProtocol<Connection> = Arc::new(|_counters| Connection);
+        Ok((Bank::new(), make_protocol))
+    }
+}
+
+fn main() -> ExitCode {
+    node::main::<Program>()
+}

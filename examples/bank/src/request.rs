@@ -1,0 +1,99 @@
+//! What can be asked of the bank. The derived encoding is what stands in the log.
+
+use crosscheck::Malformed;
+use crosscheck::object::{Reader, Summed};
+
+use crate::state::Number;
+
+/// A payment that may wait for money.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Summed)]
+pub struct Payment {
+    /// Who pays.
+    pub from: Number,
+    /// Who is paid.
+    pub to: Number,
+    /// How much, in cents.
+    pub amount: u64,
+    /// Ordered time in microseconds at which it is given up.
+    pub deadline_us: u64,
+}
+
+/// One request: of a client, or one that the bank starts itself (the last four).
+#[derive(Clone, Debug, PartialEq, Eq, Summed)]
+#[allow(missing_docs, reason = "amounts are in cents; accounts are called by their numbers")]
+pub enum Request {
+    /// Opens an account.
+    Open { number: Number, owner: String, amount: u64 },
+    /// Pays money in.
+    Deposit { number: Number, amount: u64 },
+    /// Takes money out.
+    Withdraw { number: Number, amount: u64 },
+    /// Moves money.
+    Transfer { from: Number, to: Number, amount: u64 },
+    /// How much there is on an account.
+    Balance { number: Number },
+    /// How much there is on all accounts.
+    Total,
+    /// From now on pays so many hundredths of a percent after each period; 0 for no interest.
+    Interest { rate: u32, seconds: u64 },
+    /// Names the account that [`Request::Sweep`] moves the money to.
+    Link { from: Number, to: Number },
+    /// Moves everything to the linked account.
+    Sweep { from: Number },
+    /// Moves money as soon as there is enough, for so many seconds.
+    Pay { from: Number, to: Number, amount: u64, seconds: u64 },
+    /// How many payments wait for money on an account.
+    Waiting { number: Number },
+    /// The number of the account's card, drawn when it is first asked for.
+    Card { number: Number },
+    /// A period is over.
+    Tick,
+    /// Pays interest to the accounts of one bucket.
+    Accrue { branch: u32, bucket: u32, rate: u32 },
+    /// Money has come, or time is up: tries a payment that has waited.
+    Settle(Payment),
+    /// The time of some payment of this account is up.
+    Expire { number: Number },
+}
+
+impl Request {
+    /// The request as bytes for the log.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.pack(&mut bytes);
+        bytes
+    }
+
+    /// The request in `bytes`.
+    ///
+    /// # Errors
+    /// [`Malformed`] for bytes that [`Request::encode`] does not write.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let request = Request::unpack(&mut reader)?;
+        reader.end()?;
+        Ok(request)
+    }
+
+    /// A small number per kind of request, for evidence.
+    pub fn kind(&self) -> u16 {
+        match self {
+            Request::Open { .. } => 0,
+            Request::Deposit { .. } => 1,
+            Request::Withdraw { .. } => 2,
+            Request::Transfer { .. } => 3,
+            Request::Balance { .. } => 4,
+            Request::Total => 5,
+            Request::Interest { .. } => 6,
+            Request::Link { .. } => 7,
+            Request::Sweep { .. } => 8,
+            Request::Pay { .. } => 9,
+            Request::Waiting { .. } => 10,
+            Request::Card { .. } => 11,
+            Request::Tick => 12,
+            Request::Accrue { .. } => 13,
+            Request::Settle(_) => 14,
+            Request::Expire { .. } => 15,
+        }
+    }
+}

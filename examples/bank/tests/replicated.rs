@@ -1,0 +1,170 @@
+//! The program as an operator runs it: three replicas, a flipped bit in an account, and nothing wrong for a client.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test may do what a handler may not"
+)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Generous: machines of CI are slow, not wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `bank up`, which never outlives the test.
+struct Group {
+    supervisor: Child,
+    told: Arc<Mutex<Vec<Value>>>,
+    directory: TempDir,
+}
+
+impl Group {
+    fn up() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut supervisor = program(&directory)
+            .args(["up", "--json", "--port", "0", "--replicas", "3"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let told = Arc::<Mutex<Vec<Value>>>::default();
+        let (heard, output) = (told.clone(), supervisor.stdout.take().expect("it is piped"));
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let event = serde_json::from_str(&line).unwrap_or(Value::String(line));
+                heard.lock().expect("nobody panics with it").push(event);
+            }
+        });
+        let group = Group { supervisor, told, directory };
+        wait_until("the group is ready", || !group.events("ready").is_empty());
+        group
+    }
+
+    fn events(&self, kind: &str) -> Vec<Value> {
+        let told = self.told.lock().expect("nobody panics with it");
+        told.iter().filter(|event| event["event"] == kind).cloned().collect()
+    }
+
+    /// A client's connection to each replica.
+    fn clients(&self) -> Vec<Client> {
+        let address =
+            |event: &Value| event["clients"].as_str().expect("an address").parse().expect("host and port");
+        self.events("replica").iter().map(|event| Client::connect(address(event))).collect()
+    }
+
+    /// What another command of the program prints about this group.
+    fn command(&self, arguments: &[&str]) -> String {
+        let output = program(&self.directory).args(arguments).output().expect("the program starts");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(pid) = Pid::from_raw(self.supervisor.id() as i32) {
+            let _ = kill_process(pid, Signal::INT);
+        }
+        let _ = self.supervisor.wait();
+    }
+}
+
+fn program(directory: &TempDir) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bank"));
+    command.env("XDG_RUNTIME_DIR", directory.path());
+    command
+}
+
+/// Speaks RESP as `redis-cli` does.
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("the replica accepts clients");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        Client(BufReader::new(stream))
+    }
+
+    /// The reply to a command, without the line's end; of a string its text.
+    fn ask(&mut self, command: &str) -> String {
+        let words: Vec<&str> = command.split(' ').collect();
+        let mut text = format!("*{}\r\n", words.len());
+        words.iter().for_each(|word| text.push_str(&format!("${}\r\n{word}\r\n", word.len())));
+        self.0.get_mut().write_all(text.as_bytes()).expect("it is sent");
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("a reply comes");
+        if let Some(length) = line.strip_prefix('$') {
+            let mut text = vec![0; length.trim_end().parse::<usize>().expect("a length") + 2];
+            self.0.read_exact(&mut text).expect("a string comes");
+            line = String::from_utf8(text).expect("text");
+        }
+        line.trim_end().to_owned()
+    }
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited {PATIENCE:?} until {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_an_account_is_outvoted_named_and_repaired() {
+    let group = Group::up();
+    let mut clients = group.clients();
+    assert_eq!(clients.len(), 3);
+    assert_eq!(clients[0].ask("OPEN 1 alice 100"), "+OK");
+    assert_eq!(clients[1].ask("OPEN 2 bob 50"), "+OK");
+    assert_eq!(clients[2].ask("TRANSFER 1 2 30"), "+OK");
+    let card = clients[0].ask("CARD 1");
+    assert_eq!(clients[1].ask("CARD 1"), card, "every replica has drawn the same");
+
+    let injected =
+        group.command(&["inject", "flip", "--replica", "2", "--object", "account:1", "--member", "2"]);
+    assert!(injected.contains("balance"), "{injected}");
+    for client in &mut clients {
+        assert_eq!(client.ask("BALANCE 1"), ":70");
+        assert_eq!(client.ask("TOTAL"), ":150");
+    }
+    let evidence = || group.command(&["evidence"]);
+    wait_until("the account is repaired", || evidence().contains("repaired"));
+    assert!(evidence().contains("account 1"), "{}", evidence());
+    wait_until("the replicas are equal", || group.command(&["digest"]).contains("bit-identical"));
+
+    // What only one of three has wrong reaches no client in a write either.
+    group.command(&["inject", "flip", "--replica", "3", "--object", "account:2", "--member", "2"]);
+    assert_eq!(clients[2].ask("TRANSFER 2 1 5"), "+OK");
+    assert_eq!(clients[0].ask("BALANCE 2"), ":75");
+    wait_until("the replicas are equal again", || group.command(&["digest"]).contains("bit-identical"));
+}
+
+#[test]
+fn timers_and_requests_that_wait_run_at_every_replica() {
+    let group = Group::up();
+    let mut clients = group.clients();
+    assert_eq!(clients[0].ask("OPEN 1 alice 1000"), "+OK");
+    assert_eq!(clients[1].ask("OPEN 2 bob 1"), "+OK");
+    assert_eq!(clients[2].ask("PAY 2 1 100 1"), "+WAITING");
+    assert_eq!(clients[0].ask("PAY 2 1 200 3600"), "+WAITING");
+    wait_until("the first payment is given up", || clients[1].ask("WAITING 2") == ":1");
+    assert_eq!(clients[0].ask("DEPOSIT 2 500"), ":501");
+    wait_until("the second payment is made", || clients[1].ask("BALANCE 1") == ":1200");
+    assert_eq!(clients[0].ask("LINK 1 2"), "+OK");
+    assert_eq!(clients[2].ask("SWEEP 1"), ":1200");
+    assert_eq!(clients[1].ask("BALANCE 2"), ":1501");
+    assert_eq!(clients[1].ask("INTEREST 1000 1"), "+OK");
+    wait_until("interest is paid", || clients[1].ask("BALANCE 2") != ":1501");
+    assert_eq!(clients[0].ask("INTEREST 0 1"), "+OK");
+    wait_until("the replicas are equal", || group.command(&["digest"]).contains("bit-identical"));
+    assert!(!group.command(&["evidence"]).contains("was wrong"));
+}

@@ -1,0 +1,233 @@
+//! The bank in a simulated group: ten seeds with flipped bits, and a few with every kind of fault.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test may do what a handler may not"
+)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bank::{Bank, Connection};
+use crosscheck::MakeProtocol;
+use sim::{CommandSource, Faults, Options, ReferenceModel, Turn, Workload, same_bytes, simulate};
+use vote::Place;
+use wire::SplitMix64;
+
+/// Accounts that clients use, of several branches.
+const ACCOUNTS: u32 = 12;
+
+/// What a client means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Command {
+    Open { number: u32, amount: u64 },
+    Deposit { number: u32, amount: u64 },
+    Withdraw { number: u32, amount: u64 },
+    Transfer { from: u32, to: u32, amount: u64 },
+    Link { from: u32, to: u32 },
+    Sweep { from: u32 },
+    Balance { number: u32 },
+    Total,
+}
+
+impl Command {
+    fn text(&self) -> String {
+        match self {
+            Command::Open { number, amount } => format!("OPEN {number} somebody {amount}"),
+            Command::Deposit { number, amount } => format!("DEPOSIT {number} {amount}"),
+            Command::Withdraw { number, amount } => format!("WITHDRAW {number} {amount}"),
+            Command::Transfer { from, to, amount } => format!("TRANSFER {from} {to} {amount}"),
+            Command::Link { from, to } => format!("LINK {from} {to}"),
+            Command::Sweep { from } => format!("SWEEP {from}"),
+            Command::Balance { number } => format!("BALANCE {number}"),
+            Command::Total => "TOTAL".to_owned(),
+        }
+    }
+}
+
+#[derive(Clone)]
+struct OfBank;
+
+impl Workload for OfBank {
+    type Service = Bank;
+    type Protocol = Connection;
+    type Command = Command;
+    type Source = Customer;
+    type Model = Balances;
+
+    fn start(&self) -> Result<(Bank, MakeProtocol<Connection>), String> {
+        Ok((Bank::new(), Arc::new(|_| Connection)))
+    }
+
+    fn bytes(&self, command: &Command) -> Vec<u8> {
+        format!("{}\r\n", command.text()).into_bytes()
+    }
+
+    fn source(&self, client: usize) -> Customer {
+        Customer { client: client as u64, moved: 0 }
+    }
+
+    fn model(&self) -> Balances {
+        Balances::default()
+    }
+
+    fn final_reads(&self) -> Vec<Command> {
+        (1..=ACCOUNTS).map(|number| Command::Balance { number }).chain([Command::Total]).collect()
+    }
+
+    fn object(&self, draws: &mut SplitMix64) -> Option<String> {
+        Some(format!("account:{}", 1 + draws.modulo(u64::from(ACCOUNTS))))
+    }
+
+    /// A sweep takes the lock of an account that only another account names.
+    fn may_miss_locks(&self) -> bool {
+        true
+    }
+}
+
+/// A client that moves sums which nobody else moves.
+struct Customer {
+    client: u64,
+    moved: u64,
+}
+
+impl CommandSource for Customer {
+    type Command = Command;
+
+    fn draw(&mut self, draws: &mut SplitMix64) -> Command {
+        let mut number = || 1 + draws.modulo(u64::from(ACCOUNTS)) as u32;
+        let (from, to) = (number(), number());
+        self.moved += 1;
+        let amount = self.moved << 6 | self.client;
+        match draws.modulo(16) {
+            0..=2 => Command::Open { number: to, amount: 10 * amount },
+            3..=5 => Command::Deposit { number: to, amount: 4 * amount },
+            6 => Command::Withdraw { number: from, amount },
+            7..=9 => Command::Transfer { from, to, amount },
+            10 => Command::Link { from, to },
+            11 => Command::Sweep { from },
+            12 => Command::Total,
+            _ => Command::Balance { number: to },
+        }
+    }
+}
+
+/// Balance and linked account of each account.
+#[derive(Clone, Default)]
+struct Balances(BTreeMap<u32, (u64, Option<u32>)>);
+
+impl Balances {
+    fn reply(&mut self, command: &Command) -> Result<String, String> {
+        let missing = |number: u32| format!("account {number} does not exist");
+        let has =
+            |balances: &Self, number: u32| balances.0.get(&number).copied().ok_or_else(|| missing(number));
+        Ok(match *command {
+            Command::Open { number, amount } => {
+                if self.0.contains_key(&number) {
+                    return Err(format!("account {number} exists already"));
+                }
+                self.0.insert(number, (amount, None));
+                "+OK".to_owned()
+            }
+            Command::Deposit { number, amount } => {
+                let (balance, linked) = has(self, number)?;
+                self.0.insert(number, (balance + amount, linked));
+                format!(":{}", balance + amount)
+            }
+            Command::Withdraw { number, amount } => {
+                let (balance, linked) = has(self, number)?;
+                let rest = balance.checked_sub(amount).ok_or_else(|| too_little(number, balance))?;
+                self.0.insert(number, (rest, linked));
+                format!(":{rest}")
+            }
+            Command::Transfer { from, to, amount } => {
+                self.transfer(from, to, amount)?;
+                "+OK".to_owned()
+            }
+            Command::Link { from, to } => {
+                if from == to {
+                    return Err(SAME.to_owned());
+                }
+                has(self, to)?;
+                let (balance, _) = has(self, from)?;
+                self.0.insert(from, (balance, Some(to)));
+                "+OK".to_owned()
+            }
+            Command::Sweep { from } => {
+                let (balance, linked) = has(self, from)?;
+                let to = linked.ok_or_else(|| format!("account {from} has no linked account; use LINK"))?;
+                self.transfer(from, to, balance)?;
+                format!(":{balance}")
+            }
+            Command::Balance { number } => format!(":{}", has(self, number)?.0),
+            Command::Total => format!(":{}", self.0.values().map(|(balance, _)| balance).sum::<u64>()),
+        })
+    }
+
+    fn transfer(&mut self, from: u32, to: u32, amount: u64) -> Result<(), String> {
+        let missing = |number: u32| format!("account {number} does not exist");
+        if from == to {
+            return Err(SAME.to_owned());
+        }
+        let (balance, linked) = self.0.get(&from).copied().ok_or_else(|| missing(from))?;
+        let rest = balance.checked_sub(amount).ok_or_else(|| too_little(from, balance))?;
+        self.0.get_mut(&to).ok_or_else(|| missing(to))?.0 += amount;
+        self.0.insert(from, (rest, linked));
+        Ok(())
+    }
+}
+
+const SAME: &str = "payer and payee are the same account";
+
+fn too_little(number: u32, balance: u64) -> String {
+    format!("insufficient funds: account {number} has {balance}")
+}
+
+impl ReferenceModel for Balances {
+    type Command = Command;
+    type Expected = String;
+
+    fn apply(&mut self, command: &Command, _turn: Turn) -> String {
+        match self.reply(command) {
+            Ok(reply) => format!("{reply}\r\n"),
+            Err(refusal) => format!("-ERR {refusal}\r\n"),
+        }
+    }
+
+    fn compare(&mut self, expected: &String, _place: Place, reply: &[u8]) -> Result<(), String> {
+        same_bytes(expected.as_bytes(), reply)
+    }
+
+    fn clear(&mut self) {
+        *self = Balances::default();
+    }
+}
+
+fn options(faults: &str) -> Options {
+    let faults = Faults::parse(faults).expect("these kinds of faults exist");
+    Options { requests: 200, episodes: 2, faults, ..Options::default() }
+}
+
+#[test]
+fn flipped_bits_in_accounts_are_repaired_in_ten_seeds() {
+    let mut struck = 0;
+    for seed in 1..=10 {
+        let summary = simulate(&OfBank, seed, &options("flip,in-request"));
+        assert_eq!(summary.violation, None, "seed {seed}");
+        assert!(summary.answered >= 200, "seed {seed}: {} replies", summary.answered);
+        let flips: u64 = summary.faults.values().map(|count| count.struck).sum();
+        assert!(flips == 0 || summary.evidence.values().sum::<u64>() > 0, "seed {seed}: no evidence");
+        struck += flips;
+    }
+    assert!(struck >= 10, "{struck} bits flipped in ten runs");
+}
+
+#[test]
+fn every_kind_of_fault_leaves_every_promise_kept() {
+    for seed in 1..=4 {
+        let options = Options { disk: seed % 2 == 0, workers: 1 + seed as usize % 3, ..options("all") };
+        let summary = simulate(&OfBank, seed, &options);
+        assert_eq!(summary.violation, None, "seed {seed}");
+    }
+}

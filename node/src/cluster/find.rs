@@ -1,0 +1,178 @@
+//! Which replicas a command talks to: those of a cluster that `up` recorded, or those whose admin sockets are given.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::bail;
+use crosscheck::admin::{Endpoint, Token};
+use crosscheck::private;
+
+use super::runfile::{self, RunFile};
+use crate::config::resolve;
+use crate::outcome::misuse;
+use crate::program;
+
+/// Names the cluster a command is about.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Target {
+    /// First client port of a cluster that `up` started [default: the only one that runs]
+    #[arg(long, short, value_name = "PORT")]
+    pub port: Option<u16>,
+
+    /// Admin socket of a replica that `serve` started, as its configuration has it; once per replica, in their order
+    #[arg(long, value_name = "PATH|HOST:PORT", conflicts_with = "port")]
+    pub admin: Vec<String>,
+
+    /// File with the secret of the admin ports; once for all of them, or once per port in their order
+    #[arg(long, value_name = "FILE", requires = "admin")]
+    pub admin_token: Vec<PathBuf>,
+}
+
+/// One replica to talk to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replica {
+    /// From 1.
+    pub number: u8,
+    /// Where the command line connects.
+    pub admin: Endpoint,
+    /// Where clients connect, where known.
+    pub clients: Option<SocketAddr>,
+}
+
+impl Target {
+    /// The replicas meant.
+    ///
+    /// # Errors
+    /// No such cluster runs, or several do and none was named.
+    pub fn replicas(&self) -> anyhow::Result<Vec<Replica>> {
+        if !self.admin.is_empty() {
+            let numbered = (1u8..).zip(endpoints(&self.admin, &self.admin_token)?);
+            return Ok(numbered.map(|(number, admin)| Replica { number, admin, clients: None }).collect());
+        }
+        let directory = runfile::directory()?;
+        let found = match self.port {
+            Some(port) => RunFile::read(&directory, port)?.filter(RunFile::is_alive),
+            None => only(RunFile::all_alive(&directory))?,
+        };
+        let Some(found) = found else {
+            let named = self.port.map(|port| format!(" with first client port {port}")).unwrap_or_default();
+            bail!(
+                "no cluster{named} runs here; start one with `{} up`, or give --admin PATH, the admin socket of a \
+                 replica that `serve` started",
+                program::name()
+            );
+        };
+        let replica = |place: &runfile::Place| Replica {
+            number: place.number,
+            admin: Endpoint::Unix(place.admin.clone()),
+            clients: Some(place.clients),
+        };
+        Ok(found.replicas.iter().map(replica).collect())
+    }
+}
+
+/// What `--admin` and `--admin-token` mean.
+fn endpoints(admin: &[String], tokens: &[PathBuf]) -> anyhow::Result<Vec<Endpoint>> {
+    let ports = admin.iter().filter(|text| !Endpoint::is_path(text)).count();
+    match (ports, tokens.len()) {
+        (0, 0) => {}
+        (0, _) => {
+            return Err(misuse("--admin-token is for --admin HOST:PORT; a socket file needs no secret"));
+        }
+        (_, 0) => {
+            return Err(misuse(
+                "an admin port is served only to those who know its secret; add --admin-token FILE, the \
+                    admin_token_file of the replica, or give the path of its socket (a path has a slash: \
+                    --admin ./admin.sock)",
+            ));
+        }
+        (_, 1) => {}
+        (ports, tokens) if ports == tokens => {}
+        (ports, tokens) => {
+            return Err(misuse(format!(
+                "there are {ports} admin ports and {tokens} secrets; give --admin-token once, or once per port"
+            )));
+        }
+    }
+    let mut secrets = tokens.iter().cycle();
+    let endpoint = |text: &String| {
+        if Endpoint::is_path(text) {
+            return Endpoint::unix(text)
+                .map_err(|(what, remedy)| misuse(format!("--admin {text}: {what}; {remedy}")));
+        }
+        let address =
+            resolve(text).map_err(|why| misuse(format!("--admin {text}: {why}; give PATH or HOST:PORT")))?;
+        let file = secrets.next().expect("counted above");
+        let token =
+            private::read(file).and_then(|text| Token::parse(&text).map_err(|what| (what, String::new())));
+        let token = token.map_err(|(what, remedy)| {
+            let remedy = if remedy.is_empty() {
+                "give the admin_token_file of the replica".to_owned()
+            } else {
+                remedy
+            };
+            misuse(format!("--admin-token {}: {what}; {remedy}", file.display()))
+        })?;
+        Ok(Endpoint::Tcp { address, token })
+    };
+    admin.iter().map(endpoint).collect()
+}
+
+fn only(mut alive: Vec<RunFile>) -> anyhow::Result<Option<RunFile>> {
+    if alive.len() > 1 {
+        let ports: Vec<String> = alive.iter().map(|file| file.port().to_string()).collect();
+        return Err(misuse(format!(
+            "several clusters run here; choose one with --port {}",
+            ports.join(" or ")
+        )));
+    }
+    Ok(alive.pop())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(admin: &[&str]) -> Vec<String> {
+        admin.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    fn told(admin: &[&str], tokens: &[PathBuf]) -> String {
+        endpoints(&texts(admin), tokens).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn paths_need_no_secret_and_ports_do() {
+        let path = Endpoint::Unix("./a.sock".into());
+        assert_eq!(endpoints(&texts(&["./a.sock"]), &[]).expect("a path"), std::slice::from_ref(&path));
+        assert!(told(&["127.0.0.1:1"], &[]).contains("--admin-token FILE"));
+        assert!(told(&["./a.sock"], &["t".into()]).contains("needs no secret"));
+        let folder = tempfile::tempdir().expect("a directory");
+        let file = |name: &str, secret: &str| {
+            let path = folder.path().join(name);
+            private::create(&path, secret).expect("written");
+            path
+        };
+        let (one, two) = (file("one", &"1".repeat(32)), file("two", &"2".repeat(32)));
+        let port = |number: u16, digit: &str| Endpoint::Tcp {
+            address: ([127, 0, 0, 1], number).into(),
+            token: Token::parse(&digit.repeat(32)).expect("a secret"),
+        };
+        let mixed = texts(&["127.0.0.1:1", "./a.sock", "127.0.0.1:2"]);
+        let shared = endpoints(&mixed, std::slice::from_ref(&one)).expect("one secret for both");
+        assert_eq!(shared, [port(1, "1"), path.clone(), port(2, "1")]);
+        let each = endpoints(&mixed, &[one.clone(), two.clone()]).expect("one secret each");
+        assert_eq!(each, [port(1, "1"), path, port(2, "2")]);
+        assert!(told(&["127.0.0.1:1"], &[one, two]).contains("1 admin ports and 2 secrets"));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_misuse_with_a_remedy() {
+        assert!(told(&["admin.sock"], &["t".into()]).contains("give PATH or HOST:PORT"));
+        assert!(told(&["127.0.0.1:1"], &["missing".into()]).contains("cannot be read"));
+        let folder = tempfile::tempdir().expect("a directory");
+        let short = folder.path().join("short");
+        private::create(&short, "short").expect("written");
+        assert!(told(&["127.0.0.1:1"], &[short]).contains("has 5 characters"));
+    }
+}

@@ -1,0 +1,207 @@
+//! Asks every replica for its status, again and again and each from a thread of its own, so that one that
+//! hangs delays no other.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crosscheck::admin::client::{Link, ask};
+use crosscheck::admin::{Command, Phase, Status};
+
+use super::find::Replica;
+
+/// Between two questions.
+const PERIOD: Duration = Duration::from_millis(100);
+/// A replica that says nothing for this long is shown as down.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Time over which the rate of requests is taken.
+const RATE_WINDOW: Duration = Duration::from_secs(1);
+
+/// What is known of one replica.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Which.
+    pub replica: Replica,
+    /// Its last answer, or why there is none.
+    pub seen: Result<Status, String>,
+    /// Requests per second it executes, once known.
+    pub rate: Option<f64>,
+}
+
+impl Row {
+    /// Whether a request sent to it now would be executed without waiting for an election.
+    pub fn is_ready(&self) -> bool {
+        self.serving().is_some_and(|status| status.leader.is_some())
+    }
+
+    /// Its status, when it serves clients.
+    pub fn serving(&self) -> Option<&Status> {
+        self.seen.as_ref().ok().filter(|status| status.phase == Phase::Serving)
+    }
+}
+
+/// Asks every replica once, all at the same time.
+pub fn once(replicas: &[Replica]) -> Vec<Row> {
+    let look = |replica: &Replica| {
+        let seen = ask(&replica.admin, &Command::Status, PATIENCE);
+        let replica = replica.clone();
+        with_number(Row { replica, seen: seen.map_err(|why| why.to_string()), rate: None })
+    };
+    thread::scope(|scope| {
+        let asked: Vec<_> = replicas.iter().map(|replica| scope.spawn(move || look(replica))).collect();
+        // A panic of an asking thread is a bug here and goes on as one.
+        asked
+            .into_iter()
+            .map(|row| row.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
+/// The newest [`Row`] of every replica, for as long as the observer lives.
+#[derive(Debug)]
+pub struct Observer {
+    rows: Arc<Vec<Mutex<Row>>>,
+    over: Arc<AtomicBool>,
+}
+
+impl Observer {
+    /// Starts asking.
+    ///
+    /// # Errors
+    /// The operating system has no more threads.
+    pub fn start(replicas: &[Replica]) -> std::io::Result<Self> {
+        let unknown = |replica: &Replica| Row {
+            replica: replica.clone(),
+            seen: Err("not asked yet".into()),
+            rate: None,
+        };
+        let rows: Arc<Vec<_>> =
+            Arc::new(replicas.iter().map(|replica| Mutex::new(unknown(replica))).collect());
+        let over = Arc::new(AtomicBool::new(false));
+        for (index, replica) in replicas.iter().enumerate() {
+            let (rows, over, admin) = (Arc::clone(&rows), Arc::clone(&over), replica.admin.clone());
+            thread::Builder::new().name(format!("observe-{}", index + 1)).spawn(move || {
+                let mut link = Link::new(admin);
+                let mut rate = Rate::default();
+                while !over.load(Ordering::Relaxed) {
+                    let seen = link.ask::<Status>(&Command::Status, PATIENCE).map_err(|why| why.to_string());
+                    let per_second = rate.after(seen.as_ref().ok(), Instant::now());
+                    let mut row = lock(&rows[index]);
+                    row.seen = seen;
+                    row.rate = per_second;
+                    drop(row);
+                    thread::sleep(PERIOD);
+                }
+            })?;
+        }
+        Ok(Observer { rows, over })
+    }
+
+    /// What is known now.
+    pub fn rows(&self) -> Vec<Row> {
+        self.rows.iter().map(|row| with_number(lock(row).clone())).collect()
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A replica knows its own number better than the order of `--admin` options does.
+fn with_number(mut row: Row) -> Row {
+    if let Ok(status) = &row.seen {
+        row.replica.number = status.replica;
+    }
+    row
+}
+
+/// A row is replaced as a whole: after a panic elsewhere it is still a good row.
+fn lock(row: &Mutex<Row>) -> MutexGuard<'_, Row> {
+    row.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Requests per second, from a counter that starts anew with each process.
+#[derive(Debug, Default)]
+struct Rate {
+    base: Option<(Instant, u32, u64)>,
+    last: Option<f64>,
+}
+
+impl Rate {
+    fn after(&mut self, status: Option<&Status>, now: Instant) -> Option<f64> {
+        let Some(status) = status else {
+            *self = Rate::default();
+            return None;
+        };
+        match self.base {
+            Some((at, pid, requests)) if pid == status.pid && status.requests >= requests => {
+                if now - at >= RATE_WINDOW {
+                    self.last = Some((status.requests - requests) as f64 / (now - at).as_secs_f64());
+                    self.base = Some((now, pid, status.requests));
+                }
+            }
+            _ => {
+                self.last = None;
+                self.base = Some((now, status.pid, status.requests));
+            }
+        }
+        self.last
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A replica that serves and has seen nothing yet.
+    pub fn status(replica: u8) -> Status {
+        Status {
+            replica,
+            pid: 100 + u32::from(replica),
+            phase: Phase::Serving,
+            mode: "RDGX".into(),
+            leader: Some(1),
+            incarnation: 1,
+            logged: 0,
+            committed: 10,
+            executed: 10,
+            validated: 10,
+            requests: 0,
+            connections: 0,
+            peers: vec![],
+            mismatches: 0,
+            repairs: 0,
+            failed_checks: 0,
+            dropped_frames: 0,
+            refused: crosscheck::admin::RefusedPeers::default(),
+            waits_for: None,
+            buffers: crosscheck::admin::Buffers::default(),
+            held: 0,
+            armed: 0,
+            alone: false,
+            last_repair_us: 0,
+            last_evidence: None,
+            large: Vec::new(),
+            sent: crosscheck::admin::Sent::default(),
+        }
+    }
+
+    #[test]
+    fn the_rate_is_per_second_and_forgets_a_restart() {
+        let start = Instant::now();
+        let mut rate = Rate::default();
+        let mut seen = status(1);
+        assert_eq!(rate.after(Some(&seen), start), None);
+        seen.requests = 3000;
+        assert_eq!(rate.after(Some(&seen), start + Duration::from_millis(500)), None);
+        let told = rate.after(Some(&seen), start + Duration::from_secs(2)).expect("a rate");
+        assert!((told - 1500.0).abs() < 1e-6, "{told}");
+        seen.pid += 1;
+        seen.requests = 5;
+        assert_eq!(rate.after(Some(&seen), start + Duration::from_secs(4)), None);
+        assert_eq!(rate.after(None, start + Duration::from_secs(5)), None);
+    }
+}

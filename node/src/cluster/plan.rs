@@ -1,0 +1,376 @@
+//! Decides everything about a local cluster before anything is started: its addresses, its directories, each
+//! replica's file.
+
+use std::fs::{self, DirBuilder};
+use std::net::TcpListener;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use crosscheck::admin::Endpoint;
+use crosscheck::{Durability, GroupKey, Mode};
+
+use super::child::Dress;
+use super::find::Replica;
+use super::ports::{loopback, pick};
+use super::runfile::{self, Place, RunFile};
+use crate::config::{self, NodeConfig, check_group};
+use crate::outcome::misuse;
+use crate::program::program;
+use crate::{Options, Wrong};
+
+/// Replicas of a replicated mode when nothing else is said.
+const DEFAULT_REPLICAS: u8 = 3;
+
+/// Name of the file with the group's key.
+const KEY: &str = "group.key";
+
+/// What the operator asked for; `O` are the settings of the service.
+#[derive(Clone, Debug)]
+pub struct Wish<O> {
+    /// How many replicas; none = what the mode needs.
+    pub replicas: Option<u8>,
+    /// Client port of the first; none = the program's. 0 = any free ones.
+    pub port: Option<u16>,
+    /// Which protections.
+    pub mode: Mode,
+    /// Threads per replica that execute requests; none = [`config::DEFAULT_WORKERS`].
+    pub workers: Option<usize>,
+    /// Whether the log is on disk, below `data`.
+    pub on_disk: bool,
+    /// Directory for the logs.
+    pub data: Option<PathBuf>,
+    /// Whether before-images are kept. For benchmarks.
+    pub before_images: bool,
+    /// Whether a reply waits for its vote. For measurements.
+    pub hold_replies: bool,
+    /// Settings of the service, equal at all replicas.
+    pub service: O,
+}
+
+impl<O: Default> Default for Wish<O> {
+    fn default() -> Self {
+        Wish {
+            replicas: None,
+            port: None,
+            mode: Mode::default(),
+            workers: None,
+            on_disk: false,
+            data: None,
+            before_images: true,
+            hold_replies: true,
+            service: O::default(),
+        }
+    }
+}
+
+/// Where a cluster is: what is known of it without its service.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// The protections that are on.
+    pub mode: Mode,
+    /// Addresses of the replicas.
+    pub places: Vec<Place>,
+    /// Where run files are kept.
+    pub directory: PathBuf,
+}
+
+impl Layout {
+    /// The port that names the cluster.
+    pub fn port(&self) -> u16 {
+        self.places.first().map_or(0, |place| place.clients.port())
+    }
+
+    /// Removes what [`Plan::write`] wrote, but for the logs.
+    pub fn clean(&self) {
+        RunFile::remove(&self.directory, self.port());
+    }
+}
+
+/// A cluster that can be started.
+#[derive(Clone, Debug)]
+pub struct Plan<O> {
+    /// Where it is.
+    pub layout: Layout,
+    nodes: Vec<NodeConfig<O>>,
+    /// What the replicas' processes are started with.
+    dresses: Vec<Dress>,
+    /// The group's key, which is made with the other files. With logs on disk it stays with them for the next start.
+    key: Option<PathBuf>,
+}
+
+impl<O: Options> Plan<O> {
+    /// Plans what was wished for; nothing is written or started yet.
+    ///
+    /// # Errors
+    /// The wish contradicts itself, a port is in use, or such a cluster runs already.
+    pub fn new(wish: &Wish<O>) -> anyhow::Result<Self> {
+        let count = wish.replicas.unwrap_or(if wish.mode.replicated { DEFAULT_REPLICAS } else { 1 });
+        check_group(wish.mode, usize::from(count))
+            .map_err(|(what, remedy)| misuse(format!("{what}; {remedy} (--replicas, --mode)")))?;
+        let durability = durability(wish)?;
+        let directory = runfile::directory()?;
+        let places = place(wish.port.unwrap_or(program().port), count, &directory)?;
+        let peers: Vec<_> = places.iter().map(|place| place.peers).collect();
+        let port = places.first().map_or(0, |place| place.clients.port());
+        let key = match &durability {
+            _ if !wish.mode.replicated => None,
+            Durability::Memory => Some(runfile::config_directory(&directory, port).join(KEY)),
+            Durability::Disk(data) => Some(data.join(KEY)),
+        };
+        let node = |place: &Place| {
+            let admin = Endpoint::Unix(place.admin.clone());
+            let mut node = NodeConfig::new(place.number, peers.clone(), place.clients, admin);
+            node.mode = wish.mode;
+            node.group_key_file.clone_from(&key);
+            node.workers = wish.workers.unwrap_or(config::DEFAULT_WORKERS);
+            node.service = wish.service.clone();
+            node.before_images = wish.before_images;
+            node.hold_replies = wish.hold_replies;
+            node.durability = match &durability {
+                Durability::Memory => Durability::Memory,
+                Durability::Disk(data) => Durability::Disk(data.join(format!("replica-{}", place.number))),
+            };
+            node
+        };
+        let nodes: Vec<NodeConfig<O>> = places.iter().map(node).collect();
+        wish.service.check().map_err(|Wrong { flag, what, remedy, .. }| {
+            let flag = if flag.is_empty() { String::new() } else { format!(" ({flag})") };
+            misuse(format!("{what}; {remedy}{flag}"))
+        })?;
+        let dresses = vec![Dress::default(); nodes.len()];
+        Ok(Plan { layout: Layout { mode: wish.mode, places, directory }, nodes, dresses, key })
+    }
+
+    /// The configurations of the replicas; index = number - 1.
+    pub fn nodes(&self) -> &[NodeConfig<O>] {
+        &self.nodes
+    }
+
+    /// The replicas as other commands see them.
+    pub fn replicas(&self) -> Vec<Replica> {
+        let replica = |node: &NodeConfig<O>| Replica {
+            number: node.this_replica,
+            admin: node.admin.clone(),
+            clients: Some(node.listen),
+        };
+        self.nodes.iter().map(replica).collect()
+    }
+
+    /// Changes what the wish said nothing of, replica by replica, before anything is written.
+    pub fn adapt(&mut self, change: impl FnMut(&mut NodeConfig<O>)) {
+        self.nodes.iter_mut().for_each(change);
+    }
+
+    /// What a replica's process is started with.
+    pub fn dress(&self, replica: u8) -> Dress {
+        self.dresses.get(usize::from(replica).wrapping_sub(1)).cloned().unwrap_or_default()
+    }
+
+    /// Starts a replica's process with something beside its configuration.
+    pub fn set_dress(&mut self, replica: u8, dress: Dress) {
+        let place = self.dresses.get_mut(usize::from(replica).wrapping_sub(1));
+        place.into_iter().for_each(|place| *place = dress.clone());
+    }
+
+    /// Changes one replica's configuration, and writes it anew; its next process has it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn reconfigure(
+        &mut self,
+        replica: u8,
+        change: impl FnOnce(&mut NodeConfig<O>),
+    ) -> anyhow::Result<()> {
+        let configs = runfile::config_directory(&self.layout.directory, self.layout.port());
+        let Some(node) = self.nodes.iter_mut().find(|node| node.this_replica == replica) else {
+            return Ok(());
+        };
+        change(node);
+        write_node(node, &configs).map(drop)
+    }
+
+    /// Writes each replica's file and the run file; returns the replicas' files.
+    ///
+    /// # Errors
+    /// A directory cannot be written.
+    pub fn write(&self) -> anyhow::Result<Vec<PathBuf>> {
+        let configs = runfile::config_directory(&self.layout.directory, self.layout.port());
+        // Nobody else may put a socket of his own in the place of a replica's, whatever the umask.
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&configs);
+        made.with_context(|| format!("making {}", configs.display()))?;
+        let mut paths = Vec::new();
+        for node in &self.nodes {
+            if let Durability::Disk(data) = &node.durability {
+                // Clients' values will be in it.
+                let made = DirBuilder::new().recursive(true).mode(0o700).create(data);
+                made.with_context(|| format!("making {}", data.display()))?;
+            }
+            paths.push(write_node(node, &configs)?);
+        }
+        if let Some(key) = &self.key {
+            GroupKey::keep(key).with_context(|| format!("writing {}", key.display()))?;
+        }
+        let Layout { mode, places, directory } = &self.layout;
+        RunFile::of_this_process(mode.to_string(), places.clone()).write(directory)?;
+        Ok(paths)
+    }
+}
+
+fn write_node<O: Options>(node: &NodeConfig<O>, configs: &Path) -> anyhow::Result<PathBuf> {
+    let path = configs.join(format!("replica-{}.toml", node.this_replica));
+    fs::write(&path, node.to_toml()).with_context(|| format!("writing {}", path.display()))?;
+    Ok(path)
+}
+
+fn durability<O>(wish: &Wish<O>) -> anyhow::Result<Durability> {
+    match (&wish.data, wish.on_disk) {
+        (None, true) => Err(misuse("--durability disk needs a directory for the logs; add --data DIR")),
+        (Some(_), false) => {
+            Err(misuse("--data is only used with --durability disk; add that, or drop --data"))
+        }
+        (None, false) => Ok(Durability::Memory),
+        (Some(data), true) => {
+            // Children read the path from a file; it must not depend on where they are started.
+            let data = std::path::absolute(data).with_context(|| format!("--data {}", data.display()))?;
+            Ok(Durability::Disk(data))
+        }
+    }
+}
+
+/// Client ports from `first` on (any free ones when it is 0), one more port per replica for its peers, and a
+/// socket file.
+fn place(first: u16, count: u8, directory: &Path) -> anyhow::Result<Vec<Place>> {
+    RunFile::sweep(directory);
+    let running = RunFile::all_alive(directory);
+    let mut taken: Vec<u16> = running
+        .iter()
+        .flat_map(|file| &file.replicas)
+        .flat_map(|place| [place.clients.port(), place.peers.port()])
+        .collect();
+    let clients: Vec<u16> = if first == 0 {
+        pick(usize::from(count), &taken)?
+    } else {
+        if let Some(other) = running.iter().find(|file| file.port() == first) {
+            return Err(anyhow!(
+                "a cluster runs already on port {first} (process {}); stop it with Ctrl-C there or `kill {}`, or \
+                 choose another --port",
+                other.supervisor,
+                other.supervisor
+            ));
+        }
+        client_ports(first, count)?
+    };
+    taken.extend(&clients);
+    let peers = pick(usize::from(count), &taken)?;
+    let port = clients.first().copied().unwrap_or(0);
+    let place = |(number, (clients, peers)): (u8, (u16, u16))| Place {
+        number,
+        clients: loopback(clients),
+        peers: loopback(peers),
+        admin: runfile::config_directory(directory, port).join(format!("admin-{number}.sock")),
+    };
+    let places: Vec<Place> = (1..).zip(clients.into_iter().zip(peers)).map(place).collect();
+    for place in &places {
+        Endpoint::unix(&place.admin).map_err(|(what, _)| {
+            misuse(format!("{what}; set XDG_RUNTIME_DIR to a directory with a shorter path"))
+        })?;
+    }
+    Ok(places)
+}
+
+fn client_ports(first: u16, count: u8) -> anyhow::Result<Vec<u16>> {
+    let ports: Option<Vec<u16>> = (0..count).map(|step| first.checked_add(u16::from(step))).collect();
+    let ports = ports.ok_or_else(|| misuse(format!("there are no {count} ports from {first} on")))?;
+    for (number, port) in (1..).zip(&ports) {
+        let number: u8 = number;
+        TcpListener::bind(loopback(*port)).map_err(|error| {
+            anyhow!(
+                "port {port}, for the clients of replica {number}, cannot be used: {error}; stop what listens there \
+                 or choose another --port (--port 0 takes any free ones)"
+            )
+        })?;
+    }
+    Ok(ports)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wish for a service without settings.
+    type Wish = super::Wish<()>;
+    type Plan = super::Plan<()>;
+
+    fn wish(mode: &str) -> Wish {
+        Wish { port: Some(0), mode: mode.parse().expect("a mode"), ..Wish::default() }
+    }
+
+    #[test]
+    fn a_mode_brings_its_number_of_replicas() {
+        assert_eq!(Plan::new(&wish("RDGX")).expect("planned").layout.places.len(), 3);
+        assert_eq!(Plan::new(&wish("00G0")).expect("planned").layout.places.len(), 1);
+        let even = Plan::new(&Wish { replicas: Some(4), ..wish("RD00") }).unwrap_err().to_string();
+        assert!(even.contains("use 3 or 5"), "{even}");
+    }
+
+    #[test]
+    fn every_address_is_used_once() {
+        let plan = Plan::new(&Wish { replicas: Some(5), ..wish("RDGX") }).expect("planned");
+        let mut ports: Vec<u16> =
+            plan.layout.places.iter().flat_map(|place| [place.clients.port(), place.peers.port()]).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        assert_eq!(ports.len(), 10);
+        let mut sockets: Vec<_> = plan.layout.places.iter().map(|place| &place.admin).collect();
+        sockets.dedup();
+        assert_eq!(sockets.len(), 5);
+    }
+
+    #[test]
+    fn a_port_in_use_is_told_before_anything_starts() {
+        let held = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = held.local_addr().expect("its address").port();
+        let told = Plan::new(&Wish { port: Some(port), ..wish("RDGX") }).unwrap_err().to_string();
+        assert!(told.contains(&format!("port {port}, for the clients of replica 1")), "{told}");
+    }
+
+    #[test]
+    fn a_group_has_one_key_which_stays_with_its_logs() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let data = Some(scratch.path().join("logs"));
+        let disk = Plan::new(&Wish { on_disk: true, data, ..wish("RDGX") }).expect("planned");
+        let expected = scratch.path().join("logs/group.key");
+        assert!(disk.nodes.iter().all(|node| node.group_key_file.as_ref() == Some(&expected)));
+        let write = |plan: &Plan| {
+            let configs = plan.write().expect("written");
+            let loaded: Vec<_> =
+                configs.iter().map(|path| NodeConfig::<()>::load(path).expect("a right file")).collect();
+            plan.layout.clean();
+            loaded
+        };
+        let first = write(&disk);
+        assert!(
+            first[0].group_key.is_some() && first.iter().all(|node| node.group_key == first[0].group_key)
+        );
+        assert_eq!(write(&disk)[0].group_key, first[0].group_key, "the next start has another key");
+        let memory = Plan::new(&wish("RDGX")).expect("planned");
+        assert_ne!(write(&memory)[0].group_key, write(&memory)[0].group_key);
+        assert_eq!(write(&Plan::new(&wish("00G0")).expect("planned"))[0].group_key, None);
+    }
+
+    #[test]
+    fn disk_and_directory_come_together() {
+        let data = Some(PathBuf::from("logs"));
+        assert!(
+            Plan::new(&Wish { on_disk: true, ..wish("RDGX") })
+                .unwrap_err()
+                .to_string()
+                .contains("--data DIR")
+        );
+        assert!(Plan::new(&Wish { data: data.clone(), ..wish("RDGX") }).is_err());
+        let plan = Plan::new(&Wish { on_disk: true, data, ..wish("RDGX") }).expect("planned");
+        let expected = std::env::current_dir().expect("a directory").join("logs/replica-2");
+        assert_eq!(plan.nodes[1].durability, Durability::Disk(expected));
+    }
+}

@@ -1,0 +1,301 @@
+//! Keeps the replicas of a local cluster running: starts them, starts dead ones again, and stops them all in the end.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use super::backoff::Backoff;
+use super::child::{Dress, Process, in_words};
+use super::plan::{Layout, Plan};
+use crate::Options;
+
+/// Last lines of a replica's stderr that are kept, to say why it gave up.
+const LAST_WORDS: usize = 6;
+/// Deaths before the first service after which starting again is hopeless.
+const HOPELESS: u32 = 5;
+/// Exit code of a replica whose configuration is wrong: it will not get better by itself.
+const MISCONFIGURED: i32 = 2;
+
+/// What happened to a replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A process was started.
+    Started {
+        /// Which, from 1.
+        replica: u8,
+        /// Its process.
+        pid: u32,
+    },
+    /// A process ended and will be started again.
+    Died {
+        /// Which, from 1.
+        replica: u8,
+        /// How, in words.
+        how: String,
+        /// Until the next start.
+        pause: Duration,
+    },
+    /// A replica never came to serve and is not started again.
+    Hopeless {
+        /// Which, from 1.
+        replica: u8,
+        /// How it ended and what it said last.
+        why: String,
+    },
+    /// A replica wrote a line to its stderr.
+    Said {
+        /// Which, from 1.
+        replica: u8,
+        /// What.
+        line: String,
+    },
+}
+
+/// The replicas of one cluster, as processes.
+#[derive(Debug)]
+pub struct Supervisor {
+    layout: Layout,
+    wards: Vec<Ward>,
+    say: Sender<(u8, String)>,
+    said: Receiver<(u8, String)>,
+}
+
+#[derive(Debug)]
+struct Ward {
+    number: u8,
+    config: PathBuf,
+    dress: Dress,
+    process: Option<Process>,
+    start_at: Option<Instant>,
+    serving_since: Option<Instant>,
+    has_served: bool,
+    deaths: u32,
+    backoff: Backoff,
+    last_words: VecDeque<String>,
+}
+
+impl Supervisor {
+    /// Writes the cluster's files; the first [`Supervisor::tick`] starts the replicas.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn new<O: Options>(plan: &Plan<O>) -> anyhow::Result<Self> {
+        let configs = plan.write()?;
+        let (say, said) = mpsc::channel();
+        let now = Instant::now();
+        let ward = |(number, config)| Ward {
+            number,
+            config,
+            dress: plan.dress(number),
+            process: None,
+            start_at: Some(now),
+            serving_since: None,
+            has_served: false,
+            deaths: 0,
+            backoff: Backoff::default(),
+            last_words: VecDeque::new(),
+        };
+        let wards = (1..).zip(configs).map(ward).collect();
+        Ok(Supervisor { layout: plan.layout.clone(), wards, say, said })
+    }
+
+    /// Dead replicas are started again after `pause`, always: for tests that kill them all the time.
+    pub fn restart_after(&mut self, pause: Duration) {
+        self.wards.iter_mut().for_each(|ward| ward.backoff = Backoff::fixed(pause));
+    }
+
+    /// Where its cluster is.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Notes that a replica was seen serving: only a replica that served is worth restarting for ever.
+    pub fn note_serving(&mut self, replica: u8, now: Instant) {
+        if let Some(ward) = self.wards.iter_mut().find(|ward| ward.number == replica) {
+            ward.has_served = true;
+            ward.serving_since.get_or_insert(now);
+        }
+    }
+
+    /// Looks after every replica once; to be called every few dozen milliseconds.
+    pub fn tick(&mut self, now: Instant) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (replica, line) in self.said.try_iter() {
+            if let Some(ward) = self.wards.iter_mut().find(|ward| ward.number == replica) {
+                ward.last_words.push_back(line.clone());
+                if ward.last_words.len() > LAST_WORDS {
+                    ward.last_words.pop_front();
+                }
+            }
+            events.push(Event::Said { replica, line });
+        }
+        // Whoever runs this has the group begin. Once it has, replicas that have all lost their memory wait
+        // for their operator's word.
+        let has_begun = self.wards.iter().any(|ward| ward.has_served);
+        for ward in &mut self.wards {
+            events.extend(ward.bury(now));
+            events.extend(ward.raise(now, !has_begun, &self.say));
+        }
+        events
+    }
+
+    /// Asks every replica to stop, waits at most `patience`, kills the rest, and removes the cluster's files.
+    /// Returns the replicas that had to be killed.
+    pub fn stop(&mut self, patience: Duration) -> Vec<u8> {
+        for process in self.wards.iter_mut().filter_map(|ward| ward.process.as_mut()) {
+            process.release();
+        }
+        let deadline = Instant::now() + patience;
+        let mut killed = Vec::new();
+        for ward in &mut self.wards {
+            if ward.process.as_mut().is_some_and(|process| process.end_by(deadline)) {
+                killed.push(ward.number);
+            }
+        }
+        killed
+    }
+}
+
+/// For trials, which do to single replicas what operators and machines do.
+impl Supervisor {
+    /// The process of a replica, while it has one.
+    pub fn pid(&self, replica: u8) -> Option<u32> {
+        self.wards.iter().find(|ward| ward.number == replica)?.process.as_ref().map(Process::pid)
+    }
+
+    /// Ends a replica without warning; it is not started again before [`Supervisor::let_up`].
+    pub fn keep_down(&mut self, replica: u8) {
+        if let Some(ward) = self.ward(replica) {
+            ward.process.take().iter_mut().for_each(Process::kill);
+            (ward.start_at, ward.serving_since) = (None, None);
+        }
+    }
+
+    /// Starts a replica that was kept down, or that waits for its next start, at the next [`Supervisor::tick`].
+    pub fn let_up(&mut self, replica: u8, now: Instant) {
+        if let Some(ward) = self.ward(replica)
+            && ward.process.is_none()
+        {
+            ward.start_at = Some(now);
+        }
+    }
+
+    fn ward(&mut self, replica: u8) -> Option<&mut Ward> {
+        self.wards.iter_mut().find(|ward| ward.number == replica)
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.layout.clean();
+    }
+}
+
+impl Ward {
+    /// Notices that the process has ended.
+    fn bury(&mut self, now: Instant) -> Option<Event> {
+        let status = self.process.as_mut()?.ended()?;
+        self.process = None;
+        self.deaths += 1;
+        let served = self.serving_since.take().map_or(Duration::ZERO, |since| now - since);
+        let how = in_words(status);
+        let hopeless = self.deaths >= HOPELESS || status.code() == Some(MISCONFIGURED);
+        if hopeless && !self.has_served {
+            let words: Vec<&str> = self.last_words.iter().map(String::as_str).collect();
+            let why = format!("it ended with {how} before it served; its last words:\n{}", words.join("\n"));
+            return Some(Event::Hopeless { replica: self.number, why });
+        }
+        let pause = self.backoff.after(served);
+        self.start_at = Some(now + pause);
+        Some(Event::Died { replica: self.number, how, pause })
+    }
+
+    /// Starts the process when its time has come.
+    fn raise(&mut self, now: Instant, begins: bool, say: &Sender<(u8, String)>) -> Option<Event> {
+        if self.process.is_some() || self.start_at.is_none_or(|at| now < at) {
+            return None;
+        }
+        match Process::start(self.number, &self.config, begins && self.number == 1, &self.dress, say.clone())
+        {
+            Ok(process) => {
+                let pid = process.pid();
+                self.process = Some(process);
+                self.start_at = None;
+                Some(Event::Started { replica: self.number, pid })
+            }
+            Err(error) => {
+                let pause = self.backoff.after(Duration::ZERO);
+                self.start_at = Some(now + pause);
+                Some(Event::Died { replica: self.number, how: format!("no process: {error}"), pause })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn ward_running(command: &str) -> Ward {
+        let (say, _said) = mpsc::channel();
+        let process = Process::of_shell(command, 1, say).expect("a process");
+        Ward {
+            number: 1,
+            config: PathBuf::new(),
+            dress: Dress::default(),
+            process: Some(process),
+            start_at: None,
+            serving_since: None,
+            has_served: false,
+            deaths: 0,
+            backoff: Backoff::default(),
+            last_words: VecDeque::new(),
+        }
+    }
+
+    fn wait_for_burial(ward: &mut Ward) -> Event {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(event) = ward.bury(Instant::now()) {
+                return event;
+            }
+            assert!(Instant::now() < deadline, "the process does not end");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_death_is_noticed_with_its_cause_and_the_pause_grows() {
+        let mut ward = ward_running("exit 7");
+        let event = wait_for_burial(&mut ward);
+        let pause = Duration::from_millis(100);
+        assert_eq!(event, Event::Died { replica: 1, how: "exit code 7".into(), pause });
+        ward.process = ward_running("kill -9 $$").process;
+        let event = wait_for_burial(&mut ward);
+        assert_eq!(event, Event::Died { replica: 1, how: "signal 9".into(), pause: pause * 2 });
+    }
+
+    #[test]
+    fn a_misconfigured_replica_is_hopeless_unless_it_has_served() {
+        let mut ward = ward_running("exit 2");
+        ward.last_words.push_back("wrong field".into());
+        assert!(
+            matches!(wait_for_burial(&mut ward), Event::Hopeless { why, .. } if why.contains("wrong field"))
+        );
+        let mut ward = ward_running("exit 2");
+        ward.has_served = true;
+        assert!(matches!(wait_for_burial(&mut ward), Event::Died { .. }));
+    }
+
+    #[test]
+    fn closing_the_tether_ends_a_process_that_waits_on_it() {
+        let mut ward = ward_running("cat > /dev/null; exit 3");
+        let process = ward.process.as_mut().expect("running");
+        assert!(process.ended().is_none());
+        process.release();
+        assert!(matches!(wait_for_burial(&mut ward), Event::Died { how, .. } if how == "exit code 3"));
+    }
+}

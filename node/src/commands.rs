@@ -1,0 +1,146 @@
+//! The command line of a program that has exactly the commands of this crate.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::outcome::{self, Outcome};
+use crate::program::{self, program, text};
+use crate::{Application, Options};
+use crate::{digest, evidence, group, inject, key, modes, serve, status, top, up};
+
+/// Everything on the command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = program().name,
+    version = program().version,
+    about = program().about,
+    long_about = text(LONG_ABOUT),
+    after_help = text(AFTER_HELP),
+    after_long_help = text(AFTER_LONG_HELP),
+    max_term_width = 110
+)]
+struct Cli<O: Options> {
+    /// What to do.
+    #[command(subcommand)]
+    command: Command<O>,
+}
+
+/// One module per command.
+#[derive(Debug, Subcommand)]
+pub enum Command<O: Options> {
+    /// Start a local cluster and keep it running
+    #[command(long_about = text(up::ABOUT))]
+    Up(up::Args<O>),
+    /// Run one replica on this machine, as a configuration file says
+    #[command(long_about = text(serve::ABOUT))]
+    Serve(serve::Args),
+    /// Show every replica of a running cluster once
+    #[command(long_about = text(status::ABOUT))]
+    Status(status::Args),
+    /// Watch a running cluster, full screen
+    #[command(long_about = text(top::ABOUT))]
+    Top(top::Args),
+    /// Compare the state of all replicas at one position, bit for bit
+    #[command(long_about = text(digest::ABOUT))]
+    Digest(digest::Args),
+    /// List the disagreements that were seen, and how they ended
+    #[command(long_about = text(evidence::ABOUT))]
+    Evidence(evidence::Args),
+    /// Corrupt one replica of a running cluster on purpose
+    #[command(long_about = text(inject::ABOUT))]
+    Inject(inject::Args),
+    /// Make the key by which the replicas of a group know each other
+    #[command(long_about = text(key::ABOUT))]
+    Key(key::Args),
+    /// Decide what replicas cannot: that a group begins, or goes on with what one replica has
+    #[command(long_about = text(group::ABOUT))]
+    Group(group::Args),
+    /// Explain the modes and their letters
+    Modes,
+}
+
+const LONG_ABOUT: &str = "\
+{program} runs on several replicas that execute the same requests in the same order and compare what each request
+touched before its reply leaves. A bit that flips in one replica's memory reaches no client: the others outvote it,
+name the wrong object, and repair it while everything else goes on.
+
+Clients connect to any replica. Start here:
+
+  {program} up                            three replicas on ports {port} to {third_port}
+  {program} inject flip --replica 2 --object {object}
+  {program} evidence                      what was wrong, where, and how it ended
+  {program} digest                        are all replicas bit-identical again?";
+
+/// What `-h` of a program ends with; a template of [`text`].
+pub const AFTER_HELP: &str =
+    "`{program} --help` and `{program} COMMAND --help` say more; `{program} modes` explains the modes.";
+
+/// What `--help` of a program ends with; a template of [`text`].
+pub const AFTER_LONG_HELP: &str = "\
+Finding a cluster:
+  `up` records its cluster under its first client port in ${XDG_RUNTIME_DIR:-/tmp}/{program}-UID/PORT.json; status,
+  top, digest, evidence and inject find it there by --port. Without --port they take the only cluster that runs. A
+  replica started with `serve` is found by --admin PATH, its admin socket, given once per replica. Only the user that
+  the replicas run as, and root, can ask them.
+
+Exit codes:
+  0  done, and what was asked for holds
+  1  the answer is no (digests differ, a replica is down, a promise did not hold), or the work failed
+  2  the command line or the configuration is wrong
+
+Output:
+  Results go to stdout, errors to stderr. --json prints one JSON value per line. Colour is used on a terminal only, and
+  not when NO_COLOR is set.";
+
+/// The whole program: reads the command line, runs the command, and returns its exit code.
+pub fn main<A: Application>() -> ExitCode {
+    program::enter::<A>();
+    outcome::report(run::<A>(Cli::<A::Options>::parse().command))
+}
+
+/// Runs one command.
+///
+/// # Errors
+/// What kept it from being done, as [`outcome::report`] tells it.
+pub fn run<A: Application>(command: Command<A::Options>) -> Outcome {
+    match command {
+        Command::Up(args) => up::run(&args),
+        Command::Serve(args) => serve::run::<A>(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Digest(args) => digest::run(&args),
+        Command::Evidence(args) => evidence::run(&args),
+        Command::Inject(args) => inject::run(&args),
+        Command::Key(args) => key::run(&args),
+        Command::Group(args) => group::run(&args),
+        Command::Modes => modes::run(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::<()>::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_teaches_and_no_placeholder_is_left() {
+        let mut cli = Cli::<()>::command();
+        for command in cli.get_subcommands_mut() {
+            let name = command.get_name().to_owned();
+            assert!(command.get_about().is_some(), "{name} has no summary");
+            let help = command.render_long_help().to_string();
+            for part in ["{program}", "{port}", "{object", "{third"] {
+                assert!(!help.contains(part), "{name}: {part} is left");
+            }
+            let long = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            assert!(name == "modes" || long.contains("crosscheck "), "`{name} --help` has no example");
+        }
+    }
+}

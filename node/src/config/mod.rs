@@ -1,0 +1,199 @@
+//! The configuration of one replica: what `serve --config` reads, and what `up` writes for each child.
+
+mod parse;
+mod problem;
+mod read;
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crosscheck::admin::Endpoint;
+use crosscheck::{Address, Durability, GroupKey, Mode, Settings, private};
+
+pub use parse::{check_group, parse};
+pub use problem::{Problem, Problems, Unresolved, line_of, meant};
+pub use read::{Reader, resolve};
+
+use crate::Options;
+use crate::outcome::misuse;
+use crate::program::{self, text};
+
+/// Client connections at the same time when nothing else is said.
+pub const DEFAULT_CONNECTIONS: usize = 1024;
+
+/// What stands in the example for the fields of the service.
+const SERVICE: &str = "# {service}\n";
+
+/// A complete configuration with a comment for every field; `serve --example-config` prints it.
+pub fn example<O: Options>() -> String {
+    let service = if O::EXAMPLE.is_empty() { String::new() } else { format!("{}\n\n", O::EXAMPLE.trim()) };
+    text(include_str!("example.toml")).replace(&format!("{SERVICE}\n"), &service)
+}
+
+/// Worker threads when nothing else is said, of `serve` and of `up`: the number for which docs/coverage.md measured
+/// coverage.
+pub const DEFAULT_WORKERS: usize = 1;
+
+/// Everything a replica's file says, checked; `O` is what the service has in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeConfig<O> {
+    /// This replica, from 1.
+    pub this_replica: u8,
+    /// Address of every replica for its peers; index = replica - 1.
+    pub replicas: Vec<Address>,
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where the command line connects.
+    pub admin: Endpoint,
+    /// File of the secret, when that is a port.
+    pub admin_token_file: Option<PathBuf>,
+    /// File of the group's key, in replicated modes.
+    pub group_key_file: Option<PathBuf>,
+    /// What it holds, when it was read.
+    pub group_key: Option<GroupKey>,
+    /// Which protections are on.
+    pub mode: Mode,
+    /// Threads that execute requests.
+    pub workers: usize,
+    /// Where the log lives.
+    pub durability: Durability,
+    /// Client connections at the same time; none = [`DEFAULT_CONNECTIONS`], or as many as open files allow.
+    pub max_connections: Option<usize>,
+    /// Seconds after which a silent client connection is closed; 0 = never.
+    pub idle_timeout_s: u64,
+    /// Memory for requests and replies that wait, in MiB.
+    pub buffer_limit_mb: u64,
+    /// Election timeout, lowest and highest, in milliseconds.
+    pub election_ms: (u64, u64),
+    /// Longest turn, in milliseconds.
+    pub watchdog_ms: u64,
+    /// Whether before-images are kept. For benchmarks.
+    pub before_images: bool,
+    /// Whether a reply waits for its vote. For measurements.
+    pub hold_replies: bool,
+    /// The settings of the service.
+    pub service: O,
+}
+
+impl<O: Options> NodeConfig<O> {
+    /// A replica with the documented defaults.
+    pub fn new(this_replica: u8, replicas: Vec<SocketAddr>, listen: SocketAddr, admin: Endpoint) -> Self {
+        NodeConfig {
+            this_replica,
+            replicas: replicas.into_iter().map(Address::from).collect(),
+            listen,
+            admin,
+            admin_token_file: None,
+            group_key_file: None,
+            group_key: None,
+            mode: Mode::default(),
+            workers: DEFAULT_WORKERS,
+            durability: Durability::Memory,
+            max_connections: None,
+            idle_timeout_s: 0,
+            buffer_limit_mb: 128,
+            election_ms: (300, 600),
+            watchdog_ms: 5_000,
+            before_images: true,
+            hold_replies: true,
+            service: O::default(),
+        }
+    }
+
+    /// Reads and checks a file, and the secrets that it names.
+    ///
+    /// # Errors
+    /// [`Unresolved`] if nothing is wrong but that host names which this replica listens on do not resolve now.
+    /// Otherwise the operator's: an unreadable file, or every problem found in it.
+    pub fn load(path: &Path) -> anyhow::Result<Self> {
+        let name = path.display();
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            misuse(format!(
+                "cannot read {name}: {error}. Remedy: give a readable file; `{} serve --example-config` prints one \
+                 to start from",
+                program::name()
+            ))
+        })?;
+        parse(&name.to_string(), &text, &private::read).map_err(|problems| match problems.may_pass() {
+            true => Unresolved(problems.to_string()).into(),
+            false => misuse(problems.to_string()),
+        })
+    }
+
+    /// What the pipeline is told.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            me: self.this_replica - 1,
+            peers: self.replicas.clone(),
+            clients: self.listen,
+            admin: self.admin.clone(),
+            mode: self.mode,
+            workers: self.workers,
+            durability: self.durability.clone(),
+            max_connections: self.max_connections.unwrap_or(DEFAULT_CONNECTIONS),
+            max_request: self.service.request_bytes(),
+            idle_timeout: Some(Duration::from_secs(self.idle_timeout_s)).filter(|timeout| !timeout.is_zero()),
+            buffer_limit: usize::try_from(self.buffer_limit_mb << 20).unwrap_or(usize::MAX),
+            service: self.equal_settings(),
+            group_key: self.group_key.clone(),
+            begins: false,
+            election: (Duration::from_millis(self.election_ms.0), Duration::from_millis(self.election_ms.1)),
+            watchdog: Duration::from_millis(self.watchdog_ms),
+            hold_replies: self.hold_replies,
+        }
+    }
+
+    /// Settings that have to be equal on all replicas, by the names they have in the file.
+    fn equal_settings(&self) -> Vec<(String, String)> {
+        let mut settings = self.service.equal_on_all_replicas();
+        settings.push(("before_images".to_owned(), self.before_images_word().to_owned()));
+        settings
+    }
+
+    fn before_images_word(&self) -> &'static str {
+        if self.before_images { "kept" } else { "none" }
+    }
+
+    /// The file that reads back as this configuration.
+    pub fn to_toml(&self) -> String {
+        let mut text = String::new();
+        // Writing into a string cannot fail.
+        let _ = writeln!(text, "this_replica = {}", self.this_replica);
+        let _ = writeln!(text, "listen = \"{}\"\nadmin = {}", self.listen, quoted(&self.admin.to_string()));
+        if let Some(file) = &self.admin_token_file {
+            let _ = writeln!(text, "admin_token_file = {}", quoted(&file.to_string_lossy()));
+        }
+        if let Some(file) = &self.group_key_file {
+            let _ = writeln!(text, "group_key = {}", quoted(&file.to_string_lossy()));
+        }
+        let _ = writeln!(text, "mode = \"{}\"\nworkers = {}", self.mode, self.workers);
+        match &self.durability {
+            Durability::Memory => text.push_str("durability = \"memory\"\n"),
+            Durability::Disk(directory) => {
+                let directory = quoted(&directory.to_string_lossy());
+                let _ = writeln!(text, "durability = \"disk\"\ndata_dir = {directory}");
+            }
+        }
+        self.service.write(&mut text);
+        if let Some(connections) = self.max_connections {
+            let _ = writeln!(text, "max_connections = {connections}");
+        }
+        let _ = writeln!(text, "idle_timeout_s = {}", self.idle_timeout_s);
+        let _ = writeln!(text, "buffer_limit_mb = {}", self.buffer_limit_mb);
+        let _ = writeln!(text, "election_ms = [{}, {}]", self.election_ms.0, self.election_ms.1);
+        let _ = writeln!(text, "watchdog_ms = {}", self.watchdog_ms);
+        let _ = writeln!(text, "before_images = \"{}\"", self.before_images_word());
+        let _ = writeln!(text, "replies = \"{}\"", if self.hold_replies { "held" } else { "free" });
+        for (index, address) in self.replicas.iter().enumerate() {
+            let _ = write!(text, "\n[[replica]]\nnumber = {}\naddress = \"{address}\"\n", index + 1);
+        }
+        text
+    }
+}
+
+/// A string as TOML writes it.
+pub fn quoted(value: &str) -> String {
+    toml::Value::String(value.to_owned()).to_string()
+}

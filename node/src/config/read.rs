@@ -1,0 +1,207 @@
+//! Takes typed values out of a TOML table and collects every problem with its line, instead of stopping at the first.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+
+use crosscheck::Address;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::problem::{Problem, line_of, meant};
+
+/// One table of the file and what was found wrong with it so far.
+pub struct Reader<'t> {
+    text: &'t str,
+    table: &'t DeTable<'t>,
+    /// Where the table is, for the fields' names in messages: empty or `replica[2].`.
+    prefix: String,
+    /// Line of the table's head, blamed for a missing field; none for the whole file.
+    head: Option<usize>,
+    /// What was found so far, in no order.
+    pub problems: Vec<Problem>,
+}
+
+impl<'t> Reader<'t> {
+    /// Reads `table` of `text`; every name outside `known` is a problem.
+    pub fn new(
+        text: &'t str,
+        table: &'t DeTable<'t>,
+        prefix: &str,
+        head: Option<usize>,
+        known: &[&str],
+    ) -> Self {
+        let mut reader = Reader { text, table, prefix: prefix.to_owned(), head, problems: Vec::new() };
+        for key in table.keys() {
+            let name: &str = key.get_ref();
+            if !known.contains(&name) {
+                let remedy = match meant(name, known) {
+                    Some(meant) => format!("did you mean `{meant}`?"),
+                    None => format!("remove it; known here are {}", known.join(", ")),
+                };
+                reader.report(Some(key.span().start), name, "there is no such field", &remedy);
+            }
+        }
+        reader
+    }
+
+    /// Notes a problem at a byte offset of the file, or at the table's head.
+    pub fn report(&mut self, at: Option<usize>, name: &str, what: &str, remedy: &str) {
+        self.problems.push(Problem {
+            line: at.map(|at| line_of(self.text, at)).or(self.head),
+            field: format!("{}{name}", self.prefix),
+            what: what.to_owned(),
+            remedy: remedy.to_owned(),
+            may_pass: false,
+        });
+    }
+
+    /// Where a field's value stands, for a check that needs more than one field.
+    pub fn offset(&self, name: &str) -> Option<usize> {
+        self.table.get(name).map(|value| value.span().start)
+    }
+
+    /// Notes that a required field is missing.
+    pub fn require<T>(&mut self, name: &str, value: Option<T>, example: &str) -> Option<T> {
+        if value.is_none() && !self.table.contains_key(name) {
+            self.report(None, name, "is missing", &format!("add `{name} = {example}`"));
+        }
+        value
+    }
+
+    /// A whole number within `range`, in `unit` (empty for a plain count).
+    pub fn integer(&mut self, name: &str, range: RangeInclusive<u64>, unit: &str) -> Option<u64> {
+        let value = self.table.get(name)?;
+        self.number(name, value, &range, unit)
+    }
+
+    /// Two whole numbers `[low, high]`, both within `range`, low at most high.
+    pub fn span_of(&mut self, name: &str, range: RangeInclusive<u64>, unit: &str) -> Option<(u64, u64)> {
+        let value = self.table.get(name)?;
+        let remedy = format!("write `{name} = [LOW, HIGH]`, two whole numbers in {unit}");
+        let pair = match value.get_ref() {
+            DeValue::Array(array) if array.len() == 2 => array,
+            other => {
+                let what = format!("expected a pair of numbers, found {}", kind_of(other));
+                self.report(Some(value.span().start), name, &what, &remedy);
+                return None;
+            }
+        };
+        let low = self.number(name, &pair[0], &range, unit)?;
+        let high = self.number(name, &pair[1], &range, unit)?;
+        if low > high {
+            self.report(Some(value.span().start), name, &format!("{low} is more than {high}"), &remedy);
+            return None;
+        }
+        Some((low, high))
+    }
+
+    /// A string.
+    pub fn text(&mut self, name: &str) -> Option<&'t str> {
+        let value = self.table.get(name)?;
+        if let DeValue::String(text) = value.get_ref() {
+            return Some(text);
+        }
+        let what = format!("expected a string, found {}", kind_of(value.get_ref()));
+        self.report(Some(value.span().start), name, &what, &format!("write `{name} = \"...\"`"));
+        None
+    }
+
+    /// A string that `parse` understands; its error is shown, with `remedy`.
+    pub fn parsed<T>(
+        &mut self,
+        name: &str,
+        remedy: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let text = self.text(name)?;
+        match parse(text) {
+            Ok(value) => Some(value),
+            Err(what) => {
+                self.report(self.offset(name), name, &what, remedy);
+                None
+            }
+        }
+    }
+
+    /// An address `host:port`; a host name stays one.
+    pub fn address(&mut self, name: &str) -> Option<Address> {
+        let remedy = format!("write `{name} = \"HOST:PORT\"`, for example \"10.0.0.1:12211\"");
+        self.parsed(name, &remedy, str::parse)
+    }
+
+    /// The first address that `host:port` means now; that a host name does not resolve is a problem that may pass.
+    pub fn resolved(&mut self, name: &str, remedy: &str) -> Option<SocketAddr> {
+        let address: Address = self.parsed(name, remedy, str::parse)?;
+        match first_of(&address) {
+            Ok(address) => Some(address),
+            Err(what) => {
+                self.report(self.offset(name), name, &what, "see the name server, or write an IP address");
+                self.problems.iter_mut().last()?.may_pass = true;
+                None
+            }
+        }
+    }
+
+    /// The tables of an array `[[name]]`, each with the offset of its head.
+    pub fn tables(&mut self, name: &str) -> Vec<(&'t DeTable<'t>, usize)> {
+        let Some(value) = self.table.get(name) else { return Vec::new() };
+        let mut tables = Vec::new();
+        if let DeValue::Array(array) = value.get_ref() {
+            for element in array.iter() {
+                if let DeValue::Table(table) = element.get_ref() {
+                    tables.push((table, element.span().start));
+                }
+            }
+            if tables.len() == array.len() {
+                return tables;
+            }
+        }
+        let remedy = format!("write one `[[{name}]]` section per replica");
+        self.report(Some(value.span().start), name, "expected sections", &remedy);
+        Vec::new()
+    }
+
+    fn number(
+        &mut self,
+        name: &str,
+        value: &Spanned<DeValue<'_>>,
+        range: &RangeInclusive<u64>,
+        unit: &str,
+    ) -> Option<u64> {
+        let at = Some(value.span().start);
+        let space = if unit.is_empty() { "" } else { " " };
+        let remedy = format!("write a whole number from {} to {}{space}{unit}", range.start(), range.end());
+        let DeValue::Integer(digits) = value.get_ref() else {
+            let what = format!("expected a whole number, found {}", kind_of(value.get_ref()));
+            self.report(at, name, &what, &remedy);
+            return None;
+        };
+        match u64::from_str_radix(digits.as_str(), digits.radix()) {
+            Ok(number) if range.contains(&number) => Some(number),
+            _ => {
+                self.report(at, name, &format!("{} is out of range", digits.as_str()), &remedy);
+                None
+            }
+        }
+    }
+}
+
+/// The first address that `host:port` means now.
+///
+/// # Errors
+/// It means none, or port 0, which stands for any port and so tells nobody where to connect.
+pub fn resolve(text: &str) -> Result<SocketAddr, String> {
+    first_of(&text.parse()?)
+}
+
+fn first_of(address: &Address) -> Result<SocketAddr, String> {
+    let found = address.resolve()?;
+    found.first().copied().ok_or_else(|| format!("`{address}` resolves to no address"))
+}
+
+fn kind_of(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => format!("the string \"{text}\""),
+        other => format!("a value of type {}", other.type_str()),
+    }
+}

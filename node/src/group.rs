@@ -1,0 +1,235 @@
+//! `group`: what an operator decides about a group that cannot decide it itself.
+
+use std::time::{Duration, Instant};
+
+use crosscheck::admin::client::ask;
+use crosscheck::admin::{Command, Decided, Phase, Status};
+
+use crate::cluster::{Replica, Row, Target, once};
+use crate::outcome::{Outcome, Verdict, misuse, say};
+use crate::program::{self, text};
+use crate::view::grouped;
+
+/// For an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Until the group serves.
+const DONE: Duration = Duration::from_secs(60);
+/// Between two looks at it.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What `group --help` begins with.
+pub const ABOUT: &str = "Decides about a group what its replicas cannot decide, because replicas whose data \
+    is lost for ever look like new ones, or like replicas that are merely away. `status` says when a replica \
+    waits for such a decision.";
+
+/// Options of `group`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_long_help = text("Examples:
+  {program} group begin --admin /run/{program}/admin.sock   once, at replica 1, when a group is set up
+  {program} group keep 3                                     what would be kept, and what lost
+
+Exit code: 0 when the group serves then, 1 when not, or nothing was done."))]
+pub struct Args {
+    /// What is decided.
+    #[command(subcommand)]
+    pub decision: Decision,
+}
+
+/// What is decided.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Decision {
+    /// Begin the group, empty: once, when it is set up, or when the data of all replicas is lost for ever
+    #[command(after_long_help = text("Examples:
+  {program} group begin --admin /run/{program}/admin.sock   at replica 1
+  {program} group begin                                      of a cluster that `up` started
+
+It begins as soon as all replicas are there. A replica that has data of a group prevents it: nothing is overwritten."))]
+    Begin {
+        /// Which cluster.
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Go on with what one replica has: what only the others had is lost
+    #[command(after_long_help = text("Examples:
+  {program} group keep 3          what would be kept, and what lost; nothing is done
+  {program} group keep 3 --yes    do it
+
+For when more replicas have lost their data for ever than the group can do without (2 of 3, 3 of 5). The
+replica that is kept should be the one with the highest position. Everything in its log counts, replicas
+that have data of their own give it up, and all take the state of the one that is kept, on its word alone:
+nobody is left to compare it with. Give the admin sockets of all replicas that are there. A replica that is
+away, and not lost, must not come back with its data: it would be refused."))]
+    Keep {
+        /// The replica, from 1
+        #[arg(value_name = "N")]
+        replica: u8,
+        /// Do it
+        #[arg(long)]
+        yes: bool,
+        /// Which cluster.
+        #[command(flatten)]
+        target: Target,
+    },
+}
+
+/// How a refusal ends that is over in a moment (`order::Declined::Election`).
+const ASK_AGAIN: &str = "ask again in a second";
+
+/// Carries the decision out.
+pub fn run(args: &Args) -> Outcome {
+    match &args.decision {
+        Decision::Begin { target } => begin(&target.replicas()?),
+        Decision::Keep { replica, yes, target } => keep(*replica, *yes, &target.replicas()?),
+    }
+}
+
+/// Those that answer, with what they said.
+fn here(replicas: &[Replica]) -> Vec<(Replica, Status)> {
+    let seen = |row: Row| Some((row.replica, row.seen.ok()?));
+    once(replicas).into_iter().filter_map(seen).collect()
+}
+
+fn decide(replica: &Replica, command: &Command) -> Result<String, String> {
+    let decided: Result<Decided, _> = ask(&replica.admin, command, PATIENCE);
+    decided.map(|decided| decided.what).map_err(|why| why.to_string())
+}
+
+fn begin(replicas: &[Replica]) -> Outcome {
+    let here = here(replicas);
+    let Some((first, _)) = here.iter().find(|(_, status)| status.replica == 1) else {
+        return Err(misuse(
+            "a group is begun by replica 1, and it is not among those that were asked and answered; give \
+                its admin socket, or start it",
+        ));
+    };
+    match decide(first, &Command::BeginGroup) {
+        Ok(what) => say(&format!("replica 1: {what}"))?,
+        Err(why) => {
+            say(&format!("replica 1: {why}; nothing was begun"))?;
+            return Ok(Verdict::Fails);
+        }
+    }
+    until_served(replicas, |_, _| {})
+}
+
+fn keep(number: u8, yes: bool, replicas: &[Replica]) -> Outcome {
+    let here = here(replicas);
+    for (_, status) in &here {
+        say(&held(status))?;
+    }
+    let Some((kept, status)) = here.iter().find(|(_, status)| status.replica == number) else {
+        return Err(misuse(format!(
+            "replica {number} is not among those that were asked and answered; give its admin socket, or start it"
+        )));
+    };
+    if !yes {
+        say(&format!(
+            "would keep what replica {number} has, up to entry {} of its log; what only others have had is \
+                lost, and whoever has data of its own gives it up. Nothing was done; with --yes it is",
+            grouped(status.logged)
+        ))?;
+        return Ok(Verdict::Fails);
+    }
+    let command = Command::KeepState { replica: number };
+    // First the one that is kept: should it have nothing, nobody gives anything up.
+    let deadline = Instant::now() + PATIENCE;
+    let mut told = decide(kept, &command);
+    while told.as_ref().is_err_and(|why| why.ends_with(ASK_AGAIN)) && Instant::now() < deadline {
+        std::thread::sleep(LOOK);
+        told = decide(kept, &command);
+    }
+    match told {
+        Ok(what) => say(&format!("replica {number}: {what}"))?,
+        // As when this command is given again.
+        Err(why) if status.leader == Some(number) => say(&format!("replica {number}: {why}"))?,
+        Err(why) => {
+            say(&format!("replica {number}: {why}; nothing was changed"))?;
+            return Ok(Verdict::Fails);
+        }
+    }
+    let mut told = Vec::new();
+    until_served(replicas, |replica, status| {
+        // A process that is started anew has to be told anew.
+        let life = (status.replica, status.pid);
+        let needs_it = status.leader.is_none() || matches!(status.phase, Phase::Starting | Phase::Joining);
+        if status.replica != number
+            && needs_it
+            && !told.contains(&life)
+            && let Ok(what) = decide(replica, &command)
+        {
+            told.push(life);
+            // A terminal that is gone changes nothing about what is done.
+            let _ = say(&format!("replica {}: {what}", status.replica));
+        }
+    })
+}
+
+/// What a replica has, in a line.
+fn held(status: &Status) -> String {
+    let number = status.replica;
+    match status.leader {
+        // It belongs to no group.
+        _ if status.incarnation == 0 => format!("replica {number} has no data"),
+        // What it has is on its way from others.
+        _ if status.phase == Phase::Joining => format!("replica {number} has not all data yet"),
+        Some(leader) => format!(
+            "replica {number} serves at position {}, led by replica {leader}",
+            grouped(status.executed)
+        ),
+        None => {
+            format!(
+                "replica {number} has data up to entry {} of its log, and no leader",
+                grouped(status.logged)
+            )
+        }
+    }
+}
+
+/// Looks at the replicas until all of those that are there serve.
+fn until_served(replicas: &[Replica], mut look: impl FnMut(&Replica, &Status)) -> Outcome {
+    let deadline = Instant::now() + DONE;
+    loop {
+        let rows = once(replicas);
+        for row in &rows {
+            if let Ok(status) = &row.seen {
+                look(&row.replica, status);
+            }
+        }
+        let there: Vec<&Row> = rows.iter().filter(|row| row.seen.is_ok()).collect();
+        if !there.is_empty() && there.iter().all(|row| row.is_ready()) {
+            say(&format!("the group serves: {} of {} replicas", there.len(), rows.len()))?;
+            return Ok(Verdict::Holds);
+        }
+        if Instant::now() > deadline {
+            say(&format!(
+                "the group does not serve after {} s; `{} status` says what it waits for",
+                DONE.as_secs(),
+                program::name()
+            ))?;
+            return Ok(Verdict::Fails);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::test_status;
+
+    #[test]
+    fn what_a_replica_has_is_told_apart() {
+        let mut status = test_status(3);
+        status.executed = 12_345;
+        assert_eq!(held(&status), "replica 3 serves at position 12,345, led by replica 1");
+        (status.leader, status.logged) = (None, 23_456);
+        assert_eq!(held(&status), "replica 3 has data up to entry 23,456 of its log, and no leader");
+        // As one is that has been started again with its log, and is too alone to execute it.
+        (status.phase, status.executed) = (Phase::Starting, 0);
+        assert_eq!(held(&status), "replica 3 has data up to entry 23,456 of its log, and no leader");
+        status.phase = Phase::Joining;
+        assert_eq!(held(&status), "replica 3 has not all data yet");
+        status.incarnation = 0;
+        assert_eq!(held(&status), "replica 3 has no data");
+    }
+}

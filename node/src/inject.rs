@@ -1,0 +1,283 @@
+//! `inject`: corrupts one replica of a running cluster on purpose, to see that it is noticed and repaired.
+
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+use crosscheck::admin::client::{NoAnswer, ask};
+use crosscheck::admin::{Command, Inject, Injected, Kind};
+use serde_json::json;
+use wire::mix;
+
+use crate::cluster::{Replica, Target};
+use crate::outcome::{Outcome, Verdict, misuse, say, say_json};
+use crate::program::text;
+use crate::signals::Ending;
+
+/// A fault takes a turn in the schedule like a request: it waits behind what runs.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What `inject --help` begins with.
+pub const ABOUT: &str = "Places one fault, or a series of random ones, in the memory or the messages of a \
+    running replica. This command and the server must carry the fault injector: a build with `--features \
+    inject` does, a plain one does not. With 2f+1 replicas, faults in up to f of them at a time are \
+    survived; corrupt more only to see it fail.";
+
+/// Options of `inject`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_long_help = text("Naming an object:
+{objects}
+
+Examples:
+  {program} inject flip --replica 2 --object {object}            one bit, chosen by --seed
+  {program} inject flip -r 2 -o {object} --member 1 --bit 200    this very bit of its member 1
+  {program} inject lost --replica 3 --object {object}            it vanishes at replica 3
+  {program} inject reply --replica 1                                  its next reply is rendered wrong
+  {program} inject message --replica 1                                its next frame to a peer is damaged
+  {program} inject --random                                           anything, anywhere
+  {program} inject --random --count 1000 --every 50 --seed 7          the same thousand faults every time
+Then:
+  {program} evidence                                                  who noticed, and how it ended
+  {program} digest                                                    all equal again?
+
+Exit code: 0 when every fault was placed, 1 when one could not be, 2 for a server without the injector."))]
+pub struct Args {
+    /// What is corrupted, and when
+    #[arg(value_enum, required_unless_present = "random", conflicts_with = "random")]
+    pub kind: Option<Fault>,
+    /// Which cluster.
+    #[command(flatten)]
+    pub target: Target,
+    /// Which replica, from 1
+    #[arg(long, short, value_name = "R", required_unless_present = "random")]
+    pub replica: Option<u8>,
+    /// Which object, by its name [default: a random one]
+    #[arg(long, short, value_name = "NAME", conflicts_with = "random")]
+    pub object: Option<String>,
+    /// Which tracked member of the object, from 0 in the order of declaration
+    #[arg(long, short, value_name = "N", conflicts_with = "random")]
+    pub member: Option<u8>,
+    /// Which bit of the member, from 0 [default: chosen by --seed]
+    #[arg(long, short, value_name = "N", conflicts_with = "random")]
+    pub bit: Option<u64>,
+    /// Decides everything left open, so that a fault can be repeated [default: another one every time]
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
+    /// Faults of random kinds, at random replicas (or at --replica)
+    #[arg(long)]
+    pub random: bool,
+    /// How many random faults
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "random")]
+    pub count: u64,
+    /// Milliseconds between two random faults
+    #[arg(long, value_name = "MS", default_value_t = 1000, requires = "random")]
+    pub every: u64,
+    /// Print JSON, one value per fault
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The faults, in the command line's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Fault {
+    /// One bit of a resting object: found by the next request that touches it, before it is used
+    Flip,
+    /// Several bits of a resting object
+    MultiFlip,
+    /// One bit of an object in use, after the check and before the seal: only the other replicas can tell
+    InRequest,
+    /// An object's stored checksum: the object is right, and looks wrong
+    Checksum,
+    /// An object's own id
+    Id,
+    /// A length: a sequence within an object loses or gains an element
+    Length,
+    /// An object vanishes from its store
+    Lost,
+    /// An object stands in its store twice
+    Doubled,
+    /// The digest of the next request
+    Digest,
+    /// The digest in the next CHECK message to the peers
+    Check,
+    /// The reply of the next request, after it was rendered
+    Reply,
+    /// The next frame to a peer, on its way out
+    Message,
+    /// The next REPAIR packet that this replica sends to a corrupted one
+    Repair,
+    /// The next ordered request, between delivery and execution
+    Request,
+    /// The checksum of the next client request, before it is ordered: no replica can run it
+    Asked,
+}
+
+impl Fault {
+    /// Every kind, in the order of the help.
+    pub const ALL: [Fault; 15] = [
+        Fault::Flip,
+        Fault::MultiFlip,
+        Fault::InRequest,
+        Fault::Checksum,
+        Fault::Id,
+        Fault::Length,
+        Fault::Lost,
+        Fault::Doubled,
+        Fault::Digest,
+        Fault::Check,
+        Fault::Reply,
+        Fault::Message,
+        Fault::Repair,
+        Fault::Request,
+        Fault::Asked,
+    ];
+
+    /// Those that a random series draws from: faults of one replica. A request that is wrong for all of them
+    /// is another thing, and its client sees it.
+    const DRAWN: &[Fault] = Fault::ALL.split_at(Fault::ALL.len() - 1).0;
+
+    /// The admin protocol's word for it.
+    pub fn kind(self) -> Kind {
+        match self {
+            Fault::Flip => Kind::Flip,
+            Fault::MultiFlip => Kind::MultiFlip,
+            Fault::InRequest => Kind::InRequest,
+            Fault::Checksum => Kind::Checksum,
+            Fault::Id => Kind::Id,
+            Fault::Length => Kind::Length,
+            Fault::Lost => Kind::Lost,
+            Fault::Doubled => Kind::Doubled,
+            Fault::Digest => Kind::Digest,
+            Fault::Check => Kind::Check,
+            Fault::Reply => Kind::Reply,
+            Fault::Message => Kind::Message,
+            Fault::Repair => Kind::Repair,
+            Fault::Request => Kind::Request,
+            Fault::Asked => Kind::Asked,
+        }
+    }
+}
+
+/// Places the faults.
+pub fn run(args: &Args) -> Outcome {
+    if !cfg!(feature = "inject") {
+        return Err(misuse(WITHOUT));
+    }
+    let replicas = args.target.replicas()?;
+    let victims = victims(&replicas, args.replica)?;
+    let seed = args.seed.unwrap_or_else(another_seed);
+    let ending = Ending::catch()?;
+    let mut all_done = true;
+    for number in 0..if args.random { args.count } else { 1 } {
+        if number > 0 && ending.sleep(Duration::from_millis(args.every)) {
+            break;
+        }
+        let (victim, fault) = match args.kind {
+            Some(fault) => {
+                let object = args.object.clone();
+                (
+                    victims[0].clone(),
+                    Inject { kind: fault.kind(), object, bit: args.bit, member: args.member, seed },
+                )
+            }
+            None => random(&victims, seed.wrapping_add(number)),
+        };
+        let injected = place(&victim, &fault)?;
+        all_done &= injected.done;
+        tell(args.json, &victim, &fault, &injected)?;
+    }
+    Ok(Verdict::of(all_done))
+}
+
+/// What a build without the injector is, and how to get one with it.
+const WITHOUT: &str = "this build carries no fault injector; build with `--features inject` (`cargo run --release \
+                       --features inject -- up`)";
+
+/// Places one fault.
+///
+/// # Errors
+/// The replica does not answer or does not carry the injector.
+pub fn place(victim: &Replica, fault: &Inject) -> anyhow::Result<Injected> {
+    ask(&victim.admin, &Command::Inject(fault.clone()), PATIENCE).map_err(|why| match why {
+        NoAnswer::Refused(why) if why.contains("inject") => {
+            misuse(format!("replica {} refuses: {why}", victim.number))
+        }
+        why => anyhow!("replica {}: {why}", victim.number),
+    })
+}
+
+fn victims(replicas: &[Replica], chosen: Option<u8>) -> anyhow::Result<Vec<Replica>> {
+    let Some(number) = chosen else { return Ok(replicas.to_vec()) };
+    let victims: Vec<Replica> = replicas.iter().filter(|replica| replica.number == number).cloned().collect();
+    if victims.is_empty() {
+        let numbers: Vec<String> = replicas.iter().map(|replica| replica.number.to_string()).collect();
+        return Err(misuse(format!("there is no replica {number}; there are {}", numbers.join(", "))));
+    }
+    Ok(victims)
+}
+
+/// Replica and kind by the seed alone, so that a series is repeated by its seed; object and bit are the
+/// server's choice, by the same seed.
+fn random(victims: &[Replica], seed: u64) -> (Replica, Inject) {
+    let first = mix(seed);
+    let victim = victims[(first % victims.len() as u64) as usize].clone();
+    let fault = Fault::DRAWN[(mix(first) % Fault::DRAWN.len() as u64) as usize];
+    (victim, Inject { kind: fault.kind(), object: None, bit: None, member: None, seed })
+}
+
+fn another_seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    mix(now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(32))
+}
+
+fn tell(json: bool, victim: &Replica, fault: &Inject, injected: &Injected) -> anyhow::Result<()> {
+    if json {
+        return say_json(&json!({"replica": victim.number, "fault": fault, "injected": injected}));
+    }
+    let word = serde_json::to_value(fault.kind)?;
+    let Some(word) = word.as_str() else { bail!("a fault without a name") };
+    let done = if injected.done { "" } else { "NOT PLACED: " };
+    let id = injected.id.as_ref().map(|id| format!("  id {id}")).unwrap_or_default();
+    let seed = fault.seed;
+    Ok(say(&format!("replica {}  {word}  {done}{}{id}  (seed {seed})", victim.number, injected.what))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+    use crosscheck::admin::Endpoint;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_is_offered_under_the_protocols_word_and_explained() {
+        assert_eq!(Fault::value_variants(), Fault::ALL);
+        for fault in Fault::ALL {
+            let offered = fault.to_possible_value().expect("an offered value");
+            assert_eq!(serde_json::json!(fault.kind()), serde_json::json!(offered.get_name()));
+            assert!(offered.get_help().is_some());
+        }
+    }
+
+    #[test]
+    fn a_series_is_repeated_by_its_seed_and_reaches_every_replica_and_kind() {
+        let replica = |number| Replica { number, admin: Endpoint::Unix("admin.sock".into()), clients: None };
+        let victims = [replica(1), replica(2), replica(3)];
+        let series = |seed: u64| (0..300).map(|number| random(&victims, seed + number)).collect::<Vec<_>>();
+        assert_eq!(series(7), series(7));
+        for victim in &victims {
+            for fault in Fault::ALL {
+                let hit =
+                    |(other, inject): &(Replica, Inject)| other == victim && inject.kind == fault.kind();
+                let is_drawn = series(7).iter().any(hit);
+                assert_eq!(is_drawn, fault != Fault::Asked, "{fault:?} at replica {}", victim.number);
+            }
+        }
+    }
+
+    #[test]
+    fn a_replica_that_is_not_there_is_misuse() {
+        let replica = Replica { number: 1, admin: Endpoint::Unix("admin.sock".into()), clients: None };
+        let told = victims(&[replica], Some(4)).unwrap_err().to_string();
+        assert_eq!(told, "there is no replica 4; there are 1");
+    }
+}

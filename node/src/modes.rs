@@ -1,0 +1,42 @@
+//! `modes`: explains the paper's letters, because every other command names modes by them.
+
+use crate::outcome::{Outcome, Verdict, say};
+use crate::program::text;
+
+/// The topic's text; a template of [`text`].
+pub const TEXT: &str = "\
+A mode says which protections are on, in the letters of the paper (EDCC'16, Table IV); 0 = off.
+
+  R  replication   every request has one agreed position in a log that 2f+1 replicas share
+  D  determinism   worker threads take the locks in log order, so that replicas stay bit-identical
+  G  guarding      an object's checksum is checked when a request first touches it, and sealed at its end
+  X  cross-check   a reply leaves only when f other replicas touched the same bytes with the same result
+
+  mode   replicas   survives                              wrong bytes can reach a client when
+  0000   1          nothing                               any bit flips
+  00G0   1          nothing, but notices                  a flip strikes while a request runs
+  R000   1, 3, 5..  a crash; who crashed cannot rejoin    any bit flips, or two requests race
+  RD00   1, 3, 5..  f crashes                             any bit flips
+  RDG0   1, 3, 5..  f crashes                             a flip strikes while a request runs
+  RDGX   1, 3, 5..  f crashed or corrupted replicas       more than f replicas are wrong at once
+
+With 3 replicas f is 1, with 5 it is 2. RDGX is the default. The others exist so that the price of each letter can be
+measured, and R000 to show why D is needed: under conflicting requests its replicas diverge (see `{program} digest`).";
+
+/// Prints the topic.
+pub fn run() -> Outcome {
+    say(&text(TEXT))?;
+    Ok(Verdict::Holds)
+}
+
+#[cfg(test)]
+mod tests {
+    use crosscheck::Mode;
+
+    #[test]
+    fn every_mode_is_explained() {
+        for mode in Mode::ALL {
+            assert!(super::TEXT.contains(&format!("\n  {mode}   ")), "{mode} is missing");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! How a command ends: one place turns results and errors into exit codes and one line on stderr.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use crate::program;
+
+/// What every command returns: whether what was asked for holds, or why that could not be found out.
+pub type Outcome = anyhow::Result<Verdict>;
+
+/// The answer of a command that could do its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Exit code 0.
+    Holds,
+    /// Exit code 1: the command worked and the answer is no (digests differ, a replica is down, a promise broke).
+    Fails,
+}
+
+impl Verdict {
+    /// Holds exactly when `holds`.
+    pub fn of(holds: bool) -> Self {
+        if holds { Verdict::Holds } else { Verdict::Fails }
+    }
+}
+
+/// The operator asked for something that cannot be: exit code 2, as for a command line that does not parse.
+#[derive(Debug)]
+pub struct Misuse(pub String);
+
+impl std::fmt::Display for Misuse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Misuse {}
+
+/// Shorthand for an error that is the operator's to mend.
+pub fn misuse(text: impl Into<String>) -> anyhow::Error {
+    anyhow::Error::new(Misuse(text.into()))
+}
+
+/// Prints an error to stderr and picks the exit code.
+pub fn report(outcome: Outcome) -> ExitCode {
+    match outcome {
+        Ok(Verdict::Holds) => ExitCode::SUCCESS,
+        Ok(Verdict::Fails) => ExitCode::from(1),
+        // The reader of our output went away (`crosscheck evidence | head`): that is how pipes end, not a failure.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "{}: {}", program::name(), error_text(&error));
+            ExitCode::from(code_of(&error))
+        }
+    }
+}
+
+/// An error and its causes in one line. Many errors name their cause themselves: what was said already is not
+/// said again.
+pub fn error_text(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+fn code_of(error: &anyhow::Error) -> u8 {
+    if error.chain().any(|cause| cause.is::<Misuse>()) { 2 } else { 1 }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let broken = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
+    error.downcast_ref::<io::Error>().is_some_and(broken)
+}
+
+/// Prints one line to stdout; unlike `println!` a closed pipe is an error and not a panic.
+pub fn say(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(line.as_bytes())?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// Prints one value as one line of JSON.
+pub fn say_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    Ok(say(&serde_json::to_string(value)?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn misuse_keeps_its_code_under_context() {
+        let error = Err::<(), _>(misuse("no such mode")).context("reading FILE").unwrap_err();
+        assert_eq!(code_of(&error), 2);
+        assert_eq!(code_of(&anyhow::anyhow!("unreachable")), 1);
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let state = crosscheck::snapshot::SnapshotError::Io { path: "data".into(), error: cause() };
+        let ended = anyhow::Error::new(crosscheck::ServeError::from(state));
+        let told = "data: permission denied; let the user of this process own it, read it and write it";
+        assert_eq!(error_text(&ended), told);
+        assert_eq!(error_text(&ended.context("starting")), format!("starting: {told}"));
+        assert_eq!(error_text(&anyhow::Error::new(cause()).context("writing")), "writing: permission denied");
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure_but_other_errors_are() {
+        let pipe = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert!(is_broken_pipe(&pipe));
+        assert!(!is_broken_pipe(&anyhow::Error::new(io::Error::from(io::ErrorKind::ConnectionRefused))));
+    }
+}

@@ -1,0 +1,255 @@
+//! `serve`: one replica in this process, as its configuration file says.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crosscheck::{Address, Settings, message};
+use rustix::process::{Signal, getpid, kill_process};
+
+use crate::config::{NodeConfig, Unresolved, example};
+use crate::descriptors;
+use crate::outcome::{Outcome, Verdict, misuse, say};
+use crate::program::text;
+use crate::signals::{Ending, Hangups};
+use crate::{Application, Options};
+
+/// How long a replica may take to stop after its supervisor went away.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks for a SIGHUP.
+const SIGNAL_PAUSE: Duration = Duration::from_millis(100);
+/// Between two attempts to resolve a host name.
+const RESOLVE_PAUSE: Duration = Duration::from_secs(1);
+/// What SIGHUP, which makes other servers read their configuration again, does here.
+const ON_HANGUP: &str = "SIGHUP is ignored: the configuration is read at the start only. To apply a change, stop this \
+    replica and start it again, one replica of the group at a time";
+
+/// What `serve --help` begins with.
+pub const ABOUT: &str = "Runs one replica of a cluster in this process, until SIGTERM or Ctrl-C. Every \
+    machine of the cluster runs one, with the same file but for `this_replica`. Everything wrong in the file \
+    is told at once, with line and remedy, before anything starts.";
+
+/// Options of `serve`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_long_help = text("Examples:
+  {program} serve --example-config > {program}.toml    a complete file, every field explained
+  {program} key new --out group.key                     the secret that its group_key names, once per group
+  {program} serve --config {program}.toml              run it
+  {program} serve --config {program}.toml --check      only say whether the file is right
+  {program} status --admin /run/{program}/admin.sock   how it is doing
+  {program} group begin --admin /run/{program}/admin.sock
+                                                         once, at replica 1: the group begins
+
+A plain release build carries no fault injector; one with --features inject corrupts itself on an operator's word"))]
+pub struct Args {
+    /// The replica's configuration, TOML
+    #[arg(long, short, value_name = "FILE", required_unless_present = "example_config")]
+    pub config: Option<PathBuf>,
+    /// Print a complete configuration with a comment for every field, and exit
+    #[arg(long, conflicts_with = "config")]
+    pub example_config: bool,
+    /// Read and check the configuration, and exit
+    #[arg(long)]
+    pub check: bool,
+    /// Replica 1, once: if no replica has data of a group, begin an empty one as soon as all are there (the
+    /// same as the command `group begin`, later). Not for the unit file of a service: what all replicas have
+    /// lost would be gone in silence
+    #[arg(long)]
+    pub begin_group: bool,
+    /// Stop when standard input closes: how `up` makes sure that no replica outlives it
+    #[arg(long, hide = true)]
+    pub until_stdin_closes: bool,
+}
+
+/// Runs the replica.
+///
+/// # Errors
+/// What the operator has to mend, or why the replica could not go on.
+pub fn run<A: Application>(args: &Args) -> Outcome {
+    if args.example_config {
+        say(example::<A::Options>().trim_end())?;
+        return Ok(Verdict::Holds);
+    }
+    let path = args.config.as_deref().ok_or_else(|| misuse("--config FILE is missing"))?;
+    let signals = Signals::catch()?;
+    if args.until_stdin_closes && !args.check {
+        std::thread::Builder::new().name("tether".into()).spawn(until_stdin_closes)?;
+    }
+    let mut config = if args.check {
+        NodeConfig::<A::Options>::load(path)?
+    } else {
+        let loaded = signals.retry(|| NodeConfig::<A::Options>::load(path))?;
+        let Some(config) = loaded else { return Ok(Verdict::Holds) };
+        config
+    };
+    if let Some(lowered) = descriptors::fit(&mut config.max_connections)? {
+        message(format_args!("{lowered}"));
+    }
+    if args.check {
+        say(&format!(
+            "{}: replica {} of {}, mode {}",
+            path.display(),
+            config.this_replica,
+            config.replicas.len(),
+            config.mode
+        ))?;
+        return Ok(Verdict::Holds);
+    }
+    if !resolve_own(&mut config, &signals)? {
+        return Ok(Verdict::Holds);
+    }
+    run_replica::<A>(&config, args.begin_group, signals)
+}
+
+/// Resolves the address on which this replica listens for its peers, for as long as this process runs. False if the
+/// operator asked for the end before it resolved.
+fn resolve_own<O: Options>(config: &mut NodeConfig<O>, signals: &Signals) -> anyhow::Result<bool> {
+    let own = &mut config.replicas[usize::from(config.this_replica - 1)];
+    let found = signals.retry(|| own.resolve().map_err(|why| Unresolved(why).into()))?;
+    let Some(first) = found.as_ref().and_then(|found| found.first()) else { return Ok(false) };
+    *own = Address::Fixed(*first);
+    Ok(true)
+}
+
+/// What a process manager asks of this process.
+struct Signals {
+    ending: Ending,
+    hangups: Hangups,
+}
+
+impl Signals {
+    fn catch() -> std::io::Result<Self> {
+        Ok(Signals { ending: Ending::catch_of_service()?, hangups: Hangups::catch()? })
+    }
+
+    /// Sleeps for `pause`, or less when asked to end; returns whether it was.
+    fn sleep(&self, pause: Duration) -> bool {
+        let ends = self.ending.sleep(pause);
+        if self.hangups.take() {
+            message(format_args!("{ON_HANGUP}"));
+        }
+        ends
+    }
+
+    /// Tries something until every host name in it resolves: a name server often starts later than its clients. None
+    /// if the operator asked for the end before.
+    fn retry<T>(&self, mut attempt: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<Option<T>> {
+        let mut told = String::new();
+        loop {
+            match attempt() {
+                Ok(value) => return Ok(Some(value)),
+                Err(error) if error.is::<Unresolved>() => {
+                    let why = error.to_string();
+                    if told != why {
+                        message(format_args!("{why}. It is tried again every second"));
+                        told = why;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            if self.sleep(RESOLVE_PAUSE) {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Waits for the end of stdin, then stops this process the way an operator would.
+fn until_stdin_closes() {
+    let mut nothing = [0; 64];
+    while std::io::stdin().read(&mut nothing).is_ok_and(|read| read > 0) {}
+    let _ = kill_process(getpid(), Signal::TERM);
+    std::thread::sleep(STOP_PATIENCE);
+    message(format_args!("did not stop within {} s of its supervisor's end", STOP_PATIENCE.as_secs()));
+    std::process::exit(1);
+}
+
+/// Leaves out what a benchmark wants to know the price of.
+#[cfg(feature = "inject")]
+fn leave_out<O: Options>(config: &NodeConfig<O>) -> anyhow::Result<()> {
+    if !config.before_images {
+        crosscheck::object::exempt::without_before_images();
+        message(format_args!("no before-images are kept"));
+    }
+    if !config.hold_replies {
+        message(format_args!("replies leave before they are compared"));
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "inject"))]
+fn leave_out<O: Options>(config: &NodeConfig<O>) -> anyhow::Result<()> {
+    if !config.before_images || !config.hold_replies {
+        return Err(misuse(
+            "before_images and replies are for benchmarks, and this build has all protections; remove them, or \
+                build with --features inject",
+        ));
+    }
+    Ok(())
+}
+
+/// What an operator has to see to is told from what may be over when the replica is started again, by the exit code.
+fn failure(error: crosscheck::ServeError) -> anyhow::Error {
+    if error.is_operators() { misuse(error.to_string()) } else { error.into() }
+}
+
+/// Runs the replica of a checked configuration, until it is told to stop or has to be replaced. It `begins` its group
+/// if that is replica 1 and no replica has data of one.
+///
+/// # Errors
+/// What the operator has to mend, or why the replica could not go on.
+pub fn replica<A: Application>(config: &NodeConfig<A::Options>, begins: bool) -> Outcome {
+    run_replica::<A>(config, begins, Signals::catch()?)
+}
+
+fn run_replica<A: Application>(config: &NodeConfig<A::Options>, begins: bool, signals: Signals) -> Outcome {
+    leave_out(config)?;
+    let (service, make_protocol) = A::build(&config.service).map_err(misuse)?;
+    let started = move |stopper: crosscheck::Stopper| {
+        // Without the thread a signal is only seen by the supervisor, which ends the process later.
+        let _ = std::thread::Builder::new().name("signals".into()).spawn(move || {
+            while !signals.sleep(SIGNAL_PAUSE) {}
+            stopper.stop();
+        });
+    };
+    match crosscheck::serve(Settings { begins, ..config.settings() }, service, make_protocol, started) {
+        Ok(crosscheck::Stop::Asked) => Ok(Verdict::Holds),
+        Ok(crosscheck::Stop::Replace(why)) => {
+            message(format_args!(
+                "replica {} has to be replaced: {why}. Start it again: its peers fill it",
+                config.this_replica
+            ));
+            Ok(Verdict::Fails)
+        }
+        Err(error) => Err(failure(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crosscheck::{ServeError, snapshot::SnapshotError};
+
+    use super::*;
+    use crate::outcome::Misuse;
+
+    /// What `serve` prints when it ends with this error, and whether it is the operator's to mend.
+    fn told(error: ServeError) -> (String, bool) {
+        let error = failure(error);
+        (format!("{error:#}"), error.is::<Misuse>())
+    }
+
+    #[test]
+    fn every_reason_is_said_once() {
+        let io = || std::io::Error::other("the reason");
+        let path = || PathBuf::from("data/state.cut");
+        let errors = [
+            ServeError::Io(io()),
+            ServeError::Snapshot(SnapshotError::Io { path: path(), error: io() }),
+            ServeError::Snapshot(SnapshotError::Corrupt { path: path(), why: "the reason".into() }),
+        ];
+        for error in errors {
+            let (text, _) = told(error);
+            assert_eq!(text.matches("the reason").count(), 1, "{text}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Signals as flags: the loops of `up`, `top`, `evidence --follow`, `demo` and `load` read them and end cleanly;
+//! `serve` does not end with its terminal.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+
+/// Set once the operator asked the command to end.
+#[derive(Clone, Debug)]
+pub struct Ending(Arc<AtomicBool>);
+
+impl Ending {
+    /// Catches SIGINT, SIGTERM and SIGHUP from now on: for a command that ends with its terminal.
+    ///
+    /// A second SIGINT or SIGTERM ends the process at once with exit code 1, in case the clean end hangs. A second
+    /// SIGHUP does not: shell and kernel each send one when a terminal goes away.
+    ///
+    /// # Errors
+    /// The operating system refuses to install a signal handler.
+    pub fn catch() -> std::io::Result<Self> {
+        let ending = Self::catch_of_service()?;
+        flag::register(SIGHUP, Arc::clone(&ending.0))?;
+        Ok(ending)
+    }
+
+    /// As [`Ending::catch`], without SIGHUP: for a server, which goes on without a terminal.
+    ///
+    /// # Errors
+    /// The operating system refuses to install a signal handler.
+    pub fn catch_of_service() -> std::io::Result<Self> {
+        let asked = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // The order matters: at the first signal the flag is still false, and is only set.
+            flag::register_conditional_shutdown(signal, 1, Arc::clone(&asked))?;
+            flag::register(signal, Arc::clone(&asked))?;
+        }
+        Ok(Ending(asked))
+    }
+
+    /// Whether the command was asked to end.
+    pub fn asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Asks for the end from inside the program.
+    pub fn ask(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// The flag itself, for crates that know nothing of signals.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.0
+    }
+
+    /// Sleeps for `pause`, or less when asked to end; returns whether it was.
+    pub fn sleep(&self, pause: Duration) -> bool {
+        let until = Instant::now() + pause;
+        while !self.asked() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            std::thread::sleep(left.min(Duration::from_millis(20)));
+        }
+        true
+    }
+}
+
+/// Set by SIGHUP, which asks a server to read its configuration again.
+#[derive(Debug)]
+pub struct Hangups(Arc<AtomicBool>);
+
+impl Hangups {
+    /// Catches SIGHUP from now on; it ends the process no longer.
+    ///
+    /// # Errors
+    /// The operating system refuses to install a signal handler.
+    pub fn catch() -> std::io::Result<Self> {
+        let came = Arc::new(AtomicBool::new(false));
+        flag::register(SIGHUP, Arc::clone(&came))?;
+        Ok(Hangups(came))
+    }
+
+    /// Whether one came since the last call.
+    pub fn take(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleep_ends_early_when_asked() {
+        let ending = Ending(Arc::new(AtomicBool::new(false)));
+        assert!(!ending.sleep(Duration::from_millis(1)));
+        ending.ask();
+        let before = Instant::now();
+        assert!(ending.sleep(Duration::from_secs(60)));
+        assert!(before.elapsed() < Duration::from_secs(1));
+    }
+}

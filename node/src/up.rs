@@ -1,0 +1,278 @@
+//! `up`: a local cluster of separate processes, kept running and shown until the operator ends it.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crosscheck::Mode;
+use serde_json::json;
+
+use crate::Options;
+use crate::cluster::{Event, Layout, Observer, Plan, Replica, Row, Supervisor, Wish};
+use crate::config::DEFAULT_WORKERS;
+use crate::outcome::{Outcome, Verdict, say};
+use crate::program::text;
+use crate::signals::Ending;
+use crate::view::{Live, Paint, Tone, block, millis, one_line, row_json};
+
+/// Between two looks at the children.
+const TICK: Duration = Duration::from_millis(25);
+/// Between two drawings of the live block.
+const REDRAW: Duration = Duration::from_millis(250);
+/// Between two lines into a pipe when nothing but progress changed.
+const QUIET_LINE: Duration = Duration::from_secs(5);
+/// How long replicas may take to stop before they are killed.
+pub const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What `up --help` begins with.
+pub const ABOUT: &str = "Starts a cluster of separate processes on this machine, on loopback addresses, and keeps it \
+running: a replica that dies is started again and rejoins. Replica i serves clients on port P+i-1. Prints \
+where clients connect, then a line that begins with `ready` when all of them serve, then a live status. Ctrl-C (or \
+SIGTERM) stops everything; replicas never outlive this command.";
+
+const PORT_HELP: &str = "Port for the clients of replica 1; 0 takes any free ports [default: {port}]";
+const MODE_HELP: &str = "Protections that are on; see `{program} modes`";
+
+/// Options of `up`; `O` are those of the service.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_long_help = text("Examples:
+  {program} up                                          three replicas, all protections, ports {port} to {third_port}
+  {program} up --replicas 5 --port 12000                survives two faulty replicas
+  {program} up --mode 0000                              one unprotected server, to compare speed with
+  {program} up --durability disk --data /var/lib/cc     acknowledged writes survive the death of all replicas
+  {program} up --json | jq .event                       one JSON value per line: replica, started, ready, status,
+                                                         said, died, stopped
+Then, elsewhere:
+  {program} top; {program} inject --random; {program} evidence --follow"))]
+pub struct Args<O: Options> {
+    /// How many replicas: 2f+1 survive f faulty ones [default: 3, or 1 for the modes 0000 and 00G0]
+    #[arg(long, short = 'n', value_name = "N")]
+    pub replicas: Option<u8>,
+    /// Port for the clients of replica 1; 0 takes any free ports
+    #[arg(long, short, value_name = "P", help = text(PORT_HELP))]
+    pub port: Option<u16>,
+    /// Protections that are on
+    #[arg(long, short, default_value = "RDGX", value_parser = mode, help = text(MODE_HELP))]
+    pub mode: Mode,
+    /// Threads per replica that execute requests; a single one does everything else too, which is fastest for short
+    /// requests on few cores, and what fault coverage was measured with
+    #[arg(
+        long,
+        short,
+        value_name = "W",
+        default_value_t = DEFAULT_WORKERS as u64,
+        value_parser = clap::value_parser!(u64).range(1..=64),
+    )]
+    pub workers: u64,
+    /// Where the ordered log lives
+    #[arg(long, value_enum, default_value_t = Durable::Memory)]
+    pub durability: Durable,
+    /// Directory for the logs of --durability disk; made if missing
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// What the service adds.
+    #[command(flatten)]
+    pub service: O,
+    /// Start a dead replica again after this many milliseconds, always [default: after 100 ms, and after
+    /// twice as long each time that it dies again soon]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub restart_after: Option<u64>,
+    /// Let replies leave before they are compared, to measure what a comparison that comes afterwards would have missed
+    #[arg(long, hide = true)]
+    pub free_replies: bool,
+    /// Print JSON, one value per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where the log lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Durable {
+    /// A replica that dies comes back empty and is filled by its peers
+    Memory,
+    /// Synced before it is acknowledged; needs --data
+    Disk,
+}
+
+/// Reads a mode, for clap.
+pub fn mode(letters: &str) -> Result<Mode, String> {
+    letters.parse().map_err(|error| match crate::config::meant(letters, &Mode::ALL) {
+        Some(meant) => format!("{error}; did you mean {meant}?"),
+        None => error,
+    })
+}
+
+/// Runs the cluster until the operator ends it.
+///
+/// # Errors
+/// The cluster cannot be planned, or a replica does not come up.
+pub fn run<O: Options>(args: &Args<O>) -> Outcome {
+    let wish = Wish {
+        replicas: args.replicas,
+        port: args.port,
+        mode: args.mode,
+        workers: Some(usize::try_from(args.workers)?),
+        on_disk: args.durability == Durable::Disk,
+        data: args.data.clone(),
+        service: args.service.clone(),
+        hold_replies: !args.free_replies,
+        ..Wish::default()
+    };
+    let ending = Ending::catch()?;
+    let plan = Plan::new(&wish)?;
+    let mut supervisor = Supervisor::new(&plan)?;
+    let pause = args.restart_after.map(Duration::from_millis);
+    pause.into_iter().for_each(|pause| supervisor.restart_after(pause));
+    let replicas: Vec<Replica> = plan.replicas();
+    let observer = Observer::start(&replicas)?;
+    let mut teller = Teller::new(args.json);
+    teller.places(supervisor.layout());
+    let outcome =
+        watch(&mut supervisor, &observer, &mut teller, &ending, pause.map_or(TICK, |pause| pause.min(TICK)));
+    teller.stopping();
+    let killed = supervisor.stop(STOP_PATIENCE);
+    teller.stopped(&killed);
+    Ok(match outcome? {
+        Verdict::Holds => Verdict::of(killed.is_empty()),
+        Verdict::Fails => Verdict::Fails,
+    })
+}
+
+fn watch(
+    supervisor: &mut Supervisor,
+    observer: &Observer,
+    teller: &mut Teller,
+    ending: &Ending,
+    tick: Duration,
+) -> Outcome {
+    let start = Instant::now();
+    let mut ready = false;
+    loop {
+        let now = Instant::now();
+        for event in supervisor.tick(now) {
+            teller.event(&event);
+            if let Event::Hopeless { replica, why } = event {
+                anyhow::bail!("replica {replica} does not come up: {why}");
+            }
+        }
+        let rows = observer.rows();
+        for row in rows.iter().filter(|row| row.serving().is_some()) {
+            supervisor.note_serving(row.replica.number, now);
+        }
+        if !ready && rows.iter().all(Row::is_ready) {
+            ready = true;
+            teller.ready(supervisor.layout(), now - start);
+        }
+        teller.status(&rows, now, ready);
+        if ending.sleep(tick) {
+            return Ok(Verdict::Holds);
+        }
+    }
+}
+
+/// Tells what happens: a live block on a terminal, lines into a pipe, JSON when asked.
+///
+/// A reader that goes away does not end the cluster: what cannot be told is left out.
+struct Teller {
+    json: bool,
+    live: Option<Live>,
+    drawn: Option<Instant>,
+    news: String,
+}
+
+impl Teller {
+    fn new(json: bool) -> Self {
+        let live = std::io::stdout().is_terminal() && !json;
+        let live = live.then(|| Live::new(Paint::for_stdout()));
+        Teller { json, live, drawn: None, news: String::new() }
+    }
+
+    fn line(&mut self, text: &str, json: serde_json::Value) {
+        if let Some(live) = &mut self.live {
+            let _ = live.clear();
+            self.drawn = None;
+        }
+        let _ = if self.json { say(&json.to_string()) } else { say(text) };
+    }
+
+    fn places(&mut self, layout: &Layout) {
+        for place in &layout.places {
+            let text = format!("replica {}: clients connect to {}", place.number, place.clients);
+            let json = json!({
+                "event": "replica", "replica": place.number, "clients": place.clients, "admin": place.admin,
+                "peers": place.peers,
+            });
+            self.line(&text, json);
+        }
+    }
+
+    fn ready(&mut self, layout: &Layout, after: Duration) {
+        let count = layout.places.len();
+        let noun = if count == 1 { "replica serves" } else { "replicas serve" };
+        let text = format!(
+            "ready: {count} {noun} in mode {} after {}; Ctrl-C stops {}",
+            layout.mode,
+            millis(after),
+            if count == 1 { "it" } else { "them" }
+        );
+        let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+        let mode = layout.mode.to_string();
+        self.line(&text, json!({"event": "ready", "replicas": count, "mode": mode, "after_ms": after_ms}));
+    }
+
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Started { replica, pid } => {
+                let text = format!("replica {replica}: started, process {pid}");
+                self.line(&text, json!({"event": "started", "replica": replica, "pid": pid}));
+            }
+            Event::Died { replica, how, pause } => {
+                let text = format!("replica {replica}: ended with {how}; starts again in {}", millis(*pause));
+                let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+                self.line(
+                    &text,
+                    json!({"event": "died", "replica": replica, "how": how, "pause_ms": pause_ms}),
+                );
+            }
+            Event::Hopeless { replica, why } => {
+                let text = format!("replica {replica}: {why}");
+                self.line(&text, json!({"event": "hopeless", "replica": replica, "why": why}));
+            }
+            Event::Said { replica, line } => {
+                let text = format!("replica {replica}: {line}");
+                self.line(&text, json!({"event": "said", "replica": replica, "line": line}));
+            }
+        }
+    }
+
+    fn status(&mut self, rows: &[Row], now: Instant, ready: bool) {
+        let since = self.drawn.map(|drawn| now - drawn);
+        if let Some(live) = &mut self.live {
+            if since.is_none_or(|since| since >= REDRAW) {
+                let _ = live.draw(&block(rows));
+                self.drawn = Some(now);
+            }
+            return;
+        }
+        let (line, news) = one_line(rows);
+        let changed = news != self.news && since.is_none_or(|since| since >= REDRAW);
+        if ready && (changed || since.is_none_or(|since| since >= QUIET_LINE)) {
+            let rows: Vec<_> = rows.iter().map(row_json).collect();
+            self.line(&line, json!({"event": "status", "replicas": rows}));
+            self.news = news;
+            self.drawn = Some(now);
+        }
+    }
+
+    fn stopping(&mut self) {
+        self.line("stopping", json!({"event": "stopping"}));
+    }
+
+    fn stopped(&mut self, killed: &[u8]) {
+        let text = match killed {
+            [] => "stopped".to_owned(),
+            _ => Paint::for_stdout().piece(Tone::Bad, &format!("stopped; had to kill replicas {killed:?}")),
+        };
+        self.line(&text, json!({"event": "stopped", "killed": killed}));
+    }
+}

@@ -1,0 +1,315 @@
+//! A cluster at a glance: as a block for a terminal, as one line for a pipe, as JSON for a program.
+
+use crosscheck::admin::{Phase, Status};
+use serde_json::{Value, json};
+
+use super::numbers::{grouped, micros};
+use super::paint::{Line, Tone};
+use crate::cluster::Row;
+
+const HEADS: [&str; 12] = [
+    "replica",
+    "clients",
+    "phase",
+    "executed",
+    "validated",
+    "req/s",
+    "conns",
+    "mismatches",
+    "repairs",
+    "checks",
+    "frames",
+    "held",
+];
+/// Columns of words; the others are numbers, and stand to the right.
+const WORDS: usize = 3;
+
+/// The whole cluster, several lines.
+pub fn block(rows: &[Row]) -> Vec<Line> {
+    let mut lines = vec![headline(rows)];
+    lines.extend(table(rows));
+    if rows.iter().filter_map(|row| row.seen.as_ref().ok()).any(|status| status.alone) {
+        let told =
+            "too few replicas for a vote to find a wrong one: every request is run until two runs agree";
+        lines.push(Line::of(Tone::Notable, told));
+    }
+    lines.extend(rows.iter().filter_map(|row| row.seen.as_ref().ok()).flat_map(notices));
+    for row in rows {
+        let Ok(status) = &row.seen else { continue };
+        let Some(evidence) = &status.last_evidence else { continue };
+        let repair = match status.last_repair_us {
+            0 => String::new(),
+            us => format!("  (last repair took {})", micros(us)),
+        };
+        let told = format!("replica {} says: ", row.replica.number);
+        let line = Line::of(Tone::Quiet, told).with(Tone::Notable, evidence).with(Tone::Quiet, repair);
+        lines.push(line);
+    }
+    lines
+}
+
+/// What an operator should know of a replica, beyond its row.
+fn notices(status: &Status) -> Vec<Line> {
+    let of = |what: String| Line::of(Tone::Notable, format!("replica {} {what}", status.replica));
+    let mut notices: Vec<Line> = Vec::new();
+    notices.extend(status.waits_for.iter().map(|what| of(format!("waits: {what}"))));
+    notices.extend(status.refused.replicas.iter().map(|why| of(format!("does not talk to {why}"))));
+    if status.refused.strangers > 0 {
+        let times = grouped(status.refused.strangers);
+        notices.push(of(format!("refused {times} connections to its peers' port that are not of its group")));
+    }
+    let buffers = &status.buffers;
+    if buffers.evicted > 0 {
+        let (closed, limit) = (grouped(buffers.evicted), buffers.limit >> 20);
+        notices.push(of(format!(
+            "closed {closed} connections that held room, did not move, and others waited for it \
+                (buffer_limit_mb = {limit})"
+        )));
+    }
+    notices
+}
+
+fn headline(rows: &[Row]) -> Line {
+    let all = Summary::of(rows);
+    let serving = rows.iter().filter(|row| row.is_ready()).count();
+    let tone = if serving == rows.len() { Tone::Good } else { Tone::Bad };
+    Line::of(Tone::Strong, format!("CrossCheck {}  ", all.mode))
+        .with(tone, format!("{serving} of {} serve", rows.len()))
+        .with(Tone::Plain, format!("  leader {}  position {}", all.leader, grouped(all.position)))
+        .with(Tone::Plain, format!("  {} requests/s", all.rate_text()))
+}
+
+/// One row per replica under a row of heads.
+pub fn table(rows: &[Row]) -> Vec<Line> {
+    let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
+    let mut widths = HEADS.map(str::len);
+    for row in cells.iter().filter(|row| row.len() == HEADS.len()) {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let pad = |column: usize, cell: &str| {
+        let width = widths[column];
+        if column < WORDS { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+    };
+    let line = |row: &[String]| {
+        let padded: Vec<String> = row.iter().enumerate().map(|(column, cell)| pad(column, cell)).collect();
+        padded.join("  ").trim_end().to_owned()
+    };
+    let heads = HEADS.map(str::to_owned);
+    let mut lines = vec![Line::of(Tone::Quiet, line(&heads))];
+    lines.extend(rows.iter().zip(&cells).map(|(row, cells)| Line::of(tone_of(row), line(cells))));
+    lines
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let number = row.replica.number.to_string();
+    let clients = row.replica.clients.map_or_else(|| "-".to_owned(), |address| address.to_string());
+    match &row.seen {
+        Err(why) => vec![number, clients, format!("down: {why}")],
+        Ok(status) => {
+            let leads = if status.leader == Some(status.replica) { " leads" } else { "" };
+            vec![
+                number + leads,
+                clients,
+                phase(status).to_owned(),
+                grouped(status.executed),
+                grouped(status.validated),
+                row.rate.map_or_else(|| "-".to_owned(), |rate| grouped(rate.round() as u64)),
+                grouped(status.connections),
+                grouped(status.mismatches),
+                grouped(status.repairs),
+                grouped(status.failed_checks),
+                grouped(status.dropped_frames),
+                grouped(status.held),
+            ]
+        }
+    }
+}
+
+fn tone_of(row: &Row) -> Tone {
+    match &row.seen {
+        Err(_) => Tone::Bad,
+        Ok(status) if status.phase != Phase::Serving || status.held > 0 => Tone::Notable,
+        Ok(_) => Tone::Plain,
+    }
+}
+
+fn phase(status: &Status) -> &'static str {
+    match status.phase {
+        Phase::Serving if status.leader.is_none() => "no leader",
+        Phase::Starting => "starting",
+        Phase::Joining => "joining",
+        Phase::Serving => "serving",
+        Phase::Stopping => "stopping",
+    }
+}
+
+/// The whole cluster in one line. Two lines of which only the rate and the positions differ are the same news.
+pub fn one_line(rows: &[Row]) -> (String, String) {
+    let all = Summary::of(rows);
+    let phases: Vec<String> = rows
+        .iter()
+        .filter(|row| !row.is_ready())
+        .map(|row| {
+            let what = row.seen.as_ref().map_or("down", phase);
+            format!("  replica {} {what}", row.replica.number)
+        })
+        .collect();
+    let evidence = all.evidence.map(|evidence| format!("  last: {evidence}")).unwrap_or_default();
+    let news = format!(
+        "leader {}  mismatches {}  repairs {}  held {}{}{evidence}",
+        all.leader,
+        all.mismatches,
+        all.repairs,
+        all.held,
+        phases.concat()
+    );
+    let line = format!("status  {} requests/s  position {}  {news}", all.rate_text(), all.position);
+    (line, news)
+}
+
+/// One replica as JSON.
+pub fn row_json(row: &Row) -> Value {
+    let (status, why): (Option<&Status>, Option<&String>) = match &row.seen {
+        Ok(status) => (Some(status), None),
+        Err(why) => (None, Some(why)),
+    };
+    json!({
+        "replica": row.replica.number,
+        "clients": row.replica.clients,
+        "admin": row.replica.admin.to_string(),
+        "serving": row.serving().is_some(),
+        "requests_per_s": row.rate,
+        "status": status,
+        "why_down": why,
+    })
+}
+
+struct Summary<'r> {
+    mode: &'r str,
+    leader: String,
+    position: u64,
+    /// Every replica executes every request, so that the fastest one's rate is the cluster's.
+    rate: Option<f64>,
+    mismatches: u64,
+    repairs: u64,
+    held: u64,
+    evidence: Option<&'r str>,
+}
+
+impl<'r> Summary<'r> {
+    fn of(rows: &'r [Row]) -> Self {
+        let up = || rows.iter().filter_map(|row| row.seen.as_ref().ok());
+        let highest = |field: fn(&Status) -> u64| up().map(field).max().unwrap_or(0);
+        let leader = up().find(|status| status.leader == Some(status.replica)).or_else(|| up().next());
+        let leader = leader.and_then(|status| status.leader);
+        Summary {
+            mode: up().next().map_or("", |status| &status.mode),
+            leader: leader.map_or_else(|| "none".to_owned(), |leader| leader.to_string()),
+            position: highest(|status| status.executed),
+            rate: rows.iter().filter_map(|row| row.rate).reduce(f64::max),
+            mismatches: highest(|status| status.mismatches),
+            repairs: up().map(|status| status.repairs).sum(),
+            held: up().map(|status| status.held).sum(),
+            evidence: up().find_map(|status| status.last_evidence.as_deref()),
+        }
+    }
+
+    fn rate_text(&self) -> String {
+        self.rate.map_or_else(|| "-".to_owned(), |rate| grouped(rate.round() as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crosscheck::admin::Endpoint;
+
+    use crate::cluster::{Replica, test_status};
+
+    fn row(number: u8, change: impl Fn(&mut Status)) -> Row {
+        let clients = Some(([127, 0, 0, 1], 11_210 + u16::from(number)).into());
+        let replica = Replica { number, admin: Endpoint::Unix("admin.sock".into()), clients };
+        let mut status = test_status(number);
+        change(&mut status);
+        Row { replica, seen: Ok(status), rate: None }
+    }
+
+    #[test]
+    fn the_block_names_leader_positions_evidence_and_who_is_down() {
+        let mut down = row(3, |_| ());
+        down.seen = Err("no answer".into());
+        let mut first = row(1, |status| status.executed = 12_345);
+        first.rate = Some(999.6);
+        let second = row(2, |status| {
+            status.last_evidence = Some("replica 2: item 7.1".into());
+            status.last_repair_us = 850;
+        });
+        let lines: Vec<String> = block(&[first, second, down]).iter().map(Line::text).collect();
+        assert_eq!(
+            lines,
+            [
+                "CrossCheck RDGX  2 of 3 serve  leader 1  position 12,345  1,000 requests/s",
+                concat!(
+                    "replica  clients          phase    executed  validated  req/s  conns  mismatches  repairs",
+                    "  checks  frames  held"
+                ),
+                concat!(
+                    "1 leads  127.0.0.1:11211  serving    12,345         10  1,000      0           0        0",
+                    "       0       0     0"
+                ),
+                concat!(
+                    "2        127.0.0.1:11212  serving        10         10      -      0           0        0",
+                    "       0       0     0"
+                ),
+                "3        127.0.0.1:11213  down: no answer",
+                "replica 2 says: replica 2: item 7.1  (last repair took 850 us)",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_block_tells_what_a_replica_waits_for_and_whom_it_refused() {
+        let told = row(2, |status| {
+            status.waits_for = Some("for replica 3".into());
+            status.refused.replicas.push("replica 1: memory_limit_mb is 64 here and 128 there".into());
+            status.refused.strangers = 1200;
+            status.buffers.evicted = 7;
+            status.buffers.limit = 128 << 20;
+        });
+        let lines: Vec<String> = block(&[told]).iter().map(Line::text).collect();
+        assert_eq!(
+            lines[3..],
+            [
+                "replica 2 waits: for replica 3",
+                "replica 2 does not talk to replica 1: memory_limit_mb is 64 here and 128 there",
+                "replica 2 refused 1,200 connections to its peers' port that are not of its group",
+                "replica 2 closed 7 connections that held room, did not move, and others waited for it \
+                    (buffer_limit_mb = 128)",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_line_for_a_pipe_is_news_only_when_more_than_progress_changed() {
+        let before = one_line(&[row(1, |_| ()), row(2, |_| ())]);
+        let progress = one_line(&[row(1, |status| status.executed = 99), row(2, |_| ())]);
+        assert_ne!(before.0, progress.0);
+        assert_eq!(before.1, progress.1);
+        let joining = one_line(&[row(1, |_| ()), row(2, |status| status.phase = Phase::Joining)]);
+        assert!(joining.1.contains("replica 2 joining"));
+        let repaired = one_line(&[row(1, |status| status.repairs = 1), row(2, |_| ())]);
+        assert_ne!(before.1, repaired.1);
+    }
+
+    #[test]
+    fn json_says_why_a_replica_is_down() {
+        let mut down = row(2, |_| ());
+        down.seen = Err("no answer".into());
+        let told = row_json(&down);
+        assert_eq!((&told["serving"], &told["why_down"]), (&json!(false), &json!("no answer")));
+        let up = row_json(&row(1, |_| ()));
+        assert_eq!((&up["status"]["leader"], &up["why_down"]), (&json!(1), &Value::Null));
+    }
+}

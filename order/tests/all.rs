@@ -1,0 +1,16 @@
+//! Every integration test of the crate in one binary: the harness is compiled and linked once, not ten times.
+
+mod harness;
+mod records;
+
+mod cluster;
+mod crash;
+mod damage;
+mod decoders;
+mod disk;
+mod founding;
+mod hostile;
+mod numbers;
+mod older;
+mod rejoin;
+mod stamps;

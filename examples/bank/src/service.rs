@@ -64,9 +64,7 @@ impl Bank {
     fn notify(&self, cx: &Cx<'_, Bank>, number: Number) -> Result<(), Retry> {
         let mut branch = cx.write(self.branch(number))?;
         match branch.account_mut(number) {
-            Ok(account) if account.pending() > 0 => {
-                account.notify().into_iter().for_each(|payment| cx.spawn(Request::Settle(payment)));
-            }
+            Ok(account) if account.pending() > 0 => account.notify(cx),
             Ok(_) | Err(_) => {}
         }
         Ok(())

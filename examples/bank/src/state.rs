@@ -3,12 +3,12 @@
 //! An object is what a request pays for: one that is read is checked as a whole, one that is changed is also summed as
 //! a whole. So an account is an object, and the index of a branch is cut into buckets instead of being one long list.
 
-use std::collections::VecDeque;
 use std::fmt;
 
 use crosscheck::object::{ObjectId, Ref, Store, critical};
+use crosscheck::schedule::{Spawn, Waiters};
 
-use crate::request::Payment;
+use crate::request::{Payment, Request};
 
 /// Number of an account, from 1.
 pub type Number = u32;
@@ -83,7 +83,7 @@ pub struct Account {
     /// Payments that wait for money, or that are being tried again just now.
     pending: u32,
     /// Those that wait, the longest waiting first.
-    waiting: VecDeque<Payment>,
+    waiting: Waiters<Request>,
     /// The time of a timer that ends waits; 0 for none.
     alarm_us: u64,
 }
@@ -92,7 +92,7 @@ pub struct Account {
 impl Account {
     fn new(number: Number, owner: &str, balance: u64) -> Self {
         let owner = owner.to_owned();
-        let waiting = VecDeque::new();
+        let waiting = Waiters::new();
         Self { number, owner, balance, card: 0, linked: 0, pending: 0, waiting, alarm_us: 0 }
     }
 
@@ -133,15 +133,15 @@ impl Account {
 
     /// Has a payment wait. Gives the time of the timer that is to end the wait, unless one is set before that.
     pub fn wait(&mut self, payment: Payment) -> Option<u64> {
-        self.waiting.push_back(payment);
+        self.waiting.wait(Request::Settle(payment));
         let is_first = self.alarm_us == 0 || payment.deadline_us < self.alarm_us;
         is_first.then(|| self.alarm_us = payment.deadline_us)?;
         Some(payment.deadline_us)
     }
 
-    /// Takes out all payments that wait, to be tried again.
-    pub fn notify(&mut self) -> VecDeque<Payment> {
-        std::mem::take(&mut self.waiting)
+    /// Starts all payments that wait, to be tried again.
+    pub fn notify(&mut self, cx: &impl Spawn<Request>) {
+        self.waiting.notify_all(cx);
     }
 
     /// A timer has fired; tells whether it was the one that counts.

@@ -78,22 +78,31 @@ impl Request {
     /// A small number per kind of request, for evidence.
     pub fn kind(&self) -> u16 {
         match self {
-            Request::Open { .. } => 0,
-            Request::Deposit { .. } => 1,
-            Request::Withdraw { .. } => 2,
-            Request::Transfer { .. } => 3,
-            Request::Balance { .. } => 4,
-            Request::Total => 5,
-            Request::Interest { .. } => 6,
-            Request::Link { .. } => 7,
-            Request::Sweep { .. } => 8,
-            Request::Pay { .. } => 9,
-            Request::Waiting { .. } => 10,
-            Request::Card { .. } => 11,
-            Request::Tick => 12,
-            Request::Accrue { .. } => 13,
-            Request::Settle(_) => 14,
-            Request::Expire { .. } => 15,
+            Request::Open { .. } => 1,
+            Request::Deposit { .. } => 2,
+            Request::Withdraw { .. } => 3,
+            Request::Transfer { .. } => 4,
+            Request::Balance { .. } => 5,
+            Request::Total => 6,
+            Request::Interest { .. } => 7,
+            Request::Link { .. } => 8,
+            Request::Sweep { .. } => 9,
+            Request::Pay { .. } => 10,
+            Request::Waiting { .. } => 11,
+            Request::Card { .. } => 12,
+            Request::Tick => 13,
+            Request::Accrue { .. } => 14,
+            Request::Settle(_) => 15,
+            Request::Expire { .. } => 16,
         }
+    }
+
+    /// The name of a kind, as the client writes it; in lower case those that only the bank itself starts.
+    pub fn kind_name(kind: u16) -> Option<&'static str> {
+        const NAMES: [&str; 16] = [
+            "OPEN", "DEPOSIT", "WITHDRAW", "TRANSFER", "BALANCE", "TOTAL", "INTEREST", "LINK", "SWEEP",
+            "PAY", "WAITING", "CARD", "tick", "accrue", "settle", "expire",
+        ];
+        NAMES.get(usize::from(kind).checked_sub(1)?).copied()
     }
 }

@@ -301,6 +301,10 @@ impl Service for Bank {
         request.kind()
     }
 
+    fn kind_name(kind: u16) -> Option<&'static str> {
+        Request::kind_name(kind)
+    }
+
     fn name_of(object: &Members<'_>) -> Option<String> {
         let number = || Reader::new(object.get("number")?).u32().ok();
         match object.class {

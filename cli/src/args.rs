@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use node::program::{program, text};
-use node::{AFTER_HELP, AFTER_LONG_HELP, digest, evidence, group, key, serve, status, top, up};
+use node::{AFTER_HELP, AFTER_LONG_HELP, RunCommand, SetupCommand};
 
 use crate::service::Options;
 
@@ -26,24 +26,9 @@ pub struct Cli {
 /// One file per command.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Start a local cluster and keep it running
-    #[command(long_about = text(up::ABOUT))]
-    Up(up::Args<Options>),
-    /// Run one replica on this machine, as a configuration file says
-    #[command(long_about = text(serve::ABOUT))]
-    Serve(serve::Args),
-    /// Show every replica of a running cluster once
-    #[command(long_about = text(status::ABOUT))]
-    Status(status::Args),
-    /// Watch a running cluster, full screen
-    #[command(long_about = text(top::ABOUT))]
-    Top(top::Args),
-    /// Compare the state of all replicas at one position, bit for bit
-    #[command(long_about = text(digest::ABOUT))]
-    Digest(digest::Args),
-    /// List the disagreements that were seen, and how they ended
-    #[command(long_about = text(evidence::ABOUT))]
-    Evidence(evidence::Args),
+    /// Commands of every program that run a group, and ask it.
+    #[command(flatten)]
+    Run(RunCommand<Options>),
     /// Corrupt one replica of a running cluster on purpose
     #[command(long_about = crate::inject::about())]
     Inject(crate::inject::Args),
@@ -70,14 +55,9 @@ pub enum Command {
     /// Not in this build: a real cluster under trouble. Build with --features inject, on Linux
     #[cfg(not(all(feature = "inject", target_os = "linux")))]
     Trial(Absent),
-    /// Make the key by which the replicas of a group know each other
-    #[command(long_about = text(key::ABOUT))]
-    Key(key::Args),
-    /// Decide what replicas cannot: that a group begins, or goes on with what one replica has
-    #[command(long_about = text(group::ABOUT))]
-    Group(group::Args),
-    /// Explain the modes and their letters
-    Modes,
+    /// Commands of every program that prepare a group, and explain it.
+    #[command(flatten)]
+    Setup(SetupCommand),
 }
 
 /// The arguments of a command that this build lacks.

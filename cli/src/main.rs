@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use args::{Cli, Command};
 use clap::Parser;
 use node::outcome::{self, Outcome};
-use node::{digest, evidence, group, key, modes, program, serve, status, top, up};
+use node::program;
 use service::Memcached;
 
 /// Requests are allocated on one thread and freed on another, which this allocator does without a lock.
@@ -33,12 +33,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Outcome {
     match command {
-        Command::Up(args) => up::run(&args),
-        Command::Serve(args) => serve::run::<Memcached>(&args),
-        Command::Status(args) => status::run(&args),
-        Command::Top(args) => top::run(&args),
-        Command::Digest(args) => digest::run(&args),
-        Command::Evidence(args) => evidence::run(&args),
+        Command::Run(command) => command.run::<Memcached>(),
         Command::Inject(args) => inject::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Load(args) => load::run(&args),
@@ -51,9 +46,7 @@ fn run(command: Command) -> Outcome {
         Command::Sim(_) => absent("sim"),
         #[cfg(not(all(feature = "inject", target_os = "linux")))]
         Command::Trial(_) => absent("trial"),
-        Command::Key(args) => key::run(&args),
-        Command::Group(args) => group::run(&args),
-        Command::Modes => modes::run(),
+        Command::Setup(command) => command.run(),
     }
 }
 

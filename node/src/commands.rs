@@ -26,9 +26,23 @@ struct Cli<O: Options> {
     command: Command<O>,
 }
 
-/// One module per command.
+/// One module per command. A program with commands of its own flattens [`RunCommand`] and [`SetupCommand`] into them.
 #[derive(Debug, Subcommand)]
 pub enum Command<O: Options> {
+    /// Commands that run a group, and ask it.
+    #[command(flatten)]
+    Run(RunCommand<O>),
+    /// Corrupt one replica of a running cluster on purpose
+    #[command(long_about = text(inject::ABOUT))]
+    Inject(inject::Args),
+    /// Commands that prepare a group, and explain it.
+    #[command(flatten)]
+    Setup(SetupCommand),
+}
+
+/// Commands that run a group, and ask it.
+#[derive(Debug, Subcommand)]
+pub enum RunCommand<O: Options> {
     /// Start a local cluster and keep it running
     #[command(long_about = text(up::ABOUT))]
     Up(up::Args<O>),
@@ -47,9 +61,11 @@ pub enum Command<O: Options> {
     /// List the disagreements that were seen, and how they ended
     #[command(long_about = text(evidence::ABOUT))]
     Evidence(evidence::Args),
-    /// Corrupt one replica of a running cluster on purpose
-    #[command(long_about = text(inject::ABOUT))]
-    Inject(inject::Args),
+}
+
+/// Commands that prepare a group, and explain it.
+#[derive(Debug, Subcommand)]
+pub enum SetupCommand {
     /// Make the key by which the replicas of a group know each other
     #[command(long_about = text(key::ABOUT))]
     Key(key::Args),
@@ -105,16 +121,40 @@ pub fn main<A: Application>() -> ExitCode {
 /// What kept it from being done, as [`outcome::report`] tells it.
 pub fn run<A: Application>(command: Command<A::Options>) -> Outcome {
     match command {
-        Command::Up(args) => up::run(&args),
-        Command::Serve(args) => serve::run::<A>(&args),
-        Command::Status(args) => status::run(&args),
-        Command::Top(args) => top::run(&args),
-        Command::Digest(args) => digest::run(&args),
-        Command::Evidence(args) => evidence::run(&args),
+        Command::Run(command) => command.run::<A>(),
         Command::Inject(args) => inject::run(&args),
-        Command::Key(args) => key::run(&args),
-        Command::Group(args) => group::run(&args),
-        Command::Modes => modes::run(),
+        Command::Setup(command) => command.run(),
+    }
+}
+
+impl<O: Options> RunCommand<O> {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Those of [`run`].
+    pub fn run<A: Application<Options = O>>(self) -> Outcome {
+        match self {
+            RunCommand::Up(args) => up::run(&args),
+            RunCommand::Serve(args) => serve::run::<A>(&args),
+            RunCommand::Status(args) => status::run(&args),
+            RunCommand::Top(args) => top::run(&args),
+            RunCommand::Digest(args) => digest::run(&args),
+            RunCommand::Evidence(args) => evidence::run(&args),
+        }
+    }
+}
+
+impl SetupCommand {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Those of [`run`].
+    pub fn run(self) -> Outcome {
+        match self {
+            SetupCommand::Key(args) => key::run(&args),
+            SetupCommand::Group(args) => group::run(&args),
+            SetupCommand::Modes => modes::run(),
+        }
     }
 }
 

@@ -27,4 +27,4 @@ pub mod view;
 
 pub use application::{Application, Options, Parts, Wrong};
 pub use clap;
-pub use commands::{AFTER_HELP, AFTER_LONG_HELP, Command, main, run};
+pub use commands::{AFTER_HELP, AFTER_LONG_HELP, Command, RunCommand, SetupCommand, main, run};

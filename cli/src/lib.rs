@@ -3,9 +3,7 @@
 /// Whether this build has the fault injector, and with it the commands that need it.
 pub const HAS_INJECTOR: bool = cfg!(feature = "inject");
 
-/// How to get what a build without the injector lacks.
-pub const WITH_INJECTOR: &str =
-    "build with `--features inject` (`cargo run --release --features inject -- up`)";
+pub use crosscheck::WITH_INJECTOR;
 
 // Cargo gives one `crosscheck` to all crates that it builds together. Beside `sim`, which needs the injector, this one
 // would have it too, and its `serve` would corrupt itself on request.

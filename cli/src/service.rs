@@ -112,7 +112,7 @@ impl Options {
         {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             memcached::protect_only(&names);
-            eprintln!("crosscheck: only these classes are protected: {names:?}");
+            crosscheck::message(format_args!("only these classes are protected: {names:?}"));
             Ok(())
         }
         #[cfg(not(feature = "inject"))]

@@ -61,6 +61,10 @@ pub use wire::Malformed;
 /// Whether this build can inject faults into its replicas.
 pub const HAS_INJECTOR: bool = cfg!(feature = "inject");
 
+/// How to get what a build without the injector lacks.
+pub const WITH_INJECTOR: &str =
+    "build with `--features inject` (`cargo run --release --features inject -- up`)";
+
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};

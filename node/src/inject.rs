@@ -160,7 +160,7 @@ impl Fault {
 /// Places the faults.
 pub fn run(args: &Args) -> Outcome {
     if !cfg!(feature = "inject") {
-        return Err(misuse(WITHOUT));
+        return Err(misuse(format!("this build carries no fault injector; {}", crosscheck::WITH_INJECTOR)));
     }
     let replicas = args.target.replicas()?;
     let victims = victims(&replicas, args.replica)?;
@@ -187,10 +187,6 @@ pub fn run(args: &Args) -> Outcome {
     }
     Ok(Verdict::of(all_done))
 }
-
-/// What a build without the injector is, and how to get one with it.
-const WITHOUT: &str = "this build carries no fault injector; build with `--features inject` (`cargo run --release \
-                       --features inject -- up`)";
 
 /// Places one fault.
 ///

@@ -70,19 +70,21 @@ pub(crate) fn of_packed<R>(
 pub(crate) struct Names(VecDeque<Named>);
 
 impl Names {
-    /// Takes names in; a class alone does not replace a name.
-    pub fn learn(&mut self, names: Vec<Named>) {
+    /// Takes names in, and returns whether any of them says something new. A class alone does not replace a name.
+    pub fn learn(&mut self, names: Vec<Named>) -> bool {
+        let mut is_new = false;
         for new in names {
-            let known = self.0.iter().position(|old| (old.home, old.id) == (new.home, new.id));
-            match known.and_then(|at| self.0.get_mut(at)) {
-                Some(old) if new.name.is_some() || old.class != new.class => *old = new,
-                Some(_) => {}
+            match self.0.iter_mut().find(|old| (old.home, old.id) == (new.home, new.id)) {
+                Some(old) if *old == new || (new.name.is_none() && old.class == new.class) => continue,
+                Some(old) => *old = new,
                 None => self.0.push_back(new),
             }
+            is_new = true;
         }
         while self.0.len() > limits::NAMES_KEPT {
             self.0.pop_front();
         }
+        is_new
     }
 
     /// The text with the names of the objects that it calls `object HOME:ID`.
@@ -146,8 +148,9 @@ mod tests {
     #[test]
     fn a_name_is_not_lost_to_a_class_and_old_names_go() {
         let mut names = Names::default();
-        names.learn(vec![named(1, Some("alice"))]);
-        names.learn(vec![named(1, None)]);
+        assert!(names.learn(vec![named(1, Some("alice"))]));
+        assert!(!names.learn(vec![named(1, None)]));
+        assert!(!names.learn(vec![named(1, Some("alice"))]));
         assert_eq!(names.put_into("object 1:5.1"), "alice (Account, object 1:5.1)");
         let more = (2..).take(limits::NAMES_KEPT).map(|counter| named(counter, None)).collect();
         names.learn(more);

@@ -73,8 +73,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 self.keep_evidence(evidence::masked(self.settings.me, place, core, kind));
             }
             Report::Named(names) => {
-                self.names.learn(names);
-                self.evidence.amend(|text| self.names.put_into(text));
+                // Records that are kept have the names that were known before.
+                if self.names.learn(names) {
+                    self.evidence.amend(|text| self.names.put_into(text));
+                }
             }
             Report::Large { home, objects } => objects.iter().for_each(|large| self.on_large(home, large)),
         }

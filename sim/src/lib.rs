@@ -31,6 +31,7 @@ pub mod rng;
 mod run;
 pub mod shrink;
 pub mod slow;
+pub mod testing;
 pub mod trace;
 pub mod workload;
 pub mod world;

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use crosscheck::object::{Home, ObjectId, Region, critical, genesis};
 use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::{Action, Cx, MakeProtocol, Malformed, Progress, Protocol, Service};
-use sim::{CommandSource, Faults, Options, ReferenceModel, Turn, Workload, same_bytes, simulate};
+use sim::testing::{all_faults_keep_every_promise, flips_are_repaired, short};
+use sim::{CommandSource, Options, ReferenceModel, Turn, Workload, same_bytes, simulate};
 use vote::Place;
 use wire::SplitMix64;
 
@@ -257,40 +258,23 @@ fn of_registers(points: bool) -> OfRegisters {
     OfRegisters { points, forgets: u64::MAX }
 }
 
-fn options(faults: &str) -> Options {
-    Options { requests: 200, episodes: 2, faults: Faults::parse(faults).unwrap(), ..Options::default() }
-}
-
 /// Ten seeds with flipped bits in registers: each is noticed, repaired, and no reply is wrong.
 #[test]
 fn flipped_bits_are_repaired() {
-    let mut struck = 0;
-    for seed in 1..=10 {
-        let summary = simulate(&of_registers(false), seed, &options("flip,in-request"));
-        assert_eq!(summary.violation, None, "seed {seed}");
-        assert!(summary.answered >= 200, "seed {seed}: {} replies", summary.answered);
-        let flips: u64 = summary.faults.values().map(|count| count.struck).sum();
-        assert!(flips == 0 || summary.evidence.values().sum::<u64>() > 0, "seed {seed}: no evidence");
-        struck += flips;
-    }
-    assert!(struck >= 10, "{struck} bits flipped in ten runs");
+    flips_are_repaired(&of_registers(false), 1..=10);
 }
 
 /// All kinds of faults, logs on disk, and several workers.
 #[test]
 fn all_faults_leave_every_promise_kept() {
-    for seed in 1..=6 {
-        let options = Options { disk: seed % 2 == 0, workers: 1 + seed as usize % 3, ..options("all") };
-        let summary = simulate(&of_registers(false), seed, &options);
-        assert_eq!(summary.violation, None, "seed {seed}");
-    }
+    all_faults_keep_every_promise(&of_registers(false), 1..=6);
 }
 
 /// Requests that miss a lock run again behind others: the model follows the positions, also with several workers.
 #[test]
 fn requests_that_miss_locks_are_judged_where_they_ran() {
     for seed in 1..=6 {
-        let options = Options { workers: 1 + seed as usize % 3, ..options("crash,flip,in-request,pause") };
+        let options = Options { workers: 1 + seed as usize % 3, ..short("crash,flip,in-request,pause") };
         let summary = simulate(&of_registers(true), seed, &options);
         assert_eq!(summary.violation, None, "seed {seed}");
         assert!(summary.answered >= 200, "seed {seed}: {} replies", summary.answered);
@@ -301,7 +285,7 @@ fn requests_that_miss_locks_are_judged_where_they_ran() {
 #[test]
 fn a_service_that_its_model_does_not_know_is_noticed() {
     for points in [false, true] {
-        let summary = simulate(&OfRegisters { points, forgets: 5 << 8 }, 1, &options("none"));
+        let summary = simulate(&OfRegisters { points, forgets: 5 << 8 }, 1, &short("none"));
         assert_eq!(summary.violation.map(|violation| violation.promise), Some("replies"), "{points}");
     }
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use bank::{Bank, Connection};
 use crosscheck::MakeProtocol;
-use sim::{CommandSource, Faults, Options, ReferenceModel, Turn, Workload, same_bytes, simulate};
+use sim::testing::{all_faults_keep_every_promise, flips_are_repaired};
+use sim::{CommandSource, ReferenceModel, Turn, Workload, same_bytes};
 use vote::Place;
 use wire::SplitMix64;
 
@@ -204,30 +205,12 @@ impl ReferenceModel for Balances {
     }
 }
 
-fn options(faults: &str) -> Options {
-    let faults = Faults::parse(faults).expect("these kinds of faults exist");
-    Options { requests: 200, episodes: 2, faults, ..Options::default() }
-}
-
 #[test]
 fn flipped_bits_in_accounts_are_repaired_in_ten_seeds() {
-    let mut struck = 0;
-    for seed in 1..=10 {
-        let summary = simulate(&OfBank, seed, &options("flip,in-request"));
-        assert_eq!(summary.violation, None, "seed {seed}");
-        assert!(summary.answered >= 200, "seed {seed}: {} replies", summary.answered);
-        let flips: u64 = summary.faults.values().map(|count| count.struck).sum();
-        assert!(flips == 0 || summary.evidence.values().sum::<u64>() > 0, "seed {seed}: no evidence");
-        struck += flips;
-    }
-    assert!(struck >= 10, "{struck} bits flipped in ten runs");
+    flips_are_repaired(&OfBank, 1..=10);
 }
 
 #[test]
 fn every_kind_of_fault_leaves_every_promise_kept() {
-    for seed in 1..=4 {
-        let options = Options { disk: seed % 2 == 0, workers: 1 + seed as usize % 3, ..options("all") };
-        let summary = simulate(&OfBank, seed, &options);
-        assert_eq!(summary.violation, None, "seed {seed}");
-    }
+    all_faults_keep_every_promise(&OfBank, 1..=4);
 }

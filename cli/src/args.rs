@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 use node::program::{program, text};
 use node::{AFTER_HELP, AFTER_LONG_HELP, RunCommand, SetupCommand};
 
-use crate::service::Options;
+use crate::service::MemcachedOptions;
 
 /// Everything on the command line.
 #[derive(Debug, Parser)]
@@ -20,15 +20,15 @@ use crate::service::Options;
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 /// One file per command.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Commands of every program that run a group, and ask it.
     #[command(flatten)]
-    Run(RunCommand<Options>),
+    Run(RunCommand<MemcachedOptions>),
     /// Corrupt one replica of a running cluster on purpose
     #[command(long_about = crate::inject::about())]
     Inject(crate::inject::Args),

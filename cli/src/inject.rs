@@ -1,7 +1,7 @@
 //! `crosscheck inject`: the faults that replicas place in themselves, and the other injector, which needs no help
 //! of the server.
 
-use node::outcome::Outcome;
+use node::outcome::CommandOutcome;
 use node::program::text;
 
 use crate::native::{self, Native};
@@ -28,7 +28,7 @@ pub struct Args {
 }
 
 /// Places the faults.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CommandOutcome {
     match &args.native {
         Some(native) => native::run(native),
         None => node::inject::run(&args.own),

@@ -16,9 +16,9 @@ mod trial;
 
 use std::process::ExitCode;
 
-use args::{Cli, Command};
+use args::{Cli, CliCommand};
 use clap::Parser;
-use node::outcome::{self, Outcome};
+use node::outcome::{self, CommandOutcome};
 use node::program;
 use service::Memcached;
 
@@ -31,28 +31,28 @@ fn main() -> ExitCode {
     outcome::report(run(Cli::parse().command))
 }
 
-fn run(command: Command) -> Outcome {
+fn run(command: CliCommand) -> CommandOutcome {
     match command {
-        Command::Run(command) => command.run::<Memcached>(),
-        Command::Inject(args) => inject::run(&args),
-        Command::Demo(args) => demo::run(&args),
-        Command::Load(args) => load::run(&args),
-        Command::Bench(args) => bench::run(&args),
+        CliCommand::Run(command) => command.run::<Memcached>(),
+        CliCommand::Inject(args) => inject::run(&args),
+        CliCommand::Demo(args) => demo::run(&args),
+        CliCommand::Load(args) => load::run(&args),
+        CliCommand::Bench(args) => bench::run(&args),
         #[cfg(feature = "inject")]
-        Command::Sim(args) => sim::run_command(&args),
+        CliCommand::Sim(args) => sim::run_command(&args),
         #[cfg(all(feature = "inject", target_os = "linux"))]
-        Command::Trial(args) => trial::run(&args),
+        CliCommand::Trial(args) => trial::run(&args),
         #[cfg(not(feature = "inject"))]
-        Command::Sim(_) => absent("sim"),
+        CliCommand::Sim(_) => absent("sim"),
         #[cfg(not(all(feature = "inject", target_os = "linux")))]
-        Command::Trial(_) => absent("trial"),
-        Command::Setup(command) => command.run(),
+        CliCommand::Trial(_) => absent("trial"),
+        CliCommand::Setup(command) => command.run(),
     }
 }
 
 /// A command that this build lacks.
 #[cfg(not(all(feature = "inject", target_os = "linux")))]
-fn absent(command: &str) -> outcome::Outcome {
+fn absent(command: &str) -> outcome::CommandOutcome {
     let with = cli::WITH_INJECTOR;
     Err(outcome::misuse(format!(
         "this build carries no fault injector, which {command} needs; {with}, on Linux"

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use node::outcome::Outcome;
+use node::outcome::CommandOutcome;
 
 /// The commands.
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -73,12 +73,12 @@ Examples:
   crosscheck inject summary bench/results/raw/inject/rdgx.jsonl --out bench/results/inject/rdgx.json
   crosscheck inject summary rd00.jsonl rd00-2.jsonl --out rd00.json.gz --remark 'beside a compilation'"
     )]
-    Summary(Summary),
+    Summary(SummaryArgs),
     /// Tables of one or more campaigns, with 95 % Wilson intervals; also as HTML
     #[command(after_long_help = "Examples:
   crosscheck inject report bench/results/inject/*.json* --html coverage.html
   crosscheck inject report --together bench/results/inject/cluster-RD00*")]
-    Report(Report),
+    Report(ReportArgs),
 }
 
 /// Options of `golden` and `profile`.
@@ -189,7 +189,7 @@ pub struct Replay {
 
 /// Options of `summary`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Summary {
+pub struct SummaryArgs {
     /// Records or summaries of campaigns; compressed ones end in .gz
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
@@ -215,7 +215,7 @@ pub struct Summary {
 
 /// Options of `report`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Report {
+pub struct ReportArgs {
     /// Records or summaries of campaigns; compressed ones end in .gz
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
@@ -229,13 +229,13 @@ pub struct Report {
 
 /// Runs one of the commands.
 #[cfg(all(feature = "inject", target_os = "linux", target_arch = "x86_64"))]
-pub fn run(native: &Native) -> Outcome {
+pub fn run(native: &Native) -> CommandOutcome {
     linux::run(native)
 }
 
 /// Says why it cannot.
 #[cfg(not(all(feature = "inject", target_os = "linux", target_arch = "x86_64")))]
-pub fn run(_: &Native) -> Outcome {
+pub fn run(_: &Native) -> CommandOutcome {
     Err(node::outcome::misuse(format!(
         "this build carries no native fault injection: it needs Linux on x86-64, since it is built on ptrace \
                 and debug registers, and the feature `inject`: {}",

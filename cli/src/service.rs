@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use crosscheck::MakeProtocol;
 use memcached::limits::{ITEM_BYTES_MAX, ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD};
-use node::config::{Reader, quoted};
-use node::{Application, Parts, Wrong};
+use node::config::{TableReader, quoted};
+use node::{Application, ReplicaParts, Wrong};
 
 /// Memory for items in MiB when nothing else is said; memcached's own default.
 pub const DEFAULT_MEMORY_MB: u64 = 64;
 
 /// A replica's configuration; trials change it, which are not in every build.
 #[cfg(all(feature = "inject", target_os = "linux"))]
-pub type NodeConfig = node::config::NodeConfig<Options>;
+pub type NodeConfig = node::config::NodeConfig<MemcachedOptions>;
 /// A cluster that can be started.
-pub type Plan = node::cluster::Plan<Options>;
+pub type ClusterPlan = node::cluster::ClusterPlan<MemcachedOptions>;
 /// What cluster is wanted.
-pub type Wish = node::cluster::Wish<Options>;
+pub type ClusterOptions = node::cluster::ClusterOptions<MemcachedOptions>;
 
 /// The program `crosscheck`.
 pub struct Memcached;
@@ -35,9 +35,9 @@ Member 0 of an item is its key, member 1 its value.";
 
     type Service = memcached::Memcached;
     type Protocol = memcached::Connection;
-    type Options = Options;
+    type Options = MemcachedOptions;
 
-    fn build(options: &Options) -> Result<Parts<Self>, String> {
+    fn build(options: &MemcachedOptions) -> Result<ReplicaParts<Self>, String> {
         options.protect_only()?;
         let config = options.config();
         let service = memcached::Memcached::new(config).map_err(|error| error.to_string())?;
@@ -50,7 +50,7 @@ Member 0 of an item is its key, member 1 its value.";
 
 /// memcached's fields of the configuration file, and its options of `up`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
-pub struct Options {
+pub struct MemcachedOptions {
     /// Memory for items per replica, in MiB
     #[arg(
         long = "memory",
@@ -60,7 +60,7 @@ pub struct Options {
     )]
     pub memory_limit_mb: u64,
     /// Longest item, in bytes.
-    #[arg(skip = Options::default().item_size_max)]
+    #[arg(skip = MemcachedOptions::default().item_size_max)]
     pub item_size_max: u64,
     /// Processor time that every request burns, in microseconds. For benchmarks.
     #[arg(skip)]
@@ -70,9 +70,9 @@ pub struct Options {
     pub guarded_classes: Option<Vec<String>>,
 }
 
-impl Default for Options {
+impl Default for MemcachedOptions {
     fn default() -> Self {
-        Options {
+        MemcachedOptions {
             memory_limit_mb: DEFAULT_MEMORY_MB,
             item_size_max: 1 << 20,
             work_us: 0,
@@ -81,7 +81,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl MemcachedOptions {
     /// What the service is told: as many shards as memory and longest item allow.
     pub fn config(&self) -> memcached::Config {
         let mut config = memcached::Config {
@@ -123,18 +123,18 @@ impl Options {
     }
 }
 
-impl node::Options for Options {
+impl node::ServiceOptions for MemcachedOptions {
     const FIELDS: &'static [&'static str] =
         &["memory_limit_mb", "item_size_max", "work_us", "guarded_classes"];
     const EXAMPLE: &'static str = include_str!("service.toml");
 
-    fn read(file: &mut Reader<'_>) -> Self {
-        let default = Options::default();
+    fn read(file: &mut TableReader<'_>) -> Self {
+        let default = MemcachedOptions::default();
         let memory = file.integer("memory_limit_mb", 1..=1 << 20, "MiB");
         let item = file.integer("item_size_max", ITEM_BYTES_MIN as u64..=ITEM_BYTES_MAX as u64, "bytes");
         let work = file.integer("work_us", 0..=100_000, "µs");
         let classes = file.parsed("guarded_classes", "name them as the example does", read_classes);
-        Options {
+        MemcachedOptions {
             memory_limit_mb: memory.unwrap_or(default.memory_limit_mb),
             item_size_max: item.unwrap_or(default.item_size_max),
             work_us: work.map_or(default.work_us, |us| us as u32),
@@ -197,7 +197,7 @@ fn read_classes(text: &str) -> Result<Option<Vec<String>>, String> {
 #[cfg(test)]
 mod tests {
     use crosscheck::{Durability, GroupKey};
-    use node::Options as _;
+    use node::ServiceOptions as _;
     use node::config::{Problems, example};
     use node::outcome::Misuse;
     use node::serve::replica;
@@ -211,7 +211,7 @@ mod tests {
 
     /// The example with one line replaced, read again: the only problem's text.
     fn problem_with(line: &str, instead: &str) -> String {
-        let example = example::<Options>();
+        let example = example::<MemcachedOptions>();
         assert!(example.contains(line), "the example has no line `{line}`");
         let problems = parse(&example.replacen(line, instead, 1)).expect_err(instead);
         assert_eq!(problems.list.len(), 1, "{problems}");
@@ -220,15 +220,15 @@ mod tests {
 
     #[test]
     fn the_example_parses_and_documents_every_field_with_its_default() {
-        let example = example::<Options>();
+        let example = example::<MemcachedOptions>();
         let config = parse(&example).expect("the example");
         assert_eq!((config.service.memory_limit_mb, config.service.item_size_max), (1024, 1 << 20));
-        for field in Options::FIELDS {
+        for field in MemcachedOptions::FIELDS {
             let at = example.lines().position(|line| line.starts_with(&format!("{field} = ")));
             let at = at.unwrap_or_else(|| panic!("`{field}` is not in the example"));
             assert!(example.lines().nth(at - 1).is_some_and(|line| line.starts_with("# ")), "{field}");
         }
-        let default = Options::default();
+        let default = MemcachedOptions::default();
         for (name, value) in [
             ("memory_limit_mb", default.memory_limit_mb.to_string()),
             ("item_size_max", default.item_size_max.to_string()),
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back() {
-        let mut config = parse(&example::<Options>()).expect("the example");
+        let mut config = parse(&example::<MemcachedOptions>()).expect("the example");
         for classes in [None, Some(Vec::new()), Some(vec!["Item".to_owned(), "Bucket".to_owned()])] {
             config.service.guarded_classes = classes;
             config.service.work_us = 7;
@@ -266,18 +266,18 @@ mod tests {
         );
         let told = problem_with("guarded_classes = \"all\"", "guarded_classes = \"Items\"");
         assert!(told.contains("there is no class `Items`"), "{told}");
-        let wish = Wish {
+        let wish = ClusterOptions {
             port: Some(0),
-            service: Options { memory_limit_mb: 1, ..Options::default() },
-            ..Wish::default()
+            service: MemcachedOptions { memory_limit_mb: 1, ..MemcachedOptions::default() },
+            ..ClusterOptions::default()
         };
-        let told = Plan::new(&wish).expect_err("too little memory").to_string();
+        let told = ClusterPlan::new(&wish).expect_err("too little memory").to_string();
         assert!(told.contains(&needed) && told.ends_with("(--memory)"), "{told}");
     }
 
     #[test]
     fn settings_that_must_be_equal_keep_their_names_and_order() {
-        let settings = parse(&example::<Options>()).expect("the example").settings();
+        let settings = parse(&example::<MemcachedOptions>()).expect("the example").settings();
         let expected = [
             ("memory_limit_mb", "1024"),
             ("item_size_max", "1048576"),

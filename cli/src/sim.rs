@@ -9,11 +9,11 @@ use std::sync::mpsc;
 
 use sim::memcached::OfMemcached;
 use sim::mutation::{MUTATIONS, SEEDS, caught};
-use sim::report::{self, Campaign};
-use sim::{Faults, Options, Summary, fault, run, shrink};
+use sim::report::{self, CampaignTotals};
+use sim::{Faults, Options, RunSummary, fault, run, shrink};
 use wire::mix;
 
-use node::outcome::{Outcome, Verdict, misuse, say};
+use node::outcome::{CommandOutcome, CommandVerdict, misuse, say};
 use node::signals::Ending;
 
 /// What `sim --help` begins with.
@@ -112,10 +112,10 @@ pub struct Args {
 }
 
 /// Runs what was asked for.
-pub fn run_command(args: &Args) -> Outcome {
+pub fn run_command(args: &Args) -> CommandOutcome {
     if args.promises {
         say(report::promises().trim_end())?;
-        return Ok(Verdict::Holds);
+        return Ok(CommandVerdict::Holds);
     }
     // A handler that panics on corrupted objects is a fault like others: it is caught, and seen by the checkers.
     panic::set_hook(Box::new(|_| {}));
@@ -169,9 +169,9 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     })
 }
 
-fn sample(args: &Args, options: &Options) -> Outcome {
+fn sample(args: &Args, options: &Options) -> CommandOutcome {
     let first = args.first.unwrap_or_else(|| mix(clock()) >> 40);
-    let mut sum = Campaign::default();
+    let mut sum = CampaignTotals::default();
     let ending = Ending::catch()?;
     let over = || ending.asked();
     runs(
@@ -200,7 +200,7 @@ fn sample(args: &Args, options: &Options) -> Outcome {
         sum.simulated_us as f64 / 1e6,
         sum.longest_heal_us as f64 / 1e6
     ))?;
-    Ok(Verdict::of(sum.failed == 0))
+    Ok(CommandVerdict::of(sum.failed == 0))
 }
 
 /// A moment, as a number to draw a seed from.
@@ -215,7 +215,7 @@ fn runs(
     jobs: u64,
     options: impl Fn(u64) -> Options + Sync,
     over: &(impl Fn() -> bool + Sync),
-    mut each: impl FnMut(Summary) -> anyhow::Result<()>,
+    mut each: impl FnMut(RunSummary) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let next = AtomicU64::new(0);
     let (done, results) = mpsc::channel();
@@ -243,7 +243,7 @@ fn runs(
     })
 }
 
-fn replay(args: &Args, seed: u64, options: &Options) -> Outcome {
+fn replay(args: &Args, seed: u64, options: &Options) -> CommandOutcome {
     let summary = run(seed, options);
     say(&told(&summary))?;
     if args.shrink && summary.violation.is_some() {
@@ -251,11 +251,11 @@ fn replay(args: &Args, seed: u64, options: &Options) -> Outcome {
         say(&told(&summary))?;
         say(&format!("  again: {}", command(seed, &smaller)))?;
     }
-    Ok(Verdict::of(summary.violation.is_none()))
+    Ok(CommandVerdict::of(summary.violation.is_none()))
 }
 
 /// A run in a line.
-fn told(summary: &Summary) -> String {
+fn told(summary: &RunSummary) -> String {
     let faults: Vec<String> = summary
         .faults
         .iter()
@@ -297,7 +297,7 @@ fn command(seed: u64, options: &Options) -> String {
     )
 }
 
-fn mutations() -> Outcome {
+fn mutations() -> CommandOutcome {
     let mut all = true;
     for mutation in &MUTATIONS {
         let broken = caught(mutation, SEEDS);
@@ -308,14 +308,14 @@ fn mutations() -> Outcome {
         let by = format!("{verdict} by {} (expected: {})", names.join(", "), mutation.expects);
         say(&format!("{:14} {:72} {by}", mutation.name, mutation.what))?;
     }
-    Ok(Verdict::of(all))
+    Ok(CommandVerdict::of(all))
 }
 
-fn catalogue(args: &Args, options: &Options) -> Outcome {
+fn catalogue(args: &Args, options: &Options) -> CommandOutcome {
     let first = args.first.unwrap_or(1);
     let ending = Ending::catch()?;
-    let measure = |faults: Faults, disk: bool| -> anyhow::Result<Campaign> {
-        let mut sum = Campaign::default();
+    let measure = |faults: Faults, disk: bool| -> anyhow::Result<CampaignTotals> {
+        let mut sum = CampaignTotals::default();
         let options = Options { faults, disk, ..options.clone() };
         runs(
             (first, args.seeds()),
@@ -339,5 +339,5 @@ fn catalogue(args: &Args, options: &Options) -> Outcome {
     let command = format!("crosscheck sim --catalogue --first {first} --seeds {}", args.seeds());
     say(report::faults(&alone, &all, &command).trim_end())?;
     let failed = alone.iter().map(|(_, campaign)| campaign.failed).sum::<u64>() + all.failed;
-    Ok(Verdict::of(failed == 0))
+    Ok(CommandVerdict::of(failed == 0))
 }

@@ -5,14 +5,14 @@
 use std::path::Path;
 use std::process::Command;
 
-use tracer::hooks::Record;
-use tracer::record::Class;
+use tracer::hooks::HookRecord;
+use tracer::record::InjectionClass;
 use tracer::records::{self, Records};
 
 const RUNS: usize = 3;
 
 /// A small campaign on a shipped target, with the program under test.
-fn campaign(target: &str, kinds: &str) -> Vec<Record> {
+fn campaign(target: &str, kinds: &str) -> Vec<HookRecord> {
     let dir = tempfile::tempdir().expect("a directory");
     let out = dir.path().join("hooks.jsonl");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tracer/targets").join(target);
@@ -38,11 +38,11 @@ fn campaign(target: &str, kinds: &str) -> Vec<Record> {
 #[test]
 fn a_reply_that_nobody_compares_is_wrong_and_one_that_is_compared_is_not() {
     let alone = campaign("alone-00G0.toml", "reply");
-    let undetected = alone.iter().filter(|record| record.class == Class::Undetected).count();
+    let undetected = alone.iter().filter(|record| record.class == InjectionClass::Undetected).count();
     assert!(undetected > 0, "checksums of objects see no reply: {alone:?}");
     let compared = campaign("cluster-RDGX.toml", "reply,flip,digest");
     for record in compared {
-        assert!(matches!(record.class, Class::Repaired | Class::Replaced), "{record:?}");
+        assert!(matches!(record.class, InjectionClass::Repaired | InjectionClass::Replaced), "{record:?}");
         assert_eq!(record.states_equal, Some(true), "{record:?}");
         assert!(!record.noticed.is_empty(), "{record:?}");
     }

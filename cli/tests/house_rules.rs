@@ -3,7 +3,7 @@
 mod house;
 
 use house::source::{Panics, Permit};
-use house::{Breach, TextFile, cite, manifest, sizes, source, text, width};
+use house::{Breach, TextFile, cite, manifest, names, sizes, source, text, width};
 use std::fs;
 
 /// Rooms whose results reach state or replies: they read nothing but the ordered log.
@@ -211,6 +211,11 @@ fn no_private_places() {
 fn citations_can_be_followed() {
     let files = house::files();
     report(files.iter().flat_map(|file| cite::citations(file, &files)).collect());
+}
+
+#[test]
+fn type_names_tell_what_they_mean() {
+    report(names::shared_too_widely(&rust()));
 }
 
 #[test]
@@ -464,5 +469,25 @@ mod rules_can_fail {
             "{}",
             breaches[0].what
         );
+    }
+
+    #[test]
+    fn three_crates_use_a_name_for_a_type() {
+        let file = |path: &str, text: &str| TextFile { path: path.into(), text: text.into() };
+        let mut files = vec![
+            file("a/src/a.rs", "pub struct Slot {\n}\npub struct Config;\n"),
+            file("b/src/b.rs", "enum Slot { A }\npub struct Config;\n"),
+            file("c/tests/c.rs", "struct Slot;\n"),
+            file(
+                "c/src/c.rs",
+                "// struct Slot\n#[cfg(test)]\nmod tests {\nstruct Slot;\n}\npub struct Config;\n",
+            ),
+            file("c/src/d.rs", "impl Iterator for A {\n    type Slot = u8;\n}\n"),
+        ];
+        assert!(names::shared_too_widely(&files).is_empty(), "two crates have it, and tests do not count");
+        files.push(file("c/src/e.rs", "\npub(crate) type Slot = u8;\n"));
+        let breaches = names::shared_too_widely(&files);
+        assert_eq!(breaches.len(), 1);
+        assert_eq!((breaches[0].file.as_str(), breaches[0].line), ("c/src/e.rs", 2));
     }
 }

@@ -9,14 +9,14 @@ pub mod line;
 mod stream;
 
 pub use endpoint::{Endpoint, Token};
-pub use stream::Stream;
+pub use stream::AdminStream;
 
 use serde::{Deserialize, Serialize};
 
 /// One line from `crosscheck status`, `digest`, `inject` and the like.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cmd", rename_all = "kebab-case")]
-pub enum Command {
+pub enum AdminCommand {
     /// Asks for a [`Status`].
     Status,
     /// Asks for a digest of the whole state at one position; answered by a [`StateDigest`].
@@ -49,7 +49,7 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inject {
     /// What is corrupted, and when.
-    pub kind: Kind,
+    pub kind: CorruptionKind,
     /// Which object, by the service's name (`item:KEY`, `slot:KEY`); none = a random one of a region chosen by `seed`.
     #[serde(default)]
     pub object: Option<String>,
@@ -67,7 +67,7 @@ pub struct Inject {
 /// What is corrupted, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum CorruptionKind {
     /// One bit of a resting object.
     Flip,
     /// Several bits of a resting object.
@@ -107,7 +107,7 @@ pub enum Kind {
     /// Every n-th request changes a bit of what it has written, some times in a row: a core that is wrong in
     /// a fixed way.
     Sticky,
-    /// As [`Kind::Sticky`], at irregular intervals: a core that is wrong sometimes.
+    /// As [`CorruptionKind::Sticky`], at irregular intervals: a core that is wrong sometimes.
     Erratic,
     /// The locks that the next request is given tickets for, on their way from its decoding to the dispatcher.
     Footprint,
@@ -118,7 +118,7 @@ pub enum Kind {
     Image,
 }
 
-/// Answer to [`Command::Inject`].
+/// Answer to [`AdminCommand::Inject`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Injected {
     /// Whether a fault was placed (an armed fault strikes at the next occasion).
@@ -131,7 +131,7 @@ pub struct Injected {
     pub id: Option<String>,
 }
 
-/// Answer to [`Command::BeginGroup`] and [`Command::KeepState`].
+/// Answer to [`AdminCommand::BeginGroup`] and [`AdminCommand::KeepState`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decided {
     /// What the replica does now.
@@ -141,7 +141,7 @@ pub struct Decided {
 /// How far a replica is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Phase {
+pub enum ReplicaPhase {
     /// Looks for its group.
     Starting,
     /// Receives state from its peers.
@@ -160,7 +160,7 @@ pub struct Status {
     /// Its process.
     pub pid: u32,
     /// How far it is in its life.
-    pub phase: Phase,
+    pub phase: ReplicaPhase,
     /// The protections that are on, in the paper's letters.
     pub mode: String,
     /// The leader it follows, from 1; none while there is none.
@@ -320,7 +320,7 @@ pub struct EvidenceRecord {
     pub kind: Option<String>,
 }
 
-/// Answer to [`Command::Evidence`].
+/// Answer to [`AdminCommand::Evidence`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvidenceList {
     /// The records, oldest first.

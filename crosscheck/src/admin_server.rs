@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::admin::{Command, Endpoint, Refused, Stream, Token, line};
+use crate::admin::{AdminCommand, AdminStream, Endpoint, Refused, Token, line};
 use crate::{ServeError, limits};
 use open::SocketFile;
 
@@ -22,7 +22,7 @@ use open::SocketFile;
 #[derive(Debug)]
 pub struct Call {
     /// What is asked.
-    pub command: Command,
+    pub command: AdminCommand,
     /// Takes the answer, one JSON value. A caller that has gone is no error.
     pub answer: mpsc::Sender<serde_json::Value>,
 }
@@ -104,13 +104,13 @@ pub fn listen(
 /// Gives a connection a thread of its own, or one line that says why not. Where callers need a secret, one
 /// that has not presented it takes no place of those that have.
 fn serve(
-    mut stream: Stream,
+    mut stream: AdminStream,
     strangers: Option<(Token, Strangers)>,
     bounds: Bounds,
     open: &Arc<AtomicUsize>,
     ask: impl Fn(Call) + Send + 'static,
 ) {
-    let place = if strangers.is_none() { Place::take(open, bounds.connections) } else { None };
+    let place = if strangers.is_none() { AdminSlot::take(open, bounds.connections) } else { None };
     if strangers.is_none() && place.is_none() {
         return tell_full(&mut stream, bounds.connections);
     }
@@ -125,7 +125,7 @@ fn serve(
                 if !matches!(is_known(&mut stream, &mut lines, &token, bounds), Ok(true)) {
                     return;
                 }
-                let Some(place) = Place::take(&open, bounds.connections) else {
+                let Some(place) = AdminSlot::take(&open, bounds.connections) else {
                     return tell_full(&mut stream, bounds.connections);
                 };
                 place
@@ -137,7 +137,7 @@ fn serve(
     });
 }
 
-fn tell_full(stream: &mut Stream, most: usize) {
+fn tell_full(stream: &mut AdminStream, most: usize) {
     // The answer fits into an empty socket; a caller for which it does not sees its connection close.
     let why = format!("{most} admin connections are open, and no more are served; close some");
     let _ = stream.set_nonblocking(true).and_then(|()| send(stream, &refused(&why)));
@@ -148,11 +148,11 @@ fn tell_full(stream: &mut Stream, most: usize) {
 /// Connections whose callers have not presented the secret, the oldest first: few, and who comes later takes
 /// the place of an older one, so that nobody can keep others out.
 #[derive(Clone, Default)]
-struct Strangers(Arc<Mutex<VecDeque<(u64, Stream)>>>);
+struct Strangers(Arc<Mutex<VecDeque<(u64, AdminStream)>>>);
 
 impl Strangers {
     /// One more; none when there is no descriptor left for it.
-    fn take_in(&self, stream: &Stream) -> Option<Stranger> {
+    fn take_in(&self, stream: &AdminStream) -> Option<Stranger> {
         let second = stream.try_clone().ok()?;
         let mut all = self.0.lock();
         let number = all.back().map_or(0, |(last, _)| last + 1);
@@ -179,24 +179,24 @@ impl Drop for Stranger {
 }
 
 /// One of a bounded number of connections, until it is dropped.
-struct Place(Arc<AtomicUsize>);
+struct AdminSlot(Arc<AtomicUsize>);
 
-impl Place {
+impl AdminSlot {
     fn take(open: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
         let more = |now: usize| (now < most).then_some(now + 1);
         open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Place(open.clone()))
+        Some(AdminSlot(open.clone()))
     }
 }
 
-impl Drop for Place {
+impl Drop for AdminSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Whether the caller presents the secret in its first line.
-fn is_known(stream: &mut Stream, lines: &mut Lines, token: &Token, bounds: Bounds) -> io::Result<bool> {
+fn is_known(stream: &mut AdminStream, lines: &mut Lines, token: &Token, bounds: Bounds) -> io::Result<bool> {
     stream.set_write_timeout(bounds.write)?;
     let Some(first) = lines.next(stream, bounds.token)? else { return Ok(false) };
     match line::presents(&first, token) {
@@ -206,7 +206,12 @@ fn is_known(stream: &mut Stream, lines: &mut Lines, token: &Token, bounds: Bound
 }
 
 /// Answers line by line, until the caller ends the connection, is silent for too long, or sends what is no command.
-fn converse(stream: &mut Stream, mut lines: Lines, bounds: Bounds, ask: &impl Fn(Call)) -> io::Result<()> {
+fn converse(
+    stream: &mut AdminStream,
+    mut lines: Lines,
+    bounds: Bounds,
+    ask: &impl Fn(Call),
+) -> io::Result<()> {
     stream.set_write_timeout(bounds.write)?;
     while let Some(next) = lines.next(stream, bounds.idle)? {
         match line::command(&next) {
@@ -218,13 +223,13 @@ fn converse(stream: &mut Stream, mut lines: Lines, bounds: Bounds, ask: &impl Fn
     Ok(())
 }
 
-fn send(stream: &mut Stream, value: &serde_json::Value) -> io::Result<()> {
+fn send(stream: &mut AdminStream, value: &serde_json::Value) -> io::Result<()> {
     let mut text = value.to_string();
     text.push('\n');
     stream.write_all(text.as_bytes())
 }
 
-fn answer(command: Command, patience: Duration, ask: &impl Fn(Call)) -> serde_json::Value {
+fn answer(command: AdminCommand, patience: Duration, ask: &impl Fn(Call)) -> serde_json::Value {
     let (answer, answered) = mpsc::channel();
     ask(Call { command, answer });
     answered.recv_timeout(patience).unwrap_or_else(|_| {
@@ -244,7 +249,7 @@ impl Lines {
     ///
     /// # Errors
     /// Those of the socket, and a line that is not whole after `patience`.
-    fn next(&mut self, stream: &mut Stream, patience: Duration) -> io::Result<Option<Vec<u8>>> {
+    fn next(&mut self, stream: &mut AdminStream, patience: Duration) -> io::Result<Option<Vec<u8>>> {
         let deadline = Instant::now() + patience;
         let mut seen = 0;
         loop {

@@ -63,7 +63,7 @@ mod tests {
     use wire::Malformed;
 
     use super::*;
-    use crate::state::{self, Head};
+    use crate::state::{self, CheckpointHead};
 
     #[derive(Clone, Debug, PartialEq, Summed)]
     enum Request {
@@ -207,7 +207,7 @@ mod tests {
                     None => Ok(()),
                 });
             if turn.request().request().is_none() {
-                let head = Head { index: 1, batch: 1, order: order::State::default() };
+                let head = CheckpointHead { index: 1, batch: 1, order: order::State::default() };
                 checkpoint = state::pack(&mut turn, service, &head).ok();
             }
             turn.finish(outcome);
@@ -220,7 +220,7 @@ mod tests {
         let mut service = Ticker::new();
         let (schedule, mut workers) = schedule::open(config(), footprint);
         let mut jobs = asked(&[Request::Wait(7), Request::Start, Request::Notify]);
-        let head = Head { index: 1, batch: 1, order: order::State::default() };
+        let head = CheckpointHead { index: 1, batch: 1, order: order::State::default() };
         jobs.push(Job {
             work: crate::job::Work::Checkpoint(Arc::new(head)),
             ordered: Bytes::new(),

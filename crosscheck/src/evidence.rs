@@ -1,6 +1,6 @@
 //! Evidence as people read it: every disagreement ends in one record, so that repair does not hide a bug.
 
-use vote::{Class, Evidence, Failure, FaultStage, Place, WrongObject};
+use vote::{Evidence, Failure, FaultClass, FaultStage, Place, WrongObject};
 
 use crate::admin::EvidenceRecord;
 
@@ -62,13 +62,18 @@ pub fn void(origin: Option<u8>, place: Place) -> EvidenceRecord {
 }
 
 /// What a scrub found in objects at rest.
-pub fn scrubbed(me: u8, place: Place, home: object::Home, findings: &[object::Finding]) -> EvidenceRecord {
-    use object::Finding;
-    let told = |finding: &Finding| match finding {
-        Finding::Damaged(id) => format!("object {home}:{id} does not fit its checksum"),
-        Finding::Lost(id) => format!("object {home}:{id} is missing"),
-        Finding::Extra(id) => format!("object {home}:{id} is there and should not be, or twice"),
-        Finding::Population(id) => format!("the objects of {home}:{id} are not those it should have"),
+pub fn scrubbed(
+    me: u8,
+    place: Place,
+    home: object::Home,
+    findings: &[object::ScrubFinding],
+) -> EvidenceRecord {
+    use object::ScrubFinding;
+    let told = |finding: &ScrubFinding| match finding {
+        ScrubFinding::Damaged(id) => format!("object {home}:{id} does not fit its checksum"),
+        ScrubFinding::Lost(id) => format!("object {home}:{id} is missing"),
+        ScrubFinding::Extra(id) => format!("object {home}:{id} is there and should not be, or twice"),
+        ScrubFinding::Population(id) => format!("the objects of {home}:{id} are not those it should have"),
     };
     hardware_like(me, Some(place), findings.iter().map(told).collect(), "scrub", "repair ordered")
 }
@@ -149,7 +154,7 @@ fn hardware_like(
         replica: replica.into().map(|replica| replica + 1),
         request: place.map(|place| (place.batch, u32::from(place.request))),
         objects,
-        class: class(Class::HardwareLike).into(),
+        class: class(FaultClass::HardwareLike).into(),
         stage: stage.into(),
         outcome: outcome.into(),
         core: None,
@@ -196,11 +201,11 @@ pub fn told(failure: &Failure) -> String {
     }
 }
 
-fn class(class: Class) -> &'static str {
+fn class(class: FaultClass) -> &'static str {
     match class {
-        Class::HardwareLike => "hardware-like",
-        Class::Nondeterminism => "nondeterminism",
-        Class::SoftwareBug => "software-bug",
+        FaultClass::HardwareLike => "hardware-like",
+        FaultClass::Nondeterminism => "nondeterminism",
+        FaultClass::SoftwareBug => "software-bug",
     }
 }
 
@@ -229,7 +234,7 @@ mod tests {
             request: Some(0),
             kind: 0,
             stage: FaultStage::InRequest,
-            class: Class::HardwareLike,
+            class: FaultClass::HardwareLike,
             failure,
             wrong: vec![WrongObject { home: 7, id, theirs: None, majority: Some(0xAB) }],
             wrong_total: 3,

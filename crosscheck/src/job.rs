@@ -9,7 +9,7 @@ use vote::{Asked, Place, RequestResult};
 
 use crate::Corrupted;
 use crate::ordered::Control;
-use crate::state::Head;
+use crate::state::CheckpointHead;
 
 /// One request as the workers see it.
 #[derive(Clone)]
@@ -33,7 +33,7 @@ pub(crate) enum Work<R> {
     /// What was ordered is nothing that anybody can run, at any replica.
     Invalid,
     /// Runs behind a batch that asked for a checkpoint: the state as of that batch.
-    Checkpoint(Arc<Head>),
+    Checkpoint(Arc<CheckpointHead>),
 }
 
 /// Where one request's result goes.
@@ -97,7 +97,7 @@ pub(crate) struct InFlight {
     /// The replica whose clients asked for it.
     pub origin: u8,
     missing: AtomicUsize,
-    results: Mutex<Vec<Option<(RequestResult, Ran)>>>,
+    results: Mutex<Vec<Option<(RequestResult, RunNotes)>>>,
 }
 
 /// Everything a batch came to at this replica.
@@ -109,7 +109,7 @@ pub(crate) struct Executed {
     /// One result per request, in order.
     pub results: Vec<RequestResult>,
     /// How each request was run.
-    pub runs: Vec<Ran>,
+    pub runs: Vec<RunNotes>,
 }
 
 /// How a batch was run at this replica.
@@ -117,12 +117,12 @@ pub(crate) struct Runs {
     /// The replica whose clients asked for it.
     pub origin: u8,
     /// How each request was.
-    pub of_requests: Vec<Ran>,
+    pub of_requests: Vec<RunNotes>,
 }
 
 /// How a request was run at this replica: for evidence and for the no-majority rules, not compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ran {
+pub(crate) struct RunNotes {
     /// The processor core it ended on: a core that is wrong again and again shows in the evidence.
     pub core: u32,
     /// What the service calls the kind of request ([`crate::Service::kind`]).
@@ -145,7 +145,7 @@ impl InFlight {
         &self,
         request: u16,
         result: RequestResult,
-        ran: Ran,
+        ran: RunNotes,
     ) -> Result<Option<Executed>, Corrupted> {
         let mut results = self.results.lock();
         match results.get_mut(usize::from(request)) {
@@ -170,7 +170,7 @@ mod tests {
         let batch = InFlight::new(4, 0, 2, 3);
         let result =
             |reply: &'static str| RequestResult::new(Asked::default(), Pairs::new(), Bytes::from(reply));
-        let on = |core| Ran { core, kind: 0, reproduced: false };
+        let on = |core| RunNotes { core, kind: 0, reproduced: false };
         assert!(batch.leave(2, result("c"), on(7)).unwrap().is_none());
         assert!(batch.leave(0, result("a"), on(5)).unwrap().is_none());
         for wrong in [0, 2, 3, u16::MAX] {

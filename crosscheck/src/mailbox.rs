@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 ///
 /// It has no bound of its own: each sender is bounded by what it may have on its way (`limits`).
 pub struct Mailbox<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<MailboxState<T>>,
 }
 
-struct Shared<T> {
+struct MailboxState<T> {
     queue: Mutex<Vec<T>>,
     /// None where the receiver is stepped and sleeps in no poll.
     waker: Option<Arc<Waker>>,
@@ -36,7 +36,7 @@ impl<T> Mailbox<T> {
     }
 
     fn waking(waker: Option<Arc<Waker>>) -> Self {
-        Mailbox { shared: Arc::new(Shared { queue: Mutex::new(Vec::new()), waker }) }
+        Mailbox { shared: Arc::new(MailboxState { queue: Mutex::new(Vec::new()), waker }) }
     }
 
     /// Leaves one item.

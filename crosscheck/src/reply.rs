@@ -29,7 +29,7 @@ pub(crate) struct KeptReplies {
 
 /// How a reply is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum CountedAs {
     AmongOthers,
     Beside,
 }
@@ -51,22 +51,22 @@ impl KeptReplies {
     }
 
     /// Budget for so many bytes more, if there is.
-    fn take(&self, bytes: usize) -> Option<Place> {
+    fn take(&self, bytes: usize) -> Option<CountedAs> {
         if bytes > self.bound / 4 && self.beside.compare_exchange(0, bytes, Relaxed, Relaxed).is_ok() {
-            return Some(Place::Beside);
+            return Some(CountedAs::Beside);
         }
         let others = self.bytes.fetch_add(bytes, Relaxed);
         if others.saturating_add(bytes) <= self.bound {
-            return Some(Place::AmongOthers);
+            return Some(CountedAs::AmongOthers);
         }
         self.bytes.fetch_sub(bytes, Relaxed);
         None
     }
 
-    fn count(&self, place: Place) -> &AtomicUsize {
+    fn count(&self, place: CountedAs) -> &AtomicUsize {
         match place {
-            Place::AmongOthers => &self.bytes,
-            Place::Beside => &self.beside,
+            CountedAs::AmongOthers => &self.bytes,
+            CountedAs::Beside => &self.beside,
         }
     }
 }
@@ -75,7 +75,7 @@ impl KeptReplies {
 struct Counted {
     reply: Vec<u8>,
     kept: Arc<KeptReplies>,
-    place: Place,
+    place: CountedAs,
 }
 
 impl AsRef<[u8]> for Counted {

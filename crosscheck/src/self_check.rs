@@ -55,7 +55,7 @@ impl Check {
 /// When a corruption is found.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(test), expect(dead_code, reason = "a test compares the document with it"))]
-enum Found {
+enum Detected {
     /// At the next tick.
     Tick(Check),
     /// When it is used, and not before; what then happens.
@@ -98,10 +98,10 @@ struct Guard {
     name: &'static str,
     covers: &'static str,
     by: By,
-    found: Found,
+    found: Detected,
 }
 
-const fn guard(name: &'static str, covers: &'static str, by: By, found: Found) -> Guard {
+const fn guard(name: &'static str, covers: &'static str, by: By, found: Detected) -> Guard {
     Guard { name, covers, by, found }
 }
 
@@ -111,129 +111,129 @@ const GUARDS: [Guard; 25] = [
         "`object::checksums_are_sound`",
         "tables and code of checksums",
         By::Own("tables of constants: known answers show them"),
-        Found::Tick(Check::Checksums),
+        Detected::Tick(Check::Checksums),
     ),
     guard(
         "`vote::digest::is_sound`",
         "tables and code of digests",
         By::Own("tables of constants: known answers show them"),
-        Found::Tick(Check::Digests),
+        Detected::Tick(Check::Digests),
     ),
     guard(
         "`Peers::is_sound`",
         "number, group key, addresses, buffers",
         By::Own("compared with the replica's settings, which are another copy; lengths with each other"),
-        Found::Tick(Check::Peers),
+        Detected::Tick(Check::Peers),
     ),
     guard(
         "`clients::Driven`",
         "whether any thread serves the clients",
         By::Own("a lack of progress is no value that a code could cover"),
-        Found::Tick(Check::ClientsDriven),
+        Detected::Tick(Check::ClientsDriven),
     ),
-    guard("`Connection::descriptor`", "a client's socket", By::Seal, Found::Tick(Check::Clients)),
+    guard("`Connection::descriptor`", "a client's socket", By::Seal, Detected::Tick(Check::Clients)),
     guard(
         "`Connection::is_sound`",
         "counts and flags that stop reading",
         By::Own("counts that change with each request: they are counted again, some connections at a tick"),
-        Found::Tick(Check::Clients),
+        Detected::Tick(Check::Clients),
     ),
     guard(
         "`Clients::is_sound`",
         "counts and budget of all connections",
         By::Own("counts that change with each request: they are counted again"),
-        Found::Tick(Check::Clients),
+        Detected::Tick(Check::Clients),
     ),
-    guard("`Memcached::config`", "settings of the service", By::Seal, Found::Tick(Check::ServiceSettings)),
+    guard("`Memcached::config`", "settings of the service", By::Seal, Detected::Tick(Check::ServiceSettings)),
     guard(
         "`Image`",
         "code and constants of the program",
         By::Own("it is not written by us: digests of what the kernel mapped, one piece at a tick"),
-        Found::Tick(Check::Program),
+        Detected::Tick(Check::Program),
     ),
     guard(
         "`Dispatcher::absorb`",
         "a worker's place in the schedule",
         By::Own("one comparison with the outcome that is due next; a position has no second copy to read"),
-        Found::Tick(Check::Schedule),
+        Detected::Tick(Check::Schedule),
     ),
     guard(
         "`Replica::waiting`",
         "length of the queue of requests",
         By::Queue,
-        Found::Tick(Check::RequestQueue),
+        Detected::Tick(Check::RequestQueue),
     ),
-    guard("`PendingReplies`", "length of its queue", By::Queue, Found::Tick(Check::PendingReplies)),
+    guard("`PendingReplies`", "length of its queue", By::Queue, Detected::Tick(Check::PendingReplies)),
     guard(
         "`Submission::number`",
         "order of requests until they are ordered",
         By::Queue,
-        Found::Use(Then::Replaced(Corrupted::RequestQueue)),
+        Detected::Use(Then::Replaced(Corrupted::RequestQueue)),
     ),
     guard(
         "`Batcher::collected`",
         "requests that are in no batch, their bytes",
         By::Queue,
-        Found::Use(Then::Replaced(Corrupted::Order(CorruptPart::Requests))),
+        Detected::Use(Then::Replaced(Corrupted::Order(CorruptPart::Requests))),
     ),
     guard(
         "`Batcher::in_flight`",
         "own batches until their delivery",
         By::Queue,
-        Found::Use(Then::Replaced(Corrupted::Order(CorruptPart::OwnBatch))),
+        Detected::Use(Then::Replaced(Corrupted::Order(CorruptPart::OwnBatch))),
     ),
     guard(
         "`PendingReplies::take`",
         "recipients of replies",
         By::Queue,
-        Found::Use(Then::Replaced(Corrupted::PendingReplies)),
+        Detected::Use(Then::Replaced(Corrupted::PendingReplies)),
     ),
     guard(
         "`Node::seal`",
         "numbers of the consensus engine",
         By::Seal,
-        Found::Use(Then::Replaced(Corrupted::Order(CorruptPart::EngineNumbers))),
+        Detected::Use(Then::Replaced(Corrupted::Order(CorruptPart::EngineNumbers))),
     ),
     guard(
         "`Node::broken_rule`",
         "the same while the engine works",
         By::Own("values that the engine changes meanwhile: the rules of Raft say how they may"),
-        Found::Use(Then::Replaced(Corrupted::Order(CorruptPart::EngineRule("...")))),
+        Detected::Use(Then::Replaced(Corrupted::Order(CorruptPart::EngineRule("...")))),
     ),
     guard(
         "`order::State::admit`",
         "position of the delivery",
         By::Own("one comparison; f+1 peers compare its effect"),
-        Found::Use(Then::Replaced(Corrupted::Order(CorruptPart::Delivery))),
+        Detected::Use(Then::Replaced(Corrupted::Order(CorruptPart::Delivery))),
     ),
     guard(
         "`job::InFlight::leave`",
         "results of a batch",
         By::Own("results come in any order, so there is no queue: each place is filled once"),
-        Found::Use(Then::Replaced(Corrupted::Results)),
+        Detected::Use(Then::Replaced(Corrupted::Results)),
     ),
     guard(
         "`Voter::is_next`",
         "numbers of executed batches",
         By::Own("batches end in any order within a window, so there is no queue"),
-        Found::Use(Then::Outvoted),
+        Detected::Use(Then::Outvoted),
     ),
-    guard("`Connection::places`", "order of a connection's replies", By::Queue, Found::Use(Then::Closed)),
-    guard("`Leaving::unsent`", "replies on their way to the socket", By::Queue, Found::Use(Then::Closed)),
-    guard("`Archive`", "evidence records", By::Seal, Found::Use(Then::Shown)),
+    guard("`Connection::places`", "order of a connection's replies", By::Queue, Detected::Use(Then::Closed)),
+    guard("`Leaving::unsent`", "replies on their way to the socket", By::Queue, Detected::Use(Then::Closed)),
+    guard("`Archive`", "evidence records", By::Seal, Detected::Use(Then::Shown)),
     guard(
         "`TurnState`, `WatchdogView`",
         "whose turn it is; signs of progress",
         By::Own("several threads change these words at once, for each request: a code would need a lock"),
-        Found::Watchdog,
+        Detected::Watchdog,
     ),
 ];
 
 /// What the tick checks, in order.
 pub(crate) fn at_tick() -> impl Iterator<Item = Check> {
     let checks = GUARDS.iter().filter_map(|guard| match guard.found {
-        Found::Tick(check) => Some(check),
-        Found::Use(_) | Found::Watchdog => None,
+        Detected::Tick(check) => Some(check),
+        Detected::Use(_) | Detected::Watchdog => None,
     });
     // Several guards may be read by one check.
     checks.scan(None, |last, check| Some((last.replace(check) != Some(check)).then_some(check))).flatten()
@@ -259,16 +259,16 @@ mod tests {
                 By::Own(_) => "own",
             };
             let (found, then) = match found {
-                Found::Tick(check) => ("tick", format!("`{:?}`", check.corrupted())),
-                Found::Use(Then::Replaced(Corrupted::Order(part))) => {
+                Detected::Tick(check) => ("tick", format!("`{:?}`", check.corrupted())),
+                Detected::Use(Then::Replaced(Corrupted::Order(part))) => {
                     let part = format!("{part:?}");
                     ("use", format!("`{}`", part.split('(').next().unwrap_or_default()))
                 }
-                Found::Use(Then::Replaced(corrupted)) => ("use", format!("`{corrupted:?}`")),
-                Found::Use(Then::Outvoted) => ("use", "replaced by its vote".to_owned()),
-                Found::Use(Then::Closed) => ("use", "connection closed".to_owned()),
-                Found::Use(Then::Shown) => ("use", "record shown as damaged".to_owned()),
-                Found::Watchdog => ("watchdog", "replaced".to_owned()),
+                Detected::Use(Then::Replaced(corrupted)) => ("use", format!("`{corrupted:?}`")),
+                Detected::Use(Then::Outvoted) => ("use", "replaced by its vote".to_owned()),
+                Detected::Use(Then::Closed) => ("use", "connection closed".to_owned()),
+                Detected::Use(Then::Shown) => ("use", "record shown as damaged".to_owned()),
+                Detected::Watchdog => ("watchdog", "replaced".to_owned()),
             };
             writeln!(out, "| {name} | {covers} | {by} | {found} | {then} |").expect("a string");
         }

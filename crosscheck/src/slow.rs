@@ -21,7 +21,7 @@ const LIVES: u32 = 2;
 
 /// What one life of the replica left for the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Note {
+struct SlowNote {
     /// Log index of the batch.
     index: u64,
     /// Lives in a row that ended while they executed it.
@@ -33,7 +33,7 @@ struct Note {
 pub(crate) struct SlowBatch {
     /// None where no log survives the process.
     path: Option<PathBuf>,
-    before: Option<Note>,
+    before: Option<SlowNote>,
     noted: Option<u64>,
     /// Log index of the oldest batch in execution at the last look, and how many looks have found it.
     seen: u64,
@@ -102,9 +102,9 @@ impl SlowBatch {
     }
 }
 
-fn parse(text: &str) -> Option<Note> {
+fn parse(text: &str) -> Option<SlowNote> {
     let (index, lives) = text.trim_end().split_once(' ')?;
-    Some(Note { index: index.parse().ok()?, lives: lives.parse().ok()? })
+    Some(SlowNote { index: index.parse().ok()?, lives: lives.parse().ok()? })
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::service::Service;
 
 /// What belongs to a checkpoint besides the objects.
 #[derive(Clone, Debug)]
-pub struct Head {
+pub struct CheckpointHead {
     /// Log index of the checkpoint.
     pub index: u64,
     /// Number of its batch.
@@ -19,7 +19,7 @@ pub struct Head {
 }
 
 /// Where a loaded state stands: its head, and the schedule's state behind it.
-pub type Base<S> = (Head, DispatcherState<Job<<S as Service>::Request>>);
+pub type Base<S> = (CheckpointHead, DispatcherState<Job<<S as Service>::Request>>);
 
 const VERSION: u8 = 1;
 
@@ -30,7 +30,7 @@ const VERSION: u8 = 1;
 pub fn pack<S: Service>(
     turn: &mut Turn<'_, Job<S::Request>>,
     service: &S,
-    head: &Head,
+    head: &CheckpointHead,
 ) -> Result<Bytes, &'static str> {
     let dispatcher = turn.dispatcher_state().ok_or("a checkpoint runs alone, in ordered turns")?;
     let mut out = vec![VERSION];
@@ -77,18 +77,18 @@ pub fn load<S: Service>(service: &mut S, packed: &[u8]) -> Result<Base<S>, Strin
 ///
 /// # Errors
 /// What does not fit.
-pub fn head(packed: &[u8]) -> Result<Head, String> {
+pub fn head(packed: &[u8]) -> Result<CheckpointHead, String> {
     take_head(&mut Reader::new(packed))
 }
 
-fn take_head(reader: &mut Reader<'_>) -> Result<Head, String> {
+fn take_head(reader: &mut Reader<'_>) -> Result<CheckpointHead, String> {
     if reader.u8().map_err(text)? != VERSION {
         return Err("it is of another version".into());
     }
     let (index, batch) = (reader.u64().map_err(text)?, reader.u64().map_err(text)?);
     let order = Bytes::copy_from_slice(take_block(reader)?);
     let order = order::State::decode(order).map_err(text)?;
-    Ok(Head { index, batch, order })
+    Ok(CheckpointHead { index, batch, order })
 }
 
 fn put_block(out: &mut Vec<u8>, block: &[u8]) {

@@ -15,7 +15,7 @@ use vote::{Asked, Content, Failure, Packed, Pairs, Place, Recover, RequestResult
 use crate::Cx;
 use crate::admin::Injected;
 use crate::hooks::{self, Hooks, ThreadRole};
-use crate::job::{Executed, Job, Ran, ResultSlot, Work};
+use crate::job::{Executed, Job, ResultSlot, RunNotes, Work};
 use crate::naming::{self, NameOf, Named};
 use crate::ordered::Control;
 use crate::replica::SteppedWorker;
@@ -54,7 +54,7 @@ pub(crate) enum Report {
     /// The state as of a batch.
     Checkpoint {
         /// Of which.
-        head: Arc<state::Head>,
+        head: Arc<state::CheckpointHead>,
         /// All of it.
         state: Bytes,
     },
@@ -90,7 +90,7 @@ pub(crate) enum Report {
         /// The region.
         home: Home,
         /// What is wrong with it.
-        findings: Vec<object::Finding>,
+        findings: Vec<object::ScrubFinding>,
     },
     /// How long a SCRUB took here: for the pace of the next ones.
     ScrubTook(Duration),
@@ -128,7 +128,7 @@ pub(crate) type WorkerContext<S> = Worker<Job<<S as Service>::Request>>;
 type ScheduleCx<'a, S> = schedule::Cx<'a, Job<<S as Service>::Request>>;
 
 /// What the vote compares about one of the pipeline's own requests, or why this replica blames itself.
-type Compared = Result<Pairs, Failure>;
+type ControlResult = Result<Pairs, Failure>;
 
 /// What a worker needs besides its share of the schedule.
 pub(crate) struct Context<S: Service> {
@@ -263,7 +263,7 @@ impl<S: Service> Context<S> {
             end => (end, outcome),
         };
         let kind = self.kind(turn);
-        let ran = Ran {
+        let ran = RunNotes {
             core: core(),
             kind,
             reproduced: matches!(reproduced, Some(Reproduced::Same | Reproduced::Masked)),
@@ -424,7 +424,7 @@ impl<S: Service> Context<S> {
         locks: &[&dyn Lock],
         control: &Control,
         slot: Option<&ResultSlot>,
-    ) -> Compared {
+    ) -> ControlResult {
         let mut compared = Ok(Pairs::new());
         match control {
             Control::Recover(recover) => {
@@ -458,7 +458,7 @@ impl<S: Service> Context<S> {
         locks: &[&dyn Lock],
         recover: &Recover,
         slot: &ResultSlot,
-    ) -> Compared {
+    ) -> ControlResult {
         let (place, time_us) = (slot.place(), slot.batch.time_us);
         let recover = recover.clone();
         if recover.packs_at(self.me) {
@@ -511,7 +511,7 @@ impl<S: Service> Context<S> {
         turn: &mut Turn<'_, Job<S::Request>>,
         locks: &[&dyn Lock],
         place: Option<Place>,
-    ) -> Compared {
+    ) -> ControlResult {
         let mut compared = Ok(Pairs::new());
         let begun = Instant::now();
         turn.visit_regions(locks, |home, access| {
@@ -538,13 +538,13 @@ impl<S: Service> Context<S> {
 
     /// Leaves a result in its batch; with the last one the whole batch goes to the vote.
     fn leave(&self, slot: Option<ResultSlot>, result: impl FnOnce(Asked) -> RequestResult) -> Outcome {
-        self.leave_ran(slot, Ran { core: core(), kind: 0, reproduced: false }, result)
+        self.leave_ran(slot, RunNotes { core: core(), kind: 0, reproduced: false }, result)
     }
 
     fn leave_ran(
         &self,
         slot: Option<ResultSlot>,
-        ran: Ran,
+        ran: RunNotes,
         result: impl FnOnce(Asked) -> RequestResult,
     ) -> Outcome {
         if let Some(slot) = slot {
@@ -699,7 +699,7 @@ fn describe(
 
 /// The repaired objects go into the state delta of the RECOVER, so that the vote sees whether they are right now.
 /// (A region that was replaced as a whole is looked at by its next SCRUB.)
-fn repaired_pairs<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], recover: &Recover) -> Compared {
+fn repaired_pairs<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], recover: &Recover) -> ControlResult {
     let mut compared = Ok(Pairs::new());
     turn.visit_regions(locks, |held, access| {
         let region = region_of(&access);

@@ -26,7 +26,7 @@ pub enum Reproduced {
 
 /// Everything one run came to that others could see.
 #[derive(PartialEq, Eq)]
-enum Trace {
+enum RunTrace {
     Sealed(Box<Touched>, Vec<u8>),
     Retry(Retry),
     Panicked,
@@ -43,7 +43,7 @@ impl<B: Between> Runner<'_, B> {
         handler: impl Fn(&Cx<'_, R>, &R, &mut Vec<u8>) -> Result<(), Retry>,
     ) -> (End, Outcome, Reproduced) {
         let start = reply.len();
-        let mut earlier: Vec<Trace> = Vec::with_capacity(2);
+        let mut earlier: Vec<RunTrace> = Vec::with_capacity(2);
         // The second run counts: there is one unless a check stops the first. Of three, another one's effects may stay.
         for counted in [false, true, false] {
             turn.repeat(counted);
@@ -65,11 +65,11 @@ impl<B: Between> Runner<'_, B> {
     }
 }
 
-fn trace(ran: &Ran, reply: &[u8]) -> Option<Trace> {
+fn trace(ran: &Ran, reply: &[u8]) -> Option<RunTrace> {
     match ran {
-        Ran::Sealed => Some(Trace::Sealed(Box::new(request::so_far()), reply.to_vec())),
-        Ran::Retry(retry) => Some(Trace::Retry(*retry)),
-        Ran::Panicked => Some(Trace::Panicked),
+        Ran::Sealed => Some(RunTrace::Sealed(Box::new(request::so_far()), reply.to_vec())),
+        Ran::Retry(retry) => Some(RunTrace::Retry(*retry)),
+        Ran::Panicked => Some(RunTrace::Panicked),
         Ran::Corrupted(..) => None,
     }
 }

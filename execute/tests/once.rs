@@ -6,7 +6,8 @@ use std::sync::Arc;
 use execute::{Between, End, Protection, Reproduced, Runner};
 use object::{Injection, ObjectId, Region, critical, genesis};
 use schedule::{
-    Access, Config, Cx, DetMutex, Entry, Footprint, Lock, Mode, Outcome, Retry, Schedule, Turn, Work, Worker,
+    Access, Config, Cx, DetMutex, Entry, Footprint, Lock, LockRules, Outcome, Retry, Schedule, Turn, Work,
+    Worker,
 };
 
 #[critical]
@@ -57,7 +58,7 @@ struct Ran {
 
 impl Bank {
     fn new() -> Self {
-        let config = Config { mode: Mode::Sequential, lag: 4, ..Config::new(1, 2) };
+        let config = Config { mode: LockRules::Sequential, lag: 4, ..Config::new(1, 2) };
         let (schedule, mut workers) =
             schedule::open(config, |_: &Request, footprint: &mut Footprint| footprint.write(0));
         let accounts = [genesis(0, || Account::new("ada")), genesis(1, || Account::new("bob"))];

@@ -9,11 +9,11 @@ use crosscheck::{Cx, Malformed, Service};
 
 use crate::command::{self, Command, Key, decode, encode};
 use crate::config::{Config, ConfigError};
-use crate::handlers::{self, Storage};
+use crate::handlers::{self, StorageRequest};
 use crate::limits::REPLY_BYTES;
-use crate::stats::{Counters, Stats};
+use crate::stats::{ServiceCounters, Stats};
 use crate::store::expiry::{PAST, deadline};
-use crate::store::{Misshapen, Shard, Turn};
+use crate::store::{Misshapen, Shard, ShardTurn};
 use crate::work;
 
 /// Behind all values of a retrieval.
@@ -71,7 +71,7 @@ impl Memcached {
         &self,
         cx: &Cx<'_, Self>,
         key: &Key,
-        body: impl FnOnce(&mut Shard, Turn<'_>) -> R,
+        body: impl FnOnce(&mut Shard, ShardTurn<'_>) -> R,
     ) -> Result<R, Retry> {
         let home = self.home(key);
         let mut shard = cx.lock(&self.shards[home as usize])?;
@@ -81,13 +81,13 @@ impl Memcached {
     }
 
     /// Where a request counts what it does, so that a request that is run several times is counted once.
-    fn counters(&self, cx: &Cx<'_, Self>) -> &Counters {
+    fn counters(&self, cx: &Cx<'_, Self>) -> &ServiceCounters {
         if cx.is_counted() { &self.stats.counters } else { &self.stats.uncounted }
     }
 
-    fn turn(&self, cx: &Cx<'_, Self>) -> Turn<'_> {
+    fn turn(&self, cx: &Cx<'_, Self>) -> ShardTurn<'_> {
         let (counters, sizes) = (self.counters(cx), &self.stats.sizes);
-        Turn { now_us: cx.now_us(), unique: cx.position(), counters, sizes }
+        ShardTurn { now_us: cx.now_us(), unique: cx.position(), counters, sizes }
     }
 
     fn retrieve(
@@ -132,7 +132,7 @@ impl Memcached {
         match command {
             Command::Get { keys, with_unique, touch } => self.retrieve(cx, keys, *with_unique, *touch, reply),
             Command::Store { mode, key, flags, expiry, unique, value, .. } => {
-                let storage = Storage {
+                let storage = StorageRequest {
                     mode: *mode,
                     key,
                     flags: *flags,

@@ -10,11 +10,11 @@ macro_rules! counters {
         ///
         /// Requests that run twice (a retry, a replay) count twice.
         #[derive(Debug, Default)]
-        pub struct Counters {
+        pub struct ServiceCounters {
             $($(#[$doc])* pub $name: AtomicU64,)*
         }
 
-        impl Counters {
+        impl ServiceCounters {
             /// Every counter with its name, in the order of `stats`.
             pub fn all(&self) -> impl Iterator<Item = (&'static str, &AtomicU64)> {
                 [$((stringify!($name), &self.$name),)*].into_iter()
@@ -80,9 +80,9 @@ counters! {
 #[derive(Debug)]
 pub struct Stats {
     /// Counters.
-    pub counters: Counters,
+    pub counters: ServiceCounters,
     /// Never shown: of a request that runs several times, all runs but one count here.
-    pub uncounted: Counters,
+    pub uncounted: ServiceCounters,
     /// Ordered time of the last executed request, in microseconds since 1970.
     pub now_us: AtomicU64,
     /// Ordered time of the first executed request, in microseconds since 1970; 0 before it.
@@ -102,8 +102,8 @@ impl Stats {
     /// Zeroes for a service of that many shards.
     pub fn new(shards: u32) -> Self {
         Stats {
-            counters: Counters::default(),
-            uncounted: Counters::default(),
+            counters: ServiceCounters::default(),
+            uncounted: ServiceCounters::default(),
             now_us: AtomicU64::new(0),
             first_us: AtomicU64::new(0),
             sizes: Sizes::default(),

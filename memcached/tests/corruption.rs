@@ -2,7 +2,7 @@
 
 mod support;
 
-use crosscheck::object::{Finding, Home, Injection, ObjectId};
+use crosscheck::object::{Home, Injection, ObjectId, ScrubFinding};
 use memcached::Config;
 use memcached::command::{Command, Key, StoreMode, encode};
 use support::{Ran, Replica};
@@ -150,7 +150,7 @@ fn a_lost_item_is_missed_and_comes_back() {
         let place = replica.find(name).expect("it exists");
         assert!(inject(&mut replica, place, Injection::Lose));
         let findings = replica.with_region(place.0, |region| region.scrub(10));
-        assert!(findings.contains(&Finding::Lost(place.1)), "{findings:?}");
+        assert!(findings.contains(&ScrubFinding::Lost(place.1)), "{findings:?}");
         assert_eq!(replica.run(&get("key-1497")), Ran::Corrupted(vec![place.1]));
         repair(&mut replica, &mut twin, place.0, place.1);
         assert!(replica.with_region(place.0, |region| region.scrub(10)).is_empty());
@@ -168,7 +168,7 @@ fn a_doubled_item_is_found_by_a_scrub() {
     let place = replica.find("item:key-1497").expect("it exists");
     assert!(inject(&mut replica, place, Injection::Double));
     let findings = replica.with_region(place.0, |region| region.scrub(10));
-    assert!(findings.contains(&Finding::Extra(place.1)), "{findings:?}");
+    assert!(findings.contains(&ScrubFinding::Extra(place.1)), "{findings:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use crosscheck::{MakeProtocol, Protocol, Service};
 
-use crate::config::Reader;
+use crate::config::TableReader;
 
 /// A program: a service, the protocol of its clients, and its settings.
 pub trait Application: 'static {
@@ -27,33 +27,33 @@ pub trait Application: 'static {
     /// The protocol that its clients speak.
     type Protocol: Protocol;
     /// Its settings in the configuration file; `()` if it has none.
-    type Options: Options;
+    type Options: ServiceOptions;
 
     /// Builds what a replica runs.
     ///
     /// # Errors
     /// What is wrong with the options, and what to do about it.
-    fn build(options: &Self::Options) -> Result<Parts<Self>, String>;
+    fn build(options: &Self::Options) -> Result<ReplicaParts<Self>, String>;
 }
 
 /// What a replica runs: the service, and what makes the protocol of each new connection.
-pub type Parts<A> = (<A as Application>::Service, MakeProtocol<<A as Application>::Protocol>);
+pub type ReplicaParts<A> = (<A as Application>::Service, MakeProtocol<<A as Application>::Protocol>);
 
 /// Settings of a service: fields of the configuration file, beside those that every replica has. As
 /// [`clap::Args`] they are options of `up` too; a field with `#[arg(skip)]` is none.
-pub trait Options: clap::Args + Clone + Debug + Default + PartialEq + Send + Sync + 'static {
+pub trait ServiceOptions: clap::Args + Clone + Debug + Default + PartialEq + Send + Sync + 'static {
     /// Names of the fields in the file.
     const FIELDS: &'static [&'static str] = &[];
     /// The fields as `serve --example-config` prints them, each below a comment that explains it.
     const EXAMPLE: &'static str = "";
 
     /// Reads the fields; what is wrong with one is reported to `file`. A field that is not there has its default.
-    fn read(file: &mut Reader<'_>) -> Self {
+    fn read(file: &mut TableReader<'_>) -> Self {
         let _ = file;
         Self::default()
     }
 
-    /// Appends the lines from which [`Options::read`] reads this.
+    /// Appends the lines from which [`ServiceOptions::read`] reads this.
     fn write(&self, file: &mut String) {
         let _ = file;
     }
@@ -78,7 +78,7 @@ pub trait Options: clap::Args + Clone + Debug + Default + PartialEq + Send + Syn
     }
 }
 
-impl Options for () {}
+impl ServiceOptions for () {}
 
 /// Settings that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq)]

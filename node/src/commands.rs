@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::outcome::{self, Outcome};
+use crate::outcome::{self, CommandOutcome};
 use crate::program::{self, program, text};
-use crate::{Application, Options};
+use crate::{Application, ServiceOptions};
 use crate::{digest, evidence, group, inject, key, modes, serve, status, top, up};
 
 /// Everything on the command line.
@@ -20,15 +20,15 @@ use crate::{digest, evidence, group, inject, key, modes, serve, status, top, up}
     after_long_help = text(AFTER_LONG_HELP),
     max_term_width = 110
 )]
-struct Cli<O: Options> {
+struct Cli<O: ServiceOptions> {
     /// What to do.
     #[command(subcommand)]
-    command: Command<O>,
+    command: NodeCommand<O>,
 }
 
 /// One module per command. A program with commands of its own flattens [`RunCommand`] and [`SetupCommand`] into them.
 #[derive(Debug, Subcommand)]
-pub enum Command<O: Options> {
+pub enum NodeCommand<O: ServiceOptions> {
     /// Commands that run a group, and ask it.
     #[command(flatten)]
     Run(RunCommand<O>),
@@ -42,7 +42,7 @@ pub enum Command<O: Options> {
 
 /// Commands that run a group, and ask it.
 #[derive(Debug, Subcommand)]
-pub enum RunCommand<O: Options> {
+pub enum RunCommand<O: ServiceOptions> {
     /// Start a local cluster and keep it running
     #[command(long_about = text(up::ABOUT))]
     Up(up::Args<O>),
@@ -119,20 +119,20 @@ pub fn main<A: Application>() -> ExitCode {
 ///
 /// # Errors
 /// What kept it from being done, as [`outcome::report`] tells it.
-pub fn run<A: Application>(command: Command<A::Options>) -> Outcome {
+pub fn run<A: Application>(command: NodeCommand<A::Options>) -> CommandOutcome {
     match command {
-        Command::Run(command) => command.run::<A>(),
-        Command::Inject(args) => inject::run(&args),
-        Command::Setup(command) => command.run(),
+        NodeCommand::Run(command) => command.run::<A>(),
+        NodeCommand::Inject(args) => inject::run(&args),
+        NodeCommand::Setup(command) => command.run(),
     }
 }
 
-impl<O: Options> RunCommand<O> {
+impl<O: ServiceOptions> RunCommand<O> {
     /// Runs the command.
     ///
     /// # Errors
     /// Those of [`run`].
-    pub fn run<A: Application<Options = O>>(self) -> Outcome {
+    pub fn run<A: Application<Options = O>>(self) -> CommandOutcome {
         match self {
             RunCommand::Up(args) => up::run(&args),
             RunCommand::Serve(args) => serve::run::<A>(&args),
@@ -149,7 +149,7 @@ impl SetupCommand {
     ///
     /// # Errors
     /// Those of [`run`].
-    pub fn run(self) -> Outcome {
+    pub fn run(self) -> CommandOutcome {
         match self {
             SetupCommand::Key(args) => key::run(&args),
             SetupCommand::Group(args) => group::run(&args),

@@ -5,11 +5,11 @@ use std::thread;
 use std::time::Duration;
 
 use crosscheck::admin::client::{NoAnswer, ask};
-use crosscheck::admin::{Command, Position, StateDigest};
+use crosscheck::admin::{AdminCommand, Position, StateDigest};
 use serde_json::json;
 
-use crate::cluster::{Replica, Target};
-use crate::outcome::{Outcome, Verdict, say, say_json};
+use crate::cluster::{ClusterTarget, ReplicaHandle};
+use crate::outcome::{CommandOutcome, CommandVerdict, say, say_json};
 use crate::program::text;
 use crate::view::grouped;
 
@@ -34,17 +34,17 @@ Exit code: 0 when all replicas are equal, 1 when one differs or does not answer.
 pub struct Args {
     /// Which cluster.
     #[command(flatten)]
-    pub target: Target,
+    pub target: ClusterTarget,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 /// One replica's answer.
-pub type Answer = (Replica, Result<StateDigest, NoAnswer>);
+pub type DigestAnswer = (ReplicaHandle, Result<StateDigest, NoAnswer>);
 
 /// Prints the digests and compares them.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CommandOutcome {
     let answers = collect(&args.target.replicas()?);
     let verdict = compare(&answers);
     if args.json {
@@ -65,10 +65,10 @@ pub fn run(args: &Args) -> Outcome {
         }
         say(verdict.as_ref().map_or_else(String::as_str, |()| "equal: the replicas are bit-identical"))?;
     }
-    Ok(Verdict::of(verdict.is_ok()))
+    Ok(CommandVerdict::of(verdict.is_ok()))
 }
 
-fn row_json((replica, answer): &Answer) -> serde_json::Value {
+fn row_json((replica, answer): &DigestAnswer) -> serde_json::Value {
     match answer {
         Ok(digest) => json!({"replica": replica.number, "digest": digest}),
         Err(why) => json!({"replica": replica.number, "why_not": why.to_string()}),
@@ -76,7 +76,7 @@ fn row_json((replica, answer): &Answer) -> serde_json::Value {
 }
 
 /// The digests of all replicas, made at one position of the log.
-pub fn collect(replicas: &[Replica]) -> Vec<Answer> {
+pub fn collect(replicas: &[ReplicaHandle]) -> Vec<DigestAnswer> {
     let mut answers = round(replicas);
     for _ in 1..ATTEMPTS {
         let refused = answers.iter().any(|(_, answer)| matches!(answer, Err(NoAnswer::Refused(_))));
@@ -90,8 +90,8 @@ pub fn collect(replicas: &[Replica]) -> Vec<Answer> {
 }
 
 /// The first replica that answers has the digest ordered; the others are asked for theirs of the same position.
-fn round(replicas: &[Replica]) -> Vec<Answer> {
-    let mut answers: Vec<Answer> = Vec::new();
+fn round(replicas: &[ReplicaHandle]) -> Vec<DigestAnswer> {
+    let mut answers: Vec<DigestAnswer> = Vec::new();
     let mut others = replicas.iter();
     let mut at = None;
     while at.is_none()
@@ -103,7 +103,7 @@ fn round(replicas: &[Replica]) -> Vec<Answer> {
     }
     answers.extend(thread::scope(|scope| {
         let asked: Vec<_> = others.map(|other| scope.spawn(move || digest(other, at))).collect();
-        let answer = |asked: thread::ScopedJoinHandle<'_, Answer>| {
+        let answer = |asked: thread::ScopedJoinHandle<'_, DigestAnswer>| {
             asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
         asked.into_iter().map(answer).collect::<Vec<_>>()
@@ -112,12 +112,12 @@ fn round(replicas: &[Replica]) -> Vec<Answer> {
 }
 
 /// One replica's digest, of a position or of a new one.
-fn digest(replica: &Replica, at: Option<Position>) -> Answer {
-    (replica.clone(), ask(&replica.admin, &Command::Digest { at }, PATIENCE))
+fn digest(replica: &ReplicaHandle, at: Option<Position>) -> DigestAnswer {
+    (replica.clone(), ask(&replica.admin, &AdminCommand::Digest { at }, PATIENCE))
 }
 
 /// Whether all answers are equal; otherwise the sentence that says why not.
-pub fn compare(answers: &[Answer]) -> Result<(), String> {
+pub fn compare(answers: &[DigestAnswer]) -> Result<(), String> {
     let silent: Vec<String> = answers
         .iter()
         .filter(|(_, answer)| answer.is_err())
@@ -156,8 +156,8 @@ mod tests {
 
     use super::*;
 
-    fn answer(number: u8, digest: &str) -> Answer {
-        let replica = Replica { number, admin: Endpoint::Unix("admin.sock".into()), clients: None };
+    fn answer(number: u8, digest: &str) -> DigestAnswer {
+        let replica = ReplicaHandle { number, admin: Endpoint::Unix("admin.sock".into()), clients: None };
         let position = Position { index: 5, ticket: 1 };
         (replica, Ok(StateDigest { position, digest: digest.into(), objects: 1 }))
     }

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crosscheck::admin::client::{Link, NoAnswer};
-use crosscheck::admin::{Command, EvidenceList, EvidenceRecord};
+use crosscheck::admin::{AdminCommand, EvidenceList, EvidenceRecord};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::cluster::{Replica, Target};
-use crate::outcome::{Outcome, Verdict, say, say_json};
+use crate::cluster::{ClusterTarget, ReplicaHandle};
+use crate::outcome::{CommandOutcome, CommandVerdict, say, say_json};
 use crate::program::{self, text};
 use crate::signals::Ending;
-use crate::view::{Line, Paint, Tone};
+use crate::view::{Paint, Tone, ViewLine};
 
 /// Between two questions with --follow.
 const PERIOD: Duration = Duration::from_millis(300);
@@ -36,7 +36,7 @@ Exit code: 0 when at least one replica answered (also when nothing was ever wron
 pub struct Args {
     /// Which cluster.
     #[command(flatten)]
-    pub target: Target,
+    pub target: ClusterTarget,
     /// Only what this replica saw, from 1
     #[arg(long, short, value_name = "R")]
     pub replica: Option<u8>,
@@ -49,11 +49,11 @@ pub struct Args {
 }
 
 /// Prints the records.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CommandOutcome {
     let ending = Ending::catch()?;
     let mut replicas = args.target.replicas()?;
     replicas.retain(|replica| args.replica.is_none_or(|number| number == replica.number));
-    let mut watch = Watch::new(&replicas);
+    let mut watch = EvidenceWatch::new(&replicas);
     let paint = Paint::for_stdout();
     let mut answered = false;
     loop {
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Outcome {
                 value["seen_by"] = json!(seen_by);
                 say_json(&value)?;
             } else {
-                let line = Line::of(Tone::Quiet, format!("seen by {seen_by}  "));
+                let line = ViewLine::of(Tone::Quiet, format!("seen by {seen_by}  "));
                 say(&paint.line(&line.followed_by(told(record)), usize::MAX))?;
             }
         }
@@ -73,16 +73,16 @@ pub fn run(args: &Args) -> Outcome {
             for (replica, why) in &round.silent {
                 eprintln!("{}: replica {replica}: {why}", program::name());
             }
-            return Ok(Verdict::of(answered));
+            return Ok(CommandVerdict::of(answered));
         }
         if ending.sleep(PERIOD) {
-            return Ok(Verdict::of(answered));
+            return Ok(CommandVerdict::of(answered));
         }
     }
 }
 
 /// One record in one line.
-pub fn told(record: &EvidenceRecord) -> Line {
+pub fn told(record: &EvidenceRecord) -> ViewLine {
     let (tone, who) = match record.replica {
         Some(replica) => (Tone::Notable, format!("replica {replica} was wrong")),
         None => (Tone::Bad, "the faulty replica is not known".to_owned()),
@@ -97,7 +97,7 @@ pub fn told(record: &EvidenceRecord) -> Line {
         [] => String::new(),
         objects => format!(": {}", objects.join("; ")),
     };
-    Line::of(Tone::Quiet, format!("{}  #{}  ", date_and_time(record.time_us), record.number))
+    ViewLine::of(Tone::Quiet, format!("{}  #{}  ", date_and_time(record.time_us), record.number))
         .with(tone, who)
         .with(Tone::Plain, format!("{at}{core} (found by {}){objects}  ", record.stage))
         .with(Tone::Quiet, format!("[{}] ", record.class))
@@ -113,7 +113,7 @@ fn date_and_time(time_us: u64) -> String {
 
 /// Reads each replica's records once each.
 #[derive(Debug)]
-pub struct Watch {
+pub struct EvidenceWatch {
     links: Vec<(u8, Link)>,
     /// Last number seen of each replica. A replica that restarts begins again at 1, with an empty list.
     after: BTreeMap<u8, u64>,
@@ -130,11 +130,11 @@ pub struct Round {
     pub silent: Vec<(u8, NoAnswer)>,
 }
 
-impl Watch {
+impl EvidenceWatch {
     /// Has seen nothing yet.
-    pub fn new(replicas: &[Replica]) -> Self {
-        let link = |replica: &Replica| (replica.number, Link::new(replica.admin.clone()));
-        Watch { links: replicas.iter().map(link).collect(), after: BTreeMap::new() }
+    pub fn new(replicas: &[ReplicaHandle]) -> Self {
+        let link = |replica: &ReplicaHandle| (replica.number, Link::new(replica.admin.clone()));
+        EvidenceWatch { links: replicas.iter().map(link).collect(), after: BTreeMap::new() }
     }
 
     /// Asks every replica for what is new.
@@ -142,7 +142,7 @@ impl Watch {
         let mut round = Round::default();
         for (number, link) in &mut self.links {
             let after = self.after.entry(*number).or_default();
-            match link.ask::<EvidenceList>(&Command::Evidence { after: *after }, PATIENCE) {
+            match link.ask::<EvidenceList>(&AdminCommand::Evidence { after: *after }, PATIENCE) {
                 Ok(list) => {
                     round.answered += 1;
                     *after = list.records.iter().map(|record| record.number).fold(*after, u64::max);

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crosscheck::admin::client::ask;
-use crosscheck::admin::{Command, Decided, Phase, Status};
+use crosscheck::admin::{AdminCommand, Decided, ReplicaPhase, Status};
 
-use crate::cluster::{Replica, Row, Target, once};
-use crate::outcome::{Outcome, Verdict, misuse, say};
+use crate::cluster::{ClusterTarget, ReplicaHandle, ReplicaRow, once};
+use crate::outcome::{CommandOutcome, CommandVerdict, misuse, say};
 use crate::program::{self, text};
 use crate::view::grouped;
 
@@ -47,7 +47,7 @@ It begins as soon as all replicas are there. A replica that has data of a group 
     Begin {
         /// Which cluster.
         #[command(flatten)]
-        target: Target,
+        target: ClusterTarget,
     },
     /// Go on with what one replica has: what only the others had is lost
     #[command(after_long_help = text("Examples:
@@ -68,7 +68,7 @@ away, and not lost, must not come back with its data: it would be refused."))]
         yes: bool,
         /// Which cluster.
         #[command(flatten)]
-        target: Target,
+        target: ClusterTarget,
     },
 }
 
@@ -76,7 +76,7 @@ away, and not lost, must not come back with its data: it would be refused."))]
 const ASK_AGAIN: &str = "ask again in a second";
 
 /// Carries the decision out.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CommandOutcome {
     match &args.decision {
         Decision::Begin { target } => begin(&target.replicas()?),
         Decision::Keep { replica, yes, target } => keep(*replica, *yes, &target.replicas()?),
@@ -84,17 +84,17 @@ pub fn run(args: &Args) -> Outcome {
 }
 
 /// Those that answer, with what they said.
-fn here(replicas: &[Replica]) -> Vec<(Replica, Status)> {
-    let seen = |row: Row| Some((row.replica, row.seen.ok()?));
+fn here(replicas: &[ReplicaHandle]) -> Vec<(ReplicaHandle, Status)> {
+    let seen = |row: ReplicaRow| Some((row.replica, row.seen.ok()?));
     once(replicas).into_iter().filter_map(seen).collect()
 }
 
-fn decide(replica: &Replica, command: &Command) -> Result<String, String> {
+fn decide(replica: &ReplicaHandle, command: &AdminCommand) -> Result<String, String> {
     let decided: Result<Decided, _> = ask(&replica.admin, command, PATIENCE);
     decided.map(|decided| decided.what).map_err(|why| why.to_string())
 }
 
-fn begin(replicas: &[Replica]) -> Outcome {
+fn begin(replicas: &[ReplicaHandle]) -> CommandOutcome {
     let here = here(replicas);
     let Some((first, _)) = here.iter().find(|(_, status)| status.replica == 1) else {
         return Err(misuse(
@@ -102,17 +102,17 @@ fn begin(replicas: &[Replica]) -> Outcome {
                 its admin socket, or start it",
         ));
     };
-    match decide(first, &Command::BeginGroup) {
+    match decide(first, &AdminCommand::BeginGroup) {
         Ok(what) => say(&format!("replica 1: {what}"))?,
         Err(why) => {
             say(&format!("replica 1: {why}; nothing was begun"))?;
-            return Ok(Verdict::Fails);
+            return Ok(CommandVerdict::Fails);
         }
     }
     until_served(replicas, |_, _| {})
 }
 
-fn keep(number: u8, yes: bool, replicas: &[Replica]) -> Outcome {
+fn keep(number: u8, yes: bool, replicas: &[ReplicaHandle]) -> CommandOutcome {
     let here = here(replicas);
     for (_, status) in &here {
         say(&held(status))?;
@@ -128,9 +128,9 @@ fn keep(number: u8, yes: bool, replicas: &[Replica]) -> Outcome {
                 lost, and whoever has data of its own gives it up. Nothing was done; with --yes it is",
             grouped(status.logged)
         ))?;
-        return Ok(Verdict::Fails);
+        return Ok(CommandVerdict::Fails);
     }
-    let command = Command::KeepState { replica: number };
+    let command = AdminCommand::KeepState { replica: number };
     // First the one that is kept: should it have nothing, nobody gives anything up.
     let deadline = Instant::now() + PATIENCE;
     let mut told = decide(kept, &command);
@@ -144,14 +144,15 @@ fn keep(number: u8, yes: bool, replicas: &[Replica]) -> Outcome {
         Err(why) if status.leader == Some(number) => say(&format!("replica {number}: {why}"))?,
         Err(why) => {
             say(&format!("replica {number}: {why}; nothing was changed"))?;
-            return Ok(Verdict::Fails);
+            return Ok(CommandVerdict::Fails);
         }
     }
     let mut told = Vec::new();
     until_served(replicas, |replica, status| {
         // A process that is started anew has to be told anew.
         let life = (status.replica, status.pid);
-        let needs_it = status.leader.is_none() || matches!(status.phase, Phase::Starting | Phase::Joining);
+        let needs_it =
+            status.leader.is_none() || matches!(status.phase, ReplicaPhase::Starting | ReplicaPhase::Joining);
         if status.replica != number
             && needs_it
             && !told.contains(&life)
@@ -171,7 +172,7 @@ fn held(status: &Status) -> String {
         // It belongs to no group.
         _ if status.incarnation == 0 => format!("replica {number} has no data"),
         // What it has is on its way from others.
-        _ if status.phase == Phase::Joining => format!("replica {number} has not all data yet"),
+        _ if status.phase == ReplicaPhase::Joining => format!("replica {number} has not all data yet"),
         Some(leader) => format!(
             "replica {number} serves at position {}, led by replica {leader}",
             grouped(status.executed)
@@ -186,7 +187,7 @@ fn held(status: &Status) -> String {
 }
 
 /// Looks at the replicas until all of those that are there serve.
-fn until_served(replicas: &[Replica], mut look: impl FnMut(&Replica, &Status)) -> Outcome {
+fn until_served(replicas: &[ReplicaHandle], mut look: impl FnMut(&ReplicaHandle, &Status)) -> CommandOutcome {
     let deadline = Instant::now() + DONE;
     loop {
         let rows = once(replicas);
@@ -195,10 +196,10 @@ fn until_served(replicas: &[Replica], mut look: impl FnMut(&Replica, &Status)) -
                 look(&row.replica, status);
             }
         }
-        let there: Vec<&Row> = rows.iter().filter(|row| row.seen.is_ok()).collect();
+        let there: Vec<&ReplicaRow> = rows.iter().filter(|row| row.seen.is_ok()).collect();
         if !there.is_empty() && there.iter().all(|row| row.is_ready()) {
             say(&format!("the group serves: {} of {} replicas", there.len(), rows.len()))?;
-            return Ok(Verdict::Holds);
+            return Ok(CommandVerdict::Holds);
         }
         if Instant::now() > deadline {
             say(&format!(
@@ -206,7 +207,7 @@ fn until_served(replicas: &[Replica], mut look: impl FnMut(&Replica, &Status)) -
                 DONE.as_secs(),
                 program::name()
             ))?;
-            return Ok(Verdict::Fails);
+            return Ok(CommandVerdict::Fails);
         }
         std::thread::sleep(LOOK);
     }
@@ -225,9 +226,9 @@ mod tests {
         (status.leader, status.logged) = (None, 23_456);
         assert_eq!(held(&status), "replica 3 has data up to entry 23,456 of its log, and no leader");
         // As one is that has been started again with its log, and is too alone to execute it.
-        (status.phase, status.executed) = (Phase::Starting, 0);
+        (status.phase, status.executed) = (ReplicaPhase::Starting, 0);
         assert_eq!(held(&status), "replica 3 has data up to entry 23,456 of its log, and no leader");
-        status.phase = Phase::Joining;
+        status.phase = ReplicaPhase::Joining;
         assert_eq!(held(&status), "replica 3 has not all data yet");
         status.incarnation = 0;
         assert_eq!(held(&status), "replica 3 has no data");

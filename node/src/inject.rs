@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use crosscheck::admin::client::{NoAnswer, ask};
-use crosscheck::admin::{Command, Inject, Injected, Kind};
+use crosscheck::admin::{AdminCommand, CorruptionKind, Inject, Injected};
 use serde_json::json;
 use wire::mix;
 
-use crate::cluster::{Replica, Target};
-use crate::outcome::{Outcome, Verdict, misuse, say, say_json};
+use crate::cluster::{ClusterTarget, ReplicaHandle};
+use crate::outcome::{CommandOutcome, CommandVerdict, misuse, say, say_json};
 use crate::program::text;
 use crate::signals::Ending;
 
@@ -43,10 +43,10 @@ Exit code: 0 when every fault was placed, 1 when one could not be, 2 for a serve
 pub struct Args {
     /// What is corrupted, and when
     #[arg(value_enum, required_unless_present = "random", conflicts_with = "random")]
-    pub kind: Option<Fault>,
+    pub kind: Option<FaultKind>,
     /// Which cluster.
     #[command(flatten)]
-    pub target: Target,
+    pub target: ClusterTarget,
     /// Which replica, from 1
     #[arg(long, short, value_name = "R", required_unless_present = "random")]
     pub replica: Option<u8>,
@@ -78,7 +78,7 @@ pub struct Args {
 
 /// The faults, in the command line's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Fault {
+pub enum FaultKind {
     /// One bit of a resting object: found by the next request that touches it, before it is used
     Flip,
     /// Several bits of a resting object
@@ -111,54 +111,54 @@ pub enum Fault {
     Asked,
 }
 
-impl Fault {
+impl FaultKind {
     /// Every kind, in the order of the help.
-    pub const ALL: [Fault; 15] = [
-        Fault::Flip,
-        Fault::MultiFlip,
-        Fault::InRequest,
-        Fault::Checksum,
-        Fault::Id,
-        Fault::Length,
-        Fault::Lost,
-        Fault::Doubled,
-        Fault::Digest,
-        Fault::Check,
-        Fault::Reply,
-        Fault::Message,
-        Fault::Repair,
-        Fault::Request,
-        Fault::Asked,
+    pub const ALL: [FaultKind; 15] = [
+        FaultKind::Flip,
+        FaultKind::MultiFlip,
+        FaultKind::InRequest,
+        FaultKind::Checksum,
+        FaultKind::Id,
+        FaultKind::Length,
+        FaultKind::Lost,
+        FaultKind::Doubled,
+        FaultKind::Digest,
+        FaultKind::Check,
+        FaultKind::Reply,
+        FaultKind::Message,
+        FaultKind::Repair,
+        FaultKind::Request,
+        FaultKind::Asked,
     ];
 
     /// Those that a random series draws from: faults of one replica. A request that is wrong for all of them
     /// is another thing, and its client sees it.
-    const DRAWN: &[Fault] = Fault::ALL.split_at(Fault::ALL.len() - 1).0;
+    const DRAWN: &[FaultKind] = FaultKind::ALL.split_at(FaultKind::ALL.len() - 1).0;
 
     /// The admin protocol's word for it.
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> CorruptionKind {
         match self {
-            Fault::Flip => Kind::Flip,
-            Fault::MultiFlip => Kind::MultiFlip,
-            Fault::InRequest => Kind::InRequest,
-            Fault::Checksum => Kind::Checksum,
-            Fault::Id => Kind::Id,
-            Fault::Length => Kind::Length,
-            Fault::Lost => Kind::Lost,
-            Fault::Doubled => Kind::Doubled,
-            Fault::Digest => Kind::Digest,
-            Fault::Check => Kind::Check,
-            Fault::Reply => Kind::Reply,
-            Fault::Message => Kind::Message,
-            Fault::Repair => Kind::Repair,
-            Fault::Request => Kind::Request,
-            Fault::Asked => Kind::Asked,
+            FaultKind::Flip => CorruptionKind::Flip,
+            FaultKind::MultiFlip => CorruptionKind::MultiFlip,
+            FaultKind::InRequest => CorruptionKind::InRequest,
+            FaultKind::Checksum => CorruptionKind::Checksum,
+            FaultKind::Id => CorruptionKind::Id,
+            FaultKind::Length => CorruptionKind::Length,
+            FaultKind::Lost => CorruptionKind::Lost,
+            FaultKind::Doubled => CorruptionKind::Doubled,
+            FaultKind::Digest => CorruptionKind::Digest,
+            FaultKind::Check => CorruptionKind::Check,
+            FaultKind::Reply => CorruptionKind::Reply,
+            FaultKind::Message => CorruptionKind::Message,
+            FaultKind::Repair => CorruptionKind::Repair,
+            FaultKind::Request => CorruptionKind::Request,
+            FaultKind::Asked => CorruptionKind::Asked,
         }
     }
 }
 
 /// Places the faults.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CommandOutcome {
     if !cfg!(feature = "inject") {
         return Err(misuse(format!("this build carries no fault injector; {}", crosscheck::WITH_INJECTOR)));
     }
@@ -185,15 +185,15 @@ pub fn run(args: &Args) -> Outcome {
         all_done &= injected.done;
         tell(args.json, &victim, &fault, &injected)?;
     }
-    Ok(Verdict::of(all_done))
+    Ok(CommandVerdict::of(all_done))
 }
 
 /// Places one fault.
 ///
 /// # Errors
 /// The replica does not answer or does not carry the injector.
-pub fn place(victim: &Replica, fault: &Inject) -> anyhow::Result<Injected> {
-    ask(&victim.admin, &Command::Inject(fault.clone()), PATIENCE).map_err(|why| match why {
+pub fn place(victim: &ReplicaHandle, fault: &Inject) -> anyhow::Result<Injected> {
+    ask(&victim.admin, &AdminCommand::Inject(fault.clone()), PATIENCE).map_err(|why| match why {
         NoAnswer::Refused(why) if why.contains("inject") => {
             misuse(format!("replica {} refuses: {why}", victim.number))
         }
@@ -201,9 +201,10 @@ pub fn place(victim: &Replica, fault: &Inject) -> anyhow::Result<Injected> {
     })
 }
 
-fn victims(replicas: &[Replica], chosen: Option<u8>) -> anyhow::Result<Vec<Replica>> {
+fn victims(replicas: &[ReplicaHandle], chosen: Option<u8>) -> anyhow::Result<Vec<ReplicaHandle>> {
     let Some(number) = chosen else { return Ok(replicas.to_vec()) };
-    let victims: Vec<Replica> = replicas.iter().filter(|replica| replica.number == number).cloned().collect();
+    let victims: Vec<ReplicaHandle> =
+        replicas.iter().filter(|replica| replica.number == number).cloned().collect();
     if victims.is_empty() {
         let numbers: Vec<String> = replicas.iter().map(|replica| replica.number.to_string()).collect();
         return Err(misuse(format!("there is no replica {number}; there are {}", numbers.join(", "))));
@@ -213,10 +214,10 @@ fn victims(replicas: &[Replica], chosen: Option<u8>) -> anyhow::Result<Vec<Repli
 
 /// Replica and kind by the seed alone, so that a series is repeated by its seed; object and bit are the
 /// server's choice, by the same seed.
-fn random(victims: &[Replica], seed: u64) -> (Replica, Inject) {
+fn random(victims: &[ReplicaHandle], seed: u64) -> (ReplicaHandle, Inject) {
     let first = mix(seed);
     let victim = victims[(first % victims.len() as u64) as usize].clone();
-    let fault = Fault::DRAWN[(mix(first) % Fault::DRAWN.len() as u64) as usize];
+    let fault = FaultKind::DRAWN[(mix(first) % FaultKind::DRAWN.len() as u64) as usize];
     (victim, Inject { kind: fault.kind(), object: None, bit: None, member: None, seed })
 }
 
@@ -225,7 +226,7 @@ fn another_seed() -> u64 {
     mix(now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(32))
 }
 
-fn tell(json: bool, victim: &Replica, fault: &Inject, injected: &Injected) -> anyhow::Result<()> {
+fn tell(json: bool, victim: &ReplicaHandle, fault: &Inject, injected: &Injected) -> anyhow::Result<()> {
     if json {
         return say_json(&json!({"replica": victim.number, "fault": fault, "injected": injected}));
     }
@@ -246,8 +247,8 @@ mod tests {
 
     #[test]
     fn every_kind_is_offered_under_the_protocols_word_and_explained() {
-        assert_eq!(Fault::value_variants(), Fault::ALL);
-        for fault in Fault::ALL {
+        assert_eq!(FaultKind::value_variants(), FaultKind::ALL);
+        for fault in FaultKind::ALL {
             let offered = fault.to_possible_value().expect("an offered value");
             assert_eq!(serde_json::json!(fault.kind()), serde_json::json!(offered.get_name()));
             assert!(offered.get_help().is_some());
@@ -256,23 +257,25 @@ mod tests {
 
     #[test]
     fn a_series_is_repeated_by_its_seed_and_reaches_every_replica_and_kind() {
-        let replica = |number| Replica { number, admin: Endpoint::Unix("admin.sock".into()), clients: None };
+        let replica =
+            |number| ReplicaHandle { number, admin: Endpoint::Unix("admin.sock".into()), clients: None };
         let victims = [replica(1), replica(2), replica(3)];
         let series = |seed: u64| (0..300).map(|number| random(&victims, seed + number)).collect::<Vec<_>>();
         assert_eq!(series(7), series(7));
         for victim in &victims {
-            for fault in Fault::ALL {
-                let hit =
-                    |(other, inject): &(Replica, Inject)| other == victim && inject.kind == fault.kind();
+            for fault in FaultKind::ALL {
+                let hit = |(other, inject): &(ReplicaHandle, Inject)| {
+                    other == victim && inject.kind == fault.kind()
+                };
                 let is_drawn = series(7).iter().any(hit);
-                assert_eq!(is_drawn, fault != Fault::Asked, "{fault:?} at replica {}", victim.number);
+                assert_eq!(is_drawn, fault != FaultKind::Asked, "{fault:?} at replica {}", victim.number);
             }
         }
     }
 
     #[test]
     fn a_replica_that_is_not_there_is_misuse() {
-        let replica = Replica { number: 1, admin: Endpoint::Unix("admin.sock".into()), clients: None };
+        let replica = ReplicaHandle { number: 1, admin: Endpoint::Unix("admin.sock".into()), clients: None };
         let told = victims(&[replica], Some(4)).unwrap_err().to_string();
         assert_eq!(told, "there is no replica 4; there are 1");
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use crosscheck::{GroupKey, private};
 
-use crate::outcome::{Outcome, Verdict, misuse, say};
+use crate::outcome::{CommandOutcome, CommandVerdict, misuse, say};
 use crate::program::text;
 
 /// What `key --help` begins with.
@@ -43,7 +43,7 @@ pub struct New {
 }
 
 /// Makes a key.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CommandOutcome {
     let Action::New(New { out, name }) = &args.action;
     let file = out.display();
     let key = GroupKey::random(name.as_deref()).map_err(misuse)?;
@@ -58,5 +58,5 @@ pub fn run(args: &Args) -> Outcome {
          group_key = \"FILE\"",
         key.cluster
     ))?;
-    Ok(Verdict::Holds)
+    Ok(CommandVerdict::Holds)
 }

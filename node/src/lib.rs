@@ -25,6 +25,6 @@ pub mod top;
 pub mod up;
 pub mod view;
 
-pub use application::{Application, Options, Parts, Wrong};
+pub use application::{Application, ReplicaParts, ServiceOptions, Wrong};
 pub use clap;
-pub use commands::{AFTER_HELP, AFTER_LONG_HELP, Command, RunCommand, SetupCommand, main, run};
+pub use commands::{AFTER_HELP, AFTER_LONG_HELP, NodeCommand, RunCommand, SetupCommand, main, run};

@@ -1,6 +1,6 @@
 //! `modes`: explains the paper's letters, because every other command names modes by them.
 
-use crate::outcome::{Outcome, Verdict, say};
+use crate::outcome::{CommandOutcome, CommandVerdict, say};
 use crate::program::text;
 
 /// The topic's text; a template of [`text`].
@@ -24,9 +24,9 @@ With 3 replicas f is 1, with 5 it is 2. RDGX is the default. The others exist so
 measured, and R000 to show why D is needed: under conflicting requests its replicas diverge (see `{program} digest`).";
 
 /// Prints the topic.
-pub fn run() -> Outcome {
+pub fn run() -> CommandOutcome {
     say(&text(TEXT))?;
-    Ok(Verdict::Holds)
+    Ok(CommandVerdict::Holds)
 }
 
 #[cfg(test)]

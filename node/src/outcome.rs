@@ -6,21 +6,21 @@ use std::process::ExitCode;
 use crate::program;
 
 /// What every command returns: whether what was asked for holds, or why that could not be found out.
-pub type Outcome = anyhow::Result<Verdict>;
+pub type CommandOutcome = anyhow::Result<CommandVerdict>;
 
 /// The answer of a command that could do its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CommandVerdict {
     /// Exit code 0.
     Holds,
     /// Exit code 1: the command worked and the answer is no (digests differ, a replica is down, a promise broke).
     Fails,
 }
 
-impl Verdict {
+impl CommandVerdict {
     /// Holds exactly when `holds`.
     pub fn of(holds: bool) -> Self {
-        if holds { Verdict::Holds } else { Verdict::Fails }
+        if holds { CommandVerdict::Holds } else { CommandVerdict::Fails }
     }
 }
 
@@ -42,10 +42,10 @@ pub fn misuse(text: impl Into<String>) -> anyhow::Error {
 }
 
 /// Prints an error to stderr and picks the exit code.
-pub fn report(outcome: Outcome) -> ExitCode {
+pub fn report(outcome: CommandOutcome) -> ExitCode {
     match outcome {
-        Ok(Verdict::Holds) => ExitCode::SUCCESS,
-        Ok(Verdict::Fails) => ExitCode::from(1),
+        Ok(CommandVerdict::Holds) => ExitCode::SUCCESS,
+        Ok(CommandVerdict::Fails) => ExitCode::from(1),
         // The reader of our output went away (`crosscheck evidence | head`): that is how pipes end, not a failure.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

@@ -9,10 +9,10 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use crate::config::{NodeConfig, Unresolved, example};
 use crate::descriptors;
-use crate::outcome::{Outcome, Verdict, misuse, say};
+use crate::outcome::{CommandOutcome, CommandVerdict, misuse, say};
 use crate::program::text;
 use crate::signals::{Ending, Hangups};
-use crate::{Application, Options};
+use crate::{Application, ServiceOptions};
 
 /// How long a replica may take to stop after its supervisor went away.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -65,10 +65,10 @@ pub struct Args {
 ///
 /// # Errors
 /// What the operator has to mend, or why the replica could not go on.
-pub fn run<A: Application>(args: &Args) -> Outcome {
+pub fn run<A: Application>(args: &Args) -> CommandOutcome {
     if args.example_config {
         say(example::<A::Options>().trim_end())?;
-        return Ok(Verdict::Holds);
+        return Ok(CommandVerdict::Holds);
     }
     let path = args.config.as_deref().ok_or_else(|| misuse("--config FILE is missing"))?;
     let signals = Signals::catch()?;
@@ -79,7 +79,7 @@ pub fn run<A: Application>(args: &Args) -> Outcome {
         NodeConfig::<A::Options>::load(path)?
     } else {
         let loaded = signals.retry(|| NodeConfig::<A::Options>::load(path))?;
-        let Some(config) = loaded else { return Ok(Verdict::Holds) };
+        let Some(config) = loaded else { return Ok(CommandVerdict::Holds) };
         config
     };
     if let Some(lowered) = descriptors::fit(&mut config.max_connections)? {
@@ -93,17 +93,17 @@ pub fn run<A: Application>(args: &Args) -> Outcome {
             config.replicas.len(),
             config.mode
         ))?;
-        return Ok(Verdict::Holds);
+        return Ok(CommandVerdict::Holds);
     }
     if !resolve_own(&mut config, &signals)? {
-        return Ok(Verdict::Holds);
+        return Ok(CommandVerdict::Holds);
     }
     run_replica::<A>(&config, args.begin_group, signals)
 }
 
 /// Resolves the address on which this replica listens for its peers, for as long as this process runs. False if the
 /// operator asked for the end before it resolved.
-fn resolve_own<O: Options>(config: &mut NodeConfig<O>, signals: &Signals) -> anyhow::Result<bool> {
+fn resolve_own<O: ServiceOptions>(config: &mut NodeConfig<O>, signals: &Signals) -> anyhow::Result<bool> {
     let own = &mut config.replicas[usize::from(config.this_replica - 1)];
     let found = signals.retry(|| own.resolve().map_err(|why| Unresolved(why).into()))?;
     let Some(first) = found.as_ref().and_then(|found| found.first()) else { return Ok(false) };
@@ -166,7 +166,7 @@ fn until_stdin_closes() {
 
 /// Leaves out what a benchmark wants to know the price of.
 #[cfg(feature = "inject")]
-fn leave_out<O: Options>(config: &NodeConfig<O>) -> anyhow::Result<()> {
+fn leave_out<O: ServiceOptions>(config: &NodeConfig<O>) -> anyhow::Result<()> {
     if !config.before_images {
         crosscheck::object::exempt::without_before_images();
         message(format_args!("no before-images are kept"));
@@ -178,7 +178,7 @@ fn leave_out<O: Options>(config: &NodeConfig<O>) -> anyhow::Result<()> {
 }
 
 #[cfg(not(feature = "inject"))]
-fn leave_out<O: Options>(config: &NodeConfig<O>) -> anyhow::Result<()> {
+fn leave_out<O: ServiceOptions>(config: &NodeConfig<O>) -> anyhow::Result<()> {
     if !config.before_images || !config.hold_replies {
         return Err(misuse(
             "before_images and replies are for benchmarks, and this build has all protections; remove them, or \
@@ -198,11 +198,15 @@ fn failure(error: crosscheck::ServeError) -> anyhow::Error {
 ///
 /// # Errors
 /// What the operator has to mend, or why the replica could not go on.
-pub fn replica<A: Application>(config: &NodeConfig<A::Options>, begins: bool) -> Outcome {
+pub fn replica<A: Application>(config: &NodeConfig<A::Options>, begins: bool) -> CommandOutcome {
     run_replica::<A>(config, begins, Signals::catch()?)
 }
 
-fn run_replica<A: Application>(config: &NodeConfig<A::Options>, begins: bool, signals: Signals) -> Outcome {
+fn run_replica<A: Application>(
+    config: &NodeConfig<A::Options>,
+    begins: bool,
+    signals: Signals,
+) -> CommandOutcome {
     leave_out(config)?;
     let (service, make_protocol) = A::build(&config.service).map_err(misuse)?;
     let started = move |stopper: crosscheck::Stopper| {
@@ -213,13 +217,13 @@ fn run_replica<A: Application>(config: &NodeConfig<A::Options>, begins: bool, si
         });
     };
     match crosscheck::serve(Settings { begins, ..config.settings() }, service, make_protocol, started) {
-        Ok(crosscheck::Stop::Asked) => Ok(Verdict::Holds),
+        Ok(crosscheck::Stop::Asked) => Ok(CommandVerdict::Holds),
         Ok(crosscheck::Stop::Replace(why)) => {
             message(format_args!(
                 "replica {} has to be replaced: {why}. Start it again: its peers fill it",
                 config.this_replica
             ));
-            Ok(Verdict::Fails)
+            Ok(CommandVerdict::Fails)
         }
         Err(error) => Err(failure(error)),
     }

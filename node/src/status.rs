@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::cluster::{Row, Target, once};
-use crate::outcome::{Outcome, Verdict, say, say_json};
+use crate::cluster::{ClusterTarget, ReplicaRow, once};
+use crate::outcome::{CommandOutcome, CommandVerdict, say, say_json};
 use crate::program::text;
 use crate::view::{Paint, block, row_json};
 
@@ -30,14 +30,14 @@ Exit code: 0 when every replica serves, 1 otherwise."))]
 pub struct Args {
     /// Which cluster.
     #[command(flatten)]
-    pub target: Target,
+    pub target: ClusterTarget,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 /// Prints the status of every replica.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CommandOutcome {
     let rows = once(&args.target.replicas()?);
     if args.json {
         let rows: Vec<_> = rows.iter().map(row_json).collect();
@@ -48,5 +48,5 @@ pub fn run(args: &Args) -> Outcome {
             say(&paint.line(&line, usize::MAX))?;
         }
     }
-    Ok(Verdict::of(rows.iter().all(Row::is_ready)))
+    Ok(CommandVerdict::of(rows.iter().all(ReplicaRow::is_ready)))
 }

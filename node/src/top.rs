@@ -4,14 +4,14 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use crosscheck::admin::client::Link;
-use crosscheck::admin::{Command, EvidenceList};
+use crosscheck::admin::{AdminCommand, EvidenceList};
 
-use crate::cluster::{Observer, Replica, Target, once};
+use crate::cluster::{ClusterTarget, Observer, ReplicaHandle, once};
 use crate::evidence::told;
-use crate::outcome::{Outcome, Verdict, say};
+use crate::outcome::{CommandOutcome, CommandVerdict, say};
 use crate::program::text;
 use crate::signals::Ending;
-use crate::view::{FullScreen, Keys, Line, Paint, Tone, block};
+use crate::view::{FullScreen, Keys, Paint, Tone, ViewLine, block};
 
 /// Between two drawings.
 const REDRAW: Duration = Duration::from_millis(500);
@@ -34,18 +34,18 @@ pub const ABOUT: &str = "Shows every replica and the latest evidence, full scree
 pub struct Args {
     /// Which cluster.
     #[command(flatten)]
-    pub target: Target,
+    pub target: ClusterTarget,
 }
 
 /// Shows the cluster until it is asked to stop.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CommandOutcome {
     let replicas = args.target.replicas()?;
     let paint = Paint::for_stdout();
     if !std::io::stdout().is_terminal() {
         for line in block(&once(&replicas)) {
             say(&paint.line(&line, usize::MAX))?;
         }
-        return Ok(Verdict::Holds);
+        return Ok(CommandVerdict::Holds);
     }
     let ending = Ending::catch()?;
     let observer = Observer::start(&replicas)?;
@@ -54,23 +54,25 @@ pub fn run(args: &Args) -> Outcome {
     let mut screen = FullScreen::enter(paint)?;
     while !ending.asked() {
         let mut lines = block(&observer.rows());
-        lines.push(Line::default());
+        lines.push(ViewLine::default());
         lines.extend(evidence(&replicas, &mut links));
-        lines.push(Line::of(Tone::Quiet, "q leaves"));
+        lines.push(ViewLine::of(Tone::Quiet, "q leaves"));
         screen.draw(&lines)?;
         if matches!(keys.next(REDRAW), Some(b'q' | b'Q')) {
             break;
         }
     }
-    Ok(Verdict::Holds)
+    Ok(CommandVerdict::Holds)
 }
 
 /// The latest records of the first replica that tells.
-fn evidence(replicas: &[Replica], links: &mut [Link]) -> Vec<Line> {
+fn evidence(replicas: &[ReplicaHandle], links: &mut [Link]) -> Vec<ViewLine> {
     for (replica, link) in replicas.iter().zip(links) {
-        let Ok(list) = link.ask::<EvidenceList>(&Command::Evidence { after: 0 }, PATIENCE) else { continue };
+        let Ok(list) = link.ask::<EvidenceList>(&AdminCommand::Evidence { after: 0 }, PATIENCE) else {
+            continue;
+        };
         let heading = format!("evidence, as replica {} saw it", replica.number);
-        let mut lines = vec![Line::of(Tone::Strong, heading)];
+        let mut lines = vec![ViewLine::of(Tone::Strong, heading)];
         lines.extend(list.records.iter().rev().take(RECORDS).map(told));
         return lines;
     }

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use crosscheck::Mode;
 use serde_json::json;
 
-use crate::Options;
-use crate::cluster::{Event, Layout, Observer, Plan, Replica, Row, Supervisor, Wish};
+use crate::ServiceOptions;
+use crate::cluster::{
+    ClusterOptions, ClusterPlan, Layout, Observer, ReplicaHandle, ReplicaRow, Supervisor, SupervisorEvent,
+};
 use crate::config::DEFAULT_WORKERS;
-use crate::outcome::{Outcome, Verdict, say};
+use crate::outcome::{CommandOutcome, CommandVerdict, say};
 use crate::program::text;
 use crate::signals::Ending;
 use crate::view::{Live, Paint, Tone, block, millis, one_line, row_json};
@@ -35,6 +37,7 @@ const MODE_HELP: &str = "Protections that are on; see `{program} modes`";
 
 /// Options of `up`; `O` are those of the service.
 #[derive(Clone, Debug, clap::Args)]
+#[group(skip)] // the options of a service may be called `Args`, too
 #[command(after_long_help = text("Examples:
   {program} up                                          three replicas, all protections, ports {port} to {third_port}
   {program} up --replicas 5 --port 12000                survives two faulty replicas
@@ -44,7 +47,7 @@ const MODE_HELP: &str = "Protections that are on; see `{program} modes`";
                                                          said, died, stopped
 Then, elsewhere:
   {program} top; {program} inject --random; {program} evidence --follow"))]
-pub struct Args<O: Options> {
+pub struct Args<O: ServiceOptions> {
     /// How many replicas: 2f+1 survive f faulty ones [default: 3, or 1 for the modes 0000 and 00G0]
     #[arg(long, short = 'n', value_name = "N")]
     pub replicas: Option<u8>,
@@ -106,8 +109,8 @@ pub fn mode(letters: &str) -> Result<Mode, String> {
 ///
 /// # Errors
 /// The cluster cannot be planned, or a replica does not come up.
-pub fn run<O: Options>(args: &Args<O>) -> Outcome {
-    let wish = Wish {
+pub fn run<O: ServiceOptions>(args: &Args<O>) -> CommandOutcome {
+    let wish = ClusterOptions {
         replicas: args.replicas,
         port: args.port,
         mode: args.mode,
@@ -116,14 +119,14 @@ pub fn run<O: Options>(args: &Args<O>) -> Outcome {
         data: args.data.clone(),
         service: args.service.clone(),
         hold_replies: !args.free_replies,
-        ..Wish::default()
+        ..ClusterOptions::default()
     };
     let ending = Ending::catch()?;
-    let plan = Plan::new(&wish)?;
+    let plan = ClusterPlan::new(&wish)?;
     let mut supervisor = Supervisor::new(&plan)?;
     let pause = args.restart_after.map(Duration::from_millis);
     pause.into_iter().for_each(|pause| supervisor.restart_after(pause));
-    let replicas: Vec<Replica> = plan.replicas();
+    let replicas: Vec<ReplicaHandle> = plan.replicas();
     let observer = Observer::start(&replicas)?;
     let mut teller = Teller::new(args.json);
     teller.places(supervisor.layout());
@@ -133,8 +136,8 @@ pub fn run<O: Options>(args: &Args<O>) -> Outcome {
     let killed = supervisor.stop(STOP_PATIENCE);
     teller.stopped(&killed);
     Ok(match outcome? {
-        Verdict::Holds => Verdict::of(killed.is_empty()),
-        Verdict::Fails => Verdict::Fails,
+        CommandVerdict::Holds => CommandVerdict::of(killed.is_empty()),
+        CommandVerdict::Fails => CommandVerdict::Fails,
     })
 }
 
@@ -144,14 +147,14 @@ fn watch(
     teller: &mut Teller,
     ending: &Ending,
     tick: Duration,
-) -> Outcome {
+) -> CommandOutcome {
     let start = Instant::now();
     let mut ready = false;
     loop {
         let now = Instant::now();
         for event in supervisor.tick(now) {
             teller.event(&event);
-            if let Event::Hopeless { replica, why } = event {
+            if let SupervisorEvent::Hopeless { replica, why } = event {
                 anyhow::bail!("replica {replica} does not come up: {why}");
             }
         }
@@ -159,13 +162,13 @@ fn watch(
         for row in rows.iter().filter(|row| row.serving().is_some()) {
             supervisor.note_serving(row.replica.number, now);
         }
-        if !ready && rows.iter().all(Row::is_ready) {
+        if !ready && rows.iter().all(ReplicaRow::is_ready) {
             ready = true;
             teller.ready(supervisor.layout(), now - start);
         }
         teller.status(&rows, now, ready);
         if ending.sleep(tick) {
-            return Ok(Verdict::Holds);
+            return Ok(CommandVerdict::Holds);
         }
     }
 }
@@ -220,13 +223,13 @@ impl Teller {
         self.line(&text, json!({"event": "ready", "replicas": count, "mode": mode, "after_ms": after_ms}));
     }
 
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, event: &SupervisorEvent) {
         match event {
-            Event::Started { replica, pid } => {
+            SupervisorEvent::Started { replica, pid } => {
                 let text = format!("replica {replica}: started, process {pid}");
                 self.line(&text, json!({"event": "started", "replica": replica, "pid": pid}));
             }
-            Event::Died { replica, how, pause } => {
+            SupervisorEvent::Died { replica, how, pause } => {
                 let text = format!("replica {replica}: ended with {how}; starts again in {}", millis(*pause));
                 let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
                 self.line(
@@ -234,18 +237,18 @@ impl Teller {
                     json!({"event": "died", "replica": replica, "how": how, "pause_ms": pause_ms}),
                 );
             }
-            Event::Hopeless { replica, why } => {
+            SupervisorEvent::Hopeless { replica, why } => {
                 let text = format!("replica {replica}: {why}");
                 self.line(&text, json!({"event": "hopeless", "replica": replica, "why": why}));
             }
-            Event::Said { replica, line } => {
+            SupervisorEvent::Said { replica, line } => {
                 let text = format!("replica {replica}: {line}");
                 self.line(&text, json!({"event": "said", "replica": replica, "line": line}));
             }
         }
     }
 
-    fn status(&mut self, rows: &[Row], now: Instant, ready: bool) {
+    fn status(&mut self, rows: &[ReplicaRow], now: Instant, ready: bool) {
         let since = self.drawn.map(|drawn| now - drawn);
         if let Some(live) = &mut self.live {
             if since.is_none_or(|since| since >= REDRAW) {

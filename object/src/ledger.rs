@@ -1,7 +1,7 @@
 //! The list of objects that a request has entered, with its undo log; its buffers are kept from request to request.
 
 use crate::id::{Home, ObjectId};
-use crate::place::Place;
+use crate::place::StorePlace;
 use std::ops::Range;
 
 /// Entries up to this number are searched one by one; more get an index.
@@ -9,7 +9,7 @@ const SCAN_MAX: usize = 16;
 
 /// What a request did to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum EntryState {
     /// Entered and checked; its checksum stands.
     Read,
     /// Created or changed (or never sealed): to be summed when the request ends.
@@ -25,11 +25,11 @@ pub(crate) struct Entry {
     /// Of its header, when it was entered last.
     pub(crate) address: usize,
     /// Where it lies, if in a store.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<StorePlace>,
     /// Region that claimed it, when it was sealed or noted.
     pub(crate) home: Option<Home>,
     pub(crate) sum: u64,
-    pub(crate) state: State,
+    pub(crate) state: EntryState,
     /// Whether a method that changes it was entered: its before-image has been kept.
     pub(crate) opened: bool,
 }
@@ -38,11 +38,11 @@ pub(crate) struct Entry {
 #[derive(Clone, Debug)]
 pub(crate) enum Undo {
     /// The object was changed; `image` holds its members as they were.
-    Changed { id: ObjectId, place: Option<Place>, image: Range<usize>, sum: u64 },
+    Changed { id: ObjectId, place: Option<StorePlace>, image: Range<usize>, sum: u64 },
     /// The object was put into a store.
-    Inserted { id: ObjectId, place: Place },
+    Inserted { id: ObjectId, place: StorePlace },
     /// The object was taken out of a store.
-    Removed { id: ObjectId, place: Place, image: Range<usize>, sum: u64 },
+    Removed { id: ObjectId, place: StorePlace, image: Range<usize>, sum: u64 },
 }
 
 /// Everything one request has noted.
@@ -116,7 +116,7 @@ impl Ledger {
             place: None,
             home: None,
             sum: crate::checksum::UNSEALED,
-            state: State::Open,
+            state: EntryState::Open,
             opened: false,
         });
         if self.entries.len() > SCAN_MAX {

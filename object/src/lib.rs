@@ -84,7 +84,7 @@ pub use id::{Home, ObjectId};
 pub use inject::{Injected, Injection};
 pub use pieces::Pieces;
 pub use reference::Ref;
-pub use region::{Finding, Health, Large, Listed, Region, corrupted};
+pub use region::{Health, Large, Listed, Region, ScrubFinding, corrupted};
 pub use request::{Terms, genesis};
 pub use sealed::{Code, SealBroken, Sealable, Sealed};
 pub use sealed_queue::SealedQueue;

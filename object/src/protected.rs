@@ -7,8 +7,8 @@ use crate::exempt;
 use crate::header::Header;
 use crate::member::{Child, ChildMut};
 use crate::pack::Packer;
-use crate::place::Place;
-use crate::request::{self, Seen};
+use crate::place::StorePlace;
+use crate::request::{self, Lookup};
 use std::fmt;
 use wire::{Malformed, Reader};
 
@@ -57,12 +57,12 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
 
     /// First entry of a request, or an entry after that of another object.
     #[inline(never)]
-    pub(crate) fn enter(&self, place: Option<Place>) {
+    pub(crate) fn enter(&self, place: Option<StorePlace>) {
         if exempt::is_exempt(M::CLASS) {
             return;
         }
         let header = self.header();
-        if matches!(request::seen(header), Seen::Before) {
+        if matches!(request::seen(header), Lookup::Before) {
             return;
         }
         if request::checks() && header.is_sealed() && !self.fits() && !self.repair() {
@@ -72,7 +72,7 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
     }
 
     /// Enters for a change, without opening yet.
-    pub(crate) fn enter_mut(&mut self, place: Option<Place>) {
+    pub(crate) fn enter_mut(&mut self, place: Option<StorePlace>) {
         self.enter(place);
         self.adopt();
     }

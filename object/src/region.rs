@@ -36,7 +36,7 @@ pub enum Health {
 
 /// What a scrub found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum ScrubFinding {
     /// The object does not fit its checksum.
     Damaged(ObjectId),
     /// A store lacks the object that its owner's checksum says it has.
@@ -105,11 +105,11 @@ pub trait Region: Send {
     /// the recomputed ones, and nothing has to be summed again.
     fn digest_of_sound(&self) -> u128;
     /// Looks at every object and every population; returns what is wrong, at most `limit` findings.
-    fn scrub(&self, limit: usize) -> Vec<Finding> {
+    fn scrub(&self, limit: usize) -> Vec<ScrubFinding> {
         self.scrub_sizes(limit, &mut |_| {})
     }
     /// [`Region::scrub`], which also shows the objects that are large.
-    fn scrub_sizes(&self, limit: usize, large: &mut dyn FnMut(Large)) -> Vec<Finding>;
+    fn scrub_sizes(&self, limit: usize, large: &mut dyn FnMut(Large)) -> Vec<ScrubFinding>;
     /// Packs the objects whose ids are at least `from`, in order, until `out` has grown by `limit` bytes (and at least
     /// one object); returns the id to go on with, `None` at the end. For state transfer in bounded pieces.
     fn pack_some(&self, from: ObjectId, limit: usize, out: &mut Vec<u8>) -> Option<ObjectId>;
@@ -165,7 +165,7 @@ impl<T: Critical> Region for T {
     fn digest_of_sound(&self) -> u128 {
         walk::digest_of_sound(self.protected())
     }
-    fn scrub_sizes(&self, limit: usize, large: &mut dyn FnMut(Large)) -> Vec<Finding> {
+    fn scrub_sizes(&self, limit: usize, large: &mut dyn FnMut(Large)) -> Vec<ScrubFinding> {
         walk::scrub(self.protected(), limit, large)
     }
     fn pack_some(&self, from: ObjectId, limit: usize, out: &mut Vec<u8>) -> Option<ObjectId> {

@@ -18,8 +18,8 @@ use crate::delta::{Pair, Touched};
 use crate::exempt;
 use crate::header::Header;
 use crate::id::{Home, ObjectId};
-use crate::ledger::{Entry, Ledger, State, Undo};
-use crate::place::Place;
+use crate::ledger::{Entry, EntryState, Ledger, Undo};
+use crate::place::StorePlace;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -121,7 +121,7 @@ pub fn abandon() {
 /// before the seal.
 #[cfg(feature = "inject")]
 pub fn changed() -> Vec<ObjectId> {
-    let open = |entry: &&Entry| entry.state == State::Open;
+    let open = |entry: &&Entry| entry.state == EntryState::Open;
     LEDGER.with(|ledger| ledger.borrow().entries.iter().filter(open).map(|entry| entry.id).collect())
 }
 
@@ -273,7 +273,7 @@ pub(crate) fn return_gather(gather: Vec<u8>) {
 }
 
 /// Outcome of looking an object up among those already entered.
-pub(crate) enum Seen {
+pub(crate) enum Lookup {
     /// Entered before, and its checksum compared then.
     Before,
     /// Not yet.
@@ -282,25 +282,25 @@ pub(crate) enum Seen {
 
 /// Looks the object up. `sealed` objects found at another place than before are entered anew: either they moved, or a
 /// damaged id makes one pass for another.
-pub(crate) fn seen(header: &Header) -> Seen {
+pub(crate) fn seen(header: &Header) -> Lookup {
     LEDGER.with(|ledger| {
         let mut ledger = ledger.borrow_mut();
-        let Some(entry) = ledger.find_mut(header.id()) else { return Seen::Never };
+        let Some(entry) = ledger.find_mut(header.id()) else { return Lookup::Never };
         if entry.address != header.address() {
-            if entry.state == State::Read {
-                return Seen::Never;
+            if entry.state == EntryState::Read {
+                return Lookup::Never;
             }
             entry.address = header.address();
         }
-        let open = entry.opened && entry.state != State::Read;
+        let open = entry.opened && entry.state != EntryState::Read;
         HOT.with(|hot| hot.remember(header, open));
-        Seen::Before
+        Lookup::Before
     })
 }
 
 /// Notes an object whose checksum was compared.
-pub(crate) fn note(header: &Header, place: Option<Place>) {
-    let state = if header.is_sealed() { State::Read } else { State::Open };
+pub(crate) fn note(header: &Header, place: Option<StorePlace>) {
+    let state = if header.is_sealed() { EntryState::Read } else { EntryState::Open };
     LEDGER.with(|ledger| {
         let mut ledger = ledger.borrow_mut();
         let entry = ledger.find_or_insert(header.id());
@@ -327,8 +327,8 @@ pub(crate) fn open(header: &mut Header, image: &[u8]) {
         let first = !std::mem::replace(&mut entry.opened, true);
         let place = entry.place;
         entry.address = header.address();
-        if entry.state == State::Read {
-            entry.state = State::Open;
+        if entry.state == EntryState::Read {
+            entry.state = EntryState::Open;
         }
         if first && flags & IMAGES != 0 {
             let image = ledger.keep(image);
@@ -348,7 +348,7 @@ pub(crate) fn keeps_image(id: ObjectId) -> bool {
 }
 
 /// Notes that an object entered a store.
-pub(crate) fn inserted(header: &Header, place: Place) {
+pub(crate) fn inserted(header: &Header, place: StorePlace) {
     let flags = HOT.with(|hot| hot.flags.get());
     if flags & (CHECK | IMAGES) == 0 {
         return;
@@ -358,7 +358,7 @@ pub(crate) fn inserted(header: &Header, place: Place) {
         let entry = ledger.find_or_insert(header.id());
         entry.address = header.address();
         entry.place = Some(place);
-        entry.state = State::Open;
+        entry.state = EntryState::Open;
         entry.opened = true;
         if flags & IMAGES != 0 {
             ledger.undo.push(Undo::Inserted { id: header.id(), place });
@@ -368,7 +368,7 @@ pub(crate) fn inserted(header: &Header, place: Place) {
 }
 
 /// Notes that an object leaves its store; `pack` appends its members.
-pub(crate) fn removed(header: &Header, place: Place, pack: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn removed(header: &Header, place: StorePlace, pack: impl FnOnce(&mut Vec<u8>)) {
     let flags = HOT.with(|hot| hot.flags.get());
     if flags & (CHECK | IMAGES) == 0 {
         return;
@@ -386,7 +386,7 @@ pub(crate) fn removed(header: &Header, place: Place, pack: impl FnOnce(&mut Vec<
         }
         let entry = ledger.find_or_insert(header.id());
         entry.place = Some(place);
-        entry.state = State::Removed;
+        entry.state = EntryState::Removed;
         entry.opened = true;
         entry.sum = Pair::REMOVED;
     });

@@ -8,7 +8,7 @@ use crate::exempt;
 use crate::header::Header;
 use crate::id::ObjectId;
 use crate::member::{Child, ChildMut, Member};
-use crate::place::Place;
+use crate::place::StorePlace;
 use crate::reference::Ref;
 use crate::request;
 use crate::strays::Strays;
@@ -221,8 +221,8 @@ impl<T: Critical> Store<T> {
     }
 
     #[inline]
-    fn here(&self, slot: u32) -> Place {
-        Place { store: std::ptr::from_ref(self).addr(), slot }
+    fn here(&self, slot: u32) -> StorePlace {
+        StorePlace { store: std::ptr::from_ref(self).addr(), slot }
     }
 
     fn put(&mut self, slot: Option<u32>, object: T) -> u32 {

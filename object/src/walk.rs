@@ -5,9 +5,9 @@ use crate::checksum;
 use crate::delta::Pair;
 use crate::exempt;
 use crate::id::{Home, ObjectId};
-use crate::ledger::{Entry, Ledger, State, Undo};
+use crate::ledger::{Entry, EntryState, Ledger, Undo};
 use crate::member::{Child, ChildMut};
-use crate::region::{Finding, Health, Large, Listed};
+use crate::region::{Health, Large, Listed, ScrubFinding};
 use crate::request::{self, Taken};
 
 /// Version of what [`digest`] digests.
@@ -24,7 +24,7 @@ fn seal_object(object: &mut dyn AnyObject, home: Home, ledger: &mut Ledger) {
     let id = object.header().id();
     let entry = ledger.position(id);
     let open = match entry {
-        Some(entry) => ledger.entries[entry].state == State::Open,
+        Some(entry) => ledger.entries[entry].state == EntryState::Open,
         None => !object.header().is_sealed() && !exempt::is_exempt(object.class()),
     };
     if open {
@@ -33,7 +33,7 @@ fn seal_object(object: &mut dyn AnyObject, home: Home, ledger: &mut Ledger) {
     if open || entry.is_some() {
         let sum = object.header().sum();
         let entry = ledger.find_or_insert(id);
-        entry.state = State::Read;
+        entry.state = EntryState::Read;
         entry.home = Some(home);
         entry.sum = sum;
     }
@@ -49,7 +49,7 @@ fn seal_store(store: &mut dyn AnyStore, home: Home, ledger: &mut Ledger) {
     for number in 0..ledger.entries.len() {
         let entry = &mut ledger.entries[number];
         let Some(place) = entry.place.filter(|place| place.store == here) else { continue };
-        if entry.state == State::Removed {
+        if entry.state == EntryState::Removed {
             entry.home = Some(home);
             continue;
         }
@@ -98,7 +98,7 @@ pub(crate) fn note(root: &dyn AnyObject, home: Home) {
     }
     let mut claims: Vec<(usize, u64)> = Vec::new();
     touched(root, &taken.ledger, &mut |object, number| {
-        let open = taken.ledger.entries[number].state == State::Open;
+        let open = taken.ledger.entries[number].state == EntryState::Open;
         let sum = if open { object.recompute(Vec::new()).0 } else { object.header().sum() };
         claims.push((number, sum));
     });
@@ -133,7 +133,7 @@ pub(crate) fn blame(root: &dyn AnyObject) -> Vec<ObjectId> {
     let taken = Taken::new();
     let mut damaged = Vec::new();
     touched(root, &taken.ledger, &mut |object, number| {
-        let fits = taken.ledger.entries[number].state != State::Read || sums_up(object);
+        let fits = taken.ledger.entries[number].state != EntryState::Read || sums_up(object);
         if !fits || !object.sound() {
             damaged.push(object.header().id());
         }
@@ -341,7 +341,7 @@ fn fold(sums: impl Iterator<Item = (ObjectId, u64)>) -> u128 {
     hasher.digest128()
 }
 
-pub(crate) fn scrub(root: &dyn AnyObject, limit: usize, large: &mut dyn FnMut(Large)) -> Vec<Finding> {
+pub(crate) fn scrub(root: &dyn AnyObject, limit: usize, large: &mut dyn FnMut(Large)) -> Vec<ScrubFinding> {
     let _taken = Taken::new();
     let mut gather = Vec::new();
     let findings = std::cell::RefCell::new(Vec::new());
@@ -363,7 +363,7 @@ pub(crate) fn scrub(root: &dyn AnyObject, limit: usize, large: &mut dyn FnMut(La
                 large(Large { id: header.id(), class: object.class().short_name(), bytes });
             }
             if !object.sound() || (header.is_sealed() && sum != header.sum()) {
-                report(Finding::Damaged(header.id()));
+                report(ScrubFinding::Damaged(header.id()));
             }
         },
         &mut |owner, store| {
@@ -383,15 +383,15 @@ pub(crate) fn actual_population(store: &dyn AnyStore) -> Population {
         .fold(Population::default(), |sum, object| sum.with(object.header().id()))
 }
 
-fn compare(owner: ObjectId, should: Population, is: Population) -> Option<Finding> {
+fn compare(owner: ObjectId, should: Population, is: Population) -> Option<ScrubFinding> {
     if should == is {
         None
     } else if should.count == is.count.wrapping_add(1) {
-        Some(Finding::Lost(unmix(should.fold.wrapping_sub(is.fold))))
+        Some(ScrubFinding::Lost(unmix(should.fold.wrapping_sub(is.fold))))
     } else if is.count == should.count.wrapping_add(1) {
-        Some(Finding::Extra(unmix(is.fold.wrapping_sub(should.fold))))
+        Some(ScrubFinding::Extra(unmix(is.fold.wrapping_sub(should.fold))))
     } else {
-        Some(Finding::Population(owner))
+        Some(ScrubFinding::Population(owner))
     }
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Leaf, PROTECTED, Tree, at, run, tree};
-use object::{Finding, Health, Injection, Malformed, ObjectId, Region};
+use object::{Health, Injection, Malformed, ObjectId, Region, ScrubFinding};
 use proptest::prelude::*;
 
 /// The two replicas of every test here: equal, until one of them is damaged.
@@ -203,7 +203,7 @@ fn a_scrub_names_a_lost_object_exactly() {
         let id = tree.reference(at).id();
         let packed = tree.pack(id);
         tree.inject(id, &Injection::Lose).unwrap();
-        assert_eq!(tree.scrub(9), [Finding::Lost(id)]);
+        assert_eq!(tree.scrub(9), [ScrubFinding::Lost(id)]);
         tree.replace(id, packed.as_deref()).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{BARE, HOME, Leaf, PROTECTED, REVERSIBLE, Tree, at, run, tree};
-use object::{Finding, Health, How, Injection, ObjectId, Pair, Region, critical, request};
+use object::{Health, How, Injection, ObjectId, Pair, Region, ScrubFinding, critical, request};
 
 fn ids(pairs: &[Pair]) -> Vec<String> {
     pairs.iter().map(|pair| pair.id.to_string()).collect()
@@ -94,7 +94,7 @@ fn a_flipped_object_is_found_at_first_touch_and_named() {
     let (corrupted, blamed) = run(&mut tree, at(5, PROTECTED), |tree| tree.leaf(0).flags()).unwrap_err();
     assert_eq!((corrupted.object, corrupted.how), (leaf, How::Checksum));
     assert_eq!(blamed, []);
-    assert_eq!(tree.scrub(9), [Finding::Damaged(leaf)]);
+    assert_eq!(tree.scrub(9), [ScrubFinding::Damaged(leaf)]);
     // Other objects go on being served.
     run(&mut tree, at(6, PROTECTED), |tree| tree.leaf(1).flags()).unwrap();
 }
@@ -132,7 +132,7 @@ fn a_missing_object_leaves_the_request_where_the_structure_says_it_exists() {
     tree.inject(leaf, &Injection::Lose).unwrap();
     let (corrupted, _) = run(&mut tree, at(5, PROTECTED), |tree| tree.leaf(1).flags()).unwrap_err();
     assert_eq!((corrupted.object, corrupted.how), (leaf, How::Missing));
-    assert_eq!(tree.scrub(9), [Finding::Lost(leaf)]);
+    assert_eq!(tree.scrub(9), [ScrubFinding::Lost(leaf)]);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_doubled_object_shows_in_a_scrub() {
     let mut tree = tree();
     let leaf = tree.reference(1).id();
     tree.inject(leaf, &Injection::Double).unwrap();
-    assert_eq!(tree.scrub(9), [Finding::Extra(leaf)]);
+    assert_eq!(tree.scrub(9), [ScrubFinding::Extra(leaf)]);
 }
 
 #[test]

@@ -6,19 +6,19 @@ use bytes::Bytes;
 use wire::Malformed;
 
 use crate::batch::Encoded;
-use crate::frame::Kind;
+use crate::frame::FrameKind;
 use crate::log::LogError;
 
 /// Which replicas make up the group after some log entry, as bit sets over the slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Members {
+pub struct MemberSet {
     /// Slots that vote in the engine.
     pub voters: u16,
     /// Slots that receive the log but do not vote in the engine yet.
     pub learners: u16,
 }
 
-impl Members {
+impl MemberSet {
     /// Whether the replica in `slot` votes.
     pub const fn is_voter(&self, slot: u8) -> bool {
         self.voters >> slot & 1 == 1
@@ -98,7 +98,7 @@ pub enum Output {
         /// Receiver's slot.
         to: u8,
         /// One of the kinds of this room.
-        kind: Kind,
+        kind: FrameKind,
         /// Body of the frame.
         body: Bytes,
         /// Nobody waits for it: it may go with the next frame to that replica, or after some 25 ms.
@@ -123,7 +123,7 @@ pub enum Output {
         /// Log index of the change.
         index: u64,
         /// Who belongs to the group from there on.
-        members: Members,
+        members: MemberSet,
     },
     /// Leader only: a replica needs the state at a checkpoint that does not exist yet. Order a CHECKPOINT;
     /// answer with `state_available`.
@@ -275,11 +275,11 @@ pub struct EngineOut {
 }
 
 impl EngineOut {
-    pub(crate) fn send(&mut self, to: u8, kind: Kind, body: Bytes) {
+    pub(crate) fn send(&mut self, to: u8, kind: FrameKind, body: Bytes) {
         self.outputs.push_back(Output::Send { to, kind, body, deferrable: false });
     }
 
-    pub(crate) fn send_deferred(&mut self, to: u8, kind: Kind, body: Bytes) {
+    pub(crate) fn send_deferred(&mut self, to: u8, kind: FrameKind, body: Bytes) {
         self.outputs.push_back(Output::Send { to, kind, body, deferrable: true });
     }
 }
@@ -296,7 +296,7 @@ pub struct Standing {
     /// Which life of this replica its batches name; `None` until it belongs to a group.
     pub incarnation: Option<u64>,
     /// Who belongs to the group as far as this replica knows.
-    pub members: Members,
+    pub members: MemberSet,
     /// Last entry in the own log.
     pub last_index: u64,
     /// Last entry known to be final.
@@ -319,11 +319,11 @@ pub trait OrderEngine: Send {
     /// [`NotNow`]; the entry was not appended and never will be.
     fn propose(&mut self, entry: Encoded) -> Result<(), NotNow>;
 
-    /// A frame of kind [`Kind::Order`] or [`Kind::Control`] from the replica in slot `from`.
+    /// A frame of kind [`FrameKind::Order`] or [`FrameKind::Control`] from the replica in slot `from`.
     ///
     /// # Errors
     /// [`Blame`] when a field is out of range; the engine's state is then unchanged.
-    fn on_frame(&mut self, from: u8, kind: Kind, body: Bytes) -> Result<(), Blame>;
+    fn on_frame(&mut self, from: u8, kind: FrameKind, body: Bytes) -> Result<(), Blame>;
 
     /// One tick of the caller's clock passed (25 ms suggested).
     fn tick(&mut self);
@@ -434,7 +434,7 @@ impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
     fn propose(&mut self, entry: Encoded) -> Result<(), NotNow> {
         (**self).propose(entry)
     }
-    fn on_frame(&mut self, from: u8, kind: Kind, body: Bytes) -> Result<(), Blame> {
+    fn on_frame(&mut self, from: u8, kind: FrameKind, body: Bytes) -> Result<(), Blame> {
         (**self).on_frame(from, kind, body)
     }
     fn tick(&mut self) {

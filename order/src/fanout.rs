@@ -8,8 +8,8 @@ use bytes::Bytes;
 use wire::{Put, Reader};
 
 use crate::batch::{Encoded, HEAD};
-use crate::engine::{Blame, Committed, EngineOut, Members, NotNow, OrderEngine, Output, Outside, Standing};
-use crate::frame::Kind;
+use crate::engine::{Blame, Committed, EngineOut, MemberSet, NotNow, OrderEngine, Output, Outside, Standing};
+use crate::frame::FrameKind;
 
 /// Sends every proposal once, without any acknowledgement.
 #[derive(Debug)]
@@ -41,14 +41,14 @@ impl OrderEngine for FanoutEngine {
         body.put64(self.index).put(&entry.head).put(&entry.body);
         let body = Bytes::from(body);
         for to in 1..self.replicas {
-            self.ready.send(to, Kind::Order, body.clone());
+            self.ready.send(to, FrameKind::Order, body.clone());
         }
         self.ready.committed.push_back(Committed { index: self.index, entry });
         Ok(())
     }
 
-    fn on_frame(&mut self, from: u8, kind: Kind, body: Bytes) -> Result<(), Blame> {
-        if kind != Kind::Order || from != 0 || self.slot == 0 {
+    fn on_frame(&mut self, from: u8, kind: FrameKind, body: Bytes) -> Result<(), Blame> {
+        if kind != FrameKind::Order || from != 0 || self.slot == 0 {
             return Err(Blame::new(from, "only slot 0 sends, and only batches"));
         }
         let mut reader = Reader::shared(&body);
@@ -81,7 +81,7 @@ impl OrderEngine for FanoutEngine {
             is_leader: self.slot == 0,
             term: 1,
             incarnation: Some(self.incarnation),
-            members: Members { voters: ((1u32 << self.replicas) - 1) as u16, learners: 0 },
+            members: MemberSet { voters: ((1u32 << self.replicas) - 1) as u16, learners: 0 },
             last_index: self.index,
             commit_index: self.index,
             first_index: self.index + 1,

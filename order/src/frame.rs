@@ -18,7 +18,7 @@ pub const HEADER: usize = 12;
 /// What a frame carries, and so which room reads its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum FrameKind {
     /// A message of the order engine (this room).
     Order = 1,
     /// A batch on its way from its origin to the leader (this room).
@@ -35,17 +35,17 @@ pub enum Kind {
     Admin = 7,
 }
 
-impl Kind {
+impl FrameKind {
     /// The kind a byte stands for, if any.
-    pub const fn from_byte(byte: u8) -> Option<Kind> {
+    pub const fn from_byte(byte: u8) -> Option<FrameKind> {
         Some(match byte {
-            1 => Kind::Order,
-            2 => Kind::Forward,
-            3 => Kind::Control,
-            4 => Kind::Check,
-            5 => Kind::Repair,
-            6 => Kind::Transfer,
-            7 => Kind::Admin,
+            1 => FrameKind::Order,
+            2 => FrameKind::Forward,
+            3 => FrameKind::Control,
+            4 => FrameKind::Check,
+            5 => FrameKind::Repair,
+            6 => FrameKind::Transfer,
+            7 => FrameKind::Admin,
             _ => return None,
         })
     }
@@ -55,7 +55,7 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// Which room reads it.
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// Slot of the sender.
     pub from: u8,
     /// What it says; shares the receive buffer.
@@ -129,7 +129,7 @@ impl FrameError {
 ///
 /// # Panics
 /// When the body is over [`limits::FRAME_BODY`]: every room bounds what it sends far below.
-pub fn encode(kind: Kind, from: u8, body: &[u8], out: &mut Vec<u8>) {
+pub fn encode(kind: FrameKind, from: u8, body: &[u8], out: &mut Vec<u8>) {
     if let Err(error) = encode_parts(kind, from, &[body], out) {
         panic!("{error}");
     }
@@ -140,7 +140,7 @@ pub fn encode(kind: Kind, from: u8, body: &[u8], out: &mut Vec<u8>) {
 /// # Errors
 /// [`FrameError::TooLong`] when the body is over [`limits::FRAME_BODY`]: every room bounds what it sends far below, so
 /// a length was corrupted. Nothing is appended.
-pub fn encode_parts(kind: Kind, from: u8, parts: &[&[u8]], out: &mut Vec<u8>) -> Result<(), FrameError> {
+pub fn encode_parts(kind: FrameKind, from: u8, parts: &[&[u8]], out: &mut Vec<u8>) -> Result<(), FrameError> {
     let len = parts.iter().fold(0usize, |len, part| len.saturating_add(part.len()));
     if len > limits::FRAME_BODY {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
@@ -207,14 +207,14 @@ impl Decoder {
     }
 
     /// Kind and body length of the frame at the front, once its header is there and sound.
-    fn header(&self) -> Result<Option<(Kind, usize)>, FrameError> {
+    fn header(&self) -> Result<Option<(FrameKind, usize)>, FrameError> {
         let peer = self.peer;
         let Some(head) = self.buffer.first_chunk::<HEADER>() else { return Ok(None) };
         if (crc32c::crc32c(&head[..6]) as u16).to_le_bytes() != head[6..8] {
             return Err(FrameError::Header { peer });
         }
         let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
-        let kind = Kind::from_byte(head[4]).ok_or(FrameError::Kind { peer, kind: head[4] })?;
+        let kind = FrameKind::from_byte(head[4]).ok_or(FrameError::Kind { peer, kind: head[4] })?;
         if head[5] != peer {
             return Err(FrameError::Sender { peer, from: head[5] });
         }
@@ -231,8 +231,8 @@ mod tests {
 
     fn two_frames() -> Vec<u8> {
         let mut out = Vec::new();
-        encode(Kind::Order, 2, b"first", &mut out);
-        encode_parts(Kind::Check, 2, &[b"sec", b"", b"ond"], &mut out).unwrap();
+        encode(FrameKind::Order, 2, b"first", &mut out);
+        encode_parts(FrameKind::Check, 2, &[b"sec", b"", b"ond"], &mut out).unwrap();
         out
     }
 
@@ -248,7 +248,7 @@ mod tests {
                     seen.push((frame.kind, frame.body.to_vec()));
                 }
             }
-            assert_eq!(seen, [(Kind::Order, b"first".to_vec()), (Kind::Check, b"second".to_vec())]);
+            assert_eq!(seen, [(FrameKind::Order, b"first".to_vec()), (FrameKind::Check, b"second".to_vec())]);
         }
     }
 

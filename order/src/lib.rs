@@ -25,16 +25,16 @@ mod single;
 pub use batch::{Batch, Encoded, Request};
 pub use batcher::{Batching, Refused};
 pub use engine::{
-    Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, Members, NotNow, OrderEngine,
+    Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, MemberSet, NotNow, OrderEngine,
     Output, Outside, Standing,
 };
 pub use fanout::FanoutEngine;
-pub use frame::{Decoder, Frame, FrameError, Kind};
+pub use frame::{Decoder, Frame, FrameError, FrameKind};
 pub use log::{
     Disk, DiskFile, FileLog, FileOptions, LogError, LogStore, MemoryLog, NAMES, Record, System,
     operators_remedy,
 };
-pub use orderer::{Config, Counters, Delivered, Orderer};
+pub use orderer::{Config, Delivered, OrderCounters, Orderer};
 pub use raft::{RaftConfig, RaftEngine};
 pub use sessions::{Rule, Session, State};
 pub use single::SingleEngine;

@@ -10,7 +10,7 @@ use crate::batcher::{Batcher, Batching, Refused};
 use crate::engine::{
     Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, OrderEngine, Output, Standing,
 };
-use crate::frame::Kind;
+use crate::frame::FrameKind;
 use crate::limits;
 use crate::log::LogError;
 use crate::queue::LeaderQueue;
@@ -72,7 +72,7 @@ pub struct Delivered {
 
 /// Counters for status and metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
+pub struct OrderCounters {
     /// Batches delivered.
     pub delivered: u64,
     /// Committed batches that the exactly-once rule dropped.
@@ -106,7 +106,7 @@ pub struct Orderer<E> {
     /// Campaigns against such a leader in a row.
     in_vain: u32,
     stopped: bool,
-    counters: Counters,
+    counters: OrderCounters,
 }
 
 impl<E: OrderEngine> Orderer<E> {
@@ -126,7 +126,7 @@ impl<E: OrderEngine> Orderer<E> {
             unserved_ticks: 0,
             in_vain: 0,
             stopped: false,
-            counters: Counters::default(),
+            counters: OrderCounters::default(),
         }
     }
 
@@ -166,13 +166,13 @@ impl<E: OrderEngine> Orderer<E> {
     ///
     /// # Errors
     /// [`Blame`] when no healthy peer sends this; it was dropped and counted.
-    pub fn on_frame(&mut self, from: u8, kind: Kind, body: Bytes) -> Result<(), Blame> {
+    pub fn on_frame(&mut self, from: u8, kind: FrameKind, body: Bytes) -> Result<(), Blame> {
         if self.stopped {
             return Ok(());
         }
         let outcome = if from >= self.config.replicas || from == self.config.slot {
             Err(Blame::new(from, "sender is not another replica of the group"))
-        } else if kind == Kind::Forward {
+        } else if kind == FrameKind::Forward {
             self.on_forward(from, body)
         } else {
             self.engine.on_frame(from, kind, body)
@@ -351,7 +351,7 @@ impl<E: OrderEngine> Orderer<E> {
     }
 
     /// Counters since the start.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &OrderCounters {
         &self.counters
     }
 
@@ -465,7 +465,11 @@ impl<E: OrderEngine> Orderer<E> {
                 let batch = Batch::decode(&encoded).map_err(|_| CorruptPart::OwnBatch)?;
                 self.queue.push(&batch, encoded, &self.state);
             } else {
-                self.out.send(leader, Kind::Forward, [&encoded.head[..], &encoded.body[..]].concat().into());
+                self.out.send(
+                    leader,
+                    FrameKind::Forward,
+                    [&encoded.head[..], &encoded.body[..]].concat().into(),
+                );
             }
         }
         Ok(())
@@ -553,7 +557,7 @@ impl<E: OrderEngine> Orderer<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Members, NotNow};
+    use crate::engine::{MemberSet, NotNow};
 
     /// Follows a leader that orders nothing, and wins no election.
     #[derive(Default)]
@@ -565,7 +569,7 @@ mod tests {
         fn propose(&mut self, _entry: Encoded) -> Result<(), NotNow> {
             Err(NotNow)
         }
-        fn on_frame(&mut self, _from: u8, _kind: Kind, _body: Bytes) -> Result<(), Blame> {
+        fn on_frame(&mut self, _from: u8, _kind: FrameKind, _body: Bytes) -> Result<(), Blame> {
             Ok(())
         }
         fn tick(&mut self) {}
@@ -576,7 +580,7 @@ mod tests {
             self.campaigns += 1;
         }
         fn standing(&self) -> Standing {
-            let members = Members { voters: 0b111, learners: 0 };
+            let members = MemberSet { voters: 0b111, learners: 0 };
             Standing { leader: Some(1), term: 1, incarnation: Some(1), members, ..Standing::default() }
         }
     }

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use crate::batch::Encoded;
-use crate::engine::{Blame, Committed, EngineOut, Members, NotNow, OrderEngine, Output, Outside, Standing};
-use crate::frame::Kind;
+use crate::engine::{Blame, Committed, EngineOut, MemberSet, NotNow, OrderEngine, Output, Outside, Standing};
+use crate::frame::FrameKind;
 
 /// Gives every proposal the next index at once.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl OrderEngine for SingleEngine {
         Ok(())
     }
 
-    fn on_frame(&mut self, from: u8, _kind: Kind, _body: Bytes) -> Result<(), Blame> {
+    fn on_frame(&mut self, from: u8, _kind: FrameKind, _body: Bytes) -> Result<(), Blame> {
         Err(Blame::new(from, "a message to a replica that is alone"))
     }
 
@@ -53,7 +53,7 @@ impl OrderEngine for SingleEngine {
             is_leader: true,
             term: 1,
             incarnation: Some(self.incarnation),
-            members: Members { voters: 1 << self.slot, learners: 0 },
+            members: MemberSet { voters: 1 << self.slot, learners: 0 },
             last_index: self.index,
             commit_index: self.index,
             first_index: self.index + 1,

@@ -1,7 +1,7 @@
 //! Whatever bytes arrive, the decoders answer; they never panic, and never wait for what a corrupt length announces.
 
 use bytes::Bytes;
-use order::{Batch, Decoder, Encoded, Kind, Request, State, batch, frame};
+use order::{Batch, Decoder, Encoded, FrameKind, Request, State, batch, frame};
 use proptest::prelude::*;
 
 /// Feeds everything in pieces; returns the bodies seen before the end or the first error.
@@ -46,7 +46,7 @@ proptest! {
         value in 1u8..=255,
     ) {
         let mut bytes = Vec::new();
-        bodies.iter().for_each(|body| frame::encode(Kind::Repair, 1, body, &mut bytes));
+        bodies.iter().for_each(|body| frame::encode(FrameKind::Repair, 1, body, &mut bytes));
         let (seen, sound) = decode_all(&bytes, piece);
         prop_assert!(sound);
         prop_assert_eq!(&seen, &bodies.iter().map(|body| Bytes::copy_from_slice(body)).collect::<Vec<_>>());

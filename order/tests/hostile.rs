@@ -4,7 +4,7 @@
 use crate::harness::Cluster;
 use bytes::Bytes;
 use order::batch::{Batch, Request, checksum};
-use order::{Kind, Output};
+use order::{FrameKind, Output};
 use wire::SplitMix64;
 
 fn established(seed: u64) -> Cluster {
@@ -43,7 +43,7 @@ fn group_of(cluster: &mut Cluster, leader: u8) -> u64 {
     orderer.pump(1_000_000_000);
     let mut group = None;
     while let Some(output) = orderer.poll_output() {
-        if let Output::Send { kind: Kind::Order, body, .. } = output {
+        if let Output::Send { kind: FrameKind::Order, body, .. } = output {
             group = body.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
         }
     }
@@ -73,7 +73,7 @@ fn a_term_that_only_one_peer_claims_is_not_believed() {
         for to in (0..3).filter(|to| *to != corrupt) {
             for _ in 0..10 {
                 let said = vote_request(group, (corrupt, to), term);
-                let refused = cluster.replica(to).orderer.on_frame(corrupt, Kind::Order, said);
+                let refused = cluster.replica(to).orderer.on_frame(corrupt, FrameKind::Order, said);
                 assert!(refused.is_err(), "{term}");
             }
         }
@@ -91,7 +91,7 @@ fn a_term_that_a_quorum_has_come_to_is_believed() {
     let group = group_of(&mut cluster, leader);
     let said = |cluster: &mut Cluster, from: u8| {
         let frame = vote_request(group, (from, late), 1 << 30);
-        cluster.replica(late).orderer.on_frame(from, Kind::Order, frame).is_ok()
+        cluster.replica(late).orderer.on_frame(from, FrameKind::Order, frame).is_ok()
     };
     assert!(!said(&mut cluster, leader));
     assert!(said(&mut cluster, (leader + 2) % 3));
@@ -106,7 +106,7 @@ fn a_batch_of_a_life_that_was_never_let_in_is_not_taken() {
         let request = Request { checksum: checksum(b"flush_all"), bytes: Bytes::from_static(b"flush_all") };
         let batch = Batch::new(victim, incarnation, 1, &[request]).encode();
         let frame: Bytes = [&batch.head[..], &batch.body[..]].concat().into();
-        let taken = cluster.replica(leader).orderer.on_frame(victim, Kind::Forward, frame);
+        let taken = cluster.replica(leader).orderer.on_frame(victim, FrameKind::Forward, frame);
         assert!(taken.is_err(), "{incarnation:x}");
         assert_goes_on(&mut cluster, leader);
     }
@@ -119,7 +119,7 @@ fn who_is_in_and_asks_to_be_let_in_is_not_thrown_out() {
     for corrupt in (0..3).filter(|slot| *slot != leader) {
         for nonce in [1u64, u64::MAX, 77] {
             let join: Bytes = [&[5][..], &nonce.to_le_bytes(), &[0; 16]].concat().into();
-            assert!(cluster.replica(leader).orderer.on_frame(corrupt, Kind::Control, join).is_err());
+            assert!(cluster.replica(leader).orderer.on_frame(corrupt, FrameKind::Control, join).is_err());
         }
     }
     assert_goes_on(&mut cluster, leader);
@@ -154,7 +154,7 @@ fn random_bodies_stop_nobody() {
             let batch = Batch::new(origin, incarnation, number, &[request]).encode();
             body = [&batch.head[..], &batch.body[..]].concat();
         }
-        let kinds = [Kind::Order, Kind::Forward, Kind::Control];
+        let kinds = [FrameKind::Order, FrameKind::Forward, FrameKind::Control];
         let kind = kinds[rng.modulo(3) as usize];
         let _ = cluster.replica(to).orderer.on_frame(from, kind, body.into());
         if round % 40 == 0 {

@@ -2,7 +2,7 @@
 //! founds a second group.
 
 use crate::harness::{Cluster, Weather};
-use order::{Kind, Output};
+use order::{FrameKind, Output};
 
 fn established(replicas: u8, seed: u64) -> Cluster {
     let mut cluster = Cluster::new(replicas, seed);
@@ -275,7 +275,7 @@ fn frames_that_no_healthy_peer_sends_are_blamed_and_stop_nobody() {
     orderer.pump(1);
     let mut body = None;
     while let Some(output) = orderer.poll_output() {
-        if let Output::Send { to, kind: Kind::Order, body: sent, .. } = output
+        if let Output::Send { to, kind: FrameKind::Order, body: sent, .. } = output
             && to == follower
         {
             body = Some(sent);
@@ -286,7 +286,7 @@ fn frames_that_no_healthy_peer_sends_are_blamed_and_stop_nobody() {
         for bit in [0, 3, 7] {
             let mut broken = body.to_vec();
             broken[at] ^= 1 << bit;
-            let _ = cluster.replica(follower).orderer.on_frame(leader, Kind::Order, broken.into());
+            let _ = cluster.replica(follower).orderer.on_frame(leader, FrameKind::Order, broken.into());
             cluster.replica(follower).orderer.pump(0);
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use schedule::{Config, DetMutex, Entry, Footprint, Mode, Outcome, SplitMix64, Work, Worker};
+use schedule::{Config, DetMutex, Entry, Footprint, LockRules, Outcome, SplitMix64, Work, Worker};
 
 const LOCKS: u32 = 1_024;
 const BATCH: usize = 64;
@@ -57,7 +57,7 @@ fn work(mut worker: Worker<Request>, locks: &[DetMutex<u64>]) {
 }
 
 /// Time for a log that is there from the beginning: dispatch and turns, not the agreement layer.
-fn run(mode: Mode, workers: usize, log: &[Arc<Entry<Request>>]) -> Duration {
+fn run(mode: LockRules, workers: usize, log: &[Arc<Entry<Request>>]) -> Duration {
     let locks: Vec<DetMutex<u64>> = (0..LOCKS).map(|id| DetMutex::bare(id, 0)).collect();
     let config = Config { mode, ..Config::new(workers, LOCKS) };
     let (schedule, workers) = schedule::open(config, |request: &Request, footprint: &mut Footprint| {
@@ -83,11 +83,11 @@ fn turns(c: &mut Criterion) {
     group.sample_size(20).warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
     group.throughput(Throughput::Elements(1));
     for (name, mode, workers) in [
-        ("sequential", Mode::Sequential, 1),
-        ("turns-1", Mode::Turns, 1),
-        ("turns-2", Mode::Turns, 2),
-        ("locks-1", Mode::Locks, 1),
-        ("locks-2", Mode::Locks, 2),
+        ("sequential", LockRules::Sequential, 1),
+        ("turns-1", LockRules::Turns, 1),
+        ("turns-2", LockRules::Turns, 2),
+        ("locks-1", LockRules::Locks, 1),
+        ("locks-2", LockRules::Locks, 2),
     ] {
         for locks in [1, 2, 8] {
             group.bench_function(BenchmarkId::new(name, locks), |bencher| {

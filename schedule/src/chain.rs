@@ -36,7 +36,7 @@ pub(crate) struct Writer<T> {
 }
 
 /// A reading end.
-pub(crate) struct Reader<T> {
+pub(crate) struct ChainReader<T> {
     chunk: Arc<Chunk<T>>,
     read: usize,
 }
@@ -47,8 +47,8 @@ impl<T> Writer<T> {
     }
 
     /// A reader of everything that is pushed from now on.
-    pub fn reader(&self) -> Reader<T> {
-        Reader { chunk: Arc::clone(&self.tail), read: self.used }
+    pub fn reader(&self) -> ChainReader<T> {
+        ChainReader { chunk: Arc::clone(&self.tail), read: self.used }
     }
 
     pub fn push(&mut self, item: T) {
@@ -64,7 +64,7 @@ impl<T> Writer<T> {
     }
 }
 
-impl<T: Clone> Reader<T> {
+impl<T: Clone> ChainReader<T> {
     /// The next item if there is one, and moves past it.
     pub fn next(&mut self) -> Option<T> {
         if self.read == CHUNK {

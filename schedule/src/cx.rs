@@ -136,7 +136,7 @@ impl<'a, R> Cx<'a, R> {
         });
         // An exclusive run and ordinary locks keep the real thing until the end: nobody could tell the difference.
         slot.give_up();
-        if run.kind == Kind::Ordered {
+        if run.kind == RunKind::Ordered {
             run.turns.pass(slot.lock, slot.ticket, slot.shared);
             run.turns.wake();
         }
@@ -207,7 +207,7 @@ pub(crate) enum Pass {
 
 /// How the running request came to its locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RunKind {
     /// By tickets; the first use of each lock waits for its turn.
     Ordered,
     /// It has the locks of its footprint already (one worker, or ordinary locks).
@@ -220,7 +220,7 @@ pub(crate) enum Kind {
 pub(crate) struct Run {
     pub turns: Arc<TurnState>,
     pub worker: usize,
-    pub kind: Kind,
+    pub kind: RunKind,
     pub position: u64,
     pub attempt: u32,
     pub time_us: u64,
@@ -273,7 +273,7 @@ impl Run {
 
     #[inline]
     fn slot(&self, lock: LockId) -> Option<&Slot> {
-        if self.kind == Kind::Alone {
+        if self.kind == RunKind::Alone {
             let slot = self.slots.get(lock as usize);
             assert!(slot.is_some(), "lock {lock} is beyond Config::locks");
             slot
@@ -287,7 +287,7 @@ impl Run {
     pub fn await_turn(&self, slot: &Slot) {
         assert!(!slot.is_passed(), "lock {} is taken again after release_early", slot.lock);
         self.turns.may_pause(self.worker);
-        if self.kind == Kind::Ordered && !self.turns.is_turn(slot.lock, slot.ticket, slot.shared) {
+        if self.kind == RunKind::Ordered && !self.turns.is_turn(slot.lock, slot.ticket, slot.shared) {
             let want = Want::Turn { lock: slot.lock, ticket: slot.ticket, shared: slot.shared };
             if !self.turns.wait(self.worker, want) {
                 std::panic::resume_unwind(Box::new(Aborted));

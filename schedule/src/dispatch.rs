@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use crate::MAX_ATTEMPTS;
 use crate::cell::Slot;
-use crate::chain::{Reader, Writer};
-use crate::cx::{Kind, Pass, Run, Seed};
+use crate::chain::{ChainReader, Writer};
+use crate::cx::{Pass, Run, RunKind, Seed};
 use crate::entry::{Entry, Internal, Origin, Source};
 use crate::footprint::Footprint;
-use crate::log::{Config, Mode};
+use crate::log::{Config, LockRules};
 use crate::predict::{Lesson, Predictor, lesson};
 use crate::state::{Again, DispatcherState, Due};
 use crate::turn_state::{Tickets, TurnState, Want};
@@ -49,7 +49,7 @@ pub(crate) struct Dispatcher<R> {
     hold: u64,
     /// Outcomes that take effect when the keyed position is dispatched.
     due: BTreeMap<u64, Arc<Due<R>>>,
-    outcomes: Vec<Reader<Arc<Due<R>>>>,
+    outcomes: Vec<ChainReader<Arc<Due<R>>>>,
     /// Positions without a request directly before this one.
     quiet: u64,
     /// An own exclusive request that waits until it is alone.
@@ -72,7 +72,7 @@ struct Skipped;
 
 /// The sources of requests in the order of their precedence, but for retries.
 pub(crate) struct Feed<R> {
-    log: Reader<Arc<Entry<R>>>,
+    log: ChainReader<Arc<Entry<R>>>,
     pub seen: u64,
     pub entry: Option<Arc<Entry<R>>>,
     pub next_request: usize,
@@ -144,7 +144,7 @@ impl<R> Dispatcher<R> {
             heat: vec![Heat::default(); if workers > 1 { config.locks as usize } else { 0 }],
         };
         let dispatchers: Vec<_> = (0..workers).map(make).collect();
-        debug_assert!(config.mode != Mode::Locks, "ordinary locks dispatch by themselves");
+        debug_assert!(config.mode != LockRules::Locks, "ordinary locks dispatch by themselves");
         dispatchers.into_iter().zip(writers).collect()
     }
 
@@ -156,7 +156,7 @@ impl<R> Dispatcher<R> {
                     self.staged = Some(picked);
                     return Found::Wait(Want::Resolved { below: self.position });
                 }
-                self.begin(run, picked, Kind::Alone);
+                self.begin(run, picked, RunKind::Alone);
                 return Found::Mine;
             }
             let below = self.hold.max((self.position + 1).saturating_sub(self.lag));
@@ -324,23 +324,23 @@ impl<R> Dispatcher<R> {
         run.slots.clear();
         if self.workers == 1 {
             run.slots.extend(footprint.iter().map(|(lock, shared)| Slot::new(lock, shared, 0)));
-            self.begin(run, picked, Kind::Ready);
+            self.begin(run, picked, RunKind::Ready);
         } else {
             let tickets = &mut self.tickets;
             let slot = |(lock, shared)| Slot::new(lock, shared, tickets.take(lock, shared));
             run.slots.extend(footprint.iter().map(slot));
-            self.begin(run, picked, Kind::Ordered);
+            self.begin(run, picked, RunKind::Ordered);
         }
         Ok(true)
     }
 
-    fn begin(&mut self, run: &mut Run, picked: Picked<R>, kind: Kind) {
+    fn begin(&mut self, run: &mut Run, picked: Picked<R>, kind: RunKind) {
         run.kind = kind;
         run.position = self.position;
         run.released.set(false);
         run.rng_calls.set(0);
         run.pass.set(Pass::Only);
-        if kind == Kind::Alone {
+        if kind == RunKind::Alone {
             run.slots.clear();
             run.slots.extend((0..self.locks).map(|lock| Slot::new(lock, false, 0)));
         }
@@ -388,7 +388,7 @@ impl Heat {
 const HOT_SHARE: u64 = 16;
 
 impl<R> Feed<R> {
-    pub fn new(log: Reader<Arc<Entry<R>>>, state: &DispatcherState<R>) -> Self {
+    pub fn new(log: ChainReader<Arc<Entry<R>>>, state: &DispatcherState<R>) -> Self {
         let mut feed = Feed {
             log,
             seen: 0,

@@ -47,12 +47,12 @@ pub use cx::{Cx, Retry};
 pub use entry::{Entry, Origin, Work};
 pub use footprint::{Footprint, LockId};
 pub use lock::{Access, DetMutex, DetRwLock, Lock};
-pub use log::{Config, Mode, Schedule, Worker, open, resume, resume_paced};
+pub use log::{Config, LockRules, Schedule, Worker, open, resume, resume_paced};
 pub use predict::PREDICTED_KINDS;
 pub use start::Spawn;
 pub use state::DispatcherState;
 pub use turn::{Outcome, Scheduler, Step, Turn};
-pub use turn_state::Progress;
+pub use turn_state::WorkerProgress;
 pub use wire::{Malformed, SplitMix64};
 pub use yield_point::YieldPoint;
 

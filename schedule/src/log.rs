@@ -12,13 +12,13 @@ use crate::footprint::Footprint;
 use crate::ordinary;
 use crate::state::DispatcherState;
 use crate::turn::Scheduler;
-use crate::turn_state::{Progress, TurnState};
+use crate::turn_state::{TurnState, WorkerProgress};
 use crate::worker::TurnWorker;
 use crate::yield_point::YieldPoint;
 
 /// Which rules give requests their locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum LockRules {
     /// Lagged ordered turns: deterministic, any number of workers (`RD..`).
     Turns,
     /// The same order with one worker and no tickets: the oracle.
@@ -31,8 +31,8 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Rules.
-    pub mode: Mode,
-    /// Worker threads, 1 to 64; taken as 1 by [`Mode::Sequential`].
+    pub mode: LockRules,
+    /// Worker threads, 1 to 64; taken as 1 by [`LockRules::Sequential`].
     pub workers: usize,
     /// Positions after which an outcome takes effect, at least 1.
     pub lag: u64,
@@ -45,7 +45,7 @@ pub struct Config {
 impl Config {
     /// Lagged ordered turns with the measured defaults (docs/determinism.md, section 11).
     pub const fn new(workers: usize, locks: u32) -> Self {
-        Config { mode: Mode::Turns, workers, lag: crate::LAG, locks, spins: 100 }
+        Config { mode: LockRules::Turns, workers, lag: crate::LAG, locks, spins: 100 }
     }
 }
 
@@ -94,7 +94,7 @@ pub fn resume_paced<R: Any + Send + Sync>(
     state: DispatcherState<R>,
     yield_point: Option<Arc<dyn YieldPoint>>,
 ) -> (Schedule<R>, Vec<Worker<R>>) {
-    let workers = if config.mode == Mode::Sequential { 1 } else { config.workers };
+    let workers = if config.mode == LockRules::Sequential { 1 } else { config.workers };
     assert!((1..=64).contains(&workers), "workers: {workers} is not in 1..=64");
     assert!(config.lag >= 1, "lag: must be at least 1");
     let footprint: FootprintOf<R> = Arc::new(footprint);
@@ -103,10 +103,10 @@ pub fn resume_paced<R: Any + Send + Sync>(
     let turns = Arc::new(turns);
     let log = Writer::new();
     let made = match config.mode {
-        Mode::Turns | Mode::Sequential => {
+        LockRules::Turns | LockRules::Sequential => {
             TurnWorker::all(&turns, &footprint, Dispatcher::all(config, workers, &log, state))
         }
-        Mode::Locks => ordinary::workers(&turns, &footprint, config, &log, state),
+        LockRules::Locks => ordinary::workers(&turns, &footprint, config, &log, state),
     };
     (Schedule { turns, log: Mutex::new(log) }, made)
 }
@@ -147,7 +147,7 @@ impl<R> Schedule<R> {
 
     /// How far a worker has come. A watchdog compares two looks: the same `running` position (not 0) and the same
     /// `resolved` for too long is a turn that does not end.
-    pub fn progress(&self, worker: usize) -> Progress {
+    pub fn progress(&self, worker: usize) -> WorkerProgress {
         self.turns.progress(worker)
     }
 

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 
 use crate::MAX_ATTEMPTS;
 use crate::cell::{PlainLock, Slot};
-use crate::chain::{Reader, Writer};
-use crate::cx::{Kind, Pass, Run, Seed};
+use crate::chain::{ChainReader, Writer};
+use crate::cx::{Pass, Run, RunKind, Seed};
 use crate::dispatch::TimerKey;
 use crate::entry::{Entry, Internal, Origin, Source};
 use crate::footprint::Footprint;
@@ -50,7 +50,7 @@ struct PlainWorker<R> {
     run: Run,
     starts: Starts<R>,
     footprint: FootprintOf<R>,
-    log: Reader<Arc<Entry<R>>>,
+    log: ChainReader<Arc<Entry<R>>>,
     seen: u64,
     first_position: u64,
     entry: Option<Arc<Entry<R>>>,
@@ -226,10 +226,10 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
         run.pass.set(Pass::Only);
         run.slots.clear();
         if run.attempt >= MAX_ATTEMPTS || !footprint.fits(locks.len() as u32) {
-            run.kind = Kind::Alone;
+            run.kind = RunKind::Alone;
             run.slots.extend((0..locks.len() as u32).map(|lock| Slot::new(lock, false, 0)));
         } else {
-            run.kind = Kind::Ready;
+            run.kind = RunKind::Ready;
             run.slots.extend(footprint.iter().map(|(lock, shared)| Slot::new(lock, shared, 0)));
         }
         run.slots.iter().for_each(|slot| locks[slot.lock as usize].acquire(slot));
@@ -264,7 +264,7 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
                 started.set_timers(&timers);
                 self.shared.publish(&started);
             }
-            Outcome::Mispredicted(retry) if self.run.kind != Kind::Alone => {
+            Outcome::Mispredicted(retry) if self.run.kind != RunKind::Alone => {
                 let mut footprint = *self.footprint();
                 footprint.add(retry.lock, retry.shared);
                 self.again = self.source().map(|source| Again {

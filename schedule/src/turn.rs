@@ -1,7 +1,7 @@
 //! A request that may run now, and the trait behind which the schedulers stand.
 
 use crate::cell::Slot;
-use crate::cx::{Cx, Kind, Pass, Retry, Run};
+use crate::cx::{Cx, Pass, Retry, Run, RunKind};
 use crate::entry::Origin;
 use crate::footprint::{Footprint, LockId};
 use crate::lock::{Access, Lock};
@@ -122,7 +122,7 @@ impl<'w, R> Turn<'w, R> {
 
     /// Whether the request runs alone, with every lock.
     pub fn is_exclusive(&self) -> bool {
-        self.driver.run().kind == Kind::Alone
+        self.driver.run().kind == RunKind::Alone
     }
 
     /// Shows the regions of all locks that the request has taken and still holds, in the order of their numbers:

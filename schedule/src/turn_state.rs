@@ -8,7 +8,7 @@ use crate::yield_point::YieldPoint;
 
 /// Own cache line: a word is written by one worker and polled by others.
 #[repr(align(64))]
-struct Line<T>(T);
+struct CacheLine<T>(T);
 
 /// One turn word counts the turns that were passed: writers in the low half, readers in the high half.
 const READER: u64 = 1 << 32;
@@ -54,7 +54,7 @@ pub(crate) enum Want {
 
 /// How far one worker has come: for a watchdog, which owns the clock, to notice a turn that does not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct WorkerProgress {
     /// All positions of this worker below are resolved.
     pub watermark: u64,
     /// Position being run; 0 between two requests.
@@ -74,17 +74,17 @@ struct WorkerState {
 /// Shared by all workers of a schedule.
 pub(crate) struct TurnState {
     pub brand: Brand,
-    serving: Box<[Line<AtomicU64>]>,
-    seats: Box<[Line<WorkerState>]>,
-    appended: Line<AtomicU64>,
+    serving: Box<[CacheLine<AtomicU64>]>,
+    seats: Box<[CacheLine<WorkerState>]>,
+    appended: CacheLine<AtomicU64>,
     closed: AtomicBool,
     aborted: AtomicBool,
     /// A worker found that its part of the schedule was corrupted.
     corrupted: AtomicBool,
     /// Bit per worker that sleeps until entries arrive.
-    sleeping_for_log: Line<AtomicU64>,
+    sleeping_for_log: CacheLine<AtomicU64>,
     /// Bit per worker that sleeps until another worker passes a turn or resolves a position.
-    sleeping_for_turn: Line<AtomicU64>,
+    sleeping_for_turn: CacheLine<AtomicU64>,
     /// Looks before a wait turns into sleep.
     spins: u32,
     /// Decides who goes on, in place of the operating system.
@@ -94,7 +94,7 @@ pub(crate) struct TurnState {
 impl TurnState {
     pub fn new(locks: u32, workers: usize, first: u64, spins: u32) -> Self {
         let seat = |_| {
-            Line(WorkerState {
+            CacheLine(WorkerState {
                 watermark: AtomicU64::new(first),
                 running: AtomicU64::new(0),
                 resolved: AtomicU64::new(0),
@@ -104,14 +104,14 @@ impl TurnState {
         };
         TurnState {
             brand: Brand::new(),
-            serving: (0..locks).map(|_| Line(AtomicU64::new(0))).collect(),
+            serving: (0..locks).map(|_| CacheLine(AtomicU64::new(0))).collect(),
             seats: (0..workers).map(seat).collect(),
-            appended: Line(AtomicU64::new(0)),
+            appended: CacheLine(AtomicU64::new(0)),
             closed: AtomicBool::new(false),
             aborted: AtomicBool::new(false),
             corrupted: AtomicBool::new(false),
-            sleeping_for_log: Line(AtomicU64::new(0)),
-            sleeping_for_turn: Line(AtomicU64::new(0)),
+            sleeping_for_log: CacheLine(AtomicU64::new(0)),
+            sleeping_for_turn: CacheLine(AtomicU64::new(0)),
             spins,
             yield_point: None,
         }
@@ -134,9 +134,9 @@ impl TurnState {
         self.seats.len()
     }
 
-    pub fn progress(&self, worker: usize) -> Progress {
+    pub fn progress(&self, worker: usize) -> WorkerProgress {
         let seat = &self.seats[worker].0;
-        Progress {
+        WorkerProgress {
             watermark: seat.watermark.load(Ordering::Acquire),
             running: seat.running.load(Ordering::Relaxed),
             resolved: seat.resolved.load(Ordering::Relaxed),
@@ -309,7 +309,7 @@ impl TurnState {
 
     #[cold]
     fn wake_ready(&self, sleeping: u64) {
-        for (worker, Line(seat)) in self.seats.iter().enumerate() {
+        for (worker, CacheLine(seat)) in self.seats.iter().enumerate() {
             if sleeping >> worker & 1 == 1 {
                 let want = *seat.want.lock();
                 if want.is_some_and(|want| self.ready(want)) {
@@ -321,6 +321,6 @@ impl TurnState {
 
     fn wake_all(&self) {
         fence(Ordering::SeqCst);
-        self.seats.iter().for_each(|Line(seat)| seat.parker.unpark());
+        self.seats.iter().for_each(|CacheLine(seat)| seat.parker.unpark());
     }
 }

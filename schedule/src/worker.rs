@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::chain::Writer;
-use crate::cx::{Kind, Pass, Run, Seed};
+use crate::cx::{Pass, Run, RunKind, Seed};
 use crate::dispatch::{Dispatcher, Found, Part};
 use crate::entry::Origin;
 use crate::footprint::Footprint;
@@ -86,7 +86,7 @@ impl<R: Any + Send + Sync> TurnWorker<R> {
 
     /// Waits for turns the handler did not take, and passes all of them. `false` after an abort.
     fn pass_turns(&self) -> bool {
-        if self.run.kind != Kind::Ordered {
+        if self.run.kind != RunKind::Ordered {
             return true;
         }
         let turns = &self.run.turns;
@@ -117,7 +117,7 @@ impl<R: Any + Send + Sync> TurnWorker<R> {
                 let (spawned, timers) = self.starts.take(&self.run, &*self.footprint);
                 Some(Due { position, again: None, spawned, timers, lesson })
             }
-            Outcome::Mispredicted(retry) if self.run.kind != Kind::Alone => {
+            Outcome::Mispredicted(retry) if self.run.kind != RunKind::Alone => {
                 let mut footprint = *self.dispatcher.footprint();
                 footprint.add(retry.lock, retry.shared);
                 let again = Again {
@@ -201,7 +201,7 @@ impl<R: Any + Send + Sync> Drive<R> for TurnWorker<R> {
     }
 
     fn state(&self) -> Option<DispatcherState<R>> {
-        (self.run.kind == Kind::Alone).then(|| self.dispatcher.state())
+        (self.run.kind == RunKind::Alone).then(|| self.dispatcher.state())
     }
 }
 
@@ -219,7 +219,7 @@ impl Run {
         Run {
             turns,
             worker,
-            kind: Kind::Ready,
+            kind: RunKind::Ready,
             position: 0,
             attempt: 0,
             time_us: 0,

@@ -4,7 +4,7 @@
 
 mod support;
 
-use schedule::{Config, Mode, SplitMix64};
+use schedule::{Config, LockRules, SplitMix64};
 use support::{End, Summary, oracle, random_log, run};
 
 /// Programs of the bounded run.
@@ -28,9 +28,13 @@ fn every_scheduler_reproduces_the_oracle() {
         let log = random_log(&mut rng, PROGRAMS_PER_LOG, locks);
         let expected = oracle::run(&log, locks, lag);
         let mut randoms = None;
-        for (mode, workers) in
-            [(Mode::Sequential, 1), (Mode::Turns, 1), (Mode::Turns, 2), (Mode::Turns, 3), (Mode::Turns, 4)]
-        {
+        for (mode, workers) in [
+            (LockRules::Sequential, 1),
+            (LockRules::Turns, 1),
+            (LockRules::Turns, 2),
+            (LockRules::Turns, 3),
+            (LockRules::Turns, 4),
+        ] {
             let spins = rng.below(3) as u32 * 50;
             let config = Config { mode, workers, lag, locks, spins };
             let ran = run(&log, config, rng.next_u64());
@@ -98,7 +102,7 @@ fn negative_control_ordinary_locks_diverge() {
     for seed in 0..logs {
         let mut rng = SplitMix64::new(1_000 + seed);
         let log = random_log(&mut rng, PROGRAMS_PER_LOG, 6);
-        let config = Config { mode: Mode::Locks, ..Config::new(4, 6) };
+        let config = Config { mode: LockRules::Locks, ..Config::new(4, 6) };
         let runs: Vec<Vec<u64>> = (0..4).map(|_| run(&log, config, rng.next_u64()).summary.values).collect();
         diverged += u64::from(runs.iter().any(|values| *values != runs[0]));
     }

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use schedule::{
-    Config, Cx, DetMutex, DetRwLock, DispatcherState, Entry, Footprint, Mode, Outcome, PREDICTED_KINDS,
+    Config, Cx, DetMutex, DetRwLock, DispatcherState, Entry, Footprint, LockRules, Outcome, PREDICTED_KINDS,
     Retry, Schedule, Turn, Work, Worker,
 };
 
@@ -78,7 +78,11 @@ fn entry(index: u64, drain: bool, jobs: Vec<Job>) -> Arc<Entry<Job>> {
     Arc::new(Entry { index, time_us: index, seed: index, drain, requests })
 }
 
-fn open_from(mode: Mode, workers: usize, state: DispatcherState<Job>) -> (Schedule<Job>, Vec<Worker<Job>>) {
+fn open_from(
+    mode: LockRules,
+    workers: usize,
+    state: DispatcherState<Job>,
+) -> (Schedule<Job>, Vec<Worker<Job>>) {
     let config = Config { mode, lag: LAG, spins: 20, ..Config::new(workers, LOCKS) };
     schedule::resume(config, |job: &Job, footprint: &mut Footprint| *footprint = job.footprint, state)
 }
@@ -104,7 +108,7 @@ fn perform(turn: Turn<'_, Job>) -> Told {
 
 /// Runs a whole log; tells its positions in their order.
 fn run_from(
-    mode: Mode,
+    mode: LockRules,
     workers: usize,
     state: DispatcherState<Job>,
     log: &[Arc<Entry<Job>>],
@@ -136,9 +140,9 @@ fn run(batches: impl Fn() -> Vec<Vec<Job>>) -> Vec<Told> {
         let log: Vec<_> = (1..).zip(batches()).map(|(index, jobs)| entry(index, true, jobs)).collect();
         run_from(mode, workers, DispatcherState::genesis(), &log, perform)
     };
-    let told = under(Mode::Sequential, 1);
+    let told = under(LockRules::Sequential, 1);
     for workers in 1..=3 {
-        assert_eq!(under(Mode::Turns, workers), told, "{workers} workers");
+        assert_eq!(under(LockRules::Turns, workers), told, "{workers} workers");
     }
     told
 }
@@ -335,7 +339,7 @@ fn a_request_that_is_run_twice_teaches_what_its_last_run_took() {
         entry(2, true, vec![locks.takes(of_kind(KIND, &[]), &[2])]),
         entry(3, true, vec![locks.takes(of_kind(KIND, &[]), &[])]),
     ];
-    let told = run_from(Mode::Turns, 1, DispatcherState::genesis(), &log, |mut turn| {
+    let told = run_from(LockRules::Turns, 1, DispatcherState::genesis(), &log, |mut turn| {
         if turn.entry_index() == 2 && std::mem::take(&mut *first.lock().unwrap()) {
             turn.repeat(false);
             assert!(turn.cx().lock(&locks.0[1]).is_ok());
@@ -365,7 +369,7 @@ fn what_a_request_starts_is_predicted_too() {
 fn ordinary_locks_learn_at_once() {
     let locks = Locks::new();
     let batch = (0..3).map(|_| locks.takes(of_kind(KIND, &[2]), &[2, 3])).collect();
-    let told = run_from(Mode::Locks, 1, DispatcherState::genesis(), &[entry(1, false, batch)], perform);
+    let told = run_from(LockRules::Locks, 1, DispatcherState::genesis(), &[entry(1, false, batch)], perform);
     // The first one's retry has a number of its own, beyond the log's.
     assert_eq!(attempts(&told), [0, 0, 1]);
     assert_eq!(forecasts(&told), [vec![2], vec![2, 3], vec![2, 3], vec![2, 3]]);
@@ -394,7 +398,7 @@ fn lessons_retries_and_what_is_known_survive_a_state_transfer() {
     };
     let cut = Mutex::new(Vec::new());
     let log = [entry(1, true, jobs()), entry(2, true, vec![jobs()[12].clone()])];
-    let whole = run_from(Mode::Turns, 2, DispatcherState::genesis(), &log, |turn| {
+    let whole = run_from(LockRules::Turns, 2, DispatcherState::genesis(), &log, |turn| {
         if turn.position() == 8 {
             let state = turn.dispatcher_state().unwrap();
             assert_eq!(state.kinds(), 2);
@@ -407,7 +411,7 @@ fn lessons_retries_and_what_is_known_survive_a_state_transfer() {
     let state = cut.into_inner().unwrap();
     for workers in 1..=3 {
         let state = DispatcherState::decode(&state, |name| Some(jobs()[name[0] as usize].clone())).unwrap();
-        let rest = run_from(Mode::Turns, workers, state, &log, perform);
+        let rest = run_from(LockRules::Turns, workers, state, &log, perform);
         assert_eq!(whole[8..], rest, "{workers} workers");
     }
 }

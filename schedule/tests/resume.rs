@@ -3,7 +3,7 @@
 
 mod support;
 
-use schedule::{Config, Mode, SplitMix64};
+use schedule::{Config, LockRules, SplitMix64};
 use support::{Names, oracle, random_log, run_from};
 
 #[test]
@@ -15,7 +15,7 @@ fn resuming_from_any_checkpoint_gives_the_same_future() {
         let lag = [1, 8, 32][rng.below(3) as usize];
         let log = random_log(&mut rng, 100, locks);
         let expected = oracle::run(&log, locks, lag);
-        let config = |workers| Config { mode: Mode::Turns, workers, lag, locks, spins: 30 };
+        let config = |workers| Config { mode: LockRules::Turns, workers, lag, locks, spins: 30 };
         let names = Names::default();
         let alone = run_from(&log, config(1), 1, &names, None);
         let mut origin = run_from(&log, config(3), rng.next_u64(), &names, None);

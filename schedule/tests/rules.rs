@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use schedule::{
-    Config, Cx, DetMutex, DetRwLock, Entry, Footprint, Mode, Origin, Outcome, Retry, Schedule, Step, Turn,
-    Waiters, Work, Worker,
+    Config, Cx, DetMutex, DetRwLock, Entry, Footprint, LockRules, Origin, Outcome, Retry, Schedule, Step,
+    Turn, Waiters, Work, Worker,
 };
 
 /// A request of these tests is the handler itself.
@@ -579,7 +579,7 @@ fn ordinary_locks_run_everything_too() {
             Ok(())
         })
     };
-    let (schedule, workers) = open(Config { mode: Mode::Locks, ..config(3, 4) });
+    let (schedule, workers) = open(Config { mode: LockRules::Locks, ..config(3, 4) });
     for index in 1..=50 {
         schedule.append(entry(index, index, true, vec![misses.clone(), misses.clone()]));
     }
@@ -602,7 +602,7 @@ fn a_stream_keeps_its_order_with_ordinary_locks() {
         });
         Work { footprint: job.footprint, request: job, stream: Some(stream) }
     };
-    let (schedule, workers) = open(Config { mode: Mode::Locks, ..config(3, 4) });
+    let (schedule, workers) = open(Config { mode: LockRules::Locks, ..config(3, 4) });
     for index in 1..=500 {
         let requests = (0..8).map(|place| request(place % 4, index * 8 + place)).collect();
         schedule.append(Arc::new(Entry { index, time_us: index, seed: index, drain: false, requests }));

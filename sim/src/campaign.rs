@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::CATALOGUE;
 use crate::plan::Faults;
-use crate::report::{Campaign, listed};
-use crate::run::{Options, Summary};
+use crate::report::{CampaignTotals, listed};
+use crate::run::{Options, RunSummary};
 use crate::wrap::{item, paragraph, shell};
 
 /// One kind of cluster under one set of faults.
@@ -128,7 +128,7 @@ pub struct Invocation {
 
 /// One invocation's share of a campaign, or several together, as their file has it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Part {
+pub struct CampaignShare {
     /// The source it was built from.
     pub commit: String,
     /// How it was invoked.
@@ -140,7 +140,7 @@ pub struct Part {
     /// Seconds it took.
     pub seconds: u64,
     /// By cell.
-    pub cells: BTreeMap<String, Campaign>,
+    pub cells: BTreeMap<String, CampaignTotals>,
     /// Runs in which a promise broke.
     pub broken: Vec<BrokenRun>,
     /// Of several together: each of them.
@@ -148,9 +148,9 @@ pub struct Part {
     pub invocations: Vec<Invocation>,
 }
 
-impl Part {
+impl CampaignShare {
     /// Adds a run of `cell`; `again` runs it once more.
-    pub fn add(&mut self, cell: &Cell, run: &Summary, again: impl FnOnce() -> String) {
+    pub fn add(&mut self, cell: &Cell, run: &RunSummary, again: impl FnOnce() -> String) {
         self.cells.entry(cell.name.to_owned()).or_default().add(run);
         if let Some(violation) = &run.violation {
             self.broken.push(BrokenRun {
@@ -164,8 +164,8 @@ impl Part {
     }
 
     /// All cells in one.
-    pub fn total(&self) -> Campaign {
-        let mut total = Campaign::default();
+    pub fn total(&self) -> CampaignTotals {
+        let mut total = CampaignTotals::default();
         self.cells.values().for_each(|cell| total.merge(cell));
         total
     }
@@ -186,8 +186,8 @@ impl Part {
     }
 
     /// Several invocations as one.
-    pub fn merged(parts: &[Part]) -> Part {
-        let mut all = Part::default();
+    pub fn merged(parts: &[CampaignShare]) -> CampaignShare {
+        let mut all = CampaignShare::default();
         for part in parts {
             all.invocations.extend(part.invocations());
             for (name, cell) in &part.cells {
@@ -202,12 +202,13 @@ impl Part {
 
     /// What a campaign is summed up from: the files of its invocations; and, of those whose files are gone,
     /// the summary that has them.
-    pub fn to_be_merged(summary: Option<Part>, parts: Vec<Part>) -> Vec<Part> {
+    pub fn to_be_merged(summary: Option<CampaignShare>, parts: Vec<CampaignShare>) -> Vec<CampaignShare> {
         let is_there = |one: &Invocation| parts.iter().any(|part| part.first == one.first);
         match summary.filter(|summary| !summary.invocations.iter().all(is_there)) {
             Some(summary) => {
-                let is_in_it = |part: &Part| summary.invocations.iter().any(|one| one.first == part.first);
-                let new: Vec<Part> = parts.into_iter().filter(|part| !is_in_it(part)).collect();
+                let is_in_it =
+                    |part: &CampaignShare| summary.invocations.iter().any(|one| one.first == part.first);
+                let new: Vec<CampaignShare> = parts.into_iter().filter(|part| !is_in_it(part)).collect();
                 std::iter::once(summary).chain(new).collect()
             }
             None => parts,
@@ -216,8 +217,8 @@ impl Part {
 }
 
 /// The summary of all invocations, as Markdown.
-pub fn page(parts: &[Part]) -> String {
-    let all = Part::merged(parts);
+pub fn page(parts: &[CampaignShare]) -> String {
+    let all = CampaignShare::merged(parts);
     let total = all.total();
     let mut page = String::from("# A simulation campaign\n\n");
     page += &paragraph(&format!(
@@ -285,13 +286,13 @@ mod tests {
     #[test]
     fn parts_are_kept_merged_and_told() {
         let cell = cell("3 replicas, disk: all faults", "all", 3, true, (50, 3, 1, 6));
-        let mut parts = [Part::default(), Part::default()];
+        let mut parts = [CampaignShare::default(), CampaignShare::default()];
         for (seed, part) in (1..).zip(&mut parts) {
             part.add(&cell, &run(seed, &cell.options()), String::new);
         }
         let kept = serde_json::to_string(&parts).unwrap();
-        let read: Vec<Part> = serde_json::from_str(&kept).unwrap();
-        let merged = Part::merged(&read).total();
+        let read: Vec<CampaignShare> = serde_json::from_str(&kept).unwrap();
+        let merged = CampaignShare::merged(&read).total();
         assert_eq!(merged.runs, 2);
         assert_eq!(merged.answered, parts[0].total().answered + parts[1].total().answered);
         assert!(page(&read).contains("2 runs, 0 with a broken promise"), "{}", page(&read));
@@ -301,15 +302,16 @@ mod tests {
     fn a_summary_stands_for_the_parts_whose_files_are_gone() {
         let cell = cell("3 replicas, disk: all faults", "all", 3, true, (50, 3, 1, 6));
         let part = |first: u64| {
-            let mut part = Part { first, command: format!("from {first}"), ..Part::default() };
+            let mut part =
+                CampaignShare { first, command: format!("from {first}"), ..CampaignShare::default() };
             part.add(&cell, &run(first, &cell.options()), String::new);
             part
         };
         let (one, two, three) = (part(1), part(2), part(3));
-        let summary = Part::merged(&[one.clone(), two.clone()]);
-        let runs = |summary: Option<&Part>, parts: &[&Part]| {
+        let summary = CampaignShare::merged(&[one.clone(), two.clone()]);
+        let runs = |summary: Option<&CampaignShare>, parts: &[&CampaignShare]| {
             let parts = parts.iter().map(|part| (*part).clone()).collect();
-            let merged = Part::merged(&Part::to_be_merged(summary.cloned(), parts));
+            let merged = CampaignShare::merged(&CampaignShare::to_be_merged(summary.cloned(), parts));
             let firsts: Vec<u64> = merged.invocations.iter().map(|one| one.first).collect();
             assert_eq!(merged.total().runs, firsts.len() as u64, "none is counted twice");
             firsts
@@ -319,7 +321,7 @@ mod tests {
         assert_eq!(runs(Some(&summary), &[&three, &two]), [1, 2, 3]);
         assert_eq!(runs(Some(&summary), &[&one, &two, &three]), [1, 2, 3]);
         let whole = page(&[one.clone(), two.clone(), three.clone()]);
-        assert_eq!(page(&Part::to_be_merged(Some(summary), vec![three])), whole);
+        assert_eq!(page(&CampaignShare::to_be_merged(Some(summary), vec![three])), whole);
     }
 
     #[test]

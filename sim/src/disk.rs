@@ -25,7 +25,7 @@ const RECORD_HEAD: usize = 24;
 
 /// The disk of one replica; it outlives its processes.
 #[derive(Clone)]
-pub struct Platter(Arc<Mutex<State>>);
+pub struct Platter(Arc<Mutex<DiskState>>);
 
 /// One file, whatever it is called.
 #[derive(Clone, Debug, Default)]
@@ -40,12 +40,12 @@ struct Inode {
 
 /// A change of names that is not durable yet.
 #[derive(Clone, Debug)]
-enum Change {
+enum NameChange {
     Link(PathBuf, u64),
     Unlink(PathBuf),
 }
 
-struct State {
+struct DiskState {
     me: u8,
     fabric: Fabric,
     rng: SplitMix64,
@@ -55,7 +55,7 @@ struct State {
     names: BTreeMap<PathBuf, u64>,
     /// As of the last sync of the directory.
     synced: BTreeMap<PathBuf, u64>,
-    changes: Vec<Change>,
+    changes: Vec<NameChange>,
     locked: bool,
     /// The power fails at the n-th operation from now.
     fails_in: Option<u64>,
@@ -83,7 +83,7 @@ impl std::fmt::Debug for Platter {
 impl Platter {
     /// An empty disk of replica `me`, which hangs on the same power as its connections in `fabric`.
     pub fn new(me: u8, fabric: Fabric, rng: SplitMix64) -> Self {
-        Platter(Arc::new(Mutex::new(State {
+        Platter(Arc::new(Mutex::new(DiskState {
             me,
             fabric,
             rng,
@@ -105,7 +105,7 @@ impl Platter {
         })))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DiskState> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -196,7 +196,7 @@ impl Platter {
     }
 }
 
-impl State {
+impl DiskState {
     /// One operation of the process.
     fn operate(&mut self) -> io::Result<()> {
         if let Some(left) = &mut self.fails_in {
@@ -216,8 +216,8 @@ impl State {
         let mut names = std::mem::take(&mut self.synced);
         for change in self.changes.drain(..).take(survives) {
             match change {
-                Change::Link(path, file) => _ = names.insert(path, file),
-                Change::Unlink(path) => _ = names.remove(&path),
+                NameChange::Link(path, file) => _ = names.insert(path, file),
+                NameChange::Unlink(path) => _ = names.remove(&path),
             }
         }
         self.names = names.clone();
@@ -302,12 +302,12 @@ impl State {
 
     fn link(&mut self, path: &Path, file: u64) {
         self.names.insert(path.to_owned(), file);
-        self.changes.push(Change::Link(path.to_owned(), file));
+        self.changes.push(NameChange::Link(path.to_owned(), file));
     }
 
     fn unlink(&mut self, path: &Path) {
         self.names.remove(path);
-        self.changes.push(Change::Unlink(path.to_owned()));
+        self.changes.push(NameChange::Unlink(path.to_owned()));
     }
 
     fn open(&mut self, path: &Path) -> io::Result<u64> {

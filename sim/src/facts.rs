@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::client::Asked;
 use crate::reference::Executed;
 use crate::workload::Workload;
-use crate::world::{Observed, Outcome, What};
+use crate::world::{Observed, RequestOutcome, What};
 
 /// Batches of which results are kept for the checkers, behind the slowest replica.
 const KEPT: u64 = 100_000;
@@ -41,7 +41,7 @@ pub struct Facts {
     /// The last batch that anybody took from the order.
     pub last_batch: u64,
     /// By batch: its results, per replica.
-    pub results: BTreeMap<u64, Vec<Option<Vec<Outcome>>>>,
+    pub results: BTreeMap<u64, Vec<Option<Vec<RequestOutcome>>>>,
     /// By replica: the last batch it took from the order in any life.
     pub delivered: Vec<u64>,
     /// Replicas that may be as they should not: faults may strike them now, or have struck them since all were equal.

@@ -1,6 +1,6 @@
 //! The catalogue of faults: what can go wrong in a run, who notices it, and who repairs it.
 
-use crosscheck::admin::Kind;
+use crosscheck::admin::CorruptionKind;
 use serde::{Deserialize, Serialize};
 
 /// One kind of fault.
@@ -74,11 +74,11 @@ pub enum Fault {
     /// The last request of a client stands in its queue a second time.
     Queue,
     /// Its memory or its computation is corrupted, as `crosscheck inject` does it.
-    Corruption(Kind),
+    Corruption(CorruptionKind),
 }
 
 /// A row of the catalogue.
-pub struct Entry {
+pub struct CatalogueRow {
     /// The fault.
     pub fault: Fault,
     /// Its name on the command line and in reports.
@@ -97,15 +97,15 @@ const fn entry(
     what: &'static str,
     notices: &'static str,
     repairs: &'static str,
-) -> Entry {
-    Entry { fault, name, what, notices, repairs }
+) -> CatalogueRow {
+    CatalogueRow { fault, name, what, notices, repairs }
 }
 
+use CorruptionKind as C;
 use Fault::Corruption;
-use Kind as C;
 
 /// Every fault there is.
-pub const CATALOGUE: [Entry; 56] = [
+pub const CATALOGUE: [CatalogueRow; 56] = [
     entry(
         Fault::Crash,
         "crash",
@@ -499,7 +499,7 @@ pub const CATALOGUE: [Entry; 56] = [
 ];
 
 /// Whether a resting object of a given name can be hit.
-pub fn rests(kind: Kind) -> bool {
+pub fn rests(kind: CorruptionKind) -> bool {
     matches!(kind, C::Stray | C::Flip | C::MultiFlip | C::Checksum | C::Id | C::Length | C::Lost | C::Doubled)
 }
 
@@ -520,7 +520,7 @@ impl TryFrom<String> for Fault {
 
 impl Fault {
     /// Its row of the catalogue.
-    pub fn entry(self) -> &'static Entry {
+    pub fn entry(self) -> &'static CatalogueRow {
         CATALOGUE.iter().find(|entry| entry.fault == self).unwrap_or(&CATALOGUE[0])
     }
 

@@ -3,7 +3,7 @@
 //! one checker per promise.
 //!
 //! [`simulate`] runs one seed with any service, which a [`Workload`] describes; [`run()`] does so with memcached.
-//! Two runs of a seed are the same, to the bit ([`Summary::hash`]). Every replica
+//! Two runs of a seed are the same, to the bit ([`RunSummary::hash`]). Every replica
 //! has one worker; its helper thread, which waits for repairs, runs only while the simulation waits for it
 //! (`crosscheck::stepped`), so that there is never more than one thread that runs.
 //!
@@ -39,5 +39,5 @@ mod wrap;
 
 pub use crate::memcached::run;
 pub use plan::Faults;
-pub use run::{Breach, Count, Options, Summary, Violation, Where, simulate};
+pub use run::{Breach, Count, Options, RunSummary, Violation, Where, simulate};
 pub use workload::{CommandSource, ReferenceModel, Turn, Workload, same_bytes};

@@ -116,7 +116,7 @@ impl Storage {
         match (corrupt, opened, state) {
             (Some(why), ..) => Err(Unusable::Corrupt(why)),
             (None, Ok((log, records)), Ok(state)) => {
-                let log = Box::new(Watched { log, storage: self.clone() });
+                let log = Box::new(WatchedLog { log, storage: self.clone() });
                 Ok(Opened { log, records, state })
             }
             _ => Err(Unusable::Refused(refused.unwrap_or_default())),
@@ -131,12 +131,12 @@ impl Storage {
 }
 
 /// The shipped log, and what went into it.
-struct Watched {
+struct WatchedLog {
     log: FileLog<Platter>,
     storage: Storage,
 }
 
-impl LogStore for Watched {
+impl LogStore for WatchedLog {
     fn append(&mut self, record: &Record) -> Result<(), LogError> {
         let digest = digest(record);
         let mut kept = self.storage.kept();

@@ -46,7 +46,7 @@ struct Pipe {
 }
 
 #[derive(Debug)]
-struct Connection {
+struct SimConnection {
     /// Who dialled, and whom.
     ends: [u8; 2],
     /// What each end wrote.
@@ -57,7 +57,7 @@ struct Connection {
     accepted: bool,
 }
 
-struct State {
+struct NetState {
     now_us: u64,
     rng: SplitMix64,
     weather: Vec<Weather>,
@@ -68,7 +68,7 @@ struct State {
     late_us: Vec<u64>,
     /// What made it so late: how late it was then, and whether its order thread was at it.
     stretches: Vec<Vec<(u64, bool)>>,
-    connections: BTreeMap<u64, Connection>,
+    connections: BTreeMap<u64, SimConnection>,
     opened: u64,
     chunks: u64,
     /// Chunks that met a fault of the weather.
@@ -93,13 +93,13 @@ pub struct Recorded {
 
 /// The network, shared by the simulation and the replicas' streams; no two of them run at the same time.
 #[derive(Clone)]
-pub struct Fabric(Arc<Mutex<State>>);
+pub struct Fabric(Arc<Mutex<NetState>>);
 
 impl Fabric {
     /// A network of `replicas` in fair weather.
     pub fn new(replicas: u8, rng: SplitMix64) -> Self {
         let count = usize::from(replicas);
-        Fabric(Arc::new(Mutex::new(State {
+        Fabric(Arc::new(Mutex::new(NetState {
             now_us: 0,
             rng,
             weather: vec![Weather::default(); count],
@@ -117,7 +117,7 @@ impl Fabric {
         })))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, NetState> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -217,14 +217,14 @@ impl Fabric {
     pub fn call(&self, to: u8) -> Option<Call> {
         let mut state = self.state();
         let id = state.alive[usize::from(to)].then(|| state.open(STRANGER, to))?;
-        Some(Call(Stream { fabric: self.clone(), id, side: 0 }))
+        Some(Call(SimStream { fabric: self.clone(), id, side: 0 }))
     }
 
     /// Puts bytes into the stream from one replica to another, behind what is on its way there; false when
     /// there is none.
     pub fn inject(&self, from: u8, to: u8, bytes: &[u8]) -> bool {
         let mut state = self.state();
-        let is_theirs = |(id, one): (&u64, &Connection)| {
+        let is_theirs = |(id, one): (&u64, &SimConnection)| {
             let side = [[from, to], [to, from]].iter().position(|ends| *ends == one.ends)?;
             (one.accepted && one.pipes[side].greeted && !one.pipes[side].closed).then_some((*id, side))
         };
@@ -275,13 +275,13 @@ impl Fabric {
     }
 }
 
-impl State {
+impl NetState {
     fn is_blocked(&self, from: u8, to: u8) -> bool {
         self.blocked.contains(&(from, to))
     }
 
     /// Whether a connection waits to be accepted by `me`.
-    fn waits(&self, one: &Connection, me: u8) -> bool {
+    fn waits(&self, one: &SimConnection, me: u8) -> bool {
         one.ends[1] == me
             && !one.accepted
             && one.opened_us <= self.now_us
@@ -289,7 +289,7 @@ impl State {
     }
 
     /// When the end `side` of a connection has something to read, or hears its end.
-    fn arrival(&self, one: &Connection, side: usize) -> Option<u64> {
+    fn arrival(&self, one: &SimConnection, side: usize) -> Option<u64> {
         let (from, to) = (one.ends[1 - side], one.ends[side]);
         let pipe = &one.pipes[1 - side];
         if self.is_blocked(from, to) {
@@ -302,7 +302,7 @@ impl State {
     fn open(&mut self, from: u8, to: u8) -> u64 {
         self.opened += 1;
         let opened_us = self.now_us + self.rng.within(20, 100);
-        let one = Connection {
+        let one = SimConnection {
             ends: [from, to],
             pipes: Default::default(),
             tokens: [None; 2],
@@ -417,14 +417,14 @@ pub struct Port {
 }
 
 /// One end of a connection.
-pub struct Stream {
+pub struct SimStream {
     fabric: Fabric,
     id: u64,
     side: usize,
 }
 
 /// A stranger's end of a connection to a replica. Dropping it hangs up.
-pub struct Call(Stream);
+pub struct Call(SimStream);
 
 impl Call {
     /// Says something.
@@ -449,11 +449,11 @@ impl Call {
 }
 
 impl Port {
-    fn stream(&self, id: u64, side: usize) -> Stream {
-        Stream { fabric: self.fabric.clone(), id, side }
+    fn stream(&self, id: u64, side: usize) -> SimStream {
+        SimStream { fabric: self.fabric.clone(), id, side }
     }
 
-    fn set_token(&self, stream: &Stream, token: Option<Token>) {
+    fn set_token(&self, stream: &SimStream, token: Option<Token>) {
         if let Some(one) = self.fabric.state().connections.get_mut(&stream.id) {
             one.tokens[stream.side] = token;
         }
@@ -461,9 +461,9 @@ impl Port {
 }
 
 impl Net for Port {
-    type Stream = Stream;
+    type Stream = SimStream;
 
-    fn connect(&mut self, peer: u8) -> io::Result<Stream> {
+    fn connect(&mut self, peer: u8) -> io::Result<SimStream> {
         let mut state = self.fabric.state();
         if !state.alive[usize::from(peer)] {
             return Err(io::ErrorKind::ConnectionRefused.into());
@@ -473,9 +473,9 @@ impl Net for Port {
         Ok(self.stream(id, 0))
     }
 
-    fn accept(&mut self) -> io::Result<Stream> {
+    fn accept(&mut self) -> io::Result<SimStream> {
         let mut state = self.fabric.state();
-        let waits = |(id, one): (&u64, &Connection)| state.waits(one, self.me).then_some(*id);
+        let waits = |(id, one): (&u64, &SimConnection)| state.waits(one, self.me).then_some(*id);
         let Some(id) = state.connections.iter().find_map(waits) else {
             return Err(io::ErrorKind::WouldBlock.into());
         };
@@ -486,13 +486,13 @@ impl Net for Port {
         Ok(self.stream(id, 1))
     }
 
-    fn register(&mut self, stream: &mut Stream, token: Token, _interest: Interest) -> io::Result<()> {
+    fn register(&mut self, stream: &mut SimStream, token: Token, _interest: Interest) -> io::Result<()> {
         self.set_token(stream, Some(token));
         Ok(())
     }
 
     /// Only a connection that has become a peer's gets another token.
-    fn reregister(&mut self, stream: &mut Stream, token: Token, _interest: Interest) -> io::Result<()> {
+    fn reregister(&mut self, stream: &mut SimStream, token: Token, _interest: Interest) -> io::Result<()> {
         let mut state = self.fabric.state();
         let is_strangers = state.connections.get(&stream.id).is_some_and(|one| one.ends[0] == STRANGER);
         state.intrusions += u64::from(is_strangers);
@@ -501,20 +501,20 @@ impl Net for Port {
         Ok(())
     }
 
-    fn deregister(&mut self, stream: &mut Stream) {
+    fn deregister(&mut self, stream: &mut SimStream) {
         self.set_token(stream, None);
     }
 
-    fn tune(&mut self, _stream: &Stream) {}
+    fn tune(&mut self, _stream: &SimStream) {}
 }
 
-impl Read for Stream {
+impl Read for SimStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.fabric.state().read(self.id, self.side, into)
     }
 }
 
-impl Write for Stream {
+impl Write for SimStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.fabric.state().write(self.id, self.side, bytes)
     }
@@ -524,7 +524,7 @@ impl Write for Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for SimStream {
     fn drop(&mut self) {
         let mut state = self.fabric.state();
         let Some(one) = state.connections.get_mut(&self.id) else { return };

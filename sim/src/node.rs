@@ -22,7 +22,7 @@ use crate::workload::Workload;
 use crate::world::{Journal, Surroundings};
 
 /// A client's connection at its replica.
-struct Session<P> {
+struct ClientSession<P> {
     protocol: P,
     input: Vec<u8>,
     generation: u32,
@@ -42,7 +42,7 @@ pub struct Submitted {
 
 /// What a client connection brings back.
 #[derive(Debug)]
-pub enum Answer {
+pub enum ClientAnswer {
     /// To the command with this number.
     Reply(usize, Bytes),
     /// The connection ends: nothing more comes.
@@ -57,7 +57,7 @@ pub struct Process<W: Workload> {
     counters: Arc<ClientCounters>,
     /// When it started.
     pub born_us: u64,
-    sessions: BTreeMap<u32, Session<W::Protocol>>,
+    sessions: BTreeMap<u32, ClientSession<W::Protocol>>,
     /// Number of the command behind every reply that is owed.
     owed: BTreeMap<(u32, u64), usize>,
 }
@@ -199,7 +199,8 @@ impl<W: Workload> Process<W> {
     /// Opens a client's connection; gives its generation.
     pub fn open(&mut self, slot: u32, generation: u32) {
         let protocol = (self.make_protocol)(&self.counters);
-        let session = Session { protocol, input: Vec::new(), generation, places: VecDeque::new(), first: 0 };
+        let session =
+            ClientSession { protocol, input: Vec::new(), generation, places: VecDeque::new(), first: 0 };
         self.sessions.insert(slot, session);
     }
 
@@ -248,7 +249,7 @@ impl<W: Workload> Process<W> {
     }
 
     /// Answers that leave now: per connection in the order of its commands.
-    pub fn answers(&mut self) -> Vec<(u32, u32, Answer)> {
+    pub fn answers(&mut self) -> Vec<(u32, u32, ClientAnswer)> {
         let mut leaving = Vec::new();
         for (to, reply) in self.replica.take_answers() {
             let Some(session) = self.sessions.get_mut(&to.slot) else { continue };
@@ -258,7 +259,7 @@ impl<W: Workload> Process<W> {
             self.owed.remove(&(to.slot, to.sequence));
             let Some(reply) = reply else {
                 self.sessions.remove(&to.slot);
-                leaving.push((to.slot, to.generation, Answer::Closed));
+                leaving.push((to.slot, to.generation, ClientAnswer::Closed));
                 continue;
             };
             if let Some(place) = session.places.get_mut((to.sequence - session.first) as usize) {
@@ -267,7 +268,7 @@ impl<W: Workload> Process<W> {
             while let Some((number, Some(reply))) = session.places.front().cloned() {
                 session.places.pop_front();
                 session.first += 1;
-                leaving.push((to.slot, to.generation, Answer::Reply(number, reply)));
+                leaving.push((to.slot, to.generation, ClientAnswer::Reply(number, reply)));
             }
         }
         leaving

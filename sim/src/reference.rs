@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use vote::Place;
 
 use crate::workload::{ReferenceModel, Turn, Workload};
-use crate::world::Outcome;
+use crate::world::RequestOutcome;
 
 /// What promises ask of the model.
 pub trait Reference {
@@ -111,7 +111,7 @@ impl<W: Workload> Executed<W> {
     }
 
     /// A replica has run a batch.
-    pub fn note_run(&mut self, batch: u64, outcomes: &[Outcome]) {
+    pub fn note_run(&mut self, batch: u64, outcomes: &[RequestOutcome]) {
         let Some(later) = &mut self.later else { return };
         for (number, outcome) in (0..).zip(outcomes).filter(|(_, outcome)| !outcome.failed) {
             let runs = later.runs.entry(Place::new(batch, number)).or_default();

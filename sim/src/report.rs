@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::fault::{CATALOGUE, Fault};
 use crate::mutation::MUTATIONS;
 use crate::promises;
-use crate::run::{Count, Summary};
+use crate::run::{Count, RunSummary};
 use crate::wrap::{item, paragraph};
 
 /// What the checkers do not cover.
@@ -52,7 +52,7 @@ pub fn promises() -> String {
 
 /// What a campaign came to, added up.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Campaign {
+pub struct CampaignTotals {
     /// Runs.
     pub runs: u64,
     /// Runs in which a promise broke.
@@ -78,9 +78,9 @@ pub struct Campaign {
     pub replaced: BTreeMap<String, u64>,
 }
 
-impl Campaign {
+impl CampaignTotals {
     /// Adds a run.
-    pub fn add(&mut self, run: &Summary) {
+    pub fn add(&mut self, run: &RunSummary) {
         self.runs += 1;
         self.failed += u64::from(run.violation.is_some());
         self.answered += run.answered;
@@ -103,7 +103,7 @@ impl Campaign {
     }
 
     /// Adds what another one came to.
-    pub fn merge(&mut self, other: &Campaign) {
+    pub fn merge(&mut self, other: &CampaignTotals) {
         self.runs += other.runs;
         self.failed += other.failed;
         self.answered += other.answered;
@@ -158,7 +158,7 @@ const FAULTS: [&str; 3] = [
 ];
 
 /// docs/faults.md: one campaign per kind of fault, alone, and one with all of them; `command` made it.
-pub fn faults(alone: &[(Fault, Campaign)], all: &Campaign, command: &str) -> String {
+pub fn faults(alone: &[(Fault, CampaignTotals)], all: &CampaignTotals, command: &str) -> String {
     let mut page = String::from("# Faults\n\n");
     page += &paragraph(&format!("{} `{command}`; {}", FAULTS[0], FAULTS[1]));
     page += &paragraph(FAULTS[2]);
@@ -197,7 +197,7 @@ pub fn faults(alone: &[(Fault, Campaign)], all: &Campaign, command: &str) -> Str
 }
 
 /// What came of one kind of fault alone.
-fn measured(campaign: &Campaign) -> String {
+fn measured(campaign: &CampaignTotals) -> String {
     if campaign.runs == 0 {
         return "Not measured in this campaign.".to_owned();
     }

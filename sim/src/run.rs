@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crosscheck::Stop;
-use crosscheck::admin::{Inject, Kind};
+use crosscheck::admin::{CorruptionKind, Inject};
 use crosscheck::faults::Sabotage;
 use serde::{Deserialize, Serialize};
 use wire::SplitMix64;
@@ -16,7 +16,7 @@ use crate::log::{Opened, Storage, Unusable};
 use crate::net::Fabric;
 use crate::node::{Process, Role, Unlike};
 use crate::plan::{self, Faults};
-use crate::promises::{self, About, Broken, End, Promise};
+use crate::promises::{self, About, Broken, Promise, RunEnd};
 use crate::reference::Executed;
 use crate::rng::stream;
 use crate::slow::Slow;
@@ -130,7 +130,7 @@ pub struct Count {
 
 /// How a run went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct RunSummary {
     /// Its seed.
     pub seed: u64,
     /// The first broken promise, after which the run stopped.
@@ -163,11 +163,11 @@ pub struct Summary {
     pub episodes: u64,
 }
 
-impl Summary {
+impl RunSummary {
     /// Faults that were armed and will not strike any more.
-    fn uncount(&mut self, pending: Vec<Kind>) {
+    fn uncount(&mut self, pending: Vec<CorruptionKind>) {
         // A wrong core is armed many times and counts once.
-        let once = |kind: &Kind| !matches!(kind, Kind::Sticky | Kind::Erratic);
+        let once = |kind: &CorruptionKind| !matches!(kind, CorruptionKind::Sticky | CorruptionKind::Erratic);
         for kind in pending.into_iter().filter(once) {
             let count = self.faults.entry(Fault::Corruption(kind)).or_default();
             count.struck = count.struck.saturating_sub(1);
@@ -176,12 +176,12 @@ impl Summary {
 }
 
 /// Runs `seed` with the service of `workload`.
-pub fn simulate<W: Workload>(workload: &W, seed: u64, options: &Options) -> Summary {
+pub fn simulate<W: Workload>(workload: &W, seed: u64, options: &Options) -> RunSummary {
     Run::new(workload, seed, options.clone()).finish()
 }
 
 /// A replica's place: its process, or when the next one starts.
-struct Slot<W: Workload> {
+struct ReplicaSlot<W: Workload> {
     process: Option<Process<W>>,
     /// Lives so far.
     life: u64,
@@ -255,7 +255,7 @@ struct Run<W: Workload> {
     /// The last episode in which a request was slow at several replicas.
     slow_in: u64,
     journal: Journal,
-    slots: Vec<Slot<W>>,
+    slots: Vec<ReplicaSlot<W>>,
     clients: Vec<Client<W::Source>>,
     sessions: u32,
     events: BTreeMap<(u64, u64), Event>,
@@ -281,7 +281,7 @@ struct Run<W: Workload> {
     model: Executed<W>,
     promises: Vec<Box<dyn Promise>>,
     trace: Trace,
-    summary: Summary,
+    summary: RunSummary,
 }
 
 /// A run that takes longer makes no progress.
@@ -308,7 +308,7 @@ impl<W: Workload> Run<W> {
             .collect();
         let storage =
             |me: u8| Storage::new(Platter::new(me, fabric.clone(), stream(seed, 50 + u64::from(me))));
-        let slot = |me: u8, rng: &mut SplitMix64| Slot {
+        let slot = |me: u8, rng: &mut SplitMix64| ReplicaSlot {
             process: None,
             life: 0,
             starts_us: rng.within(1, 200_000),
@@ -347,7 +347,7 @@ impl<W: Workload> Run<W> {
             model: Executed::new(&workload),
             promises: workload.promises(),
             trace: Trace::new(options.trace),
-            summary: Summary { seed, ..Summary::default() },
+            summary: RunSummary { seed, ..RunSummary::default() },
             now_us: 0,
             workload,
             seed,
@@ -356,7 +356,7 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    fn finish(mut self) -> Summary {
+    fn finish(mut self) -> RunSummary {
         for client in 0..self.clients.len() {
             self.at(1000, Event::Client(client));
         }
@@ -406,7 +406,7 @@ impl<W: Workload> Run<W> {
     /// Whatever comes next in simulated time.
     fn next(&mut self) {
         let event_us = self.events.first_key_value().map_or(u64::MAX, |((at, _), _)| *at);
-        let due = |slot: (usize, &Slot<W>)| (self.due_us(slot.0 as u8, slot.1), slot.0);
+        let due = |slot: (usize, &ReplicaSlot<W>)| (self.due_us(slot.0 as u8, slot.1), slot.0);
         let (slot_us, slot) = self.slots.iter().enumerate().map(due).min().unwrap_or((u64::MAX, 0));
         self.now_us = self.now_us.max(event_us.min(slot_us));
         self.fabric.set_now(self.now_us);
@@ -423,7 +423,7 @@ impl<W: Workload> Run<W> {
     }
 
     /// When a replica's process does something next.
-    fn due_us(&self, replica: u8, slot: &Slot<W>) -> u64 {
+    fn due_us(&self, replica: u8, slot: &ReplicaSlot<W>) -> u64 {
         if slot.process.is_none() {
             return slot.starts_us.max(self.now_us);
         }
@@ -441,7 +441,10 @@ impl<W: Workload> Run<W> {
         if slot.storage.as_ref().is_some_and(|storage| storage.disk.is_dead()) {
             return self.lose_power(replica);
         }
-        // What was hit is known before anybody is blamed for it.
+        // What was hit is known before a replica is blamed for it.
+        for (home, id) in process.replica.take_damaged() {
+            self.facts.hit.insert((replica, format!("{home}:{id}")));
+        }
         if !self.placed.is_empty() {
             self.count_placed();
         }
@@ -667,7 +670,7 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    fn settle(&mut self, end: &End) {
+    fn settle(&mut self, end: &RunEnd) {
         let mut promises = std::mem::take(&mut self.promises);
         for promise in &mut promises {
             let broken = promise.settled(&self.facts, end, &mut self.model);

@@ -1,6 +1,6 @@
 //! A failing run made smaller: fewer episodes of faults, and fewer commands, as long as the same promise breaks.
 
-use crate::run::{Options, Summary, simulate};
+use crate::run::{Options, RunSummary, simulate};
 use crate::workload::Workload;
 
 /// The smallest options found within `tries` runs under which the same promise breaks, and how that run went.
@@ -8,13 +8,13 @@ pub fn shrink<W: Workload>(
     workload: &W,
     seed: u64,
     options: &Options,
-    failed: &Summary,
+    failed: &RunSummary,
     tries: u32,
-) -> (Options, Summary) {
+) -> (Options, RunSummary) {
     let mut best = (options.clone(), failed.clone());
     let Some(promise) = failed.violation.as_ref().map(|violation| violation.promise) else { return best };
     let mut left = tries;
-    let mut attempt = |best: &mut (Options, Summary), options: Options| {
+    let mut attempt = |best: &mut (Options, RunSummary), options: Options| {
         if left == 0 || options == best.0 {
             return false;
         }

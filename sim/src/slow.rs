@@ -8,10 +8,10 @@ const KEPT: usize = 64;
 
 /// All replicas' slowness, shared by the run and the handlers.
 #[derive(Clone, Default)]
-pub struct Slow(Arc<Mutex<State>>);
+pub struct Slow(Arc<Mutex<SlowState>>);
 
 #[derive(Default)]
-struct State {
+struct SlowState {
     /// Requests that are slow wherever they run, once it is known which: for how long, and at whom.
     next: VecDeque<(u64, BTreeSet<u8>)>,
     /// By position.
@@ -23,7 +23,7 @@ struct State {
 }
 
 impl Slow {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SlowState> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 

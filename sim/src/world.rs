@@ -26,7 +26,7 @@ const ENTRIES_PER_SNAPSHOT: u64 = 1000;
 
 /// What one request came to at one replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct RequestOutcome {
     /// Digest of everything it touched, and of its reply.
     pub digest: u128,
     /// Digest of its reply.
@@ -58,7 +58,7 @@ pub enum What {
         /// Its number.
         batch: u64,
         /// Per request.
-        outcomes: Vec<Outcome>,
+        outcomes: Vec<RequestOutcome>,
     },
     /// A reply passed the gate.
     Released {
@@ -218,7 +218,7 @@ impl World for Surroundings {
                 What::Delivered { batch, ordered: requests.clone() }
             }
             Observation::Executed { batch, results } => {
-                let outcome = |result: &vote::RequestResult| Outcome {
+                let outcome = |result: &vote::RequestResult| RequestOutcome {
                     // As its parts give it: the stored digest may be what a fault has hit.
                     digest: digest::request(&result.pairs, &result.answer()),
                     reply_digest: result.reply_digest,

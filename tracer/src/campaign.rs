@@ -7,16 +7,16 @@ use std::sync::mpsc;
 use anyhow::Context;
 
 use crate::fault::Fault;
-use crate::record::Record;
+use crate::record::InjectionRecord;
 use crate::records::append;
-use crate::single::Plan;
+use crate::single::SingleInjection;
 use crate::symbols::Symbols;
 
 /// How many runs of which faults.
 #[derive(Clone, Debug)]
 pub struct Campaign<'a> {
     /// What they have in common.
-    pub plan: Plan<'a>,
+    pub plan: SingleInjection<'a>,
     /// Their types.
     pub faults: &'a [Fault],
     /// Of each type.
@@ -34,8 +34,8 @@ impl Campaign<'_> {
     pub fn run(
         &self,
         mut out: Option<&mut File>,
-        mut tell: impl FnMut(&Record) -> bool,
-    ) -> anyhow::Result<Vec<Record>> {
+        mut tell: impl FnMut(&InjectionRecord) -> bool,
+    ) -> anyhow::Result<Vec<InjectionRecord>> {
         let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
         let mut records = Vec::new();
         std::thread::scope(|scope| {
@@ -67,7 +67,7 @@ impl Campaign<'_> {
         Ok(records)
     }
 
-    fn job(&self, next: &AtomicU64, stop: &AtomicBool, done: &mpsc::Sender<anyhow::Result<Record>>) {
+    fn job(&self, next: &AtomicU64, stop: &AtomicBool, done: &mpsc::Sender<anyhow::Result<InjectionRecord>>) {
         let mut symbols = Symbols::default();
         let all = self.runs * self.faults.len() as u64;
         while !stop.load(Ordering::Relaxed) {

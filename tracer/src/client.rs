@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use rustix::process::{Signal, pidfd_send_signal};
 
-use crate::protocol::{Frame, Wrong};
+use crate::protocol::{ReplyFrame, Wrong};
 use crate::target::Target;
-use crate::trace::{Request, Trace};
+use crate::trace::{Trace, TraceRequest};
 
 /// Between two attempts to connect.
 const RETRY: Duration = Duration::from_micros(300);
@@ -29,7 +29,7 @@ const LANDING: Duration = Duration::from_secs(600);
 
 /// How far client and tracer are, for the other to see.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct RunProgress {
     phase: AtomicU8,
     replies: AtomicU64,
 }
@@ -37,7 +37,7 @@ pub struct Progress {
 /// Phases of a run, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Phase {
+pub enum RunPhase {
     /// The warm-up is not over.
     Warming,
     /// The poke is on its way.
@@ -52,14 +52,14 @@ pub enum Phase {
     Complete,
 }
 
-impl Progress {
+impl RunProgress {
     /// Whether this phase has come.
-    pub fn reached(&self, phase: Phase) -> bool {
+    pub fn reached(&self, phase: RunPhase) -> bool {
         self.phase.load(Ordering::Acquire) >= phase as u8
     }
 
     /// A phase begins.
-    pub fn enter(&self, phase: Phase) {
+    pub fn enter(&self, phase: RunPhase) {
         self.phase.store(phase as u8, Ordering::Release);
     }
 
@@ -71,7 +71,7 @@ impl Progress {
 
 /// What the client saw of the measured part.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum ClientOutcome {
     /// All replies, as they should be.
     Right,
     /// The first wrong reply.
@@ -104,7 +104,7 @@ pub enum Seen {
 
 /// One run's client.
 #[derive(Debug)]
-pub struct Client<'a> {
+pub struct TraceClient<'a> {
     /// What is talked to.
     pub target: &'a Target,
     /// What is said.
@@ -118,31 +118,31 @@ pub struct Client<'a> {
     /// Its process id, to look whether it sleeps.
     pub id: i32,
     /// Shared with the tracer.
-    pub progress: &'a Progress,
+    pub progress: &'a RunProgress,
     /// Says that the server is held.
     pub held: mpsc::Receiver<()>,
     /// Says that all requests are queued.
     pub queued: mpsc::Sender<()>,
 }
 
-impl Client<'_> {
+impl TraceClient<'_> {
     /// Drives the server to its end, which is this client's doing at the latest. Gives what it saw, and all
     /// whole replies.
     ///
     /// # Errors
     /// When the server did not get as far as the measured part.
-    pub fn run(self) -> anyhow::Result<(Seen, Vec<Vec<u8>>)> {
+    pub fn run(self) -> anyhow::Result<(ClientOutcome, Vec<Vec<u8>>)> {
         let outcome = self.drive();
         // A server that is gone already has not to be ended.
         let _ = pidfd_send_signal(&self.process, Signal::KILL);
         outcome
     }
 
-    fn drive(&self) -> anyhow::Result<(Seen, Vec<Vec<u8>>)> {
+    fn drive(&self) -> anyhow::Result<(ClientOutcome, Vec<Vec<u8>>)> {
         let begun = Instant::now();
         let patience = Duration::from_millis(self.target.start_ms);
         let mut stream = loop {
-            match Stream::connect(&self.address) {
+            match TargetStream::connect(&self.address) {
                 Ok(stream) => break stream,
                 Err(error) if begun.elapsed() > patience => {
                     return Err(error).with_context(|| format!("connecting to {}", self.address));
@@ -153,43 +153,43 @@ impl Client<'_> {
         stream.patience(patience)?;
         self.exchange(&mut stream, &self.trace.warmup).context("warm-up")?;
         loop {
-            self.progress.enter(Phase::Poking);
+            self.progress.enter(RunPhase::Poking);
             self.exchange(&mut stream, std::slice::from_ref(&self.trace.poke))
                 .context("between the parts")?;
-            self.progress.enter(Phase::Poked);
+            self.progress.enter(RunPhase::Poked);
             match self.held.recv_timeout(POKE_AGAIN) {
                 Ok(()) => break,
                 Err(mpsc::RecvTimeoutError::Timeout) if begun.elapsed() < patience => {}
                 Err(_) => bail!("the thread {:?} was never seen waiting for requests", self.target.thread),
             }
         }
-        self.progress.enter(Phase::Held);
+        self.progress.enter(RunPhase::Held);
         stream.write_all(&self.trace.measured_bytes()).context("queueing the requests")?;
         let _ = self.queued.send(());
         self.listen(&mut stream)
     }
 
     /// Sends requests one after the other, and waits for each reply.
-    fn exchange(&self, stream: &mut Stream, requests: &[Request]) -> anyhow::Result<()> {
+    fn exchange(&self, stream: &mut TargetStream, requests: &[TraceRequest]) -> anyhow::Result<()> {
         let mut bytes = Vec::new();
         for request in requests {
             stream.write_all(&request.bytes)?;
             loop {
                 match self.target.protocol.frame(&bytes) {
-                    Frame::Whole(length) => {
+                    ReplyFrame::Whole(length) => {
                         bytes.drain(..length);
                         break;
                     }
-                    Frame::Malformed => bail!("not a reply: {:?}", String::from_utf8_lossy(&bytes)),
-                    Frame::Part if stream.more(&mut bytes)? == 0 => bail!("it closed the connection"),
-                    Frame::Part => {}
+                    ReplyFrame::Malformed => bail!("not a reply: {:?}", String::from_utf8_lossy(&bytes)),
+                    ReplyFrame::Part if stream.more(&mut bytes)? == 0 => bail!("it closed the connection"),
+                    ReplyFrame::Part => {}
                 }
             }
         }
         Ok(())
     }
 
-    fn listen(&self, stream: &mut Stream) -> anyhow::Result<(Seen, Vec<Vec<u8>>)> {
+    fn listen(&self, stream: &mut TargetStream) -> anyhow::Result<(ClientOutcome, Vec<Vec<u8>>)> {
         stream.patience(LOOK)?;
         let (mut bytes, mut replies) = (Vec::new(), Vec::new());
         let begun = Instant::now();
@@ -199,16 +199,16 @@ impl Client<'_> {
                 return Ok((seen, replies));
             }
             if replies.len() == self.trace.measured.len() {
-                self.progress.enter(Phase::Complete);
+                self.progress.enter(RunPhase::Complete);
                 std::thread::sleep(AFTERWARDS);
-                return Ok((Seen::Right, replies));
+                return Ok((ClientOutcome::Right, replies));
             }
             let (message, within) = (replies.len(), !bytes.is_empty());
             match stream.more(&mut bytes) {
-                Ok(0) => return Ok((Seen::Closed { message, within }, replies)),
+                Ok(0) => return Ok((ClientOutcome::Closed { message, within }, replies)),
                 Ok(_) => news = None,
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                    if !self.progress.reached(Phase::Struck) {
+                    if !self.progress.reached(RunPhase::Struck) {
                         if begun.elapsed() > LANDING {
                             bail!("the fault never struck");
                         }
@@ -216,19 +216,19 @@ impl Client<'_> {
                     }
                     let quiet = news.get_or_insert_with(Instant::now).elapsed() + LOOK;
                     if quiet > Duration::from_millis(self.target.stall_ms) && all_asleep(self.id) {
-                        return Ok((Seen::Stalled { message }, replies));
+                        return Ok((ClientOutcome::Stalled { message }, replies));
                     }
                     if quiet > Duration::from_millis(self.target.hang_ms) {
-                        return Ok((Seen::Spun { message }, replies));
+                        return Ok((ClientOutcome::Spun { message }, replies));
                     }
                 }
-                Err(_) => return Ok((Seen::Closed { message, within }, replies)),
+                Err(_) => return Ok((ClientOutcome::Closed { message, within }, replies)),
             }
         }
     }
 
     /// Cuts whole replies off `bytes`; tells of the first wrong one.
-    fn take_apart(&self, bytes: &mut Vec<u8>, replies: &mut Vec<Vec<u8>>) -> Option<Seen> {
+    fn take_apart(&self, bytes: &mut Vec<u8>, replies: &mut Vec<Vec<u8>>) -> Option<ClientOutcome> {
         let mut at = 0;
         let seen = loop {
             let message = replies.len();
@@ -237,12 +237,12 @@ impl Client<'_> {
             }
             let deviates = |wrong, got: &[u8]| {
                 let text = String::from_utf8_lossy(&got[..got.len().min(400)]).into_owned();
-                Some(Seen::Deviates { message, wrong, got: text })
+                Some(ClientOutcome::Deviates { message, wrong, got: text })
             };
             match self.target.protocol.frame(&bytes[at..]) {
-                Frame::Part => break None,
-                Frame::Malformed => break deviates(Wrong::Malformed, &bytes[at..]),
-                Frame::Whole(length) => {
+                ReplyFrame::Part => break None,
+                ReplyFrame::Malformed => break deviates(Wrong::Malformed, &bytes[at..]),
+                ReplyFrame::Whole(length) => {
                     let got = bytes[at..at + length].to_vec();
                     at += length;
                     let right = self.golden.and_then(|golden| golden.get(message));
@@ -273,25 +273,25 @@ fn all_asleep(process: i32) -> bool {
 
 /// A connection of either kind.
 #[derive(Debug)]
-pub enum Stream {
+pub enum TargetStream {
     /// A path.
     Unix(UnixStream),
     /// A loopback address.
     Tcp(TcpStream),
 }
 
-impl Stream {
+impl TargetStream {
     /// Connects to `unix:PATH` or `tcp:HOST:PORT`.
     ///
     /// # Errors
     /// When nobody listens there yet.
     pub fn connect(address: &str) -> io::Result<Self> {
         match address.split_once(':') {
-            Some(("unix", path)) => UnixStream::connect(path).map(Stream::Unix),
+            Some(("unix", path)) => UnixStream::connect(path).map(TargetStream::Unix),
             Some(("tcp", host)) => {
                 let stream = TcpStream::connect(host)?;
                 stream.set_nodelay(true)?;
-                Ok(Stream::Tcp(stream))
+                Ok(TargetStream::Tcp(stream))
             }
             _ => Err(io::Error::other(format!("{address} is neither unix:PATH nor tcp:HOST:PORT"))),
         }
@@ -303,8 +303,8 @@ impl Stream {
     /// When the socket is gone.
     pub fn patience(&self, patience: Duration) -> io::Result<()> {
         match self {
-            Stream::Unix(stream) => stream.set_read_timeout(Some(patience)),
-            Stream::Tcp(stream) => stream.set_read_timeout(Some(patience)),
+            TargetStream::Unix(stream) => stream.set_read_timeout(Some(patience)),
+            TargetStream::Tcp(stream) => stream.set_read_timeout(Some(patience)),
         }
     }
 
@@ -315,8 +315,8 @@ impl Stream {
     pub fn more(&mut self, bytes: &mut Vec<u8>) -> io::Result<usize> {
         let mut buffer = [0; 16 << 10];
         let count = match self {
-            Stream::Unix(stream) => stream.read(&mut buffer),
-            Stream::Tcp(stream) => stream.read(&mut buffer),
+            TargetStream::Unix(stream) => stream.read(&mut buffer),
+            TargetStream::Tcp(stream) => stream.read(&mut buffer),
         }?;
         bytes.extend_from_slice(&buffer[..count]);
         Ok(count)
@@ -328,8 +328,8 @@ impl Stream {
     /// When the connection broke.
     pub fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Stream::Unix(stream) => stream.write_all(bytes),
-            Stream::Tcp(stream) => stream.write_all(bytes),
+            TargetStream::Unix(stream) => stream.write_all(bytes),
+            TargetStream::Tcp(stream) => stream.write_all(bytes),
         }
     }
 }

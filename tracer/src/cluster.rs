@@ -18,13 +18,13 @@ use crate::code::{Code, LONGEST};
 use crate::draw;
 use crate::fault::{Bits, Fault};
 use crate::group::Cluster;
-use crate::judge::{BACK, Judged, Watch};
+use crate::judge::{BACK, Judged, WatchedCluster};
 use crate::memory::{Memory, Module};
 use crate::profile::{file_name, module_of};
-use crate::record::Record;
+use crate::record::InjectionRecord;
 use crate::seized::Seized;
 use crate::series::Series;
-use crate::strike::{Flip, Missed, Victim};
+use crate::strike::{Flip, Missed, TargetThread};
 use crate::symbols::Symbols;
 use crate::sys;
 use crate::target::Target;
@@ -46,7 +46,7 @@ pub struct Sample {
 
 /// What a campaign on a cluster is about.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan<'a> {
+pub struct ClusterInjection<'a> {
     /// The target; it has a group.
     pub target: &'a Target,
     /// The campaign's seed.
@@ -62,16 +62,16 @@ pub struct Plan<'a> {
 /// # Errors
 /// When no cluster comes up.
 pub fn campaign(
-    plan: &Plan<'_>,
+    plan: &ClusterInjection<'_>,
     faults: &[Fault],
     runs: u64,
-    tell: impl FnMut(&Record) -> anyhow::Result<bool>,
+    tell: impl FnMut(&InjectionRecord) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
     let kinds = faults.len() as u64;
     let mut symbols = Symbols::default();
-    let one = |watch: &Watch<'_>, sample: &Sample, number: u64| {
+    let one = |watch: &WatchedCluster<'_>, sample: &Sample, number: u64| {
         let fault = faults[(number % kinds) as usize];
-        Run { plan, watch }.inject(sample, fault, number / kinds, &mut symbols)
+        ClusterRun { plan, watch }.inject(sample, fault, number / kinds, &mut symbols)
     };
     plan.series(runs * kinds).run(|watch| Sample::take(plan, watch), one, tell)
 }
@@ -81,14 +81,14 @@ pub fn campaign(
 /// # Errors
 /// When no cluster comes up, or the program is another than the recorded one.
 pub fn again(
-    plan: &Plan<'_>,
-    record: &Record,
+    plan: &ClusterInjection<'_>,
+    record: &InjectionRecord,
     times: u64,
-    tell: impl FnMut(&Record) -> anyhow::Result<bool>,
+    tell: impl FnMut(&InjectionRecord) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
     let stream = at_the_strike(plan, record)?;
     let mut symbols = Symbols::default();
-    let one = |watch: &Watch<'_>, sample: &Sample, _| {
+    let one = |watch: &WatchedCluster<'_>, sample: &Sample, _| {
         let drawn = Drawn {
             fault: record.fault,
             id: record.id,
@@ -96,13 +96,13 @@ pub fn again(
             code: &sample.codes[0],
             stream: stream.clone(),
         };
-        Run { plan, watch }.carry_out(sample, drawn, &mut symbols)
+        ClusterRun { plan, watch }.carry_out(sample, drawn, &mut symbols)
     };
     plan.series(times).run(|watch| Sample::of_site(plan, watch.cluster, record), one, tell)
 }
 
 /// The numbers of a recorded injection as they were when its site had been drawn: its bit comes from those behind.
-fn at_the_strike(plan: &Plan<'_>, record: &Record) -> anyhow::Result<SplitMix64> {
+fn at_the_strike(plan: &ClusterInjection<'_>, record: &InjectionRecord) -> anyhow::Result<SplitMix64> {
     let series = plan.series(1);
     let group = series.group()?;
     let steps = u64::from(group.windows) * u64::from(group.window_steps);
@@ -117,7 +117,7 @@ fn at_the_strike(plan: &Plan<'_>, record: &Record) -> anyhow::Result<SplitMix64>
 }
 
 /// The traced thread of the victim: its process and its own id.
-fn victim_thread(plan: &Plan<'_>, cluster: &Cluster, victim: u8) -> anyhow::Result<(i32, i32)> {
+fn victim_thread(plan: &ClusterInjection<'_>, cluster: &Cluster, victim: u8) -> anyhow::Result<(i32, i32)> {
     let process = *cluster.processes(victim).last().context("the victim has no process")?;
     for task in fs::read_dir(format!("/proc/{process}/task")).context("the victim's threads")? {
         let path = task?.path();
@@ -159,7 +159,7 @@ impl Sample {
     ///
     /// # Errors
     /// When tracing is not permitted, or the victim does not serve its client.
-    pub fn take(plan: &Plan<'_>, watch: &Watch<'_>) -> anyhow::Result<Self> {
+    pub fn take(plan: &ClusterInjection<'_>, watch: &WatchedCluster<'_>) -> anyhow::Result<Self> {
         let group = watch.group;
         let (process, thread) = victim_thread(plan, watch.cluster, group.victim)?;
         let memory = Memory::open(process)?;
@@ -190,7 +190,11 @@ impl Sample {
     }
 
     /// The one site of a recorded injection, in a cluster of the same program.
-    fn of_site(plan: &Plan<'_>, cluster: &Cluster, record: &Record) -> anyhow::Result<Self> {
+    fn of_site(
+        plan: &ClusterInjection<'_>,
+        cluster: &Cluster,
+        record: &InjectionRecord,
+    ) -> anyhow::Result<Self> {
         let series = plan.series(1);
         let group = series.group()?;
         let memory = Memory::open(victim_thread(plan, cluster, group.victim)?.0)?;
@@ -217,16 +221,16 @@ impl Sample {
     }
 }
 
-impl Plan<'_> {
+impl ClusterInjection<'_> {
     fn series(&self, runs: u64) -> Series<'_> {
         Series { target: self.target, seed: self.seed, runs }
     }
 }
 
 /// A plan, and the running cluster that it is carried out on.
-struct Run<'a> {
-    plan: &'a Plan<'a>,
-    watch: &'a Watch<'a>,
+struct ClusterRun<'a> {
+    plan: &'a ClusterInjection<'a>,
+    watch: &'a WatchedCluster<'a>,
 }
 
 /// One injection, drawn.
@@ -240,7 +244,7 @@ struct Drawn<'a> {
     stream: SplitMix64,
 }
 
-impl Run<'_> {
+impl ClusterRun<'_> {
     /// Draws an injection and carries it out.
     fn inject(
         &self,
@@ -248,7 +252,7 @@ impl Run<'_> {
         fault: Fault,
         id: u64,
         symbols: &mut Symbols,
-    ) -> anyhow::Result<(Record, bool)> {
+    ) -> anyhow::Result<(InjectionRecord, bool)> {
         let mut stream = draw::stream(self.plan.seed, fault.number(), id);
         let (index, code) = sample.draw(fault, &mut stream).context("no instruction carries this fault")?;
         self.carry_out(sample, Drawn { fault, id, index: index as u64, code, stream }, symbols)
@@ -260,7 +264,7 @@ impl Run<'_> {
         sample: &Sample,
         drawn: Drawn<'_>,
         symbols: &mut Symbols,
-    ) -> anyhow::Result<(Record, bool)> {
+    ) -> anyhow::Result<(InjectionRecord, bool)> {
         let begun = Instant::now();
         let Drawn { fault, id, index, code, mut stream } = drawn;
         if !self.watch.cluster.all_serve(BACK) {
@@ -275,7 +279,7 @@ impl Run<'_> {
             Ok(_) => self.watch.judge(&before),
         };
         let (module, offset) = module_of(&sample.modules, code.address);
-        let record = Record {
+        let record = InjectionRecord {
             id,
             seed: self.plan.seed,
             fault,
@@ -328,7 +332,7 @@ impl Run<'_> {
         }
         let callers = callers(thread, &memory, &sample.modules).map_err(|error| told(&error))?;
         let mut step = || seized.step();
-        let victim = Victim { thread, memory: &memory, flips: self.plan.flips, step: &mut step };
+        let victim = TargetThread { thread, memory: &memory, flips: self.plan.flips, step: &mut step };
         match victim.strike(fault, code, self.plan.bits, stream) {
             Ok(flip) => Ok((flip, callers)),
             Err(Missed::OutOfReach) => Err("the operand is out of reach".into()),

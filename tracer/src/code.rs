@@ -26,7 +26,7 @@ pub struct Named {
 
 /// A place that a fault of a register can strike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum FaultPlace {
     /// A general or vector register.
     Register(Named),
     /// Some of the status flags, as a mask.
@@ -43,9 +43,9 @@ pub struct Code {
     /// Decoded.
     pub instruction: Instruction,
     /// What it writes, flags last.
-    pub written: Vec<Place>,
+    pub written: Vec<FaultPlace>,
     /// What it reads, address registers included, flags last.
-    pub read: Vec<Place>,
+    pub read: Vec<FaultPlace>,
     /// Memory it writes.
     pub stores: Vec<UsedMemory>,
     /// Memory it reads.
@@ -61,11 +61,11 @@ impl Code {
         let (mut written, mut read) = (Vec::new(), Vec::new());
         for used in info.used_registers() {
             let Some(named) = named(&instruction, used.register()) else { continue };
-            if writes(used.access()) && !written.contains(&Place::Register(named)) {
-                written.push(Place::Register(named));
+            if writes(used.access()) && !written.contains(&FaultPlace::Register(named)) {
+                written.push(FaultPlace::Register(named));
             }
-            if reads(used.access()) && !read.contains(&Place::Register(named)) {
-                read.push(Place::Register(named));
+            if reads(used.access()) && !read.contains(&FaultPlace::Register(named)) {
+                read.push(FaultPlace::Register(named));
             }
         }
         let (mut stores, mut loads) = (Vec::new(), Vec::new());
@@ -81,10 +81,10 @@ impl Code {
             }
         }
         if let mask @ 1.. = mask_of(instruction.rflags_modified()) {
-            written.push(Place::Flags(mask));
+            written.push(FaultPlace::Flags(mask));
         }
         if let mask @ 1.. = mask_of(instruction.rflags_read()) {
-            read.push(Place::Flags(mask));
+            read.push(FaultPlace::Flags(mask));
         }
         let mut code = Code { address, bytes, instruction, written, read, stores, loads, can: 0 };
         code.can = Fault::ALL.iter().filter(|fault| code.carries(**fault)).map(|fault| fault.bit()).sum();
@@ -167,8 +167,8 @@ mod tests {
         Code::decode(0x1000, all, &mut InstructionInfoFactory::new())
     }
 
-    fn register(register: Register, bits: u32) -> Place {
-        Place::Register(Named { register, bits })
+    fn register(register: Register, bits: u32) -> FaultPlace {
+        FaultPlace::Register(Named { register, bits })
     }
 
     #[test]
@@ -192,9 +192,9 @@ mod tests {
     #[test]
     fn flags_are_places_of_their_own() {
         let compare = decode(&[0x48, 0x39, 0xd8]); // cmp rax, rbx
-        assert_eq!(compare.written, [Place::Flags(STATUS_FLAGS)]);
+        assert_eq!(compare.written, [FaultPlace::Flags(STATUS_FLAGS)]);
         let jump = decode(&[0x74, 0x00]); // je
-        assert_eq!(jump.read, [Place::Flags(0x40)]);
+        assert_eq!(jump.read, [FaultPlace::Flags(0x40)]);
         assert!(jump.written.is_empty());
     }
 

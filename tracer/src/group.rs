@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use crosscheck::admin::client::ask;
-use crosscheck::admin::{Command, Endpoint, EvidenceList, Phase, StateDigest, Status};
+use crosscheck::admin::{AdminCommand, Endpoint, EvidenceList, ReplicaPhase, StateDigest, Status};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::profile::file_name;
 use crate::session;
 use crate::sys;
-use crate::target::{Place, Target};
+use crate::target::{RunPlace, Target};
 
 /// A cluster, as its target file describes it: `argv` starts all of it, in the way of `crosscheck up --json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,7 +89,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When it does not come up.
-    pub fn up(target: &Target, place: &Place) -> anyhow::Result<Self> {
+    pub fn up(target: &Target, place: &RunPlace) -> anyhow::Result<Self> {
         let mut command = session::command(target, place)?;
         command.env("XDG_RUNTIME_DIR", &place.dir).stdout(Stdio::piped());
         let mut supervisor = sys::spawn_fixed(&mut command).context("starting the cluster")?;
@@ -156,18 +156,23 @@ impl Cluster {
     }
 
     /// Asks a replica, from 1.
-    pub fn ask<T: DeserializeOwned>(&self, number: u8, command: &Command, patience: Duration) -> Option<T> {
+    pub fn ask<T: DeserializeOwned>(
+        &self,
+        number: u8,
+        command: &AdminCommand,
+        patience: Duration,
+    ) -> Option<T> {
         ask(&self.admin[usize::from(number) - 1], command, patience).ok()
     }
 
     /// A replica's status; none while it is down, or hangs.
     pub fn status(&self, number: u8) -> Option<Status> {
-        self.ask(number, &Command::Status, Duration::from_secs(2))
+        self.ask(number, &AdminCommand::Status, Duration::from_secs(2))
     }
 
     /// Evidence behind record `after`, as `replica` keeps it.
     pub fn evidence(&self, number: u8, after: u64) -> Option<EvidenceList> {
-        self.ask(number, &Command::Evidence { after }, Duration::from_secs(2))
+        self.ask(number, &AdminCommand::Evidence { after }, Duration::from_secs(2))
     }
 
     /// How many replicas there are.
@@ -179,7 +184,8 @@ impl Cluster {
     pub fn all_serve(&self, patience: Duration) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < patience {
-            let serves = |number| self.status(number).is_some_and(|status| status.phase == Phase::Serving);
+            let serves =
+                |number| self.status(number).is_some_and(|status| status.phase == ReplicaPhase::Serving);
             if (1..=self.size()).all(serves) {
                 return true;
             }
@@ -208,7 +214,7 @@ impl Cluster {
         let mut at = None;
         let mut digests: Vec<(u8, Option<String>)> = Vec::new();
         for number in order {
-            let digest = self.ask::<StateDigest>(number, &Command::Digest { at }, patience);
+            let digest = self.ask::<StateDigest>(number, &AdminCommand::Digest { at }, patience);
             at = at.or(digest.as_ref().map(|digest| digest.position));
             digests.push((number, digest.map(|digest| digest.digest)));
         }

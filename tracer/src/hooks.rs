@@ -9,12 +9,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use crosscheck::admin::{Command, Inject, Injected, Kind};
+use crosscheck::admin::{AdminCommand, CorruptionKind, Inject, Injected};
 use serde::{Deserialize, Serialize};
 
 use crate::draw;
-use crate::judge::{BACK, Before, Judged, Watch};
-use crate::record::Class;
+use crate::judge::{BACK, Before, Judged, WatchedCluster};
+use crate::record::InjectionClass;
 use crate::series::Series;
 use crate::target::Target;
 
@@ -30,17 +30,17 @@ const STREAMS: u64 = 1_000;
 /// One injection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Record {
+pub struct HookRecord {
     /// Number within its campaign and kind.
     pub id: u64,
     /// The campaign's seed: with `kind` and `id` it decides everything that is not left to timing.
     pub seed: u64,
     /// What was corrupted.
-    pub kind: Kind,
+    pub kind: CorruptionKind,
     /// The replica's own words for what was hit.
     pub hit: String,
     /// How it ended.
-    pub class: Class,
+    pub class: InjectionClass,
     /// More precisely.
     pub subclass: String,
     /// What replicas and clients say of it.
@@ -55,7 +55,7 @@ pub struct Record {
     pub total_us: u64,
 }
 
-impl Record {
+impl HookRecord {
     /// The kind's name, as the admin protocol has it.
     pub fn name(&self) -> String {
         serde_json::to_value(self.kind)
@@ -67,7 +67,7 @@ impl Record {
 
 /// What a campaign is about.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan<'a> {
+pub struct HookInjection<'a> {
     /// The target; it has a group.
     pub target: &'a Target,
     /// The campaign's seed.
@@ -75,34 +75,34 @@ pub struct Plan<'a> {
 }
 
 /// The kinds that strike one replica alone, in any mode: objects, handlers, requests and replies.
-const ANYWHERE: [Kind; 16] = [
-    Kind::Flip,
-    Kind::MultiFlip,
-    Kind::Stray,
-    Kind::InRequest,
-    Kind::Sticky,
-    Kind::Erratic,
-    Kind::Checksum,
-    Kind::Id,
-    Kind::Length,
-    Kind::Lost,
-    Kind::Doubled,
-    Kind::Reply,
-    Kind::Request,
-    Kind::Skip,
-    Kind::Twice,
-    Kind::Image,
+const ANYWHERE: [CorruptionKind; 16] = [
+    CorruptionKind::Flip,
+    CorruptionKind::MultiFlip,
+    CorruptionKind::Stray,
+    CorruptionKind::InRequest,
+    CorruptionKind::Sticky,
+    CorruptionKind::Erratic,
+    CorruptionKind::Checksum,
+    CorruptionKind::Id,
+    CorruptionKind::Length,
+    CorruptionKind::Lost,
+    CorruptionKind::Doubled,
+    CorruptionKind::Reply,
+    CorruptionKind::Request,
+    CorruptionKind::Skip,
+    CorruptionKind::Twice,
+    CorruptionKind::Image,
 ];
 
 /// The kinds that mode `mode` (the paper's letters) has something for. Left out are those that strike several
 /// replicas, or need a second fault: a request's checksum before it is ordered, and a REPAIR packet.
-pub fn kinds(mode: &str) -> Vec<Kind> {
+pub fn kinds(mode: &str) -> Vec<CorruptionKind> {
     let mut kinds = ANYWHERE.to_vec();
     if mode.starts_with("RD") {
-        kinds.extend([Kind::Footprint, Kind::Message]);
+        kinds.extend([CorruptionKind::Footprint, CorruptionKind::Message]);
     }
     if mode.contains('X') {
-        kinds.extend([Kind::Position, Kind::Digest, Kind::Check]);
+        kinds.extend([CorruptionKind::Position, CorruptionKind::Digest, CorruptionKind::Check]);
     }
     kinds
 }
@@ -111,7 +111,7 @@ pub fn kinds(mode: &str) -> Vec<Kind> {
 ///
 /// # Errors
 /// When there is none.
-pub fn kind(word: &str) -> Result<Kind, String> {
+pub fn kind(word: &str) -> Result<CorruptionKind, String> {
     serde_json::from_value(word.into())
         .map_err(|_| format!("there is no kind {word}; `crosscheck inject hooks --help` has them"))
 }
@@ -121,22 +121,27 @@ pub fn kind(word: &str) -> Result<Kind, String> {
 /// # Errors
 /// When no cluster comes up, or its replicas carry no injector.
 pub fn campaign(
-    plan: &Plan<'_>,
-    kinds: &[Kind],
+    plan: &HookInjection<'_>,
+    kinds: &[CorruptionKind],
     runs: u64,
-    tell: impl FnMut(&Record) -> anyhow::Result<bool>,
+    tell: impl FnMut(&HookRecord) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
     let count = kinds.len() as u64;
     let series = Series { target: plan.target, seed: plan.seed, runs: runs * count };
-    let one = |watch: &Watch<'_>, (): &(), number: u64| {
+    let one = |watch: &WatchedCluster<'_>, (): &(), number: u64| {
         plan.carry_out(watch, kinds[(number % count) as usize], number / count)
     };
     series.run(|_| Ok(()), one, tell)
 }
 
-impl Plan<'_> {
+impl HookInjection<'_> {
     /// The record, and whether the cluster can take another one.
-    fn carry_out(&self, watch: &Watch<'_>, kind: Kind, id: u64) -> anyhow::Result<(Record, bool)> {
+    fn carry_out(
+        &self,
+        watch: &WatchedCluster<'_>,
+        kind: CorruptionKind,
+        id: u64,
+    ) -> anyhow::Result<(HookRecord, bool)> {
         let begun = Instant::now();
         if !watch.cluster.all_serve(BACK) {
             bail!("the cluster does not serve before an injection");
@@ -156,7 +161,7 @@ impl Plan<'_> {
             (Some(_), false) => watch.with_all_serving(Judged::lost("nothing to strike".into())),
             (None, _) => self.given_up(watch, "whether it was placed was not told"),
         };
-        let record = Record {
+        let record = HookRecord {
             id,
             seed: self.seed,
             kind,
@@ -173,7 +178,7 @@ impl Plan<'_> {
     }
 
     /// A fault that may still wait for its occasion would strike in a later run: it ends with its process.
-    fn given_up(&self, watch: &Watch<'_>, why: &str) -> Judged {
+    fn given_up(&self, watch: &WatchedCluster<'_>, why: &str) -> Judged {
         watch.cluster.kill(watch.victim());
         Judged { healthy: false, ..Judged::lost(why.into()) }
     }
@@ -181,9 +186,9 @@ impl Plan<'_> {
 
 /// The order is given once: a fault whose answer was lost may have been placed, and a second one like it would undo it.
 /// `None` when the victim serves and has not answered.
-fn place(watch: &Watch<'_>, before: &Before, kind: Kind, seed: u64) -> Option<Injected> {
+fn place(watch: &WatchedCluster<'_>, before: &Before, kind: CorruptionKind, seed: u64) -> Option<Injected> {
     let inject = Inject { kind, object: None, bit: None, member: None, seed };
-    if let Some(answer) = watch.cluster.ask(watch.victim(), &Command::Inject(inject), PLACING) {
+    if let Some(answer) = watch.cluster.ask(watch.victim(), &AdminCommand::Inject(inject), PLACING) {
         return Some(answer);
     }
     // What was placed before may have brought it down only now.
@@ -196,7 +201,7 @@ fn place(watch: &Watch<'_>, before: &Before, kind: Kind, seed: u64) -> Option<In
 }
 
 /// Until no placed fault waits any more, or the victim is gone; false when one still does.
-fn await_occasion(watch: &Watch<'_>) -> bool {
+fn await_occasion(watch: &WatchedCluster<'_>) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < OCCASION {
         match watch.cluster.status(watch.victim()) {

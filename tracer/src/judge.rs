@@ -10,7 +10,7 @@ use anyhow::Context;
 use crate::group::{Cluster, Digests, Group};
 use crate::model::{self, Expected, Tally};
 use crate::protocol::Wrong;
-use crate::record::Class;
+use crate::record::InjectionClass;
 
 /// Between two looks at something that takes milliseconds.
 const LOOK: Duration = Duration::from_micros(500);
@@ -30,7 +30,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(40);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judged {
     /// How it ended.
-    pub class: Class,
+    pub class: InjectionClass,
     /// More precisely.
     pub subclass: String,
     /// What replicas and clients say of it.
@@ -47,7 +47,14 @@ impl Judged {
     /// Of a fault that did not strike.
     pub fn lost(why: String) -> Self {
         let (told, noticed) = (String::new(), vec![]);
-        Judged { class: Class::Lost, subclass: why, told, states_equal: None, noticed, healthy: true }
+        Judged {
+            class: InjectionClass::Lost,
+            subclass: why,
+            told,
+            states_equal: None,
+            noticed,
+            healthy: true,
+        }
     }
 }
 
@@ -66,7 +73,7 @@ pub struct Before {
 
 /// A running cluster, and its clients.
 #[derive(Clone, Copy, Debug)]
-pub struct Watch<'a> {
+pub struct WatchedCluster<'a> {
     /// What the target's file says of it.
     pub group: &'a Group,
     /// Its processes.
@@ -75,7 +82,7 @@ pub struct Watch<'a> {
     pub clients: &'a [Tally],
 }
 
-impl Watch<'_> {
+impl WatchedCluster<'_> {
     /// The replica that faults strike, from 1.
     pub fn victim(&self) -> u8 {
         self.group.victim
@@ -167,7 +174,7 @@ impl Watch<'_> {
     /// The same, if all replicas serve then; the cluster is of no use any more if they do not.
     pub fn with_all_serving(&self, mut judged: Judged) -> Judged {
         if judged.healthy && !self.cluster.all_serve(BACK) {
-            judged.class = Class::NoProgress;
+            judged.class = InjectionClass::NoProgress;
             judged.subclass += &format!("; then not all served: {}", self.phases());
             judged.healthy = false;
         }
@@ -183,13 +190,13 @@ impl Watch<'_> {
         let wrong = self.wrong_since(before);
         let (class, subclass) = match &end {
             _ if wrong.iter().any(|wrong| wrong.wrong != Wrong::ErrorReply) => {
-                (Class::Undetected, self.wrong_words(before))
+                (InjectionClass::Undetected, self.wrong_words(before))
             }
-            _ if !wrong.is_empty() => (Class::Detected, "error reply".into()),
-            Some(how) => (Class::Otherwise, how.clone()),
-            None if !serves => (Class::Otherwise, "hang".into()),
-            None if !noticed.is_empty() => (Class::Detected, "noticed, every reply right".into()),
-            None => (Class::Masked, String::new()),
+            _ if !wrong.is_empty() => (InjectionClass::Detected, "error reply".into()),
+            Some(how) => (InjectionClass::Otherwise, how.clone()),
+            None if !serves => (InjectionClass::Otherwise, "hang".into()),
+            None if !noticed.is_empty() => (InjectionClass::Detected, "noticed, every reply right".into()),
+            None => (InjectionClass::Masked, String::new()),
         };
         let told = wrong.iter().map(|wrong| wrong.told.clone()).collect::<Vec<_>>().join("; ");
         // The next fault is to meet a server in which its client has stored something.
@@ -228,25 +235,31 @@ impl Watch<'_> {
         let told = self.words(before, &noticed);
         let (class, subclass, mut healthy) = match (&digests, &end) {
             _ if self.wrong() != before.wrong => {
-                (Class::WrongReply, self.wrong_words(before), digests == Digests::Equal)
+                (InjectionClass::WrongReply, self.wrong_words(before), digests == Digests::Equal)
             }
-            _ if !progress => (Class::NoProgress, self.stuck_words(before), false),
-            (_, Some(how)) if !back => (Class::NoProgress, format!("victim not back: {how}"), false),
-            (Digests::Silent(who), _) => (Class::NoProgress, format!("no digest from {who:?}"), false),
+            _ if !progress => (InjectionClass::NoProgress, self.stuck_words(before), false),
+            (_, Some(how)) if !back => (InjectionClass::NoProgress, format!("victim not back: {how}"), false),
+            (Digests::Silent(who), _) => {
+                (InjectionClass::NoProgress, format!("no digest from {who:?}"), false)
+            }
             (Digests::Different(who), end) => {
                 let replaced = end.as_ref().map_or(String::new(), |how| format!("; replaced: {how}"));
-                (Class::Latent, format!("differs: {who:?}{replaced}; {}", self.victims_words()), false)
+                (
+                    InjectionClass::Latent,
+                    format!("differs: {who:?}{replaced}; {}", self.victims_words()),
+                    false,
+                )
             }
-            (Digests::Equal, Some(how)) => (Class::Replaced, how.clone(), true),
+            (Digests::Equal, Some(how)) => (InjectionClass::Replaced, how.clone(), true),
             (Digests::Equal, None) if !serves => (
-                Class::NoProgress,
+                InjectionClass::NoProgress,
                 format!("the victim answers no client; {}", self.stuck_words(before)),
                 false,
             ),
-            (Digests::Equal, None) if noticed.is_empty() => (Class::Masked, String::new(), true),
+            (Digests::Equal, None) if noticed.is_empty() => (InjectionClass::Masked, String::new(), true),
             (Digests::Equal, None) => {
                 let by: Vec<String> = noticed.iter().map(|number| format!("noticed by {number}")).collect();
-                (Class::Repaired, by.join(", "), true)
+                (InjectionClass::Repaired, by.join(", "), true)
             }
         };
         let states_equal = match &digests {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use wire::SplitMix64;
 
 use crate::draw;
-use crate::protocol::{Frame, Protocol, Wrong};
+use crate::protocol::{Protocol, ReplyFrame, Wrong};
 
 /// Requests on their way at a time.
 const BATCH: usize = 8;
@@ -26,16 +26,16 @@ const RETRY: Duration = Duration::from_millis(20);
 
 /// What is stored under one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Item {
+struct TraceItem {
     flags: u64,
     data: Vec<u8>,
 }
 
 /// The keys of one connection.
 #[derive(Debug)]
-pub struct Model {
+pub struct TraceModel {
     prefix: String,
-    items: BTreeMap<String, Item>,
+    items: BTreeMap<String, TraceItem>,
 }
 
 /// A request with the only right reply.
@@ -49,10 +49,10 @@ pub struct Expected {
     pub reply: Vec<u8>,
 }
 
-impl Model {
+impl TraceModel {
     /// Keys that begin with `prefix`, none stored.
     pub fn new(prefix: String) -> Self {
-        Model { prefix, items: BTreeMap::new() }
+        TraceModel { prefix, items: BTreeMap::new() }
     }
 
     /// Draws a request and applies it.
@@ -97,7 +97,8 @@ impl Model {
     }
 
     fn store(&mut self, word: &str, key: String, stream: &mut SplitMix64) -> Expected {
-        let item = Item { flags: stream.below(1 << 16), data: letters(1 + stream.below(LONGEST), stream) };
+        let item =
+            TraceItem { flags: stream.below(1 << 16), data: letters(1 + stream.below(LONGEST), stream) };
         let fits = match word {
             "add" => !self.items.contains_key(&key),
             "replace" => self.items.contains_key(&key),
@@ -128,7 +129,7 @@ impl Model {
         let key = format!("{}n{}", self.prefix, stream.below(8));
         let by = stream.below(1_000_000);
         let Some(item) = self.items.get_mut(&key) else {
-            self.items.insert(key.clone(), Item { flags: 0, data: b"10000000".to_vec() });
+            self.items.insert(key.clone(), TraceItem { flags: 0, data: b"10000000".to_vec() });
             return expected(format!("set {key} 0 0 8\r\n10000000\r\n"), &[key], b"STORED\r\n".to_vec());
         };
         let number = text(&item.data).parse::<u64>().unwrap_or(0) + by;
@@ -181,7 +182,7 @@ pub fn drive(replica: u8, address: SocketAddr, seed: u64, tally: &Tally, stop: &
     let mut generation = 0_u32;
     while !stop.load(Ordering::Relaxed) {
         generation += 1;
-        let model = Model::new(format!("{seed:x}c{replica}g{generation}"));
+        let model = TraceModel::new(format!("{seed:x}c{replica}g{generation}"));
         if let Ok(connection) = TcpStream::connect_timeout(&address, Duration::from_millis(500)) {
             match talk(connection, model, &mut stream, tally, stop) {
                 Ok(None) => {}
@@ -201,7 +202,7 @@ pub fn drive(replica: u8, address: SocketAddr, seed: u64, tally: &Tally, stop: &
 /// Until the first wrong reply, a break, or `stop`.
 fn talk(
     mut connection: TcpStream,
-    mut model: Model,
+    mut model: TraceModel,
     stream: &mut SplitMix64,
     tally: &Tally,
     stop: &AtomicBool,
@@ -246,9 +247,9 @@ pub fn ask_once(address: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> {
 fn read_one(connection: &mut TcpStream, bytes: &mut Vec<u8>) -> io::Result<(Vec<u8>, bool)> {
     loop {
         match Protocol::Memcached.frame(bytes) {
-            Frame::Whole(length) => return Ok((bytes.drain(..length).collect(), false)),
-            Frame::Malformed => return Ok((std::mem::take(bytes), true)),
-            Frame::Part => {}
+            ReplyFrame::Whole(length) => return Ok((bytes.drain(..length).collect(), false)),
+            ReplyFrame::Malformed => return Ok((std::mem::take(bytes), true)),
+            ReplyFrame::Part => {}
         }
         let mut buffer = [0; 8192];
         match connection.read(&mut buffer)? {
@@ -264,7 +265,7 @@ mod tests {
 
     #[test]
     fn the_model_remembers_what_was_stored() {
-        let mut model = Model::new("x".into());
+        let mut model = TraceModel::new("x".into());
         let mut stream = draw::stream(1, 0, 0);
         let stored = model.store("set", "xk1".into(), &mut stream);
         assert_eq!(stored.reply, b"STORED\r\n");
@@ -286,7 +287,7 @@ mod tests {
         });
         let tally = Tally::default();
         let connection = TcpStream::connect(address).expect("connected");
-        let model = Model::new("x".into());
+        let model = TraceModel::new("x".into());
         let told = talk(connection, model, &mut draw::stream(1, 0, 0), &tally, &AtomicBool::new(false));
         assert!(told.expect("an answer").is_some());
     }

@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use wire::SplitMix64;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::client::{Phase, Progress};
+use crate::client::{RunPhase, RunProgress};
 use crate::code::{Code, LONGEST};
 use crate::fault::Fault;
 use crate::memory::Module;
-use crate::session::{self, Session};
+use crate::session::{self, TracedServer};
 use crate::sys::{self, Resume};
-use crate::target::{Place, Target};
+use crate::target::{RunPlace, Target};
 use crate::trace::Trace;
 
 /// How far before the site its anchor may be, in steps.
@@ -34,7 +34,7 @@ const LONGEST_PROFILE: usize = 200_000_000;
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// What it is a profile of.
-    pub head: Head,
+    pub head: ProfileHead,
     /// The static instructions.
     pub codes: Vec<Code>,
     /// The dynamic ones, as numbers of static ones.
@@ -45,7 +45,7 @@ pub struct Profile {
 
 /// What stands in the first line of a profile's file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Head {
+pub struct ProfileHead {
     /// Of the target: program, arguments, requests.
     pub identity: String,
     /// Of the sequence of addresses.
@@ -86,7 +86,7 @@ impl Profile {
     ///
     /// # Errors
     /// When it does not start, or does not finish the trace.
-    pub fn record(target: &Target, trace: &Trace, place: &Place) -> anyhow::Result<Self> {
+    pub fn record(target: &Target, trace: &Trace, place: &RunPlace) -> anyhow::Result<Self> {
         let ran = session::run(target, trace, None, place, Recording::of)?;
         if ran.replies.len() != trace.measured.len() {
             bail!(
@@ -98,7 +98,7 @@ impl Profile {
         }
         let Recording { codes, mut steps, end, modules, .. } = ran.part;
         steps.truncate(end);
-        let head = Head {
+        let head = ProfileHead {
             identity: target.identity()?,
             hash: hash(&codes, &steps),
             modules,
@@ -109,7 +109,7 @@ impl Profile {
         Ok(Profile::new(head, codes, steps))
     }
 
-    fn new(head: Head, codes: Vec<Code>, steps: Vec<u32>) -> Self {
+    fn new(head: ProfileHead, codes: Vec<Code>, steps: Vec<u32>) -> Self {
         let mut hits = vec![0; codes.len()];
         let rank = |&code: &u32| {
             hits[code as usize] += 1;
@@ -128,7 +128,7 @@ impl Profile {
             BufReader::new(File::open(path).with_context(|| format!("profile {}", path.display()))?);
         let mut line = String::new();
         file.read_line(&mut line)?;
-        let head: Head =
+        let head: ProfileHead =
             serde_json::from_str(&line).with_context(|| format!("profile {}", path.display()))?;
         if head.identity != identity {
             return Ok(None);
@@ -251,10 +251,10 @@ pub fn file_name(path: &str) -> &str {
 }
 
 impl Recording {
-    fn of(session: &mut Session, progress: &Progress) -> io::Result<Self> {
+    fn of(session: &mut TracedServer, progress: &RunProgress) -> io::Result<Self> {
         let mut recording = Recording { modules: session.memory.modules()?, ..Recording::default() };
         let mut factory = InstructionInfoFactory::new();
-        while !progress.reached(Phase::Complete) && recording.steps.len() < LONGEST_PROFILE {
+        while !progress.reached(RunPhase::Complete) && recording.steps.len() < LONGEST_PROFILE {
             let Ok(address) = sys::instruction_pointer(session.threads.worker) else { break };
             let number = match recording.numbers.get(&address) {
                 Some(&number) => number,
@@ -275,7 +275,7 @@ impl Recording {
         Ok(recording)
     }
 
-    fn meet(&mut self, session: &Session, address: u64, factory: &mut InstructionInfoFactory) -> u32 {
+    fn meet(&mut self, session: &TracedServer, address: u64, factory: &mut InstructionInfoFactory) -> u32 {
         let mut bytes = [0; LONGEST];
         session.memory.read_some(address, &mut bytes);
         let number = self.codes.len() as u32;
@@ -302,7 +302,7 @@ mod tests {
         let mut factory = InstructionInfoFactory::new();
         let codes: Vec<Code> =
             (0..4).map(|number| Code::decode(0x1000 + number, [0x90; LONGEST], &mut factory)).collect();
-        let head = Head {
+        let head = ProfileHead {
             identity: "x".into(),
             hash: hash(&codes, steps),
             modules: vec![],

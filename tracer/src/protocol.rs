@@ -16,7 +16,7 @@ pub enum Protocol {
 
 /// What the beginning of a stream of replies is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Frame {
+pub enum ReplyFrame {
     /// A reply of this many bytes.
     Whole(usize),
     /// Not all of it is there yet.
@@ -65,32 +65,32 @@ pub struct Value<'a> {
 
 impl Protocol {
     /// What `bytes` begin with.
-    pub fn frame(self, bytes: &[u8]) -> Frame {
+    pub fn frame(self, bytes: &[u8]) -> ReplyFrame {
         let mut at = 0;
         loop {
             let line = match line(&bytes[at..]) {
                 Ok(Some(line)) => line,
-                Ok(None) => return Frame::Part,
-                Err(()) => return Frame::Malformed,
+                Ok(None) => return ReplyFrame::Part,
+                Err(()) => return ReplyFrame::Malformed,
             };
             if self == Protocol::Lines {
-                return Frame::Whole(at + line.len() + 1);
+                return ReplyFrame::Whole(at + line.len() + 1);
             }
-            let Some(line) = line.strip_suffix(b"\r") else { return Frame::Malformed };
+            let Some(line) = line.strip_suffix(b"\r") else { return ReplyFrame::Malformed };
             let begin = at;
             at += line.len() + 2;
             if let Some(header) = line.strip_prefix(b"VALUE ") {
-                let Some((_, _, length)) = value_header(header) else { return Frame::Malformed };
+                let Some((_, _, length)) = value_header(header) else { return ReplyFrame::Malformed };
                 match bytes.get(at + length..at + length + 2) {
                     Some(b"\r\n") => at += length + 2,
-                    Some(_) => return Frame::Malformed,
-                    None => return Frame::Part,
+                    Some(_) => return ReplyFrame::Malformed,
+                    None => return ReplyFrame::Part,
                 }
                 continue;
             }
             // Behind a value only the end of the list may stand.
             let known = if begin > 0 { line == b"END" } else { is_reply(line) };
-            return if known { Frame::Whole(at) } else { Frame::Malformed };
+            return if known { ReplyFrame::Whole(at) } else { ReplyFrame::Malformed };
         }
     }
 
@@ -185,7 +185,7 @@ fn line(bytes: &[u8]) -> Result<Option<&[u8]>, ()> {
 mod tests {
     use super::*;
 
-    fn frame(text: &str) -> Frame {
+    fn frame(text: &str) -> ReplyFrame {
         Protocol::Memcached.frame(text.as_bytes())
     }
 
@@ -196,16 +196,16 @@ mod tests {
 
     #[test]
     fn replies_are_cut_apart() {
-        assert_eq!(frame("STORED\r\nEND\r\n"), Frame::Whole(8));
-        assert_eq!(frame("VALUE a 0 3\r\nx\r\n\r\nEND\r\nOK"), Frame::Whole(23));
-        assert_eq!(frame("VALUE a 0 3\r\nxyz\r\nEN"), Frame::Part);
-        assert_eq!(frame("VALUE a 0 3\r\nxyzzy\r\nEND\r\n"), Frame::Malformed);
-        assert_eq!(frame("VALUE a 0 3\r\nxyz\r\nSTORED\r\n"), Frame::Malformed);
-        assert_eq!(frame("STOLED\r\n"), Frame::Malformed);
-        assert_eq!(frame("STOR"), Frame::Part);
-        assert_eq!(frame("12\r\n"), Frame::Whole(4));
-        assert_eq!(frame(&"x".repeat(3000)), Frame::Malformed);
-        assert_eq!(Protocol::Lines.frame(b"anything\nmore"), Frame::Whole(9));
+        assert_eq!(frame("STORED\r\nEND\r\n"), ReplyFrame::Whole(8));
+        assert_eq!(frame("VALUE a 0 3\r\nx\r\n\r\nEND\r\nOK"), ReplyFrame::Whole(23));
+        assert_eq!(frame("VALUE a 0 3\r\nxyz\r\nEN"), ReplyFrame::Part);
+        assert_eq!(frame("VALUE a 0 3\r\nxyzzy\r\nEND\r\n"), ReplyFrame::Malformed);
+        assert_eq!(frame("VALUE a 0 3\r\nxyz\r\nSTORED\r\n"), ReplyFrame::Malformed);
+        assert_eq!(frame("STOLED\r\n"), ReplyFrame::Malformed);
+        assert_eq!(frame("STOR"), ReplyFrame::Part);
+        assert_eq!(frame("12\r\n"), ReplyFrame::Whole(4));
+        assert_eq!(frame(&"x".repeat(3000)), ReplyFrame::Malformed);
+        assert_eq!(Protocol::Lines.frame(b"anything\nmore"), ReplyFrame::Whole(9));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::strike::Flip;
 /// How an injection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Class {
+pub enum InjectionClass {
     /// Every reply right, nothing else to see.
     Masked,
     /// Every reply right, and a crash afterwards.
@@ -33,58 +33,58 @@ pub enum Class {
     Lost,
 }
 
-impl Class {
+impl InjectionClass {
     /// In the order of the tables.
-    pub const ALL: [Class; 11] = [
-        Class::Masked,
-        Class::Late,
-        Class::Undetected,
-        Class::Detected,
-        Class::Otherwise,
-        Class::Repaired,
-        Class::Latent,
-        Class::Replaced,
-        Class::NoProgress,
-        Class::WrongReply,
-        Class::Lost,
+    pub const ALL: [InjectionClass; 11] = [
+        InjectionClass::Masked,
+        InjectionClass::Late,
+        InjectionClass::Undetected,
+        InjectionClass::Detected,
+        InjectionClass::Otherwise,
+        InjectionClass::Repaired,
+        InjectionClass::Latent,
+        InjectionClass::Replaced,
+        InjectionClass::NoProgress,
+        InjectionClass::WrongReply,
+        InjectionClass::Lost,
     ];
 
     /// Its name in the tables.
     pub fn name(self) -> &'static str {
         match self {
-            Class::Masked => "masked",
-            Class::Late => "late",
-            Class::Undetected => "undetected",
-            Class::Detected => "detected",
-            Class::Otherwise => "otherwise",
-            Class::Repaired => "repaired",
-            Class::Latent => "latent",
-            Class::Replaced => "replaced",
-            Class::NoProgress => "no progress",
-            Class::WrongReply => "WRONG REPLY",
-            Class::Lost => "lost",
+            InjectionClass::Masked => "masked",
+            InjectionClass::Late => "late",
+            InjectionClass::Undetected => "undetected",
+            InjectionClass::Detected => "detected",
+            InjectionClass::Otherwise => "otherwise",
+            InjectionClass::Repaired => "repaired",
+            InjectionClass::Latent => "latent",
+            InjectionClass::Replaced => "replaced",
+            InjectionClass::NoProgress => "no progress",
+            InjectionClass::WrongReply => "WRONG REPLY",
+            InjectionClass::Lost => "lost",
         }
     }
 
     /// Whether the fault had an effect while it was looked: SEI counts a crash after the right replies as none.
     pub fn is_manifested(self) -> bool {
-        !matches!(self, Class::Masked | Class::Late | Class::Lost)
+        !matches!(self, InjectionClass::Masked | InjectionClass::Late | InjectionClass::Lost)
     }
 
     /// Whether a wrong reply got out unnoticed.
     pub fn is_failure(self) -> bool {
-        matches!(self, Class::Undetected | Class::WrongReply)
+        matches!(self, InjectionClass::Undetected | InjectionClass::WrongReply)
     }
 
     /// Whether somebody has to look at the run: it failed, left a wrong state, or stopped the cluster.
     pub fn is_suspicious(self) -> bool {
-        self.is_failure() || matches!(self, Class::Latent | Class::NoProgress)
+        self.is_failure() || matches!(self, InjectionClass::Latent | InjectionClass::NoProgress)
     }
 }
 
 /// One injection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct InjectionRecord {
     /// Number within its campaign and fault.
     pub id: u64,
     /// The campaign's seed: with `fault` and `id` it decides everything.
@@ -117,7 +117,7 @@ pub struct Record {
     /// What was flipped.
     pub flip: Option<Flip>,
     /// How it ended.
-    pub class: Class,
+    pub class: InjectionClass,
     /// More precisely.
     pub subclass: String,
     /// Number of the first wrong or missing reply.
@@ -143,9 +143,9 @@ pub struct Record {
 }
 
 /// Site, instruction, place and bit of the flip, class, subclass, first wrong reply.
-pub type Essence<'a> = (u64, u64, &'a str, Option<(&'a str, u32)>, Class, &'a str, Option<u64>);
+pub type Essence<'a> = (u64, u64, &'a str, Option<(&'a str, u32)>, InjectionClass, &'a str, Option<u64>);
 
-impl Record {
+impl InjectionRecord {
     /// What a repetition must have in common: everything but times, the count of retries, and contents that hold times.
     pub fn essence(&self) -> Essence<'_> {
         let flip = self.flip.as_ref().map(|flip| (flip.place.as_str(), flip.bit));

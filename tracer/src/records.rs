@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::hooks;
-use crate::record::{Class, Record};
+use crate::record::{InjectionClass, InjectionRecord};
 
 /// What a campaign was, for everybody who reads its figures or runs it again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,9 +46,9 @@ struct Heading {
 #[serde(rename_all = "kebab-case")]
 pub enum Records {
     /// Of flipped bits in single instructions.
-    Native(Vec<Record>),
+    Native(Vec<InjectionRecord>),
     /// Of faults that a replica placed in itself.
-    Hooks(Vec<hooks::Record>),
+    Hooks(Vec<hooks::HookRecord>),
 }
 
 impl Records {
@@ -66,7 +66,7 @@ impl Records {
     }
 
     /// How each ended.
-    pub fn classes(&self) -> Vec<Class> {
+    pub fn classes(&self) -> Vec<InjectionClass> {
         match self {
             Records::Native(records) => records.iter().map(|record| record.class).collect(),
             Records::Hooks(records) => records.iter().map(|record| record.class).collect(),
@@ -151,7 +151,8 @@ pub fn parse(path: &Path, text: &str) -> anyhow::Result<(Origin, Records)> {
         origin = heading.campaign;
         lines.next();
     }
-    let is_hook = lines.peek().is_some_and(|(_, line)| serde_json::from_str::<hooks::Record>(line).is_ok());
+    let is_hook =
+        lines.peek().is_some_and(|(_, line)| serde_json::from_str::<hooks::HookRecord>(line).is_ok());
     let records = if is_hook {
         Records::Hooks(records_of(path, lines)?)
     } else {
@@ -186,7 +187,7 @@ mod tests {
         let path = dir.path().join("not/yet/there/hooks.jsonl");
         let told = Origin { target: "alone-0000".into(), commit: "abc".into(), ..Origin::default() };
         let mut file = create(&path, &told).unwrap();
-        let record: hooks::Record = serde_json::from_str(LINE).unwrap();
+        let record: hooks::HookRecord = serde_json::from_str(LINE).unwrap();
         append(&mut file, &record).unwrap();
         append(&mut file, &record).unwrap();
         let (origin, records) = read(&path).unwrap();
@@ -198,7 +199,7 @@ mod tests {
     fn records_without_a_heading_are_read() {
         let (origin, records) = parse(Path::new("old.jsonl"), LINE).unwrap();
         assert_eq!(origin, Origin { seed: 9, records: 1, ..Origin::default() });
-        assert_eq!(records.classes(), [Class::Repaired]);
+        assert_eq!(records.classes(), [InjectionClass::Repaired]);
         let error = parse(Path::new("old.jsonl"), &format!("{LINE}\n{{}}\n")).unwrap_err();
         assert!(error.to_string().starts_with("old.jsonl:2: not a record"), "{error}");
         assert!(parse(Path::new("empty.jsonl"), "").unwrap().1.is_empty());

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use crate::fault::Fault;
 use crate::hooks;
-use crate::record::{Class, Record};
+use crate::record::{InjectionClass, InjectionRecord};
 use crate::records::Records;
-use crate::summary::{By, CHECKER, Compared, Counts, Group, LARGEST, Summary, ending, largest};
+use crate::summary::{By, CHECKER, ClusterComparison, Counts, Group, LARGEST, Summary, ending, largest};
 
 /// What a report shows under one title.
 #[derive(Clone, Debug)]
@@ -59,17 +59,18 @@ impl Row {
         Row { name, counts }
     }
 
-    fn count(&self, wanted: impl Fn(Class) -> bool) -> u64 {
+    fn count(&self, wanted: impl Fn(InjectionClass) -> bool) -> u64 {
         self.counts.iter().filter(|(class, _)| wanted(**class)).map(|(_, count)| count).sum()
     }
 
     /// Runs whose fault was placed.
     fn runs(&self) -> u64 {
-        self.count(|class| class != Class::Lost)
+        self.count(|class| class != InjectionClass::Lost)
     }
 
-    fn cells(&self, classes: &[Class]) -> Vec<String> {
-        let (manifested, failed) = (self.count(Class::is_manifested), self.count(Class::is_failure));
+    fn cells(&self, classes: &[InjectionClass]) -> Vec<String> {
+        let (manifested, failed) =
+            (self.count(InjectionClass::is_manifested), self.count(InjectionClass::is_failure));
         let mut cells = vec![self.name.clone(), self.runs().to_string()];
         cells.extend(classes.iter().map(|class| self.count(|other| other == *class).to_string()));
         cells.extend([manifested.to_string(), rate(failed, manifested), rate(failed, self.runs())]);
@@ -143,7 +144,7 @@ fn words(file: &str, records: &Records) -> Vec<String> {
     }
 }
 
-fn words_on_flip(file: &str, record: &Record) -> String {
+fn words_on_flip(file: &str, record: &InjectionRecord) -> String {
     let flip =
         record.flip.as_ref().map_or_else(String::new, |flip| format!("{} bit {}", flip.place, flip.bit));
     format!(
@@ -158,18 +159,18 @@ fn words_on_flip(file: &str, record: &Record) -> String {
     )
 }
 
-fn words_on_hook(record: &hooks::Record) -> String {
+fn words_on_hook(record: &hooks::HookRecord) -> String {
     let how = told(record.class, &record.subclass, &record.told);
     format!("{how} after {} {} ({})", record.name(), record.id, record.hit)
 }
 
-fn told(class: Class, subclass: &str, told: &str) -> String {
+fn told(class: InjectionClass, subclass: &str, told: &str) -> String {
     format!("{} {}", ending(class, subclass), told.escape_debug())
 }
 
 /// Of a cluster: who could have known of the wrong replies, and of states that differ.
-fn comparisons(compared: &Compared) -> Option<String> {
-    let Compared { runs, noticed, differ, equal, latent } = compared;
+fn comparisons(compared: &ClusterComparison) -> Option<String> {
+    let ClusterComparison { runs, noticed, differ, equal, latent } = compared;
     (*runs > 0).then(|| {
         format!(
             "Wrong replies in {} of {runs} runs: {noticed} noticed by a replica, {differ} unnoticed with \
@@ -181,7 +182,7 @@ fn comparisons(compared: &Compared) -> Option<String> {
     })
 }
 
-fn heading(classes: &[Class]) -> Vec<String> {
+fn heading(classes: &[InjectionClass]) -> Vec<String> {
     let mut cells = vec![String::new(), "runs".into()];
     cells.extend(classes.iter().map(|class| class.name().to_owned()));
     cells.extend(
@@ -194,7 +195,7 @@ fn heading(classes: &[Class]) -> Vec<String> {
 pub fn table(campaigns: &[Titled]) -> String {
     let mut text = String::new();
     for Titled { title, summary, .. } in campaigns {
-        let classes: Vec<Class> = summary.all.keys().copied().collect();
+        let classes: Vec<InjectionClass> = summary.all.keys().copied().collect();
         let _ = writeln!(text, "{title}: {} records", summary.records());
         for (name, rows) in sections(summary) {
             let mut lines = vec![heading(&classes)];
@@ -222,7 +223,7 @@ pub fn table(campaigns: &[Titled]) -> String {
 pub fn page(campaigns: &[Titled]) -> String {
     let mut body = String::new();
     for Titled { title, file, summary } in campaigns {
-        let classes: Vec<Class> = summary.all.keys().copied().collect();
+        let classes: Vec<InjectionClass> = summary.all.keys().copied().collect();
         let _ = write!(body, "<h2>{}: {} records</h2>", escape(title), summary.records());
         for (name, rows) in sections(summary) {
             let _ = write!(body, "<h3>{}</h3><div class=w><table><tr>", escape(&name));
@@ -252,7 +253,7 @@ fn bar(row: &Row) -> String {
     let runs = row.runs().max(1) as f64;
     let mut at = 0.0;
     let mut bar = String::from("<svg width=240 height=12>");
-    for (class, count) in row.counts.iter().filter(|(class, _)| **class != Class::Lost) {
+    for (class, count) in row.counts.iter().filter(|(class, _)| **class != InjectionClass::Lost) {
         let width = 240.0 * *count as f64 / runs;
         let _ = write!(
             bar,
@@ -266,13 +267,13 @@ fn bar(row: &Row) -> String {
     bar
 }
 
-fn color(class: Class) -> &'static str {
+fn color(class: InjectionClass) -> &'static str {
     match class {
-        Class::Masked | Class::Late | Class::Lost => "#b8c4ce",
-        Class::Detected | Class::Repaired => "#4c9f70",
-        Class::Otherwise | Class::Replaced => "#5b8db8",
-        Class::Latent | Class::NoProgress => "#d9a441",
-        Class::Undetected | Class::WrongReply => "#c0392b",
+        InjectionClass::Masked | InjectionClass::Late | InjectionClass::Lost => "#b8c4ce",
+        InjectionClass::Detected | InjectionClass::Repaired => "#4c9f70",
+        InjectionClass::Otherwise | InjectionClass::Replaced => "#5b8db8",
+        InjectionClass::Latent | InjectionClass::NoProgress => "#d9a441",
+        InjectionClass::Undetected | InjectionClass::WrongReply => "#c0392b",
     }
 }
 
@@ -326,7 +327,8 @@ mod tests {
 
     #[test]
     fn fault_types_stand_in_their_order_with_their_sums() {
-        let records = ["rreg", "wreg", "cf", "wreg"].map(|fault| flip(fault, Class::Masked)).to_vec();
+        let records =
+            ["rreg", "wreg", "cf", "wreg"].map(|fault| flip(fault, InjectionClass::Masked)).to_vec();
         let told = text(summary(Records::Native(records)));
         let first: Vec<&str> =
             told.lines().skip(2).take(6).filter_map(|line| line.split_whitespace().next()).collect();
@@ -336,14 +338,18 @@ mod tests {
 
     #[test]
     fn hooks_have_tables_of_their_own() {
-        let told = text(summary(Records::Hooks(vec![hook("multi-flip", Class::Repaired)])));
+        let told = text(summary(Records::Hooks(vec![hook("multi-flip", InjectionClass::Repaired)])));
         assert!(told.contains("by what was corrupted") && !told.contains("by fault type"), "{told}");
         assert!(told.contains("multi-flip"), "{told}");
     }
 
     #[test]
     fn who_could_have_known_is_told_of_clusters() {
-        assert_eq!(comparisons(&Compared::default()), None, "old records, or those of a single server");
+        assert_eq!(
+            comparisons(&ClusterComparison::default()),
+            None,
+            "old records, or those of a single server"
+        );
         let record = |class, noticed: &[u8], states_equal| {
             let mut record = flip("rreg", class);
             record.noticed = noticed.to_vec();
@@ -351,13 +357,13 @@ mod tests {
             record
         };
         let records = vec![
-            record(Class::WrongReply, &[1, 3], true),
-            record(Class::WrongReply, &[], false),
-            record(Class::WrongReply, &[], false),
-            record(Class::WrongReply, &[], true),
-            record(Class::Latent, &[], false),
-            record(Class::Repaired, &[1], true),
-            record(Class::Lost, &[], true),
+            record(InjectionClass::WrongReply, &[1, 3], true),
+            record(InjectionClass::WrongReply, &[], false),
+            record(InjectionClass::WrongReply, &[], false),
+            record(InjectionClass::WrongReply, &[], true),
+            record(InjectionClass::Latent, &[], false),
+            record(InjectionClass::Repaired, &[1], true),
+            record(InjectionClass::Lost, &[], true),
         ];
         let told = comparisons(&summary(Records::Native(records)).compared).expect("records of a cluster");
         assert!(
@@ -373,7 +379,7 @@ mod tests {
     #[test]
     fn the_checkers_own_code_stands_apart() {
         let of = |symbol: &str| {
-            let mut record = flip("rreg", Class::Masked);
+            let mut record = flip("rreg", InjectionClass::Masked);
             record.symbol = symbol.into();
             record
         };
@@ -386,7 +392,7 @@ mod tests {
 
     #[test]
     fn the_page_names_the_file_that_a_run_is_repeated_from() {
-        let summary = summary(Records::Native(vec![flip("wval", Class::WrongReply)]));
+        let summary = summary(Records::Native(vec![flip("wval", InjectionClass::WrongReply)]));
         let page = page(&[Titled { title: "t".into(), file: "t.json.gz".into(), summary }]);
         assert!(page.contains("crosscheck inject replay --run t.json.gz:wval/0"), "{page}");
         assert!(page.contains("1 runs that failed"), "{page}");

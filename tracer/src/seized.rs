@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::sys::{self, Event, Resume};
+use crate::sys::{self, Resume, ThreadEvent};
 
 /// How long a site may take to be executed.
 const REACHED: Duration = Duration::from_millis(500);
@@ -36,11 +36,13 @@ impl Seized {
         sys::interrupt(self.thread)?;
         loop {
             match sys::wait(Some(self.thread), true)? {
-                Some(Event::Stopped { event: EVENT_STOP, .. }) => {
+                Some(ThreadEvent::Stopped { event: EVENT_STOP, .. }) => {
                     self.stopped = true;
                     return Ok(true);
                 }
-                Some(Event::Stopped { signal, .. }) => sys::resume(self.thread, Resume::Freely, signal)?,
+                Some(ThreadEvent::Stopped { signal, .. }) => {
+                    sys::resume(self.thread, Resume::Freely, signal)?
+                }
                 _ => return Ok(false),
             }
         }
@@ -55,16 +57,18 @@ impl Seized {
         sys::resume(self.thread, Resume::Step, 0)?;
         loop {
             match sys::wait(Some(self.thread), true)? {
-                Some(Event::Stopped { signal: libc::SIGTRAP, .. }) => {
+                Some(ThreadEvent::Stopped { signal: libc::SIGTRAP, .. }) => {
                     self.stopped = true;
                     return Ok(true);
                 }
-                Some(Event::Stopped { signal, .. }) if signal == libc::SIGSEGV || signal == libc::SIGBUS => {
+                Some(ThreadEvent::Stopped { signal, .. })
+                    if signal == libc::SIGSEGV || signal == libc::SIGBUS =>
+                {
                     self.stopped = true;
                     self.signal = signal;
                     return Ok(false);
                 }
-                Some(Event::Stopped { signal, .. }) => sys::resume(self.thread, Resume::Step, signal)?,
+                Some(ThreadEvent::Stopped { signal, .. }) => sys::resume(self.thread, Resume::Step, signal)?,
                 _ => return Ok(false),
             }
         }
@@ -82,12 +86,12 @@ impl Seized {
         while begun.elapsed() < REACHED {
             match sys::wait(Some(self.thread), false)? {
                 None => std::thread::sleep(Duration::from_micros(100)),
-                Some(Event::Stopped { signal: libc::SIGTRAP, event: 0, .. }) => {
+                Some(ThreadEvent::Stopped { signal: libc::SIGTRAP, event: 0, .. }) => {
                     self.stopped = true;
                     sys::set_breakpoint(self.thread, None)?;
                     return Ok(sys::instruction_pointer(self.thread)? == address);
                 }
-                Some(Event::Stopped { signal, event, .. }) => {
+                Some(ThreadEvent::Stopped { signal, event, .. }) => {
                     sys::resume(self.thread, Resume::Freely, if event == 0 { signal } else { 0 })?;
                 }
                 Some(_) => return Ok(false),

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, bail};
 
 use crate::group::{Cluster, Group};
-use crate::judge::Watch;
+use crate::judge::WatchedCluster;
 use crate::model::{self, Tally};
-use crate::target::{Place, Target};
+use crate::target::{RunPlace, Target};
 
 /// Injections that one cluster takes: clients leave keys behind, and a replica that is replaced is given all
 /// of them, each time more.
@@ -41,8 +41,8 @@ impl Series<'_> {
     /// When no cluster comes up.
     pub fn run<P, R>(
         &self,
-        prepare: impl Fn(&Watch<'_>) -> anyhow::Result<P>,
-        mut one: impl FnMut(&Watch<'_>, &P, u64) -> anyhow::Result<(R, bool)>,
+        prepare: impl Fn(&WatchedCluster<'_>) -> anyhow::Result<P>,
+        mut one: impl FnMut(&WatchedCluster<'_>, &P, u64) -> anyhow::Result<(R, bool)>,
         mut tell: impl FnMut(&R) -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
         let mut prepared = None;
@@ -50,7 +50,7 @@ impl Series<'_> {
         while number < self.runs {
             let begun = number;
             let dir = tempfile::tempdir().context("a directory for the cluster")?;
-            let cluster = Cluster::up(self.target, &Place::new(dir.path(), 0))?;
+            let cluster = Cluster::up(self.target, &RunPlace::new(dir.path(), 0))?;
             let go_on = self.with_clients(&cluster, number, |watch| {
                 let prepared = match &prepared {
                     Some(prepared) => prepared,
@@ -83,7 +83,7 @@ impl Series<'_> {
         &self,
         cluster: &Cluster,
         salt: u64,
-        work: impl FnOnce(&Watch<'_>) -> anyhow::Result<T>,
+        work: impl FnOnce(&WatchedCluster<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let group = self.group()?;
         let clients: Vec<Tally> = cluster.clients.iter().map(|_| Tally::default()).collect();
@@ -93,7 +93,7 @@ impl Series<'_> {
                 let (stop, seed) = (&stop, self.seed ^ (salt << 32));
                 scope.spawn(move || model::drive(number as u8 + 1, *address, seed, tally, stop));
             }
-            let done = work(&Watch { group, cluster, clients: &clients });
+            let done = work(&WatchedCluster { group, cluster, clients: &clients });
             stop.store(true, Ordering::Relaxed);
             done
         })

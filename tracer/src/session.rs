@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::client::{Client, Phase, Progress, Seen};
+use crate::client::{ClientOutcome, RunPhase, RunProgress, TraceClient};
 use crate::clock::Clock;
 use crate::memory::Memory;
-use crate::sys::{self, Event, Resume};
-use crate::target::{Place, Target};
+use crate::sys::{self, Resume, ThreadEvent};
+use crate::target::{RunPlace, Target};
 use crate::trace::Trace;
 
 /// A stop at a system call, with `PTRACE_O_TRACESYSGOOD`.
@@ -34,7 +34,7 @@ const CRASHES: [i32; 7] =
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ProcessEnd {
     /// By itself.
     Exited(i32),
     /// By a signal.
@@ -43,11 +43,11 @@ pub enum End {
 
 /// A server under the tracer.
 #[derive(Debug)]
-pub struct Session {
+pub struct TracedServer {
     /// Its address space.
     pub memory: Memory,
     /// Its threads.
-    pub threads: Threads,
+    pub threads: TracedThreads,
     clock: Option<Clock>,
     waits_in: u64,
     name: String,
@@ -56,13 +56,13 @@ pub struct Session {
 
 /// The threads of the traced process, and what happened to them.
 #[derive(Debug)]
-pub struct Threads {
+pub struct TracedThreads {
     process: i32,
     known: Vec<i32>,
     /// The thread that faults are injected into, once it is known.
     pub worker: i32,
     /// How the process ended.
-    pub ended: Option<End>,
+    pub ended: Option<ProcessEnd>,
     /// The first signal of a crash.
     pub crashed: Option<i32>,
     to_syscall: bool,
@@ -70,13 +70,13 @@ pub struct Threads {
 
 /// What a run gives: what the client saw, the replies, how the server ended, and what the tracer's part gives.
 #[derive(Debug)]
-pub struct Ran<T> {
+pub struct RunResult<T> {
     /// By the client.
-    pub seen: Seen,
+    pub seen: ClientOutcome,
     /// All whole replies of the measured part.
     pub replies: Vec<Vec<u8>>,
     /// None when only the client ended it.
-    pub ended: Option<End>,
+    pub ended: Option<ProcessEnd>,
     /// The first signal of a crash.
     pub crashed: Option<i32>,
     /// From the start to the beginning of the measured part.
@@ -96,19 +96,19 @@ pub fn run<T>(
     target: &Target,
     trace: &Trace,
     golden: Option<&[Vec<u8>]>,
-    place: &Place,
-    part: impl FnOnce(&mut Session, &Progress) -> io::Result<T>,
-) -> anyhow::Result<Ran<T>> {
+    place: &RunPlace,
+    part: impl FnOnce(&mut TracedServer, &RunProgress) -> io::Result<T>,
+) -> anyhow::Result<RunResult<T>> {
     let begun = Instant::now();
-    let progress = Progress::default();
+    let progress = RunProgress::default();
     let (hold, held) = mpsc::channel();
     let (queue, queued) = mpsc::channel();
-    let mut session = Session::start(target, place)?;
+    let mut session = TracedServer::start(target, place)?;
     let process = session.pidfd()?;
     let id = session.threads.process;
     let address = place.fill(&target.connect);
     let client =
-        Client { target, trace, golden, address, process, id, progress: &progress, held, queued: queue };
+        TraceClient { target, trace, golden, address, process, id, progress: &progress, held, queued: queue };
     std::thread::scope(|scope| {
         let client = scope.spawn(|| client.run());
         let mut start = Duration::ZERO;
@@ -124,22 +124,22 @@ pub fn run<T>(
         session.run_out();
         let total = begun.elapsed();
         let (seen, replies) = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        let Threads { ended, crashed, .. } = session.threads;
-        Ok(Ran { seen, replies, ended, crashed, start, total, part: done? })
+        let TracedThreads { ended, crashed, .. } = session.threads;
+        Ok(RunResult { seen, replies, ended, crashed, start, total, part: done? })
     })
 }
 
-impl Progress {
+impl RunProgress {
     /// The fault has struck, unless all is over already.
     pub fn enter_struck(&self) {
-        if !self.reached(Phase::Struck) {
-            self.enter(Phase::Struck);
+        if !self.reached(RunPhase::Struck) {
+            self.enter(RunPhase::Struck);
         }
     }
 }
 
-impl Session {
-    fn start(target: &Target, place: &Place) -> anyhow::Result<Self> {
+impl TracedServer {
+    fn start(target: &Target, place: &RunPlace) -> anyhow::Result<Self> {
         for (name, content) in &target.files {
             fs::write(place.dir.join(name), place.fill(content))?;
         }
@@ -147,7 +147,7 @@ impl Session {
             .context("starting the target under the tracer")?;
         let process = child.id() as i32;
         match sys::wait(Some(process), true)? {
-            Some(Event::Stopped { signal: libc::SIGTRAP, .. }) => {}
+            Some(ThreadEvent::Stopped { signal: libc::SIGTRAP, .. }) => {}
             other => bail!("the target did not stop at its beginning: {other:?}"),
         }
         sys::follow_threads(process)?;
@@ -157,7 +157,7 @@ impl Session {
             memory.write(address, &[0x5a; 16])?;
         }
         sys::resume(process, Resume::ToSyscall, 0)?;
-        let threads = Threads {
+        let threads = TracedThreads {
             process,
             known: vec![process],
             worker: 0,
@@ -166,7 +166,7 @@ impl Session {
             to_syscall: true,
         };
         let name = target.thread.clone();
-        Ok(Session { memory, threads, clock, waits_in: target.waits_in, name, _child: child })
+        Ok(TracedServer { memory, threads, clock, waits_in: target.waits_in, name, _child: child })
     }
 
     fn pidfd(&self) -> anyhow::Result<OwnedFd> {
@@ -176,7 +176,7 @@ impl Session {
 
     /// Lets it start and serve the warm-up, until the traced thread is about to wait for requests and none is
     /// on its way.
-    fn until_held(&mut self, progress: &Progress) -> anyhow::Result<()> {
+    fn until_held(&mut self, progress: &RunProgress) -> anyhow::Result<()> {
         while let Some((thread, signal)) = self.threads.next_stop()? {
             if signal != SYSCALL_STOP {
                 self.threads.go_on(thread, signal);
@@ -190,12 +190,12 @@ impl Session {
                 let _ = self.memory.write(registers.rdi, &vec![0x5a; length]);
             }
             let waits = entering && registers.orig_rax == self.waits_in;
-            if waits && progress.reached(Phase::Poking) && self.is_ours(thread) {
+            if waits && progress.reached(RunPhase::Poking) && self.is_ours(thread) {
                 let since = Instant::now();
-                while !progress.reached(Phase::Poked) && since.elapsed() < POKE_ARRIVES {
+                while !progress.reached(RunPhase::Poked) && since.elapsed() < POKE_ARRIVES {
                     std::thread::yield_now();
                 }
-                if progress.reached(Phase::Poked) {
+                if progress.reached(RunPhase::Poked) {
                     self.threads.worker = thread;
                     return Ok(());
                 }
@@ -250,7 +250,7 @@ impl Session {
     }
 }
 
-impl Threads {
+impl TracedThreads {
     /// The next stop of a thread that is more than housekeeping: `(thread, signal)`. None when the process is gone.
     ///
     /// # Errors
@@ -258,14 +258,14 @@ impl Threads {
     pub fn next_stop(&mut self) -> io::Result<Option<(i32, i32)>> {
         while let Some(event) = sys::wait(None, true)? {
             match event {
-                Event::Exited { thread, code } if thread == self.process => {
-                    self.ended = Some(End::Exited(code))
+                ThreadEvent::Exited { thread, code } if thread == self.process => {
+                    self.ended = Some(ProcessEnd::Exited(code))
                 }
-                Event::Killed { thread, signal } if thread == self.process => {
-                    self.ended = Some(End::Killed(signal))
+                ThreadEvent::Killed { thread, signal } if thread == self.process => {
+                    self.ended = Some(ProcessEnd::Killed(signal))
                 }
-                Event::Exited { .. } | Event::Killed { .. } => {}
-                Event::Stopped { thread, signal, event } => {
+                ThreadEvent::Exited { .. } | ThreadEvent::Killed { .. } => {}
+                ThreadEvent::Stopped { thread, signal, event } => {
                     let is_new = !self.known.contains(&thread);
                     if is_new {
                         self.known.push(thread);
@@ -281,7 +281,7 @@ impl Threads {
         Ok(None)
     }
 
-    /// Lets a thread go on that [`Threads::next_stop`] told of, with its signal.
+    /// Lets a thread go on that [`TracedThreads::next_stop`] told of, with its signal.
     pub fn go_on(&mut self, thread: i32, signal: i32) {
         let how = if self.to_syscall { Resume::ToSyscall } else { Resume::Freely };
         let signal = if signal == SYSCALL_STOP { 0 } else { signal };
@@ -329,7 +329,7 @@ impl Threads {
 ///
 /// # Errors
 /// When its program is missing.
-pub fn command(target: &Target, place: &Place) -> anyhow::Result<Command> {
+pub fn command(target: &Target, place: &RunPlace) -> anyhow::Result<Command> {
     let mut command = Command::new(target.program()?);
     command.args(target.argv[1..].iter().map(|word| place.fill(word)));
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());

@@ -6,18 +6,18 @@ use std::time::Duration;
 use wire::SplitMix64;
 
 use crate::callers::{callers, names};
-use crate::client::Seen;
+use crate::client::ClientOutcome;
 use crate::code::Code;
 use crate::draw;
 use crate::fault::{Bits, Fault};
 use crate::profile::{Profile, Route, file_name, module_of};
 use crate::protocol::Wrong;
-use crate::record::{Class, Record};
-use crate::session::{self, End, Ran, Session};
-use crate::strike::{Flip, Missed, Victim};
+use crate::record::{InjectionClass, InjectionRecord};
+use crate::session::{self, ProcessEnd, RunResult, TracedServer};
+use crate::strike::{Flip, Missed, TargetThread};
 use crate::symbols::Symbols;
 use crate::sys::{self, Resume};
-use crate::target::{Place, Target};
+use crate::target::{RunPlace, Target};
 use crate::trace::Trace;
 
 /// A run whose fault did not strike where it should have is tried so often.
@@ -25,7 +25,7 @@ const ATTEMPTS: u32 = 4;
 
 /// What all injections of a campaign have in common.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan<'a> {
+pub struct SingleInjection<'a> {
     /// What is injected into.
     pub target: &'a Target,
     /// Its requests.
@@ -50,7 +50,7 @@ struct Struck {
     why_not: &'static str,
 }
 
-impl Plan<'_> {
+impl SingleInjection<'_> {
     /// Injection `id` of type `fault`. `number` is different for all runs of this process at the same time.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl Plan<'_> {
         dir: &Path,
         number: u64,
         symbols: &mut Symbols,
-    ) -> anyhow::Result<Record> {
+    ) -> anyhow::Result<InjectionRecord> {
         let mut stream = draw::stream(self.seed, fault.number(), id);
         let mut retries = 0;
         let site = self.profile.draw(fault, &mut stream);
@@ -71,7 +71,7 @@ impl Plan<'_> {
             let mut attempt = stream.clone();
             let code = self.profile.code(site);
             let route = self.route(site);
-            let place = Place::new(dir, number * u64::from(ATTEMPTS) + u64::from(retries));
+            let place = RunPlace::new(dir, number * u64::from(ATTEMPTS) + u64::from(retries));
             let ran = session::run(
                 self.target,
                 self.trace,
@@ -111,7 +111,7 @@ impl Plan<'_> {
 
     fn strike(
         &self,
-        session: &mut Session,
+        session: &mut TracedServer,
         fault: Fault,
         code: &Code,
         stream: &mut SplitMix64,
@@ -120,7 +120,7 @@ impl Plan<'_> {
         let thread = threads.worker;
         let callers = callers(thread, memory, &self.profile.head.modules)?;
         let mut step = || threads.until_trap(Resume::Step);
-        let victim = Victim { thread, memory, flips: self.flips, step: &mut step };
+        let victim = TargetThread { thread, memory, flips: self.flips, step: &mut step };
         Ok(match victim.strike(fault, code, self.bits, stream) {
             Ok(flip) => Struck { flip: Some(flip), callers, why_not: "" },
             Err(Missed::OutOfReach) => Struck::not(OUT_OF_REACH),
@@ -137,16 +137,16 @@ impl Plan<'_> {
         site: usize,
         route: Route,
         retries: u32,
-        ran: &Ran<Struck>,
+        ran: &RunResult<Struck>,
         symbols: &mut Symbols,
-    ) -> Record {
+    ) -> InjectionRecord {
         let code = self.profile.code(site);
         let (module, offset) = module_of(&self.profile.head.modules, code.address);
         let (class, subclass, message, told) = match ran.part.flip {
-            None => (Class::Lost, ran.part.why_not.to_owned(), None, String::new()),
+            None => (InjectionClass::Lost, ran.part.why_not.to_owned(), None, String::new()),
             Some(_) => judge(self.target, ran),
         };
-        Record {
+        InjectionRecord {
             id,
             seed: self.seed,
             fault,
@@ -170,7 +170,7 @@ impl Plan<'_> {
             noticed: Vec::new(),
             signal: ran.crashed,
             exit: match ran.ended {
-                Some(End::Exited(code)) => Some(code),
+                Some(ProcessEnd::Exited(code)) => Some(code),
                 _ => None,
             },
             start_us: micros(ran.start),
@@ -193,7 +193,7 @@ fn micros(time: Duration) -> u64 {
 }
 
 /// Brings the thread before the instruction of its route's end.
-fn land(session: &mut Session, route: &Route, code: &Code) -> Result<(), &'static str> {
+fn land(session: &mut TracedServer, route: &Route, code: &Code) -> Result<(), &'static str> {
     let threads = &mut session.threads;
     let failed = |_| "a system call of the tracer failed on the way";
     if let Some(anchor) = route.anchor {
@@ -226,41 +226,45 @@ fn land(session: &mut Session, route: &Route, code: &Code) -> Result<(), &'stati
 }
 
 /// Class, subclass, first wrong message, and words.
-fn judge<T>(target: &Target, ran: &Ran<T>) -> (Class, String, Option<usize>, String) {
+fn judge<T>(target: &Target, ran: &RunResult<T>) -> (InjectionClass, String, Option<usize>, String) {
     let exit = match ran.ended {
-        Some(End::Exited(code)) => Some(code),
+        Some(ProcessEnd::Exited(code)) => Some(code),
         _ => None,
     };
     let of_its_own = exit.is_some_and(|code| target.detected_exits.contains(&code));
     match &ran.seen {
-        Seen::Right if ran.crashed.is_some() || exit.is_some() => {
-            (Class::Late, how(ran, "exit"), None, String::new())
+        ClientOutcome::Right if ran.crashed.is_some() || exit.is_some() => {
+            (InjectionClass::Late, how(ran, "exit"), None, String::new())
         }
-        Seen::Right => (Class::Masked, String::new(), None, String::new()),
-        Seen::Deviates { message, wrong, got } => {
+        ClientOutcome::Right => (InjectionClass::Masked, String::new(), None, String::new()),
+        ClientOutcome::Deviates { message, wrong, got } => {
             let detected = target.detected_replies.iter().any(|begin| got.starts_with(begin));
             let class = match wrong {
-                _ if detected => Class::Detected,
-                Wrong::ErrorReply | Wrong::ForeignKey | Wrong::Malformed => Class::Otherwise,
-                _ => Class::Undetected,
+                _ if detected => InjectionClass::Detected,
+                Wrong::ErrorReply | Wrong::ForeignKey | Wrong::Malformed => InjectionClass::Otherwise,
+                _ => InjectionClass::Undetected,
             };
             let word = serde_json::to_value(wrong).ok().and_then(|word| word.as_str().map(str::to_owned));
             (class, word.unwrap_or_default(), Some(*message), got.clone())
         }
-        Seen::Closed { message, within } => {
-            let class = if of_its_own { Class::Detected } else { Class::Otherwise };
+        ClientOutcome::Closed { message, within } => {
+            let class = if of_its_own { InjectionClass::Detected } else { InjectionClass::Otherwise };
             let told = if *within { "within the reply" } else { "" };
             (class, how(ran, "closed"), Some(*message), told.into())
         }
-        Seen::Stalled { message } => (Class::Otherwise, how(ran, "stall"), Some(*message), String::new()),
-        Seen::Spun { message } => (Class::Otherwise, how(ran, "hang"), Some(*message), String::new()),
+        ClientOutcome::Stalled { message } => {
+            (InjectionClass::Otherwise, how(ran, "stall"), Some(*message), String::new())
+        }
+        ClientOutcome::Spun { message } => {
+            (InjectionClass::Otherwise, how(ran, "hang"), Some(*message), String::new())
+        }
     }
 }
 
-fn how<T>(ran: &Ran<T>, otherwise: &str) -> String {
+fn how<T>(ran: &RunResult<T>, otherwise: &str) -> String {
     match (ran.crashed, ran.ended) {
         (Some(signal), _) => format!("signal-{signal}"),
-        (None, Some(End::Exited(code))) => format!("exit-{code}"),
+        (None, Some(ProcessEnd::Exited(code))) => format!("exit-{code}"),
         _ => otherwise.to_owned(),
     }
 }

@@ -10,7 +10,7 @@ use iced_x86::{Register, UsedMemory};
 use serde::{Deserialize, Serialize};
 use wire::SplitMix64;
 
-use crate::code::{Code, Named, Place};
+use crate::code::{Code, FaultPlace, Named};
 use crate::fault::{Bits, Fault};
 use crate::memory::Memory;
 use crate::sys::{self, Registers};
@@ -34,7 +34,7 @@ pub struct Flip {
 }
 
 /// What a strike needs to know of the thread.
-pub struct Victim<'a> {
+pub struct TargetThread<'a> {
     /// Kernel id of the stopped thread.
     pub thread: i32,
     /// Its address space.
@@ -45,7 +45,7 @@ pub struct Victim<'a> {
     pub step: &'a mut dyn FnMut() -> io::Result<bool>,
 }
 
-impl std::fmt::Debug for Victim<'_> {
+impl std::fmt::Debug for TargetThread<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Victim")
             .field("thread", &self.thread)
@@ -71,7 +71,7 @@ impl From<io::Error> for Missed {
     }
 }
 
-impl Victim<'_> {
+impl TargetThread<'_> {
     /// Strikes `code`, before which the thread stands. Place and bit are drawn from `stream`.
     ///
     /// # Errors
@@ -121,13 +121,13 @@ impl Victim<'_> {
         Ok(flip("rip".into(), bit, old, registers.rip))
     }
 
-    fn place(&mut self, places: &[Place], bits: Bits, stream: &mut SplitMix64) -> Result<Flip, Missed> {
+    fn place(&mut self, places: &[FaultPlace], bits: Bits, stream: &mut SplitMix64) -> Result<Flip, Missed> {
         match stream.one_of(places).ok_or(Missed::OutOfReach)? {
-            Place::Flags(mask) => self.flags(*mask, stream),
-            Place::Register(named) if named.register.is_xmm() || named.register.is_ymm() => {
+            FaultPlace::Flags(mask) => self.flags(*mask, stream),
+            FaultPlace::Register(named) if named.register.is_xmm() || named.register.is_ymm() => {
                 self.vector(*named, bits, stream)
             }
-            Place::Register(named) => self.general(*named, bits, stream),
+            FaultPlace::Register(named) => self.general(*named, bits, stream),
         }
     }
 

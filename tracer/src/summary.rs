@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
 use crate::hooks;
-use crate::record::{Class, Record};
+use crate::record::{InjectionClass, InjectionRecord};
 use crate::records::{self, Origin, Records};
 
 /// Grows when old files can no longer be read.
@@ -28,7 +28,7 @@ const FEWEST_WORDS: usize = 120;
 pub const CHECKER: [&str; 3] = ["object", "execute", "vote"];
 
 /// Runs, by how they ended.
-pub type Counts = BTreeMap<Class, u64>;
+pub type Counts = BTreeMap<InjectionClass, u64>;
 /// Runs that have something in common, under its name.
 pub type Group = BTreeMap<String, Counts>;
 
@@ -55,7 +55,7 @@ pub enum By {
 /// Of clusters: who could have noticed wrong replies, and states that differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Compared {
+pub struct ClusterComparison {
     /// Runs whose final states were compared.
     pub runs: u64,
     /// Wrong replies that a replica noticed.
@@ -81,7 +81,7 @@ pub struct Summary {
     /// How many of the smaller groups of a table are not here.
     pub left_out: BTreeMap<By, u64>,
     /// Zeros where no states were compared.
-    pub compared: Compared,
+    pub compared: ClusterComparison,
     /// Full records: every failure, and the first ones that were latent or made no progress.
     pub full_records: Records,
 }
@@ -94,7 +94,7 @@ impl Summary {
             all: Counts::new(),
             tables: BTreeMap::new(),
             left_out: BTreeMap::new(),
-            compared: Compared::default(),
+            compared: ClusterComparison::default(),
             full_records: Records::Native(Vec::new()),
         };
         match &records {
@@ -194,7 +194,7 @@ impl Summary {
         self.all.values().sum()
     }
 
-    fn count_flip(&mut self, record: &Record) {
+    fn count_flip(&mut self, record: &InjectionRecord) {
         let class = record.class;
         self.count(By::Fault, record.fault.to_string(), class);
         self.count(By::Room, room(record).to_owned(), class);
@@ -205,23 +205,23 @@ impl Summary {
         self.count_run(class, record.states_equal, !record.noticed.is_empty());
     }
 
-    fn count_hook(&mut self, record: &hooks::Record) {
+    fn count_hook(&mut self, record: &hooks::HookRecord) {
         let class = record.class;
         self.count(By::Kind, record.name(), class);
         self.count(By::Ending, ending(class, &record.subclass), class);
         self.count_run(class, record.states_equal, !record.noticed.is_empty());
     }
 
-    fn count(&mut self, by: By, name: String, class: Class) {
+    fn count(&mut self, by: By, name: String, class: InjectionClass) {
         *self.tables.entry(by).or_default().entry(name).or_default().entry(class).or_default() += 1;
     }
 
-    fn count_run(&mut self, class: Class, states_equal: Option<bool>, noticed: bool) {
+    fn count_run(&mut self, class: InjectionClass, states_equal: Option<bool>, noticed: bool) {
         *self.all.entry(class).or_default() += 1;
-        let Some(equal) = states_equal.filter(|_| class != Class::Lost) else { return };
+        let Some(equal) = states_equal.filter(|_| class != InjectionClass::Lost) else { return };
         let compared = &mut self.compared;
         compared.runs += 1;
-        match (class == Class::WrongReply, noticed, equal) {
+        match (class == InjectionClass::WrongReply, noticed, equal) {
             (true, true, _) => compared.noticed += 1,
             (true, false, false) => compared.differ += 1,
             (true, false, true) => compared.equal += 1,
@@ -235,7 +235,7 @@ impl Summary {
 ///
 /// # Errors
 /// When the file cannot be read, has no such run, or several.
-pub fn find(path: &Path, name: &str) -> anyhow::Result<Record> {
+pub fn find(path: &Path, name: &str) -> anyhow::Result<InjectionRecord> {
     let text = records::text(path)?;
     let (records, advice) = if is_summary(&text) {
         (Summary::read(path)?.full_records, " (a summary has the runs that failed, and a few others)")
@@ -264,7 +264,7 @@ pub fn largest(group: &Group) -> Vec<(&String, &Counts)> {
 }
 
 /// How a run ended, in the words of a table.
-pub fn ending(class: Class, subclass: &str) -> String {
+pub fn ending(class: InjectionClass, subclass: &str) -> String {
     format!("{}: {}", class.name(), folded(subclass))
 }
 
@@ -290,9 +290,9 @@ fn is_summary(text: &str) -> bool {
         .is_some_and(|rest| rest.trim_start().starts_with("\"summary_format\""))
 }
 
-fn worth_keeping<R>(records: Vec<R>, class: impl Fn(&R) -> Class) -> Vec<R> {
+fn worth_keeping<R>(records: Vec<R>, class: impl Fn(&R) -> InjectionClass) -> Vec<R> {
     let mut others = 0;
-    let mut is_kept = |class: Class| {
+    let mut is_kept = |class: InjectionClass| {
         others += usize::from(class.is_suspicious() && !class.is_failure());
         class.is_failure() || class.is_suspicious() && others <= OTHERS_IN_FULL
     };
@@ -314,7 +314,7 @@ fn shorten(words: &mut String, longest: usize) {
 }
 
 /// The crate of this workspace that the function belongs to; of a library's function, the nearest on the stack.
-fn room(record: &Record) -> &'static str {
+fn room(record: &InjectionRecord) -> &'static str {
     const ROOMS: [&str; 7] = ["object", "order", "schedule", "vote", "execute", "crosscheck", "memcached"];
     let of = |name: &str| {
         let path = name.trim_start_matches(|c: char| !c.is_ascii_alphabetic());
@@ -325,14 +325,14 @@ fn room(record: &Record) -> &'static str {
     names.map(String::as_str).find_map(of).unwrap_or("none")
 }
 
-fn function(record: &Record) -> String {
+fn function(record: &InjectionRecord) -> String {
     match record.symbol.as_str() {
         "" => format!("{} (no symbol)", record.module),
         symbol => symbol.chars().take(70).collect(),
     }
 }
 
-fn bit_range(record: &Record) -> String {
+fn bit_range(record: &InjectionRecord) -> String {
     let Some(flip) = &record.flip else { return "none".into() };
     let kind = match record.fault {
         _ if flip.place == "flags" => return "flags".into(),
@@ -357,23 +357,23 @@ fn bit_range(record: &Record) -> String {
 struct Form {
     summary_format: u32,
     campaigns: Vec<Origin>,
-    classes: Vec<Class>,
+    classes: Vec<InjectionClass>,
     all: Vec<u64>,
     #[serde(default, skip_serializing_if = "is_default")]
-    compared: Compared,
+    compared: ClusterComparison,
     tables: BTreeMap<By, BTreeMap<String, Vec<u64>>>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     left_out: BTreeMap<By, u64>,
     full_records: Records,
 }
 
-fn is_default(compared: &Compared) -> bool {
-    *compared == Compared::default()
+fn is_default(compared: &ClusterComparison) -> bool {
+    *compared == ClusterComparison::default()
 }
 
 impl From<Summary> for Form {
     fn from(summary: Summary) -> Self {
-        let classes: Vec<Class> = summary.all.keys().copied().collect();
+        let classes: Vec<InjectionClass> = summary.all.keys().copied().collect();
         let columns = |counts: &Counts| -> Vec<u64> {
             classes.iter().map(|class| counts.get(class).copied().unwrap_or(0)).collect()
         };
@@ -432,20 +432,20 @@ pub(crate) mod tests {
     use crate::strike::Flip;
 
     /// A record without anything special.
-    pub fn flip(fault: &str, class: Class) -> Record {
+    pub fn flip(fault: &str, class: InjectionClass) -> InjectionRecord {
         let line = r#"{"id":0,"seed":1,"fault":"rreg","bits":{"low":0,"high":9},"flips":true,"profile":"","index":0,
             "address":0,"module":"m","offset":0,"symbol":"","text":"","hits":1,"flip":null,"class":"masked",
             "subclass":"","message":null,"told":"","signal":null,"exit":null,"start_us":0,"total_us":0,"retries":0}"#;
-        let record: Record = serde_json::from_str(line).expect("a record");
-        Record { fault: fault.parse().expect("a fault type"), class, ..record }
+        let record: InjectionRecord = serde_json::from_str(line).expect("a record");
+        InjectionRecord { fault: fault.parse().expect("a fault type"), class, ..record }
     }
 
     /// The same of the other injector.
-    pub fn hook(kind: &str, class: Class) -> hooks::Record {
+    pub fn hook(kind: &str, class: InjectionClass) -> hooks::HookRecord {
         let line = r#"{"id":3,"seed":1,"kind":"flip","hit":"an item","class":"repaired","subclass":"noticed by 1",
             "told":"","states_equal":true,"noticed":[1],"struck_us":1,"total_us":2}"#;
-        let record: hooks::Record = serde_json::from_str(line).expect("a record");
-        hooks::Record { kind: hooks::kind(kind).expect("a kind"), class, ..record }
+        let record: hooks::HookRecord = serde_json::from_str(line).expect("a record");
+        hooks::HookRecord { kind: hooks::kind(kind).expect("a kind"), class, ..record }
     }
 
     /// Of a campaign that nothing is known of.
@@ -455,9 +455,10 @@ pub(crate) mod tests {
 
     /// A campaign on a cluster with every outcome, fault type and kind of bit, more functions than a table
     /// shows, and runs that are told at length.
-    fn campaign() -> Vec<Record> {
-        let classes = Class::ALL.into_iter().filter(|class| *class != Class::Undetected).cycle();
-        let record = |(id, class): (usize, Class)| {
+    fn campaign() -> Vec<InjectionRecord> {
+        let classes =
+            InjectionClass::ALL.into_iter().filter(|class| *class != InjectionClass::Undetected).cycle();
+        let record = |(id, class): (usize, InjectionClass)| {
             let mut record = flip(Fault::ALL[id % 7].name(), class);
             record.id = id as u64;
             record.seed = 77;
@@ -496,8 +497,10 @@ pub(crate) mod tests {
 
     #[test]
     fn a_summary_gives_the_tables_of_the_records_that_it_was_made_of() {
-        let hooks =
-            ["flip", "reply", "check"].into_iter().zip(Class::ALL).map(|(kind, class)| hook(kind, class));
+        let hooks = ["flip", "reply", "check"]
+            .into_iter()
+            .zip(InjectionClass::ALL)
+            .map(|(kind, class)| hook(kind, class));
         for records in [Records::Native(campaign()), Records::Hooks(hooks.collect())] {
             let dir = tempfile::tempdir().unwrap();
             let (raw, file) = (dir.path().join("raw.jsonl"), dir.path().join("kept.json"));
@@ -526,25 +529,26 @@ pub(crate) mod tests {
     #[test]
     fn every_failure_is_kept_in_full_and_a_hundred_of_the_others() {
         let records = campaign();
-        let failures: Vec<Record> = records.iter().filter(|one| one.class.is_failure()).cloned().collect();
+        let failures: Vec<InjectionRecord> =
+            records.iter().filter(|one| one.class.is_failure()).cloned().collect();
         let (_, read) = kept(&summary(Records::Native(records)));
         let Records::Native(kept) = read.full_records else { panic!("flips") };
-        let of = |wanted: fn(Class) -> bool| kept.iter().filter(|one| wanted(one.class)).count();
+        let of = |wanted: fn(InjectionClass) -> bool| kept.iter().filter(|one| wanted(one.class)).count();
         assert_eq!(
-            (of(Class::is_failure), of(|class| !class.is_failure())),
+            (of(InjectionClass::is_failure), of(|class| !class.is_failure())),
             (failures.len(), OTHERS_IN_FULL)
         );
         for (kept, record) in kept.iter().filter(|one| one.class.is_failure()).zip(&failures) {
             let words = &kept.told;
             assert!(words == &record.told || words.len() <= FEWEST_WORDS, "{words}");
-            let expected = Record {
+            let expected = InjectionRecord {
                 told: words.clone(),
                 subclass: "Status from the victim (3 times)".into(),
                 ..record.clone()
             };
             assert_eq!(kept, &expected);
         }
-        let mut alone = flip("cf", Class::WrongReply);
+        let mut alone = flip("cf", InjectionClass::WrongReply);
         alone.told = "word ".repeat(1_000);
         let (_, read) = self::kept(&summary(Records::Native(vec![alone.clone()])));
         assert_eq!(read.full_records, Records::Native(vec![alone]), "a single one is told in full");
@@ -555,7 +559,7 @@ pub(crate) mod tests {
         let records = campaign();
         let (one, two) = records.split_at(1_000);
         let whole = summary(Records::Native(records.clone()));
-        let part = |records: &[Record]| summary(Records::Native(records.to_vec()));
+        let part = |records: &[InjectionRecord]| summary(Records::Native(records.to_vec()));
         let mut sum = part(one);
         sum.add(part(two)).unwrap();
         assert_eq!((&sum.all, &sum.tables, &sum.compared), (&whole.all, &whole.tables, &whole.compared));
@@ -574,8 +578,11 @@ pub(crate) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (raw, file) = (dir.path().join("raw.jsonl"), dir.path().join("kept.json"));
         let mut out = records::create(&raw, &Origin::default()).unwrap();
-        let records =
-            [flip("cf", Class::Masked), flip("wreg", Class::WrongReply), flip("wval", Class::NoProgress)];
+        let records = [
+            flip("cf", InjectionClass::Masked),
+            flip("wreg", InjectionClass::WrongReply),
+            flip("wval", InjectionClass::NoProgress),
+        ];
         records.iter().for_each(|record| records::append(&mut out, record).unwrap());
         let of_raw = Summary::read(&raw).unwrap();
         std::fs::write(&file, kept(&of_raw).0).unwrap();
@@ -594,7 +601,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_damaged_summary_is_refused() {
-        let (text, _) = kept(&summary(Records::Native(vec![flip("cf", Class::Masked)])));
+        let (text, _) = kept(&summary(Records::Native(vec![flip("cf", InjectionClass::Masked)])));
         for (from, to) in [
             ("\"summary_format\":1", "\"summary_format\":9"),
             ("\"all\":[1]", "\"all\":[1,0]"),
@@ -615,7 +622,7 @@ pub(crate) mod tests {
     #[test]
     fn a_librarys_function_counts_for_its_caller() {
         let of = |symbol: &str, callers: &[&str]| -> &'static str {
-            let mut record = flip("rreg", Class::Masked);
+            let mut record = flip("rreg", InjectionClass::Masked);
             record.symbol = symbol.into();
             record.callers = callers.iter().map(|name| (*name).to_owned()).collect();
             room(&record)

@@ -30,7 +30,7 @@ pub enum Resume {
 
 /// What the kernel tells about a traced thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum ThreadEvent {
     /// It stopped.
     Stopped {
         /// Which one.
@@ -56,13 +56,13 @@ pub enum Event {
     },
 }
 
-impl Event {
+impl ThreadEvent {
     /// The thread it is about.
     pub fn thread(self) -> i32 {
         match self {
-            Event::Stopped { thread, .. } | Event::Exited { thread, .. } | Event::Killed { thread, .. } => {
-                thread
-            }
+            ThreadEvent::Stopped { thread, .. }
+            | ThreadEvent::Exited { thread, .. }
+            | ThreadEvent::Killed { thread, .. } => thread,
         }
     }
 }
@@ -233,7 +233,7 @@ pub fn set_breakpoint(thread: i32, address: Option<u64>) -> io::Result<()> {
 ///
 /// # Errors
 /// When the wait itself fails.
-pub fn wait(thread: Option<i32>, patiently: bool) -> io::Result<Option<Event>> {
+pub fn wait(thread: Option<i32>, patiently: bool) -> io::Result<Option<ThreadEvent>> {
     let mut status = 0;
     let flags = libc::__WALL | libc::__WNOTHREAD | if patiently { 0 } else { libc::WNOHANG };
     loop {
@@ -251,13 +251,13 @@ pub fn wait(thread: Option<i32>, patiently: bool) -> io::Result<Option<Event>> {
     }
 }
 
-fn event_of(thread: i32, status: i32) -> Event {
+fn event_of(thread: i32, status: i32) -> ThreadEvent {
     if libc::WIFEXITED(status) {
-        Event::Exited { thread, code: libc::WEXITSTATUS(status) }
+        ThreadEvent::Exited { thread, code: libc::WEXITSTATUS(status) }
     } else if libc::WIFSIGNALED(status) {
-        Event::Killed { thread, signal: libc::WTERMSIG(status) }
+        ThreadEvent::Killed { thread, signal: libc::WTERMSIG(status) }
     } else {
-        Event::Stopped { thread, signal: libc::WSTOPSIG(status), event: status >> 16 }
+        ThreadEvent::Stopped { thread, signal: libc::WSTOPSIG(status), event: status >> 16 }
     }
 }
 

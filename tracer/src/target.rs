@@ -142,21 +142,21 @@ impl Target {
 
 /// Where one run of a target lives.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct RunPlace {
     /// Its directory.
     pub dir: PathBuf,
     /// Its loopback address.
     pub host: String,
 }
 
-impl Place {
+impl RunPlace {
     /// A place in `dir` that no other run of this process has at the same time: `number` is different for each.
     pub fn new(dir: &Path, number: u64) -> Self {
         // Two campaigns at the same time have different processes; 127.0 to 127.63 is left to others.
         let process = u64::from(std::process::id());
         let (high, middle, low) =
             (64 + process % 128, (process / 128 + number / 250) % 250, 1 + number % 250);
-        Place { dir: dir.to_owned(), host: format!("127.{high}.{middle}.{low}") }
+        RunPlace { dir: dir.to_owned(), host: format!("127.{high}.{middle}.{low}") }
     }
 
     /// `text` with the places filled in.
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn places_differ_and_are_loopback() {
-        let (one, two) = (Place::new(Path::new("/x"), 1), Place::new(Path::new("/x"), 2));
+        let (one, two) = (RunPlace::new(Path::new("/x"), 1), RunPlace::new(Path::new("/x"), 2));
         assert_ne!(one.host, two.host);
         assert!(one.host.parse::<std::net::Ipv4Addr>().is_ok_and(|host| host.is_loopback()));
         assert_eq!(one.fill("{dir}/s"), "/x/s");

@@ -7,7 +7,7 @@ use crate::draw;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct TraceRequest {
     /// As sent.
     pub bytes: Vec<u8>,
     /// The keys it names, in their order.
@@ -83,11 +83,11 @@ impl Default for Recipe {
 #[derive(Clone, Debug)]
 pub struct Trace {
     /// Sent and answered before the measured part.
-    pub warmup: Vec<Request>,
+    pub warmup: Vec<TraceRequest>,
     /// A request without effect: brings the server back to its event loop.
-    pub poke: Request,
+    pub poke: TraceRequest,
     /// The measured part.
-    pub measured: Vec<Request>,
+    pub measured: Vec<TraceRequest>,
 }
 
 impl Trace {
@@ -95,7 +95,7 @@ impl Trace {
     pub fn new(recipe: &Recipe) -> Self {
         if let Some(lines) = &recipe.lines {
             let request =
-                |line: &String| Request { bytes: format!("{line}\n").into_bytes(), keys: Vec::new() };
+                |line: &String| TraceRequest { bytes: format!("{line}\n").into_bytes(), keys: Vec::new() };
             return Trace {
                 warmup: lines.warmup.iter().map(request).collect(),
                 poke: request(&lines.poke),
@@ -105,9 +105,9 @@ impl Trace {
         let mut maker = Maker { stream: draw::stream(recipe.seed, 0, 0), recipe };
         // One item of every size first: a slab allocator then has its pages, which are long work, before the
         // measured part.
-        let mut warmup: Vec<Request> = (0..SIZES).map(|number| maker.sized(number)).collect();
+        let mut warmup: Vec<TraceRequest> = (0..SIZES).map(|number| maker.sized(number)).collect();
         warmup.extend((0..recipe.warmup).map(|number| maker.store("set", &key(number % recipe.keys), "")));
-        let mut measured: Vec<Request> = (0..recipe.requests).map(|_| maker.mixed()).collect();
+        let mut measured: Vec<TraceRequest> = (0..recipe.requests).map(|_| maker.mixed()).collect();
         measured.extend((0..recipe.keys).map(|number| maker.get("get", &[key(number)])));
         measured.push(plain("mn"));
         Trace { warmup, poke: plain("mn"), measured }
@@ -124,8 +124,8 @@ fn key(number: u64) -> String {
     format!("key-{number:04}")
 }
 
-fn plain(line: &str) -> Request {
-    Request { bytes: format!("{line}\r\n").into_bytes(), keys: Vec::new() }
+fn plain(line: &str) -> TraceRequest {
+    TraceRequest { bytes: format!("{line}\r\n").into_bytes(), keys: Vec::new() }
 }
 
 /// Items of different sizes, each a sixth longer than the last: up to 2.5 KiB.
@@ -137,7 +137,7 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn mixed(&mut self) -> Request {
+    fn mixed(&mut self) -> TraceRequest {
         let one = self.any_key();
         match self.stream.below(100) {
             0..35 => self.get("get", &[one]),
@@ -166,42 +166,42 @@ impl Maker<'_> {
         key(self.stream.below(self.recipe.keys))
     }
 
-    fn get(&mut self, word: &str, keys: &[String]) -> Request {
+    fn get(&mut self, word: &str, keys: &[String]) -> TraceRequest {
         let names = keys.iter().map(|key| key.clone().into_bytes()).collect();
-        Request { bytes: format!("{word} {}\r\n", keys.join(" ")).into_bytes(), keys: names }
+        TraceRequest { bytes: format!("{word} {}\r\n", keys.join(" ")).into_bytes(), keys: names }
     }
 
-    fn store(&mut self, word: &str, key: &str, rest: &str) -> Request {
+    fn store(&mut self, word: &str, key: &str, rest: &str) -> TraceRequest {
         let [low, high] = self.recipe.value;
         let length = low + self.stream.below(high.saturating_sub(low) + 1);
         let data: String = (0..length).map(|_| char::from(b'a' + self.stream.below(26) as u8)).collect();
         let flags = self.stream.below(8);
         let line = format!("{word} {key} {flags} 0 {length}{rest}\r\n{data}\r\n");
-        Request { bytes: line.into_bytes(), keys: vec![key.as_bytes().to_vec()] }
+        TraceRequest { bytes: line.into_bytes(), keys: vec![key.as_bytes().to_vec()] }
     }
 
-    fn sized(&mut self, number: u32) -> Request {
+    fn sized(&mut self, number: u32) -> TraceRequest {
         let length = (8.0 * (7.0_f64 / 6.0).powi(number as i32)) as usize;
         let line = format!("set size-{number} 0 0 {length}\r\n{}\r\n", "s".repeat(length));
-        Request { bytes: line.into_bytes(), keys: vec![format!("size-{number}").into_bytes()] }
+        TraceRequest { bytes: line.into_bytes(), keys: vec![format!("size-{number}").into_bytes()] }
     }
 
-    fn number(&mut self) -> Request {
+    fn number(&mut self) -> TraceRequest {
         let key = format!("count-{}", self.stream.below(4));
         let number = self.stream.below(1_000_000).to_string();
         let line = format!("set {key} 0 0 {}\r\n{number}\r\n", number.len());
-        Request { bytes: line.into_bytes(), keys: vec![key.into_bytes()] }
+        TraceRequest { bytes: line.into_bytes(), keys: vec![key.into_bytes()] }
     }
 
-    fn with_counter(&mut self, word: &str) -> Request {
+    fn with_counter(&mut self, word: &str) -> TraceRequest {
         let key = format!("count-{}", self.stream.below(4));
         let by = format!(" {}", self.stream.below(1000));
         self.keyed(word, &key, &by)
     }
 
-    fn keyed(&mut self, word: &str, key: &str, rest: &str) -> Request {
+    fn keyed(&mut self, word: &str, key: &str, rest: &str) -> TraceRequest {
         let line = format!("{word} {key}{rest}\r\n");
-        Request { bytes: line.into_bytes(), keys: vec![key.as_bytes().to_vec()] }
+        TraceRequest { bytes: line.into_bytes(), keys: vec![key.as_bytes().to_vec()] }
     }
 }
 

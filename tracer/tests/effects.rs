@@ -14,8 +14,8 @@ use tracer::code::{Code, LONGEST};
 use tracer::draw;
 use tracer::fault::{Bits, Fault};
 use tracer::memory::Memory;
-use tracer::strike::{Flip, Missed, Victim};
-use tracer::sys::{self, Event, Resume};
+use tracer::strike::{Flip, Missed, TargetThread};
+use tracer::sys::{self, Resume, ThreadEvent};
 
 /// Where the program is loaded.
 const BASE: u64 = 0x40_0000;
@@ -72,7 +72,7 @@ fn struck(
     bits: &str,
     seed: u64,
     flips: bool,
-) -> Option<(Event, Result<Flip, Missed>)> {
+) -> Option<(ThreadEvent, Result<Flip, Missed>)> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("program");
     fs::write(&path, program()).expect("written");
@@ -98,15 +98,15 @@ fn struck(
     assert!(code.can(fault), "{fault} in {}", code.text());
     let mut step = || {
         sys::resume(thread, Resume::Step, 0)?;
-        Ok(matches!(wait(thread), Event::Stopped { signal: libc::SIGTRAP, .. }))
+        Ok(matches!(wait(thread), ThreadEvent::Stopped { signal: libc::SIGTRAP, .. }))
     };
-    let victim = Victim { thread, memory: &memory, flips, step: &mut step };
+    let victim = TargetThread { thread, memory: &memory, flips, step: &mut step };
     let bits: Bits = bits.parse().expect("bits");
     let flip = victim.strike(fault, &code, bits, &mut draw::stream(seed, 0, 0));
     sys::resume(thread, Resume::Freely, 0).expect("resumed");
     let end = match wait(thread) {
         // A fault of the processor ends the program.
-        Event::Stopped { signal, .. } => {
+        ThreadEvent::Stopped { signal, .. } => {
             sys::resume(thread, Resume::Freely, signal).expect("resumed");
             wait(thread)
         }
@@ -115,7 +115,7 @@ fn struck(
     Some((end, flip))
 }
 
-fn wait(thread: i32) -> Event {
+fn wait(thread: i32) -> ThreadEvent {
     sys::wait(Some(thread), true).expect("waited").expect("an event")
 }
 
@@ -125,7 +125,7 @@ fn exit(fault: Fault, at: usize, bits: &str) -> Option<i32> {
     let flip = flip.expect("struck");
     assert!(!flip.nowhere, "{flip:?}");
     match end {
-        Event::Exited { code, .. } => Some(code),
+        ThreadEvent::Exited { code, .. } => Some(code),
         other => panic!("{other:?} after {flip:?}"),
     }
 }
@@ -157,7 +157,11 @@ fn a_written_value_is_flipped_in_memory() {
         let Some((end, flip)) = struck(Fault::Wval, STORE, "full", seed, true) else { return };
         let flip = flip.expect("struck");
         let right = 5_u64 ^ (1 << flip.bit);
-        assert_eq!(end, Event::Exited { thread: end.thread(), code: (right & 0xff) as i32 }, "{flip:?}");
+        assert_eq!(
+            end,
+            ThreadEvent::Exited { thread: end.thread(), code: (right & 0xff) as i32 },
+            "{flip:?}"
+        );
         assert_eq!(u64::from_str_radix(&flip.new, 16), Ok(right));
     }
 }
@@ -167,14 +171,14 @@ fn a_read_value_is_flipped_before_it_is_read() {
     for seed in 0..6 {
         let Some((end, flip)) = struck(Fault::Rval, LOAD, "full", seed, true) else { return };
         let right = 5_u64 ^ (1 << flip.expect("struck").bit);
-        assert_eq!(end, Event::Exited { thread: end.thread(), code: (right & 0xff) as i32 });
+        assert_eq!(end, ThreadEvent::Exited { thread: end.thread(), code: (right & 0xff) as i32 });
     }
 }
 
 #[test]
 fn a_wrong_address_takes_the_value_elsewhere() {
     // The stack is aligned to 16 bytes, so that flipping bit 3 reaches 8 bytes up: neither 5 nor 9 is there.
-    let Some((Event::Exited { code, .. }, flip)) = struck(Fault::Waddr, STORE, "3..3", 1, true) else {
+    let Some((ThreadEvent::Exited { code, .. }, flip)) = struck(Fault::Waddr, STORE, "3..3", 1, true) else {
         return;
     };
     let flip = flip.expect("struck");
@@ -191,9 +195,9 @@ fn a_wrong_address_reads_what_is_elsewhere() {
     let (right, wrong) = (u64::from_str_radix(&flip.old, 16), u64::from_str_radix(&flip.new, 16));
     let (right, wrong) = (right.expect("an address"), wrong.expect("an address"));
     if wrong == right + 16 {
-        assert_eq!(end, Event::Exited { thread: end.thread(), code: 9 });
+        assert_eq!(end, ThreadEvent::Exited { thread: end.thread(), code: 9 });
     } else {
-        assert_ne!(end, Event::Exited { thread: end.thread(), code: 5 });
+        assert_ne!(end, ThreadEvent::Exited { thread: end.thread(), code: 5 });
     }
 }
 
@@ -203,7 +207,7 @@ fn an_address_that_leads_nowhere_is_a_fault_of_the_processor() {
         let at = if fault == Fault::Waddr { STORE } else { LOAD };
         let Some((end, flip)) = struck(fault, at, "46..46", 1, true) else { return };
         assert!(flip.expect("struck").nowhere);
-        assert_eq!(end, Event::Killed { thread: end.thread(), signal: libc::SIGSEGV });
+        assert_eq!(end, ThreadEvent::Killed { thread: end.thread(), signal: libc::SIGSEGV });
     }
 }
 
@@ -211,7 +215,7 @@ fn an_address_that_leads_nowhere_is_a_fault_of_the_processor() {
 fn control_flow_goes_where_the_flipped_pointer_points() {
     let Some((end, flip)) = struck(Fault::Cf, MOVE, "40..40", 1, true) else { return };
     assert_eq!(flip.expect("struck").place, "rip");
-    assert_eq!(end, Event::Killed { thread: end.thread(), signal: libc::SIGSEGV });
+    assert_eq!(end, ThreadEvent::Killed { thread: end.thread(), signal: libc::SIGSEGV });
 }
 
 #[test]
@@ -226,7 +230,7 @@ fn everything_but_the_flip_changes_nothing() {
             let Some((end, flip)) = struck(fault, at, "full", seed, false) else { return };
             let flip = flip.expect("struck");
             assert_eq!(flip.old, flip.new, "{fault}");
-            assert_eq!(end, Event::Exited { thread: end.thread(), code: 5 }, "{fault}");
+            assert_eq!(end, ThreadEvent::Exited { thread: end.thread(), code: 5 }, "{fault}");
         }
     }
 }

@@ -7,9 +7,9 @@ use std::path::Path;
 use tracer::campaign::Campaign;
 use tracer::fault::{Bits, Fault};
 use tracer::profile::Profile;
-use tracer::record::{Class, Record};
-use tracer::single::Plan;
-use tracer::target::{Place, Target};
+use tracer::record::{InjectionClass, InjectionRecord};
+use tracer::single::SingleInjection;
+use tracer::target::{RunPlace, Target};
 use tracer::trace::{Recipe, Trace};
 
 /// The shipped target with a trace of a few requests: a profile of seconds, not of a minute.
@@ -30,7 +30,7 @@ fn null_is_masked_and_seeds_and_landings_agree() {
     let Some(target) = target() else { return };
     let trace = Trace::new(&target.trace);
     let dir = tempfile::tempdir().expect("a folder");
-    let profile = match Profile::record(&target, &trace, &Place::new(dir.path(), 60_000)) {
+    let profile = match Profile::record(&target, &trace, &RunPlace::new(dir.path(), 60_000)) {
         Ok(profile) => profile,
         Err(error) if format!("{error:#}").contains("not permitted") => {
             eprintln!("skipped: this machine permits no tracing: {error:#}");
@@ -39,7 +39,7 @@ fn null_is_masked_and_seeds_and_landings_agree() {
         Err(error) => panic!("{error:#}"),
     };
     assert!(profile.steps.len() > 10_000, "{} instructions", profile.steps.len());
-    let plan = Plan {
+    let plan = SingleInjection {
         target: &target,
         trace: &trace,
         profile: &profile,
@@ -48,11 +48,12 @@ fn null_is_masked_and_seeds_and_landings_agree() {
         flips: true,
         steps_only: false,
     };
-    let run = |plan: Plan<'_>, faults: &[Fault], runs: u64| -> Vec<Record> {
+    let run = |plan: SingleInjection<'_>, faults: &[Fault], runs: u64| -> Vec<InjectionRecord> {
         Campaign { plan, faults, runs, jobs: 2 }.run(None, |_| true).expect("a campaign")
     };
-    let null = run(Plan { flips: false, ..plan }, &Fault::ALL, 4);
-    let disturbed: Vec<&Record> = null.iter().filter(|record| record.class != Class::Masked).collect();
+    let null = run(SingleInjection { flips: false, ..plan }, &Fault::ALL, 4);
+    let disturbed: Vec<&InjectionRecord> =
+        null.iter().filter(|record| record.class != InjectionClass::Masked).collect();
     if disturbed.iter().any(|record| record.subclass.contains("hardware breakpoints")) {
         eprintln!("skipped: this machine permits no hardware breakpoints");
         return;
@@ -62,7 +63,7 @@ fn null_is_masked_and_seeds_and_landings_agree() {
     let first = run(plan, &Fault::ALL, 4);
     assert!(first.iter().any(|record| record.class.is_manifested()), "faults that never show are none");
     let again = run(plan, &Fault::ALL, 4);
-    let stepped = run(Plan { steps_only: true, ..plan }, &[Fault::Cf, Fault::Wreg], 2);
+    let stepped = run(SingleInjection { steps_only: true, ..plan }, &[Fault::Cf, Fault::Wreg], 2);
     for record in again.iter().chain(&stepped) {
         let same = first.iter().find(|other| (other.fault, other.id) == (record.fault, record.id));
         assert_eq!(same.expect("a twin").essence(), record.essence());

@@ -27,7 +27,7 @@ pub struct Window {
 
 /// A request without an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Failure {
+pub struct Unanswered {
     /// The client.
     pub client: u16,
     /// Which replica, from 1.

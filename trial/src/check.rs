@@ -18,7 +18,7 @@ use todc_utils::linearizability::WGLChecker;
 use todc_utils::linearizability::history::{Action, History};
 use todc_utils::specifications::Specification;
 
-use crate::history::{Bytes, Event, Key, NEVER, Note, Record};
+use crate::history::{Bytes, Key, NEVER, Note, Operation, OperationRecord};
 
 /// Steps of the search for one key; a history that needs more is reported as undecided, never as right.
 const MOST_STEPS: u64 = 200_000;
@@ -38,13 +38,13 @@ struct OneKey;
 
 impl Specification for OneKey {
     type State = Option<Bytes>;
-    type Operation = Event;
+    type Operation = Operation;
 
     fn init() -> Self::State {
         None
     }
 
-    fn apply(event: &Event, state: &Self::State) -> (bool, Self::State) {
+    fn apply(event: &Operation, state: &Self::State) -> (bool, Self::State) {
         STEPS.with(|steps| {
             if steps.get() == 0 {
                 // Unwinds without the message of a panic, to leave the search.
@@ -57,20 +57,20 @@ impl Specification for OneKey {
 }
 
 /// Whether a key in `state` can answer so, and its state afterwards. An answer that never came is any answer.
-fn step(event: &Event, state: &Option<Bytes>) -> (bool, Option<Bytes>) {
+fn step(event: &Operation, state: &Option<Bytes>) -> (bool, Option<Bytes>) {
     let there = state.is_some();
     let fits = |told: &Option<bool>, is: bool| told.is_none_or(|told| told == is);
     match event {
-        Event::Read(told) => (told == state, state.clone()),
-        Event::Set(value) => (true, Some(value.clone())),
-        Event::Add(value, told) => {
+        Operation::Read(told) => (told == state, state.clone()),
+        Operation::Set(value) => (true, Some(value.clone())),
+        Operation::Add(value, told) => {
             (fits(told, !there), if there { state.clone() } else { Some(value.clone()) })
         }
-        Event::Replace(value, told) => (fits(told, there), there.then(|| value.clone())),
-        Event::Append(suffix, told) => {
+        Operation::Replace(value, told) => (fits(told, there), there.then(|| value.clone())),
+        Operation::Append(suffix, told) => {
             (fits(told, there), state.as_ref().map(|value| [&value[..], &suffix[..]].concat().into()))
         }
-        Event::Cas(expected, value, told) => {
+        Operation::Cas(expected, value, told) => {
             let (is, after) = match state {
                 None => (CasReply::Missing, None),
                 Some(now) if now == expected => (CasReply::Stored, Some(value.clone())),
@@ -78,8 +78,8 @@ fn step(event: &Event, state: &Option<Bytes>) -> (bool, Option<Bytes>) {
             };
             (told.is_none_or(|told| told == is), after)
         }
-        Event::Delete(told) => (fits(told, there), None),
-        Event::Incr(by, told) => {
+        Operation::Delete(told) => (fits(told, there), None),
+        Operation::Incr(by, told) => {
             let number =
                 state.as_ref().and_then(|value| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
             let is = number.map(|number| number.wrapping_add(*by));
@@ -92,7 +92,7 @@ fn step(event: &Event, state: &Option<Bytes>) -> (bool, Option<Bytes>) {
 
 /// What is found about one key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub enum Verdict {
+pub enum KeyVerdict {
     /// A correct server could have answered so.
     Linearizable,
     /// None could.
@@ -102,12 +102,12 @@ pub enum Verdict {
 }
 
 /// Judges the history of one key.
-pub fn judge(records: &[Record]) -> Verdict {
+pub fn judge(records: &[OperationRecord]) -> KeyVerdict {
     if let Some(why) = numbers_contradict(records) {
-        return Verdict::Wrong(why);
+        return KeyVerdict::Wrong(why);
     }
     if records.is_empty() {
-        return Verdict::Linearizable;
+        return KeyVerdict::Linearizable;
     }
     // Of two things at the same time the question comes first: they are concurrent.
     let mut times: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * records.len());
@@ -123,18 +123,18 @@ pub fn judge(records: &[Record]) -> Verdict {
     let history = History::from_actions(times.into_iter().map(action).collect());
     STEPS.with(|steps| steps.set(MOST_STEPS));
     match panic::catch_unwind(AssertUnwindSafe(|| WGLChecker::<OneKey>::is_linearizable(history))) {
-        Ok(true) => Verdict::Linearizable,
-        Ok(false) => Verdict::Wrong("no order of the operations explains the answers".to_owned()),
-        Err(why) if why.is::<TooLong>() => Verdict::Undecided,
+        Ok(true) => KeyVerdict::Linearizable,
+        Ok(false) => KeyVerdict::Wrong("no order of the operations explains the answers".to_owned()),
+        Err(why) if why.is::<TooLong>() => KeyVerdict::Undecided,
         Err(why) => panic::resume_unwind(why),
     }
 }
 
 /// Each number that `gets` gives belongs to one value.
-fn numbers_contradict(records: &[Record]) -> Option<String> {
+fn numbers_contradict(records: &[OperationRecord]) -> Option<String> {
     let mut values: HashMap<u64, &Bytes> = HashMap::new();
     for record in records {
-        if let (Some(unique), Event::Read(Some(value))) = (record.unique, &record.event) {
+        if let (Some(unique), Operation::Read(Some(value))) = (record.unique, &record.event) {
             let known = values.entry(unique).or_insert(value);
             if *known != value {
                 return Some(format!("number {unique} was given for two values"));
@@ -146,13 +146,13 @@ fn numbers_contradict(records: &[Record]) -> Option<String> {
 
 /// A key whose history is not linearizable, or undecided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct KeyFinding {
     /// Which.
     pub key: Key,
     /// What is wrong.
     pub why: String,
     /// Everything that clients saw of it.
-    pub history: Vec<Record>,
+    pub history: Vec<OperationRecord>,
 }
 
 /// What was checked, and what was found.
@@ -181,14 +181,14 @@ pub struct Checked {
 /// Collects what clients did, and judges generations of keys that no client uses any more.
 #[derive(Debug)]
 pub struct Checker {
-    generations: BTreeMap<u32, BTreeMap<Key, Vec<Record>>>,
+    generations: BTreeMap<u32, BTreeMap<Key, Vec<OperationRecord>>>,
     left: Vec<u32>,
     /// Generations that stay open after the last client has left them.
     linger: u32,
     /// What was found so far.
     pub checked: Checked,
     /// Histories of the first wrong and undecided keys.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<KeyFinding>,
 }
 
 impl Checker {
@@ -224,7 +224,7 @@ impl Checker {
     }
 
     /// Judges what is complete; `late` reads a key once more before that.
-    pub fn judge_complete(&mut self, mut late: impl FnMut(Key) -> Option<Record>) {
+    pub fn judge_complete(&mut self, mut late: impl FnMut(Key) -> Option<OperationRecord>) {
         let before = self.left.iter().copied().min().unwrap_or(0).saturating_sub(self.linger);
         while let Some(entry) = self.generations.first_entry().filter(|entry| *entry.key() < before) {
             for (key, mut records) in entry.remove() {
@@ -238,32 +238,32 @@ impl Checker {
     }
 
     /// Judges everything that is left.
-    pub fn finish(&mut self, late: impl FnMut(Key) -> Option<Record>) {
+    pub fn finish(&mut self, late: impl FnMut(Key) -> Option<OperationRecord>) {
         self.left.fill(u32::MAX);
         self.linger = 0;
         self.judge_complete(late);
     }
 
-    fn judge_key(&mut self, key: Key, mut records: Vec<Record>) {
+    fn judge_key(&mut self, key: Key, mut records: Vec<OperationRecord>) {
         let checked = &mut self.checked;
         checked.keys += 1;
         checked.operations += records.len() as u64;
         checked.unknown += records.iter().filter(|record| record.answered == NEVER).count() as u64;
         checked.longest = checked.longest.max(records.len() as u64);
         let why = match judge(&records) {
-            Verdict::Linearizable => return,
-            Verdict::Wrong(why) => {
+            KeyVerdict::Linearizable => return,
+            KeyVerdict::Wrong(why) => {
                 checked.wrong_keys += 1;
                 why
             }
-            Verdict::Undecided => {
+            KeyVerdict::Undecided => {
                 checked.undecided += 1;
                 format!("undecided after {MOST_STEPS} steps")
             }
         };
         if self.findings.len() < MOST_SHOWN {
             records.sort_by_key(|record| record.asked);
-            self.findings.push(Finding { key, why, history: records });
+            self.findings.push(KeyFinding { key, why, history: records });
         }
     }
 }

@@ -8,26 +8,26 @@ fn bytes(text: &str) -> Bytes {
     Arc::from(text.as_bytes())
 }
 
-fn did(client: u16, asked: u64, answered: u64, event: Event) -> Record {
-    Record { client, replica: 1, key: KEY, asked, answered, event, unique: None }
+fn did(client: u16, asked: u64, answered: u64, event: Operation) -> OperationRecord {
+    OperationRecord { client, replica: 1, key: KEY, asked, answered, event, unique: None }
 }
 
-fn set(client: u16, asked: u64, answered: u64, value: &str) -> Record {
-    did(client, asked, answered, Event::Set(bytes(value)))
+fn set(client: u16, asked: u64, answered: u64, value: &str) -> OperationRecord {
+    did(client, asked, answered, Operation::Set(bytes(value)))
 }
 
-fn read(client: u16, asked: u64, answered: u64, value: &str) -> Record {
+fn read(client: u16, asked: u64, answered: u64, value: &str) -> OperationRecord {
     let value = (!value.is_empty()).then(|| bytes(value));
-    did(client, asked, answered, Event::Read(value))
+    did(client, asked, answered, Operation::Read(value))
 }
 
-fn is_wrong(records: &[Record]) -> bool {
-    matches!(judge(records), Verdict::Wrong(_))
+fn is_wrong(records: &[OperationRecord]) -> bool {
+    matches!(judge(records), KeyVerdict::Wrong(_))
 }
 
 #[track_caller]
-fn assert_right(records: &[Record]) {
-    assert_eq!(judge(records), Verdict::Linearizable);
+fn assert_right(records: &[OperationRecord]) {
+    assert_eq!(judge(records), KeyVerdict::Linearizable);
 }
 
 #[test]
@@ -44,8 +44,8 @@ fn a_stale_read_is_wrong() {
 
 #[test]
 fn a_lost_update_is_wrong() {
-    let counter = |told| did(1, 20, 30, Event::Incr(1, Some(Some(told))));
-    let other = |told| did(2, 22, 32, Event::Incr(1, Some(Some(told))));
+    let counter = |told| did(1, 20, 30, Operation::Incr(1, Some(Some(told))));
+    let other = |told| did(2, 22, 32, Operation::Incr(1, Some(Some(told))));
     assert_right(&[set(0, 0, 10, "5"), counter(6), other(7), read(0, 40, 50, "7")]);
     assert_right(&[set(0, 0, 10, "5"), counter(7), other(6), read(0, 40, 50, "7")]);
     assert!(is_wrong(&[set(0, 0, 10, "5"), counter(6), other(6)]), "both got 6");
@@ -55,9 +55,9 @@ fn a_lost_update_is_wrong() {
 
 #[test]
 fn an_increment_that_counts_twice_is_wrong() {
-    let once = did(1, 20, 30, Event::Incr(1, Some(Some(6))));
+    let once = did(1, 20, 30, Operation::Incr(1, Some(Some(6))));
     assert!(is_wrong(&[set(0, 0, 10, "5"), once, read(0, 40, 50, "7")]));
-    let unknown = did(1, 20, NEVER, Event::Incr(1, None));
+    let unknown = did(1, 20, NEVER, Operation::Incr(1, None));
     assert_right(&[set(0, 0, 10, "5"), unknown.clone(), read(0, 40, 50, "5"), read(0, 60, 70, "6")]);
     assert!(is_wrong(&[set(0, 0, 10, "5"), unknown, read(0, 40, 50, "7")]), "sent once, done twice");
 }
@@ -66,7 +66,7 @@ fn an_increment_that_counts_twice_is_wrong() {
 fn what_never_answered_happened_at_any_time_or_never() {
     let lost = set(1, 20, NEVER, "b");
     let before = [set(0, 0, 10, "a"), lost];
-    let with = |rest: &[Record]| [&before[..], rest].concat();
+    let with = |rest: &[OperationRecord]| [&before[..], rest].concat();
     assert_right(&with(&[read(0, 30, 40, "a"), read(0, 500, 600, "a")]));
     assert_right(&with(&[read(0, 30, 40, "a"), read(0, 500, 600, "b")]));
     assert!(is_wrong(&with(&[read(0, 30, 40, "b"), read(0, 500, 600, "a")])));
@@ -81,33 +81,33 @@ fn every_operation_is_held_to_its_answer() {
     let there = set(0, 0, 10, "a");
     let on = |event| did(1, 20, 30, event);
     let cases = [
-        (Event::Add(bytes("b"), Some(false)), Event::Add(bytes("b"), Some(true))),
-        (Event::Replace(bytes("b"), Some(true)), Event::Replace(bytes("b"), Some(false))),
-        (Event::Append(bytes("b"), Some(true)), Event::Append(bytes("b"), Some(false))),
-        (Event::Delete(Some(true)), Event::Delete(Some(false))),
+        (Operation::Add(bytes("b"), Some(false)), Operation::Add(bytes("b"), Some(true))),
+        (Operation::Replace(bytes("b"), Some(true)), Operation::Replace(bytes("b"), Some(false))),
+        (Operation::Append(bytes("b"), Some(true)), Operation::Append(bytes("b"), Some(false))),
+        (Operation::Delete(Some(true)), Operation::Delete(Some(false))),
         (
-            Event::Cas(bytes("a"), bytes("b"), Some(CasReply::Stored)),
-            Event::Cas(bytes("a"), bytes("b"), Some(CasReply::Exists)),
+            Operation::Cas(bytes("a"), bytes("b"), Some(CasReply::Stored)),
+            Operation::Cas(bytes("a"), bytes("b"), Some(CasReply::Exists)),
         ),
         (
-            Event::Cas(bytes("x"), bytes("b"), Some(CasReply::Exists)),
-            Event::Cas(bytes("x"), bytes("b"), Some(CasReply::Stored)),
+            Operation::Cas(bytes("x"), bytes("b"), Some(CasReply::Exists)),
+            Operation::Cas(bytes("x"), bytes("b"), Some(CasReply::Stored)),
         ),
     ];
     for (right, wrong) in cases {
         assert_right(&[there.clone(), on(right)]);
         assert!(is_wrong(&[there.clone(), on(wrong.clone())]), "{wrong:?}");
     }
-    assert_right(&[on(Event::Cas(bytes("a"), bytes("b"), Some(CasReply::Missing)))]);
-    assert_right(&[there.clone(), on(Event::Append(bytes("b"), Some(true))), read(0, 40, 50, "ab")]);
-    assert!(is_wrong(&[there, on(Event::Append(bytes("b"), Some(true))), read(0, 40, 50, "abb")]));
+    assert_right(&[on(Operation::Cas(bytes("a"), bytes("b"), Some(CasReply::Missing)))]);
+    assert_right(&[there.clone(), on(Operation::Append(bytes("b"), Some(true))), read(0, 40, 50, "ab")]);
+    assert!(is_wrong(&[there, on(Operation::Append(bytes("b"), Some(true))), read(0, 40, 50, "abb")]));
 }
 
 #[test]
 fn one_number_for_two_values_is_wrong() {
-    let told = |asked, value: &str| Record { unique: Some(7), ..read(0, asked, asked + 5, value) };
+    let told = |asked, value: &str| OperationRecord { unique: Some(7), ..read(0, asked, asked + 5, value) };
     let both = [set(0, 0, 10, "a"), told(20, "a"), set(0, 30, 40, "b"), told(50, "b")];
-    assert_eq!(judge(&both), Verdict::Wrong("number 7 was given for two values".to_owned()));
+    assert_eq!(judge(&both), KeyVerdict::Wrong("number 7 was given for two values".to_owned()));
     assert_right(&[set(0, 0, 10, "a"), told(20, "a"), told(30, "a")]);
 }
 
@@ -115,15 +115,15 @@ fn one_number_for_two_values_is_wrong() {
 fn a_search_without_end_is_told_and_not_called_right() {
     // Many writes that never answered, and a value that none of them wrote: every subset of them is tried.
     let lost = |number: u64| set(number as u16, number, NEVER, &format!("v{number}"));
-    let mut history: Vec<Record> = (0..40).map(lost).collect();
+    let mut history: Vec<OperationRecord> = (0..40).map(lost).collect();
     history.push(read(99, 100, 110, "nobody wrote this"));
     history.push(read(99, 120, 130, "nor this"));
-    assert_ne!(judge(&history), Verdict::Linearizable);
-    let mut orders: Vec<Record> = (0..40).map(lost).collect();
+    assert_ne!(judge(&history), KeyVerdict::Linearizable);
+    let mut orders: Vec<OperationRecord> = (0..40).map(lost).collect();
     for number in 0..20 {
         orders.push(read(99, 100 + 20 * number, 110 + 20 * number, &format!("v{}", number % 2)));
     }
-    assert_eq!(judge(&orders), Verdict::Undecided);
+    assert_eq!(judge(&orders), KeyVerdict::Undecided);
 }
 
 #[test]

@@ -11,9 +11,9 @@ use std::time::Duration;
 use probe::{Client as Connection, Failure as NoReply, StoreVerb, Value};
 use wire::SplitMix64;
 
-use crate::announce::{Announcer, Failure, Gap, SHORT};
+use crate::announce::{Announcer, Gap, SHORT, Unanswered};
 use crate::draw::stream;
-use crate::history::{Bytes, Event, Key, NEVER, Note, Record};
+use crate::history::{Bytes, Key, NEVER, Note, Operation, OperationRecord};
 
 /// How long a replica may take to accept; a host that is cut off never answers.
 const CONNECT: Duration = Duration::from_millis(700);
@@ -28,7 +28,7 @@ const MOST_FAILURES: usize = 1 << 20;
 
 /// What all clients of a run share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct SharedRun {
     /// Tells the keys of runs apart.
     pub run: u64,
     /// Decides what is asked.
@@ -52,12 +52,12 @@ pub struct Shared {
     /// Connections that were made.
     pub connected: AtomicU64,
     /// Requests without an answer.
-    pub failures: Mutex<Vec<Failure>>,
+    pub failures: Mutex<Vec<Unanswered>>,
     /// Times without an answer that were not short.
     pub gaps: Mutex<Vec<Gap>>,
 }
 
-impl Shared {
+impl SharedRun {
     /// The generation of keys that clients ask about now.
     pub fn generation_now(&self) -> u32 {
         (self.announcer.now() / self.generation.as_nanos() as u64) as u32
@@ -66,9 +66,9 @@ impl Shared {
 
 /// One client.
 #[derive(Debug)]
-pub struct Client {
+pub struct TrialClient {
     number: u16,
-    shared: Arc<Shared>,
+    shared: Arc<SharedRun>,
     notes: Sender<Note>,
     draw: SplitMix64,
     /// The replica it is connected to, or tries next, from 0.
@@ -94,10 +94,10 @@ enum Ask {
     Incr(u16, u64),
 }
 
-impl Client {
+impl TrialClient {
     /// Client `number`, from 0, whose home is the replica of that number.
-    pub fn new(number: u16, shared: Arc<Shared>, notes: Sender<Note>) -> Self {
-        Client {
+    pub fn new(number: u16, shared: Arc<SharedRun>, notes: Sender<Note>) -> Self {
+        TrialClient {
             number,
             draw: stream(shared.seed, 0xC11E + u64::from(number)),
             at: usize::from(number) % shared.replicas.len(),
@@ -241,10 +241,10 @@ impl Client {
     }
 
     /// What a later `cas` may be about.
-    fn remember(&mut self, key: u16, found: Option<Value>, event: &Event) {
+    fn remember(&mut self, key: u16, found: Option<Value>, event: &Operation) {
         match (found, event) {
             (Some(found), _) if key < KEYS.0 => drop(self.read.insert(key, found)),
-            (None, Event::Read(None)) => drop(self.read.remove(&key)),
+            (None, Operation::Read(None)) => drop(self.read.remove(&key)),
             _ => {}
         }
     }
@@ -257,7 +257,13 @@ impl Client {
         }
         let mut failures = self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if failures.len() < MOST_FAILURES {
-            failures.push(Failure { client: self.number, replica, asked, ended, what: trouble.to_string() });
+            failures.push(Unanswered {
+                client: self.number,
+                replica,
+                asked,
+                ended,
+                what: trouble.to_string(),
+            });
         }
         drop(failures);
         if let Some((key, event)) = unanswered(ask) {
@@ -266,10 +272,10 @@ impl Client {
         self.move_on();
     }
 
-    fn record(&self, key: u16, asked: u64, answered: u64, event: Event, unique: Option<u64>) {
+    fn record(&self, key: u16, asked: u64, answered: u64, event: Operation, unique: Option<u64>) {
         let key = Key { generation: self.generation, number: key };
         let (client, replica) = (self.number, self.at as u8 + 1);
-        let record = Record { client, replica, key, asked, answered, event, unique };
+        let record = OperationRecord { client, replica, key, asked, answered, event, unique };
         // The checker ends after the clients.
         let _ = self.notes.send(Note::Did(record));
     }
@@ -284,7 +290,7 @@ impl Client {
 }
 
 /// What an answer says of one key: the event, and what a `gets` found.
-type Said = (u16, Event, Option<Value>);
+type Said = (u16, Operation, Option<Value>);
 
 /// Asks, and turns the answer into events.
 fn answer(
@@ -303,51 +309,51 @@ fn answer(
             }
             let read = |(key, found): (&u16, Option<Value>)| {
                 let value = found.as_ref().map(|found| Arc::from(found.bytes.as_slice()));
-                (*key, Event::Read(value), found)
+                (*key, Operation::Read(value), found)
             };
             Ok(keys.iter().zip(found).map(read).collect())
         }
         Ask::Set(key, value) => {
             connection.store(StoreVerb::Set, &name(*key), value)?;
-            one(key, Event::Set(value.clone()))
+            one(key, Operation::Set(value.clone()))
         }
         Ask::Add(key, value) => {
             let stored = connection.store(StoreVerb::Add, &name(*key), value)?;
-            one(key, Event::Add(value.clone(), Some(stored)))
+            one(key, Operation::Add(value.clone(), Some(stored)))
         }
         Ask::Replace(key, value) => {
             let stored = connection.store(StoreVerb::Replace, &name(*key), value)?;
-            one(key, Event::Replace(value.clone(), Some(stored)))
+            one(key, Operation::Replace(value.clone(), Some(stored)))
         }
         Ask::Append(key, value) => {
             let stored = connection.store(StoreVerb::Append, &name(*key), value)?;
-            one(key, Event::Append(value.clone(), Some(stored)))
+            one(key, Operation::Append(value.clone(), Some(stored)))
         }
         Ask::Cas(key, expected, value, unique) => {
             let compared = connection.cas(&name(*key), value, *unique)?;
-            one(key, Event::Cas(expected.clone(), value.clone(), Some(compared)))
+            one(key, Operation::Cas(expected.clone(), value.clone(), Some(compared)))
         }
         Ask::Delete(key) => {
             let found = connection.delete(&name(*key))?;
-            one(key, Event::Delete(Some(found)))
+            one(key, Operation::Delete(Some(found)))
         }
         Ask::Incr(key, by) => {
             let told = connection.incr(&name(*key), *by)?;
-            one(key, Event::Incr(*by, Some(told)))
+            one(key, Operation::Incr(*by, Some(told)))
         }
     }
 }
 
 /// The event of something that may have been done, or may be done later; none for reads.
-fn unanswered(ask: &Ask) -> Option<(u16, Event)> {
+fn unanswered(ask: &Ask) -> Option<(u16, Operation)> {
     Some(match ask {
         Ask::Gets(_) => return None,
-        Ask::Set(key, value) => (*key, Event::Set(value.clone())),
-        Ask::Add(key, value) => (*key, Event::Add(value.clone(), None)),
-        Ask::Replace(key, value) => (*key, Event::Replace(value.clone(), None)),
-        Ask::Append(key, value) => (*key, Event::Append(value.clone(), None)),
-        Ask::Cas(key, expected, value, _) => (*key, Event::Cas(expected.clone(), value.clone(), None)),
-        Ask::Delete(key) => (*key, Event::Delete(None)),
-        Ask::Incr(key, by) => (*key, Event::Incr(*by, None)),
+        Ask::Set(key, value) => (*key, Operation::Set(value.clone())),
+        Ask::Add(key, value) => (*key, Operation::Add(value.clone(), None)),
+        Ask::Replace(key, value) => (*key, Operation::Replace(value.clone(), None)),
+        Ask::Append(key, value) => (*key, Operation::Append(value.clone(), None)),
+        Ask::Cas(key, expected, value, _) => (*key, Operation::Cas(expected.clone(), value.clone(), None)),
+        Ask::Delete(key) => (*key, Operation::Delete(None)),
+        Ask::Incr(key, by) => (*key, Operation::Incr(*by, None)),
     })
 }

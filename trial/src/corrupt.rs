@@ -7,10 +7,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crosscheck::admin::client::connect;
-use crosscheck::admin::{Command, Inject, Injected, Kind, Stream, line};
+use crosscheck::admin::{AdminCommand, AdminStream, CorruptionKind, Inject, Injected, line};
 use wire::SplitMix64;
 
-use crate::client::{KEYS, Shared};
+use crate::client::{KEYS, SharedRun};
 use crate::draw::stream;
 use crate::ground::Ground;
 use crate::history::Key;
@@ -57,11 +57,11 @@ impl Corrupter {
         ground: &Arc<Ground>,
         victim: usize,
         corruption: &Corruption,
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedRun>,
         seed: u64,
     ) -> anyhow::Result<Self> {
         let over = Arc::new(AtomicBool::new(false));
-        let series = Series {
+        let series = CorruptionSeries {
             ground: Arc::clone(ground),
             victim,
             kinds: corruption.kinds.clone(),
@@ -95,16 +95,16 @@ impl Drop for Corrupter {
 }
 
 /// Whether a fault of this kind is placed at an ordered turn, and answered then.
-fn takes_a_turn(kind: Kind) -> bool {
-    use Kind::{Checksum, Doubled, Flip, Id, Length, Lost, MultiFlip};
+fn takes_a_turn(kind: CorruptionKind) -> bool {
+    use CorruptionKind::{Checksum, Doubled, Flip, Id, Length, Lost, MultiFlip};
     matches!(kind, Flip | MultiFlip | Checksum | Id | Length | Lost | Doubled)
 }
 
-struct Series {
+struct CorruptionSeries {
     ground: Arc<Ground>,
     victim: usize,
-    kinds: Vec<Kind>,
-    shared: Arc<Shared>,
+    kinds: Vec<CorruptionKind>,
+    shared: Arc<SharedRun>,
     draw: SplitMix64,
     lanes: Vec<Lane>,
     retry_at: Instant,
@@ -116,12 +116,12 @@ struct Series {
 /// One connection to the victim's admin socket, with at most one question on its way.
 #[derive(Debug, Default)]
 struct Lane {
-    stream: Option<Stream>,
-    asked: Option<Kind>,
+    stream: Option<AdminStream>,
+    asked: Option<CorruptionKind>,
     answer: Vec<u8>,
 }
 
-impl Series {
+impl CorruptionSeries {
     fn run(mut self, gap: Duration, over: &AtomicBool) -> Placed {
         let begin = Instant::now();
         while !over.load(Ordering::Relaxed) {
@@ -164,7 +164,7 @@ impl Series {
         }
         let object = self.object(kind);
         let inject = Inject { kind, object, bit: None, member: None, seed };
-        if self.lanes[free].ask(kind, &Command::Inject(inject)) && !takes_a_turn(kind) {
+        if self.lanes[free].ask(kind, &AdminCommand::Inject(inject)) && !takes_a_turn(kind) {
             self.armed += 1;
         }
     }
@@ -172,7 +172,7 @@ impl Series {
     /// An item of the present generation, every second time; the replica chooses from all objects otherwise.
     /// A fault that waits for a request names none: with a key that no client uses any more it would wait
     /// until another replica is wrong.
-    fn object(&mut self, kind: Kind) -> Option<String> {
+    fn object(&mut self, kind: CorruptionKind) -> Option<String> {
         if !takes_a_turn(kind) || self.draw.below(2) == 0 {
             return None;
         }
@@ -194,7 +194,7 @@ impl Series {
 }
 
 impl Lane {
-    fn ask(&mut self, kind: Kind, command: &Command) -> bool {
+    fn ask(&mut self, kind: CorruptionKind, command: &AdminCommand) -> bool {
         let Some(stream) = &mut self.stream else { return false };
         let sent = stream
             .set_nonblocking(true)

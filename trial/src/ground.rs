@@ -72,7 +72,7 @@ impl Drop for Host {
 
 /// Where a replica is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ReplicaHost {
     /// By clients.
     pub clients: SocketAddr,
     /// By other replicas.
@@ -87,7 +87,7 @@ pub struct Ground {
     /// Replicas' hosts first, then the clients'.
     pub hosts: Vec<Host>,
     /// Where each replica is.
-    pub places: Vec<Place>,
+    pub places: Vec<ReplicaHost>,
     /// The network; none on loopback.
     pub switch: Option<Switch>,
     /// Directory of a small disk on each replica's host; none on loopback, or where none was asked for.
@@ -128,9 +128,9 @@ impl Ground {
         }
         ground.switch = Some(Switch::start(devices, seed)?);
         let at = |number: usize, port: u16| SocketAddr::from((switch::address(number), port));
-        let place = |number| -> anyhow::Result<Place> {
+        let place = |number| -> anyhow::Result<ReplicaHost> {
             let admin = admin_of(dir, number)?;
-            Ok(Place { clients: at(number, 11211), peers: at(number, 12211), admin })
+            Ok(ReplicaHost { clients: at(number, 11211), peers: at(number, 12211), admin })
         };
         ground.places = (0..replicas).map(place).collect::<anyhow::Result<_>>()?;
         Ok(ground)
@@ -148,8 +148,8 @@ impl Ground {
         let held =
             (0..2 * replicas).map(|_| TcpListener::bind((localhost, 0))).collect::<Result<Vec<_>, _>>()?;
         let ports = held.iter().map(TcpListener::local_addr).collect::<Result<Vec<_>, _>>()?;
-        let place = |(number, two): (usize, &[SocketAddr])| -> anyhow::Result<Place> {
-            Ok(Place { clients: two[0], peers: two[1], admin: admin_of(dir, number)? })
+        let place = |(number, two): (usize, &[SocketAddr])| -> anyhow::Result<ReplicaHost> {
+            Ok(ReplicaHost { clients: two[0], peers: two[1], admin: admin_of(dir, number)? })
         };
         let mut disks: Vec<_> = (0..replicas).map(|number| disk.map(|_| disk_of(dir, number))).collect();
         for path in disks.iter().flatten() {

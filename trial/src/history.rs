@@ -29,7 +29,7 @@ impl Key {
 
 /// An operation and its answer; `None` where an answer should be: it never came.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub enum Event {
+pub enum Operation {
     /// `get`, `gets`: the value that was there. Reads without an answer are not recorded: they have no effect.
     Read(#[serde(serialize_with = "maybe_text")] Option<Bytes>),
     /// `set`, which always stores.
@@ -61,7 +61,7 @@ fn maybe_text<S: serde::Serializer>(bytes: &Option<Bytes>, to: S) -> Result<S::O
 
 /// One operation on one key by one client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Record {
+pub struct OperationRecord {
     /// Who asked.
     pub client: u16,
     /// Which replica was asked, from 1.
@@ -73,7 +73,7 @@ pub struct Record {
     /// When the answer was there; [`NEVER`] when it did not come.
     pub answered: u64,
     /// What was asked and answered.
-    pub event: Event,
+    pub event: Operation,
     /// The unique number that `gets` gave with the value.
     pub unique: Option<u64>,
 }
@@ -82,7 +82,7 @@ pub struct Record {
 #[derive(Clone, Debug)]
 pub enum Note {
     /// An operation is over.
-    Did(Record),
+    Did(OperationRecord),
     /// This client asks nothing more about generations before this one.
     Left {
         /// Who.

@@ -7,13 +7,15 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crosscheck::admin::client::{Link, ask};
-use crosscheck::admin::{Command, EvidenceList, EvidenceRecord, Phase, Position, StateDigest, Status};
+use crosscheck::admin::{
+    AdminCommand, EvidenceList, EvidenceRecord, Position, ReplicaPhase, StateDigest, Status,
+};
 use node::cluster::in_words;
 use serde::Serialize;
 
 use crate::announce::Announcer;
 use crate::ground::Ground;
-use crate::replica::Replica;
+use crate::replica::ReplicaProcess;
 
 /// Between two checks of the processes.
 const TICK: Duration = Duration::from_millis(20);
@@ -61,7 +63,7 @@ pub struct Totals {
 }
 
 #[derive(Debug, Default)]
-struct Watched {
+struct WatchedReplica {
     last: Option<(Instant, Status)>,
     totals: Totals,
     incarnations: BTreeSet<u64>,
@@ -69,7 +71,7 @@ struct Watched {
 
 #[derive(Debug)]
 struct Ward {
-    replica: Replica,
+    replica: ReplicaProcess,
     /// False while a trouble keeps it down.
     wanted: bool,
     start_at: Instant,
@@ -80,7 +82,7 @@ struct Ward {
 pub struct Keeper {
     ground: Arc<Ground>,
     wards: Vec<Mutex<Ward>>,
-    watched: Vec<Mutex<Watched>>,
+    watched: Vec<Mutex<WatchedReplica>>,
     deaths: Mutex<Vec<Death>>,
     announcer: Arc<Announcer>,
     over: AtomicBool,
@@ -97,7 +99,7 @@ impl Keeper {
     /// No more threads.
     pub fn start(
         ground: Arc<Ground>,
-        replicas: Vec<Replica>,
+        replicas: Vec<ReplicaProcess>,
         announcer: Arc<Announcer>,
     ) -> anyhow::Result<(Arc<Self>, Threads)> {
         let now = Instant::now();
@@ -127,7 +129,7 @@ impl Keeper {
     }
 
     /// Does something to a replica, from 0.
-    pub fn with<T>(&self, number: usize, act: impl FnOnce(&mut Replica) -> T) -> T {
+    pub fn with<T>(&self, number: usize, act: impl FnOnce(&mut ReplicaProcess) -> T) -> T {
         act(&mut self.ward(number).replica)
     }
 
@@ -190,7 +192,7 @@ impl Keeper {
                 return Some(format!("replica {} does not answer", number + 1));
             };
             let why = match &status {
-                _ if status.phase != Phase::Serving => format!("is {:?}", status.phase),
+                _ if status.phase != ReplicaPhase::Serving => format!("is {:?}", status.phase),
                 _ if status.peers.len() + 1 < self.size() => format!("sees only {:?}", status.peers),
                 _ if status.leader.is_none() => "knows no leader".to_owned(),
                 _ if status.held > 0 => format!("holds back {} replies", status.held),
@@ -211,7 +213,7 @@ impl Keeper {
     /// In words: who gave none, or who differs.
     pub fn digests(&self, first: usize) -> Result<StateDigest, String> {
         let digest = |number: usize, at: Option<Position>| {
-            ask::<StateDigest>(&self.ground.places[number].admin, &Command::Digest { at }, DIGEST)
+            ask::<StateDigest>(&self.ground.places[number].admin, &AdminCommand::Digest { at }, DIGEST)
                 .map_err(|error| format!("no digest from replica {}: {error}", number + 1))
         };
         let one = digest(first, None)?;
@@ -229,7 +231,7 @@ impl Keeper {
         let Some(now) = self.ward(number).replica.pid() else { return (pid, Vec::new()) };
         let after = if now == pid { after } else { 0 };
         let admin = &self.ground.places[number].admin;
-        let list: Result<EvidenceList, _> = ask(admin, &Command::Evidence { after }, DIGEST);
+        let list: Result<EvidenceList, _> = ask(admin, &AdminCommand::Evidence { after }, DIGEST);
         (now, list.map(|list| list.records).unwrap_or_default())
     }
 
@@ -262,7 +264,7 @@ impl Keeper {
     fn watch(&self, number: usize) {
         let mut link = Link::new(self.ground.places[number].admin.clone());
         while !self.over.load(Ordering::Relaxed) {
-            if let Ok(status) = link.ask::<Status>(&Command::Status, FRESH / 2) {
+            if let Ok(status) = link.ask::<Status>(&AdminCommand::Status, FRESH / 2) {
                 self.watched(number).note(status);
             }
             thread::sleep(WATCH);
@@ -273,12 +275,12 @@ impl Keeper {
         self.wards[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn watched(&self, number: usize) -> MutexGuard<'_, Watched> {
+    fn watched(&self, number: usize) -> MutexGuard<'_, WatchedReplica> {
         self.watched[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Watched {
+impl WatchedReplica {
     fn note(&mut self, status: Status) {
         let before = self.last.as_ref().map(|(_, last)| last).filter(|last| last.pid == status.pid);
         let grown = |of: fn(&Status) -> u64| of(&status).saturating_sub(before.map_or(0, of));
@@ -320,7 +322,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.join();
         for number in 0..self.0.size() {
-            self.0.with(number, Replica::kill);
+            self.0.with(number, ReplicaProcess::kill);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! and the order in which a seed lets the troubles come.
 
 use anyhow::{Context, bail};
-use crosscheck::admin::Kind;
+use crosscheck::admin::CorruptionKind;
 use serde::{Deserialize, Serialize};
 use wire::SplitMix64;
 
@@ -80,7 +80,7 @@ pub struct Corruption {
     /// Faults per second.
     pub per_second: f64,
     /// Which, each as likely as the others.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<CorruptionKind>,
     /// From and to: seconds of corruption alone before the trouble begins.
     pub before_seconds: [f64; 2],
 }
@@ -301,7 +301,7 @@ impl Plan {
             if corruption.kinds.is_empty() || !(0.1..=10_000.0).contains(&corruption.per_second) {
                 bail!("[corruption] needs kinds, and per_second from 0.1 to 10000");
             }
-            if corruption.kinds.contains(&Kind::Repair) {
+            if corruption.kinds.contains(&CorruptionKind::Repair) {
                 bail!(
                     "corruption of `repair` packets needs another replica that is wrong: two at a time, beyond f = 1"
                 );

@@ -22,7 +22,7 @@ const BALLAST: &str = "ballast";
 
 /// A replica's file, log and process.
 #[derive(Debug)]
-pub struct Replica {
+pub struct ReplicaProcess {
     /// From 0.
     pub number: usize,
     ground: Arc<Ground>,
@@ -33,7 +33,7 @@ pub struct Replica {
     process: Option<Process>,
 }
 
-impl Replica {
+impl ReplicaProcess {
     /// Writes the configuration of replica `number` (from 0) below `dir`; nothing is started. What it says
     /// goes to `log`.
     ///
@@ -53,7 +53,7 @@ impl Replica {
         fs::write(&config, configuration(number, ground, plan, key)?)
             .with_context(|| format!("writing {}", config.display()))?;
         File::create(&log).with_context(|| format!("making {}", log.display()))?;
-        Ok(Replica {
+        Ok(ReplicaProcess {
             number,
             ground: Arc::clone(ground),
             program: program.to_owned(),
@@ -171,7 +171,7 @@ impl Replica {
     }
 }
 
-impl Drop for Replica {
+impl Drop for ReplicaProcess {
     fn drop(&mut self) {
         self.kill();
     }

@@ -11,9 +11,9 @@ use anyhow::Context;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::announce::{Failure, Foreseen, Gap, Window, foreseen};
+use crate::announce::{Foreseen, Gap, Unanswered, Window, foreseen};
 use crate::check::Checked;
-use crate::client::Shared;
+use crate::client::SharedRun;
 use crate::keeper::{Death, Totals};
 use crate::plan::Plan;
 use crate::run::{Episode, Options, Scene};
@@ -53,7 +53,7 @@ pub struct Report {
     /// Faults due and placed.
     pub faults: (u64, u64),
     /// Longest times without an answer.
-    pub waits: Waits,
+    pub waits: LongestWaits,
     /// Packets between the hosts: delivered, lost, late on purpose.
     pub packets: Option<(u64, u64, u64)>,
     /// What the replicas report in their status.
@@ -82,12 +82,12 @@ pub struct Failed {
     /// Outside of all windows.
     pub unforeseen: u64,
     /// The first of those that were not announced.
-    pub shown: Vec<Failure>,
+    pub shown: Vec<Unanswered>,
 }
 
 /// Longest times without an answer, in milliseconds, of any client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Waits {
+pub struct LongestWaits {
     /// That meet an announced window.
     pub announced_ms: f64,
     /// That meet a replacement.
@@ -104,7 +104,7 @@ impl Report {
     pub fn new(
         options: &Options,
         scene: &Scene<'_>,
-        shared: &Shared,
+        shared: &SharedRun,
         seconds: f64,
         episodes: Vec<Episode>,
         final_digest: Result<String, String>,
@@ -132,7 +132,7 @@ impl Report {
             checked,
             findings,
             faults: (sum(|episode| episode.faults_due), sum(|episode| episode.faults)),
-            waits: Waits::of(&gaps, &windows, usize::from(scene.plan.clients)),
+            waits: LongestWaits::of(&gaps, &windows, usize::from(scene.plan.clients)),
             packets: scene.ground.switch.as_ref().map(|switch| {
                 let traffic = switch.traffic();
                 (count(&traffic.delivered), count(&traffic.lost), count(&traffic.delayed))
@@ -296,7 +296,7 @@ fn sum_of(episodes: &[Episode], of: fn(&Episode) -> u64) -> u64 {
 }
 
 impl Failed {
-    fn of(failures: &[Failure], windows: &[Window]) -> Self {
+    fn of(failures: &[Unanswered], windows: &[Window]) -> Self {
         let mut failed = Failed::default();
         for failure in failures {
             match foreseen(windows, failure.replica, failure.asked, failure.ended) {
@@ -315,9 +315,10 @@ impl Failed {
     }
 }
 
-impl Waits {
+impl LongestWaits {
     fn of(gaps: &[Gap], windows: &[Window], clients: usize) -> Self {
-        let mut waits = Waits { by_client_ms: vec![(0.0, 0.0, 0.0); clients], ..Waits::default() };
+        let mut waits =
+            LongestWaits { by_client_ms: vec![(0.0, 0.0, 0.0); clients], ..LongestWaits::default() };
         for gap in gaps {
             let ms = (gap.to - gap.from) as f64 / 1e6;
             let own = &mut waits.by_client_ms[usize::from(gap.client)];

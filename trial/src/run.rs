@@ -15,14 +15,14 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::announce::Announcer;
-use crate::check::{Checked, Checker, Finding};
-use crate::client::{Client, Shared};
+use crate::check::{Checked, Checker, KeyFinding};
+use crate::client::{SharedRun, TrialClient};
 use crate::corrupt::{Corrupter, Placed};
 use crate::ground::Ground;
-use crate::history::{Event, Key, Note, Record};
+use crate::history::{Key, Note, Operation, OperationRecord};
 use crate::keeper::{Keeper, Threads};
 use crate::plan::{Plan, Stroke};
-use crate::replica::Replica;
+use crate::replica::ReplicaProcess;
 use crate::report::{self, Report};
 use crate::trouble::{Active, victim};
 
@@ -125,7 +125,7 @@ enum Blamed {
 pub fn run(options: &Options, ending: &AtomicBool, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
     let mut scene = Scene::set(options, tell)?;
     scene.until_well(START, ending)?;
-    let load = Load::start(&scene, options)?;
+    let load = TrialLoad::start(&scene, options)?;
     let begun = Instant::now();
     let mut told = Instant::now();
     let mut episodes = Vec::new();
@@ -211,7 +211,7 @@ impl<'a> Scene<'a> {
         let announcer = Arc::new(Announcer::new(Instant::now()));
         let replica = |number: usize| {
             let log = options.out.join(format!("replica-{}.log", number + 1));
-            Replica::new(number, &ground, &plan, &options.program, dir.path(), log)
+            ReplicaProcess::new(number, &ground, &plan, &options.program, dir.path(), log)
         };
         let replicas = (0..plan.replicas).map(replica).collect::<anyhow::Result<Vec<_>>>()?;
         let (keeper, threads) = Keeper::start(Arc::clone(&ground), replicas, Arc::clone(&announcer))?;
@@ -252,7 +252,7 @@ impl<'a> Scene<'a> {
         &mut self,
         number: usize,
         stroke: &Stroke,
-        load: &Load,
+        load: &TrialLoad,
         ending: &AtomicBool,
     ) -> anyhow::Result<Episode> {
         let victim = victim(stroke, &self.keeper);
@@ -423,17 +423,17 @@ fn sleep(seconds: f64, ending: &AtomicBool) {
 type Sight = Arc<Mutex<Checked>>;
 
 /// The clients and the checker.
-pub struct Load {
-    shared: Arc<Shared>,
+pub struct TrialLoad {
+    shared: Arc<SharedRun>,
     clients: Vec<JoinHandle<()>>,
-    checker: Option<JoinHandle<(Checked, Vec<Finding>)>>,
+    checker: Option<JoinHandle<(Checked, Vec<KeyFinding>)>>,
     sight: Sight,
 }
 
-impl Load {
+impl TrialLoad {
     fn start(scene: &Scene<'_>, options: &Options) -> anyhow::Result<Self> {
         let plan = &scene.plan;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedRun {
             run: options.seed,
             seed: options.seed,
             replicas: scene.ground.places.iter().map(|place| place.clients).collect(),
@@ -453,7 +453,7 @@ impl Load {
         let mut clients = Vec::new();
         let host = scene.ground.clients();
         for number in 0..plan.clients {
-            let client = Client::new(number, Arc::clone(&shared), notes.clone());
+            let client = TrialClient::new(number, Arc::clone(&shared), notes.clone());
             let thread = thread::Builder::new().name(format!("client-{number}"));
             // Started there, it runs there.
             clients.push(host.run(move || thread.spawn(move || client.run()))?);
@@ -465,7 +465,7 @@ impl Load {
         };
         let thread = thread::Builder::new().name("checker".into());
         let checker = host.run(move || thread.spawn(move || judge.run(&inbox)))?;
-        Ok(Load { shared, clients, checker: Some(checker), sight })
+        Ok(TrialLoad { shared, clients, checker: Some(checker), sight })
     }
 
     fn line(&self, elapsed: Duration) -> String {
@@ -484,7 +484,7 @@ impl Load {
     }
 
     /// Ends the requests, and waits for the last verdict.
-    fn stop(mut self, tell: &dyn Fn(&str)) -> (Checked, Vec<Finding>) {
+    fn stop(mut self, tell: &dyn Fn(&str)) -> (Checked, Vec<KeyFinding>) {
         self.shared.over.store(true, Ordering::Relaxed);
         for client in self.clients.drain(..) {
             // A client that panics is a bug of this program; its message is on stderr.
@@ -498,7 +498,7 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for TrialLoad {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
         for client in self.clients.drain(..) {
@@ -514,7 +514,7 @@ struct Judge {
 }
 
 impl Judge {
-    fn run(mut self, inbox: &Receiver<Note>) -> (Checked, Vec<Finding>) {
+    fn run(mut self, inbox: &Receiver<Note>) -> (Checked, Vec<KeyFinding>) {
         let late = &mut self.late;
         loop {
             match inbox.recv_timeout(10 * LOOK) {
@@ -538,13 +538,13 @@ impl Judge {
 
 /// Reads keys some generations after the last write: what was acknowledged must have survived all troubles since.
 struct LateReader {
-    shared: Arc<Shared>,
+    shared: Arc<SharedRun>,
     connection: Option<probe::Client>,
     at: usize,
 }
 
 impl LateReader {
-    fn read(&mut self, key: Key) -> Option<Record> {
+    fn read(&mut self, key: Key) -> Option<OperationRecord> {
         let replicas = &self.shared.replicas;
         if self.connection.is_none() {
             self.at = (self.at + 1) % replicas.len();
@@ -560,7 +560,15 @@ impl LateReader {
         };
         let found = found.into_iter().next().flatten();
         let unique = found.as_ref().map(|found| found.unique);
-        let event = Event::Read(found.map(|found| found.bytes.into()));
-        Some(Record { client: LATE_READER, replica: self.at as u8 + 1, key, asked, answered, event, unique })
+        let event = Operation::Read(found.map(|found| found.bytes.into()));
+        Some(OperationRecord {
+            client: LATE_READER,
+            replica: self.at as u8 + 1,
+            key,
+            asked,
+            answered,
+            event,
+            unique,
+        })
     }
 }

@@ -8,7 +8,7 @@ use crate::event::Failure;
 /// One disagreement, decided. Plain members: the pipeline adds core, wall-clock time and member-level difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence {
-    /// The replica that was wrong, or that is accused by [`Class::Nondeterminism`].
+    /// The replica that was wrong, or that is accused by [`FaultClass::Nondeterminism`].
     pub replica: Replica,
     /// The batch.
     pub batch: u64,
@@ -19,7 +19,7 @@ pub struct Evidence {
     /// Where the error sat when it was caught.
     pub stage: FaultStage,
     /// What it looks like.
-    pub class: Class,
+    pub class: FaultClass,
     /// What the replica itself reported, if it did.
     pub failure: Option<Failure>,
     /// Objects that differ, at most [`Evidence::MAX_OBJECTS`].
@@ -81,7 +81,7 @@ pub enum FaultStage {
 
 /// What a disagreement looks like. The rule is [`Classifier::classify`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Class {
+pub enum FaultClass {
     /// One replica differs once: a bit flip, a broken core, a corrupted message.
     HardwareLike,
     /// All differ and stand by their results, or the same kind of request differs at one replica after the other.
@@ -126,15 +126,15 @@ impl Classifier {
     ///    request, at two replicas or more: a software bug if they were panics, nondeterminism otherwise (flips do not
     ///    pick a kind of request);
     /// 4. otherwise hardware-like. Corrupt messages, digests and objects at rest are always of this class.
-    pub fn classify(&mut self, finding: &Finding) -> Class {
+    pub fn classify(&mut self, finding: &Finding) -> FaultClass {
         if finding.abandoned_by_quorum {
-            return Class::SoftwareBug;
+            return FaultClass::SoftwareBug;
         }
         if finding.everybody_stands {
-            return Class::Nondeterminism;
+            return FaultClass::Nondeterminism;
         }
         if !matches!(finding.stage, FaultStage::InRequest | FaultStage::Reply) {
-            return Class::HardwareLike;
+            return FaultClass::HardwareLike;
         }
         if self.recent.len() == Self::MEMORY {
             self.recent.pop_front();
@@ -147,16 +147,16 @@ impl Classifier {
         };
         let others = same().any(|(_, replica, _)| *replica != finding.replica);
         match (same().count() >= Self::REPEATED && others, finding.panicked) {
-            (true, true) => Class::SoftwareBug,
-            (true, false) => Class::Nondeterminism,
-            (false, _) => Class::HardwareLike,
+            (true, true) => FaultClass::SoftwareBug,
+            (true, false) => FaultClass::Nondeterminism,
+            (false, _) => FaultClass::HardwareLike,
         }
     }
 }
 
 /// Running totals of one voter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct VoteCounters {
     /// Batches this replica executed and voted on.
     pub batches: u64,
     /// Batches on which at least two replicas' digests differed.

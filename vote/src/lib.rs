@@ -50,7 +50,7 @@ pub use config::{Config, Protections, Replica};
 pub use event::{
     Asked, Content, Event, Failure, Packed, Pairs, Place, Reexecution, RequestResult, keeps_reply,
 };
-pub use evidence::{Class, Classifier, Counters, Evidence, FaultStage, Finding, WrongObject};
+pub use evidence::{Classifier, Evidence, FaultClass, FaultStage, Finding, VoteCounters, WrongObject};
 pub use message::{Ask, Message, Repair};
 pub use repair::{Recover, Scope};
 pub use voter::Voter;

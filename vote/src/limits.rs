@@ -134,7 +134,7 @@ pub const REPAIR_GIVE_UP_US: u64 = 4_000_000;
 
 /// How full a bounded place is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load {
+pub struct Occupancy {
     /// Which.
     pub what: &'static str,
     /// What it holds now, in the unit of its bound.

@@ -16,9 +16,9 @@ use crate::classify::{Status, classify};
 use crate::command::{Command, To};
 use crate::config::{Config, Replica, Set};
 use crate::event::{Event, Failure, Place};
-use crate::evidence::{Class, Classifier, Counters, Evidence, FaultStage, Finding, WrongObject};
+use crate::evidence::{Classifier, Evidence, FaultClass, FaultStage, Finding, VoteCounters, WrongObject};
 use crate::limits::{
-    FETCH_BYTES, LARGEST_BATCH_BYTES, Load, MAX_PARKED_BATCHES, MAX_REPLICAS, WINDOW_BATCHES,
+    FETCH_BYTES, LARGEST_BATCH_BYTES, MAX_PARKED_BATCHES, MAX_REPLICAS, Occupancy, WINDOW_BATCHES,
 };
 use crate::message::Message;
 use crate::record::Window;
@@ -41,7 +41,7 @@ pub struct Voter {
     settling: Settling,
     fetches: Fetches,
     classifier: Classifier,
-    counters: Counters,
+    counters: VoteCounters,
     /// Digests of consecutive batches that wait for the end of the round.
     unsent: SmallVec<[u128; 2]>,
     unsent_first: u64,
@@ -81,7 +81,7 @@ impl Voter {
             settling: Settling::default(),
             fetches: Fetches::default(),
             classifier: Classifier::default(),
-            counters: Counters::default(),
+            counters: VoteCounters::default(),
             unsent: SmallVec::new(),
             unsent_first: 0,
             newest: config.first_batch(),
@@ -130,7 +130,7 @@ impl Voter {
     }
 
     /// Running totals.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &VoteCounters {
         &self.counters
     }
 
@@ -177,9 +177,9 @@ impl Voter {
     }
 
     /// How full the places are that the peers and the clients could fill.
-    pub fn loads(&self) -> [Load; 6] {
+    pub fn loads(&self) -> [Occupancy; 6] {
         let open = self.window.end() - self.window.base();
-        let load = |what, holds, bound| Load { what, holds, bound };
+        let load = |what, holds, bound| Occupancy { what, holds, bound };
         [
             load("open batches", open, WINDOW_BATCHES),
             load("parked batches", self.window.parked.len() as u64, MAX_PARKED_BATCHES as u64),
@@ -224,7 +224,7 @@ impl Voter {
             Message::Check { first, digests } => self.on_check(from, first, &digests, round),
             Message::Digests { batch, digests } => self.on_digests(from, batch, digests, round),
             Message::Pairs { place, answer, total, first, pairs } => {
-                let part = dispute::Part { answer, total, first, pairs };
+                let part = dispute::DeltaPart { answer, total, first, pairs };
                 self.on_pairs(from, place, part, round);
             }
             Message::SelfBlame { place, failure } => self.on_self_blame(from, place, failure, round),
@@ -307,7 +307,7 @@ impl Voter {
         failure: Option<Failure>,
         wrong: &[WrongObject],
         round: &mut Round<'_>,
-    ) -> Class {
+    ) -> FaultClass {
         let finding = Finding {
             replica,
             kind: case.kind,
@@ -326,7 +326,7 @@ impl Voter {
         failure: Option<Failure>,
         wrong: &[WrongObject],
         round: &mut Round<'_>,
-    ) -> Class {
+    ) -> FaultClass {
         let record = self.new_evidence(finding, case, failure, wrong);
         let class = record.class;
         round.commands.push(Command::Evidence(Box::new(record)));

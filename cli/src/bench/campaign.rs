@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use crosscheck::admin::client::Link;
-use crosscheck::admin::{Command, EvidenceList, Sent, Status, Traffic};
+use crosscheck::admin::{AdminCommand, EvidenceList, Sent, Status, Traffic};
 use wire::mix;
 
-use super::definition::{Definition, Faults, Side, Victim, Workload};
+use super::definition::{Definition, Side, SweepFaults, SweepVictim, Workload};
 use super::faults::Injector;
-use super::generator::{Generator, Pattern, Seen, Setup};
+use super::generator::{Generator, MeasuredCounts, Pattern, Setup};
 use super::measure::{Cpu, Wire, cpu_of, peak_memory_of};
 use super::memaslap;
-use super::progress::Progress;
-use super::repairs::{self, Repairs};
-use super::results::{Errors, Figures, Independent, Latency, Measurement, Process, Run, Skipped};
+use super::progress::ProgressLine;
+use super::repairs::{self, RepairFigures};
+use super::results::{BenchRun, Errors, Figures, Independent, Latency, Measurement, ProcessFigures, Skipped};
 use super::servers::{self, Running};
-use node::cluster::{Replica, once};
+use node::cluster::{ReplicaHandle, once};
 use node::outcome::error_text;
 use node::signals::Ending;
 
@@ -41,15 +41,15 @@ struct Cell<'d> {
 
 /// A definition that is being measured.
 #[derive(Debug)]
-pub struct Campaign<'e> {
-    run: Run,
+pub struct BenchCampaign<'e> {
+    run: BenchRun,
     results: PathBuf,
     data: PathBuf,
     pattern: Arc<Pattern>,
     ending: &'e Ending,
 }
 
-impl<'e> Campaign<'e> {
+impl<'e> BenchCampaign<'e> {
     /// Results go to `results`, what sides store below `data`.
     pub fn new(
         definition: Definition,
@@ -77,9 +77,9 @@ impl<'e> Campaign<'e> {
         if definition.memaslap && memaslap::program().is_none() {
             note(&format!("skipped: {}", memaslap::INSTALL));
         }
-        let mut run = Run::begin(definition, changed, versions);
+        let mut run = BenchRun::begin(definition, changed, versions);
         run.skipped = skipped;
-        Campaign {
+        BenchCampaign {
             run,
             results: results.to_owned(),
             data: data.to_owned(),
@@ -93,7 +93,7 @@ impl<'e> Campaign<'e> {
     ///
     /// # Errors
     /// Results cannot be written, or the operator ended the command; what was measured until then is kept.
-    pub fn run(mut self, progress: &mut Progress) -> anyhow::Result<(PathBuf, Run)> {
+    pub fn run(mut self, progress: &mut ProgressLine) -> anyhow::Result<(PathBuf, BenchRun)> {
         let definition = self.run.definition.clone();
         let plan = plan(&definition, &self.run.skipped);
         progress.begin(&definition, &self.run.skipped, plan.len());
@@ -182,7 +182,7 @@ impl<'e> Campaign<'e> {
         for (((name, _), peak_memory), cpu) in
             running.processes.iter().zip(memory).zip(after.cpu_since(&before))
         {
-            figures.processes.push(Process { name: name.clone(), cpu, peak_memory });
+            figures.processes.push(ProcessFigures { name: name.clone(), cpu, peak_memory });
         }
         if definition.memaslap && cell.side.speaks_memcached() {
             figures.memaslap = self.independent(definition, cell, running)?;
@@ -213,8 +213,8 @@ impl Cell<'_> {
 /// Faults on their way into one replica.
 struct Damage {
     injector: Injector,
-    faults: Faults,
-    victim: Replica,
+    faults: SweepFaults,
+    victim: ReplicaHandle,
     link: Link,
     /// Number of the victim's last evidence record before.
     known: u64,
@@ -227,9 +227,9 @@ impl Damage {
             return Ok(None);
         };
         let (replicas, leader) = running.replicas();
-        let wanted = |replica: &&Replica| match faults.victim {
-            Victim::Leader => Some(replica.number) == leader,
-            Victim::Follower => Some(replica.number) != leader,
+        let wanted = |replica: &&ReplicaHandle| match faults.victim {
+            SweepVictim::Leader => Some(replica.number) == leader,
+            SweepVictim::Follower => Some(replica.number) != leader,
         };
         let victim = replicas.iter().find(wanted).cloned().context("there is no replica to be damaged")?;
         let mut link = Link::new(victim.admin.clone());
@@ -239,7 +239,13 @@ impl Damage {
     }
 
     /// Ends it, and tells what it did.
-    fn end(mut self, seen: &Seen, span: Duration, before: &Usage, after: &Usage) -> anyhow::Result<Repairs> {
+    fn end(
+        mut self,
+        seen: &MeasuredCounts,
+        span: Duration,
+        before: &Usage,
+        after: &Usage,
+    ) -> anyhow::Result<RepairFigures> {
         let placed = self.injector.finish();
         let records = evidence(&mut self.link, self.known)?.records;
         let number = self.victim.number;
@@ -251,7 +257,7 @@ impl Damage {
 
 /// What a replica knows of disagreements after record number `after`.
 fn evidence(link: &mut Link, after: u64) -> anyhow::Result<EvidenceList> {
-    link.ask(&Command::Evidence { after }, ANSWER).context("asking for evidence")
+    link.ask(&AdminCommand::Evidence { after }, ANSWER).context("asking for evidence")
 }
 
 /// Every cell in its order: sides turn fastest, repetitions slowest, so that a run that is ended early has
@@ -332,7 +338,7 @@ impl Usage {
     }
 }
 
-fn figures(seen: &Seen, span: Duration, own: Duration, before: &Usage, after: &Usage) -> Figures {
+fn figures(seen: &MeasuredCounts, span: Duration, own: Duration, before: &Usage, after: &Usage) -> Figures {
     let seconds = span.as_secs_f64();
     let reads = seen.hits + seen.misses;
     Figures {

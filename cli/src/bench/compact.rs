@@ -1,7 +1,7 @@
 //! The summary of a run: a row of figures for each measurement, without single times of repairs and
 //! step-by-step replies.
 //!
-//! A summary is read back as a [`Run`], so that the report makes the same tables of both.
+//! A summary is read back as a [`BenchRun`], so that the report makes the same tables of both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,9 +13,11 @@ use serde_json::Value;
 use super::cost::Cost;
 use super::definition::{Definition, Side};
 use super::measure::{Commit, Cpu, Machine};
-use super::results::{self, Errors, Figures, Latency, Measurement, PooledCell, Process, Run, Skipped};
+use super::results::{
+    self, BenchRun, Errors, Figures, Latency, Measurement, PooledCell, ProcessFigures, Skipped,
+};
 use crate::json_rows;
-use node::outcome::{Outcome, Verdict, say};
+use node::outcome::{CommandOutcome, CommandVerdict, say};
 
 /// Grows when old files can no longer be read.
 const FORMAT: u32 = 1;
@@ -34,16 +36,16 @@ pub struct Args {
 }
 
 /// Writes the summary of each file.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CommandOutcome {
     for file in &args.files {
         let text = match Cost::read(file)? {
             Some(cost) => json_rows::layout(&cost, 2)?,
             // Rows of figures stand on lines of their own.
-            None => json_rows::layout(&Summary::of(Run::read(file)?), 2)?,
+            None => json_rows::layout(&BenchSummary::of(BenchRun::read(file)?), 2)?,
         };
         say(&write(&args.out, &json_rows::stem(file), &text)?.display().to_string())?;
     }
-    Ok(Verdict::Holds)
+    Ok(CommandVerdict::Holds)
 }
 
 fn write(folder: &Path, stem: &str, text: &[u8]) -> anyhow::Result<PathBuf> {
@@ -54,23 +56,25 @@ fn write(folder: &Path, stem: &str, text: &[u8]) -> anyhow::Result<PathBuf> {
 }
 
 /// The run that a summary is of; none when the text is no summary.
-pub fn parse(text: &[u8]) -> Option<anyhow::Result<Run>> {
+pub fn parse(text: &[u8]) -> Option<anyhow::Result<BenchRun>> {
     #[derive(Deserialize)]
     struct Head {
         summary_format: u32,
     }
     let head: Head = serde_json::from_slice(text).ok()?;
     Some(if head.summary_format == FORMAT {
-        serde_json::from_slice::<Summary>(text).map_err(anyhow::Error::from).and_then(Summary::into_run)
+        serde_json::from_slice::<BenchSummary>(text)
+            .map_err(anyhow::Error::from)
+            .and_then(BenchSummary::into_run)
     } else {
         Err(anyhow::anyhow!("format {}, not {FORMAT}", head.summary_format))
     })
 }
 
-/// A summary as its file has it; fields without a comment are those of [`Run`].
+/// A summary as its file has it; fields without a comment are those of [`BenchRun`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Summary {
+struct BenchSummary {
     summary_format: u32,
     started_s: u64,
     machine: Machine,
@@ -89,7 +93,7 @@ struct Summary {
     rows: Vec<Vec<Value>>,
     /// Words on single measurements.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    notes: Vec<Note>,
+    notes: Vec<MeasurementNote>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pooled: Vec<PooledCell>,
 }
@@ -97,7 +101,7 @@ struct Summary {
 /// What was said about a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Note {
+struct MeasurementNote {
     /// The row, from 0.
     row: usize,
     /// Why it failed.
@@ -114,8 +118,8 @@ struct Note {
 /// Columns before the figures.
 const KEYS: usize = 4;
 
-impl Summary {
-    fn of(run: Run) -> Self {
+impl BenchSummary {
+    fn of(run: BenchRun) -> Self {
         let pooled = pooled_cells(&run);
         let blank = blank(&run.definition);
         let figures = || run.measurements.iter().filter_map(|one| one.figures.as_ref());
@@ -137,10 +141,15 @@ impl Summary {
             }
             row
         };
-        Summary {
+        BenchSummary {
             summary_format: FORMAT,
             rows: run.measurements.iter().map(row).collect(),
-            notes: run.measurements.iter().enumerate().filter_map(|(row, one)| Note::of(row, one)).collect(),
+            notes: run
+                .measurements
+                .iter()
+                .enumerate()
+                .filter_map(|(row, one)| MeasurementNote::of(row, one))
+                .collect(),
             columns: columns.iter().map(|column| column.name.to_owned()).collect(),
             processes,
             pooled,
@@ -155,7 +164,7 @@ impl Summary {
         }
     }
 
-    fn into_run(self) -> anyhow::Result<Run> {
+    fn into_run(self) -> anyhow::Result<BenchRun> {
         let find = |name: &String| {
             let column = COLUMNS.iter().find(|column| column.name == *name);
             column.with_context(|| format!("there is no figure called {name}"))
@@ -167,7 +176,7 @@ impl Summary {
                 .with_context(|| format!("row {number}"))
         };
         let measurements = self.rows.iter().enumerate().map(measurement).collect::<anyhow::Result<_>>()?;
-        Ok(Run {
+        Ok(BenchRun {
             format: results::FORMAT,
             started_s: self.started_s,
             machine: self.machine,
@@ -183,20 +192,20 @@ impl Summary {
     }
 }
 
-impl Note {
+impl MeasurementNote {
     fn of(row: usize, one: &Measurement) -> Option<Self> {
         let figures = one.figures.as_ref();
-        let note = Note {
+        let note = MeasurementNote {
             row,
             failed: one.failed.clone(),
             why_not: figures.and_then(|one| one.repairs.as_ref()?.why_not.clone()),
             words: figures.map(|one| one.errors.words.clone()).unwrap_or_default(),
         };
-        (note != Note { row, ..Note::default() }).then_some(note)
+        (note != MeasurementNote { row, ..MeasurementNote::default() }).then_some(note)
     }
 }
 
-fn pooled_cells(run: &Run) -> Vec<PooledCell> {
+fn pooled_cells(run: &BenchRun) -> Vec<PooledCell> {
     let mut cells: Vec<PooledCell> = Vec::new();
     for one in &run.measurements {
         let is_it = |cell: &PooledCell| {
@@ -216,7 +225,7 @@ fn measurement(
     row: &[Value],
     columns: &[&Column],
     processes: &[Vec<String>],
-    note: Option<&Note>,
+    note: Option<&MeasurementNote>,
     definition: &Definition,
 ) -> anyhow::Result<Measurement> {
     let [repetition, workload, clients, side, figures @ ..] = row else { bail!("fewer than {KEYS} values") };
@@ -261,7 +270,7 @@ fn names_of(figures: &Figures) -> Vec<String> {
 fn process_figures(figures: &Figures, names: &[Vec<String>]) -> Value {
     let combination = names.iter().position(|one| *one == names_of(figures)).unwrap_or_default();
     let mut values = vec![Value::from(combination)];
-    for Process { cpu, peak_memory, name: _ } in &figures.processes {
+    for ProcessFigures { cpu, peak_memory, name: _ } in &figures.processes {
         values.push(number(Some(cpu.user_s), 3));
         values.push(number(Some(cpu.system_s), 3));
         values.push(Value::from(*peak_memory));
@@ -269,7 +278,7 @@ fn process_figures(figures: &Figures, names: &[Vec<String>]) -> Value {
     Value::from(values)
 }
 
-fn processes_of(values: &Value, names: &[Vec<String>]) -> anyhow::Result<Vec<Process>> {
+fn processes_of(values: &Value, names: &[Vec<String>]) -> anyhow::Result<Vec<ProcessFigures>> {
     let values = values.as_array().map(Vec::as_slice).unwrap_or_default();
     let [combination, values @ ..] = values else { bail!("the processes are missing") };
     let names = combination.as_u64().and_then(|number| names.get(number as usize));
@@ -278,7 +287,7 @@ fn processes_of(values: &Value, names: &[Vec<String>]) -> anyhow::Result<Vec<Pro
     let process = |(name, values): (&String, &[Value])| {
         let seconds = |value: &Value| value.as_f64().context("processor time is no number");
         let cpu = Cpu { user_s: seconds(&values[0])?, system_s: seconds(&values[1])? };
-        Ok(Process { name: name.clone(), cpu, peak_memory: values[2].as_u64() })
+        Ok(ProcessFigures { name: name.clone(), cpu, peak_memory: values[2].as_u64() })
     };
     names.iter().zip(values.chunks(3)).map(process).collect()
 }
@@ -430,7 +439,7 @@ const COLUMNS: [Column; 49] = [
 mod tests {
     use super::*;
     use crate::bench::definition::parse as definition;
-    use crate::bench::repairs::{Around, Repairs, Times};
+    use crate::bench::repairs::{Around, RepairFigures, Times};
     use crate::bench::report;
     use crate::bench::results::Independent;
     use crosscheck::admin::{Sent, Traffic};
@@ -453,7 +462,7 @@ mod tests {
     fn figures(number: u64) -> Figures {
         let at = |digit: u64| (number * 97 + digit * 31) as f64 + 0.125;
         let traffic = |digit| Traffic { messages: number * 5 + digit, bytes: number * 900 + digit };
-        let process = |name: &str, digit| Process {
+        let process = |name: &str, digit| ProcessFigures {
             name: name.to_owned(),
             // Ticks of 10 ms.
             cpu: Cpu { user_s: at(digit).trunc() / 100.0, system_s: at(digit + 1).trunc() / 100.0 },
@@ -496,7 +505,7 @@ mod tests {
             start_seconds: Some(0.4),
             memaslap: (number == 3).then_some(Independent { throughput: at(7), misses: 2 }),
             sent: Some(Sent { order: traffic(1), check: traffic(2), repair: traffic(3), other: traffic(4) }),
-            repairs: Some(Repairs {
+            repairs: Some(RepairFigures {
                 due: number,
                 placed: number,
                 why_not: (number == 2).then(|| "gone".to_owned()),
@@ -511,8 +520,8 @@ mod tests {
     }
 
     /// Measurements of every cell; one of them failed.
-    fn run(definition: Definition) -> Run {
-        let mut run = Run::begin(definition, Vec::new(), BTreeMap::new());
+    fn run(definition: Definition) -> BenchRun {
+        let mut run = BenchRun::begin(definition, Vec::new(), BTreeMap::new());
         let definition = run.definition.clone();
         let of_side = |side: &Side| {
             definition.clients.iter().map(|clients| (side.clone(), *clients)).collect::<Vec<_>>()
@@ -543,7 +552,7 @@ mod tests {
     #[test]
     fn a_summary_gives_the_report_of_the_result_that_it_was_made_of() {
         for run in definitions().map(run) {
-            let text = json_rows::layout(&Summary::of(run.clone()), 2).expect("JSON");
+            let text = json_rows::layout(&BenchSummary::of(run.clone()), 2).expect("JSON");
             let read = parse(&text).expect("a summary").expect("a run");
             let [of_read, of_run] = [&read, &run].map(|run| report::texts(std::slice::from_ref(run)));
             for (read, before) in of_read.iter().zip(&of_run) {
@@ -551,7 +560,7 @@ mod tests {
                 assert_eq!(lines.filter(|(read, before)| read != before).collect::<Vec<_>>(), []);
                 assert_eq!(read.lines().count(), before.lines().count());
             }
-            let again = json_rows::layout(&Summary::of(read.clone()), 2).expect("JSON");
+            let again = json_rows::layout(&BenchSummary::of(read.clone()), 2).expect("JSON");
             assert_eq!(again, text, "a summary of a summary");
             for (read, before) in read.measurements.iter().zip(&run.measurements) {
                 assert_eq!(read, &without_times(before));
@@ -578,8 +587,9 @@ mod tests {
     fn what_is_no_summary_is_left_to_others_and_a_damaged_one_is_refused() {
         assert!(parse(b"{\"format\":1}").is_none());
         let [definition, _] = definitions();
-        let good = Summary::of(run(definition));
-        let read = |summary: &Summary| parse(&serde_json::to_vec(summary).expect("JSON")).expect("a summary");
+        let good = BenchSummary::of(run(definition));
+        let read =
+            |summary: &BenchSummary| parse(&serde_json::to_vec(summary).expect("JSON")).expect("a summary");
         assert!(read(&good).is_ok());
         let mut bad = good.clone();
         bad.columns[0] = "secnods".into();
@@ -589,7 +599,7 @@ mod tests {
         bad.rows[3].pop();
         let error = read(&bad).unwrap_err();
         assert!(error.to_string().contains("row 3"), "{error:#}");
-        let bad = Summary { summary_format: FORMAT + 1, ..good };
+        let bad = BenchSummary { summary_format: FORMAT + 1, ..good };
         assert!(read(&bad).is_err());
     }
 

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use crosscheck::admin::client::connect;
-use crosscheck::admin::{Command, Inject, Kind, Stream, line};
+use crosscheck::admin::{AdminCommand, AdminStream, CorruptionKind, Inject, line};
 
-use super::definition::{Fault, Faults, Workload};
+use super::definition::{SweepFault, SweepFaults, Workload};
 use super::generator::{Draw, KeyName};
-use node::cluster::Replica;
+use node::cluster::ReplicaHandle;
 
 /// Connections used in turn: the replica answers one command of a connection after the other, and each takes an ordered
 /// position first.
@@ -48,7 +48,12 @@ impl Injector {
     ///
     /// # Errors
     /// It does not accept, or there are no more threads.
-    pub fn start(victim: &Replica, faults: Faults, workload: &Workload, seed: u64) -> anyhow::Result<Self> {
+    pub fn start(
+        victim: &ReplicaHandle,
+        faults: SweepFaults,
+        workload: &Workload,
+        seed: u64,
+    ) -> anyhow::Result<Self> {
         let connect = |_| Lane::open(victim);
         let mut lanes: Vec<Lane> = (0..LANES).map(connect).collect::<anyhow::Result<_>>()?;
         let mut targets = Targets::new(faults.fault, workload, seed);
@@ -99,7 +104,7 @@ fn conclude(due: u64, mut lanes: Vec<Lane>) -> Placed {
 
 /// Draws what is hit.
 struct Targets {
-    kind: Kind,
+    kind: CorruptionKind,
     draw: Draw,
     name: KeyName,
     keys: u32,
@@ -107,10 +112,10 @@ struct Targets {
 }
 
 impl Targets {
-    fn new(fault: Fault, workload: &Workload, seed: u64) -> Self {
+    fn new(fault: SweepFault, workload: &Workload, seed: u64) -> Self {
         let kind = match fault {
-            Fault::Flip => Kind::Flip,
-            Fault::InRequest => Kind::InRequest,
+            SweepFault::Flip => CorruptionKind::Flip,
+            SweepFault::InRequest => CorruptionKind::InRequest,
         };
         let keys = workload.keys as u32;
         let (draw, name) = (Draw::new(workload, workload.keys, seed), KeyName::new(workload.key_bytes));
@@ -134,7 +139,7 @@ impl Targets {
 /// One connection to the victim's admin socket.
 #[derive(Debug)]
 struct Lane {
-    stream: Stream,
+    stream: AdminStream,
     answers: Vec<u8>,
     waiting: u64,
     placed: u64,
@@ -142,7 +147,7 @@ struct Lane {
 }
 
 impl Lane {
-    fn open(victim: &Replica) -> anyhow::Result<Self> {
+    fn open(victim: &ReplicaHandle) -> anyhow::Result<Self> {
         let stream = connect(&victim.admin, PATIENCE)
             .with_context(|| format!("connecting to the admin socket of replica {}", victim.number))?;
         stream.set_nonblocking(true)?;
@@ -150,7 +155,7 @@ impl Lane {
     }
 
     fn ask(&mut self, fault: &Inject) {
-        let line = line::of_command(&Command::Inject(fault.clone()));
+        let line = line::of_command(&AdminCommand::Inject(fault.clone()));
         match self.stream.write_all(line.as_bytes()) {
             Ok(()) => self.waiting += 1,
             Err(error) => {

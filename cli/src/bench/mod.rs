@@ -24,11 +24,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::json;
 
-use campaign::Campaign;
-use node::outcome::{Outcome, Verdict, error_text, misuse, say, say_json};
+use campaign::BenchCampaign;
+use node::outcome::{CommandOutcome, CommandVerdict, error_text, misuse, say, say_json};
 use node::signals::Ending;
 use overrides::Overrides;
-use progress::Progress;
+use progress::ProgressLine;
 
 // What the soak of `crosscheck trial` uses: the same load, the same checking of replies, the same description
 // of a machine.
@@ -66,11 +66,11 @@ errors, 1 when something failed or a reply was wrong, 2 when a definition is wro
 pub struct Args {
     /// What to do.
     #[command(subcommand)]
-    command: Command,
+    command: BenchCommand,
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
-enum Command {
+enum BenchCommand {
     /// Measure one definition or several
     Run(RunArgs),
     /// Count instructions and allocations per request, and memory per object
@@ -128,18 +128,18 @@ struct ListArgs {
 }
 
 /// Hands over to the subcommand.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CommandOutcome {
     match &args.command {
-        Command::Run(args) => measure(args),
-        Command::Cost(args) => cost::run(args),
-        Command::Profile(args) => profile::run(args),
-        Command::List(args) => list(args),
-        Command::Summary(args) => compact::run(args),
-        Command::Report(args) => report::run(args),
+        BenchCommand::Run(args) => measure(args),
+        BenchCommand::Cost(args) => cost::run(args),
+        BenchCommand::Profile(args) => profile::run(args),
+        BenchCommand::List(args) => list(args),
+        BenchCommand::Summary(args) => compact::run(args),
+        BenchCommand::Report(args) => report::run(args),
     }
 }
 
-fn measure(args: &RunArgs) -> Outcome {
+fn measure(args: &RunArgs) -> CommandOutcome {
     if cfg!(debug_assertions) && !args.unoptimised {
         return Err(misuse(
             "this binary was built without optimisation, and its figures mean nothing; build with `cargo build \
@@ -169,8 +169,9 @@ fn measure(args: &RunArgs) -> Outcome {
     let estimates: Vec<f64> = definitions.iter().map(|(one, _)| progress::estimate(one)).collect();
     for (number, (definition, changed)) in definitions.into_iter().enumerate() {
         let later = estimates[number + 1..].iter().sum::<f64>();
-        let mut progress = Progress::new(args.json, (number + 1, estimates.len()), later);
-        let (path, run) = Campaign::new(definition, changed, &args.out, &data, &ending).run(&mut progress)?;
+        let mut progress = ProgressLine::new(args.json, (number + 1, estimates.len()), later);
+        let (path, run) =
+            BenchCampaign::new(definition, changed, &args.out, &data, &ending).run(&mut progress)?;
         if !args.json {
             for line in summary::lines(&run) {
                 say(&line)?;
@@ -180,13 +181,13 @@ fn measure(args: &RunArgs) -> Outcome {
         clean &= summary::is_clean(&run);
     }
     if args.all {
-        clean &= cost::run(&cost::Args::into_folder(&args.out, args.unoptimised))? == Verdict::Holds;
+        clean &= cost::run(&cost::Args::into_folder(&args.out, args.unoptimised))? == CommandVerdict::Holds;
         profile::run(&profile::Args::into_folder(&args.out, args.unoptimised))?;
     }
     if args.all || args.quick {
         report::run(&report::Args::of_folder(&args.out))?;
     }
-    Ok(Verdict::of(clean))
+    Ok(CommandVerdict::of(clean))
 }
 
 /// What is to be measured, in order: the papers' figures before the peers, and real workloads last, so that a
@@ -203,9 +204,9 @@ fn chosen(args: &RunArgs) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-fn list(args: &ListArgs) -> Outcome {
+fn list(args: &ListArgs) -> CommandOutcome {
     let names = names(&args.definitions)?;
-    let mut verdict = Verdict::Holds;
+    let mut verdict = CommandVerdict::Holds;
     let width = names.iter().map(String::len).max().unwrap_or(0);
     for name in names {
         match definition::read(&args.definitions, &name) {
@@ -213,7 +214,7 @@ fn list(args: &ListArgs) -> Outcome {
             Ok(definition) => say(&format!("{name:<width$}  {}", definition.title))?,
             // One that is wrong must not hide the others.
             Err(error) => {
-                verdict = Verdict::Fails;
+                verdict = CommandVerdict::Fails;
                 say(&format!("{name:<width$}  WRONG: {}", error_text(&error)))?;
             }
         }

@@ -11,7 +11,7 @@ use node::view::{grouped, micros};
 
 /// Writes to stderr, so that stdout holds results only.
 #[derive(Debug)]
-pub struct Progress {
+pub struct ProgressLine {
     json: bool,
     terminal: bool,
     total: usize,
@@ -24,12 +24,12 @@ pub struct Progress {
     later: f64,
 }
 
-impl Progress {
+impl ProgressLine {
     /// With `json`, every measurement also goes to stdout as one line of JSON. `part` says which definition
     /// this is and of how many, `later` how many seconds those after it will take.
     pub fn new(json: bool, part: (usize, usize), later: f64) -> Self {
         let terminal = io::stderr().is_terminal();
-        Progress { json, terminal, total: 0, done: 0, begin: Instant::now(), repetitions: 0, part, later }
+        ProgressLine { json, terminal, total: 0, done: 0, begin: Instant::now(), repetitions: 0, part, later }
     }
 
     /// Tells what is coming.

@@ -3,9 +3,9 @@
 use crosscheck::admin::EvidenceRecord;
 use serde::{Deserialize, Serialize};
 
-use super::definition::Faults;
+use super::definition::SweepFaults;
 use super::faults::Placed;
-use super::generator::{STEP_NS, Step, Timeline};
+use super::generator::{STEP_NS, Timeline, TimelineStep};
 
 /// Steps before the verdict and after it that belong to a repair.
 const BEFORE: usize = 10;
@@ -17,7 +17,7 @@ const TIMES_KEPT: usize = 1000;
 
 /// What the faults of one measurement did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Repairs {
+pub struct RepairFigures {
     /// Faults that were due while it was measured.
     pub due: u64,
     /// Faults that were in place.
@@ -137,8 +137,8 @@ pub struct Pooled {
 
 impl Pooled {
     /// Of the repetitions that worked, each with all its times.
-    pub fn of(each: &[&Repairs]) -> Self {
-        let pool = |times: fn(&Repairs) -> &Times| {
+    pub fn of(each: &[&RepairFigures]) -> Self {
+        let pool = |times: fn(&RepairFigures) -> &Times| {
             let mut all: Vec<u64> = each.iter().flat_map(|one| times(one).all().iter().copied()).collect();
             all.sort_unstable();
             Points::of(&all)
@@ -189,23 +189,23 @@ struct Repair {
 
 /// Puts together what is known. `records` are those of the damaged `replica`, from the beginning of the measured time.
 pub fn of(
-    faults: Faults,
+    faults: SweepFaults,
     placed: Placed,
     repaired: u64,
     seconds: f64,
     records: &[EvidenceRecord],
     replica: u8,
     timeline: Option<&Timeline>,
-) -> Repairs {
+) -> RepairFigures {
     let repairs: Vec<Repair> = records.iter().filter_map(|record| repair_of(record, replica)).collect();
-    let mut found = Repairs {
+    let mut found = RepairFigures {
         due: placed.due,
         placed: placed.placed,
         why_not: placed.why_not,
         repaired,
         repaired_per_second: repaired as f64 / seconds,
         times_us: Times::All(some_of(repairs.iter().map(|repair| repair.took_us).collect())),
-        ..Repairs::default()
+        ..RepairFigures::default()
     };
     if let Some(timeline) = timeline
         && (0.0..=HIGHEST_RATE).contains(&faults.per_second)
@@ -231,7 +231,7 @@ fn some_of(mut times: Vec<u64>) -> Vec<u64> {
     (0..TIMES_KEPT).map(|number| times[number * (count - 1) / (TIMES_KEPT - 1)]).collect()
 }
 
-fn look_around(found: &mut Repairs, repairs: &[Repair], timeline: &Timeline) {
+fn look_around(found: &mut RepairFigures, repairs: &[Repair], timeline: &Timeline) {
     let length = BEFORE + AFTER;
     let mut sums = vec![0u64; length];
     let (mut waits, mut quiet_waits) = (Vec::new(), Vec::new());
@@ -265,17 +265,17 @@ fn look_around(found: &mut Repairs, repairs: &[Repair], timeline: &Timeline) {
     });
 }
 
-fn longest(steps: &[Step]) -> u64 {
+fn longest(steps: &[TimelineStep]) -> u64 {
     u64::from(steps.iter().map(|step| step.longest_us).max().unwrap_or(0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::definition::{Fault, Victim};
+    use crate::bench::definition::{SweepFault, SweepVictim};
 
-    fn faults(per_second: f64) -> Faults {
-        Faults { per_second, fault: Fault::Flip, victim: Victim::Follower }
+    fn faults(per_second: f64) -> SweepFaults {
+        SweepFaults { per_second, fault: SweepFault::Flip, victim: SweepVictim::Follower }
     }
 
     fn record(stage: &str, replica: u8, time_us: u64, took_us: Option<u64>) -> EvidenceRecord {
@@ -297,10 +297,10 @@ mod tests {
     /// One reply in each of 200 steps, waited for 100 us, but for a gap of five steps from `gap` on, and a
     /// long wait after it.
     fn timeline(gap: usize) -> Timeline {
-        let usual = Step { replies: 1, longest_us: 100 };
+        let usual = TimelineStep { replies: 1, longest_us: 100 };
         let mut steps = vec![usual; 200];
-        steps[gap..gap + 5].fill(Step::default());
-        steps[gap + 5] = Step { replies: 6, longest_us: 10_500 };
+        steps[gap..gap + 5].fill(TimelineStep::default());
+        steps[gap + 5] = TimelineStep { replies: 6, longest_us: 10_500 };
         Timeline { began_wall_us: 1_000_000, steps }
     }
 
@@ -351,8 +351,16 @@ mod tests {
                 repairs,
             })
         };
-        let one = Repairs { times_us: Times::All(vec![1, 5]), around: around(4, 1), ..Repairs::default() };
-        let two = Repairs { times_us: Times::All(vec![2, 3, 9]), around: around(8, 3), ..Repairs::default() };
+        let one = RepairFigures {
+            times_us: Times::All(vec![1, 5]),
+            around: around(4, 1),
+            ..RepairFigures::default()
+        };
+        let two = RepairFigures {
+            times_us: Times::All(vec![2, 3, 9]),
+            around: around(8, 3),
+            ..RepairFigures::default()
+        };
         let pooled = Pooled::of(&[&one, &two]);
         assert_eq!(pooled.times_us, Points { count: 5, mean: 4.0, p50: 3, p90: 9, p99: 9, max: 9 });
         assert_eq!((pooled.waits_us, pooled.waits_us.at(|points| points.p50)), (Points::default(), None));

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::compact;
 use super::definition::{Definition, Side};
-use super::generator::Seen;
+use super::generator::MeasuredCounts;
 use super::measure::{Commit, Cpu, Machine, Wire};
-use super::repairs::{Pooled, Repairs};
+use super::repairs::{Pooled, RepairFigures};
 use crate::json_rows;
 
 /// Where summaries of results are, seen from the workspace.
@@ -26,7 +26,7 @@ pub const FORMAT: u32 = 1;
 
 /// One run of one definition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Run {
+pub struct BenchRun {
     /// Form of this file.
     pub format: u32,
     /// When it began, in seconds since 1970.
@@ -110,7 +110,7 @@ pub struct Figures {
     /// What went wrong.
     pub errors: Errors,
     /// Processor time per process.
-    pub processes: Vec<Process>,
+    pub processes: Vec<ProcessFigures>,
     /// Processor time of the generator's thread, as a share of one core.
     pub generator_cpu_share: f64,
     /// Everything on the loopback device meanwhile.
@@ -126,7 +126,7 @@ pub struct Figures {
     pub sent: Option<Sent>,
     /// What faults did, where some were placed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub repairs: Option<Repairs>,
+    pub repairs: Option<RepairFigures>,
 }
 
 /// Latencies in microseconds.
@@ -165,7 +165,7 @@ pub struct Errors {
 
 /// One process of a side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Process {
+pub struct ProcessFigures {
     /// What it is.
     pub name: String,
     /// Processor time while it was measured.
@@ -183,11 +183,11 @@ pub struct Independent {
     pub misses: u64,
 }
 
-impl Run {
+impl BenchRun {
     /// An empty run of `definition`, beginning now.
     pub fn begin(definition: Definition, changed: Vec<String>, versions: BTreeMap<Side, String>) -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        Run {
+        BenchRun {
             format: FORMAT,
             started_s: now.map_or(0, |since| since.as_secs()),
             machine: Machine::this(),
@@ -233,7 +233,7 @@ impl Run {
         if let Some(run) = compact::parse(&text) {
             return run.with_context(|| format!("summary {}", path.display()));
         }
-        let run: Run = serde_json::from_slice(&text)
+        let run: BenchRun = serde_json::from_slice(&text)
             .with_context(|| format!("{} is not a result of `crosscheck bench run`", path.display()))?;
         anyhow::ensure!(run.format == FORMAT, "{} has format {}, not {FORMAT}", path.display(), run.format);
         Ok(run)
@@ -272,7 +272,7 @@ impl Run {
     }
 }
 
-impl Run {
+impl BenchRun {
     /// What the repairs of all repetitions of one cell came to.
     pub fn pooled(&self, workload: &str, clients: usize, side: &Side) -> Pooled {
         let is_it =
@@ -308,7 +308,7 @@ impl Figures {
 
 impl Latency {
     /// What the generator saw.
-    pub fn of(seen: &Seen) -> Self {
+    pub fn of(seen: &MeasuredCounts) -> Self {
         let at = |share: f64| seen.latencies.value_at_quantile(share) as f64 / 1000.0;
         Latency {
             mean_us: seen.latencies.mean() / 1000.0,

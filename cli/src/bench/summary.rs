@@ -1,19 +1,19 @@
 //! A run in a few lines for the terminal: medians per cell, ratios with their spread, and what went wrong.
 
 use super::definition::{Ratio, Side, Workload};
-use super::repairs::{Point, Repairs};
-use super::results::{Figures, Run};
+use super::repairs::{Point, RepairFigures};
+use super::results::{BenchRun, Figures};
 use super::stats::Spread;
 use node::view::{grouped, micros};
 
 /// Whether everything was measured without errors.
-pub fn is_clean(run: &Run) -> bool {
+pub fn is_clean(run: &BenchRun) -> bool {
     run.measurements.iter().all(|one| one.figures.as_ref().is_some_and(|figures| figures.error_count() == 0))
 }
 
 /// The spread of one figure over the repetitions of a cell.
 pub fn spread(
-    run: &Run,
+    run: &BenchRun,
     workload: &str,
     clients: usize,
     side: &Side,
@@ -26,7 +26,7 @@ pub fn spread(
 
 /// One side's figure divided by the other's (or less the other's), repetition by repetition.
 pub fn paired(
-    run: &Run,
+    run: &BenchRun,
     workload: &str,
     clients: usize,
     pair: &Ratio,
@@ -48,12 +48,12 @@ pub fn paired(
 }
 
 /// Throughput of one side divided by the other's.
-pub fn throughput_ratio(run: &Run, workload: &str, clients: usize, pair: &Ratio) -> Option<Spread> {
+pub fn throughput_ratio(run: &BenchRun, workload: &str, clients: usize, pair: &Ratio) -> Option<Spread> {
     paired(run, workload, clients, pair, |figures| figures.throughput, |of, to| of / to)
 }
 
 /// Throughput of a side divided by its own under the first workload of the same sweep, repetition by repetition.
-pub fn kept(run: &Run, workload: &str, clients: usize, side: &Side) -> Option<Spread> {
+pub fn kept(run: &BenchRun, workload: &str, clients: usize, side: &Side) -> Option<Spread> {
     let workloads = &run.definition.workloads;
     let family = workloads.iter().find(|one| one.name == workload)?.sweep.as_ref()?.family.as_str();
     let same = |one: &&Workload| one.sweep.as_ref().is_some_and(|sweep| sweep.family == family);
@@ -86,14 +86,14 @@ pub enum Stretch {
 /// A point of the times of all repetitions' repairs together. Its interval is that of the repetitions, each
 /// taken by itself.
 pub fn pooled(
-    run: &Run,
+    run: &BenchRun,
     workload: &str,
     clients: usize,
     side: &Side,
     stretch: Stretch,
     point: Point,
 ) -> Option<Spread> {
-    let of_one = |one: &Repairs| match stretch {
+    let of_one = |one: &RepairFigures| match stretch {
         Stretch::Repair => one.times_us.points(),
         Stretch::Wait => one.waits_us.points(),
         Stretch::QuietWait => one.quiet_waits_us.points(),
@@ -109,7 +109,7 @@ pub fn pooled(
 }
 
 /// The lines.
-pub fn lines(run: &Run) -> Vec<String> {
+pub fn lines(run: &BenchRun) -> Vec<String> {
     let definition = &run.definition;
     let mut lines = vec![format!("{}: {}", definition.name, definition.title)];
     for workload in &definition.workloads {
@@ -133,7 +133,7 @@ pub fn lines(run: &Run) -> Vec<String> {
     lines
 }
 
-fn cell(run: &Run, workload: &str, clients: usize, side: &Side) -> Option<String> {
+fn cell(run: &BenchRun, workload: &str, clients: usize, side: &Side) -> Option<String> {
     let spread = |figure: fn(&Figures) -> f64| spread(run, workload, clients, side, |one| Some(figure(one)));
     let throughput = spread(|figures| figures.throughput)?;
     let p50 = spread(|figures| figures.latency.p50_us)?;

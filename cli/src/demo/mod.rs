@@ -8,9 +8,9 @@ mod tale;
 use anyhow::Context;
 
 use node::digest;
-use node::outcome::{Outcome, Verdict, misuse};
+use node::outcome::{CommandOutcome, CommandVerdict, misuse};
 use node::signals::Ending;
-use node::view::{Line, Tone, grouped, micros};
+use node::view::{Tone, ViewLine, grouped, micros};
 use play::{Ended, play};
 use scenes::SCENES;
 use stage::Stage;
@@ -46,7 +46,7 @@ pub struct Args {
 }
 
 /// Tells the story.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CommandOutcome {
     if !cli::HAS_INJECTOR {
         return Err(misuse(format!("this build carries no fault injector; {}", cli::WITH_INJECTOR)));
     }
@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> Outcome {
     finish(&endings, stage, &tale)
 }
 
-fn finish(endings: &[Ended], stage: Stage, tale: &Tale) -> Outcome {
+fn finish(endings: &[Ended], stage: Stage, tale: &Tale) -> CommandOutcome {
     tale.heading("In the end")?;
     let (seen, keeper) = stage.quiet();
     let answers = digest::collect(&keeper.replicas);
@@ -111,27 +111,27 @@ fn finish(endings: &[Ended], stage: Stage, tale: &Tale) -> Outcome {
     let why = equal.err();
     tale.value("end", &serde_json::json!({"holds": holds, "digests": why, "seen": seen, "killed": killed}))?;
     let told = if holds { "Every promise held." } else { "A PROMISE DID NOT HOLD." };
-    tale.line(Line::default())?;
-    tale.line(Line::of(if holds { Tone::Good } else { Tone::Bad }, told))?;
-    Ok(Verdict::of(holds))
+    tale.line(ViewLine::default())?;
+    tale.line(ViewLine::of(if holds { Tone::Good } else { Tone::Bad }, told))?;
+    Ok(CommandVerdict::of(holds))
 }
 
 fn summary(endings: &[Ended], tale: &Tale) -> anyhow::Result<()> {
-    tale.line(Line::default())?;
+    tale.line(ViewLine::default())?;
     let row = |cells: [&str; 6]| {
         let [fault, replica, noticed, class, repair, wait] = cells;
         format!("  {fault:<27} {replica:>7}  {noticed:<24} {class:<14} {repair:>11} {wait:>12}")
     };
     let heads = row(["fault", "replica", "noticed by", "class", "repaired in", "longest wait"]);
-    tale.line(Line::of(Tone::Quiet, heads))?;
+    tale.line(ViewLine::of(Tone::Quiet, heads))?;
     for ended in endings {
         let repair = ended.repair_us.map_or_else(|| "-".to_owned(), micros);
         let wait = micros(ended.longest_wait_us);
         let replica = ended.replica.to_string();
         let cells = row([ended.fault, &replica, &ended.noticed_by, &ended.class, &repair, &wait]);
-        tale.line(Line::of(if ended.holds { Tone::Good } else { Tone::Bad }, cells))?;
+        tale.line(ViewLine::of(if ended.holds { Tone::Good } else { Tone::Bad }, cells))?;
         if let Some(problem) = &ended.problem {
-            tale.line(Line::of(Tone::Bad, format!("    {problem}")))?;
+            tale.line(ViewLine::of(Tone::Bad, format!("    {problem}")))?;
         }
     }
     Ok(())

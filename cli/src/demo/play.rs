@@ -9,11 +9,11 @@ use crosscheck::admin::EvidenceRecord;
 use super::scenes::{Object, Proof, Scene};
 use super::stage::Stage;
 use super::tale::Tale;
-use crate::load::Seen;
-use node::cluster::Event;
+use crate::load::LoadCounts;
+use node::cluster::SupervisorEvent;
 use node::evidence::told;
 use node::inject::place;
-use node::view::{Line, Tone, grouped, millis};
+use node::view::{Tone, ViewLine, grouped, millis};
 
 /// How long a fault may take to be noticed and dealt with.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -73,7 +73,7 @@ pub fn play(scene: &Scene, victim: u8, stage: &mut Stage, tale: &Tale) -> anyhow
     }
     let found = investigate(scene, victim, dropped, repairs, stage)?;
     for record in &found.records {
-        tale.line(Line::of(Tone::Plain, "  evidence   ").followed_by(told(&brief(record))))?;
+        tale.line(ViewLine::of(Tone::Plain, "  evidence   ").followed_by(told(&brief(record))))?;
     }
     if !found.proven {
         let missing = format!("within {} s nobody reported what was expected", PATIENCE.as_secs());
@@ -81,7 +81,7 @@ pub fn play(scene: &Scene, victim: u8, stage: &mut Stage, tale: &Tale) -> anyhow
         problem.get_or_insert(missing);
     }
     for event in stage.events() {
-        if let Event::Said { replica, line } = event {
+        if let SupervisorEvent::Said { replica, line } = event {
             tale.explain(&format!("(replica {replica} says: {line})"))?;
         } else {
             let told = format!("a process ended or started, which it should not: {event:?}");
@@ -128,7 +128,7 @@ fn read_everywhere(object: Object, stage: &mut Stage, tale: &Tale) -> anyhow::Re
 
 /// The load since `before`: its longest wait, its replies, and the wrong ones among them. A scene can be over
 /// in less time than a busy machine leaves the load aside, so its first reply is waited for.
-fn load_since(before: &Seen, stage: &Stage) -> (Duration, u64, u64) {
+fn load_since(before: &LoadCounts, stage: &Stage) -> (Duration, u64, u64) {
     let deadline = Instant::now() + LONGEST_WAIT;
     let mut after = stage.load.tally.seen();
     while after.answered == before.answered && Instant::now() < deadline {
@@ -141,14 +141,14 @@ fn load_since(before: &Seen, stage: &Stage) -> (Duration, u64, u64) {
 
 /// What was found out about a fault.
 #[derive(Default)]
-struct Found {
+struct FaultFound {
     /// Records that name the victim, one per kind of notice.
     records: Vec<EvidenceRecord>,
     repair_us: Option<u64>,
     proven: bool,
 }
 
-impl Found {
+impl FaultFound {
     fn noticed_by(&self, proof: Proof) -> String {
         let stages: BTreeSet<&str> = self
             .records
@@ -171,8 +171,8 @@ fn investigate(
     dropped: u64,
     repairs: u64,
     stage: &mut Stage,
-) -> anyhow::Result<Found> {
-    let mut found = Found::default();
+) -> anyhow::Result<FaultFound> {
+    let mut found = FaultFound::default();
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         for (_, record) in stage.news() {

@@ -1,6 +1,6 @@
 //! The faults that the demonstration shows, as data: what is told, what is injected where, and what must follow.
 
-use crosscheck::admin::{Inject, Kind};
+use crosscheck::admin::{CorruptionKind, Inject};
 
 /// Length of the long value: several pieces of a value that is summed in pieces.
 const LONG_VALUE: usize = 3000;
@@ -13,7 +13,7 @@ pub struct Scene {
     /// Told before anything happens.
     pub tale: &'static str,
     /// What is corrupted.
-    pub kind: Kind,
+    pub kind: CorruptionKind,
     /// Which object, by the service's name.
     pub object: Option<Object>,
     /// The member that is hit, by number and name; none = any.
@@ -52,7 +52,7 @@ pub const SCENES: [Scene; 7] = [
         title: "a bit of a value",
         tale: "A bit flips in a stored value while nobody looks. The next request that touches the item checks it \
                first, and does not use it.",
-        kind: Kind::Flip,
+        kind: CorruptionKind::Flip,
         object: Some(Object::LongValue),
         member: Some((1, "value")),
         stores: false,
@@ -62,7 +62,7 @@ pub const SCENES: [Scene; 7] = [
         title: "a bit of a key",
         tale: "A bit flips in a key. Without a check the item would no longer be found, or be found under a name that \
                nobody gave it.",
-        kind: Kind::Flip,
+        kind: CorruptionKind::Flip,
         object: Some(Object::LongKey),
         member: Some((0, "key")),
         stores: false,
@@ -72,7 +72,7 @@ pub const SCENES: [Scene; 7] = [
         title: "a table slot",
         tale: "The hash table itself is hit: the entry that leads to an item now leads elsewhere. Structure is \
                protected like data.",
-        kind: Kind::Flip,
+        kind: CorruptionKind::Flip,
         object: Some(Object::Slot),
         member: None,
         stores: false,
@@ -82,7 +82,7 @@ pub const SCENES: [Scene; 7] = [
         title: "a bit while a request runs",
         tale: "A bit flips after the check and before the seal: the replica itself cannot know. Its result differs \
                from the others', which outvote it before its reply leaves.",
-        kind: Kind::InRequest,
+        kind: CorruptionKind::InRequest,
         object: Some(Object::LongValue),
         member: None,
         stores: true,
@@ -92,7 +92,7 @@ pub const SCENES: [Scene; 7] = [
         title: "a digest",
         tale: "The replica's state is right, but the digest it compares with is hit. It looks wrong, is outvoted, and \
                nothing needs repair.",
-        kind: Kind::Digest,
+        kind: CorruptionKind::Digest,
         object: None,
         member: None,
         stores: false,
@@ -102,7 +102,7 @@ pub const SCENES: [Scene; 7] = [
         title: "a reply",
         tale: "A reply is hit after it was rendered, on its way to the client. It never leaves; the client gets what \
                the majority computed.",
-        kind: Kind::Reply,
+        kind: CorruptionKind::Reply,
         object: None,
         member: None,
         stores: false,
@@ -111,7 +111,7 @@ pub const SCENES: [Scene; 7] = [
     Scene {
         title: "a message to a peer",
         tale: "A frame between replicas is hit on the wire. Its receiver drops it, and it is sent again.",
-        kind: Kind::Message,
+        kind: CorruptionKind::Message,
         object: None,
         member: None,
         stores: false,
@@ -161,9 +161,15 @@ mod tests {
     fn the_story_covers_what_it_promises() {
         let has = |kind, member| SCENES.iter().any(|scene| scene.kind == kind && scene.member == member);
         assert!(
-            has(Kind::Flip, Some((1, "value"))) && has(Kind::Flip, Some((0, "key"))) && has(Kind::Flip, None)
+            has(CorruptionKind::Flip, Some((1, "value")))
+                && has(CorruptionKind::Flip, Some((0, "key")))
+                && has(CorruptionKind::Flip, None)
         );
-        assert!([Kind::Digest, Kind::Reply, Kind::Message].into_iter().all(|kind| has(kind, None)));
+        assert!(
+            [CorruptionKind::Digest, CorruptionKind::Reply, CorruptionKind::Message]
+                .into_iter()
+                .all(|kind| has(kind, None))
+        );
     }
 
     #[test]

@@ -8,9 +8,9 @@ use crosscheck::admin::{EvidenceRecord, Status};
 
 use super::scenes::Object;
 use crate::load::{Load, PARTS, Shape};
-use crate::service::{Plan, Wish};
-use node::cluster::{Keeper, Replica, Row};
-use node::evidence::Watch;
+use crate::service::{ClusterOptions, ClusterPlan};
+use node::cluster::{Keeper, ReplicaHandle, ReplicaRow};
+use node::evidence::EvidenceWatch;
 use node::signals::Ending;
 use probe::Client;
 
@@ -24,12 +24,12 @@ const CONNECTIONS: usize = 6;
 /// Everything on stage.
 pub struct Stage {
     /// The replicas.
-    pub replicas: Vec<Replica>,
+    pub replicas: Vec<ReplicaHandle>,
     /// The load that runs beside every scene and checks every reply.
     pub load: Load,
     keeper: Keeper,
     clients: Vec<Client>,
-    watch: Watch,
+    watch: EvidenceWatch,
 }
 
 impl Stage {
@@ -38,8 +38,8 @@ impl Stage {
     /// # Errors
     /// Something does not come up.
     pub fn set(replicas: u8, ending: &Ending) -> anyhow::Result<Self> {
-        let wish = Wish { replicas: Some(replicas), port: Some(0), ..Wish::default() };
-        let keeper = Keeper::start(&Plan::new(&wish)?, node::up::STOP_PATIENCE)?;
+        let wish = ClusterOptions { replicas: Some(replicas), port: Some(0), ..ClusterOptions::default() };
+        let keeper = Keeper::start(&ClusterPlan::new(&wish)?, node::up::STOP_PATIENCE)?;
         keeper.until_ready(START, ending)?;
         // The starts are told otherwise; from here on, nothing should happen to a process.
         keeper.events();
@@ -53,7 +53,7 @@ impl Stage {
         let shape =
             Shape { keys: 50, value_size: 200, sets: PARTS / 5, incrs: PARTS / 10, pipeline: 1, check: true };
         let load = Load::start(&shape, CONNECTIONS, &addresses, u64::from(std::process::id()))?;
-        let watch = Watch::new(&replicas);
+        let watch = EvidenceWatch::new(&replicas);
         Ok(Stage { replicas, load, keeper, clients, watch })
     }
 
@@ -95,7 +95,7 @@ impl Stage {
     /// What a replica last said of itself.
     pub fn status(&self, replica: u8) -> Option<Status> {
         let rows = self.keeper.observer.rows();
-        let row: Option<Row> = rows.into_iter().find(|row| row.replica.number == replica);
+        let row: Option<ReplicaRow> = rows.into_iter().find(|row| row.replica.number == replica);
         row.and_then(|row| row.seen.ok())
     }
 
@@ -111,12 +111,12 @@ impl Stage {
     }
 
     /// What happened to the processes.
-    pub fn events(&self) -> Vec<node::cluster::Event> {
+    pub fn events(&self) -> Vec<node::cluster::SupervisorEvent> {
         self.keeper.events()
     }
 
     /// Ends the load, keeps the cluster; for the last comparison.
-    pub fn quiet(self) -> (crate::load::Seen, Keeper) {
+    pub fn quiet(self) -> (crate::load::LoadCounts, Keeper) {
         let tally = std::sync::Arc::clone(&self.load.tally);
         self.load.end();
         // The last repairs end within a moment.

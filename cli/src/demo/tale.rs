@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use node::outcome::say;
 use node::signals::Ending;
-use node::view::{Line, Paint, Tone};
+use node::view::{Paint, Tone, ViewLine};
 
 /// Pause after a line at speed 1.
 const PAUSE: Duration = Duration::from_millis(700);
@@ -35,22 +35,22 @@ impl Tale {
 
     /// A heading.
     pub fn heading(&self, text: &str) -> io::Result<()> {
-        self.line(Line::default())?;
-        self.line(Line::of(Tone::Strong, text))
+        self.line(ViewLine::default())?;
+        self.line(ViewLine::of(Tone::Strong, text))
     }
 
     /// Something that is explained.
     pub fn explain(&self, text: &str) -> io::Result<()> {
-        self.line(Line::of(Tone::Quiet, format!("  {text}")))
+        self.line(ViewLine::of(Tone::Quiet, format!("  {text}")))
     }
 
     /// Something that is done or seen.
     pub fn step(&self, what: &str, tone: Tone, seen: impl Into<String>) -> io::Result<()> {
-        self.line(Line::of(Tone::Plain, format!("  {what:<10} ")).with(tone, seen))
+        self.line(ViewLine::of(Tone::Plain, format!("  {what:<10} ")).with(tone, seen))
     }
 
     /// A prepared line.
-    pub fn line(&self, line: Line) -> io::Result<()> {
+    pub fn line(&self, line: ViewLine) -> io::Result<()> {
         if self.json {
             return Ok(());
         }

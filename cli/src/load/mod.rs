@@ -14,11 +14,11 @@ use anyhow::Context;
 use hdrhistogram::Histogram;
 use serde_json::json;
 
-pub use tally::{Seen, Tally};
+pub use tally::{LoadCounts, LoadTally};
 pub use worker::{PARTS, Shape, Worker};
 
-use node::cluster::Target;
-use node::outcome::{Outcome, Verdict, misuse, say, say_json};
+use node::cluster::ClusterTarget;
+use node::outcome::{CommandOutcome, CommandVerdict, misuse, say, say_json};
 use node::signals::Ending;
 use node::view::{grouped, micros};
 
@@ -44,7 +44,7 @@ Exit code: 0 when every reply was right, 1 when one was wrong or nothing was ans
 pub struct Args {
     /// Which cluster.
     #[command(flatten)]
-    pub target: Target,
+    pub target: ClusterTarget,
     /// Servers to use instead of a cluster's replicas; connections are spread over them
     #[arg(long, value_name = "HOST:PORT")]
     pub server: Vec<String>,
@@ -97,7 +97,7 @@ pub struct Args {
 /// A load that runs in the background until it is ended.
 pub struct Load {
     /// What it has seen so far.
-    pub tally: Arc<Tally>,
+    pub tally: Arc<LoadTally>,
     connections: Vec<JoinHandle<Histogram<u64>>>,
 }
 
@@ -112,7 +112,7 @@ impl Load {
         addresses: &[SocketAddr],
         seed: u64,
     ) -> anyhow::Result<Self> {
-        let tally = Arc::new(Tally::default());
+        let tally = Arc::new(LoadTally::default());
         let worker = |number| Worker::new(number, shape, addresses, seed, Arc::clone(&tally));
         let mut workers: Vec<Worker> = (0..connections).map(worker).collect();
         if !shape.check {
@@ -155,7 +155,7 @@ fn fill(workers: &mut [Worker], keys: usize) -> anyhow::Result<()> {
 }
 
 /// Runs the load and tells its figures.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CommandOutcome {
     if args.sets + args.incrs > 100 {
         return Err(misuse("--sets and --incrs together are more than 100 percent"));
     }
@@ -184,7 +184,7 @@ pub fn run(args: &Args) -> Outcome {
     let latencies = load.end();
     let seen = tally.seen();
     report(args, answered as f64 / took.as_secs_f64(), &latencies, &seen)?;
-    Ok(Verdict::of(seen.wrong == 0 && answered > 0))
+    Ok(CommandVerdict::of(seen.wrong == 0 && answered > 0))
 }
 
 fn addresses(args: &Args) -> anyhow::Result<Vec<SocketAddr>> {
@@ -203,7 +203,7 @@ fn addresses(args: &Args) -> anyhow::Result<Vec<SocketAddr>> {
     args.server.iter().map(resolve).collect()
 }
 
-fn report(args: &Args, rate: f64, latencies: &Histogram<u64>, seen: &Seen) -> anyhow::Result<()> {
+fn report(args: &Args, rate: f64, latencies: &Histogram<u64>, seen: &LoadCounts) -> anyhow::Result<()> {
     let shares = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
     if args.json {
         let percentiles: serde_json::Map<_, _> = shares

@@ -5,7 +5,7 @@ use wire::mix;
 
 /// The keys of one connection, how far each was written, and what its bytes then are.
 #[derive(Debug)]
-pub struct Model {
+pub struct ConnectionModel {
     prefix: String,
     generation: u32,
     values: Vec<Known>,
@@ -15,7 +15,7 @@ pub struct Model {
 
 /// One key: a value that is overwritten, or a counter that is incremented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Slot {
+pub enum KeySlot {
     /// Version v holds bytes that follow from key and version.
     Value(usize),
     /// Version v holds the decimal number v - 1.
@@ -29,46 +29,46 @@ struct Known {
     acknowledged: u32,
 }
 
-impl Model {
+impl ConnectionModel {
     /// `keys` values of `size` bytes and as many counters, none stored yet; `name` is this connection's alone.
     pub fn new(name: &str, keys: usize, size: usize) -> Self {
         let none = vec![Known::default(); keys.max(1)];
-        Model { prefix: name.to_owned(), generation: 0, values: none.clone(), counters: none, size }
+        ConnectionModel { prefix: name.to_owned(), generation: 0, values: none.clone(), counters: none, size }
     }
 
     /// Every key.
-    pub fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
+    pub fn slots(&self) -> impl Iterator<Item = KeySlot> + use<> {
         let keys = self.values.len();
-        (0..keys).map(Slot::Value).chain((0..keys).map(Slot::Counter))
+        (0..keys).map(KeySlot::Value).chain((0..keys).map(KeySlot::Counter))
     }
 
     /// A key's name on the server.
-    pub fn name(&self, slot: Slot) -> String {
+    pub fn name(&self, slot: KeySlot) -> String {
         match slot {
-            Slot::Value(key) => format!("{}k{key}.{}", self.prefix, self.generation),
-            Slot::Counter(key) => format!("{}n{key}.{}", self.prefix, self.generation),
+            KeySlot::Value(key) => format!("{}k{key}.{}", self.prefix, self.generation),
+            KeySlot::Counter(key) => format!("{}n{key}.{}", self.prefix, self.generation),
         }
     }
 
     /// The version after everything that was sent.
-    pub fn sent(&self, slot: Slot) -> u32 {
+    pub fn sent(&self, slot: KeySlot) -> u32 {
         self.known(slot).sent
     }
 
     /// The last version that the server acknowledged: it can never be lost.
-    pub fn acknowledged(&self, slot: Slot) -> u32 {
+    pub fn acknowledged(&self, slot: KeySlot) -> u32 {
         self.known(slot).acknowledged
     }
 
     /// Goes on to the next version, which is sent now.
-    pub fn advance(&mut self, slot: Slot) -> u32 {
+    pub fn advance(&mut self, slot: KeySlot) -> u32 {
         let known = self.known_mut(slot);
         known.sent += 1;
         known.sent
     }
 
     /// The server said that this version is stored.
-    pub fn acknowledge(&mut self, slot: Slot, version: u32) {
+    pub fn acknowledge(&mut self, slot: KeySlot, version: u32) {
         let known = self.known_mut(slot);
         known.acknowledged = known.acknowledged.max(version);
     }
@@ -84,10 +84,10 @@ impl Model {
     ///
     /// Every byte of a value follows from connection, key, generation and version: a byte of another key, of another
     /// version or from another place in the value is wrong.
-    pub fn content(&self, slot: Slot, version: u32) -> (u32, Vec<u8>) {
+    pub fn content(&self, slot: KeySlot, version: u32) -> (u32, Vec<u8>) {
         let key = match slot {
-            Slot::Counter(_) => return (0, (version - 1).to_string().into_bytes()),
-            Slot::Value(key) => key as u64,
+            KeySlot::Counter(_) => return (0, (version - 1).to_string().into_bytes()),
+            KeySlot::Value(key) => key as u64,
         };
         let mut state = key << 40 ^ u64::from(self.generation) << 32 ^ u64::from(version);
         state ^= self.prefix.bytes().fold(0, |sum: u64, byte| mix(sum ^ u64::from(byte)));
@@ -101,17 +101,17 @@ impl Model {
         (version, value)
     }
 
-    fn known(&self, slot: Slot) -> Known {
+    fn known(&self, slot: KeySlot) -> Known {
         match slot {
-            Slot::Value(key) => self.values[key],
-            Slot::Counter(key) => self.counters[key],
+            KeySlot::Value(key) => self.values[key],
+            KeySlot::Counter(key) => self.counters[key],
         }
     }
 
-    fn known_mut(&mut self, slot: Slot) -> &mut Known {
+    fn known_mut(&mut self, slot: KeySlot) -> &mut Known {
         match slot {
-            Slot::Value(key) => &mut self.values[key],
-            Slot::Counter(key) => &mut self.counters[key],
+            KeySlot::Value(key) => &mut self.values[key],
+            KeySlot::Counter(key) => &mut self.counters[key],
         }
     }
 }
@@ -122,18 +122,18 @@ mod tests {
 
     #[test]
     fn contents_differ_by_key_version_generation_and_connection() {
-        let mut first = Model::new("a", 2, 100);
-        let second = Model::new("b", 2, 100);
+        let mut first = ConnectionModel::new("a", 2, 100);
+        let second = ConnectionModel::new("b", 2, 100);
         let mut seen = vec![
-            first.content(Slot::Value(0), 1).1,
-            first.content(Slot::Value(0), 2).1,
-            first.content(Slot::Value(1), 1).1,
-            second.content(Slot::Value(0), 1).1,
+            first.content(KeySlot::Value(0), 1).1,
+            first.content(KeySlot::Value(0), 2).1,
+            first.content(KeySlot::Value(1), 1).1,
+            second.content(KeySlot::Value(0), 1).1,
         ];
-        let name = first.name(Slot::Value(0));
+        let name = first.name(KeySlot::Value(0));
         first.renew();
-        assert_ne!(first.name(Slot::Value(0)), name);
-        seen.push(first.content(Slot::Value(0), 1).1);
+        assert_ne!(first.name(KeySlot::Value(0)), name);
+        seen.push(first.content(KeySlot::Value(0), 1).1);
         assert!(seen.iter().all(|value| value.len() == 100));
         for (index, value) in seen.iter().enumerate() {
             assert!(!seen[..index].contains(value), "{index} repeats");
@@ -142,12 +142,12 @@ mod tests {
 
     #[test]
     fn what_is_acknowledged_lags_behind_what_is_sent() {
-        let mut model = Model::new("a", 1, 10);
-        let slot = Slot::Counter(0);
+        let mut model = ConnectionModel::new("a", 1, 10);
+        let slot = KeySlot::Counter(0);
         assert_eq!((model.advance(slot), model.advance(slot)), (1, 2));
         model.acknowledge(slot, 1);
         assert_eq!((model.sent(slot), model.acknowledged(slot)), (2, 1));
         assert_eq!(model.content(slot, 2), (0, b"1".to_vec()));
-        assert_ne!(model.name(slot), model.name(Slot::Value(0)));
+        assert_ne!(model.name(slot), model.name(KeySlot::Value(0)));
     }
 }

@@ -9,7 +9,7 @@ const KEPT: usize = 8;
 
 /// Counters of a running load.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct LoadTally {
     over: AtomicBool,
     measuring: AtomicBool,
     answered: AtomicU64,
@@ -23,7 +23,7 @@ pub struct Tally {
 
 /// The counters at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Seen {
+pub struct LoadCounts {
     /// Replies.
     pub answered: u64,
     /// Replies with a wrong byte, or that were no replies.
@@ -38,7 +38,7 @@ pub struct Seen {
     pub words: Vec<String>,
 }
 
-impl Tally {
+impl LoadTally {
     /// Asks every connection to end.
     pub fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
@@ -94,9 +94,9 @@ impl Tally {
     }
 
     /// The counters now.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> LoadCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Seen {
+        LoadCounts {
             answered: read(&self.answered),
             wrong: read(&self.wrong),
             missed: read(&self.missed),

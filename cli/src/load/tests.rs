@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Load, Seen, Shape};
+use super::{Load, LoadCounts, Shape};
 
 type Items = Arc<Mutex<BTreeMap<String, (String, Vec<u8>)>>>;
 
@@ -90,7 +90,7 @@ fn serve(stream: &TcpStream, items: &Items, count: &Mutex<u64>, lie: Lie) -> Opt
 }
 
 /// Runs a checked load until it has seen something wrong or `replies` replies.
-fn seen_of(lie: Lie, replies: u64) -> Seen {
+fn seen_of(lie: Lie, replies: u64) -> LoadCounts {
     let shape = Shape { keys: 5, value_size: 20, sets: 300, incrs: 300, pipeline: 3, check: true };
     let load = Load::start(&shape, 2, &[little_server(lie)], 1).expect("started");
     let deadline = Instant::now() + Duration::from_secs(30);

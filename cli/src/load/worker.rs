@@ -8,8 +8,8 @@ use hdrhistogram::Histogram;
 use probe::{Client, Failure, Value};
 use wire::mix;
 
-use super::model::{Model, Slot};
-use super::tally::Tally;
+use super::model::{ConnectionModel, KeySlot};
+use super::tally::LoadTally;
 
 /// A reply that takes longer counts as a broken connection.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -49,28 +49,34 @@ pub struct Worker {
     shape: Shape,
     addresses: Vec<SocketAddr>,
     turn: usize,
-    model: Model,
+    model: ConnectionModel,
     /// What is stored when replies are not compared.
     filler: Vec<u8>,
     draws: u64,
-    tally: Arc<Tally>,
+    tally: Arc<LoadTally>,
     latencies: Histogram<u64>,
 }
 
 /// A request on its way, and the version its answer must show.
 enum Pending {
-    Stored(Slot, u32),
-    Number(Slot, u32),
-    Value(Slot, u32),
+    Stored(KeySlot, u32),
+    Number(KeySlot, u32),
+    Value(KeySlot, u32),
 }
 
 impl Worker {
     /// Connection `number`, which begins with the address of that number.
-    pub fn new(number: usize, shape: &Shape, addresses: &[SocketAddr], seed: u64, tally: Arc<Tally>) -> Self {
+    pub fn new(
+        number: usize,
+        shape: &Shape,
+        addresses: &[SocketAddr],
+        seed: u64,
+        tally: Arc<LoadTally>,
+    ) -> Self {
         let name =
             if shape.check { format!("c{:x}.{number}:", seed & 0xffff_ffff) } else { "load:".to_owned() };
-        let model = Model::new(&name, shape.keys, shape.value_size);
-        let filler = model.content(Slot::Value(0), 1).1;
+        let model = ConnectionModel::new(&name, shape.keys, shape.value_size);
+        let filler = model.content(KeySlot::Value(0), 1).1;
         let draws = mix(seed ^ mix(number as u64));
         let (shape, addresses) = (shape.clone(), addresses.to_vec());
         Worker { shape, addresses, turn: number, model, filler, draws, tally, latencies: no_latencies() }
@@ -112,8 +118,8 @@ impl Worker {
     pub fn fill(&mut self, mine: impl Iterator<Item = usize>) -> Result<(), Failure> {
         let mut client = self.connect()?;
         for key in mine.filter(|key| *key < self.shape.keys) {
-            client.set(&self.model.name(Slot::Value(key)), 0, &self.filler)?;
-            client.set(&self.model.name(Slot::Counter(key)), 0, b"0")?;
+            client.set(&self.model.name(KeySlot::Value(key)), 0, &self.filler)?;
+            client.set(&self.model.name(KeySlot::Counter(key)), 0, b"0")?;
         }
         Ok(())
     }
@@ -170,7 +176,7 @@ impl Worker {
         let key = ((self.draws >> 32) % self.shape.keys as u64) as usize;
         let kind = self.draws % PARTS;
         if kind < self.shape.sets {
-            let slot = Slot::Value(key);
+            let slot = KeySlot::Value(key);
             let name = self.model.name(slot);
             if !self.shape.check {
                 client.queue_set(&name, 0, &self.filler);
@@ -181,7 +187,7 @@ impl Worker {
             client.queue_set(&name, flags, &value);
             Pending::Stored(slot, version)
         } else if kind < self.shape.sets + self.shape.incrs {
-            let slot = Slot::Counter(key);
+            let slot = KeySlot::Counter(key);
             let name = self.model.name(slot);
             let version = if self.shape.check { self.model.advance(slot) } else { 0 };
             if version == 1 {
@@ -191,7 +197,7 @@ impl Worker {
             client.queue_incr(&name, 1);
             Pending::Number(slot, version)
         } else {
-            let slot = Slot::Value(key);
+            let slot = KeySlot::Value(key);
             client.queue_get(&self.model.name(slot));
             Pending::Value(slot, self.model.sent(slot))
         }
@@ -227,7 +233,7 @@ impl Worker {
         Ok(())
     }
 
-    fn fits(&self, slot: Slot, version: u32, value: Option<&Value>) -> bool {
+    fn fits(&self, slot: KeySlot, version: u32, value: Option<&Value>) -> bool {
         match value {
             None => version == 0,
             Some(_) if version == 0 => false,

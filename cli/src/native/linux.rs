@@ -10,19 +10,19 @@ use tracer::campaign::Campaign;
 use tracer::fault::{Bits, Fault};
 use tracer::hooks;
 use tracer::profile::Profile;
-use tracer::record::{Class, Record};
+use tracer::record::{InjectionClass, InjectionRecord};
 use tracer::records::{self, Origin, Records};
 use tracer::report::{self, Titled};
-use tracer::single::Plan;
+use tracer::single::SingleInjection;
 use tracer::summary::{self, Summary};
 use tracer::symbols::Symbols;
-use tracer::target::{Place, Target};
+use tracer::target::{RunPlace, Target};
 use tracer::trace::Trace;
 
-use super::{Golden, Hooks, Many, Native, Replay, Report};
+use super::{Golden, Hooks, Many, Native, Replay, ReportArgs};
 use crate::bench::{Commit, Machine, stamp};
 use crate::json_rows;
-use node::outcome::{Outcome, Verdict, misuse, say};
+use node::outcome::{CommandOutcome, CommandVerdict, misuse, say};
 use node::signals::Ending;
 use node::view::grouped;
 
@@ -31,7 +31,7 @@ const PROGRESS: Duration = Duration::from_secs(10);
 /// Where records go by default, seen from the workspace; git ignores what is there.
 const FOLDER: &str = "bench/results/raw/inject";
 
-pub fn run(native: &Native) -> Outcome {
+pub fn run(native: &Native) -> CommandOutcome {
     match native {
         Native::Golden(args) => golden(args),
         Native::Profile(args) => profile(args),
@@ -44,13 +44,13 @@ pub fn run(native: &Native) -> Outcome {
     }
 }
 
-fn golden(args: &Golden) -> Outcome {
+fn golden(args: &Golden) -> CommandOutcome {
     let target = single(&args.target, args.program.as_deref())?;
     let trace = Trace::new(&target.trace);
     let mut runs = Vec::new();
     for number in 0..args.repeat.max(1) {
         let dir = tempfile::tempdir()?;
-        let profile = Profile::record(&target, &trace, &Place::new(dir.path(), u64::from(number)))?;
+        let profile = Profile::record(&target, &trace, &RunPlace::new(dir.path(), u64::from(number)))?;
         say(&format!(
             "run {}: {} instructions, {} different, hash {}, {} replies",
             number + 1,
@@ -73,10 +73,10 @@ fn golden(args: &Golden) -> Outcome {
     if let Some(path) = &args.profile {
         runs[0].save(path)?;
     }
-    Ok(Verdict::of(same_replies))
+    Ok(CommandVerdict::of(same_replies))
 }
 
-fn profile(args: &Golden) -> Outcome {
+fn profile(args: &Golden) -> CommandOutcome {
     let target = single(&args.target, args.program.as_deref())?;
     let profile = obtain(&target, &Trace::new(&target.trace), args.profile.as_deref())?;
     let all = profile.steps.len();
@@ -99,14 +99,14 @@ fn profile(args: &Golden) -> Outcome {
     for (module, count) in profile.by_module() {
         say(&format!("  in {module:<24} {:>12}  {:5.1} %", grouped(count as u64), share(count, all)))?;
     }
-    Ok(Verdict::Holds)
+    Ok(CommandVerdict::Holds)
 }
 
 fn share(part: usize, all: usize) -> f64 {
     100.0 * part as f64 / all.max(1) as f64
 }
 
-fn many(args: &Many, flips: bool) -> Outcome {
+fn many(args: &Many, flips: bool) -> CommandOutcome {
     let target = load(&args.target, args.program.as_deref())?;
     let faults: Vec<Fault> =
         args.fault.iter().map(|word| word.parse().map_err(misuse)).collect::<Result<_, _>>()?;
@@ -116,7 +116,7 @@ fn many(args: &Many, flips: bool) -> Outcome {
     }
     let trace = Trace::new(&target.trace);
     let profile = obtain(&target, &trace, args.profile.as_deref())?;
-    let plan = Plan {
+    let plan = SingleInjection {
         target: &target,
         trace: &trace,
         profile: &profile,
@@ -126,38 +126,38 @@ fn many(args: &Many, flips: bool) -> Outcome {
         steps_only: args.steps_only,
     };
     let campaign = Campaign { plan, faults: &faults, runs: args.runs, jobs: args.jobs };
-    let mut watch = Watch::new(args.seconds)?;
+    let mut watch = CampaignWatch::new(args.seconds)?;
     let mut out = Out::open(args, if flips { "" } else { "null-" })?;
     let records = campaign.run(Some(&mut out.file), |record| watch.on_record(record.class))?;
-    let all_masked = records.iter().all(|record| record.class == Class::Masked);
+    let all_masked = records.iter().all(|record| record.class == InjectionClass::Masked);
     out.close(&target, Records::Native(records))?;
-    Ok(Verdict::of(flips || all_masked))
+    Ok(CommandVerdict::of(flips || all_masked))
 }
 
-fn cluster(args: &Many, target: &Target, faults: &[Fault], bits: Bits, flips: bool) -> Outcome {
-    let plan = tracer::cluster::Plan { target, seed: args.seed, bits, flips };
+fn cluster(args: &Many, target: &Target, faults: &[Fault], bits: Bits, flips: bool) -> CommandOutcome {
+    let plan = tracer::cluster::ClusterInjection { target, seed: args.seed, bits, flips };
     let mut out = Out::open(args, if flips { "" } else { "null-" })?;
-    let mut watch = Watch::new(args.seconds)?;
+    let mut watch = CampaignWatch::new(args.seconds)?;
     let mut records = Vec::new();
     tracer::cluster::campaign(&plan, faults, args.runs, |record| {
         records::append(&mut out.file, record)?;
         records.push(record.clone());
         Ok(watch.on_record(record.class))
     })?;
-    let all_masked = records.iter().all(|record| record.class == Class::Masked);
+    let all_masked = records.iter().all(|record| record.class == InjectionClass::Masked);
     out.close(target, Records::Native(records))?;
-    Ok(Verdict::of(flips || all_masked))
+    Ok(CommandVerdict::of(flips || all_masked))
 }
 
-fn in_process(args: &Hooks) -> Outcome {
+fn in_process(args: &Hooks) -> CommandOutcome {
     let target = load(&args.target, args.program.as_deref())?;
     let kinds = match args.kind.as_slice() {
         [] => hooks::kinds(mode(&target)),
         words => words.iter().map(|word| hooks::kind(word).map_err(misuse)).collect::<Result<_, _>>()?,
     };
-    let plan = hooks::Plan { target: &target, seed: args.seed };
+    let plan = hooks::HookInjection { target: &target, seed: args.seed };
     let mut out = Out::create(&args.target, args.out.as_deref(), args.seed, "hooks-")?;
-    let mut watch = Watch::new(args.seconds)?;
+    let mut watch = CampaignWatch::new(args.seconds)?;
     let mut records = Vec::new();
     hooks::campaign(&plan, &kinds, args.runs, |record| {
         records::append(&mut out.file, record)?;
@@ -165,7 +165,7 @@ fn in_process(args: &Hooks) -> Outcome {
         Ok(watch.on_record(record.class))
     })?;
     out.close(&target, Records::Hooks(records))?;
-    Ok(Verdict::Holds)
+    Ok(CommandVerdict::Holds)
 }
 
 /// The mode that a cluster's target asks `up` for.
@@ -216,7 +216,7 @@ impl Out {
 }
 
 /// Tells of progress, and when it is enough.
-struct Watch {
+struct CampaignWatch {
     begun: Instant,
     told: Instant,
     limit: Option<Duration>,
@@ -224,15 +224,15 @@ struct Watch {
     ending: Ending,
 }
 
-impl Watch {
+impl CampaignWatch {
     pub fn new(seconds: Option<u64>) -> anyhow::Result<Self> {
         let now = Instant::now();
         let limit = seconds.map(Duration::from_secs);
-        Ok(Watch { begun: now, told: now, limit, counts: BTreeMap::new(), ending: Ending::catch()? })
+        Ok(CampaignWatch { begun: now, told: now, limit, counts: BTreeMap::new(), ending: Ending::catch()? })
     }
 
     /// False when no more runs shall begin.
-    pub fn on_record(&mut self, class: Class) -> bool {
+    pub fn on_record(&mut self, class: InjectionClass) -> bool {
         *self.counts.entry(class.name()).or_default() += 1;
         if self.told.elapsed() > PROGRESS {
             self.told = Instant::now();
@@ -245,7 +245,7 @@ impl Watch {
     }
 }
 
-fn replay(args: &Replay) -> Outcome {
+fn replay(args: &Replay) -> CommandOutcome {
     let (file, name) = args
         .run
         .rsplit_once(':')
@@ -264,7 +264,7 @@ fn replay(args: &Replay) -> Outcome {
             record.profile
         );
     }
-    let plan = Plan {
+    let plan = SingleInjection {
         target: &target,
         trace: &trace,
         profile: &profile,
@@ -282,13 +282,18 @@ fn replay(args: &Replay) -> Outcome {
     } else {
         "NOT repeated: something recorded differs"
     })?;
-    Ok(Verdict::of(same))
+    Ok(CommandVerdict::of(same))
 }
 
 /// The same bit of the same instruction, as often as wanted: how often does it end as recorded?
-fn replay_in_cluster(args: &Replay, target: &Target, record: &Record) -> Outcome {
-    let plan = tracer::cluster::Plan { target, seed: record.seed, bits: record.bits, flips: record.flips };
-    let mut watch = Watch::new(None)?;
+fn replay_in_cluster(args: &Replay, target: &Target, record: &InjectionRecord) -> CommandOutcome {
+    let plan = tracer::cluster::ClusterInjection {
+        target,
+        seed: record.seed,
+        bits: record.bits,
+        flips: record.flips,
+    };
+    let mut watch = CampaignWatch::new(None)?;
     let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
     tracer::cluster::again(&plan, record, args.times, |again| {
         *counts.entry(again.class.name()).or_default() += 1;
@@ -300,10 +305,10 @@ fn replay_in_cluster(args: &Replay, target: &Target, record: &Record) -> Outcome
     })?;
     let repeated = counts.get(record.class.name()).copied().unwrap_or(0);
     say(&format!("{repeated} of {} runs ended as recorded: {}", args.times, record.class.name()))?;
-    Ok(Verdict::of(repeated > 0))
+    Ok(CommandVerdict::of(repeated > 0))
 }
 
-fn summarise(args: &super::Summary) -> Outcome {
+fn summarise(args: &super::SummaryArgs) -> CommandOutcome {
     let mut summary = all_of(&args.files)?;
     for campaign in &mut summary.campaigns {
         fill(&mut campaign.target, args.target.as_ref());
@@ -321,7 +326,7 @@ fn summarise(args: &super::Summary) -> Outcome {
         grouped(records),
         grouped(summary.full_records.len() as u64)
     ))?;
-    Ok(Verdict::Holds)
+    Ok(CommandVerdict::Holds)
 }
 
 /// What the records say is not changed.
@@ -341,7 +346,7 @@ fn all_of(files: &[PathBuf]) -> anyhow::Result<Summary> {
     Ok(all)
 }
 
-fn tell(args: &Report) -> Outcome {
+fn tell(args: &ReportArgs) -> CommandOutcome {
     let titled = |path: &PathBuf| {
         let file = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         anyhow::Ok(Titled { title: json_rows::stem(path), file, summary: Summary::read(path)? })
@@ -356,7 +361,7 @@ fn tell(args: &Report) -> Outcome {
     if let Some(path) = &args.html {
         fs::write(path, report::page(&campaigns)).with_context(|| path.display().to_string())?;
     }
-    Ok(Verdict::Holds)
+    Ok(CommandVerdict::Holds)
 }
 
 fn load(path: &Path, program: Option<&Path>) -> anyhow::Result<Target> {
@@ -384,7 +389,7 @@ fn obtain(target: &Target, trace: &Trace, kept: Option<&Path>) -> anyhow::Result
     }
     eprintln!("stepping through the golden run of {}: about 20 s per million instructions", target.title);
     let dir = tempfile::tempdir()?;
-    let profile = Profile::record(target, trace, &Place::new(dir.path(), 0))?;
+    let profile = Profile::record(target, trace, &RunPlace::new(dir.path(), 0))?;
     if let Some(path) = kept {
         profile.save(path)?;
     }

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use sim::campaign::{CELLS, Cell, Part, page};
+use sim::campaign::{CELLS, CampaignShare, Cell, page};
 use wire::mix;
 
 use super::{Args, clock, command, runs};
 use crate::bench::measure::Commit;
 use crate::json_rows;
-use node::outcome::{Outcome, Verdict, say};
+use node::outcome::{CommandOutcome, CommandVerdict, say};
 use node::signals::Ending;
 
 /// How often what was found so far is written.
@@ -19,7 +19,7 @@ const SAVED_EVERY: Duration = Duration::from_secs(20);
 
 /// Runs until `--seeds` or `--minutes` are over, and writes `part-FIRST.json`; then `summary.json` and
 /// `summary.md` of all parts in the directory, and of those that the summary there had before.
-pub fn run_campaign(args: &Args, directory: &Path) -> Outcome {
+pub fn run_campaign(args: &Args, directory: &Path) -> CommandOutcome {
     let cells = cells_with(args.cells.as_deref().unwrap_or_default())?;
     fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
     let first = args.first.unwrap_or_else(|| mix(clock()) >> 24);
@@ -27,12 +27,12 @@ pub fn run_campaign(args: &Args, directory: &Path) -> Outcome {
     let begun = Instant::now();
     let until = args.minutes.map(|minutes| begun + Duration::from_secs_f64(minutes * 60.0));
     let commit = Commit::here();
-    let mut part = Part {
+    let mut part = CampaignShare {
         commit: format!("{}{}", commit.id, if commit.changed { " (changed)" } else { "" }),
         command: invocation(args, first),
         first,
         jobs: args.jobs,
-        ..Part::default()
+        ..CampaignShare::default()
     };
     let path = directory.join(format!("part-{first}.json"));
     let mut saved = begun;
@@ -65,7 +65,7 @@ pub fn run_campaign(args: &Args, directory: &Path) -> Outcome {
         json_rows::write(&path, &serde_json::to_vec_pretty(&part)?)?;
     }
     let parts = read_parts(directory)?;
-    let all = Part::merged(&parts);
+    let all = CampaignShare::merged(&parts);
     // A line for each cell.
     json_rows::write(&directory.join("summary.json"), &json_rows::layout(&all, 2)?)?;
     json_rows::write(&directory.join("summary.md"), page(&parts).as_bytes())?;
@@ -79,7 +79,7 @@ pub fn run_campaign(args: &Args, directory: &Path) -> Outcome {
         total.answered,
         total.activated()
     ))?;
-    Ok(Verdict::of(total.failed == 0))
+    Ok(CommandVerdict::of(total.failed == 0))
 }
 
 /// The cells that have `wanted` in their name.
@@ -103,7 +103,7 @@ fn invocation(args: &Args, first: u64) -> String {
     format!("crosscheck sim --campaign DIR{cells} --first {first}{seeds}{minutes} --jobs {}", args.jobs)
 }
 
-fn read_parts(directory: &Path) -> anyhow::Result<Vec<Part>> {
+fn read_parts(directory: &Path) -> anyhow::Result<Vec<CampaignShare>> {
     let mut paths: Vec<PathBuf> =
         fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
     paths.retain(|path| {
@@ -111,12 +111,12 @@ fn read_parts(directory: &Path) -> anyhow::Result<Vec<Part>> {
         name.starts_with("part-") && name.ends_with(".json")
     });
     paths.sort();
-    let read = |path: &PathBuf| -> anyhow::Result<Part> {
+    let read = |path: &PathBuf| -> anyhow::Result<CampaignShare> {
         let text = json_rows::read(path)?;
         serde_json::from_slice(&text).with_context(|| format!("{} is no part of a campaign", path.display()))
     };
-    let parts = paths.iter().map(read).collect::<anyhow::Result<Vec<Part>>>()?;
+    let parts = paths.iter().map(read).collect::<anyhow::Result<Vec<CampaignShare>>>()?;
     let summary = directory.join("summary.json");
     let summary = summary.exists().then(|| read(&summary)).transpose()?;
-    Ok(Part::to_be_merged(summary, parts))
+    Ok(CampaignShare::to_be_merged(summary, parts))
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::bench::{Commit, Machine};
-use node::outcome::Outcome;
+use node::outcome::CommandOutcome;
 
 /// Where results go by default, seen from the workspace; git ignores what is there.
 const FOLDER: &str = "bench/results/raw/trial";
@@ -37,12 +37,12 @@ docs/trial.md says what this shows, and what it does not.")]
 pub struct Args {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: TrialCommand,
 }
 
 /// The commands.
 #[derive(Clone, Debug, clap::Subcommand)]
-pub enum Command {
+pub enum TrialCommand {
     /// Run plans
     #[command(after_long_help = "Examples:
   crosscheck trial run                                         the plan `everything`
@@ -77,11 +77,11 @@ Exit code: 0 when no reply was wrong and no replica reported anything, 1 otherwi
 }
 
 /// Does it.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CommandOutcome {
     match &args.command {
-        Command::Run(args) => run::run(args),
-        Command::List => run::list(),
-        Command::Soak(args) => soak::run(args),
+        TrialCommand::Run(args) => run::run(args),
+        TrialCommand::List => run::list(),
+        TrialCommand::Soak(args) => soak::run(args),
     }
 }
 

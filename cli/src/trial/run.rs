@@ -8,7 +8,7 @@ use trial::run::Options;
 use wire::mix;
 
 use super::hostile;
-use node::outcome::{Outcome, Verdict, error_text, misuse, say};
+use node::outcome::{CommandOutcome, CommandVerdict, error_text, misuse, say};
 use node::signals::Ending;
 
 /// Options of `trial run`.
@@ -48,7 +48,7 @@ pub struct Args {
 }
 
 /// Runs the plans.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CommandOutcome {
     let (hostile, named): (Vec<_>, Vec<_>) = args.plans.iter().partition(|name| *name == hostile::NAME);
     let is_hostile = !hostile.is_empty();
     fits(args, is_hostile, named.is_empty())?;
@@ -85,7 +85,7 @@ pub fn run(args: &Args) -> Outcome {
         say(&format!("{} ({}), results in {}", hostile::NAME, hostile::TITLE, out.display()))?;
         holds &= hostile::run(&args.only, &out, super::context(since), &ending)?;
     }
-    Ok(Verdict::of(holds))
+    Ok(CommandVerdict::of(holds))
 }
 
 /// Options that mean nothing for what is to run.
@@ -119,7 +119,7 @@ fn change(plan: &mut Plan, args: &Args) {
 }
 
 /// Lists the plans.
-pub fn list() -> Outcome {
+pub fn list() -> CommandOutcome {
     for plan in Plan::shipped()? {
         say(&format!(
             "{:<12} {} ({:.0} s, {} troubles)",
@@ -133,5 +133,5 @@ pub fn list() -> Outcome {
     for (name, title) in hostile::attacks() {
         say(&format!("  {name:<14} {title}"))?;
     }
-    Ok(Verdict::Holds)
+    Ok(CommandVerdict::Holds)
 }

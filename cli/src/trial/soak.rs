@@ -16,11 +16,11 @@ use trial::announce::Announcer;
 use trial::ground::Ground;
 use trial::keeper::{Keeper, Totals};
 use trial::plan::Plan;
-use trial::replica::Replica;
+use trial::replica::ReplicaProcess;
 use wire::mix;
 
 use crate::bench::{Amount, Dialect, Generator, Op, Pattern, Setup, Workload};
-use node::outcome::{Outcome, Verdict, error_text, misuse, say};
+use node::outcome::{CommandOutcome, CommandVerdict, error_text, misuse, say};
 use node::signals::Ending;
 use node::view::grouped;
 
@@ -203,7 +203,7 @@ impl Soaked {
 }
 
 /// Soaks every mode in turn.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CommandOutcome {
     for mode in &args.modes {
         if !MODES.contains(&mode.as_str()) {
             return Err(misuse(format!("there is no mode {mode}; there are {}", MODES.join(", "))));
@@ -241,7 +241,7 @@ pub fn run(args: &Args) -> Outcome {
     let alarms: u64 = done.iter().map(Soaked::alarms).sum();
     let wrong: u64 = done.iter().map(|soaked| soaked.wrong + soaked.lost).sum();
     say(&format!("{} requests, {wrong} wrong or lost replies, {alarms} false alarms", grouped(requests)))?;
-    Ok(Verdict::of(holds))
+    Ok(CommandVerdict::of(holds))
 }
 
 fn write(out: &std::path::Path, context: &Value, done: &[Soaked]) -> anyhow::Result<()> {
@@ -279,7 +279,7 @@ impl Soak<'_> {
         let program = std::env::current_exe()?;
         let replica = |number: usize| {
             let log = self.out.join(format!("{}-replica-{}.log", self.mode, number + 1));
-            Replica::new(number, &ground, &plan, &program, dir.path(), log)
+            ReplicaProcess::new(number, &ground, &plan, &program, dir.path(), log)
         };
         let wards = (0..replicas).map(replica).collect::<anyhow::Result<Vec<_>>>()?;
         let announcer = Arc::new(Announcer::new(Instant::now()));

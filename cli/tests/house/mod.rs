@@ -2,6 +2,7 @@
 
 pub mod cite;
 pub mod manifest;
+pub mod names;
 pub mod sizes;
 pub mod source;
 pub mod text;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
-use super::{Command, Endpoint, Refused, Stream, line};
+use super::{AdminCommand, AdminStream, Endpoint, Refused, line};
 use crate::limits;
 
 /// Longest answer line that is believed, in bytes: evidence lists are the longest there are.
@@ -49,8 +49,8 @@ impl std::error::Error for NoAnswer {}
 ///
 /// # Errors
 /// Nobody listens there, or it is not for this user.
-pub fn connect(endpoint: &Endpoint, patience: Duration) -> io::Result<Stream> {
-    let mut stream = Stream::dial(endpoint, CONNECT.min(patience))?;
+pub fn connect(endpoint: &Endpoint, patience: Duration) -> io::Result<AdminStream> {
+    let mut stream = AdminStream::dial(endpoint, CONNECT.min(patience))?;
     stream.set_write_timeout(patience)?;
     if let Endpoint::Tcp { token, .. } = endpoint {
         stream.write_all(line::of_token(token).as_bytes())?;
@@ -62,7 +62,7 @@ pub fn connect(endpoint: &Endpoint, patience: Duration) -> io::Result<Stream> {
 #[derive(Debug)]
 pub struct Link {
     endpoint: Endpoint,
-    stream: Option<(BufReader<Stream>, Instant)>,
+    stream: Option<(BufReader<AdminStream>, Instant)>,
 }
 
 impl Link {
@@ -75,7 +75,11 @@ impl Link {
     ///
     /// # Errors
     /// See [`NoAnswer`]; the connection is dropped, so that a late answer is never taken for the next one.
-    pub fn ask<T: DeserializeOwned>(&mut self, command: &Command, patience: Duration) -> Result<T, NoAnswer> {
+    pub fn ask<T: DeserializeOwned>(
+        &mut self,
+        command: &AdminCommand,
+        patience: Duration,
+    ) -> Result<T, NoAnswer> {
         let answer = self.exchange(&line::of_command(command), patience).map_err(NoAnswer::Silent)?;
         if let Ok(Refused { error }) = serde_json::from_str(&answer) {
             // Some refusals end the connection at the other end.
@@ -122,7 +126,7 @@ impl Link {
 /// See [`NoAnswer`].
 pub fn ask<T: DeserializeOwned>(
     endpoint: &Endpoint,
-    command: &Command,
+    command: &AdminCommand,
     patience: Duration,
 ) -> Result<T, NoAnswer> {
     Link::new(endpoint.clone()).ask(command, patience)
@@ -139,7 +143,7 @@ mod tests {
     use crate::admin::{Position, StateDigest};
 
     const PATIENCE: Duration = Duration::from_secs(5);
-    const DIGEST: Command = Command::Digest { at: None };
+    const DIGEST: AdminCommand = AdminCommand::Digest { at: None };
 
     /// Answers each line it is sent with the next of `answers`; an empty one closes the connection.
     fn replica_that_says(folder: &tempfile::TempDir, answers: &'static [&'static str]) -> Endpoint {

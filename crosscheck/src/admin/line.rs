@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Command, Refused, Token};
+use super::{AdminCommand, Refused, Token};
 use crate::limits;
 
 /// The first line of a connection to an admin port.
@@ -18,7 +18,7 @@ struct Presented<'a> {
 ///
 /// # Errors
 /// The line is none: not UTF-8, not JSON, unknown, or longer than [`limits::ADMIN_LINE`].
-pub fn command(line: &[u8]) -> Result<Command, Refused> {
+pub fn command(line: &[u8]) -> Result<AdminCommand, Refused> {
     within_bound(line)?;
     serde_json::from_slice(line).map_err(|error| refused(&format!("not an admin command: {error}")))
 }
@@ -39,7 +39,7 @@ pub fn presents(line: &[u8], token: &Token) -> Result<(), Refused> {
 }
 
 /// The line that carries a command.
-pub fn of_command(command: &Command) -> String {
+pub fn of_command(command: &AdminCommand) -> String {
     written(command)
 }
 
@@ -84,7 +84,9 @@ mod tests {
 
     #[test]
     fn commands_read_back() {
-        for asked in [Command::Status, Command::Digest { at: None }, Command::Evidence { after: 7 }] {
+        for asked in
+            [AdminCommand::Status, AdminCommand::Digest { at: None }, AdminCommand::Evidence { after: 7 }]
+        {
             assert_eq!(command(of_command(&asked).as_bytes()), Ok(asked));
         }
     }

@@ -12,14 +12,14 @@ use super::Endpoint;
 
 /// A connection to, or of, an [`Endpoint`].
 #[derive(Debug)]
-pub enum Stream {
+pub enum AdminStream {
     /// To a socket file.
     Unix(UnixStream),
     /// To a port.
     Tcp(TcpStream),
 }
 
-impl Stream {
+impl AdminStream {
     /// Connects; waits at most `patience` for a listener that accepts nothing.
     ///
     /// # Errors
@@ -31,12 +31,12 @@ impl Stream {
                 // The kernel takes it as the bound of connecting too: a stopped process leaves its queue full.
                 socket.set_write_timeout(Some(patience))?;
                 socket.connect(&SockAddr::unix(path)?)?;
-                Ok(Stream::Unix(UnixStream::from(OwnedFd::from(socket))))
+                Ok(AdminStream::Unix(UnixStream::from(OwnedFd::from(socket))))
             }
             Endpoint::Tcp { address, .. } => {
                 let stream = TcpStream::connect_timeout(address, patience)?;
                 stream.set_nodelay(true)?;
-                Ok(Stream::Tcp(stream))
+                Ok(AdminStream::Tcp(stream))
             }
         }
     }
@@ -47,8 +47,8 @@ impl Stream {
     /// When there is no descriptor left.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(match self {
-            Stream::Unix(stream) => Stream::Unix(stream.try_clone()?),
-            Stream::Tcp(stream) => Stream::Tcp(stream.try_clone()?),
+            AdminStream::Unix(stream) => AdminStream::Unix(stream.try_clone()?),
+            AdminStream::Tcp(stream) => AdminStream::Tcp(stream.try_clone()?),
         })
     }
 
@@ -58,8 +58,8 @@ impl Stream {
     /// When it has ended.
     pub fn end(&self) -> io::Result<()> {
         match self {
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            AdminStream::Unix(stream) => stream.shutdown(Shutdown::Both),
+            AdminStream::Tcp(stream) => stream.shutdown(Shutdown::Both),
         }
     }
 
@@ -69,8 +69,8 @@ impl Stream {
     /// Those of the socket; a bound of zero is one.
     pub fn set_read_timeout(&self, bound: Duration) -> io::Result<()> {
         match self {
-            Stream::Unix(stream) => stream.set_read_timeout(Some(bound)),
-            Stream::Tcp(stream) => stream.set_read_timeout(Some(bound)),
+            AdminStream::Unix(stream) => stream.set_read_timeout(Some(bound)),
+            AdminStream::Tcp(stream) => stream.set_read_timeout(Some(bound)),
         }
     }
 
@@ -80,8 +80,8 @@ impl Stream {
     /// Those of the socket; a bound of zero is one.
     pub fn set_write_timeout(&self, bound: Duration) -> io::Result<()> {
         match self {
-            Stream::Unix(stream) => stream.set_write_timeout(Some(bound)),
-            Stream::Tcp(stream) => stream.set_write_timeout(Some(bound)),
+            AdminStream::Unix(stream) => stream.set_write_timeout(Some(bound)),
+            AdminStream::Tcp(stream) => stream.set_write_timeout(Some(bound)),
         }
     }
 
@@ -91,26 +91,26 @@ impl Stream {
     /// Those of the socket.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         match self {
-            Stream::Unix(stream) => stream.set_nonblocking(nonblocking),
-            Stream::Tcp(stream) => stream.set_nonblocking(nonblocking),
+            AdminStream::Unix(stream) => stream.set_nonblocking(nonblocking),
+            AdminStream::Tcp(stream) => stream.set_nonblocking(nonblocking),
         }
     }
 }
 
-impl Read for Stream {
+impl Read for AdminStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Unix(stream) => stream.read(buffer),
-            Stream::Tcp(stream) => stream.read(buffer),
+            AdminStream::Unix(stream) => stream.read(buffer),
+            AdminStream::Tcp(stream) => stream.read(buffer),
         }
     }
 }
 
-impl Write for Stream {
+impl Write for AdminStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Stream::Unix(stream) => stream.write(bytes),
-            Stream::Tcp(stream) => stream.write(bytes),
+            AdminStream::Unix(stream) => stream.write(bytes),
+            AdminStream::Tcp(stream) => stream.write(bytes),
         }
     }
 

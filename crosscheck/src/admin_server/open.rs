@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::admin::{Endpoint, Stream};
+use crate::admin::{AdminStream, Endpoint};
 use crate::{ServeError, limits};
 
 /// Where connections come from.
@@ -22,13 +22,13 @@ pub(super) enum Listener {
 }
 
 impl Listener {
-    pub(super) fn accept(&self) -> io::Result<Stream> {
+    pub(super) fn accept(&self) -> io::Result<AdminStream> {
         match self {
-            Listener::Unix(listener) => Ok(Stream::Unix(listener.accept()?.0)),
+            Listener::Unix(listener) => Ok(AdminStream::Unix(listener.accept()?.0)),
             Listener::Tcp(listener) => {
                 let stream = listener.accept()?.0;
                 stream.set_nodelay(true)?;
-                Ok(Stream::Tcp(stream))
+                Ok(AdminStream::Tcp(stream))
             }
         }
     }

@@ -52,8 +52,10 @@ impl Server {
     /// Sends bytes over a connection that presents nothing by itself, and reads until the server closes it.
     fn says_to(&self, bytes: &[u8]) -> String {
         let mut stream = match &self.endpoint {
-            Endpoint::Unix(path) => Stream::Unix(UnixStream::connect(path).expect("connected")),
-            Endpoint::Tcp { address, .. } => Stream::Tcp(TcpStream::connect(address).expect("connected")),
+            Endpoint::Unix(path) => AdminStream::Unix(UnixStream::connect(path).expect("connected")),
+            Endpoint::Tcp { address, .. } => {
+                AdminStream::Tcp(TcpStream::connect(address).expect("connected"))
+            }
         };
         stream.set_read_timeout(PATIENCE).expect("a bound");
         stream.write_all(bytes).expect("sent");
@@ -72,7 +74,7 @@ impl Server {
     }
 
     fn ask(&self, link: &mut Link) -> usize {
-        link.ask(&Command::Status, PATIENCE).expect("an answer")
+        link.ask(&AdminCommand::Status, PATIENCE).expect("an answer")
     }
 }
 
@@ -111,7 +113,7 @@ fn a_port_serves_only_who_presents_the_secret_first() {
     let Endpoint::Tcp { address, .. } = server.endpoint else { unreachable!("it is a port") };
     let other = Token::parse(&SECRET.replace('0', "1")).expect("a secret");
     let mut wrong = Link::new(Endpoint::Tcp { address, token: other });
-    let told = wrong.ask::<usize>(&Command::Shutdown, PATIENCE).unwrap_err().to_string();
+    let told = wrong.ask::<usize>(&AdminCommand::Shutdown, PATIENCE).unwrap_err().to_string();
     assert!(told.contains("--admin-token"), "{told}");
     let late = format!("{{\"cmd\":\"shutdown\"}}\n{{\"token\":\"{SECRET}\"}}\n{{\"cmd\":\"shutdown\"}}\n");
     assert!(server.says_to(late.as_bytes()).contains("first line"));
@@ -141,13 +143,13 @@ fn one_connection_too_many_is_told_so_while_the_others_are_served() {
     let mut links: Vec<Link> =
         (0..limits::ADMIN_CONNECTIONS).map(|_| Link::new(server.endpoint.clone())).collect();
     links.iter_mut().for_each(|link| _ = server.ask(link));
-    let told = Link::new(server.endpoint.clone()).ask::<usize>(&Command::Status, PATIENCE).unwrap_err();
+    let told = Link::new(server.endpoint.clone()).ask::<usize>(&AdminCommand::Status, PATIENCE).unwrap_err();
     assert!(told.to_string().contains("32 admin connections are open"), "{told}");
     links.iter_mut().for_each(|link| _ = server.ask(link));
     // A place that is given back is taken again, as soon as the server has noticed.
     links.pop();
     let deadline = Instant::now() + PATIENCE;
-    while Link::new(server.endpoint.clone()).ask::<usize>(&Command::Status, PATIENCE).is_err() {
+    while Link::new(server.endpoint.clone()).ask::<usize>(&AdminCommand::Status, PATIENCE).is_err() {
         assert!(Instant::now() < deadline, "the place is not given back");
     }
 }

@@ -10,7 +10,7 @@ use mio::net::TcpStream;
 use object::{Sealed, SealedQueue};
 
 use super::budget::{Budget, Cost, Usage, Wait};
-use super::input::{Input, Step};
+use super::input::{Input, InputStep};
 use super::leaving::{Leaving, VerifiedReply};
 use super::{Bounds, Reply};
 use crate::limits;
@@ -34,7 +34,7 @@ pub(super) enum Fate {
 }
 
 /// A place in the sequence of replies.
-enum Place {
+enum ReplySlot {
     /// The request with this checksum is on its way.
     Waiting(u32, Cost),
     /// The reply waits for those before it.
@@ -122,7 +122,7 @@ pub(super) struct Connection<P> {
     /// The protocol said that what follows is not to be read.
     closing: bool,
     /// Under their numbers in the sequence of replies: a place that is not the one that was meant is not used.
-    places: SealedQueue<Place>,
+    places: SealedQueue<ReplySlot>,
     /// Cost of its requests on their way.
     on_its_way: usize,
     /// Bytes of replies that wait for those before them.
@@ -398,12 +398,12 @@ impl<P: Protocol> Connection<P> {
             }
             let Some(step) = self.input.next(bounds.twice) else {
                 reading.counters.misread.fetch_add(1, Relaxed);
-                self.push(Place::Broken);
+                self.push(ReplySlot::Broken);
                 self.closing = true;
                 return;
             };
             match step {
-                Step::NeedMore(wanted) => {
+                InputStep::NeedMore(wanted) => {
                     self.wanted = wanted.max(there + 1);
                     // By what both decodings came to alone.
                     if wanted > bounds.request {
@@ -412,10 +412,10 @@ impl<P: Protocol> Connection<P> {
                     }
                     return;
                 }
-                Step::Nothing(_) => {}
-                Step::Reply(_, reply) => self.push_here(reply.into(), bounds.twice, false),
-                Step::Close(_, reply) => self.push_here(reply.into(), bounds.twice, true),
-                Step::Order(_, request) => self.order(request, reading, submit),
+                InputStep::Nothing(_) => {}
+                InputStep::Reply(_, reply) => self.push_here(reply.into(), bounds.twice, false),
+                InputStep::Close(_, reply) => self.push_here(reply.into(), bounds.twice, true),
+                InputStep::Order(_, request) => self.order(request, reading, submit),
             }
             self.wanted = 1;
             // Something was consumed: a short request, or a long one to its end.
@@ -454,7 +454,7 @@ impl<P: Protocol> Connection<P> {
         submit: &mut impl FnMut(u64, order::Request, u32),
     ) {
         self.on_its_way += cost.bytes();
-        let sequence = self.push(Place::Waiting(request.checksum, cost));
+        let sequence = self.push(ReplySlot::Waiting(request.checksum, cost));
         submit(sequence, request, budget.begin(cost));
     }
 
@@ -470,12 +470,12 @@ impl<P: Protocol> Connection<P> {
     fn push_here(&mut self, reply: Bytes, twice: bool, is_last: bool) {
         self.ready += reply.len();
         let reply = VerifiedReply::here(reply, twice);
-        self.push(if is_last { Place::Last(reply) } else { Place::Ready(reply) });
+        self.push(if is_last { ReplySlot::Last(reply) } else { ReplySlot::Ready(reply) });
         self.closing |= is_last;
     }
 
     /// The last place so far; returns its number.
-    fn push(&mut self, place: Place) -> u64 {
+    fn push(&mut self, place: ReplySlot) -> u64 {
         self.places.push(place)
     }
 
@@ -483,12 +483,12 @@ impl<P: Protocol> Connection<P> {
     /// can be had.
     pub(super) fn answer(&mut self, sequence: u64, reply: Option<Reply>) {
         let Ok(Some(place)) = self.places.get_mut(sequence) else { return };
-        if let Place::Waiting(asked, cost) = *place {
+        if let ReplySlot::Waiting(asked, cost) = *place {
             let right = reply.filter(|reply| reply.asked == asked);
             self.on_its_way = self.on_its_way.saturating_sub(cost.bytes());
             self.ready += right.as_ref().map_or(0, |reply| reply.bytes.len());
-            *place = right.map_or(Place::Broken, |reply| {
-                Place::Ready(VerifiedReply {
+            *place = right.map_or(ReplySlot::Broken, |reply| {
+                ReplySlot::Ready(VerifiedReply {
                     bytes: reply.bytes,
                     digest: reply.voted.map(|voted| (asked, voted)),
                 })
@@ -554,10 +554,10 @@ impl<P: Protocol> Connection<P> {
                     return self.leaving.push(first, VerifiedReply::default(), twice);
                 }
                 Ok(Some(place)) => match place {
-                    Place::Waiting(..) => return,
-                    Place::Ready(reply) => (std::mem::take(reply), false),
-                    Place::Last(reply) => (std::mem::take(reply), true),
-                    Place::Broken => (VerifiedReply::here(Bytes::new(), twice), true),
+                    ReplySlot::Waiting(..) => return,
+                    ReplySlot::Ready(reply) => (std::mem::take(reply), false),
+                    ReplySlot::Last(reply) => (std::mem::take(reply), true),
+                    ReplySlot::Broken => (VerifiedReply::here(Bytes::new(), twice), true),
                 },
             };
             self.broken = last | self.places.pop().is_err();
@@ -572,7 +572,7 @@ impl<P: Protocol> Connection<P> {
     /// have come back than were on their way then, or none any more. A long queue that moves loses nothing.
     pub(super) fn is_overdue(&mut self, now: &Now) -> bool {
         let first = self.places.first_number();
-        if !matches!(self.places.front(), Ok(Some(Place::Waiting(..)))) {
+        if !matches!(self.places.front(), Ok(Some(ReplySlot::Waiting(..)))) {
             self.wait = None;
             return false;
         }
@@ -595,13 +595,13 @@ impl<P: Protocol> Connection<P> {
     /// their way. Nothing more is read because a last reply is on its way, and for no other reason; what it
     /// has on its way is what its places say.
     pub(super) fn is_sound(&self, share: usize) -> bool {
-        let last = matches!(self.places.back(), Some(Place::Last(_) | Place::Broken));
+        let last = matches!(self.places.back(), Some(ReplySlot::Last(_) | ReplySlot::Broken));
         let (mut on_its_way, mut ready) = (0, 0);
         for place in self.places.as_is() {
             match place {
-                Place::Waiting(_, cost) => on_its_way += cost.bytes(),
-                Place::Ready(reply) | Place::Last(reply) => ready += reply.bytes.len(),
-                Place::Broken => {}
+                ReplySlot::Waiting(_, cost) => on_its_way += cost.bytes(),
+                ReplySlot::Ready(reply) | ReplySlot::Last(reply) => ready += reply.bytes.len(),
+                ReplySlot::Broken => {}
             }
         }
         (!self.closing || self.broken || last)

@@ -38,7 +38,7 @@ impl<P> InputBuffer<P> {
     }
 
     /// The step that was made of the rest is taken; none if it consumes what is not there, or nothing at all.
-    fn take(&mut self, step: &Step) -> Option<()> {
+    fn take(&mut self, step: &InputStep) -> Option<()> {
         let used = step.used()?;
         (used <= self.rest().len()).then(|| self.done += used)
     }
@@ -54,7 +54,7 @@ pub(super) struct Input<P> {
 
 /// What the input comes to, and how much of it; a request with its checksum.
 #[derive(PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum InputStep {
     NeedMore(usize),
     Nothing(usize),
     Order(usize, order::Request),
@@ -62,25 +62,26 @@ pub(super) enum Step {
     Close(usize, Vec<u8>),
 }
 
-impl Step {
+impl InputStep {
     /// Bytes that it consumes. Only waiting for more consumes none; of any other step that is corrupted.
     fn used(&self) -> Option<usize> {
         match *self {
-            Step::NeedMore(_) => Some(0),
-            Step::Nothing(used) | Step::Order(used, _) | Step::Reply(used, _) | Step::Close(used, _) => {
-                Some(used).filter(|used| *used > 0)
-            }
+            InputStep::NeedMore(_) => Some(0),
+            InputStep::Nothing(used)
+            | InputStep::Order(used, _)
+            | InputStep::Reply(used, _)
+            | InputStep::Close(used, _) => Some(used).filter(|used| *used > 0),
         }
     }
 
-    fn of(progress: Progress) -> Step {
+    fn of(progress: Progress) -> InputStep {
         match progress {
-            Progress::NeedMore(wanted) => Step::NeedMore(wanted),
-            Progress::Done { used, action: Action::Nothing } => Step::Nothing(used),
-            Progress::Done { used, action: Action::Reply(reply) } => Step::Reply(used, reply),
-            Progress::Done { used, action: Action::Close(reply) } => Step::Close(used, reply),
+            Progress::NeedMore(wanted) => InputStep::NeedMore(wanted),
+            Progress::Done { used, action: Action::Nothing } => InputStep::Nothing(used),
+            Progress::Done { used, action: Action::Reply(reply) } => InputStep::Reply(used, reply),
+            Progress::Done { used, action: Action::Close(reply) } => InputStep::Close(used, reply),
             Progress::Done { used, action: Action::Order(request) } => {
-                Step::Order(used, crate::ordered::summed(request.into()))
+                InputStep::Order(used, crate::ordered::summed(request.into()))
             }
         }
     }
@@ -175,10 +176,10 @@ impl<P: Protocol> Input<P> {
 
     /// Takes the next step; with `twice`, only if both copies come to it. `None` when they do not, and not at
     /// a second try either; or when the step consumes what is not there.
-    pub fn next(&mut self, twice: bool) -> Option<Step> {
+    pub fn next(&mut self, twice: bool) -> Option<InputStep> {
         if !twice {
             let InputBuffer { bytes, done, protocol } = &mut self.heard;
-            let step = Step::of(protocol.next(bytes.get(*done..).unwrap_or_default()));
+            let step = InputStep::of(protocol.next(bytes.get(*done..).unwrap_or_default()));
             self.heard.take(&step)?;
             return Some(step);
         }
@@ -186,15 +187,15 @@ impl<P: Protocol> Input<P> {
         let mut agreed = None;
         for _ in 0..2 {
             let (mut its, mut other) = (self.heard.protocol.clone(), self.again.protocol.clone());
-            let second = Step::of(other.next(again));
-            let first = Step::of(its.next(bytes));
+            let second = InputStep::of(other.next(again));
+            let first = InputStep::of(its.next(bytes));
             let is_same = its == other && bytes.len() == again.len();
             if is_same && first == second {
                 agreed = Some((first, its, second, other));
                 break;
             }
             // What is answered here and now may differ from one time to the next (statistics), but not that it is.
-            let are_answers = matches!((&first, &second), (Step::Reply(..), Step::Reply(..)));
+            let are_answers = matches!((&first, &second), (InputStep::Reply(..), InputStep::Reply(..)));
             agreed = (is_same && are_answers && bytes == again).then_some((first, its, second, other));
         }
         let (step, its, second, other) = agreed?;
@@ -214,10 +215,10 @@ mod tests {
     fn both_copies_are_taken_step_by_step() {
         let mut input = Input::of(b"one\ntwo\nth", Lines);
         for left in [6, 2] {
-            assert!(matches!(input.next(true), Some(Step::Order(4, _))));
+            assert!(matches!(input.next(true), Some(InputStep::Order(4, _))));
             assert_eq!(input.len(), left);
         }
-        assert!(matches!(input.next(true), Some(Step::NeedMore(_))));
+        assert!(matches!(input.next(true), Some(InputStep::NeedMore(_))));
         assert_eq!(input.len(), 2);
     }
 

@@ -137,7 +137,7 @@ pub struct Clients<P> {
     make_protocol: MakeProtocol<P>,
     counters: Arc<ClientCounters>,
     bounds: Bounds,
-    connections: Vec<Entry<P>>,
+    connections: Vec<ConnectionEntry<P>>,
     free: Vec<u32>,
     /// Connections with input left unread, because of a limit or their turn's end.
     unread: Vec<u32>,
@@ -162,7 +162,7 @@ pub struct Clients<P> {
     scratch: Vec<u8>,
 }
 
-struct Entry<P> {
+struct ConnectionEntry<P> {
     generation: u32,
     connection: Option<Connection<P>>,
 }
@@ -208,7 +208,9 @@ impl<P: Protocol> Clients<P> {
     }
 
     fn unblock(&mut self, slot: u32) {
-        if let Some(Entry { connection: Some(connection), .. }) = self.connections.get_mut(slot as usize) {
+        if let Some(ConnectionEntry { connection: Some(connection), .. }) =
+            self.connections.get_mut(slot as usize)
+        {
             connection.unblock();
         }
     }
@@ -321,8 +323,9 @@ impl<P: Protocol> Clients<P> {
     fn make_room(&mut self) {
         let Some(wait) = self.budget.starved(self.ticks) else { return };
         self.budget.look_again(wait, self.ticks);
-        let is_stalled =
-            |entry: &mut Entry<P>| entry.connection.as_mut().is_some_and(|one| one.is_stalled(wait));
+        let is_stalled = |entry: &mut ConnectionEntry<P>| {
+            entry.connection.as_mut().is_some_and(|one| one.is_stalled(wait))
+        };
         let slots = self.connections.iter_mut().enumerate();
         let stalled: Vec<u32> =
             slots.filter_map(|(slot, entry)| is_stalled(entry).then_some(slot as u32)).collect();
@@ -431,7 +434,7 @@ impl<P: Protocol> Clients<P> {
             }
             let _ = stream.set_nodelay(true);
             let slot = self.free.pop().unwrap_or_else(|| {
-                self.connections.push(Entry { generation: 0, connection: None });
+                self.connections.push(ConnectionEntry { generation: 0, connection: None });
                 (self.connections.len() - 1) as u32
             });
             let interest = Interest::READABLE | Interest::WRITABLE;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::thread::{self, Answer};
+use super::thread::{self, ThreadAnswer};
 use super::*;
 use crate::mailbox::Mailbox;
 use crate::service::{Action, Progress};
@@ -35,14 +35,14 @@ impl Protocol for Lines {
 
 struct Server {
     address: SocketAddr,
-    answers: Mailbox<Answer>,
+    answers: Mailbox<ThreadAnswer>,
     submitted: mpsc::Receiver<Submission>,
     counters: Arc<ClientCounters>,
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.answers.send(Answer::Stop);
+        self.answers.send(ThreadAnswer::Stop);
     }
 }
 
@@ -73,10 +73,10 @@ fn serve_with<P: Protocol>(make: MakeProtocol<P>, bounds: Bounds, counters: Arc<
 
 impl Submission {
     /// The answer with these bytes.
-    fn answered(&self, bytes: impl Into<Bytes>) -> Answer {
+    fn answered(&self, bytes: impl Into<Bytes>) -> ThreadAnswer {
         let (asked, bytes) = (self.request.checksum, bytes.into());
         let voted = Some(vote::digest::reply(asked, &bytes));
-        Answer::Reply(self.to, Reply { asked, bytes, voted })
+        ThreadAnswer::Reply(self.to, Reply { asked, bytes, voted })
     }
 }
 
@@ -131,7 +131,7 @@ fn a_reply_that_cannot_be_had_closes_the_connection_without_a_byte_of_it() {
     let mut client = server.connect();
     client.write_all(b"one\ntwo\n").unwrap();
     let (one, two) = (server.take(), server.take());
-    server.answers.send(Answer::Drop(two.to));
+    server.answers.send(ThreadAnswer::Drop(two.to));
     server.answers.send(one.answered(Bytes::from_static(b"1\n")));
     let mut rest = Vec::new();
     client.read_to_end(&mut rest).unwrap();
@@ -249,7 +249,7 @@ fn a_reply_that_is_not_what_was_voted_on_does_not_leave() {
             bytes: bytes.into(),
             voted: Some(vote::digest::reply(submission.request.checksum, voted.as_bytes())),
         };
-        server.answers.send(Answer::Reply(submission.to, reply));
+        server.answers.send(ThreadAnswer::Reply(submission.to, reply));
     }
     let mut got = Vec::new();
     stream.read_to_end(&mut got).unwrap();
@@ -323,14 +323,17 @@ impl Protocol for Limited {
 
 #[test]
 fn a_bad_copy_of_the_protocols_state_decides_nothing() {
-    use super::input::{Input, Step};
+    use super::input::{Input, InputStep};
     let next = |bad, twice| Input::of(b"request\n", Limited::new(10, bad)).next(twice);
     for made_for_a_step in 1..=2 {
-        assert!(matches!(next(made_for_a_step, true), Some(Step::Order(8, _))), "the second try is right");
+        assert!(
+            matches!(next(made_for_a_step, true), Some(InputStep::Order(8, _))),
+            "the second try is right"
+        );
     }
     let kept = 0;
     assert!(next(kept, true).is_none());
-    assert!(matches!(next(kept, false), Some(Step::Reply(..))), "one copy is believed");
+    assert!(matches!(next(kept, false), Some(InputStep::Reply(..))), "one copy is believed");
 }
 
 fn serve_flaky(twice: bool) -> Server {
@@ -393,7 +396,7 @@ fn look_until(clients: &mut Clients<Lines>, submissions: &mut Vec<Submission>, c
 }
 
 fn give(clients: &mut Clients<Lines>, submission: &Submission, bytes: impl Into<Bytes>) {
-    let Answer::Reply(to, reply) = submission.answered(bytes) else { panic!("it is a reply") };
+    let ThreadAnswer::Reply(to, reply) = submission.answered(bytes) else { panic!("it is a reply") };
     clients.answer(to, Some(reply));
 }
 

@@ -12,7 +12,7 @@ use crate::mailbox::Mailbox;
 
 /// What comes back to the thread.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum ThreadAnswer {
     /// The validated reply.
     Reply(ReplyTo, Reply),
     /// No correct reply can be had: the connection is closed rather than answered wrongly.
@@ -30,7 +30,7 @@ const MAILBOX: Token = Token(0);
 pub fn start<C: ClientSide + 'static>(
     bind: impl FnOnce(Registry) -> io::Result<C>,
     submit: impl FnMut(&mut Vec<Submission>) + Send + 'static,
-) -> io::Result<Mailbox<Answer>> {
+) -> io::Result<Mailbox<ThreadAnswer>> {
     let poll = Poll::new()?;
     let answers = Mailbox::new(&Arc::new(Waker::new(poll.registry(), MAILBOX)?));
     let clients = bind(poll.registry().try_clone()?)?;
@@ -39,11 +39,11 @@ pub fn start<C: ClientSide + 'static>(
     Ok(answers)
 }
 
-/// Serves until [`Answer::Stop`].
+/// Serves until [`ThreadAnswer::Stop`].
 fn run(
     mut poll: Poll,
     mut clients: impl ClientSide,
-    inbox: &Mailbox<Answer>,
+    inbox: &Mailbox<ThreadAnswer>,
     mut submit: impl FnMut(&mut Vec<Submission>),
 ) {
     let mut events = Events::with_capacity(1024);
@@ -60,9 +60,9 @@ fn run(
         inbox.take(&mut answers);
         for answer in answers.drain(..) {
             match answer {
-                Answer::Reply(to, reply) => clients.answer(to, Some(reply)),
-                Answer::Drop(to) => clients.answer(to, None),
-                Answer::Stop => return,
+                ThreadAnswer::Reply(to, reply) => clients.answer(to, Some(reply)),
+                ThreadAnswer::Drop(to) => clients.answer(to, None),
+                ThreadAnswer::Stop => return,
             }
         }
         clients.flush();

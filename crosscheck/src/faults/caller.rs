@@ -1,7 +1,7 @@
 //! Somebody who calls a replica and says that he is another one of its group: for a simulation, where he does
 //! not have the group's key.
 
-use order::Kind;
+use order::FrameKind;
 
 use crate::peers::hello::Hello;
 use crate::peers::secure::{Channel, Dialling, Records};
@@ -34,7 +34,7 @@ impl Caller {
         let answer = records.next().ok()??;
         let (_, mut channel): (Hello, Channel) = self.dialling.finish(answer.sealed).ok()?;
         let mut frame = Vec::new();
-        let _ = order::frame::encode_parts(Kind::Order, self.me, &[forged], &mut frame);
+        let _ = order::frame::encode_parts(FrameKind::Order, self.me, &[forged], &mut frame);
         Some([channel.sealed(&[]), channel.sealed(&frame)].concat())
     }
 }

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use execute::Between;
-use object::{Home, SealBroken, SealedQueue};
+use object::{Home, ObjectId, SealBroken, SealedQueue};
 use order::{Delivered, Request};
 use schedule::{Footprint, Lock, Turn};
 use vote::{Message, Packed, Place, RequestResult};
 
-use crate::admin::{EvidenceRecord, Inject, Injected, Kind};
+use crate::admin::{CorruptionKind, EvidenceRecord, Inject, Injected};
 use crate::hooks::{Arming, Hooks};
 use crate::job::Job;
 use crate::service::Service;
@@ -61,16 +61,21 @@ impl Injector {
     }
 
     /// Faults that wait for their occasion.
-    pub fn kinds(&self) -> Vec<Kind> {
+    pub fn kinds(&self) -> Vec<CorruptionKind> {
         self.0.pending.kinds()
     }
 
     /// Gives up on the faults of a kind; says on how many.
-    pub fn disarm(&self, kind: Kind) -> usize {
+    pub fn disarm(&self, kind: CorruptionKind) -> usize {
         self.0.pending.disarm(kind)
     }
 
-    fn take<R>(&self, turn: &Turn<'_, R>, kind: Kind) -> Option<Armed> {
+    /// The objects that were damaged before their seal since this was asked last, with their locks.
+    pub fn take_damaged(&self) -> Vec<(Home, ObjectId)> {
+        self.0.pending.take_damaged()
+    }
+
+    fn take<R>(&self, turn: &Turn<'_, R>, kind: CorruptionKind) -> Option<Armed> {
         let pending = &self.0.pending;
         let counted = pending.requests();
         pending.take(|armed| {
@@ -83,7 +88,7 @@ impl Injector {
         let pending = &self.0.pending;
         let every = 2 + inject.seed % 14;
         let gap = |number: u64| match inject.kind {
-            Kind::Sticky => every,
+            CorruptionKind::Sticky => every,
             _ => 1 + inject.seed.rotate_left(number as u32 * 5) % 24,
         };
         let mut at = pending.requests();
@@ -109,17 +114,17 @@ impl Hooks for Injector {
             None => (inject.seed % u64::from(locks)) as u32,
         };
         match inject.kind {
-            Kind::Flip
-            | Kind::MultiFlip
-            | Kind::Checksum
-            | Kind::Id
-            | Kind::Length
-            | Kind::Lost
-            | Kind::Stray
-            | Kind::Doubled => return Arming::NeedsTurn(home),
+            CorruptionKind::Flip
+            | CorruptionKind::MultiFlip
+            | CorruptionKind::Checksum
+            | CorruptionKind::Id
+            | CorruptionKind::Length
+            | CorruptionKind::Lost
+            | CorruptionKind::Stray
+            | CorruptionKind::Doubled => return Arming::NeedsTurn(home),
             // Which object a name means is known at an ordered turn only.
-            Kind::InRequest if inject.object.is_some() => return Arming::NeedsTurn(home),
-            Kind::Sticky | Kind::Erratic => {
+            CorruptionKind::InRequest if inject.object.is_some() => return Arming::NeedsTurn(home),
+            CorruptionKind::Sticky | CorruptionKind::Erratic => {
                 self.arm_repeatedly(inject, home);
                 return Arming::Armed("armed; it strikes again and again");
             }
@@ -128,8 +133,10 @@ impl Hooks for Injector {
         let occasion = if inject.object.is_some() { Occasion::RequestOnHome } else { Occasion::AnyRequest };
         self.0.pending.arm(Armed { kind: inject.kind, occasion, target: Target::of(inject, home) });
         Arming::Armed(match inject.kind {
-            Kind::Message => "the next frame to a peer will be corrupt",
-            Kind::Check | Kind::Repair => "the next such message will carry a wrong value",
+            CorruptionKind::Message => "the next frame to a peer will be corrupt",
+            CorruptionKind::Check | CorruptionKind::Repair => {
+                "the next such message will carry a wrong value"
+            }
             _ => "armed; it strikes at the next occasion",
         })
     }
@@ -158,7 +165,7 @@ impl Hooks for Injector {
 
     /// A client's request with another checksum than its bytes have.
     fn on_submit(&self, request: Request) -> Request {
-        let Some(armed) = self.0.pending.take_kind(Kind::Asked) else { return request };
+        let Some(armed) = self.0.pending.take_kind(CorruptionKind::Asked) else { return request };
         Request { checksum: request.checksum ^ 1 << (armed.target.seed % 32), ..request }
     }
 
@@ -168,7 +175,7 @@ impl Hooks for Injector {
 
     fn on_batch(&self, batch: u64) {
         if self.0.sabotaged.loses_count(batch) {
-            self.0.pending.arm(Armed::at_next(Kind::Position));
+            self.0.pending.arm(Armed::at_next(CorruptionKind::Position));
         }
     }
 
@@ -200,8 +207,8 @@ impl Hooks for Injector {
     fn on_vote_message(&self, message: &Message, body: &mut [u8]) -> bool {
         let kind = match message {
             Message::Check { .. } if self.0.sabotaged.has(Sabotage::MutesVotes) => return false,
-            Message::Check { .. } => Kind::Check,
-            Message::Repair(_) => Kind::Repair,
+            Message::Check { .. } => CorruptionKind::Check,
+            Message::Repair(_) => CorruptionKind::Repair,
             _ => return true,
         };
         if let Some(last) = body.last_mut()
@@ -230,7 +237,7 @@ impl Hooks for Injector {
     }
 
     fn on_frame(&self, frame: &mut [u8]) {
-        if let Some(armed) = self.0.pending.take_kind(Kind::Message) {
+        if let Some(armed) = self.0.pending.take_kind(CorruptionKind::Message) {
             let bit = armed.target.seed % (frame.len() as u64 * 8);
             frame[(bit / 8) as usize] ^= 1 << (bit % 8);
         }
@@ -250,19 +257,19 @@ impl Hooks for Injector {
 
     /// A worker that counts one position too many, from this request on.
     fn on_turn<R>(&self, turn: &mut Turn<'_, R>) {
-        if self.take(turn, Kind::Position).is_some() {
+        if self.take(turn, CorruptionKind::Position).is_some() {
             turn.lose_count();
         }
     }
 
     fn damages_request<R>(&self, turn: &Turn<'_, R>) -> bool {
-        self.take(turn, Kind::Request).is_some()
+        self.take(turn, CorruptionKind::Request).is_some()
     }
 
     fn runs<R>(&self, turn: &Turn<'_, R>) -> Option<u32> {
         self.0.pending.note_request();
-        let skipped = self.take(turn, Kind::Skip).map(|_| 0);
-        skipped.or_else(|| self.take(turn, Kind::Twice).map(|_| 2))
+        let skipped = self.take(turn, CorruptionKind::Skip).map(|_| 0);
+        skipped.or_else(|| self.take(turn, CorruptionKind::Twice).map(|_| 2))
     }
 
     fn between(&self) -> impl Between + '_ {
@@ -271,7 +278,7 @@ impl Hooks for Injector {
 
     fn on_reply<R>(&self, turn: &Turn<'_, R>, reply: &mut [u8]) {
         if !reply.is_empty()
-            && let Some(armed) = self.take(turn, Kind::Reply)
+            && let Some(armed) = self.take(turn, CorruptionKind::Reply)
         {
             let bit = (armed.target.seed % (reply.len() as u64 * 8)) as usize;
             reply[bit / 8] ^= 1 << (bit % 8);
@@ -279,7 +286,7 @@ impl Hooks for Injector {
     }
 
     fn wrong_digest_bits<R>(&self, turn: &Turn<'_, R>) -> u128 {
-        self.take(turn, Kind::Digest).map_or(0, |armed| 1 << (armed.target.seed % 128))
+        self.take(turn, CorruptionKind::Digest).map_or(0, |armed| 1 << (armed.target.seed % 128))
     }
 
     fn on_noop<S: Service>(

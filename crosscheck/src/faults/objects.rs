@@ -5,7 +5,7 @@ use object::{Home, ObjectId, Region};
 use schedule::{Access, Lock, LockId, Turn};
 
 use super::pending::{Armed, Occasion, PendingFaults, Target};
-use crate::admin::{Injected, Kind};
+use crate::admin::{CorruptionKind, Injected};
 use crate::job::Job;
 use crate::service::Service;
 
@@ -16,7 +16,9 @@ impl Between for InRequest<'_> {
     fn before_seal(&self, lock: LockId, access: &mut Access<'_>) {
         let Access::Exclusive(region) = access else { return };
         self.damage_images(lock);
-        let computes = |kind| matches!(kind, Kind::InRequest | Kind::Sticky | Kind::Erratic);
+        let computes = |kind| {
+            matches!(kind, CorruptionKind::InRequest | CorruptionKind::Sticky | CorruptionKind::Erratic)
+        };
         let counted = self.0.requests();
         let here = |armed: &Armed| computes(armed.kind) && armed.is_due(counted, |home| home == lock);
         if let Some(armed) = self.0.take(here) {
@@ -28,7 +30,11 @@ impl Between for InRequest<'_> {
                 None => choose(&open, armed.target.seed),
             };
             match struck {
-                Some(id) => _ = region.inject(id, &armed.target.injection(armed.kind)),
+                Some(id) => {
+                    if region.inject(id, &armed.target.injection(armed.kind)).is_some() {
+                        self.0.note_damaged(lock, id);
+                    }
+                }
                 None => self.0.arm(armed),
             }
         }
@@ -39,7 +45,8 @@ impl InRequest<'_> {
     /// What a request would be undone with is wrong, and it must be undone.
     fn damage_images(&self, lock: LockId) {
         let counted = self.0.requests();
-        let here = |armed: &Armed| armed.kind == Kind::Image && armed.is_due(counted, |home| home == lock);
+        let here =
+            |armed: &Armed| armed.kind == CorruptionKind::Image && armed.is_due(counted, |home| home == lock);
         let Some(armed) = self.0.take(here) else { return };
         if object::request::damage_images(armed.target.seed) {
             // As a panic of the handler, and without its words on the terminal.
@@ -65,7 +72,7 @@ pub(super) fn at_turn<S: Service>(
         },
         None => None,
     };
-    if let (Kind::InRequest, Some(id)) = (armed.kind, named) {
+    if let (CorruptionKind::InRequest, Some(id)) = (armed.kind, named) {
         let target = Target { id: Some(id), ..armed.target };
         pending.arm(Armed { kind: armed.kind, occasion: Occasion::RequestOnHome, target });
         let what = "armed; it strikes when a request changes the object".to_owned();
@@ -106,7 +113,7 @@ fn strike(region: &mut dyn Region, named: Option<ObjectId>, armed: &Armed) -> Op
         let id = choose(&objects, target.seed)?;
         if let Some(injected) = region.inject(id, &target.injection(armed.kind)) {
             // A write is rarely of one byte.
-            for more in (1..target.seed % 8).filter(|_| armed.kind == Kind::Stray) {
+            for more in (1..target.seed % 8).filter(|_| armed.kind == CorruptionKind::Stray) {
                 let seed = target.seed.wrapping_add(more);
                 let _ = region.inject(id, &Target { seed, ..target.clone() }.injection(armed.kind));
             }

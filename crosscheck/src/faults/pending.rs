@@ -1,18 +1,22 @@
 //! Faults that were armed and wait for their occasions.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use object::{Home, ObjectId};
 use parking_lot::Mutex;
 use schedule::Footprint;
 
-use crate::admin::{Inject, Kind};
+use crate::admin::{CorruptionKind, Inject};
+
+/// Damaged objects that are remembered until they are taken. Only a simulation takes them.
+const REMEMBERED: usize = 64;
 
 /// A fault that waits for its occasion.
 #[derive(Clone, Debug)]
 pub(crate) struct Armed {
     /// What it does.
-    pub kind: Kind,
+    pub kind: CorruptionKind,
     /// When.
     pub occasion: Occasion,
     /// To what.
@@ -21,7 +25,7 @@ pub(crate) struct Armed {
 
 impl Armed {
     /// A fault of the next request that has any lock.
-    pub fn at_next(kind: Kind) -> Self {
+    pub fn at_next(kind: CorruptionKind) -> Self {
         let target = Target { home: 0, name: None, id: None, bit: None, member: None, seed: 0 };
         Armed { kind, occasion: Occasion::AnyRequest, target }
     }
@@ -75,17 +79,17 @@ impl Target {
     }
 
     /// The damage to the object that `kind` means.
-    pub fn injection(&self, kind: Kind) -> object::Injection {
+    pub fn injection(&self, kind: CorruptionKind) -> object::Injection {
         use object::Injection;
         let (seed, bit) = (self.seed, self.bit.unwrap_or(self.seed) as u32);
         match kind {
-            Kind::MultiFlip => Injection::Bits { count: 2 + (seed % 7) as u32, seed },
-            Kind::Checksum => Injection::Sum { bit },
-            Kind::Id => Injection::Id { bit },
-            Kind::Length => Injection::Length { seed },
-            Kind::Stray => Injection::Byte { seed },
-            Kind::Lost => Injection::Lose,
-            Kind::Doubled => Injection::Double,
+            CorruptionKind::MultiFlip => Injection::Bits { count: 2 + (seed % 7) as u32, seed },
+            CorruptionKind::Checksum => Injection::Sum { bit },
+            CorruptionKind::Id => Injection::Id { bit },
+            CorruptionKind::Length => Injection::Length { seed },
+            CorruptionKind::Stray => Injection::Byte { seed },
+            CorruptionKind::Lost => Injection::Lose,
+            CorruptionKind::Doubled => Injection::Double,
             _ => Injection::Flip { member: self.member.map(usize::from), bit: self.bit, seed },
         }
     }
@@ -98,6 +102,8 @@ pub(crate) struct PendingFaults {
     /// Requests that ran while faults were armed.
     requests: AtomicU64,
     armed: Mutex<Vec<Armed>>,
+    /// Objects that were damaged before their seal, until they are taken: of the last [`REMEMBERED`] such faults.
+    damaged: Mutex<VecDeque<(Home, ObjectId)>>,
 }
 
 impl PendingFaults {
@@ -124,7 +130,7 @@ impl PendingFaults {
     }
 
     /// Faults that wait for their occasion.
-    pub fn kinds(&self) -> Vec<Kind> {
+    pub fn kinds(&self) -> Vec<CorruptionKind> {
         self.armed.lock().iter().map(|armed| armed.kind).collect()
     }
 
@@ -133,7 +139,7 @@ impl PendingFaults {
         if footprint.is_all() || footprint.iter().next().is_none() {
             return footprint;
         }
-        let Some(armed) = self.take_kind(Kind::Footprint) else { return footprint };
+        let Some(armed) = self.take_kind(CorruptionKind::Footprint) else { return footprint };
         let mut wrong = Footprint::new();
         let hit = armed.target.seed as usize % footprint.iter().count();
         for (number, (lock, shared)) in footprint.iter().enumerate() {
@@ -148,12 +154,26 @@ impl PendingFaults {
     }
 
     /// Gives up on the faults of a kind; says on how many.
-    pub fn disarm(&self, kind: Kind) -> usize {
+    pub fn disarm(&self, kind: CorruptionKind) -> usize {
         std::iter::from_fn(|| self.take_kind(kind)).count()
     }
 
+    /// An object was damaged before its seal.
+    pub fn note_damaged(&self, home: Home, id: ObjectId) {
+        let mut damaged = self.damaged.lock();
+        if damaged.len() == REMEMBERED {
+            damaged.pop_front();
+        }
+        damaged.push_back((home, id));
+    }
+
+    /// The objects that were damaged before their seal since this was asked last.
+    pub fn take_damaged(&self) -> Vec<(Home, ObjectId)> {
+        std::mem::take(&mut *self.damaged.lock()).into()
+    }
+
     /// Takes the first fault of a kind.
-    pub fn take_kind(&self, kind: Kind) -> Option<Armed> {
+    pub fn take_kind(&self, kind: CorruptionKind) -> Option<Armed> {
         self.take(|armed| armed.kind == kind)
     }
 

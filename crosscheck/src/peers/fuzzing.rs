@@ -83,7 +83,7 @@ pub fn a_stream(plain: &[u8], piece: usize, at: usize, change: u8) {
     let mut left = said.iter();
     for (number, sealed) in records(&stream, piece) {
         let mut opened = vec![0; sealed.len()];
-        match receiver.open(&secure::Record { number, sealed: &sealed }, &mut opened) {
+        match receiver.open(&secure::SealedRecord { number, sealed: &sealed }, &mut opened) {
             Ok(Some(length)) => assert!(left.any(|said| *said == opened[..length]), "nobody has said this"),
             Ok(None) => {}
             Err(_) => break,

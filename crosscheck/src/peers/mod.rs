@@ -18,7 +18,7 @@ use std::io;
 
 use bytes::Bytes;
 use mio::{Registry, Token};
-use order::{FrameError, Kind};
+use order::{FrameError, FrameKind};
 
 use crate::address::Address;
 use crate::admin::{Sent, Traffic};
@@ -51,7 +51,7 @@ pub enum PeerEvent {
         /// Who sent it.
         from: u8,
         /// Which room reads it.
-        kind: Kind,
+        kind: FrameKind,
         /// What it says.
         body: Bytes,
     },
@@ -244,7 +244,7 @@ impl<N: Net> Peers<N> {
     }
 
     /// Puts one frame on its way; it leaves with the next [`Peers::flush`]. To a peer that is away it is lost.
-    pub fn send(&mut self, to: u8, kind: Kind, parts: &[&[u8]]) {
+    pub fn send(&mut self, to: u8, kind: FrameKind, parts: &[&[u8]]) {
         self.send_deferred(to, kind, parts);
         if let Some(link) = self.links.get_mut(usize::from(to)).and_then(Option::as_mut) {
             link.is_urgent = true;
@@ -254,7 +254,7 @@ impl<N: Net> Peers<N> {
     /// As [`Peers::send`] for what nobody waits for: it leaves with the next frame to that peer that somebody
     /// waits for, or with the next [`Peers::leave_now`], and not later than [`limits::DEFERRED`] frames after
     /// it.
-    pub fn send_deferred(&mut self, to: u8, kind: Kind, parts: &[&[u8]]) {
+    pub fn send_deferred(&mut self, to: u8, kind: FrameKind, parts: &[&[u8]]) {
         let me = self.me;
         if let Some(link) = self.links.get_mut(usize::from(to)).and_then(Option::as_mut)
             && link.is_up()
@@ -340,12 +340,12 @@ impl<N: Net> Peers<N> {
     }
 }
 
-fn traffic_of(sent: &mut Sent, kind: Kind) -> &mut Traffic {
+fn traffic_of(sent: &mut Sent, kind: FrameKind) -> &mut Traffic {
     match kind {
-        Kind::Order | Kind::Forward => &mut sent.order,
-        Kind::Check => &mut sent.check,
-        Kind::Repair => &mut sent.repair,
-        Kind::Control | Kind::Transfer | Kind::Admin => &mut sent.other,
+        FrameKind::Order | FrameKind::Forward => &mut sent.order,
+        FrameKind::Check => &mut sent.check,
+        FrameKind::Repair => &mut sent.repair,
+        FrameKind::Control | FrameKind::Transfer | FrameKind::Admin => &mut sent.other,
     }
 }
 
@@ -472,12 +472,15 @@ mod tests {
         assert_eq!(nodes[0].seen, [PeerEvent::Up(1)]);
         assert_eq!(nodes[1].seen, [PeerEvent::Up(0)]);
         let large = vec![7u8; 3 << 20];
-        nodes[0].peers.send(1, Kind::Check, &[b"he", b"llo"]);
-        nodes[1].peers.send(0, Kind::Transfer, &[&large]);
+        nodes[0].peers.send(1, FrameKind::Check, &[b"he", b"llo"]);
+        nodes[1].peers.send(0, FrameKind::Transfer, &[&large]);
         run_until(&mut nodes, |nodes| nodes.iter().all(|node| node.seen.len() >= 2));
-        let hello = PeerEvent::Frame { from: 0, kind: Kind::Check, body: Bytes::from_static(b"hello") };
+        let hello = PeerEvent::Frame { from: 0, kind: FrameKind::Check, body: Bytes::from_static(b"hello") };
         assert_eq!(nodes[1].seen[1], hello);
-        assert_eq!(nodes[0].seen[1], PeerEvent::Frame { from: 1, kind: Kind::Transfer, body: large.into() });
+        assert_eq!(
+            nodes[0].seen[1],
+            PeerEvent::Frame { from: 1, kind: FrameKind::Transfer, body: large.into() }
+        );
         let (check, other) = (nodes[0].peers.sent.check, nodes[1].peers.sent.other);
         assert_eq!((check.messages, other.messages), (1, 1));
         assert!(check.bytes > 5 && other.bytes > 3 << 20, "bodies and headers: {check:?} {other:?}");
@@ -600,7 +603,7 @@ mod tests {
             nodes.iter_mut().for_each(|node| node.step(step * 2000));
         }
         assert_eq!(refusals(&nodes[0]).len(), 10);
-        nodes[1].peers.send(0, Kind::Check, &[b"still here"]);
+        nodes[1].peers.send(0, FrameKind::Check, &[b"still here"]);
         run_until(&mut nodes, |nodes| matches!(nodes[0].seen.last(), Some(PeerEvent::Frame { .. })));
         assert!(!nodes[0].seen.contains(&PeerEvent::Down(1)));
     }
@@ -652,17 +655,17 @@ mod tests {
         let addresses = addresses();
         let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
         run_until(&mut nodes, |nodes| nodes.iter().all(|node| !node.seen.is_empty()));
-        nodes[0].peers.send_deferred(1, Kind::Check, &[b"first"]);
+        nodes[0].peers.send_deferred(1, FrameKind::Check, &[b"first"]);
         (0..20).for_each(|step| nodes.iter_mut().for_each(|node| node.step(step * 2000)));
         assert_eq!(nodes[1].seen.len(), 1, "nobody waits for it: {:?}", nodes[1].seen);
-        nodes[0].peers.send(1, Kind::Order, &[b"second"]);
+        nodes[0].peers.send(1, FrameKind::Order, &[b"second"]);
         run_until(&mut nodes, |nodes| nodes[1].seen.len() == 3);
         let body = |event: &PeerEvent| match event {
             PeerEvent::Frame { body, .. } => body.clone(),
             other => panic!("{other:?}"),
         };
         assert_eq!(nodes[1].seen[1..].iter().map(body).collect::<Vec<_>>(), ["first", "second"]);
-        nodes[0].peers.send_deferred(1, Kind::Check, &[b"third"]);
+        nodes[0].peers.send_deferred(1, FrameKind::Check, &[b"third"]);
         nodes[0].peers.tick();
         run_until(&mut nodes, |nodes| nodes[1].seen.len() == 4);
     }
@@ -724,7 +727,7 @@ mod tests {
             let mut talk = |nodes: &mut Vec<Node>, rounds: u64| {
                 for _ in 0..rounds {
                     round += 1;
-                    nodes[1].peers.send(0, Kind::Check, &[b"hello"]);
+                    nodes[1].peers.send(0, FrameKind::Check, &[b"hello"]);
                     nodes.iter_mut().for_each(|node| node.step(round * 2000));
                 }
             };
@@ -748,7 +751,7 @@ mod tests {
         let addresses = addresses();
         let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
         run_until(&mut nodes, |nodes| nodes.iter().all(|node| !node.seen.is_empty()));
-        nodes[0].peers.send(1, Kind::Check, &[b"these bytes are not what they were"]);
+        nodes[0].peers.send(1, FrameKind::Check, &[b"these bytes are not what they were"]);
         let link = nodes[0].peers.links[1].as_mut().expect("it is up");
         *link.output.last_mut().expect("a frame waits") ^= 1 << 3;
         run_until(&mut nodes, |nodes| nodes[1].seen.len() >= 4);

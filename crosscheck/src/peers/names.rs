@@ -13,13 +13,13 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The addresses of a group's replicas, and at most one resolution per name that is under way.
 pub struct Names {
     addresses: Vec<Address>,
-    resolutions: Vec<Option<JoinHandle<Found>>>,
+    resolutions: Vec<Option<JoinHandle<Resolved>>>,
     /// How often each was given: a name that means several IP addresses is tried at each of them in turn.
     given: Vec<usize>,
-    resolve: fn(&Address) -> Found,
+    resolve: fn(&Address) -> Resolved,
 }
 
-pub(super) type Found = Result<Vec<SocketAddr>, String>;
+pub(super) type Resolved = Result<Vec<SocketAddr>, String>;
 
 /// What is known of a peer's address at present.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Names {
     }
 
     /// As [`Names::new`], with another way to resolve a name.
-    pub(super) fn resolved_by(resolve: fn(&Address) -> Found, addresses: Vec<Address>) -> Self {
+    pub(super) fn resolved_by(resolve: fn(&Address) -> Resolved, addresses: Vec<Address>) -> Self {
         let resolutions = addresses.iter().map(|_| None).collect();
         Names { given: vec![0; addresses.len()], resolutions, addresses, resolve }
     }
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    fn names(resolve: fn(&Address) -> Found) -> Names {
+    fn names(resolve: fn(&Address) -> Resolved) -> Names {
         let named = |host: &str| Address::Named { host: host.into(), port: 9 };
         Names::resolved_by(resolve, vec![Address::Fixed(([127, 0, 0, 1], 1).into()), named("a"), named("b")])
     }

@@ -98,7 +98,7 @@ impl Probe {
         stream.write_all(&channel.sealed(&[])).ok()?;
         let (number, sealed) = read_record(&mut stream, &mut records)?;
         let mut plain = vec![0; sealed.len()];
-        let record = super::secure::Record { number, sealed: &sealed };
+        let record = super::secure::SealedRecord { number, sealed: &sealed };
         let length = channel.open(&record, &mut plain).ok()??;
         PeerProgress::decode(plain.get(..length)?)
     }

@@ -227,7 +227,7 @@ impl Channel {
     ///
     /// # Errors
     /// When it is not what the other end has sealed, or too many were taken before.
-    pub fn open(&mut self, record: &Record<'_>, plain: &mut [u8]) -> Result<Option<usize>, Unsound> {
+    pub fn open(&mut self, record: &SealedRecord<'_>, plain: &mut [u8]) -> Result<Option<usize>, Unsound> {
         if record.number < self.takes {
             self.passed_over += 1;
             let is_odd = self.passed_over > PASSED_OVER || self.takes - record.number > BEHIND;
@@ -312,7 +312,7 @@ impl From<Vec<u8>> for Sealed {
 }
 
 /// One whole record.
-pub struct Record<'a> {
+pub struct SealedRecord<'a> {
     /// Its place in its direction.
     pub number: u64,
     /// What was sealed.
@@ -346,7 +346,7 @@ impl Records {
     ///
     /// # Errors
     /// When no record begins here.
-    pub fn next(&mut self) -> Result<Option<Record<'_>>, Unsound> {
+    pub fn next(&mut self) -> Result<Option<SealedRecord<'_>>, Unsound> {
         let rest = &self.buffer[self.done..];
         let Some(head) = rest.first_chunk::<HEADER>() else { return Ok(None) };
         let [l0, l1, c0, c1, number @ ..] = *head;
@@ -360,7 +360,7 @@ impl Records {
         }
         let start = self.done + HEADER;
         self.done += end;
-        Ok(Some(Record { number, sealed: &self.buffer[start..self.done] }))
+        Ok(Some(SealedRecord { number, sealed: &self.buffer[start..self.done] }))
     }
 }
 

@@ -6,7 +6,9 @@ use order::OrderEngine;
 
 use super::Replica;
 use super::execution::Execution;
-use crate::admin::{Buffers, Command, EvidenceList, Injected, Phase, Position, StateDigest, Status};
+use crate::admin::{
+    AdminCommand, Buffers, EvidenceList, Injected, Position, ReplicaPhase, StateDigest, Status,
+};
 use crate::admin_server::Call;
 use crate::hooks::{Arming, Hooks};
 use crate::ordered::Control;
@@ -106,27 +108,27 @@ impl Calls {
 impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     pub(super) fn on_call(&mut self, call: Call) {
         match &call.command {
-            Command::Status => call.reply(&self.status()),
-            Command::Evidence { after } => {
+            AdminCommand::Status => call.reply(&self.status()),
+            AdminCommand::Evidence { after } => {
                 let records = self.evidence.after(*after);
                 call.reply(&EvidenceList { records });
             }
-            Command::Digest { .. } if self.execution.is_none() => {
+            AdminCommand::Digest { .. } if self.execution.is_none() => {
                 call.refuse("this replica has no state yet; try again")
             }
-            Command::Digest { at: Some(position) } => {
+            AdminCommand::Digest { at: Some(position) } => {
                 let first = self.execution.as_ref().map_or(0, |execution| execution.first_batch);
                 self.calls.expect_digest(*position, first, self.world.now_us(), call);
             }
-            Command::Digest { at: None } => {
+            AdminCommand::Digest { at: None } => {
                 let Some(ticket) = self.calls.wait(self.settings.me, self.world.now_us(), call) else {
                     return;
                 };
                 self.submit_control(&Control::Digest { ticket });
             }
-            Command::Inject(_) => self.on_inject(call),
-            Command::BeginGroup | Command::KeepState { .. } => self.on_decision(call),
-            Command::Shutdown => {
+            AdminCommand::Inject(_) => self.on_inject(call),
+            AdminCommand::BeginGroup | AdminCommand::KeepState { .. } => self.on_decision(call),
+            AdminCommand::Shutdown => {
                 call.reply(&());
                 self.stop_with(Ok(Stop::Asked));
             }
@@ -135,7 +137,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// A fault in a resting object is done at an ordered turn on its lock, which is asked for here.
     fn on_inject(&mut self, call: Call) {
-        let Command::Inject(inject) = call.command.clone() else { return };
+        let AdminCommand::Inject(inject) = call.command.clone() else { return };
         let service = self.execution.as_ref().map(|execution| (&*execution.service, execution.locks()));
         match self.hooks.arm(&inject, service) {
             Arming::Refused(why) => call.refuse(why),
@@ -155,11 +157,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     pub(super) fn status(&self) -> Status {
         let standing = self.orderer.standing();
         // Without a vote it cannot stand in for another one: whoever goes by this to stop the next replica has to wait.
-        let is_joining = self.phase == Phase::Serving && standing.members.is_learner(self.settings.me);
+        let is_joining = self.phase == ReplicaPhase::Serving && standing.members.is_learner(self.settings.me);
         Status {
             replica: self.settings.me + 1,
             pid: std::process::id(),
-            phase: if is_joining { Phase::Joining } else { self.phase },
+            phase: if is_joining { ReplicaPhase::Joining } else { self.phase },
             mode: self.settings.mode.to_string(),
             leader: standing.leader.map(|leader| leader + 1),
             incarnation: standing.incarnation.unwrap_or(0),
@@ -213,7 +215,7 @@ mod tests {
 
     fn call() -> (Call, mpsc::Receiver<serde_json::Value>) {
         let (answer, answered) = mpsc::channel();
-        (Call { command: Command::Digest { at: None }, answer }, answered)
+        (Call { command: AdminCommand::Digest { at: None }, answer }, answered)
     }
 
     #[test]

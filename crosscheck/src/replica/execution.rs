@@ -33,7 +33,7 @@ pub(super) struct Execution<S: Service> {
     entries: VecDeque<u64>,
     moved: Moved,
     locks: u32,
-    watched: Vec<Watched>,
+    watched: Vec<WorkerWatch>,
     alone: Arc<AtomicBool>,
     /// What its replies take.
     pub(super) kept: Arc<KeptReplies>,
@@ -56,7 +56,7 @@ pub(super) struct WorkerLinks<'a> {
 
 /// What the watchdog saw of a worker when it last looked.
 #[derive(Clone, Copy, Debug, Default)]
-struct Watched {
+struct WorkerWatch {
     /// Position of the request; 0 for none.
     running: u64,
     /// When it was first seen that others have executed its batch while it runs here.
@@ -65,7 +65,7 @@ struct Watched {
 
 /// How far this replica is, and how far others are.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct GroupProgress {
     /// Last batch executed here.
     pub executed: u64,
     /// Requests that ended here, in whatever way: a batch of slow requests moves by them.
@@ -87,8 +87,8 @@ struct Moved {
 impl Moved {
     /// Takes note of how far the replica is at `now_us`; tells for how many microseconds nothing has been
     /// executed that others have. More than `limit_us` will be too many.
-    fn looked(&mut self, progress: Progress, now_us: u64, limit_us: u64) -> u64 {
-        let Progress { executed, requests, is_behind } = progress;
+    fn looked(&mut self, progress: GroupProgress, now_us: u64, limit_us: u64) -> u64 {
+        let GroupProgress { executed, requests, is_behind } = progress;
         let was_stopped = self.was_stopped(now_us, limit_us);
         let has_moved = (executed, requests) != (self.executed, self.requests);
         if has_moved || !is_behind || was_stopped {
@@ -169,7 +169,7 @@ impl<S: Service> Execution<S> {
                 })?;
             }
         }
-        let watched = vec![Watched::default(); schedule.workers()];
+        let watched = vec![WorkerWatch::default(); schedule.workers()];
         Ok(Execution {
             service,
             schedule: Arc::new(schedule),
@@ -295,7 +295,7 @@ impl<S: Service> Execution<S> {
             (0..self.schedule.workers()).map(|worker| self.schedule.progress(worker).resolved).sum();
         let requests = self.hooks.on_progress(requests);
         let was_stopped = self.moved.was_stopped(now_us, limit_us);
-        let stood_us = self.moved.looked(Progress { executed, requests, is_behind }, now_us, limit_us);
+        let stood_us = self.moved.looked(GroupProgress { executed, requests, is_behind }, now_us, limit_us);
         let hung =
             self.hung(is_behind, was_stopped, now_us).filter(|(_, since_us)| now_us - since_us > limit_us);
         let hung = hung.filter(|_| is_behind).map(|(position, _)| position);
@@ -308,7 +308,7 @@ impl<S: Service> Execution<S> {
         for (worker, watched) in self.watched.iter_mut().enumerate() {
             let running = self.schedule.progress(worker).running;
             if running != watched.running || was_stopped {
-                *watched = Watched { running, since_us: None };
+                *watched = WorkerWatch { running, since_us: None };
             }
             if running != 0 && is_behind {
                 watched.since_us.get_or_insert(now_us);
@@ -348,8 +348,8 @@ fn run_crew<R>(
 fn shape(settings: &Settings, locks: u32) -> schedule::Config {
     let Mode { replicated, deterministic, .. } = settings.mode;
     let mode = match (replicated, deterministic) {
-        (_, true) => schedule::Mode::Turns,
-        (_, false) => schedule::Mode::Locks,
+        (_, true) => schedule::LockRules::Turns,
+        (_, false) => schedule::LockRules::Locks,
     };
     schedule::Config { mode, ..schedule::Config::new(settings.workers, locks) }
 }
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn only_who_is_behind_others_and_ends_no_request_is_stuck() {
-        let at = |executed, requests, is_behind| Progress { executed, requests, is_behind };
+        let at = |executed, requests, is_behind| GroupProgress { executed, requests, is_behind };
         let (mut moved, limit_us) = (Moved::default(), 60_000_000);
         let mut looked = |progress, now_us| moved.looked(progress, now_us, limit_us);
         assert_eq!(looked(at(5, 40, false), 100), 0);

@@ -5,13 +5,13 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use order::{FailStop, Kind, OrderEngine, Output};
+use order::{FailStop, FrameKind, OrderEngine, Output};
 use vote::{Event, Packed, Place};
 use wire::Reader;
 
 use super::execution::{Execution, Stall, WorkerLinks};
 use super::{Input, Replica};
-use crate::admin::Phase;
+use crate::admin::ReplicaPhase;
 use crate::clock::ClockWords;
 use crate::hooks::Hooks;
 use crate::ordered::Control;
@@ -233,7 +233,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// This replica belongs to the group. Without a log of its own it waits for its peers' state.
     fn on_established(&mut self, joined: bool) {
         if joined {
-            self.phase = Phase::Joining;
+            self.phase = ReplicaPhase::Joining;
         } else if self.execution.is_none() {
             match self.base.take() {
                 Some((head, dispatcher)) => {
@@ -282,7 +282,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         match open(&self.world) {
             Ok(front) => {
                 self.front = Some(front);
-                self.phase = Phase::Serving;
+                self.phase = ReplicaPhase::Serving;
             }
             Err(error) => self.stop_with(Err(error.into())),
         }
@@ -299,12 +299,12 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     /// The workers made the checkpoint. On disk it has to rest before the log behind it may go.
-    pub(super) fn on_checkpoint(&mut self, head: &state::Head, bytes: Bytes) {
+    pub(super) fn on_checkpoint(&mut self, head: &state::CheckpointHead, bytes: Bytes) {
         self.group.checkpoint_asked_us = None;
         let index = head.index;
         if let Some((manifest, waiting)) = self.donor.offer(index, bytes.clone()) {
             let manifest = manifest.encode();
-            waiting.into_iter().for_each(|peer| self.peers.send(peer, Kind::Transfer, &[&manifest]));
+            waiting.into_iter().for_each(|peer| self.peers.send(peer, FrameKind::Transfer, &[&manifest]));
         }
         if !self.keep_state(index, bytes) {
             self.orderer.state_available(index);
@@ -364,7 +364,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             // Its objects are of an older position: it starts again from nothing.
             return self.give_up_log(ReplaceReason::TooFarBehind);
         }
-        self.phase = Phase::Joining;
+        self.phase = ReplicaPhase::Joining;
         let is_coming = self.receiver.as_ref().is_some_and(|receiver| receiver.wanted() == index);
         if is_coming || self.group.installing.as_ref().is_some_and(|(of, _)| *of == index) {
             return;
@@ -386,7 +386,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let now_us = self.world.now_us();
         if let Some(receiver) = &mut self.receiver {
             for (to, message) in receiver.poll(now_us) {
-                self.peers.send(to, Kind::Transfer, &[&message.encode()]);
+                self.peers.send(to, FrameKind::Transfer, &[&message.encode()]);
             }
         }
     }
@@ -397,7 +397,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             return;
         };
         if let Some(answer) = self.donor.on_message(from, &message) {
-            return self.peers.send(from, Kind::Transfer, &[&answer.encode()]);
+            return self.peers.send(from, FrameKind::Transfer, &[&answer.encode()]);
         }
         let Some(receiver) = &mut self.receiver else { return };
         let complete = receiver.on_message(from, message);
@@ -444,18 +444,18 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     /// A whole frame whose checksum holds.
-    pub(super) fn on_frame(&mut self, from: u8, kind: Kind, body: Bytes) {
+    pub(super) fn on_frame(&mut self, from: u8, kind: FrameKind, body: Bytes) {
         self.group.others[usize::from(from)].heard_us = self.world.now_us();
         match kind {
-            Kind::Order | Kind::Forward | Kind::Control => {
+            FrameKind::Order | FrameKind::Forward | FrameKind::Control => {
                 if let Err(blame) = self.orderer.on_frame(from, kind, body) {
                     self.tally.dropped_frames += 1;
                     self.say_dropped(blame);
                 }
             }
-            Kind::Check | Kind::Repair => self.on_vote_message(from, &body),
-            Kind::Transfer => self.on_transfer(from, body),
-            Kind::Admin => self.on_greeting(from, body),
+            FrameKind::Check | FrameKind::Repair => self.on_vote_message(from, &body),
+            FrameKind::Transfer => self.on_transfer(from, body),
+            FrameKind::Admin => self.on_greeting(from, body),
         }
     }
 
@@ -510,7 +510,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             let ClockWords { now_us, sent_us, echo_us, held_us } =
                 self.clock.words_for(peer, self.world.now_us());
             let words = [since, self.life, executed, now_us, sent_us, echo_us, held_us].map(u64::to_le_bytes);
-            self.peers.send(peer, Kind::Admin, &[words.as_flattened()]);
+            self.peers.send(peer, FrameKind::Admin, &[words.as_flattened()]);
         }
     }
 

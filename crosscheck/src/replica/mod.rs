@@ -26,10 +26,10 @@ use object::SealedQueue;
 use order::{OrderEngine, Orderer};
 use vote::{Place, Voter};
 
-use crate::admin::Phase;
+use crate::admin::ReplicaPhase;
 use crate::admin_server::Call;
 use crate::archive::Archive;
-use crate::clients::thread::Answer;
+use crate::clients::thread::ThreadAnswer;
 use crate::clients::{self, ClientSide, Reply, ReplyTo, Submission};
 use crate::clock::GroupClock;
 use crate::hooks::{self, Hooks};
@@ -83,7 +83,7 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     peers: Peers<W::Net>,
     group: Group,
     clock: GroupClock,
-    phase: Phase,
+    phase: ReplicaPhase,
     /// The service until its workers start.
     service: Option<S>,
     /// What the service's state is as of, when it was read from disk.
@@ -122,7 +122,7 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     large: std::collections::BTreeMap<&'static str, String>,
     refusals: refusals::Refusals,
     waits: waits::Waits,
-    tally: Tally,
+    tally: PastCounts,
     outcome: Option<Result<Stop, ServeError>>,
     /// Empty; what a single worker has to say passes through it.
     reports: Vec<Report>,
@@ -141,7 +141,7 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
 /// The client side.
 pub(crate) enum Frontend {
     /// On a thread of its own, which takes answers here.
-    Thread(Mailbox<Answer>),
+    Thread(Mailbox<ThreadAnswer>),
     /// On the order thread, in a replica with one worker.
     Here(Box<dyn ClientSide>),
 }
@@ -159,8 +159,8 @@ impl Frontend {
     fn answer(&mut self, to: ReplyTo, reply: Option<Reply>) {
         match (self, reply) {
             (Frontend::Here(clients), reply) => clients.answer(to, reply),
-            (Frontend::Thread(answers), Some(reply)) => answers.send(Answer::Reply(to, reply)),
-            (Frontend::Thread(answers), None) => answers.send(Answer::Drop(to)),
+            (Frontend::Thread(answers), Some(reply)) => answers.send(ThreadAnswer::Reply(to, reply)),
+            (Frontend::Thread(answers), None) => answers.send(ThreadAnswer::Drop(to)),
         }
     }
 }
@@ -181,7 +181,7 @@ struct Environment<W: World> {
 
 /// What `status` tells of the past.
 #[derive(Debug, Default)]
-struct Tally {
+struct PastCounts {
     requests: u64,
     executed: u64,
     mismatches: u64,
@@ -317,7 +317,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             world,
             orderer,
             peers,
-            phase: Phase::Starting,
+            phase: ReplicaPhase::Starting,
             service: Some(service),
             base,
             execution: None,
@@ -343,7 +343,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             large: std::collections::BTreeMap::new(),
             refusals: refusals::Refusals::default(),
             waits: waits::Waits::default(),
-            tally: Tally::default(),
+            tally: PastCounts::default(),
             outcome: None,
             reports: Vec::new(),
             is_busy: false,
@@ -501,7 +501,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// Puts a frame on its way with the next flush. A `deferrable` frame waits for company, unless so few
     /// replicas are there that somebody may wait for this one after all.
-    fn send(&mut self, to: u8, kind: order::Kind, body: &[u8], deferrable: bool) {
+    fn send(&mut self, to: u8, kind: order::FrameKind, body: &[u8], deferrable: bool) {
         if deferrable && !self.execution.as_ref().is_some_and(Execution::is_alone) {
             self.peers.send_deferred(to, kind, &[body]);
         } else {
@@ -610,9 +610,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     fn close(mut self) {
-        self.phase = Phase::Stopping;
+        self.phase = ReplicaPhase::Stopping;
         if let Some(Frontend::Thread(answers)) = self.front.take() {
-            answers.send(Answer::Stop);
+            answers.send(ThreadAnswer::Stop);
         }
         drop(self.execution.take());
     }

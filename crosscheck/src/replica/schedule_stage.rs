@@ -99,7 +99,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
         if wants_checkpoint {
             // The checkpoint is the state after the whole batch: it runs behind it, alone.
-            let head = state::Head { index: delivered.index, batch, order: order_state };
+            let head = state::CheckpointHead { index: delivered.index, batch, order: order_state };
             let job = Job { work: Work::Checkpoint(Arc::new(head)), ordered: Bytes::new(), result: None };
             requests.push(schedule::Work { request: job, footprint: Footprint::all(), stream: None });
         }

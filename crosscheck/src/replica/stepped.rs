@@ -11,13 +11,13 @@ use bytes::Bytes;
 use mio::Token;
 use order::{LogStore, Orderer, RaftConfig, RaftEngine, Record};
 use vote::Voter;
-pub use vote::limits::Load;
+pub use vote::limits::Occupancy;
 
 use super::{Environment, Frontend, Input, Judged, Replica, Watchdog};
-use crate::admin::{Command, Status};
+use crate::admin::{AdminCommand, Status};
 use crate::admin_server::Call;
 pub use crate::clients::ReplyTo;
-use crate::clients::thread::Answer;
+use crate::clients::thread::ThreadAnswer;
 use crate::hooks::Hooks;
 use crate::mailbox::Mailbox;
 pub use crate::peers::Net;
@@ -59,7 +59,7 @@ pub struct Stepped<S: Service, W: World> {
     replica: Replica<S, Engine, W>,
     /// What other threads would leave.
     mailbox: Mailbox<Input>,
-    answers: Mailbox<Answer>,
+    answers: Mailbox<ThreadAnswer>,
     /// Checksums of the requests that wait, as a connection would remember them.
     asked: BTreeMap<(u32, u32, u64), u32>,
     /// Requests of clients so far.
@@ -195,21 +195,21 @@ impl<S: Service, W: World> Stepped<S, W> {
         let asked = &mut self.asked;
         let mut waited = |to: ReplyTo| asked.remove(&(to.slot, to.generation, to.sequence));
         let answer = |answer| match answer {
-            Answer::Reply(to, reply) => {
+            ThreadAnswer::Reply(to, reply) => {
                 let right = waited(to) == Some(reply.asked);
                 Some((to, right.then_some(reply.bytes)))
             }
-            Answer::Drop(to) => {
+            ThreadAnswer::Drop(to) => {
                 waited(to);
                 Some((to, None))
             }
-            Answer::Stop => None,
+            ThreadAnswer::Stop => None,
         };
         answers.into_iter().filter_map(answer).collect()
     }
 
     /// An admin command; its answer comes once it is known.
-    pub fn call(&mut self, command: Command) -> mpsc::Receiver<serde_json::Value> {
+    pub fn call(&mut self, command: AdminCommand) -> mpsc::Receiver<serde_json::Value> {
         let (answer, answered) = mpsc::channel();
         self.mailbox.send(Input::Call(Call { command, answer }));
         answered
@@ -233,11 +233,12 @@ impl<S: Service, W: World> Stepped<S, W> {
     }
 
     /// How full this replica's queues and buffers are, with their bounds from the `limits` of each room.
-    pub fn loads(&self) -> Vec<Load> {
+    pub fn loads(&self) -> Vec<Occupancy> {
         let replica = &self.replica;
         let (collected, in_flight, led) = replica.orderer.waiting();
         let in_execution = replica.execution.as_ref().map_or(0, super::Execution::in_flight);
-        let load = |what, holds: usize, bound: usize| Load { what, holds: holds as u64, bound: bound as u64 };
+        let load =
+            |what, holds: usize, bound: usize| Occupancy { what, holds: holds as u64, bound: bound as u64 };
         let tally = &replica.tally;
         let mut loads = vec![
             load("requests that wait for a batch", collected, order::limits::COLLECTED_REQUESTS),

@@ -14,17 +14,17 @@ const INTERRUPTED: u64 = 3;
 
 /// Who of a replica's workers runs: one of them, or the order thread.
 pub(crate) struct SteppedWorkers {
-    watch: Mutex<Watch>,
+    watch: Mutex<StepWatch>,
     /// By worker: it is its move.
     moves: Vec<Condvar>,
     /// It is the order thread's move.
     rests: Condvar,
 }
 
-struct Watch {
+struct StepWatch {
     /// None: the order thread.
     runs: Option<usize>,
-    state: Vec<State>,
+    state: Vec<StepState>,
     /// The order thread's clock, and until when each worker is inside a handler that takes long.
     now_us: u64,
     until_us: Vec<u64>,
@@ -34,7 +34,7 @@ struct Watch {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum StepState {
     /// It goes on when it is chosen, unless the schedule says that it waits.
     Works,
     /// It waits for something the order thread brings.
@@ -45,9 +45,9 @@ enum State {
 impl SteppedWorkers {
     /// A set of `workers`, none of which has begun.
     pub fn new(workers: usize, seed: u64) -> Arc<Self> {
-        let state = vec![State::Works; workers];
+        let state = vec![StepState::Works; workers];
         let (now_us, until_us, rng) = (0, vec![0; workers], SplitMix64::new(seed));
-        let watch = Watch { runs: None, state, now_us, until_us, rng, ends: false };
+        let watch = StepWatch { runs: None, state, now_us, until_us, rng, ends: false };
         let moves = (0..workers).map(|_| Condvar::new()).collect();
         Arc::new(SteppedWorkers { watch: Mutex::new(watch), moves, rests: Condvar::new() })
     }
@@ -58,7 +58,7 @@ impl SteppedWorkers {
         let mut watch = self.watch.lock();
         let can = |worker: &usize| {
             let is_free = watch.until_us[*worker] <= watch.now_us;
-            is_free && watch.state[*worker] == State::Works && !waits(*worker)
+            is_free && watch.state[*worker] == StepState::Works && !waits(*worker)
         };
         let able: Vec<usize> = (0..watch.state.len()).filter(can).collect();
         if able.is_empty() {
@@ -80,8 +80,8 @@ impl SteppedWorkers {
         watch
             .state
             .iter_mut()
-            .filter(|state| **state == State::Awaits)
-            .for_each(|state| *state = State::Works);
+            .filter(|state| **state == StepState::Awaits)
+            .for_each(|state| *state = StepState::Works);
     }
 
     /// Lets every worker go on until it has ended. The schedule has been aborted.
@@ -89,13 +89,13 @@ impl SteppedWorkers {
         let mut watch = self.watch.lock();
         watch.ends = true;
         for worker in 0..watch.state.len() {
-            while watch.state[worker] != State::Ended {
+            while watch.state[worker] != StepState::Ended {
                 self.run(&mut watch, worker);
             }
         }
     }
 
-    fn run(&self, watch: &mut parking_lot::MutexGuard<'_, Watch>, worker: usize) {
+    fn run(&self, watch: &mut parking_lot::MutexGuard<'_, StepWatch>, worker: usize) {
         watch.runs = Some(worker);
         self.moves[worker].notify_one();
         while watch.runs.is_some() {
@@ -105,7 +105,7 @@ impl SteppedWorkers {
 
     /// Gives the move back, as `state`, and returns when it is `worker`'s again; false if nothing is waited
     /// for any more.
-    fn rest(&self, worker: usize, state: State) -> bool {
+    fn rest(&self, worker: usize, state: StepState) -> bool {
         let mut watch = self.watch.lock();
         watch.state[worker] = state;
         watch.runs = None;
@@ -113,7 +113,7 @@ impl SteppedWorkers {
         while watch.runs != Some(worker) {
             self.moves[worker].wait(&mut watch);
         }
-        watch.state[worker] = State::Works;
+        watch.state[worker] = StepState::Works;
         !watch.ends
     }
 }
@@ -121,7 +121,7 @@ impl SteppedWorkers {
 impl YieldPoint for SteppedWorkers {
     fn pause(&self, worker: usize, waits: bool) {
         if waits || self.watch.lock().rng.below(INTERRUPTED) == 0 {
-            self.rest(worker, State::Works);
+            self.rest(worker, StepState::Works);
         }
     }
 }
@@ -149,7 +149,7 @@ impl SteppedWorker {
             let mut watch = self.workers.watch.lock();
             watch.until_us[self.worker] = watch.now_us + time_us;
         }
-        self.workers.rest(self.worker, State::Works);
+        self.workers.rest(self.worker, StepState::Works);
     }
 
     /// What the order thread sends; none when nothing comes any more.
@@ -158,7 +158,7 @@ impl SteppedWorker {
             match sent.try_recv() {
                 Ok(value) => return Some(value),
                 Err(TryRecvError::Disconnected) => return None,
-                Err(TryRecvError::Empty) if self.workers.rest(self.worker, State::Awaits) => {}
+                Err(TryRecvError::Empty) if self.workers.rest(self.worker, StepState::Awaits) => {}
                 Err(TryRecvError::Empty) => return None,
             }
         }
@@ -168,7 +168,7 @@ impl SteppedWorker {
 impl Drop for SteppedWorker {
     fn drop(&mut self) {
         let mut watch = self.workers.watch.lock();
-        watch.state[self.worker] = State::Ended;
+        watch.state[self.worker] = StepState::Ended;
         watch.runs = None;
         self.workers.rests.notify_one();
     }

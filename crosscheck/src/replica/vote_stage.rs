@@ -2,14 +2,14 @@
 
 use std::sync::mpsc;
 
-use object::Finding;
+use object::ScrubFinding;
 use order::OrderEngine;
 use vote::{Command, Event, Failure, Message, Place, Reexecution, To};
 
 use super::group::Awaited;
 use super::{PendingReply, Replica};
 use crate::hooks::Hooks;
-use crate::job::{Executed, Ran, Runs};
+use crate::job::{Executed, RunNotes, Runs};
 use crate::ordered::Control;
 use crate::peers;
 use crate::service::Service;
@@ -154,7 +154,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     /// This replica found errors in objects at rest: it blames itself, and has them repaired.
-    fn on_scrubbed(&mut self, place: Place, home: object::Home, findings: &[object::Finding]) {
+    fn on_scrubbed(&mut self, place: Place, home: object::Home, findings: &[object::ScrubFinding]) {
         self.tally.failed_checks += findings.len() as u64;
         self.note_verdict(place);
         self.keep_evidence(evidence::scrubbed(self.settings.me, place, home, findings));
@@ -162,11 +162,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let mut whole = findings.len() > vote::limits::MAX_OBJECTS_PER_RECOVER;
         for finding in findings {
             match finding {
-                Finding::Damaged(id) | Finding::Lost(id) => objects.push((home, *id)),
+                ScrubFinding::Damaged(id) | ScrubFinding::Lost(id) => objects.push((home, *id)),
                 // Several are missing or too many, and nobody can say which. One that is too many may stand
                 // beside its twin, in a place that its owner knows nothing of: to repair it by its id leaves
                 // the other one there, to be found by every scrub.
-                Finding::Extra(_) | Finding::Population(_) => whole = true,
+                ScrubFinding::Extra(_) | ScrubFinding::Population(_) => whole = true,
             }
         }
         objects.sort_unstable();
@@ -362,8 +362,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             return;
         }
         let kind = match message {
-            Message::Repair(_) => order::Kind::Repair,
-            _ => order::Kind::Check,
+            Message::Repair(_) => order::FrameKind::Repair,
+            _ => order::FrameKind::Check,
         };
         match to {
             To::One(peer) => self.send(peer, kind, &body, false),
@@ -401,13 +401,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// origins, and takes it for a bug that all share. Where a peer was away for long, more batches have run
     /// since than are remembered.
     fn void(&self, record: &vote::Evidence) -> Option<(Option<u8>, Place)> {
-        let is_invalid = record.failure == Some(Failure::Invalid) && record.class == vote::Class::SoftwareBug;
+        let is_invalid =
+            record.failure == Some(Failure::Invalid) && record.class == vote::FaultClass::SoftwareBug;
         let place = Place::new(record.batch, record.request.filter(|_| is_invalid)?);
         Some((self.runs.get(&place.batch).map(|runs| runs.origin), place))
     }
 
     /// How a request of one of the last batches was run here.
-    fn ran(&self, place: Place) -> Option<Ran> {
+    fn ran(&self, place: Place) -> Option<RunNotes> {
         self.runs.get(&place.batch)?.of_requests.get(usize::from(place.request)).copied()
     }
 

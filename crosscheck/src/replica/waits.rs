@@ -5,7 +5,7 @@ use std::time::Duration;
 use order::{Decision, OrderEngine, Standing};
 
 use super::Replica;
-use crate::admin::Command;
+use crate::admin::AdminCommand;
 use crate::admin_server::Call;
 use crate::service::Service;
 use crate::world::World;
@@ -204,26 +204,30 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.waits.now = Some((what, since_us));
     }
 
+    /// Says that the group goes on with this replica's state, as an operator decided.
+    fn keep_own_state(&self) -> String {
+        let index = self.orderer.standing().last_index;
+        let kept = format!("the group goes on with what this replica has, its log up to entry {index}");
+        self.world.say(format_args!("an operator decided that {kept}"));
+        kept
+    }
+
     /// Carries out what an operator decided about the group.
     pub(super) fn on_decision(&mut self, call: Call) {
         let me = self.settings.me;
         let replicas = self.settings.peers.len() as u8;
         let told = match call.command {
-            Command::BeginGroup => self
+            AdminCommand::BeginGroup => self
                 .orderer
                 .decide(Decision::Found)
                 .map(|()| "the group begins as soon as all replicas are there".to_owned()),
-            Command::KeepState { replica } if replica == 0 || replica > replicas => {
+            AdminCommand::KeepState { replica } if replica == 0 || replica > replicas => {
                 return call.refuse(&format!("there is no replica {replica}; they are 1 to {replicas}"));
             }
-            Command::KeepState { replica } if replica == me + 1 => self.orderer.decide(Decision::TakeOver).map(|()| {
-                let index = self.orderer.standing().last_index;
-                self.world.say(format_args!(
-                    "an operator decided that the group goes on with what this replica has: its log up to entry {index}"
-                ));
-                format!("the group goes on with what this replica has, its log up to entry {index}")
-            }),
-            Command::KeepState { replica } => return self.take_from(replica, call),
+            AdminCommand::KeepState { replica } if replica == me + 1 => {
+                self.orderer.decide(Decision::TakeOver).map(|()| self.keep_own_state())
+            }
+            AdminCommand::KeepState { replica } => return self.take_from(replica, call),
             _ => return,
         };
         match told {
@@ -255,7 +259,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
 #[cfg(test)]
 mod tests {
-    use order::{Members, Outside};
+    use order::{MemberSet, Outside};
 
     use super::*;
 
@@ -288,7 +292,7 @@ mod tests {
     fn a_member_without_a_leader_says_who_is_away_and_who_has_lost_its_data() {
         let member = |fresh| Standing {
             incarnation: Some(1),
-            members: Members { voters: 0b111, learners: 0 },
+            members: MemberSet { voters: 0b111, learners: 0 },
             ..outside(fresh, 0, false)
         };
         let told = waits(0b010, member(0b010), None);
@@ -304,7 +308,7 @@ mod tests {
         let told = waits(0b011, split, None);
         assert!(told.starts_with("for a leader: replica 2 belongs to another group"), "{told}");
         assert!(!waits(0b001, split, None).contains("another group"), "it is not connected any more");
-        let alone = Members { voters: 0b100, learners: 0 };
+        let alone = MemberSet { voters: 0b100, learners: 0 };
         let told = waits(0b011, Standing { leader: Some(2), members: alone, ..split }, None);
         assert!(told.starts_with("for a second replica: replica 2 belongs to another group"), "{told}");
         let led = Standing { leader: Some(0), ..member(0) };

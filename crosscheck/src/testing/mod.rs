@@ -6,7 +6,7 @@ mod determinism;
 mod replica;
 
 pub use determinism::{Difference, check_deterministic};
-pub use replica::{Ran, Replica};
+pub use replica::{Replica, RequestEnd};
 
 use execute::{End, Protection, Runner};
 use schedule::{Lock, Outcome, Turn};

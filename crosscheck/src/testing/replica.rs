@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use execute::End;
 use object::{Home, ObjectId, Region};
-use schedule::{Access, Entry, Footprint, Mode, Origin, Outcome, Schedule, Step, Turn, Worker};
+use schedule::{Access, Entry, Footprint, LockRules, Origin, Outcome, Schedule, Step, Turn, Worker};
 
 use super::{Runs, START_US, handle};
 use crate::Cx;
@@ -26,7 +26,7 @@ pub struct Replica<S: Service> {
 
 /// What came of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ran {
+pub enum RequestEnd {
     /// The client's reply.
     Replied(Vec<u8>),
     /// An object failed its check. These objects do not fit their checksums, or are missing.
@@ -38,7 +38,7 @@ impl<S: Service> Replica<S> {
     pub fn new(service: S) -> Self {
         let service = Arc::new(service);
         let locks = service.locks().len() as u32;
-        let shape = schedule::Config { mode: Mode::Sequential, ..schedule::Config::new(1, locks) };
+        let shape = schedule::Config { mode: LockRules::Sequential, ..schedule::Config::new(1, locks) };
         let asked = service.clone();
         let (schedule, mut workers) = schedule::open(shape, move |job: &Job<S::Request>, footprint| {
             if let Work::Service(request) = &job.work {
@@ -58,7 +58,7 @@ impl<S: Service> Replica<S> {
     ///
     /// # Panics
     /// If the bytes are no request of the service.
-    pub fn run(&mut self, ordered: &[u8]) -> Ran {
+    pub fn run(&mut self, ordered: &[u8]) -> RequestEnd {
         let ordered = Bytes::copy_from_slice(ordered);
         let request = match self.service.decode(&ordered) {
             Ok(request) => request,
@@ -88,8 +88,8 @@ impl<S: Service> Replica<S> {
                 Action::Nothing => {}
                 Action::Reply(bytes) => output.extend(bytes),
                 Action::Order(ordered) => match self.run(&ordered) {
-                    Ran::Replied(reply) => output.extend(reply),
-                    Ran::Corrupted(wrong) => panic!("corrupted: {wrong:?}"),
+                    RequestEnd::Replied(reply) => output.extend(reply),
+                    RequestEnd::Corrupted(wrong) => panic!("corrupted: {wrong:?}"),
                 },
                 Action::Close(bytes) => {
                     output.extend(bytes);
@@ -166,7 +166,7 @@ impl<S: Service> Replica<S> {
     }
 
     /// Runs everything that can run; gives what came of the log's request, or of the first one that was corrupted.
-    fn run_all(&mut self) -> Ran {
+    fn run_all(&mut self) -> RequestEnd {
         let locks = self.service.locks();
         let (mut replied, mut corrupted) = (Vec::new(), None);
         while let Step::Run(mut turn) = self.worker.next() {
@@ -180,6 +180,6 @@ impl<S: Service> Replica<S> {
             }
             turn.finish(outcome);
         }
-        corrupted.map_or(Ran::Replied(replied), Ran::Corrupted)
+        corrupted.map_or(RequestEnd::Replied(replied), RequestEnd::Corrupted)
     }
 }

@@ -14,7 +14,7 @@ mod service;
 mod state;
 
 pub use request::{Payment, Request};
-pub use resp::Connection;
+pub use resp::RespConnection;
 pub use service::Bank;
 pub use state::{Account, Branch, Bucket, MAX_BALANCE, Number, Office, Refusal};
 

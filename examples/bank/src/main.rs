@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use bank::{Bank, Connection};
+use bank::{Bank, RespConnection};
 use crosscheck::MakeProtocol;
-use node::{Application, Parts};
+use node::{Application, ReplicaParts};
 
 struct Program;
 
@@ -18,11 +18,11 @@ impl Application for Program {
   office      what holds for the whole bank";
     const OBJECT: &'static str = "account:1";
     type Service = Bank;
-    type Protocol = Connection;
+    type Protocol = RespConnection;
     type Options = ();
 
-    fn build(_options: &()) -> Result<Parts<Self>, String> {
-        let make_protocol: MakeProtocol<Connection> = Arc::new(|_counters| Connection);
+    fn build(_options: &()) -> Result<ReplicaParts<Self>, String> {
+        let make_protocol: MakeProtocol<RespConnection> = Arc::new(|_counters| RespConnection);
         Ok((Bank::new(), make_protocol))
     }
 }

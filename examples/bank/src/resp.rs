@@ -19,9 +19,9 @@ const MAX_WORD: usize = 256;
 
 /// One client's connection. It keeps nothing from one command to the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Connection;
+pub struct RespConnection;
 
-impl Protocol for Connection {
+impl Protocol for RespConnection {
     fn next(&mut self, input: &[u8]) -> Progress {
         match words(input) {
             Ok((used, words)) => Progress::Done { used, action: command(&words) },
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     fn next(input: &[u8]) -> Progress {
-        Connection.next(input)
+        RespConnection.next(input)
     }
 
     fn reply(input: &str) -> String {

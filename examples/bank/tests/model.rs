@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bank::{Bank, Connection, MAX_BALANCE, MAX_SECONDS};
+use bank::{Bank, MAX_BALANCE, MAX_SECONDS, RespConnection};
 use crosscheck::testing::{Replica, START_US};
 use proptest::prelude::*;
 
@@ -265,7 +265,7 @@ proptest! {
         use crosscheck::{Progress, Protocol};
         let mut rest = &bytes[..];
         loop {
-            match Connection.next(rest) {
+            match RespConnection.next(rest) {
                 Progress::NeedMore(length) => {
                     prop_assert!(length > rest.len() && length <= rest.len() + 1024, "{length}");
                     break;
@@ -285,7 +285,7 @@ fn byte() -> impl Strategy<Value = u8> {
 }
 
 fn ask(bank: &mut Replica<Bank>, text: &str) -> String {
-    String::from_utf8(bank.talk(&mut Connection, text.as_bytes())).expect("replies are text")
+    String::from_utf8(bank.talk(&mut RespConnection, text.as_bytes())).expect("replies are text")
 }
 
 fn opened(accounts: &[(u32, u64)]) -> Replica<Bank> {

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bank::{Bank, Connection};
+use bank::{Bank, RespConnection};
 use crosscheck::MakeProtocol;
 use sim::testing::{all_faults_keep_every_promise, flips_are_repaired};
 use sim::{CommandSource, ReferenceModel, Turn, Workload, same_bytes};
@@ -52,13 +52,13 @@ struct OfBank;
 
 impl Workload for OfBank {
     type Service = Bank;
-    type Protocol = Connection;
+    type Protocol = RespConnection;
     type Command = Command;
     type Source = Customer;
     type Model = Balances;
 
-    fn start(&self) -> Result<(Bank, MakeProtocol<Connection>), String> {
-        Ok((Bank::new(), Arc::new(|_| Connection)))
+    fn start(&self) -> Result<(Bank, MakeProtocol<RespConnection>), String> {
+        Ok((Bank::new(), Arc::new(|_| RespConnection)))
     }
 
     fn bytes(&self, command: &Command) -> Vec<u8> {

@@ -1,13 +1,13 @@
 //! The classic commands on a shard.
 
 use crate::command::{Key, StoreMode};
-use crate::handlers::{Counted, NON_NUMERIC, Step, Stored, Wish, count, store};
+use crate::handlers::{Counted, CounterStep, NON_NUMERIC, StoreArguments, Stored, count, store};
 use crate::limits::REPLY_BYTES;
 use crate::protocol::TOO_LARGE;
 use crate::protocol::numbers::push_decimal;
 use crate::stats::Stats;
 use crate::store::expiry::{Deadline, deadline};
-use crate::store::{Item, Shard, Turn, access, find};
+use crate::store::{Item, Shard, ShardTurn, access, find};
 
 /// What an item takes in a reply beside its key and value, at most.
 pub(crate) const BESIDE_VALUE: usize = 64;
@@ -20,7 +20,7 @@ pub(crate) fn retrieve(
     key: &Key,
     with_unique: bool,
     touch: Option<Deadline>,
-    turn: Turn<'_>,
+    turn: ShardTurn<'_>,
     reply: &mut Vec<u8>,
 ) -> bool {
     let counters = turn.counters;
@@ -62,7 +62,7 @@ fn push_item(item: &Item, with_unique: bool, reply: &mut Vec<u8>) {
 }
 
 /// The arguments of a storage command.
-pub(crate) struct Storage<'a> {
+pub(crate) struct StorageRequest<'a> {
     pub(crate) mode: StoreMode,
     pub(crate) key: &'a Key,
     pub(crate) flags: u32,
@@ -73,8 +73,8 @@ pub(crate) struct Storage<'a> {
 }
 
 /// `set`, `add`, `replace`, `append`, `prepend`, `cas`.
-pub(crate) fn storage(shard: &mut Shard, command: &Storage<'_>, turn: Turn<'_>) -> &'static [u8] {
-    let wish = Wish {
+pub(crate) fn storage(shard: &mut Shard, command: &StorageRequest<'_>, turn: ShardTurn<'_>) -> &'static [u8] {
+    let wish = StoreArguments {
         mode: command.mode,
         key: command.key,
         value: command.value,
@@ -95,7 +95,7 @@ pub(crate) fn storage(shard: &mut Shard, command: &Storage<'_>, turn: Turn<'_>) 
 }
 
 /// A value beyond the item limit: the item that it should have replaced is stale now, and is removed.
-pub(crate) fn too_large(shard: &mut Shard, key: &Key, turn: Turn<'_>, reply: &mut Vec<u8>) {
+pub(crate) fn too_large(shard: &mut Shard, key: &Key, turn: ShardTurn<'_>, reply: &mut Vec<u8>) {
     Stats::count(&turn.counters.store_too_large);
     if let Some(found) = find(shard, key, turn, false) {
         shard.remove(found);
@@ -105,7 +105,7 @@ pub(crate) fn too_large(shard: &mut Shard, key: &Key, turn: Turn<'_>, reply: &mu
 }
 
 /// `delete`.
-pub(crate) fn delete(shard: &mut Shard, key: &Key, turn: Turn<'_>) -> &'static [u8] {
+pub(crate) fn delete(shard: &mut Shard, key: &Key, turn: ShardTurn<'_>) -> &'static [u8] {
     match find(shard, key, turn, false) {
         Some(found) => {
             Stats::count(&turn.counters.delete_hits);
@@ -125,10 +125,10 @@ pub(crate) fn arithmetic(
     key: &Key,
     up: bool,
     delta: u64,
-    turn: Turn<'_>,
+    turn: ShardTurn<'_>,
     reply: &mut Vec<u8>,
 ) {
-    let step = Step { key, up, delta, compare: None, unique: turn.unique };
+    let step = CounterStep { key, up, delta, compare: None, unique: turn.unique };
     match count(shard, &step, turn) {
         Counted::Yes(_, number) => {
             push_decimal(reply, number);
@@ -140,7 +140,7 @@ pub(crate) fn arithmetic(
 }
 
 /// `touch`.
-pub(crate) fn touch(shard: &mut Shard, key: &Key, expiry: i64, turn: Turn<'_>) -> &'static [u8] {
+pub(crate) fn touch(shard: &mut Shard, key: &Key, expiry: i64, turn: ShardTurn<'_>) -> &'static [u8] {
     Stats::count(&turn.counters.cmd_touch);
     match find(shard, key, turn, false) {
         Some(found) => {

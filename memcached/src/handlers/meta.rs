@@ -4,14 +4,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::command::{Echo, Key, Meta, StoreMode};
-use crate::handlers::{Counted, NON_NUMERIC, Step, Stored, Wish, count, store};
+use crate::handlers::{Counted, CounterStep, NON_NUMERIC, StoreArguments, Stored, count, store};
 use crate::protocol::numbers::push_decimal;
 use crate::stats::Stats;
 use crate::store::expiry::{NEVER, deadline, is_over, remaining_s};
-use crate::store::{Item, ItemRef, Marks, NewItem, Shard, Turn, access, find};
+use crate::store::{Item, ItemRef, Marks, NewItem, Shard, ShardTurn, access, find};
 
 /// `mg`.
-pub(crate) fn meta_get(shard: &mut Shard, key: &Key, meta: &Meta, turn: Turn<'_>, reply: &mut Vec<u8>) {
+pub(crate) fn meta_get(shard: &mut Shard, key: &Key, meta: &Meta, turn: ShardTurn<'_>, reply: &mut Vec<u8>) {
     let counters = turn.counters;
     Stats::count(&counters.cmd_meta);
     let touches = meta.expiry.is_some();
@@ -77,13 +77,13 @@ pub(crate) fn meta_set(
     meta: &Meta,
     value: &[u8],
     item_bytes: usize,
-    turn: Turn<'_>,
+    turn: ShardTurn<'_>,
     reply: &mut Vec<u8>,
 ) {
     Stats::count(&turn.counters.cmd_meta);
     let mode = meta.store_mode().unwrap_or(StoreMode::Set);
     let unique = meta.unique.unwrap_or(turn.unique);
-    let wish = Wish {
+    let wish = StoreArguments {
         mode,
         key,
         value,
@@ -117,7 +117,13 @@ pub(crate) fn meta_set(
 }
 
 /// `md`.
-pub(crate) fn meta_delete(shard: &mut Shard, key: &Key, meta: &Meta, turn: Turn<'_>, reply: &mut Vec<u8>) {
+pub(crate) fn meta_delete(
+    shard: &mut Shard,
+    key: &Key,
+    meta: &Meta,
+    turn: ShardTurn<'_>,
+    reply: &mut Vec<u8>,
+) {
     let counters = turn.counters;
     Stats::count(&counters.cmd_meta);
     let status: &[u8] = match find(shard, key, turn, false) {
@@ -156,13 +162,13 @@ pub(crate) fn meta_arithmetic(
     shard: &mut Shard,
     key: &Key,
     meta: &Meta,
-    turn: Turn<'_>,
+    turn: ShardTurn<'_>,
     reply: &mut Vec<u8>,
 ) {
     Stats::count(&turn.counters.cmd_meta);
     let unique = meta.unique.unwrap_or(turn.unique);
     let up = meta.adds().unwrap_or(true);
-    let step = Step { key, up, delta: meta.delta.unwrap_or(1), compare: meta.compare, unique };
+    let step = CounterStep { key, up, delta: meta.delta.unwrap_or(1), compare: meta.compare, unique };
     let (item, number, created) = match count(shard, &step, turn) {
         Counted::Yes(item, number) => (item, number, false),
         Counted::NotFound if meta.vivify.is_some() => {
@@ -201,7 +207,7 @@ pub(crate) fn meta_arithmetic(
 }
 
 /// `me`.
-pub(crate) fn debug(shard: &mut Shard, key: &Key, turn: Turn<'_>, reply: &mut Vec<u8>) {
+pub(crate) fn debug(shard: &mut Shard, key: &Key, turn: ShardTurn<'_>, reply: &mut Vec<u8>) {
     Stats::count(&turn.counters.cmd_meta);
     let Some(found) = find(shard, key, turn, false) else { return reply.extend_from_slice(b"EN\r\n") };
     let item = shard.item(found);
@@ -227,7 +233,7 @@ fn apply_echo(
     echo: &Echo,
     meta: &Meta,
     created: bool,
-    turn: Turn<'_>,
+    turn: ShardTurn<'_>,
     reply: &mut Vec<u8>,
 ) {
     let now_us = turn.now_us;
@@ -262,7 +268,7 @@ fn push_fact(item: &Item, echo: &Echo, now_us: u64, reply: &mut Vec<u8>) {
 }
 
 /// An item made on a miss.
-fn vivified<'a>(meta: &Meta, value: &'a [u8], turn: Turn<'_>) -> NewItem<'a> {
+fn vivified<'a>(meta: &Meta, value: &'a [u8], turn: ShardTurn<'_>) -> NewItem<'a> {
     NewItem {
         value,
         flags: 0,

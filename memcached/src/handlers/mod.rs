@@ -8,15 +8,17 @@ use crate::limits::stock_overhead;
 use crate::protocol::numbers::{push_decimal, unsigned};
 use crate::stats::Stats;
 use crate::store::expiry::Deadline;
-use crate::store::{ItemRef, Marks, NewItem, Shard, Turn, find};
+use crate::store::{ItemRef, Marks, NewItem, Shard, ShardTurn, find};
 
-pub(crate) use classic::{BESIDE_VALUE, Storage, arithmetic, delete, retrieve, storage, too_large, touch};
+pub(crate) use classic::{
+    BESIDE_VALUE, StorageRequest, arithmetic, delete, retrieve, storage, too_large, touch,
+};
 pub(crate) use meta::{debug, meta_arithmetic, meta_delete, meta_get, meta_set};
 
 pub(crate) const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
 
 /// The arguments of a store, from either protocol.
-struct Wish<'a> {
+struct StoreArguments<'a> {
     mode: StoreMode,
     key: &'a Key,
     value: &'a [u8],
@@ -63,7 +65,7 @@ enum Comparison {
     Bad,
 }
 
-fn store(shard: &mut Shard, wish: &Wish<'_>, turn: Turn<'_>) -> Stored {
+fn store(shard: &mut Shard, wish: &StoreArguments<'_>, turn: ShardTurn<'_>) -> Stored {
     let counters = turn.counters;
     Stats::count(&counters.cmd_set);
     let Some(old) = find(shard, wish.key, turn, false) else {
@@ -101,10 +103,10 @@ fn store(shard: &mut Shard, wish: &Wish<'_>, turn: Turn<'_>) -> Stored {
 
 fn compare_and_store(
     shard: &mut Shard,
-    wish: &Wish<'_>,
+    wish: &StoreArguments<'_>,
     old: ItemRef,
     comparison: &Comparison,
-    turn: Turn<'_>,
+    turn: ShardTurn<'_>,
 ) -> Stored {
     let counters = turn.counters;
     match comparison {
@@ -132,7 +134,7 @@ fn compare_and_store(
 }
 
 /// Appends or prepends: client flags, expiry time and the form of the key remain.
-fn extend(shard: &mut Shard, wish: &Wish<'_>, old: ItemRef, turn: Turn<'_>) -> Stored {
+fn extend(shard: &mut Shard, wish: &StoreArguments<'_>, old: ItemRef, turn: ShardTurn<'_>) -> Stored {
     let item = shard.item(old);
     let length = item.value_len() + wish.value.len();
     if stock_overhead(item.flags()) + wish.key.bytes().len() + length > wish.item_bytes {
@@ -158,7 +160,7 @@ fn extend(shard: &mut Shard, wish: &Wish<'_>, old: ItemRef, turn: Turn<'_>) -> S
     Stored::Done
 }
 
-impl<'a> Wish<'a> {
+impl<'a> StoreArguments<'a> {
     fn as_new(&self) -> NewItem<'a> {
         NewItem {
             value: self.value,
@@ -181,7 +183,7 @@ impl<'a> Wish<'a> {
 }
 
 /// A step of a counter.
-struct Step<'a> {
+struct CounterStep<'a> {
     key: &'a Key,
     up: bool,
     delta: u64,
@@ -191,7 +193,7 @@ struct Step<'a> {
     unique: u64,
 }
 
-fn count(shard: &mut Shard, step: &Step<'_>, turn: Turn<'_>) -> Counted {
+fn count(shard: &mut Shard, step: &CounterStep<'_>, turn: ShardTurn<'_>) -> Counted {
     let counters = turn.counters;
     let Some(found) = find(shard, step.key, turn, false) else {
         Stats::count(if step.up { &counters.incr_misses } else { &counters.decr_misses });

@@ -15,7 +15,7 @@ use crate::stats::Stats;
 
 /// What `stats` with these tokens asks for.
 pub(super) fn step(line: &Line<'_>, config: &Config, stats: &Stats, clients: &ClientCounters) -> Step {
-    let mut report = Report(Vec::new());
+    let mut report = StatsReport(Vec::new());
     match line.token(1) {
         b"" => general(&mut report, config, stats, clients),
         b"settings" => settings(&mut report, config, clients),
@@ -33,7 +33,7 @@ pub(super) fn step(line: &Line<'_>, config: &Config, stats: &Stats, clients: &Cl
     Step::Reply(report.0)
 }
 
-fn general(report: &mut Report, config: &Config, stats: &Stats, clients: &ClientCounters) {
+fn general(report: &mut StatsReport, config: &Config, stats: &Stats, clients: &ClientCounters) {
     let now_us = stats.now_us.load(Relaxed);
     report.line("pid", std::process::id());
     report.line("uptime", now_us.saturating_sub(stats.first_us.load(Relaxed)) / 1_000_000);
@@ -66,7 +66,7 @@ fn seconds(time: Duration) -> String {
     format!("{}.{:06}", time.as_secs(), time.subsec_micros())
 }
 
-fn settings(report: &mut Report, config: &Config, clients: &ClientCounters) {
+fn settings(report: &mut StatsReport, config: &Config, clients: &ClientCounters) {
     report.line("maxbytes", config.memory);
     report.line("maxconns", clients.connections_max.load(Relaxed));
     report.line("tcpport", clients.port.load(Relaxed));
@@ -84,7 +84,7 @@ fn settings(report: &mut Report, config: &Config, clients: &ClientCounters) {
 }
 
 /// One class stands for all sizes: memory is not cut into slabs here.
-fn items(report: &mut Report, stats: &Stats) {
+fn items(report: &mut StatsReport, stats: &Stats) {
     if stats.items() == 0 {
         return;
     }
@@ -95,21 +95,21 @@ fn items(report: &mut Report, stats: &Stats) {
     report.line("items:1:reclaimed", stats.counters.reclaimed.load(Relaxed));
 }
 
-fn slabs(report: &mut Report, stats: &Stats) {
+fn slabs(report: &mut StatsReport, stats: &Stats) {
     report.line("active_slabs", u8::from(stats.items() > 0));
     report.line("total_malloced", stats.bytes());
 }
 
-fn conns(report: &mut Report, clients: &ClientCounters) {
+fn conns(report: &mut StatsReport, clients: &ClientCounters) {
     report.line("open", clients.open.load(Relaxed));
     report.line("accepted", clients.accepted.load(Relaxed));
     report.line("refused", clients.refused.load(Relaxed));
 }
 
 /// The lines of one answer.
-struct Report(Vec<u8>);
+struct StatsReport(Vec<u8>);
 
-impl Report {
+impl StatsReport {
     fn line(&mut self, name: &str, value: impl Display) {
         // Writing to a vector cannot fail.
         let _ = write!(self.0, "STAT {name} {value}\r\n");

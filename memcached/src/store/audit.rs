@@ -27,7 +27,7 @@ pub enum Misshapen {
 }
 
 /// What a shard consists of.
-pub(super) struct Parts<'a> {
+pub(super) struct ShardParts<'a> {
     pub(super) count: u64,
     pub(super) bytes: u64,
     pub(super) directory: &'a Directory,
@@ -39,7 +39,7 @@ pub(super) struct Parts<'a> {
     pub(super) queue_pages: &'a Store<QueuePage>,
 }
 
-impl Parts<'_> {
+impl ShardParts<'_> {
     /// Checks everything that ties the shard's objects together. Enters every object.
     ///
     /// # Errors

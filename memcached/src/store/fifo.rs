@@ -20,7 +20,7 @@ pub struct Queue {
 
 /// Where an item is: in which of the two queues, on which page, at which index.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Summed)]
-pub struct Place {
+pub struct QueuePlace {
     page: Ref<QueuePage>,
     index: u8,
     /// Whether the queue is the main one.
@@ -59,7 +59,13 @@ impl Queue {
     }
 
     /// Appends an item; answers where it is (`main` as given).
-    pub fn push(&mut self, pages: &mut Store<QueuePage>, item: ItemRef, charge: u64, main: bool) -> Place {
+    pub fn push(
+        &mut self,
+        pages: &mut Store<QueuePage>,
+        item: ItemRef,
+        charge: u64,
+        main: bool,
+    ) -> QueuePlace {
         if self.tail.is_none() || pages.expect(self.tail).is_full() {
             let page = pages.insert(QueuePage::new(self.tail));
             match self.tail.some() {
@@ -70,7 +76,7 @@ impl Queue {
         }
         self.items += 1;
         self.bytes += charge;
-        Place { page: self.tail, index: pages.expect_mut(self.tail).push(item), main }
+        QueuePlace { page: self.tail, index: pages.expect_mut(self.tail).push(item), main }
     }
 
     /// The item that waits longest.
@@ -80,21 +86,21 @@ impl Queue {
     }
 
     /// All items with their places, oldest first; stops at a page that it has seen.
-    pub fn all(&self, pages: &Store<QueuePage>, main: bool) -> Vec<(ItemRef, Place)> {
+    pub fn all(&self, pages: &Store<QueuePage>, main: bool) -> Vec<(ItemRef, QueuePlace)> {
         let mut all = Vec::new();
         let mut page = self.head;
         for _ in 0..pages.len() {
             let Some(at) = page.some() else { break };
             let items = pages.expect(at).items().iter().enumerate();
             let live = items.filter(|(_, item)| item.is_some());
-            all.extend(live.map(|(index, item)| (*item, Place { page: at, index: index as u8, main })));
+            all.extend(live.map(|(index, item)| (*item, QueuePlace { page: at, index: index as u8, main })));
             page = pages.expect(at).after();
         }
         all
     }
 
     /// Takes an item out, wherever it is.
-    pub fn remove(&mut self, pages: &mut Store<QueuePage>, place: Place, charge: u64) {
+    pub fn remove(&mut self, pages: &mut Store<QueuePage>, place: QueuePlace, charge: u64) {
         let page = pages.expect_mut(place.page);
         page.clear(place.index);
         self.items = self.items.saturating_sub(1);

@@ -4,7 +4,7 @@ use crosscheck::object::{Pieces, Ref, Summed, critical};
 
 use crate::limits::stock_overhead;
 use crate::store::expiry::{Deadline, is_over, seconds};
-use crate::store::fifo::Place;
+use crate::store::fifo::QueuePlace;
 
 /// What an item costs beyond key and value, in bytes: the object itself, its slot, its entries in bucket and queue,
 /// and the allocator's share.
@@ -26,7 +26,7 @@ pub struct Item {
     accessed_s: u32,
     marks: Marks,
     /// Where in which queue it waits for eviction.
-    place: Place,
+    place: QueuePlace,
 }
 
 /// Small facts about an item, in one word.
@@ -103,7 +103,7 @@ impl Item {
             epoch,
             accessed_s: seconds(now_us),
             marks: new.marks.with_hits(0),
-            place: Place::default(),
+            place: QueuePlace::default(),
         }
     }
 
@@ -169,12 +169,12 @@ impl Item {
     }
 
     /// Notes where it waits.
-    pub fn set_place(&mut self, place: Place) {
+    pub fn set_place(&mut self, place: QueuePlace) {
         self.place = place;
     }
 
     /// Where it waits.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> QueuePlace {
         self.place
     }
 

@@ -14,7 +14,7 @@ use crosscheck::object::{ObjectId, Store, critical};
 use crate::command::{Key, KeyHash};
 use crate::limits::{ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD};
 use crate::sizes::Sizes;
-use crate::stats::{Counters, Stats};
+use crate::stats::{ServiceCounters, Stats};
 use crate::store::expiry::Deadline;
 use crate::store::fifo::{PAGE_BYTES, Queue, QueuePage};
 use crate::store::table::{BUCKET_BYTES, Bucket, Directory, DirectoryPage};
@@ -61,13 +61,13 @@ pub struct Shard {
 
 /// Position and time of a request: the ordered facts that every operation on a shard depends on.
 #[derive(Clone, Copy)]
-pub struct Turn<'a> {
+pub struct ShardTurn<'a> {
     /// Ordered time in microseconds since 1970.
     pub now_us: u64,
     /// The unique that this request gives to what it stores: its ordered position.
     pub unique: u64,
     /// Where to count.
-    pub counters: &'a Counters,
+    pub counters: &'a ServiceCounters,
     /// Where to note how long values are.
     pub sizes: &'a Sizes,
 }
@@ -87,7 +87,7 @@ pub enum Look {
 
 /// The live item of that key. A dead one that it meets is removed on the way, and counted as the reason of a miss when
 /// `looking` (a retrieval).
-pub fn find(shard: &mut Shard, key: &Key, turn: Turn<'_>, looking: bool) -> Option<ItemRef> {
+pub fn find(shard: &mut Shard, key: &Key, turn: ShardTurn<'_>, looking: bool) -> Option<ItemRef> {
     let (dead, reason) = match shard.look(key, turn.now_us) {
         Look::Nothing => return None,
         Look::Live(item) => return Some(item),
@@ -148,8 +148,9 @@ impl Shard {
         let tag = key.hash().tag();
         let bucket = self.directory.bucket_of(tag, &self.directory_pages)?;
         let entries = self.buckets.expect(bucket).entries();
-        let same =
-            |entry: &&table::Entry| entry.tag == tag && self.items.expect(entry.item).has_key(key.bytes());
+        let same = |entry: &&table::BucketEntry| {
+            entry.tag == tag && self.items.expect(entry.item).has_key(key.bytes())
+        };
         entries.iter().find(same).map(|entry| entry.item)
     }
 
@@ -164,7 +165,7 @@ impl Shard {
     }
 
     /// Stores a new item under a key that has none.
-    pub fn insert(&mut self, key: &Key, new: &NewItem<'_>, turn: Turn<'_>) -> ItemRef {
+    pub fn insert(&mut self, key: &Key, new: &NewItem<'_>, turn: ShardTurn<'_>) -> ItemRef {
         self.begin_epoch_if_due(turn.now_us);
         let tag = key.hash().tag();
         let charge = charge(key.bytes().len(), new.value.len());
@@ -188,7 +189,7 @@ impl Shard {
     }
 
     /// Stores another value under a key that has a live item; its place in the queue remains.
-    pub fn replace(&mut self, item: ItemRef, new: &NewItem<'_>, turn: Turn<'_>) {
+    pub fn replace(&mut self, item: ItemRef, new: &NewItem<'_>, turn: ShardTurn<'_>) {
         let old = self.items.expect(item);
         let (before, place) = (old.charge(), old.place());
         let after = charge(old.key().len(), new.value.len());
@@ -230,7 +231,7 @@ impl Shard {
     /// # Errors
     /// The first thing that is wrong.
     pub fn audit(&self) -> Result<(), Misshapen> {
-        let parts = audit::Parts {
+        let parts = audit::ShardParts {
             count: self.count,
             bytes: self.bytes,
             directory: &self.directory,
@@ -267,7 +268,7 @@ impl Shard {
     }
 
     /// Evicts until `needed` more bytes fit, sparing `spared`.
-    fn make_room(&mut self, needed: u64, turn: Turn<'_>, spared: Option<ItemRef>) {
+    fn make_room(&mut self, needed: u64, turn: ShardTurn<'_>, spared: Option<ItemRef>) {
         let mut passed_over = 0;
         let mut met_spared = false;
         while self.bytes.saturating_add(needed + ADMINISTRATION) > self.limit {
@@ -377,12 +378,12 @@ mod tests {
     /// full on average).
     #[test]
     fn an_item_is_charged_with_what_it_costs() {
-        let places = 2 * (size_of::<table::Entry>() + size_of::<ItemRef>());
+        let places = 2 * (size_of::<table::BucketEntry>() + size_of::<ItemRef>());
         let cost = size_of::<Option<Item>>() + 2 * 16 + places;
         println!(
             "item {} bytes, entry {}, place {}",
             size_of::<Item>(),
-            size_of::<table::Entry>(),
+            size_of::<table::BucketEntry>(),
             size_of::<ItemRef>()
         );
         assert!(cost as u64 <= ITEM_OVERHEAD, "{cost} bytes");

@@ -31,13 +31,13 @@ pub struct DirectoryPage {
 /// The items whose tags fall together.
 #[critical]
 pub struct Bucket {
-    entries: Vec<Entry>,
+    entries: Vec<BucketEntry>,
     ghosts: Vec<Ghost>,
 }
 
 /// One item of a bucket.
 #[derive(Clone, Copy, Summed)]
-pub struct Entry {
+pub struct BucketEntry {
     /// The upper bits spare most looks at items with other keys.
     pub tag: u32,
     /// The item.
@@ -122,18 +122,18 @@ impl Bucket {
     }
 
     /// A bucket of these entries.
-    fn of(entries: Vec<Entry>, ghosts: Vec<Ghost>) -> Self {
+    fn of(entries: Vec<BucketEntry>, ghosts: Vec<Ghost>) -> Self {
         Self { entries, ghosts }
     }
 
     /// Its entries, in the order of their insertion but for removals.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[BucketEntry] {
         &self.entries
     }
 
     /// Adds an item.
     pub fn insert(&mut self, tag: u32, item: ItemRef) {
-        self.entries.push(Entry { tag, item });
+        self.entries.push(BucketEntry { tag, item });
     }
 
     /// Removes the item; answers whether it was there.

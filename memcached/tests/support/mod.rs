@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crosscheck::object::request::{self, Terms};
 use crosscheck::object::{Home, ObjectId, Region, Touched, corrupted};
 use crosscheck::schedule::{
-    self, Access, Entry, Footprint, Mode, Outcome, Schedule, Step, Turn, Work, Worker,
+    self, Access, Entry, Footprint, LockRules, Outcome, Schedule, Step, Turn, Work, Worker,
 };
 use crosscheck::{Action, ClientCounters, Cx, Job, Progress, Protocol, Service};
 use memcached::command::{Command, Keys, decode};
@@ -45,7 +45,8 @@ impl Replica {
     /// An empty replica.
     pub fn new(config: Config) -> Self {
         let service = Arc::new(Memcached::new(config).expect("the test's configuration works"));
-        let shape = schedule::Config { mode: Mode::Sequential, ..schedule::Config::new(1, config.shards) };
+        let shape =
+            schedule::Config { mode: LockRules::Sequential, ..schedule::Config::new(1, config.shards) };
         let asked = service.clone();
         let (schedule, mut workers) =
             schedule::open(shape, move |job: &Job<Command>, footprint: &mut Footprint| {

@@ -14,7 +14,7 @@ use crate::program;
 
 /// Names the cluster a command is about.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct Target {
+pub struct ClusterTarget {
     /// First client port of a cluster that `up` started [default: the only one that runs]
     #[arg(long, short, value_name = "PORT")]
     pub port: Option<u16>,
@@ -30,7 +30,7 @@ pub struct Target {
 
 /// One replica to talk to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replica {
+pub struct ReplicaHandle {
     /// From 1.
     pub number: u8,
     /// Where the command line connects.
@@ -39,15 +39,17 @@ pub struct Replica {
     pub clients: Option<SocketAddr>,
 }
 
-impl Target {
+impl ClusterTarget {
     /// The replicas meant.
     ///
     /// # Errors
     /// No such cluster runs, or several do and none was named.
-    pub fn replicas(&self) -> anyhow::Result<Vec<Replica>> {
+    pub fn replicas(&self) -> anyhow::Result<Vec<ReplicaHandle>> {
         if !self.admin.is_empty() {
             let numbered = (1u8..).zip(endpoints(&self.admin, &self.admin_token)?);
-            return Ok(numbered.map(|(number, admin)| Replica { number, admin, clients: None }).collect());
+            return Ok(numbered
+                .map(|(number, admin)| ReplicaHandle { number, admin, clients: None })
+                .collect());
         }
         let directory = runfile::directory()?;
         let found = match self.port {
@@ -62,7 +64,7 @@ impl Target {
                 program::name()
             );
         };
-        let replica = |place: &runfile::Place| Replica {
+        let replica = |place: &runfile::ReplicaAddresses| ReplicaHandle {
             number: place.number,
             admin: Endpoint::Unix(place.admin.clone()),
             clients: Some(place.clients),

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 
-use super::find::Replica;
-use super::observer::{Observer, Row};
-use super::plan::Plan;
-use super::supervisor::{Event, Supervisor};
-use crate::Options;
+use super::find::ReplicaHandle;
+use super::observer::{Observer, ReplicaRow};
+use super::plan::ClusterPlan;
+use super::supervisor::{Supervisor, SupervisorEvent};
+use crate::ServiceOptions;
 use crate::signals::Ending;
 
 /// Between two looks at the children.
@@ -22,11 +22,11 @@ const TICK: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Keeper {
     /// Its replicas.
-    pub replicas: Vec<Replica>,
+    pub replicas: Vec<ReplicaHandle>,
     /// What they say of themselves.
     pub observer: Arc<Observer>,
     supervisor: Arc<Mutex<Supervisor>>,
-    events: Receiver<Event>,
+    events: Receiver<SupervisorEvent>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<Vec<u8>>>,
 }
@@ -36,7 +36,7 @@ impl Keeper {
     ///
     /// # Errors
     /// The plan's files cannot be written, or there are no more threads.
-    pub fn start<O: Options>(plan: &Plan<O>, patience: Duration) -> anyhow::Result<Self> {
+    pub fn start<O: ServiceOptions>(plan: &ClusterPlan<O>, patience: Duration) -> anyhow::Result<Self> {
         let replicas = plan.replicas();
         let observer = Arc::new(Observer::start(&replicas)?);
         let supervisor = Arc::new(Mutex::new(Supervisor::new(plan)?));
@@ -66,15 +66,15 @@ impl Keeper {
     ///
     /// # Errors
     /// One cannot come up, the operator ended the command, or `patience` is over.
-    pub fn until_ready(&self, patience: Duration, ending: &Ending) -> anyhow::Result<Vec<Row>> {
+    pub fn until_ready(&self, patience: Duration, ending: &Ending) -> anyhow::Result<Vec<ReplicaRow>> {
         let deadline = Instant::now() + patience;
         loop {
             let rows = self.observer.rows();
-            if rows.iter().all(Row::is_ready) {
+            if rows.iter().all(ReplicaRow::is_ready) {
                 return Ok(rows);
             }
             for event in self.events() {
-                if let Event::Hopeless { replica, why } = event {
+                if let SupervisorEvent::Hopeless { replica, why } = event {
                     bail!("replica {replica} does not come up: {why}");
                 }
             }
@@ -94,7 +94,7 @@ impl Keeper {
     }
 
     /// What happened since this was last asked.
-    pub fn events(&self) -> Vec<Event> {
+    pub fn events(&self) -> Vec<SupervisorEvent> {
         self.events.try_iter().collect()
     }
 

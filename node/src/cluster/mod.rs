@@ -11,11 +11,11 @@ mod runfile;
 mod supervisor;
 
 pub use child::{Dress, Process, in_words, serve};
-pub use find::{Replica, Target};
+pub use find::{ClusterTarget, ReplicaHandle};
 pub use keeper::Keeper;
 #[cfg(test)]
 pub use observer::tests::status as test_status;
-pub use observer::{Observer, Row, once};
-pub use plan::{Layout, Plan, Wish};
-pub use runfile::Place;
-pub use supervisor::{Event, Supervisor};
+pub use observer::{Observer, ReplicaRow, once};
+pub use plan::{ClusterOptions, ClusterPlan, Layout};
+pub use runfile::ReplicaAddresses;
+pub use supervisor::{Supervisor, SupervisorEvent};

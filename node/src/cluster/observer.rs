@@ -7,9 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crosscheck::admin::client::{Link, ask};
-use crosscheck::admin::{Command, Phase, Status};
+use crosscheck::admin::{AdminCommand, ReplicaPhase, Status};
 
-use super::find::Replica;
+use super::find::ReplicaHandle;
 
 /// Between two questions.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -20,16 +20,16 @@ const RATE_WINDOW: Duration = Duration::from_secs(1);
 
 /// What is known of one replica.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct ReplicaRow {
     /// Which.
-    pub replica: Replica,
+    pub replica: ReplicaHandle,
     /// Its last answer, or why there is none.
     pub seen: Result<Status, String>,
     /// Requests per second it executes, once known.
     pub rate: Option<f64>,
 }
 
-impl Row {
+impl ReplicaRow {
     /// Whether a request sent to it now would be executed without waiting for an election.
     pub fn is_ready(&self) -> bool {
         self.serving().is_some_and(|status| status.leader.is_some())
@@ -37,16 +37,16 @@ impl Row {
 
     /// Its status, when it serves clients.
     pub fn serving(&self) -> Option<&Status> {
-        self.seen.as_ref().ok().filter(|status| status.phase == Phase::Serving)
+        self.seen.as_ref().ok().filter(|status| status.phase == ReplicaPhase::Serving)
     }
 }
 
 /// Asks every replica once, all at the same time.
-pub fn once(replicas: &[Replica]) -> Vec<Row> {
-    let look = |replica: &Replica| {
-        let seen = ask(&replica.admin, &Command::Status, PATIENCE);
+pub fn once(replicas: &[ReplicaHandle]) -> Vec<ReplicaRow> {
+    let look = |replica: &ReplicaHandle| {
+        let seen = ask(&replica.admin, &AdminCommand::Status, PATIENCE);
         let replica = replica.clone();
-        with_number(Row { replica, seen: seen.map_err(|why| why.to_string()), rate: None })
+        with_number(ReplicaRow { replica, seen: seen.map_err(|why| why.to_string()), rate: None })
     };
     thread::scope(|scope| {
         let asked: Vec<_> = replicas.iter().map(|replica| scope.spawn(move || look(replica))).collect();
@@ -58,10 +58,10 @@ pub fn once(replicas: &[Replica]) -> Vec<Row> {
     })
 }
 
-/// The newest [`Row`] of every replica, for as long as the observer lives.
+/// The newest [`ReplicaRow`] of every replica, for as long as the observer lives.
 #[derive(Debug)]
 pub struct Observer {
-    rows: Arc<Vec<Mutex<Row>>>,
+    rows: Arc<Vec<Mutex<ReplicaRow>>>,
     over: Arc<AtomicBool>,
 }
 
@@ -70,8 +70,8 @@ impl Observer {
     ///
     /// # Errors
     /// The operating system has no more threads.
-    pub fn start(replicas: &[Replica]) -> std::io::Result<Self> {
-        let unknown = |replica: &Replica| Row {
+    pub fn start(replicas: &[ReplicaHandle]) -> std::io::Result<Self> {
+        let unknown = |replica: &ReplicaHandle| ReplicaRow {
             replica: replica.clone(),
             seen: Err("not asked yet".into()),
             rate: None,
@@ -85,7 +85,8 @@ impl Observer {
                 let mut link = Link::new(admin);
                 let mut rate = Rate::default();
                 while !over.load(Ordering::Relaxed) {
-                    let seen = link.ask::<Status>(&Command::Status, PATIENCE).map_err(|why| why.to_string());
+                    let seen =
+                        link.ask::<Status>(&AdminCommand::Status, PATIENCE).map_err(|why| why.to_string());
                     let per_second = rate.after(seen.as_ref().ok(), Instant::now());
                     let mut row = lock(&rows[index]);
                     row.seen = seen;
@@ -99,7 +100,7 @@ impl Observer {
     }
 
     /// What is known now.
-    pub fn rows(&self) -> Vec<Row> {
+    pub fn rows(&self) -> Vec<ReplicaRow> {
         self.rows.iter().map(|row| with_number(lock(row).clone())).collect()
     }
 }
@@ -111,7 +112,7 @@ impl Drop for Observer {
 }
 
 /// A replica knows its own number better than the order of `--admin` options does.
-fn with_number(mut row: Row) -> Row {
+fn with_number(mut row: ReplicaRow) -> ReplicaRow {
     if let Ok(status) = &row.seen {
         row.replica.number = status.replica;
     }
@@ -119,7 +120,7 @@ fn with_number(mut row: Row) -> Row {
 }
 
 /// A row is replaced as a whole: after a panic elsewhere it is still a good row.
-fn lock(row: &Mutex<Row>) -> MutexGuard<'_, Row> {
+fn lock(row: &Mutex<ReplicaRow>) -> MutexGuard<'_, ReplicaRow> {
     row.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
@@ -161,7 +162,7 @@ pub mod tests {
         Status {
             replica,
             pid: 100 + u32::from(replica),
-            phase: Phase::Serving,
+            phase: ReplicaPhase::Serving,
             mode: "RDGX".into(),
             leader: Some(1),
             incarnation: 1,

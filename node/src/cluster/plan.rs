@@ -11,13 +11,13 @@ use crosscheck::admin::Endpoint;
 use crosscheck::{Durability, GroupKey, Mode};
 
 use super::child::Dress;
-use super::find::Replica;
+use super::find::ReplicaHandle;
 use super::ports::{loopback, pick};
-use super::runfile::{self, Place, RunFile};
+use super::runfile::{self, ReplicaAddresses, RunFile};
 use crate::config::{self, NodeConfig, check_group};
 use crate::outcome::misuse;
 use crate::program::program;
-use crate::{Options, Wrong};
+use crate::{ServiceOptions, Wrong};
 
 /// Replicas of a replicated mode when nothing else is said.
 const DEFAULT_REPLICAS: u8 = 3;
@@ -27,7 +27,7 @@ const KEY: &str = "group.key";
 
 /// What the operator asked for; `O` are the settings of the service.
 #[derive(Clone, Debug)]
-pub struct Wish<O> {
+pub struct ClusterOptions<O> {
     /// How many replicas; none = what the mode needs.
     pub replicas: Option<u8>,
     /// Client port of the first; none = the program's. 0 = any free ones.
@@ -48,9 +48,9 @@ pub struct Wish<O> {
     pub service: O,
 }
 
-impl<O: Default> Default for Wish<O> {
+impl<O: Default> Default for ClusterOptions<O> {
     fn default() -> Self {
-        Wish {
+        ClusterOptions {
             replicas: None,
             port: None,
             mode: Mode::default(),
@@ -70,7 +70,7 @@ pub struct Layout {
     /// The protections that are on.
     pub mode: Mode,
     /// Addresses of the replicas.
-    pub places: Vec<Place>,
+    pub places: Vec<ReplicaAddresses>,
     /// Where run files are kept.
     pub directory: PathBuf,
 }
@@ -81,7 +81,7 @@ impl Layout {
         self.places.first().map_or(0, |place| place.clients.port())
     }
 
-    /// Removes what [`Plan::write`] wrote, but for the logs.
+    /// Removes what [`ClusterPlan::write`] wrote, but for the logs.
     pub fn clean(&self) {
         RunFile::remove(&self.directory, self.port());
     }
@@ -89,7 +89,7 @@ impl Layout {
 
 /// A cluster that can be started.
 #[derive(Clone, Debug)]
-pub struct Plan<O> {
+pub struct ClusterPlan<O> {
     /// Where it is.
     pub layout: Layout,
     nodes: Vec<NodeConfig<O>>,
@@ -99,12 +99,12 @@ pub struct Plan<O> {
     key: Option<PathBuf>,
 }
 
-impl<O: Options> Plan<O> {
+impl<O: ServiceOptions> ClusterPlan<O> {
     /// Plans what was wished for; nothing is written or started yet.
     ///
     /// # Errors
     /// The wish contradicts itself, a port is in use, or such a cluster runs already.
-    pub fn new(wish: &Wish<O>) -> anyhow::Result<Self> {
+    pub fn new(wish: &ClusterOptions<O>) -> anyhow::Result<Self> {
         let count = wish.replicas.unwrap_or(if wish.mode.replicated { DEFAULT_REPLICAS } else { 1 });
         check_group(wish.mode, usize::from(count))
             .map_err(|(what, remedy)| misuse(format!("{what}; {remedy} (--replicas, --mode)")))?;
@@ -118,7 +118,7 @@ impl<O: Options> Plan<O> {
             Durability::Memory => Some(runfile::config_directory(&directory, port).join(KEY)),
             Durability::Disk(data) => Some(data.join(KEY)),
         };
-        let node = |place: &Place| {
+        let node = |place: &ReplicaAddresses| {
             let admin = Endpoint::Unix(place.admin.clone());
             let mut node = NodeConfig::new(place.number, peers.clone(), place.clients, admin);
             node.mode = wish.mode;
@@ -139,7 +139,7 @@ impl<O: Options> Plan<O> {
             misuse(format!("{what}; {remedy}{flag}"))
         })?;
         let dresses = vec![Dress::default(); nodes.len()];
-        Ok(Plan { layout: Layout { mode: wish.mode, places, directory }, nodes, dresses, key })
+        Ok(ClusterPlan { layout: Layout { mode: wish.mode, places, directory }, nodes, dresses, key })
     }
 
     /// The configurations of the replicas; index = number - 1.
@@ -148,8 +148,8 @@ impl<O: Options> Plan<O> {
     }
 
     /// The replicas as other commands see them.
-    pub fn replicas(&self) -> Vec<Replica> {
-        let replica = |node: &NodeConfig<O>| Replica {
+    pub fn replicas(&self) -> Vec<ReplicaHandle> {
+        let replica = |node: &NodeConfig<O>| ReplicaHandle {
             number: node.this_replica,
             admin: node.admin.clone(),
             clients: Some(node.listen),
@@ -217,13 +217,13 @@ impl<O: Options> Plan<O> {
     }
 }
 
-fn write_node<O: Options>(node: &NodeConfig<O>, configs: &Path) -> anyhow::Result<PathBuf> {
+fn write_node<O: ServiceOptions>(node: &NodeConfig<O>, configs: &Path) -> anyhow::Result<PathBuf> {
     let path = configs.join(format!("replica-{}.toml", node.this_replica));
     fs::write(&path, node.to_toml()).with_context(|| format!("writing {}", path.display()))?;
     Ok(path)
 }
 
-fn durability<O>(wish: &Wish<O>) -> anyhow::Result<Durability> {
+fn durability<O>(wish: &ClusterOptions<O>) -> anyhow::Result<Durability> {
     match (&wish.data, wish.on_disk) {
         (None, true) => Err(misuse("--durability disk needs a directory for the logs; add --data DIR")),
         (Some(_), false) => {
@@ -240,7 +240,7 @@ fn durability<O>(wish: &Wish<O>) -> anyhow::Result<Durability> {
 
 /// Client ports from `first` on (any free ones when it is 0), one more port per replica for its peers, and a
 /// socket file.
-fn place(first: u16, count: u8, directory: &Path) -> anyhow::Result<Vec<Place>> {
+fn place(first: u16, count: u8, directory: &Path) -> anyhow::Result<Vec<ReplicaAddresses>> {
     RunFile::sweep(directory);
     let running = RunFile::all_alive(directory);
     let mut taken: Vec<u16> = running
@@ -264,13 +264,13 @@ fn place(first: u16, count: u8, directory: &Path) -> anyhow::Result<Vec<Place>> 
     taken.extend(&clients);
     let peers = pick(usize::from(count), &taken)?;
     let port = clients.first().copied().unwrap_or(0);
-    let place = |(number, (clients, peers)): (u8, (u16, u16))| Place {
+    let place = |(number, (clients, peers)): (u8, (u16, u16))| ReplicaAddresses {
         number,
         clients: loopback(clients),
         peers: loopback(peers),
         admin: runfile::config_directory(directory, port).join(format!("admin-{number}.sock")),
     };
-    let places: Vec<Place> = (1..).zip(clients.into_iter().zip(peers)).map(place).collect();
+    let places: Vec<ReplicaAddresses> = (1..).zip(clients.into_iter().zip(peers)).map(place).collect();
     for place in &places {
         Endpoint::unix(&place.admin).map_err(|(what, _)| {
             misuse(format!("{what}; set XDG_RUNTIME_DIR to a directory with a shorter path"))
@@ -299,8 +299,8 @@ mod tests {
     use super::*;
 
     /// A wish for a service without settings.
-    type Wish = super::Wish<()>;
-    type Plan = super::Plan<()>;
+    type Wish = super::ClusterOptions<()>;
+    type Plan = super::ClusterPlan<()>;
 
     fn wish(mode: &str) -> Wish {
         Wish { port: Some(0), mode: mode.parse().expect("a mode"), ..Wish::default() }

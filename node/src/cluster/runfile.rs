@@ -22,12 +22,12 @@ pub struct RunFile {
     /// The protections that are on, in the paper's letters.
     pub mode: String,
     /// The replicas; index = number - 1.
-    pub replicas: Vec<Place>,
+    pub replicas: Vec<ReplicaAddresses>,
 }
 
 /// The addresses of one replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct ReplicaAddresses {
     /// From 1.
     pub number: u8,
     /// Where clients connect.
@@ -45,7 +45,7 @@ impl RunFile {
     }
 
     /// The cluster that this process supervises.
-    pub fn of_this_process(mode: String, replicas: Vec<Place>) -> Self {
+    pub fn of_this_process(mode: String, replicas: Vec<ReplicaAddresses>) -> Self {
         let supervisor = std::process::id();
         RunFile { supervisor, started: start_of(supervisor).unwrap_or(0), mode, replicas }
     }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     fn cluster(port: u16) -> RunFile {
-        let place = Place {
+        let place = ReplicaAddresses {
             number: 1,
             clients: loopback(port),
             peers: loopback(port + 1),

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::backoff::Backoff;
 use super::child::{Dress, Process, in_words};
-use super::plan::{Layout, Plan};
-use crate::Options;
+use super::plan::{ClusterPlan, Layout};
+use crate::ServiceOptions;
 
 /// Last lines of a replica's stderr that are kept, to say why it gave up.
 const LAST_WORDS: usize = 6;
@@ -19,7 +19,7 @@ const MISCONFIGURED: i32 = 2;
 
 /// What happened to a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum SupervisorEvent {
     /// A process was started.
     Started {
         /// Which, from 1.
@@ -80,7 +80,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// A file cannot be written.
-    pub fn new<O: Options>(plan: &Plan<O>) -> anyhow::Result<Self> {
+    pub fn new<O: ServiceOptions>(plan: &ClusterPlan<O>) -> anyhow::Result<Self> {
         let configs = plan.write()?;
         let (say, said) = mpsc::channel();
         let now = Instant::now();
@@ -119,7 +119,7 @@ impl Supervisor {
     }
 
     /// Looks after every replica once; to be called every few dozen milliseconds.
-    pub fn tick(&mut self, now: Instant) -> Vec<Event> {
+    pub fn tick(&mut self, now: Instant) -> Vec<SupervisorEvent> {
         let mut events = Vec::new();
         for (replica, line) in self.said.try_iter() {
             if let Some(ward) = self.wards.iter_mut().find(|ward| ward.number == replica) {
@@ -128,7 +128,7 @@ impl Supervisor {
                     ward.last_words.pop_front();
                 }
             }
-            events.push(Event::Said { replica, line });
+            events.push(SupervisorEvent::Said { replica, line });
         }
         // Whoever runs this has the group begin. Once it has, replicas that have all lost their memory wait
         // for their operator's word.
@@ -194,7 +194,7 @@ impl Drop for Supervisor {
 
 impl Ward {
     /// Notices that the process has ended.
-    fn bury(&mut self, now: Instant) -> Option<Event> {
+    fn bury(&mut self, now: Instant) -> Option<SupervisorEvent> {
         let status = self.process.as_mut()?.ended()?;
         self.process = None;
         self.deaths += 1;
@@ -204,15 +204,15 @@ impl Ward {
         if hopeless && !self.has_served {
             let words: Vec<&str> = self.last_words.iter().map(String::as_str).collect();
             let why = format!("it ended with {how} before it served; its last words:\n{}", words.join("\n"));
-            return Some(Event::Hopeless { replica: self.number, why });
+            return Some(SupervisorEvent::Hopeless { replica: self.number, why });
         }
         let pause = self.backoff.after(served);
         self.start_at = Some(now + pause);
-        Some(Event::Died { replica: self.number, how, pause })
+        Some(SupervisorEvent::Died { replica: self.number, how, pause })
     }
 
     /// Starts the process when its time has come.
-    fn raise(&mut self, now: Instant, begins: bool, say: &Sender<(u8, String)>) -> Option<Event> {
+    fn raise(&mut self, now: Instant, begins: bool, say: &Sender<(u8, String)>) -> Option<SupervisorEvent> {
         if self.process.is_some() || self.start_at.is_none_or(|at| now < at) {
             return None;
         }
@@ -222,12 +222,16 @@ impl Ward {
                 let pid = process.pid();
                 self.process = Some(process);
                 self.start_at = None;
-                Some(Event::Started { replica: self.number, pid })
+                Some(SupervisorEvent::Started { replica: self.number, pid })
             }
             Err(error) => {
                 let pause = self.backoff.after(Duration::ZERO);
                 self.start_at = Some(now + pause);
-                Some(Event::Died { replica: self.number, how: format!("no process: {error}"), pause })
+                Some(SupervisorEvent::Died {
+                    replica: self.number,
+                    how: format!("no process: {error}"),
+                    pause,
+                })
             }
         }
     }
@@ -256,7 +260,7 @@ mod tests {
         }
     }
 
-    fn wait_for_burial(ward: &mut Ward) -> Event {
+    fn wait_for_burial(ward: &mut Ward) -> SupervisorEvent {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
             if let Some(event) = ward.bury(Instant::now()) {
@@ -272,10 +276,10 @@ mod tests {
         let mut ward = ward_running("exit 7");
         let event = wait_for_burial(&mut ward);
         let pause = Duration::from_millis(100);
-        assert_eq!(event, Event::Died { replica: 1, how: "exit code 7".into(), pause });
+        assert_eq!(event, SupervisorEvent::Died { replica: 1, how: "exit code 7".into(), pause });
         ward.process = ward_running("kill -9 $$").process;
         let event = wait_for_burial(&mut ward);
-        assert_eq!(event, Event::Died { replica: 1, how: "signal 9".into(), pause: pause * 2 });
+        assert_eq!(event, SupervisorEvent::Died { replica: 1, how: "signal 9".into(), pause: pause * 2 });
     }
 
     #[test]
@@ -283,11 +287,11 @@ mod tests {
         let mut ward = ward_running("exit 2");
         ward.last_words.push_back("wrong field".into());
         assert!(
-            matches!(wait_for_burial(&mut ward), Event::Hopeless { why, .. } if why.contains("wrong field"))
+            matches!(wait_for_burial(&mut ward), SupervisorEvent::Hopeless { why, .. } if why.contains("wrong field"))
         );
         let mut ward = ward_running("exit 2");
         ward.has_served = true;
-        assert!(matches!(wait_for_burial(&mut ward), Event::Died { .. }));
+        assert!(matches!(wait_for_burial(&mut ward), SupervisorEvent::Died { .. }));
     }
 
     #[test]
@@ -296,6 +300,8 @@ mod tests {
         let process = ward.process.as_mut().expect("running");
         assert!(process.ended().is_none());
         process.release();
-        assert!(matches!(wait_for_burial(&mut ward), Event::Died { how, .. } if how == "exit code 3"));
+        assert!(
+            matches!(wait_for_burial(&mut ward), SupervisorEvent::Died { how, .. } if how == "exit code 3")
+        );
     }
 }

@@ -14,9 +14,9 @@ use crosscheck::{Address, Durability, GroupKey, Mode, Settings, private};
 
 pub use parse::{check_group, parse};
 pub use problem::{Problem, Problems, Unresolved, line_of, meant};
-pub use read::{Reader, resolve};
+pub use read::{TableReader, resolve};
 
-use crate::Options;
+use crate::ServiceOptions;
 use crate::outcome::misuse;
 use crate::program::{self, text};
 
@@ -27,7 +27,7 @@ pub const DEFAULT_CONNECTIONS: usize = 1024;
 const SERVICE: &str = "# {service}\n";
 
 /// A complete configuration with a comment for every field; `serve --example-config` prints it.
-pub fn example<O: Options>() -> String {
+pub fn example<O: ServiceOptions>() -> String {
     let service = if O::EXAMPLE.is_empty() { String::new() } else { format!("{}\n\n", O::EXAMPLE.trim()) };
     text(include_str!("example.toml")).replace(&format!("{SERVICE}\n"), &service)
 }
@@ -77,7 +77,7 @@ pub struct NodeConfig<O> {
     pub service: O,
 }
 
-impl<O: Options> NodeConfig<O> {
+impl<O: ServiceOptions> NodeConfig<O> {
     /// A replica with the documented defaults.
     pub fn new(this_replica: u8, replicas: Vec<SocketAddr>, listen: SocketAddr, admin: Endpoint) -> Self {
         NodeConfig {

@@ -9,9 +9,9 @@ use toml::de::DeTable;
 
 use super::NodeConfig;
 use super::problem::{Problem, Problems, line_of, meant};
-use super::read::Reader;
+use super::read::TableReader;
 use crate::program::{self, text};
-use crate::{Options, Wrong};
+use crate::{ServiceOptions, Wrong};
 
 /// Every field of the file's top level but the service's; the example documents each (a test compares).
 const FIELDS: [&str; 17] = [
@@ -44,13 +44,17 @@ pub type ReadSecret<'r> = &'r dyn Fn(&Path) -> Result<String, (String, String)>;
 ///
 /// # Errors
 /// Every problem found, each with its line and remedy.
-pub fn parse<O: Options>(file: &str, text: &str, secret: ReadSecret<'_>) -> Result<NodeConfig<O>, Problems> {
+pub fn parse<O: ServiceOptions>(
+    file: &str,
+    text: &str,
+    secret: ReadSecret<'_>,
+) -> Result<NodeConfig<O>, Problems> {
     let fail = |mut list: Vec<Problem>| {
         list.sort_by_key(|problem| problem.line.unwrap_or(usize::MAX));
         Problems { file: file.to_owned(), list }
     };
     let root = DeTable::parse(text).map_err(|error| fail(vec![syntax(text, &error)]))?;
-    let mut reader = Reader::new(text, root.get_ref(), "", None, &known::<O>());
+    let mut reader = TableReader::new(text, root.get_ref(), "", None, &known::<O>());
     let config = read(text, &mut reader, secret);
     match config {
         Some(config) if reader.problems.is_empty() => Ok(config),
@@ -59,7 +63,7 @@ pub fn parse<O: Options>(file: &str, text: &str, secret: ReadSecret<'_>) -> Resu
 }
 
 /// Every field that the file may have.
-fn known<O: Options>() -> Vec<&'static str> {
+fn known<O: ServiceOptions>() -> Vec<&'static str> {
     FIELDS.iter().chain(O::FIELDS).copied().collect()
 }
 
@@ -74,7 +78,11 @@ fn syntax(text: &str, error: &toml::de::Error) -> Problem {
 }
 
 /// Reads every field before giving up, so that one run shows every problem.
-fn read<O: Options>(text: &str, reader: &mut Reader<'_>, secret: ReadSecret<'_>) -> Option<NodeConfig<O>> {
+fn read<O: ServiceOptions>(
+    text: &str,
+    reader: &mut TableReader<'_>,
+    secret: ReadSecret<'_>,
+) -> Option<NodeConfig<O>> {
     let this_replica = reader.integer("this_replica", 1..=MOST_REPLICAS, "");
     let this_replica = reader.require("this_replica", this_replica, "1");
     let example = format!("\"0.0.0.0:{}\"", program::program().port);
@@ -124,7 +132,7 @@ fn read<O: Options>(text: &str, reader: &mut Reader<'_>, secret: ReadSecret<'_>)
 }
 
 /// Whether a field is the word `yes` or the word `no`.
-fn read_either(reader: &mut Reader<'_>, field: &'static str, yes: &str, no: &str) -> Option<bool> {
+fn read_either(reader: &mut TableReader<'_>, field: &'static str, yes: &str, no: &str) -> Option<bool> {
     reader.parsed(field, &format!("write \"{yes}\" or \"{no}\""), |word| match word {
         word if word == yes => Ok(true),
         word if word == no => Ok(false),
@@ -133,7 +141,7 @@ fn read_either(reader: &mut Reader<'_>, field: &'static str, yes: &str, no: &str
 }
 
 /// The admin endpoint, and of a port the file of its secret.
-fn read_admin(reader: &mut Reader<'_>, secret: ReadSecret<'_>) -> Option<(Endpoint, Option<PathBuf>)> {
+fn read_admin(reader: &mut TableReader<'_>, secret: ReadSecret<'_>) -> Option<(Endpoint, Option<PathBuf>)> {
     let example = text("\"/run/{program}/admin.sock\"");
     let written = reader.text("admin");
     let written = reader.require("admin", written, &example)?;
@@ -168,7 +176,7 @@ fn read_admin(reader: &mut Reader<'_>, secret: ReadSecret<'_>) -> Option<(Endpoi
 }
 
 /// A port of this machine alone.
-fn admin_port(reader: &mut Reader<'_>) -> Option<SocketAddr> {
+fn admin_port(reader: &mut TableReader<'_>) -> Option<SocketAddr> {
     let remedy =
         text("write a path, admin = \"/run/{program}/admin.sock\", or a port, admin = \"127.0.0.1:11311\"");
     let address = reader.resolved("admin", &remedy)?;
@@ -182,7 +190,7 @@ fn admin_port(reader: &mut Reader<'_>) -> Option<SocketAddr> {
 }
 
 /// The group's key, with the file that it was read from.
-fn read_group_key(reader: &mut Reader<'_>, secret: ReadSecret<'_>) -> Option<(PathBuf, GroupKey)> {
+fn read_group_key(reader: &mut TableReader<'_>, secret: ReadSecret<'_>) -> Option<(PathBuf, GroupKey)> {
     let Some(file) = reader.text("group_key").map(PathBuf::from) else {
         if reader.offset("group_key").is_none() {
             let what = "is missing, and the replicas of a group know each other by it";
@@ -206,7 +214,7 @@ fn read_group_key(reader: &mut Reader<'_>, secret: ReadSecret<'_>) -> Option<(Pa
     }
 }
 
-fn read_durability(reader: &mut Reader<'_>) -> Option<Durability> {
+fn read_durability(reader: &mut TableReader<'_>) -> Option<Durability> {
     let kinds = ["memory", "disk"];
     let kind = reader.parsed("durability", "write \"memory\" or \"disk\"", |text| {
         let guess = meant(text, &kinds).map(|meant| format!(" (did you mean `{meant}`?)"));
@@ -252,11 +260,11 @@ fn read_durability(reader: &mut Reader<'_>) -> Option<Durability> {
 }
 
 /// The addresses in the order of the replicas' numbers.
-fn read_replicas(text: &str, reader: &mut Reader<'_>) -> Vec<Address> {
+fn read_replicas(text: &str, reader: &mut TableReader<'_>) -> Vec<Address> {
     let mut numbered: Vec<(u64, Address)> = Vec::new();
     for (index, (table, at)) in reader.tables("replica").into_iter().enumerate() {
         let prefix = format!("replica[{}].", index + 1);
-        let mut section = Reader::new(text, table, &prefix, Some(line_of(text, at)), &REPLICA_FIELDS);
+        let mut section = TableReader::new(text, table, &prefix, Some(line_of(text, at)), &REPLICA_FIELDS);
         let number = section.integer("number", 1..=MOST_REPLICAS, "");
         let number = section.require("number", number, &(index + 1).to_string());
         let address = section.address("address");
@@ -287,7 +295,7 @@ fn read_replicas(text: &str, reader: &mut Reader<'_>) -> Vec<Address> {
     numbered.into_iter().map(|(_, address)| address).collect()
 }
 
-fn check_count(reader: &mut Reader<'_>, mode: Mode, count: usize, me: Option<u64>) {
+fn check_count(reader: &mut TableReader<'_>, mode: Mode, count: usize, me: Option<u64>) {
     if !reader.problems.is_empty() {
         return;
     }
@@ -304,7 +312,7 @@ fn check_count(reader: &mut Reader<'_>, mode: Mode, count: usize, me: Option<u64
 /// Clients, peers and admin commands of this replica each need an address of their own. What clients are told
 /// must be no other replica's either.
 fn check_ports(
-    reader: &mut Reader<'_>,
+    reader: &mut TableReader<'_>,
     listen: Option<SocketAddr>,
     admin: Option<&Endpoint>,
     replicas: &[Address],
@@ -379,11 +387,11 @@ mod tests {
         books: u64,
     }
 
-    impl Options for Shelf {
+    impl ServiceOptions for Shelf {
         const FIELDS: &'static [&'static str] = &["books"];
         const EXAMPLE: &'static str = "# How many books the shelf takes, 0 to 9. default: 0\nbooks = 3\n";
 
-        fn read(file: &mut Reader<'_>) -> Self {
+        fn read(file: &mut TableReader<'_>) -> Self {
             Shelf { books: file.integer("books", 0..=9, "books").unwrap_or_default() }
         }
 

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::problem::{Problem, line_of, meant};
 
 /// One table of the file and what was found wrong with it so far.
-pub struct Reader<'t> {
+pub struct TableReader<'t> {
     text: &'t str,
     table: &'t DeTable<'t>,
     /// Where the table is, for the fields' names in messages: empty or `replica[2].`.
@@ -21,7 +21,7 @@ pub struct Reader<'t> {
     pub problems: Vec<Problem>,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> TableReader<'t> {
     /// Reads `table` of `text`; every name outside `known` is a problem.
     pub fn new(
         text: &'t str,
@@ -30,7 +30,7 @@ impl<'t> Reader<'t> {
         head: Option<usize>,
         known: &[&str],
     ) -> Self {
-        let mut reader = Reader { text, table, prefix: prefix.to_owned(), head, problems: Vec::new() };
+        let mut reader = TableReader { text, table, prefix: prefix.to_owned(), head, problems: Vec::new() };
         for key in table.keys() {
             let name: &str = key.get_ref();
             if !known.contains(&name) {

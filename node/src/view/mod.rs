@@ -8,6 +8,6 @@ mod screen;
 
 pub use keys::Keys;
 pub use numbers::{grouped, micros, millis};
-pub use paint::{Line, Paint, Tone};
+pub use paint::{Paint, Tone, ViewLine};
 pub use render::{block, one_line, row_json};
 pub use screen::{FullScreen, Live};

@@ -21,12 +21,12 @@ pub enum Tone {
 
 /// One line of pieces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Line(Vec<(Tone, String)>);
+pub struct ViewLine(Vec<(Tone, String)>);
 
-impl Line {
+impl ViewLine {
     /// A line of one piece.
     pub fn of(tone: Tone, text: impl Into<String>) -> Self {
-        Line(vec![(tone, text.into())])
+        ViewLine(vec![(tone, text.into())])
     }
 
     /// Appends a piece.
@@ -36,7 +36,7 @@ impl Line {
     }
 
     /// Appends another line's pieces.
-    pub fn followed_by(mut self, other: Line) -> Self {
+    pub fn followed_by(mut self, other: ViewLine) -> Self {
         self.0.extend(other.0);
         self
     }
@@ -61,7 +61,7 @@ impl Paint {
     }
 
     /// The line as it is printed, cut at `width` characters: a line that wraps would spoil a block that is redrawn.
-    pub fn line(self, line: &Line, width: usize) -> String {
+    pub fn line(self, line: &ViewLine, width: usize) -> String {
         let mut left = width;
         let mut out = String::new();
         for (tone, text) in &line.0 {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_line_is_cut_at_the_width_before_it_is_coloured() {
-        let line = Line::of(Tone::Good, "abc").with(Tone::Bad, "defg");
+        let line = ViewLine::of(Tone::Good, "abc").with(Tone::Bad, "defg");
         assert_eq!(Paint { colour: false }.line(&line, 5), "abcde");
         assert_eq!(Paint { colour: true }.line(&line, 5), "\x1b[32mabc\x1b[0m\x1b[1;31mde\x1b[0m");
         assert_eq!(Paint { colour: true }.line(&line, 2), "\x1b[32mab\x1b[0m");
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
-        let line = Line::of(Tone::Plain, "a\x1b[2Jb\n");
+        let line = ViewLine::of(Tone::Plain, "a\x1b[2Jb\n");
         assert_eq!(Paint { colour: true }.line(&line, 80), "a?[2Jb?");
     }
 }

@@ -1,11 +1,11 @@
 //! A cluster at a glance: as a block for a terminal, as one line for a pipe, as JSON for a program.
 
-use crosscheck::admin::{Phase, Status};
+use crosscheck::admin::{ReplicaPhase, Status};
 use serde_json::{Value, json};
 
 use super::numbers::{grouped, micros};
-use super::paint::{Line, Tone};
-use crate::cluster::Row;
+use super::paint::{Tone, ViewLine};
+use crate::cluster::ReplicaRow;
 
 const HEADS: [&str; 12] = [
     "replica",
@@ -25,13 +25,13 @@ const HEADS: [&str; 12] = [
 const WORDS: usize = 3;
 
 /// The whole cluster, several lines.
-pub fn block(rows: &[Row]) -> Vec<Line> {
+pub fn block(rows: &[ReplicaRow]) -> Vec<ViewLine> {
     let mut lines = vec![headline(rows)];
     lines.extend(table(rows));
     if rows.iter().filter_map(|row| row.seen.as_ref().ok()).any(|status| status.alone) {
         let told =
             "too few replicas for a vote to find a wrong one: every request is run until two runs agree";
-        lines.push(Line::of(Tone::Notable, told));
+        lines.push(ViewLine::of(Tone::Notable, told));
     }
     lines.extend(rows.iter().filter_map(|row| row.seen.as_ref().ok()).flat_map(notices));
     for row in rows {
@@ -42,16 +42,16 @@ pub fn block(rows: &[Row]) -> Vec<Line> {
             us => format!("  (last repair took {})", micros(us)),
         };
         let told = format!("replica {} says: ", row.replica.number);
-        let line = Line::of(Tone::Quiet, told).with(Tone::Notable, evidence).with(Tone::Quiet, repair);
+        let line = ViewLine::of(Tone::Quiet, told).with(Tone::Notable, evidence).with(Tone::Quiet, repair);
         lines.push(line);
     }
     lines
 }
 
 /// What an operator should know of a replica, beyond its row.
-fn notices(status: &Status) -> Vec<Line> {
-    let of = |what: String| Line::of(Tone::Notable, format!("replica {} {what}", status.replica));
-    let mut notices: Vec<Line> = Vec::new();
+fn notices(status: &Status) -> Vec<ViewLine> {
+    let of = |what: String| ViewLine::of(Tone::Notable, format!("replica {} {what}", status.replica));
+    let mut notices: Vec<ViewLine> = Vec::new();
     notices.extend(status.waits_for.iter().map(|what| of(format!("waits: {what}"))));
     notices.extend(status.refused.replicas.iter().map(|why| of(format!("does not talk to {why}"))));
     if status.refused.strangers > 0 {
@@ -69,18 +69,18 @@ fn notices(status: &Status) -> Vec<Line> {
     notices
 }
 
-fn headline(rows: &[Row]) -> Line {
-    let all = Summary::of(rows);
+fn headline(rows: &[ReplicaRow]) -> ViewLine {
+    let all = StatusSummary::of(rows);
     let serving = rows.iter().filter(|row| row.is_ready()).count();
     let tone = if serving == rows.len() { Tone::Good } else { Tone::Bad };
-    Line::of(Tone::Strong, format!("CrossCheck {}  ", all.mode))
+    ViewLine::of(Tone::Strong, format!("CrossCheck {}  ", all.mode))
         .with(tone, format!("{serving} of {} serve", rows.len()))
         .with(Tone::Plain, format!("  leader {}  position {}", all.leader, grouped(all.position)))
         .with(Tone::Plain, format!("  {} requests/s", all.rate_text()))
 }
 
 /// One row per replica under a row of heads.
-pub fn table(rows: &[Row]) -> Vec<Line> {
+pub fn table(rows: &[ReplicaRow]) -> Vec<ViewLine> {
     let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
     let mut widths = HEADS.map(str::len);
     for row in cells.iter().filter(|row| row.len() == HEADS.len()) {
@@ -97,12 +97,12 @@ pub fn table(rows: &[Row]) -> Vec<Line> {
         padded.join("  ").trim_end().to_owned()
     };
     let heads = HEADS.map(str::to_owned);
-    let mut lines = vec![Line::of(Tone::Quiet, line(&heads))];
-    lines.extend(rows.iter().zip(&cells).map(|(row, cells)| Line::of(tone_of(row), line(cells))));
+    let mut lines = vec![ViewLine::of(Tone::Quiet, line(&heads))];
+    lines.extend(rows.iter().zip(&cells).map(|(row, cells)| ViewLine::of(tone_of(row), line(cells))));
     lines
 }
 
-fn cells(row: &Row) -> Vec<String> {
+fn cells(row: &ReplicaRow) -> Vec<String> {
     let number = row.replica.number.to_string();
     let clients = row.replica.clients.map_or_else(|| "-".to_owned(), |address| address.to_string());
     match &row.seen {
@@ -127,27 +127,27 @@ fn cells(row: &Row) -> Vec<String> {
     }
 }
 
-fn tone_of(row: &Row) -> Tone {
+fn tone_of(row: &ReplicaRow) -> Tone {
     match &row.seen {
         Err(_) => Tone::Bad,
-        Ok(status) if status.phase != Phase::Serving || status.held > 0 => Tone::Notable,
+        Ok(status) if status.phase != ReplicaPhase::Serving || status.held > 0 => Tone::Notable,
         Ok(_) => Tone::Plain,
     }
 }
 
 fn phase(status: &Status) -> &'static str {
     match status.phase {
-        Phase::Serving if status.leader.is_none() => "no leader",
-        Phase::Starting => "starting",
-        Phase::Joining => "joining",
-        Phase::Serving => "serving",
-        Phase::Stopping => "stopping",
+        ReplicaPhase::Serving if status.leader.is_none() => "no leader",
+        ReplicaPhase::Starting => "starting",
+        ReplicaPhase::Joining => "joining",
+        ReplicaPhase::Serving => "serving",
+        ReplicaPhase::Stopping => "stopping",
     }
 }
 
 /// The whole cluster in one line. Two lines of which only the rate and the positions differ are the same news.
-pub fn one_line(rows: &[Row]) -> (String, String) {
-    let all = Summary::of(rows);
+pub fn one_line(rows: &[ReplicaRow]) -> (String, String) {
+    let all = StatusSummary::of(rows);
     let phases: Vec<String> = rows
         .iter()
         .filter(|row| !row.is_ready())
@@ -170,7 +170,7 @@ pub fn one_line(rows: &[Row]) -> (String, String) {
 }
 
 /// One replica as JSON.
-pub fn row_json(row: &Row) -> Value {
+pub fn row_json(row: &ReplicaRow) -> Value {
     let (status, why): (Option<&Status>, Option<&String>) = match &row.seen {
         Ok(status) => (Some(status), None),
         Err(why) => (None, Some(why)),
@@ -186,7 +186,7 @@ pub fn row_json(row: &Row) -> Value {
     })
 }
 
-struct Summary<'r> {
+struct StatusSummary<'r> {
     mode: &'r str,
     leader: String,
     position: u64,
@@ -198,13 +198,13 @@ struct Summary<'r> {
     evidence: Option<&'r str>,
 }
 
-impl<'r> Summary<'r> {
-    fn of(rows: &'r [Row]) -> Self {
+impl<'r> StatusSummary<'r> {
+    fn of(rows: &'r [ReplicaRow]) -> Self {
         let up = || rows.iter().filter_map(|row| row.seen.as_ref().ok());
         let highest = |field: fn(&Status) -> u64| up().map(field).max().unwrap_or(0);
         let leader = up().find(|status| status.leader == Some(status.replica)).or_else(|| up().next());
         let leader = leader.and_then(|status| status.leader);
-        Summary {
+        StatusSummary {
             mode: up().next().map_or("", |status| &status.mode),
             leader: leader.map_or_else(|| "none".to_owned(), |leader| leader.to_string()),
             position: highest(|status| status.executed),
@@ -226,14 +226,14 @@ mod tests {
     use super::*;
     use crosscheck::admin::Endpoint;
 
-    use crate::cluster::{Replica, test_status};
+    use crate::cluster::{ReplicaHandle, test_status};
 
-    fn row(number: u8, change: impl Fn(&mut Status)) -> Row {
+    fn row(number: u8, change: impl Fn(&mut Status)) -> ReplicaRow {
         let clients = Some(([127, 0, 0, 1], 11_210 + u16::from(number)).into());
-        let replica = Replica { number, admin: Endpoint::Unix("admin.sock".into()), clients };
+        let replica = ReplicaHandle { number, admin: Endpoint::Unix("admin.sock".into()), clients };
         let mut status = test_status(number);
         change(&mut status);
-        Row { replica, seen: Ok(status), rate: None }
+        ReplicaRow { replica, seen: Ok(status), rate: None }
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
             status.last_evidence = Some("replica 2: item 7.1".into());
             status.last_repair_us = 850;
         });
-        let lines: Vec<String> = block(&[first, second, down]).iter().map(Line::text).collect();
+        let lines: Vec<String> = block(&[first, second, down]).iter().map(ViewLine::text).collect();
         assert_eq!(
             lines,
             [
@@ -278,7 +278,7 @@ mod tests {
             status.buffers.evicted = 7;
             status.buffers.limit = 128 << 20;
         });
-        let lines: Vec<String> = block(&[told]).iter().map(Line::text).collect();
+        let lines: Vec<String> = block(&[told]).iter().map(ViewLine::text).collect();
         assert_eq!(
             lines[3..],
             [
@@ -297,7 +297,7 @@ mod tests {
         let progress = one_line(&[row(1, |status| status.executed = 99), row(2, |_| ())]);
         assert_ne!(before.0, progress.0);
         assert_eq!(before.1, progress.1);
-        let joining = one_line(&[row(1, |_| ()), row(2, |status| status.phase = Phase::Joining)]);
+        let joining = one_line(&[row(1, |_| ()), row(2, |status| status.phase = ReplicaPhase::Joining)]);
         assert!(joining.1.contains("replica 2 joining"));
         let repaired = one_line(&[row(1, |status| status.repairs = 1), row(2, |_| ())]);
         assert_ne!(before.1, repaired.1);

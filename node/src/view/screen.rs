@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use super::paint::{Line, Paint};
+use super::paint::{Paint, ViewLine};
 
 /// Columns of the terminal on stdout, or a usual width.
 pub fn width() -> usize {
@@ -28,7 +28,7 @@ impl Live {
     ///
     /// # Errors
     /// The terminal is gone.
-    pub fn draw(&mut self, lines: &[Line]) -> io::Result<()> {
+    pub fn draw(&mut self, lines: &[ViewLine]) -> io::Result<()> {
         let mut text = self.erased();
         for line in lines {
             text.push_str(&self.paint.line(line, width()));
@@ -73,7 +73,7 @@ impl FullScreen {
     ///
     /// # Errors
     /// The terminal is gone.
-    pub fn draw(&mut self, lines: &[Line]) -> io::Result<()> {
+    pub fn draw(&mut self, lines: &[ViewLine]) -> io::Result<()> {
         let mut text = "\x1b[H".to_owned();
         for line in lines {
             text.push_str(&self.paint.line(line, width()));

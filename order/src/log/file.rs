@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use crate::limits;
 use crate::log::disk::{Disk, DiskFile, System};
 use crate::log::owner::Owner;
-use crate::log::record::Kind;
+use crate::log::record::RecordKind;
 use crate::log::segment;
 use crate::log::synced::{Claim, Synced};
 use crate::log::{LogError, LogStore, Record};
@@ -99,22 +99,22 @@ pub(super) struct Essence {
 impl Essence {
     pub(super) fn note(&mut self, record: &Record) {
         match &record.0 {
-            Kind::Identity { .. } => self.identity = Some(record.clone()),
-            Kind::Hard(_) => self.hard = Some(record.clone()),
-            Kind::Membership { index, .. } => _ = self.memberships.insert(*index, record.clone()),
-            Kind::Start { index, keep, .. } => {
+            RecordKind::Identity { .. } => self.identity = Some(record.clone()),
+            RecordKind::Hard(_) => self.hard = Some(record.clone()),
+            RecordKind::Membership { index, .. } => _ = self.memberships.insert(*index, record.clone()),
+            RecordKind::Start { index, keep, .. } => {
                 let later = self.memberships.split_off(&(index + 1));
                 self.memberships = if *keep { later } else { BTreeMap::new() };
                 self.start = Some(record.clone());
             }
-            Kind::Entry(_) => {}
+            RecordKind::Entry(_) => {}
         }
     }
 
     /// Group and engine id that the log is of, if it says so.
     pub(super) fn names(&self) -> Option<(u64, u64)> {
         match self.identity.as_ref()?.0 {
-            Kind::Identity { group, id, .. } => Some((group, id)),
+            RecordKind::Identity { group, id, .. } => Some((group, id)),
             _ => None,
         }
     }
@@ -122,7 +122,7 @@ impl Essence {
     /// As they may stand at the head of a file: a reset would throw away the entries in the files before.
     fn records(&self) -> Vec<Record> {
         let start = self.start.clone().map(|mut record| {
-            if let Kind::Start { keep, .. } = &mut record.0 {
+            if let RecordKind::Start { keep, .. } = &mut record.0 {
                 *keep = true;
             }
             record
@@ -274,7 +274,7 @@ impl<D: Disk> FileLog<D> {
 
 impl<D: Disk> LogStore for FileLog<D> {
     fn append(&mut self, record: &Record) -> Result<(), LogError> {
-        if let Kind::Identity { group, .. } = record.0 {
+        if let RecordKind::Identity { group, .. } = record.0 {
             self.own(Owner { group: Some(group), ..self.owner })?;
         }
         let before = self.buffer.len();

@@ -18,7 +18,7 @@ pub use file::{FileLog, FileOptions};
 pub use memory::MemoryLog;
 pub use open::NAMES;
 pub use record::Record;
-pub(crate) use record::{Hard, Kind};
+pub(crate) use record::{Hard, RecordKind};
 
 /// Keeps what a replica must not forget, as a sequence of records.
 ///

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use crate::log::disk::{Disk, DiskFile, System};
 use crate::log::file::{Essence, FileLog, FileOptions, Segment, zero};
 use crate::log::owner::{self, Owner};
-use crate::log::record::Kind;
+use crate::log::record::RecordKind;
 use crate::log::segment::{self, Ending, FILE_HEADER};
 use crate::log::synced::{self, Synced};
 use crate::log::{LogError, LogStore, Record};
@@ -224,7 +224,7 @@ impl<D: Disk> FileLog<D> {
 
     /// All files are of one log: of this replica, and of the group that the directory is of.
     fn check_names(&self, path: &Path, record: &Record) -> Result<(), LogError> {
-        let Kind::Identity { group, id, .. } = record.0 else { return Ok(()) };
+        let RecordKind::Identity { group, id, .. } = record.0 else { return Ok(()) };
         let (this, directory) = (self.owner.slot, self.data.clone());
         let other_log = |why| LogError::OtherLog { file: path.to_owned(), why, directory: directory.clone() };
         match slot_of(id) {

@@ -9,11 +9,11 @@ use crate::raft::members::Configuration;
 
 /// One thing that a replica must not forget. Opaque outside this room; written and read through its bytes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Record(pub(crate) Kind);
+pub struct Record(pub(crate) RecordKind);
 
 /// The kinds of records; a later record of a kind replaces the earlier one, except for entries.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum RecordKind {
     /// Who this replica is, and how often it started with this log.
     Identity { group: u64, id: u64, boots: u32 },
     /// The log begins after `index`: by compaction (`keep`), or because a state from elsewhere was installed.
@@ -44,21 +44,21 @@ impl Record {
     /// The record as bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match &self.0 {
-            Kind::Identity { group, id, boots } => {
+            RecordKind::Identity { group, id, boots } => {
                 out.put8(1).put64(*group).put64(*id).put32(*boots);
             }
-            Kind::Start { index, term, keep, configuration } => {
+            RecordKind::Start { index, term, keep, configuration } => {
                 out.put8(2).put64(*index).put64(*term).put8(u8::from(*keep));
                 configuration.encode(out);
             }
-            Kind::Hard(hard) => {
+            RecordKind::Hard(hard) => {
                 out.put8(3).put64(hard.term).put64(hard.vote).put64(hard.commit);
             }
-            Kind::Entry(entry) => {
+            RecordKind::Entry(entry) => {
                 out.put8(4);
                 codec::encode_entry(entry, out);
             }
-            Kind::Membership { index, configuration } => {
+            RecordKind::Membership { index, configuration } => {
                 out.put8(5).put64(*index);
                 configuration.encode(out);
             }
@@ -72,16 +72,16 @@ impl Record {
     pub fn decode(bytes: Bytes) -> Result<Self, Malformed> {
         let mut reader = Reader::shared(&bytes);
         let kind = match reader.u8()? {
-            1 => Kind::Identity { group: reader.u64()?, id: reader.u64()?, boots: reader.u32()? },
+            1 => RecordKind::Identity { group: reader.u64()?, id: reader.u64()?, boots: reader.u32()? },
             2 => {
                 let (index, term, keep) = (reader.u64()?, reader.u64()?, reader.flag()?);
-                Kind::Start { index, term, keep, configuration: Configuration::decode(&mut reader)? }
+                RecordKind::Start { index, term, keep, configuration: Configuration::decode(&mut reader)? }
             }
-            3 => Kind::Hard(Hard { term: reader.u64()?, vote: reader.u64()?, commit: reader.u64()? }),
-            4 => Kind::Entry(codec::decode_entry(&mut reader)?),
+            3 => RecordKind::Hard(Hard { term: reader.u64()?, vote: reader.u64()?, commit: reader.u64()? }),
+            4 => RecordKind::Entry(codec::decode_entry(&mut reader)?),
             5 => {
                 let index = reader.u64()?;
-                Kind::Membership { index, configuration: Configuration::decode(&mut reader)? }
+                RecordKind::Membership { index, configuration: Configuration::decode(&mut reader)? }
             }
             _ => return Err(Malformed("unknown record")),
         };
@@ -92,7 +92,7 @@ impl Record {
     /// Index of the entry this record holds, if it holds one.
     pub fn entry_index(&self) -> Option<u64> {
         match &self.0 {
-            Kind::Entry(entry) => Some(entry.index),
+            RecordKind::Entry(entry) => Some(entry.index),
             _ => None,
         }
     }

@@ -36,7 +36,7 @@ pub(crate) const LONGEST_WITHOUT_HEADER: u64 = (BODY + HEADER + (128 << 10)) as 
 
 /// A record as found in a file.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundRecord {
     pub seq: u64,
     pub record: Record,
 }
@@ -55,7 +55,7 @@ pub(crate) enum Ending {
 /// What a file holds.
 #[derive(Debug)]
 pub(crate) struct Scan {
-    pub found: Vec<Found>,
+    pub found: Vec<FoundRecord>,
     /// Offset behind the last good record.
     pub end: u64,
     pub ending: Ending,
@@ -125,7 +125,7 @@ pub(crate) fn scan(bytes: &Bytes, start: usize, first: u64, last: bool) -> Scan 
         }
         let size = (HEADER + body.len()).next_multiple_of(8);
         let Ok(record) = Record::decode(body) else { break };
-        found.push(Found { seq, record });
+        found.push(FoundRecord { seq, record });
         expected = seq + 1;
         at += size;
     }

@@ -114,7 +114,7 @@ pub(crate) enum Entrance {
 
 /// What another replica answers to our HELLO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum HelloAnswer {
     /// It has no log either, and this nonce.
     Fresh(u64),
     /// It belongs to a group.
@@ -127,7 +127,7 @@ pub(crate) struct Boot {
     slot: u8,
     nonce: u64,
     /// What each of the others said last in answer to our nonce.
-    answers: Vec<Option<Answer>>,
+    answers: Vec<Option<HelloAnswer>>,
     /// The group is to begin: slot 0 may found it.
     told: bool,
     /// The nonce of slot 0 that we answered FRESH to last.
@@ -154,8 +154,8 @@ impl Boot {
         let mut outside = Outside { told: self.told, ..Outside::default() };
         for (slot, answer) in self.answers.iter().enumerate() {
             match answer {
-                Some(Answer::Fresh(_)) => outside.fresh |= 1 << slot,
-                Some(Answer::Member) => outside.members |= 1 << slot,
+                Some(HelloAnswer::Fresh(_)) => outside.fresh |= 1 << slot,
+                Some(HelloAnswer::Member) => outside.members |= 1 << slot,
                 None => {}
             }
         }
@@ -177,7 +177,7 @@ impl Boot {
     /// What to say to every reachable peer from time to time.
     pub fn announce(&self) -> Vec<Control> {
         let hello = Control::Hello { nonce: self.nonce };
-        match (self.group, self.answers.contains(&Some(Answer::Member))) {
+        match (self.group, self.answers.contains(&Some(HelloAnswer::Member))) {
             (Some(_), _) => vec![],
             (None, false) => vec![hello],
             (None, true) => vec![hello, Control::Join { nonce: self.nonce }],
@@ -189,10 +189,10 @@ impl Boot {
         if self.slot != 0 || self.group.is_some() || !self.told {
             return None;
         }
-        let nonce = |(slot, answer): (u8, &Option<Answer>)| match *answer {
+        let nonce = |(slot, answer): (u8, &Option<HelloAnswer>)| match *answer {
             _ if slot == self.slot => Some(self.nonce),
-            Some(Answer::Fresh(nonce)) => Some(nonce),
-            Some(Answer::Member) | None => None,
+            Some(HelloAnswer::Fresh(nonce)) => Some(nonce),
+            Some(HelloAnswer::Member) | None => None,
         };
         let nonces: Vec<u64> = (0u8..).zip(&self.answers).map(nonce).collect::<Option<_>>()?;
         let group = nonces.iter().fold(0x6367_726f_7570, |group, &nonce| wire::mix(group ^ nonce));
@@ -205,11 +205,11 @@ impl Boot {
         match *control {
             Control::Hello { nonce } => self.on_hello(from, nonce, out),
             Control::Fresh { to, nonce } if to == self.nonce && self.group.is_none() => {
-                *self.answers.get_mut(usize::from(from))? = Some(Answer::Fresh(nonce));
+                *self.answers.get_mut(usize::from(from))? = Some(HelloAnswer::Fresh(nonce));
                 self.try_found()
             }
             Control::Member { to, .. } if to == self.nonce && self.group.is_none() => {
-                *self.answers.get_mut(usize::from(from))? = Some(Answer::Member);
+                *self.answers.get_mut(usize::from(from))? = Some(HelloAnswer::Member);
                 self.told = false;
                 out.push(Control::Join { nonce: self.nonce });
                 None
@@ -231,7 +231,7 @@ impl Boot {
         let Some(group) = self.group else {
             let answer = self.answers.get_mut(usize::from(from))?;
             // What an earlier life of it answered.
-            answer.take_if(|before| *before != Answer::Fresh(nonce));
+            answer.take_if(|before| *before != HelloAnswer::Fresh(nonce));
             if from == 0 {
                 self.promised = Some(nonce);
             }
@@ -241,7 +241,7 @@ impl Boot {
         match self.announce_founding() {
             Some(found) if self.founding.as_ref()?.get(usize::from(from)) == Some(&nonce) => out.push(found),
             _ => {
-                *self.answers.get_mut(usize::from(from))? = Some(Answer::Fresh(nonce));
+                *self.answers.get_mut(usize::from(from))? = Some(HelloAnswer::Fresh(nonce));
                 out.push(Control::Member { to: nonce, group });
             }
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use ::raft::{Progress, ProgressState, SnapshotStatus};
 
 use crate::engine::{Blame, Output};
-use crate::frame::Kind;
+use crate::frame::FrameKind;
 use crate::limits;
 use crate::log::LogStore;
 use crate::raft::boot::Control;
@@ -80,7 +80,7 @@ impl<L: LogStore> Node<L> {
         });
         for (slot, nonce, id) in welcome {
             let control = Control::Welcome { nonce, group: self.group(), id };
-            self.out.send(slot, Kind::Control, control.encode());
+            self.out.send(slot, FrameKind::Control, control.encode());
         }
     }
 

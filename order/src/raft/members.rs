@@ -11,7 +11,7 @@ use ::raft::eraftpb::{ConfChange, ConfChangeType, ConfState};
 use bytes::Bytes;
 use wire::{Malformed, Put, Reader};
 
-use crate::engine::Members;
+use crate::engine::MemberSet;
 use crate::limits;
 
 /// Engine id of one life of the replica in a slot.
@@ -120,11 +120,11 @@ impl Configuration {
         }
     }
 
-    pub fn members(&self) -> Members {
+    pub fn members(&self) -> MemberSet {
         let bits = |ids: &BTreeSet<u64>| {
             ids.iter().filter_map(|&id| slot_of(id)).fold(0u16, |bits, slot| bits | 1 << slot)
         };
-        Members { voters: bits(&self.voters), learners: bits(&self.learners) }
+        MemberSet { voters: bits(&self.voters), learners: bits(&self.learners) }
     }
 
     pub fn conf_state(&self) -> ConfState {
@@ -244,7 +244,7 @@ mod tests {
         let learning = removed.after(Change::AddLearner { id: new, nonce: 5 }).unwrap();
         assert!(learning.members().is_learner(1));
         let promoted = learning.after(Change::Promote { id: new }).unwrap();
-        assert_eq!(promoted.members(), Members { voters: 0b111, learners: 0 });
+        assert_eq!(promoted.members(), MemberSet { voters: 0b111, learners: 0 });
         assert_eq!(promoted.after(Change::Promote { id: new }), None);
     }
 

@@ -16,7 +16,7 @@ use crate::batch::Encoded;
 use crate::engine::{
     Blame, Decision, Declined, EngineOut, FailStop, NotNow, OrderEngine, Output, Outside, Standing,
 };
-use crate::frame::Kind;
+use crate::frame::FrameKind;
 use crate::limits;
 use crate::log::{LogError, LogStore, Record};
 use boot::{Boot, Control, Entrance};
@@ -186,7 +186,7 @@ impl<L: LogStore> RaftEngine<L> {
         }
         let mut answers = Vec::new();
         let entrance = self.boot.on_control(from, control, &mut answers);
-        answers.iter().for_each(|answer| self.out.send(from, Kind::Control, answer.encode()));
+        answers.iter().for_each(|answer| self.out.send(from, FrameKind::Control, answer.encode()));
         if let Some(entrance) = entrance {
             self.enter(entrance);
         }
@@ -235,7 +235,7 @@ impl<L: LogStore> RaftEngine<L> {
     fn tell_all(&mut self, control: &Control) {
         let body = control.encode();
         for peer in (0..self.config.replicas).filter(|peer| self.peers_up >> peer & 1 == 1) {
-            self.out.send(peer, Kind::Control, body.clone());
+            self.out.send(peer, FrameKind::Control, body.clone());
         }
     }
 
@@ -262,11 +262,11 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
         self.node.as_mut().ok_or(NotNow)?.propose(entry)
     }
 
-    fn on_frame(&mut self, from: u8, kind: Kind, body: Bytes) -> Result<(), Blame> {
+    fn on_frame(&mut self, from: u8, kind: FrameKind, body: Bytes) -> Result<(), Blame> {
         match (kind, &mut self.node) {
-            (Kind::Order, Some(node)) => node.on_message(from, body),
-            (Kind::Order, None) => Ok(()), // meant for an earlier life of ours
-            (Kind::Control, _) => self.on_control(from, body),
+            (FrameKind::Order, Some(node)) => node.on_message(from, body),
+            (FrameKind::Order, None) => Ok(()), // meant for an earlier life of ours
+            (FrameKind::Control, _) => self.on_control(from, body),
             _ => Err(Blame::new(from, "a frame kind that the engine does not know")),
         }
     }
@@ -292,7 +292,7 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
             Some(node) => node.peer_up(peer),
             None => {
                 let calls = self.boot.announce();
-                calls.iter().for_each(|call| self.out.send(peer, Kind::Control, call.encode()));
+                calls.iter().for_each(|call| self.out.send(peer, FrameKind::Control, call.encode()));
             }
         }
     }

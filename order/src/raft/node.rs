@@ -14,7 +14,7 @@ use wire::mix;
 
 use crate::batch::Encoded;
 use crate::engine::{Blame, Committed, CorruptPart, EngineOut, FailStop, NotNow, Output};
-use crate::frame::Kind;
+use crate::frame::FrameKind;
 use crate::limits;
 use crate::log::{Hard, LogError, LogStore};
 use crate::raft::RaftConfig;
@@ -411,14 +411,14 @@ impl<L: LogStore> Node<L> {
             self.is_elsewhere(from);
             // It hears of nobody who could tell it: this group does not count it as a member.
             let control = Control::Gone { group: self.group(), id: received.message.from };
-            self.out.send(from, Kind::Control, control.encode());
+            self.out.send(from, FrameKind::Control, control.encode());
             return Ok(());
         }
         let sender = received.message.from;
         let latest = self.configuration.lives.get(&from).map_or(0, |life| life.incarnation);
         if slot_of(sender) == Some(from) && incarnation_of(sender) < latest {
             let gone = Control::Gone { group: self.group(), id: sender };
-            self.out.send(from, Kind::Control, gone.encode());
+            self.out.send(from, FrameKind::Control, gone.encode());
             return Ok(());
         }
         if slot_of(received.message.to) == Some(self.config.slot) && received.message.to != self.id() {
@@ -454,7 +454,7 @@ impl<L: LogStore> Node<L> {
             }
             Err(Implausible::Entry(index)) => {
                 let bad = Control::BadEntry { group: self.group(), index };
-                self.out.send(from, Kind::Control, bad.encode());
+                self.out.send(from, FrameKind::Control, bad.encode());
                 return Err(Blame::new(from, "an entry does not match its checksum"));
             }
         }
@@ -502,7 +502,7 @@ impl<L: LogStore> Node<L> {
         self.held = None;
         if let Some(leader) = self.leader_slot() {
             let lost = Control::StateLost { group: self.group(), cut };
-            self.out.send(leader, Kind::Control, lost.encode());
+            self.out.send(leader, FrameKind::Control, lost.encode());
         }
     }
 
@@ -725,9 +725,9 @@ impl<L: LogStore> Node<L> {
             let deferrable = self.may_be_deferred(&message);
             let Some(body) = codec::encode(&envelope, &message) else { continue };
             if deferrable {
-                self.out.send_deferred(to, Kind::Order, body)
+                self.out.send_deferred(to, FrameKind::Order, body)
             } else {
-                self.out.send(to, Kind::Order, body)
+                self.out.send(to, FrameKind::Order, body)
             }
         }
     }

@@ -9,7 +9,7 @@ use ::raft::eraftpb::{Entry, Snapshot};
 use ::raft::{GetEntriesContext, RaftState, Storage, StorageError};
 
 use crate::limits;
-use crate::log::{Hard, Kind, LogError, LogStore, Record};
+use crate::log::{Hard, LogError, LogStore, Record, RecordKind};
 use crate::raft::codec;
 use crate::raft::members::{Configuration, slot_of};
 
@@ -78,7 +78,11 @@ impl<L: LogStore> Mirror<L> {
     ) -> Result<Self, LogError> {
         store.wipe()?;
         let mut mirror = Mirror::empty(store, identity);
-        mirror.write(Kind::Identity { group: identity.group, id: identity.id, boots: identity.boots })?;
+        mirror.write(RecordKind::Identity {
+            group: identity.group,
+            id: identity.id,
+            boots: identity.boots,
+        })?;
         if let Some(configuration) = founding {
             mirror.reset(GENESIS, 1, configuration)?;
             mirror.set_hard(Hard { term: 1, vote: 0, commit: GENESIS })?;
@@ -94,17 +98,19 @@ impl<L: LogStore> Mirror<L> {
         let mut entries: BTreeMap<u64, Entry> = BTreeMap::new();
         for record in records {
             match record.0 {
-                Kind::Identity { group, id, boots } => mirror.identity = Identity { group, id, boots },
-                Kind::Start { index, term, keep, configuration } => {
+                RecordKind::Identity { group, id, boots } => mirror.identity = Identity { group, id, boots },
+                RecordKind::Start { index, term, keep, configuration } => {
                     entries = if keep { entries.split_off(&(index + 1)) } else { BTreeMap::new() };
                     mirror.move_start(index, term, keep, configuration);
                 }
-                Kind::Hard(hard) => mirror.hard = hard,
-                Kind::Entry(entry) => {
+                RecordKind::Hard(hard) => mirror.hard = hard,
+                RecordKind::Entry(entry) => {
                     entries.split_off(&entry.index);
                     entries.insert(entry.index, entry);
                 }
-                Kind::Membership { index, configuration } => _ = mirror.history.insert(index, configuration),
+                RecordKind::Membership { index, configuration } => {
+                    _ = mirror.history.insert(index, configuration)
+                }
             }
         }
         for (index, entry) in entries {
@@ -127,7 +133,7 @@ impl<L: LogStore> Mirror<L> {
         mirror.hard.commit = mirror.hard.commit.max(applied).min(mirror.last());
         mirror.identity.boots += 1;
         let Identity { group, id, boots } = mirror.identity;
-        mirror.write(Kind::Identity { group, id, boots })?;
+        mirror.write(RecordKind::Identity { group, id, boots })?;
         mirror.store.sync()?;
         Ok(Recovered::Member(Box::new(mirror)))
     }
@@ -167,7 +173,7 @@ impl<L: LogStore> Mirror<L> {
     /// Appends entries; the first may replace what was at its index and beyond.
     pub fn append(&mut self, entries: &[Entry]) -> Result<(), LogError> {
         for entry in entries {
-            self.write(Kind::Entry(entry.clone()))?;
+            self.write(RecordKind::Entry(entry.clone()))?;
             self.put(entry.clone());
         }
         Ok(())
@@ -175,7 +181,7 @@ impl<L: LogStore> Mirror<L> {
 
     pub fn set_hard(&mut self, hard: Hard) -> Result<(), LogError> {
         self.hard = hard;
-        self.write(Kind::Hard(hard))
+        self.write(RecordKind::Hard(hard))
     }
 
     /// Moves the commit index without writing it: it is only a hint after a restart.
@@ -184,14 +190,14 @@ impl<L: LogStore> Mirror<L> {
     }
 
     pub fn set_membership(&mut self, index: u64, configuration: Configuration) -> Result<(), LogError> {
-        self.write(Kind::Membership { index, configuration: configuration.clone() })?;
+        self.write(RecordKind::Membership { index, configuration: configuration.clone() })?;
         self.history.insert(index, configuration);
         Ok(())
     }
 
     /// The log begins anew after a state that came from elsewhere.
     pub fn reset(&mut self, index: u64, term: u64, configuration: Configuration) -> Result<(), LogError> {
-        self.write(Kind::Start { index, term, keep: false, configuration: configuration.clone() })?;
+        self.write(RecordKind::Start { index, term, keep: false, configuration: configuration.clone() })?;
         self.cut = Some(Cut { index, term, configuration: configuration.clone() });
         self.offers.clear();
         self.move_start(index, term, false, configuration);
@@ -220,7 +226,7 @@ impl<L: LogStore> Mirror<L> {
         let to = allowed.min(self.start.0 + limits::COMPACT_STEP);
         let Some(term) = self.term_of(to).filter(|_| to > self.start.0) else { return Ok(false) };
         let configuration = self.configuration_at(to);
-        self.write(Kind::Start { index: to, term, keep: true, configuration: configuration.clone() })?;
+        self.write(RecordKind::Start { index: to, term, keep: true, configuration: configuration.clone() })?;
         self.move_start(to, term, true, configuration);
         self.cut.take_if(|cut| cut.index < to);
         self.store.release(to)?;
@@ -253,7 +259,7 @@ impl<L: LogStore> Mirror<L> {
         true
     }
 
-    fn write(&mut self, kind: Kind) -> Result<(), LogError> {
+    fn write(&mut self, kind: RecordKind) -> Result<(), LogError> {
         self.store.append(&Record(kind))
     }
 

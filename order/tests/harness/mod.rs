@@ -48,7 +48,7 @@ pub struct Replica {
     pub deaf: bool,
     pub leader: Option<u8>,
     pub joined: bool,
-    pub members: order::Members,
+    pub members: order::MemberSet,
 }
 
 pub struct Cluster {
@@ -147,7 +147,7 @@ impl Cluster {
             deaf: false,
             leader: None,
             joined: false,
-            members: order::Members::default(),
+            members: order::MemberSet::default(),
         });
         for peer in 0..size {
             if peer != slot && self.replicas[usize::from(peer)].is_some() {
@@ -319,7 +319,7 @@ impl Cluster {
             let mut decoder = Decoder::new(from, order::limits::FRAME_BODY);
             decoder.feed(&bytes);
             match decoder.next() {
-                Ok(Some(frame)) if replica.deaf && frame.kind == order::Kind::Forward => {}
+                Ok(Some(frame)) if replica.deaf && frame.kind == order::FrameKind::Forward => {}
                 Ok(Some(frame)) => {
                     let _ = replica.orderer.on_frame(from, frame.kind, frame.body);
                 }

@@ -1,47 +1,51 @@
 //! Meta commands: the same things said in memcached's other words. The model answers the classic command, and
 //! this file puts question and answer into the meta form (memcached 1.6, doc/protocol.txt, "Meta Commands").
 
-use super::model::{Command, Mode};
+use super::model::{ModelCommand, StoringMode};
 
 /// The bytes a client sends for `command`, if it has a meta form.
-pub fn text(command: &Command) -> Option<Vec<u8>> {
+pub fn text(command: &ModelCommand) -> Option<Vec<u8>> {
     let line = |line: String| Some(line.into_bytes());
     match command {
-        Command::Get { keys, unique: false } if keys.len() == 1 => line(format!("mg {} f v\r\n", keys[0])),
-        Command::Store { mode, key, flags, expiry, value } => {
+        ModelCommand::Get { keys, unique: false } if keys.len() == 1 => {
+            line(format!("mg {} f v\r\n", keys[0]))
+        }
+        ModelCommand::Store { mode, key, flags, expiry, value } => {
             let mode = match mode {
-                Mode::Set => "S",
-                Mode::Add => "E",
-                Mode::Replace => "R",
-                Mode::Append => "A",
-                Mode::Prepend => "P",
+                StoringMode::Set => "S",
+                StoringMode::Add => "E",
+                StoringMode::Replace => "R",
+                StoringMode::Append => "A",
+                StoringMode::Prepend => "P",
             };
             let head = format!("ms {key} {} F{flags} T{expiry} M{mode}\r\n", value.len());
             Some([head.as_bytes(), value, b"\r\n"].concat())
         }
-        Command::Cas { key, flags, unique, value } => {
+        ModelCommand::Cas { key, flags, unique, value } => {
             let head = format!("ms {key} {} F{flags} C{unique}\r\n", value.len());
             Some([head.as_bytes(), value, b"\r\n"].concat())
         }
-        Command::Delete(key) => line(format!("md {key}\r\n")),
-        Command::Step { key, up, delta } => {
+        ModelCommand::Delete(key) => line(format!("md {key}\r\n")),
+        ModelCommand::Step { key, up, delta } => {
             line(format!("ma {key} D{delta} M{} v\r\n", if *up { "I" } else { "D" }))
         }
-        Command::Touch { key, expiry } => line(format!("mg {key} T{expiry}\r\n")),
-        Command::Get { .. } | Command::Flush | Command::Meta(_) => None,
+        ModelCommand::Touch { key, expiry } => line(format!("mg {key} T{expiry}\r\n")),
+        ModelCommand::Get { .. } | ModelCommand::Flush | ModelCommand::Meta(_) => None,
     }
 }
 
 /// The meta form of what the classic `command` is answered.
-pub fn reply(command: &Command, classic: &[u8]) -> Vec<u8> {
+pub fn reply(command: &ModelCommand, classic: &[u8]) -> Vec<u8> {
     match (command, classic) {
-        (Command::Get { .. }, b"END\r\n") | (Command::Touch { .. }, b"NOT_FOUND\r\n") => b"EN\r\n".to_vec(),
-        (Command::Get { .. }, item) => value(item).unwrap_or_else(|| item.to_vec()),
+        (ModelCommand::Get { .. }, b"END\r\n") | (ModelCommand::Touch { .. }, b"NOT_FOUND\r\n") => {
+            b"EN\r\n".to_vec()
+        }
+        (ModelCommand::Get { .. }, item) => value(item).unwrap_or_else(|| item.to_vec()),
         (_, b"STORED\r\n" | b"DELETED\r\n" | b"TOUCHED\r\n") => b"HD\r\n".to_vec(),
         (_, b"NOT_STORED\r\n") => b"NS\r\n".to_vec(),
         (_, b"EXISTS\r\n") => b"EX\r\n".to_vec(),
         (_, b"NOT_FOUND\r\n") => b"NF\r\n".to_vec(),
-        (Command::Step { .. }, number) if number[0].is_ascii_digit() => {
+        (ModelCommand::Step { .. }, number) if number[0].is_ascii_digit() => {
             [format!("VA {}\r\n", number.len() - 2).as_bytes(), number].concat()
         }
         (_, other) => other.to_vec(),
@@ -63,16 +67,16 @@ mod tests {
 
     #[test]
     fn answers_are_put_into_other_words() {
-        let get = Command::Get { keys: vec!["k".into()], unique: false };
+        let get = ModelCommand::Get { keys: vec!["k".into()], unique: false };
         assert_eq!(text(&get).unwrap(), b"mg k f v\r\n");
         assert_eq!(reply(&get, b"VALUE k 7 3\r\na\r\n\r\nEND\r\n"), b"VA 3 f7\r\na\r\n\r\n");
         assert_eq!(reply(&get, b"END\r\n"), b"EN\r\n");
-        let step = Command::Step { key: "k".into(), up: true, delta: 2 };
+        let step = ModelCommand::Step { key: "k".into(), up: true, delta: 2 };
         assert_eq!(text(&step).unwrap(), b"ma k D2 MI v\r\n");
         assert_eq!(reply(&step, b"12\r\n"), b"VA 2\r\n12\r\n");
         assert_eq!(reply(&step, b"NOT_FOUND\r\n"), b"NF\r\n");
         let (key, unique, value) = ("k".into(), 9, b"ab".to_vec());
-        let cas = Command::Cas { key, flags: 1, unique, value };
+        let cas = ModelCommand::Cas { key, flags: 1, unique, value };
         assert_eq!(text(&cas).unwrap(), b"ms k 2 F1 C9\r\nab\r\n");
         assert_eq!(reply(&cas, b"EXISTS\r\n"), b"EX\r\n");
     }

@@ -11,9 +11,9 @@ use ::memcached::{Config, Connection, Memcached};
 use crosscheck::{ClientCounters, MakeProtocol};
 use wire::SplitMix64;
 
-use crate::run::{Options, Summary, simulate};
+use crate::run::{Options, RunSummary, simulate};
 use crate::workload::Workload;
-use model::{Command, Model};
+use model::{Model, ModelCommand};
 use source::{Source, VALUES, keys};
 
 /// Locks of the service: few, so that clients meet and every region is scrubbed soon.
@@ -37,14 +37,14 @@ impl Default for OfMemcached {
 }
 
 /// Runs `seed` with memcached.
-pub fn run(seed: u64, options: &Options) -> Summary {
+pub fn run(seed: u64, options: &Options) -> RunSummary {
     simulate(&OfMemcached::default(), seed, options)
 }
 
 impl Workload for OfMemcached {
     type Service = Memcached;
     type Protocol = Connection;
-    type Command = Command;
+    type Command = ModelCommand;
     type Source = Source;
     type Model = Model;
 
@@ -57,7 +57,7 @@ impl Workload for OfMemcached {
         Ok((service, Arc::new(make)))
     }
 
-    fn bytes(&self, command: &Command) -> Vec<u8> {
+    fn bytes(&self, command: &ModelCommand) -> Vec<u8> {
         command.text()
     }
 
@@ -69,8 +69,8 @@ impl Workload for OfMemcached {
         Model::new(self.is_short)
     }
 
-    fn final_reads(&self) -> Vec<Command> {
-        keys().into_iter().map(|key| Command::Get { keys: vec![key], unique: false }).collect()
+    fn final_reads(&self) -> Vec<ModelCommand> {
+        keys().into_iter().map(|key| ModelCommand::Get { keys: vec![key], unique: false }).collect()
     }
 
     fn object(&self, draws: &mut SplitMix64) -> Option<String> {

@@ -12,7 +12,7 @@ use crate::workload::{ReferenceModel, Turn, same_bytes};
 
 /// One command as a client means it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum ModelCommand {
     /// `get`, or `gets` with uniques.
     Get {
         /// Which.
@@ -23,7 +23,7 @@ pub enum Command {
     /// `set`, `add`, `replace`, `append`, `prepend`.
     Store {
         /// Which of them.
-        mode: Mode,
+        mode: StoringMode,
         /// Under which key.
         key: String,
         /// The client's flags.
@@ -59,18 +59,18 @@ pub enum Command {
     Touch {
         /// Which.
         key: String,
-        /// Seconds until it is gone, as in [`Command::Store`].
+        /// Seconds until it is gone, as in [`ModelCommand::Store`].
         expiry: i64,
     },
     /// `flush_all`.
     Flush,
     /// One of the others, in the words of the meta protocol.
-    Meta(Box<Command>),
+    Meta(Box<ModelCommand>),
 }
 
 /// The modes of storing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum StoringMode {
     /// In any case.
     Set,
     /// If there is none.
@@ -83,34 +83,34 @@ pub enum Mode {
     Prepend,
 }
 
-impl Command {
+impl ModelCommand {
     /// The bytes a client sends.
     pub fn text(&self) -> Vec<u8> {
         let with = |head: String, value: &[u8]| [head.as_bytes(), b"\r\n", value, b"\r\n"].concat();
         match self {
-            Command::Get { keys, unique } => {
+            ModelCommand::Get { keys, unique } => {
                 format!("{} {}\r\n", if *unique { "gets" } else { "get" }, keys.join(" ")).into_bytes()
             }
-            Command::Store { mode, key, flags, expiry, value } => {
+            ModelCommand::Store { mode, key, flags, expiry, value } => {
                 let name = match mode {
-                    Mode::Set => "set",
-                    Mode::Add => "add",
-                    Mode::Replace => "replace",
-                    Mode::Append => "append",
-                    Mode::Prepend => "prepend",
+                    StoringMode::Set => "set",
+                    StoringMode::Add => "add",
+                    StoringMode::Replace => "replace",
+                    StoringMode::Append => "append",
+                    StoringMode::Prepend => "prepend",
                 };
                 with(format!("{name} {key} {flags} {expiry} {}", value.len()), value)
             }
-            Command::Cas { key, flags, unique, value } => {
+            ModelCommand::Cas { key, flags, unique, value } => {
                 with(format!("cas {key} {flags} 0 {} {unique}", value.len()), value)
             }
-            Command::Delete(key) => format!("delete {key}\r\n").into_bytes(),
-            Command::Step { key, up, delta } => {
+            ModelCommand::Delete(key) => format!("delete {key}\r\n").into_bytes(),
+            ModelCommand::Step { key, up, delta } => {
                 format!("{} {key} {delta}\r\n", if *up { "incr" } else { "decr" }).into_bytes()
             }
-            Command::Touch { key, expiry } => format!("touch {key} {expiry}\r\n").into_bytes(),
-            Command::Flush => b"flush_all\r\n".to_vec(),
-            Command::Meta(inner) => meta::text(inner).unwrap_or_else(|| inner.text()),
+            ModelCommand::Touch { key, expiry } => format!("touch {key} {expiry}\r\n").into_bytes(),
+            ModelCommand::Flush => b"flush_all\r\n".to_vec(),
+            ModelCommand::Meta(inner) => meta::text(inner).unwrap_or_else(|| inner.text()),
         }
     }
 }
@@ -165,37 +165,41 @@ impl Model {
     }
 
     /// Does the command, ordered at `now_us`, and says what the service must answer.
-    fn execute(&mut self, command: &Command, now_us: u64) -> Expected {
+    fn execute(&mut self, command: &ModelCommand, now_us: u64) -> Expected {
         self.items.retain(|_, item| item.deadline_us.is_none_or(|deadline_us| deadline_us > now_us));
         let text = |text: &str| Expected::Bytes(text.as_bytes().to_vec());
         if self.memory.is_some() {
             return self.execute_short(command, now_us);
         }
         match command {
-            Command::Meta(inner) => match self.execute(inner, now_us) {
+            ModelCommand::Meta(inner) => match self.execute(inner, now_us) {
                 Expected::Bytes(classic) => Expected::Bytes(meta::reply(inner, &classic)),
                 other => other,
             },
-            Command::Get { keys, unique: true } => Expected::Uniques(self.uniques_of(keys)),
-            Command::Get { keys, unique: false } => Expected::Bytes(self.get(keys)),
-            Command::Store { mode, key, flags, expiry, value } => {
+            ModelCommand::Get { keys, unique: true } => Expected::Uniques(self.uniques_of(keys)),
+            ModelCommand::Get { keys, unique: false } => Expected::Bytes(self.get(keys)),
+            ModelCommand::Store { mode, key, flags, expiry, value } => {
                 text(self.store(*mode, key, *flags, deadline_us(*expiry, now_us), value))
             }
-            Command::Cas { key, flags, unique, value } => match self.items.get(key) {
+            ModelCommand::Cas { key, flags, unique, value } => match self.items.get(key) {
                 None => text("NOT_FOUND\r\n"),
                 Some(item) if self.uniques.get(unique) != Some(&item.version) => text("EXISTS\r\n"),
-                Some(_) => text(self.store(Mode::Set, key, *flags, None, value)),
+                Some(_) => text(self.store(StoringMode::Set, key, *flags, None, value)),
             },
-            Command::Delete(key) => text(self.items.remove(key).map_or("NOT_FOUND\r\n", |_| "DELETED\r\n")),
-            Command::Step { key, up, delta } => Expected::Bytes(self.step(key, *up, *delta).into_bytes()),
-            Command::Touch { key, expiry } => match self.items.get_mut(key) {
+            ModelCommand::Delete(key) => {
+                text(self.items.remove(key).map_or("NOT_FOUND\r\n", |_| "DELETED\r\n"))
+            }
+            ModelCommand::Step { key, up, delta } => {
+                Expected::Bytes(self.step(key, *up, *delta).into_bytes())
+            }
+            ModelCommand::Touch { key, expiry } => match self.items.get_mut(key) {
                 Some(item) => {
                     item.deadline_us = deadline_us(*expiry, now_us);
                     text("TOUCHED\r\n")
                 }
                 None => text("NOT_FOUND\r\n"),
             },
-            Command::Flush => {
+            ModelCommand::Flush => {
                 self.items.clear();
                 text("OK\r\n")
             }
@@ -211,16 +215,16 @@ impl Model {
     }
 
     /// As [`Model::execute`], where items may have been evicted: each command is about single items.
-    fn execute_short(&mut self, command: &Command, now_us: u64) -> Expected {
+    fn execute_short(&mut self, command: &ModelCommand, now_us: u64) -> Expected {
         let (inner, is_meta) = match command {
-            Command::Meta(inner) => (&**inner, true),
+            ModelCommand::Meta(inner) => (&**inner, true),
             command => (command, false),
         };
         let said = |classic: &str| {
             if is_meta { meta::reply(inner, classic.as_bytes()) } else { classic.as_bytes().to_vec() }
         };
         match inner {
-            Command::Get { keys, .. } if is_meta => match self.get(keys) {
+            ModelCommand::Get { keys, .. } if is_meta => match self.get(keys) {
                 miss if miss == b"END\r\n" => Expected::Bytes(said("END\r\n")),
                 item => {
                     let mut items = self.may_miss(keys);
@@ -231,12 +235,12 @@ impl Model {
                     Expected::Items(items, b"")
                 }
             },
-            Command::Get { keys, .. } => Expected::Items(self.may_miss(keys), b"END\r\n"),
-            Command::Delete(key) if self.items.remove(key).is_some() => {
+            ModelCommand::Get { keys, .. } => Expected::Items(self.may_miss(keys), b"END\r\n"),
+            ModelCommand::Delete(key) if self.items.remove(key).is_some() => {
                 Expected::Either([said("DELETED\r\n"), said("NOT_FOUND\r\n")])
             }
-            Command::Delete(_) => Expected::Bytes(said("NOT_FOUND\r\n")),
-            Command::Store { mode, key, flags, expiry, value } => {
+            ModelCommand::Delete(_) => Expected::Bytes(said("NOT_FOUND\r\n")),
+            ModelCommand::Store { mode, key, flags, expiry, value } => {
                 Expected::Bytes(said(self.store(*mode, key, *flags, deadline_us(*expiry, now_us), value)))
             }
             _ => {
@@ -311,7 +315,7 @@ impl Model {
 
     fn store(
         &mut self,
-        mode: Mode,
+        mode: StoringMode,
         key: &str,
         flags: u32,
         deadline_us: Option<u64>,
@@ -319,13 +323,13 @@ impl Model {
     ) -> &'static str {
         let old = self.items.get(key).cloned();
         match (mode, old) {
-            (Mode::Set, _) | (Mode::Add, None) | (Mode::Replace, Some(_)) => {
+            (StoringMode::Set, _) | (StoringMode::Add, None) | (StoringMode::Replace, Some(_)) => {
                 self.put(key, flags, deadline_us, value.to_vec())
             }
-            (Mode::Append, Some(old)) => {
+            (StoringMode::Append, Some(old)) => {
                 self.put(key, old.flags, old.deadline_us, [&old.value, value].concat())
             }
-            (Mode::Prepend, Some(old)) => {
+            (StoringMode::Prepend, Some(old)) => {
                 self.put(key, old.flags, old.deadline_us, [value, &old.value].concat())
             }
             _ => return "NOT_STORED\r\n",
@@ -349,10 +353,10 @@ impl Model {
 }
 
 impl ReferenceModel for Model {
-    type Command = Command;
+    type Command = ModelCommand;
     type Expected = Expected;
 
-    fn apply(&mut self, command: &Command, turn: Turn) -> Expected {
+    fn apply(&mut self, command: &ModelCommand, turn: Turn) -> Expected {
         self.execute(command, turn.time_us)
     }
 
@@ -383,8 +387,8 @@ impl ReferenceModel for Model {
     }
 
     /// What fades may be there or not by now: [`ReferenceModel::compare`] knows.
-    fn compare_final(&self, command: &Command, _turn: Turn, reply: &[u8]) -> Result<(), String> {
-        let Command::Get { keys, unique: false } = command else { return Ok(()) };
+    fn compare_final(&self, command: &ModelCommand, _turn: Turn, reply: &[u8]) -> Result<(), String> {
+        let ModelCommand::Get { keys, unique: false } = command else { return Ok(()) };
         if self.fades(keys) || self.get(keys) == reply {
             return Ok(());
         }
@@ -411,31 +415,37 @@ fn deadline_us(expiry: i64, now_us: u64) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn bytes(model: &mut Model, command: Command) -> String {
+    fn bytes(model: &mut Model, command: ModelCommand) -> String {
         at(model, command, 5)
     }
 
-    fn at(model: &mut Model, command: Command, now_us: u64) -> String {
+    fn at(model: &mut Model, command: ModelCommand, now_us: u64) -> String {
         match model.execute(&command, now_us) {
             Expected::Bytes(bytes) => String::from_utf8(bytes).unwrap(),
             other => panic!("{other:?}"),
         }
     }
 
-    fn set(key: &str, value: &str) -> Command {
-        Command::Store { mode: Mode::Set, key: key.into(), flags: 3, expiry: 0, value: value.into() }
+    fn set(key: &str, value: &str) -> ModelCommand {
+        ModelCommand::Store {
+            mode: StoringMode::Set,
+            key: key.into(),
+            flags: 3,
+            expiry: 0,
+            value: value.into(),
+        }
     }
 
     #[test]
     fn answers_are_memcacheds() {
         let mut model = Model::default();
-        let get = || Command::Get { keys: vec!["a".into(), "b".into()], unique: false };
+        let get = || ModelCommand::Get { keys: vec!["a".into(), "b".into()], unique: false };
         assert_eq!(bytes(&mut model, get()), "END\r\n");
         assert_eq!(bytes(&mut model, set("a", "100")), "STORED\r\n");
-        assert_eq!(bytes(&mut model, Command::Step { key: "a".into(), up: false, delta: 1 }), "99\r\n");
+        assert_eq!(bytes(&mut model, ModelCommand::Step { key: "a".into(), up: false, delta: 1 }), "99\r\n");
         assert_eq!(bytes(&mut model, get()), "VALUE a 3 3\r\n99 \r\nEND\r\n");
-        assert_eq!(bytes(&mut model, Command::Delete("a".into())), "DELETED\r\n");
-        let touch = Command::Touch { key: "a".into(), expiry: 0 };
+        assert_eq!(bytes(&mut model, ModelCommand::Delete("a".into())), "DELETED\r\n");
+        let touch = ModelCommand::Touch { key: "a".into(), expiry: 0 };
         assert_eq!(bytes(&mut model, touch), "NOT_FOUND\r\n");
     }
 
@@ -444,19 +454,19 @@ mod tests {
         let mut model = Model::default();
         let store = |mode, expiry| {
             let (key, flags, value) = ("a".into(), 0, b"1".to_vec());
-            Command::Store { mode, key, flags, expiry, value }
+            ModelCommand::Store { mode, key, flags, expiry, value }
         };
-        let get = || Command::Get { keys: vec!["a".into()], unique: false };
-        at(&mut model, store(Mode::Set, 1), 10);
-        at(&mut model, store(Mode::Append, 9), 20);
-        at(&mut model, Command::Step { key: "a".into(), up: true, delta: 1 }, 30);
+        let get = || ModelCommand::Get { keys: vec!["a".into()], unique: false };
+        at(&mut model, store(StoringMode::Set, 1), 10);
+        at(&mut model, store(StoringMode::Append, 9), 20);
+        at(&mut model, ModelCommand::Step { key: "a".into(), up: true, delta: 1 }, 30);
         assert!(model.fades(&["a".into()]));
         assert_eq!(at(&mut model, get(), 1_000_009), "VALUE a 0 2\r\n12\r\nEND\r\n");
         assert_eq!(at(&mut model, get(), 1_000_010), "END\r\n");
-        assert_eq!(at(&mut model, store(Mode::Set, -1), 2_000_000), "STORED\r\n");
+        assert_eq!(at(&mut model, store(StoringMode::Set, -1), 2_000_000), "STORED\r\n");
         assert_eq!(at(&mut model, get(), 2_000_000), "END\r\n");
-        at(&mut model, store(Mode::Set, 0), 2_000_001);
-        at(&mut model, Command::Touch { key: "a".into(), expiry: 2 }, 2_000_002);
+        at(&mut model, store(StoringMode::Set, 0), 2_000_001);
+        at(&mut model, ModelCommand::Touch { key: "a".into(), expiry: 2 }, 2_000_002);
         assert_eq!(at(&mut model, get(), 4_000_002), "END\r\n");
     }
 
@@ -464,10 +474,10 @@ mod tests {
     fn a_unique_stands_for_one_version() {
         let mut model = Model::default();
         model.execute(&set("a", "x"), 1);
-        let gets = Command::Get { keys: vec!["a".into()], unique: true };
+        let gets = ModelCommand::Get { keys: vec!["a".into()], unique: true };
         let first = model.execute(&gets, 1);
         model.compare(&first, Place::new(1, 0), b"VALUE a 3 1 7\r\nx\r\nEND\r\n").unwrap();
-        let cas = Command::Cas { key: "a".into(), flags: 0, unique: 7, value: b"y".to_vec() };
+        let cas = ModelCommand::Cas { key: "a".into(), flags: 0, unique: 7, value: b"y".to_vec() };
         assert_eq!(bytes(&mut model, cas.clone()), "STORED\r\n");
         assert_eq!(bytes(&mut model, cas), "EXISTS\r\n");
         let second = model.execute(&gets, 1);

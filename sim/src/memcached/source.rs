@@ -3,7 +3,7 @@
 use wire::SplitMix64;
 
 use super::meta;
-use super::model::{Command, Mode};
+use super::model::{ModelCommand, StoringMode};
 use crate::workload::CommandSource;
 
 /// Keys that all clients share; few, so that they meet.
@@ -30,16 +30,16 @@ pub fn keys() -> Vec<String> {
 }
 
 impl CommandSource for Source {
-    type Command = Command;
+    type Command = ModelCommand;
 
-    fn draw(&mut self, draws: &mut SplitMix64) -> Command {
+    fn draw(&mut self, draws: &mut SplitMix64) -> ModelCommand {
         let command = if self.crowds { self.crowd(draws) } else { self.any(draws) };
         let is_meta = draws.chance(300) && meta::text(&command).is_some();
-        if is_meta { Command::Meta(Box::new(command)) } else { command }
+        if is_meta { ModelCommand::Meta(Box::new(command)) } else { command }
     }
 
-    fn learn(&mut self, command: &Command, reply: &[u8]) {
-        let Command::Get { keys, unique: true } = command else { return };
+    fn learn(&mut self, command: &ModelCommand, reply: &[u8]) {
+        let ModelCommand::Get { keys, unique: true } = command else { return };
         let line = reply.split(|byte| *byte == b'\r').next().unwrap_or_default();
         let last =
             line.split(|byte| *byte == b' ').nth(4).and_then(|digits| std::str::from_utf8(digits).ok());
@@ -68,22 +68,22 @@ impl Source {
         value
     }
 
-    fn any(&mut self, draws: &mut SplitMix64) -> Command {
+    fn any(&mut self, draws: &mut SplitMix64) -> ModelCommand {
         let flags = draws.modulo(1 << 16) as u32;
         match draws.modulo(100) {
             0..30 => {
                 let keys = (0..draws.within(1, 4)).map(|_| any_key(draws)).collect();
-                Command::Get { keys, unique: false }
+                ModelCommand::Get { keys, unique: false }
             }
-            30..38 => Command::Get { keys: vec![value_key(draws)], unique: true },
+            30..38 => ModelCommand::Get { keys: vec![value_key(draws)], unique: true },
             38..44 => match self.unique.take() {
-                Some((key, unique)) => Command::Cas { key, flags, unique, value: self.value(draws) },
-                None => Command::Get { keys: vec![value_key(draws)], unique: true },
+                Some((key, unique)) => ModelCommand::Cas { key, flags, unique, value: self.value(draws) },
+                None => ModelCommand::Get { keys: vec![value_key(draws)], unique: true },
             },
             44..62 => {
                 let key = value_key(draws);
-                Command::Store {
-                    mode: Mode::Set,
+                ModelCommand::Store {
+                    mode: StoringMode::Set,
                     key,
                     flags,
                     expiry: expiry(draws),
@@ -91,44 +91,44 @@ impl Source {
                 }
             }
             62..70 => {
-                let mode = *draws.pick(&[Mode::Add, Mode::Replace]);
+                let mode = *draws.pick(&[StoringMode::Add, StoringMode::Replace]);
                 let key = value_key(draws);
-                Command::Store { mode, key, flags, expiry: expiry(draws), value: self.value(draws) }
+                ModelCommand::Store { mode, key, flags, expiry: expiry(draws), value: self.value(draws) }
             }
             70..76 => {
-                let mode = *draws.pick(&[Mode::Append, Mode::Prepend]);
+                let mode = *draws.pick(&[StoringMode::Append, StoringMode::Prepend]);
                 let key = value_key(draws);
-                Command::Store { mode, key, flags, expiry: expiry(draws), value: self.value(draws) }
+                ModelCommand::Store { mode, key, flags, expiry: expiry(draws), value: self.value(draws) }
             }
             76..80 => {
                 let key = counter_key(draws);
                 let value = draws.modulo(1000).to_string().into_bytes();
-                Command::Store { mode: Mode::Set, key, flags, expiry: 0, value }
+                ModelCommand::Store { mode: StoringMode::Set, key, flags, expiry: 0, value }
             }
             80..92 => {
                 let (key, up) = (counter_key(draws), draws.chance(700));
-                Command::Step { key, up, delta: draws.modulo(1 << 40) }
+                ModelCommand::Step { key, up, delta: draws.modulo(1 << 40) }
             }
-            92..96 => Command::Delete(any_key(draws)),
-            96..99 => Command::Touch { key: any_key(draws), expiry: expiry(draws) },
-            _ => Command::Flush,
+            92..96 => ModelCommand::Delete(any_key(draws)),
+            96..99 => ModelCommand::Touch { key: any_key(draws), expiry: expiry(draws) },
+            _ => ModelCommand::Flush,
         }
     }
 
     /// Much that is large, under many keys: only what a single item tells about itself, since any other may be gone.
-    fn crowd(&mut self, draws: &mut SplitMix64) -> Command {
+    fn crowd(&mut self, draws: &mut SplitMix64) -> ModelCommand {
         let key = |draws: &mut SplitMix64| format!("b{}", draws.modulo(CROWD));
         match draws.modulo(100) {
             0..50 => {
                 let flags = draws.modulo(1 << 16) as u32;
                 let (key, value) = (key(draws), self.value(draws));
-                Command::Store { mode: Mode::Set, key, flags, expiry: 0, value }
+                ModelCommand::Store { mode: StoringMode::Set, key, flags, expiry: 0, value }
             }
             50..90 => {
                 let keys = (0..draws.within(1, 4)).map(|_| key(draws)).collect();
-                Command::Get { keys, unique: false }
+                ModelCommand::Get { keys, unique: false }
             }
-            _ => Command::Delete(key(draws)),
+            _ => ModelCommand::Delete(key(draws)),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! No false alarm without a fault.
 
-use super::{About, Broken, End, Promise};
+use super::{About, Broken, Promise, RunEnd};
 use crate::facts::Facts;
 use crate::reference::Reference;
 use crate::world::{Observed, What};
@@ -30,7 +30,7 @@ impl Promise for Alarms {
         }
     }
 
-    fn settled(&mut self, facts: &Facts, end: &End, _model: &mut dyn Reference) -> Broken {
+    fn settled(&mut self, facts: &Facts, end: &RunEnd, _model: &mut dyn Reference) -> Broken {
         if facts.corrupted.is_empty() && end.alarms.iter().any(|alarms| *alarms > 0) {
             return Err(format!("alarms per replica without a corruption: {:?}", end.alarms));
         }

@@ -1,6 +1,6 @@
 //! Memory and queues stay within `limits`.
 
-use crosscheck::stepped::Load;
+use crosscheck::stepped::Occupancy;
 
 use super::{About, Broken, Promise};
 
@@ -20,9 +20,9 @@ impl Promise for Bounds {
         }
     }
 
-    fn stepped(&mut self, replica: u8, loads: &[Load]) -> Broken {
+    fn stepped(&mut self, replica: u8, loads: &[Occupancy]) -> Broken {
         match loads.iter().find(|load| load.holds > load.bound) {
-            Some(Load { what, holds, bound }) => {
+            Some(Occupancy { what, holds, bound }) => {
                 Err(format!("replica {} has {holds} {what}, and may have {bound}", replica + 1))
             }
             None => Ok(()),

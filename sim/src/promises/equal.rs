@@ -1,6 +1,6 @@
 //! Healed replicas are bit-identical.
 
-use super::{About, Broken, End, Promise};
+use super::{About, Broken, Promise, RunEnd};
 use crate::facts::Facts;
 use crate::reference::Reference;
 
@@ -19,7 +19,7 @@ impl Promise for Equal {
         }
     }
 
-    fn settled(&mut self, facts: &Facts, end: &End, _model: &mut dyn Reference) -> Broken {
+    fn settled(&mut self, facts: &Facts, end: &RunEnd, _model: &mut dyn Reference) -> Broken {
         if end.digests.len() != usize::from(facts.replicas) {
             return Err(format!("{} of {} replicas have a digest", end.digests.len(), facts.replicas));
         }

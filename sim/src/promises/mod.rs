@@ -17,7 +17,7 @@ mod time;
 mod turns;
 mod votes;
 
-use crosscheck::stepped::Load;
+use crosscheck::stepped::Occupancy;
 
 use crate::client::Asked;
 use crate::facts::Facts;
@@ -58,7 +58,7 @@ pub trait Promise {
     ///
     /// # Errors
     /// What breaks the promise.
-    fn stepped(&mut self, _replica: u8, _loads: &[Load]) -> Broken {
+    fn stepped(&mut self, _replica: u8, _loads: &[Occupancy]) -> Broken {
         Ok(())
     }
 
@@ -88,14 +88,14 @@ pub trait Promise {
     ///
     /// # Errors
     /// What breaks the promise.
-    fn settled(&mut self, _facts: &Facts, _end: &End, _model: &mut dyn Reference) -> Broken {
+    fn settled(&mut self, _facts: &Facts, _end: &RunEnd, _model: &mut dyn Reference) -> Broken {
         Ok(())
     }
 }
 
 /// How a run ended.
 #[derive(Clone, Debug, Default)]
-pub struct End {
+pub struct RunEnd {
     /// Digest of the whole state, per replica, at one position.
     pub digests: Vec<u128>,
     /// Requests that are held, per replica.
@@ -120,7 +120,7 @@ pub fn all() -> Vec<Box<dyn Promise>> {
         Box::new(founding::Founding::default()),
         Box::new(disk::Disk),
         Box::new(equal::Equal),
-        Box::new(repairs::Repairs::default()),
+        Box::new(repairs::PackedRepairs::default()),
         Box::new(blame::Blame),
         Box::new(objects::Objects),
         Box::new(bounds::Bounds),

@@ -17,10 +17,10 @@ impl Promise for Objects {
             section: "EDCC'16 section IV-B (passive corruption); docs/design.md, section 6 (evidence)",
             promise: "An object that is said not to fit its checksum is one whose bytes, checksum or id a \
                 fault has changed, at that replica.",
-            check: "The run knows which object each fault at rest has hit. Every evidence record that finds \
-                an object damaged, by an entry check or a scrub, names one of them. (Errors that a handler \
-                made spread and have valid checksums: what a vote finds different is compared by `repairs` \
-                and `equal`.)",
+            check: "The run knows which object each fault has hit, at rest or before its seal. Every evidence \
+                record that finds an object damaged, by an entry check or a scrub, names one of them. (Errors \
+                that a handler made spread and have valid checksums: what a vote finds different is compared \
+                by `repairs` and `equal`.)",
         }
     }
 

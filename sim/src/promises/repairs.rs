@@ -13,11 +13,11 @@ const KEPT: usize = 256;
 
 /// What each replica packed at the turn of each RECOVER.
 #[derive(Default)]
-pub struct Repairs {
+pub struct PackedRepairs {
     packed: BTreeMap<Place, BTreeMap<u8, Vec<Packed>>>,
 }
 
-impl Promise for Repairs {
+impl Promise for PackedRepairs {
     fn about(&self) -> About {
         About {
             name: "repairs",

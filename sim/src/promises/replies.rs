@@ -1,6 +1,6 @@
 //! No wrong reply reaches a client.
 
-use super::{About, Broken, End, Promise};
+use super::{About, Broken, Promise, RunEnd};
 use crate::client::Asked;
 use crate::facts::Facts;
 use crate::reference::Reference;
@@ -34,7 +34,7 @@ impl Promise for Replies {
         }
     }
 
-    fn settled(&mut self, _facts: &Facts, _end: &End, model: &mut dyn Reference) -> Broken {
+    fn settled(&mut self, _facts: &Facts, _end: &RunEnd, model: &mut dyn Reference) -> Broken {
         model.compare_rest()
     }
 }

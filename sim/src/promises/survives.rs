@@ -1,6 +1,6 @@
 //! Every acknowledged write survives.
 
-use super::{About, Broken, End, Promise};
+use super::{About, Broken, Promise, RunEnd};
 use crate::client::Asked;
 use crate::facts::Facts;
 use crate::reference::Reference;
@@ -27,7 +27,7 @@ impl Promise for Survives {
         }
     }
 
-    fn settled(&mut self, facts: &Facts, _end: &End, _model: &mut dyn Reference) -> Broken {
+    fn settled(&mut self, facts: &Facts, _end: &RunEnd, _model: &mut dyn Reference) -> Broken {
         let Some(answered) = facts.answered else { return Ok(()) };
         match facts.delivered.iter().position(|delivered| *delivered < answered.batch) {
             Some(replica) => Err(format!(

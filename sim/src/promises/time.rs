@@ -1,6 +1,6 @@
 //! Ordered time is the true time, whatever single clocks say.
 
-use super::{About, Broken, End, Promise};
+use super::{About, Broken, Promise, RunEnd};
 use crate::facts::Facts;
 use crate::reference::Reference;
 use crate::world::{EPOCH_US, Observed, What};
@@ -44,7 +44,7 @@ impl Promise for Time {
         }
     }
 
-    fn settled(&mut self, _facts: &Facts, _end: &End, _model: &mut dyn Reference) -> Broken {
+    fn settled(&mut self, _facts: &Facts, _end: &RunEnd, _model: &mut dyn Reference) -> Broken {
         let (batch, behind_us) = self.last;
         match behind_us > APART_US {
             true => Err(format!("batch {batch} was stamped {behind_us} us behind the true time")),

@@ -6,7 +6,7 @@ use vote::Place;
 
 use super::{About, Broken, Promise};
 use crate::facts::Facts;
-use crate::world::{Observed, Outcome, What};
+use crate::world::{Observed, RequestOutcome, What};
 
 /// Requests that are remembered; far more than replicas can lie apart.
 const KEPT: usize = 200_000;
@@ -51,7 +51,7 @@ impl Promise for Turns {
 }
 
 impl Turns {
-    fn compare(&mut self, place: Place, outcome: &Outcome) -> Broken {
+    fn compare(&mut self, place: Place, outcome: &RequestOutcome) -> Broken {
         let turn = (outcome.position, outcome.locks);
         if let Some(first) = self.turns.get(&place) {
             return match *first {
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn another_position_other_locks_and_a_position_taken_twice_are_seen() {
-        let outcome = |position, locks| Outcome {
+        let outcome = |position, locks| RequestOutcome {
             digest: 0,
             reply_digest: 0,
             asked: 0,

@@ -1,11 +1,11 @@
 //! From one episode to the next, and to the end: everything has to heal in between.
 
-use crosscheck::admin::{Command, Kind, Phase as Life};
+use crosscheck::admin::{AdminCommand, CorruptionKind, ReplicaPhase as Life};
 
 use super::operator::Operator;
-use super::{Event, HEALS_WITHIN_US, Phase, Run, Slot};
+use super::{Event, HEALS_WITHIN_US, Phase, ReplicaSlot, Run};
 use crate::plan;
-use crate::promises::{End, PROGRESS};
+use crate::promises::{PROGRESS, RunEnd};
 use crate::workload::Workload;
 use crate::world::EPOCH_US;
 
@@ -36,7 +36,8 @@ impl<W: Workload> Run<W> {
         (0..self.options.replicas).for_each(|replica| self.look_at_unlike(replica, false));
         match &self.phase {
             Phase::Founding => {
-                let serves = |slot: &Slot<W>| slot.process.as_ref().is_some_and(|one| one.replica.serves());
+                let serves =
+                    |slot: &ReplicaSlot<W>| slot.process.as_ref().is_some_and(|one| one.replica.serves());
                 if self.lasting == 0 && self.slots.iter().all(serves) {
                     self.begin_episode();
                 }
@@ -83,7 +84,7 @@ impl<W: Workload> Run<W> {
     /// request, until a client comes back to the victim.
     fn disarm(&mut self) {
         for process in self.slots.iter_mut().filter_map(|slot| slot.process.as_mut()) {
-            for kind in [Kind::Repair, Kind::Asked] {
+            for kind in [CorruptionKind::Repair, CorruptionKind::Asked] {
                 let count = process.replica.disarm(kind);
                 self.summary.uncount(vec![kind; count]);
             }
@@ -154,7 +155,7 @@ impl<W: Workload> Run<W> {
         let whom = (self.now_us / LOOK_US) as usize % self.slots.len();
         let slot = &mut self.slots[whom];
         if let Some(process) = &mut slot.process {
-            let _answer = process.replica.call(Command::Digest { at: None });
+            let _answer = process.replica.call(AdminCommand::Digest { at: None });
             slot.wake_us = slot.wake_us.min(self.now_us);
         }
     }
@@ -212,7 +213,7 @@ impl<W: Workload> Run<W> {
             }
             return;
         };
-        let mut end = End { digests: digests.values().copied().collect(), ..End::default() };
+        let mut end = RunEnd { digests: digests.values().copied().collect(), ..RunEnd::default() };
         for process in self.slots.iter().filter_map(|slot| slot.process.as_ref()) {
             let status = process.replica.status();
             end.held.push(status.held);

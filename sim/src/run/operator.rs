@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crosscheck::admin::{Command, Phase as Life, Status};
+use crosscheck::admin::{AdminCommand, ReplicaPhase as Life, Status};
 
 use super::{Event, Run};
 use crate::fault::Fault;
@@ -126,7 +126,7 @@ impl<W: Workload> Run<W> {
     fn keep(&mut self, kept: u8, seen: &[Status]) {
         self.trace.note(self.now_us, format_args!("operator: group keep {}", kept + 1));
         self.operator.kept = Some(kept);
-        self.say_to(kept, Command::KeepState { replica: kept + 1 });
+        self.say_to(kept, AdminCommand::KeepState { replica: kept + 1 });
         self.tell_of_kept(kept, seen);
     }
 
@@ -137,7 +137,7 @@ impl<W: Workload> Run<W> {
             let life = (replica, self.slots[usize::from(replica)].life);
             let needs_it = status.leader.is_none() || matches!(status.phase, Life::Starting | Life::Joining);
             if replica != kept && needs_it && self.operator.told.insert(life) {
-                self.say_to(replica, Command::KeepState { replica: kept + 1 });
+                self.say_to(replica, AdminCommand::KeepState { replica: kept + 1 });
             }
         }
     }
@@ -145,7 +145,7 @@ impl<W: Workload> Run<W> {
     /// `crosscheck group begin`. What there was is lost, and nothing is expected of it any more.
     fn begin_group(&mut self) {
         self.trace.note(self.now_us, format_args!("operator: group begin"));
-        self.say_to(0, Command::BeginGroup);
+        self.say_to(0, AdminCommand::BeginGroup);
         self.facts.begin_anew();
         if let Err(how) = self.model.compare_rest() {
             self.broken(promises::about("replies"), how);
@@ -165,7 +165,7 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    fn say_to(&mut self, replica: u8, command: Command) {
+    fn say_to(&mut self, replica: u8, command: AdminCommand) {
         let slot = &mut self.slots[usize::from(replica)];
         if let Some(process) = &mut slot.process {
             // Whatever it answers, the next look shows what came of it.

@@ -72,7 +72,7 @@ impl<W: Workload> Run<W> {
             );
             return self.broken(PEERS, how);
         }
-        let calm = |slot: &super::Slot<W>| slot.process.is_some() && self.now_us > slot.paused_us;
+        let calm = |slot: &super::ReplicaSlot<W>| slot.process.is_some() && self.now_us > slot.paused_us;
         let is_known = |refused: &[String], replica: u8| {
             let named = format!("replica {replica}: {} is ", unlike.name());
             refused.iter().any(|told| told.starts_with(&named))
@@ -82,7 +82,7 @@ impl<W: Workload> Run<W> {
             return;
         }
         // Another one with a wrong setting may differ in that first, and one that has just begun has not met all.
-        let has_met = |slot: &super::Slot<W>| {
+        let has_met = |slot: &super::ReplicaSlot<W>| {
             let begun_us = slot.process.as_ref().map_or(u64::MAX, |process| process.born_us);
             slot.unlike.is_none() && self.now_us >= begun_us.saturating_add(MET_US)
         };

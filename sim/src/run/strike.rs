@@ -1,6 +1,6 @@
 //! Faults strike, and those that last end.
 
-use crosscheck::admin::{Command, Inject, Kind};
+use crosscheck::admin::{AdminCommand, CorruptionKind, Inject};
 use wire::SplitMix64;
 
 use super::{Event, Run};
@@ -207,7 +207,7 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    fn corrupt(&mut self, victim: u8, fault: Fault, kind: Kind, draws: &mut SplitMix64) {
+    fn corrupt(&mut self, victim: u8, fault: Fault, kind: CorruptionKind, draws: &mut SplitMix64) {
         let object = self.workload.object(draws).filter(|_| rests(kind));
         self.inject(victim, fault, Inject { kind, object, bit: None, member: None, seed: draws.next_u64() });
     }
@@ -219,7 +219,8 @@ impl<W: Workload> Run<W> {
         let mut after = 0;
         for _ in 0..draws.within(4, 12) {
             after += draws.within(5_000, 60_000);
-            let inject = Inject { kind: Kind::Flip, object: object.clone(), bit, member: None, seed };
+            let inject =
+                Inject { kind: CorruptionKind::Flip, object: object.clone(), bit, member: None, seed };
             self.lasting += 1;
             self.at(after, Event::Again { victim, inject });
         }
@@ -233,7 +234,7 @@ impl<W: Workload> Run<W> {
 
     fn inject(&mut self, victim: u8, fault: Fault, inject: Inject) {
         let Some(process) = &mut self.slots[usize::from(victim)].process else { return };
-        self.placed.push((victim, fault, process.replica.call(Command::Inject(inject))));
+        self.placed.push((victim, fault, process.replica.call(AdminCommand::Inject(inject))));
         let slot = &mut self.slots[usize::from(victim)];
         slot.wake_us = slot.wake_us.min(self.now_us);
     }
@@ -249,12 +250,12 @@ impl<W: Workload> Run<W> {
                     self.summary.faults.entry(fault).or_default().struck += u64::from(done);
                     let home = answer.get("home").and_then(serde_json::Value::as_u64);
                     let id = answer.get("id").and_then(serde_json::Value::as_str);
-                    if fault == Fault::Corruption(Kind::Image) {
+                    if fault == Fault::Corruption(CorruptionKind::Image) {
                         self.facts.unknown.insert(victim);
                     }
                     if let (Some(home), Some(id)) = (home, id) {
                         self.facts.hit.insert((victim, format!("{home}:{id}")));
-                        if fault == Fault::Corruption(Kind::Id) {
+                        if fault == Fault::Corruption(CorruptionKind::Id) {
                             self.facts.renamed.insert((victim, home.to_string()));
                         }
                     }

@@ -6,7 +6,7 @@ use vote::Place;
 
 use super::{Event, Run};
 use crate::client::{Asked, PATIENCE_US};
-use crate::node::Answer;
+use crate::node::ClientAnswer;
 use crate::promises;
 use crate::workload::Workload;
 
@@ -144,7 +144,7 @@ impl<W: Workload> Run<W> {
         life: u64,
         late_us: u64,
         (client, generation): (u32, u32),
-        answer: Answer,
+        answer: ClientAnswer,
     ) {
         if late_us >= super::watch::NEVER_US {
             // It would leave behind a handler that never ends.
@@ -153,13 +153,13 @@ impl<W: Workload> Run<W> {
         let (client, session) = (client as usize, (life, generation));
         let after = late_us + self.rng.within(20, 200);
         match answer {
-            Answer::Reply(number, reply) => {
+            ClientAnswer::Reply(number, reply) => {
                 // Answers of one connection arrive in their order.
                 let last = self.clients[client].next_us.max(self.now_us + after);
                 self.clients[client].next_us = last + 1;
                 self.at(last - self.now_us, Event::Answered { client, session, number, reply });
             }
-            Answer::Closed => self.at(after, Event::Gone { client, session }),
+            ClientAnswer::Closed => self.at(after, Event::Gone { client, session }),
         }
     }
 

@@ -37,7 +37,7 @@ pub(super) struct Installs {
 #[derive(Debug)]
 struct Install {
     belief: Belief,
-    targets: BTreeMap<(Home, ObjectId), Target>,
+    targets: BTreeMap<(Home, ObjectId), InstallTarget>,
     since_us: u64,
     asked_us: u64,
     /// Counts asks, so that each round of asking turns to another peer.
@@ -46,7 +46,7 @@ struct Install {
 
 /// One object or region.
 #[derive(Debug, Default)]
-struct Target {
+struct InstallTarget {
     pieces: BTreeMap<u32, Piece>,
     /// Accepted number of pieces and existence, once the first piece is.
     shape: Option<Claim>,
@@ -132,7 +132,7 @@ impl Installs {
             Scope::Faulty(_) => Belief::Quorum { me: self.me, quorum: self.quorum },
             Scope::SettleOn(source) => Belief::Source(source),
         };
-        let targets = recover.targets().map(|target| (target, Target::default())).collect();
+        let targets = recover.targets().map(|target| (target, InstallTarget::default())).collect();
         let (since_us, asked_us) = (round.now_us, round.now_us);
         let install = Install { belief, targets, since_us, asked_us, round_robin: 0 };
         self.waiting.insert(turn, install);
@@ -325,7 +325,7 @@ fn pull(install: &mut Install, turn: Place, (home, id): (Home, ObjectId), round:
 fn ask_again(
     turn: Place,
     (home, id): (Home, ObjectId),
-    target: &mut Target,
+    target: &mut InstallTarget,
     (live, belief): (Set, Belief),
     round_robin: usize,
     room: u64,

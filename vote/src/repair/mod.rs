@@ -14,7 +14,7 @@ use object::{Home, ObjectId};
 use crate::command::{BeyondRepair, Command};
 use crate::config::{Config, Protections, Replica, Set};
 use crate::event::{Packed, Place};
-use crate::evidence::Counters;
+use crate::evidence::VoteCounters;
 use crate::limits::MAX_REPLICAS;
 use crate::message::Repair;
 use crate::voter::Round;
@@ -77,7 +77,7 @@ impl Repairs {
     }
 
     /// Proposes a RECOVER for every replica with wrong objects, if it is this replica's place to do so.
-    pub(crate) fn propose(&mut self, live: Set, counters: &mut Counters, round: &mut Round<'_>) {
+    pub(crate) fn propose(&mut self, live: Set, counters: &mut VoteCounters, round: &mut Round<'_>) {
         if self.cases.iter().all(Case::is_quiet) {
             return;
         }
@@ -179,7 +179,7 @@ impl Repairs {
         self.served.on_peer_replaced(replica, first_batch);
     }
 
-    pub(crate) fn tick(&mut self, live: Set, counters: &mut Counters, round: &mut Round<'_>) {
+    pub(crate) fn tick(&mut self, live: Set, counters: &mut VoteCounters, round: &mut Round<'_>) {
         counters.asks_sent += self.installs.tick(live, round);
     }
 

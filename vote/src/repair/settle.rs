@@ -10,7 +10,7 @@ use crate::event::Place;
 use crate::limits::*;
 
 /// An object, or a whole region with [`ObjectId::NONE`].
-type Target = (Home, ObjectId);
+type SettleTarget = (Home, ObjectId);
 
 /// What one voter knows of undecided requests, and of what was settled. Both memories are bounded.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(crate) struct Settling {
     undecided: BTreeMap<Place, Undecided>,
     /// Targets of all of them.
     targets: usize,
-    settled: BTreeMap<Target, Settled>,
+    settled: BTreeMap<SettleTarget, Settled>,
     /// The RECOVER proposed last, until one has its turn: when.
     proposed_us: Option<u64>,
     /// When the last one had its turn.
@@ -31,7 +31,7 @@ pub(crate) struct Settling {
 #[derive(Debug)]
 struct Undecided {
     /// What replicas have differently, sorted; nothing where only their replies differ.
-    targets: Vec<Target>,
+    targets: Vec<SettleTarget>,
     /// The replica whose version is taken: a rule that all compute alike.
     source: Replica,
     since_us: u64,
@@ -71,7 +71,7 @@ impl Settling {
     }
 
     /// An undecided request. Where there is no room for it, it is heard of again when there is.
-    pub(crate) fn note(&mut self, place: Place, targets: Vec<Target>, source: Replica, now_us: u64) {
+    pub(crate) fn note(&mut self, place: Place, targets: Vec<SettleTarget>, source: Replica, now_us: u64) {
         while self.lacks_room(targets.len()) {
             let decided = self.undecided.iter().find(|(_, one)| one.is_decided).map(|(place, _)| *place);
             let Some(decided) = decided else {
@@ -111,8 +111,9 @@ impl Settling {
     }
 
     /// Whether all of these were overwritten after `place`: what a request there showed is settled.
-    pub(crate) fn is_settled(&self, place: Place, mut targets: impl Iterator<Item = Target>) -> bool {
-        let after = |target: Target| self.settled.get(&target).is_some_and(|settled| settled.turn > place);
+    pub(crate) fn is_settled(&self, place: Place, mut targets: impl Iterator<Item = SettleTarget>) -> bool {
+        let after =
+            |target: SettleTarget| self.settled.get(&target).is_some_and(|settled| settled.turn > place);
         targets.all(|(home, id)| after((home, id)) || after((home, ObjectId::NONE)))
     }
 
@@ -129,19 +130,19 @@ impl Settling {
     }
 
     /// A target on which the group has settled too often.
-    fn exhausted(&self, undecided: &Undecided, now_us: u64) -> Option<Target> {
-        let is_exhausted = |target: &&Target| self.tries(target, now_us) >= SETTLE_TRIES;
+    fn exhausted(&self, undecided: &Undecided, now_us: u64) -> Option<SettleTarget> {
+        let is_exhausted = |target: &&SettleTarget| self.tries(target, now_us) >= SETTLE_TRIES;
         undecided.targets.iter().find(is_exhausted).copied()
     }
 
-    fn tries(&self, target: &Target, now_us: u64) -> u32 {
+    fn tries(&self, target: &SettleTarget, now_us: u64) -> u32 {
         let settled = self.settled.get(target);
         let recent = settled.filter(|settled| now_us.saturating_sub(settled.at_us) < SETTLE_MEMORY_US);
         recent.map_or(0, |settled| settled.tries)
     }
 
     /// The target that keeps this request from being settled, if the operator was not told of it yet.
-    pub(crate) fn take_unreported(&mut self, place: Place, now_us: u64) -> Option<Target> {
+    pub(crate) fn take_unreported(&mut self, place: Place, now_us: u64) -> Option<SettleTarget> {
         let target = self.exhausted(self.undecided.get(&place)?, now_us)?;
         let settled = self.settled.get_mut(&target)?;
         (!std::mem::replace(&mut settled.is_reported, true)).then_some(target)
@@ -169,7 +170,7 @@ impl Settling {
     /// it, so that they fit together. A region that was settled object by object before goes as a whole.
     fn recover(&self, cause: Place, first: &Undecided, me: Replica, now_us: u64) -> Recover {
         let mut homes: Vec<Home> = first.targets.iter().map(|(home, _)| *home).collect();
-        let mut targets: Vec<Target> = Vec::new();
+        let mut targets: Vec<SettleTarget> = Vec::new();
         for one in self.undecided.values().filter(|one| !one.is_decided && one.source == first.source) {
             if one.targets.iter().any(|(home, _)| homes.contains(home)) {
                 homes.extend(one.targets.iter().map(|(home, _)| *home));
@@ -210,7 +211,8 @@ impl Settling {
 
     /// Whether these requests name all that the RECOVER lists.
     fn is_named(&self, requests: &[&Undecided], recover: &Recover) -> bool {
-        let names = |target: &Target| requests.iter().any(|one| one.targets.binary_search(target).is_ok());
+        let names =
+            |target: &SettleTarget| requests.iter().any(|one| one.targets.binary_search(target).is_ok());
         let concerns =
             |home: &Home| requests.iter().any(|one| one.targets.iter().any(|(own, _)| own == home));
         recover.objects.iter().all(names)
@@ -222,7 +224,7 @@ impl Settling {
     /// before, or has very many undecided objects.
     fn may_be_whole(&self, requests: &[&Undecided], recover: &Recover) -> bool {
         let of_requests = requests.iter().flat_map(|one| &one.targets);
-        let listed: BTreeSet<&Target> =
+        let listed: BTreeSet<&SettleTarget> =
             of_requests.filter(|target| recover.regions.contains(&target.0)).collect();
         // Another voter may know of some more objects just now.
         listed.len() > MAX_OBJECTS_PER_RECOVER / 2
@@ -230,12 +232,12 @@ impl Settling {
     }
 
     /// What the RECOVER at `turn` overwrites of that which requests before it have shown to differ, sorted.
-    pub(crate) fn differing(&self, turn: Place, recover: &Recover) -> Vec<Target> {
-        let listed = |target: &Target| {
+    pub(crate) fn differing(&self, turn: Place, recover: &Recover) -> Vec<SettleTarget> {
+        let listed = |target: &SettleTarget| {
             recover.objects.binary_search(target).is_ok() || recover.regions.contains(&target.0)
         };
         let before = self.undecided.range(..turn).flat_map(|(_, one)| one.targets.iter().copied());
-        let mut targets: Vec<Target> = before.filter(listed).collect();
+        let mut targets: Vec<SettleTarget> = before.filter(listed).collect();
         sort(&mut targets);
         targets
     }
@@ -285,11 +287,11 @@ mod tests {
 
     const SOURCE: Replica = 0;
 
-    fn recover(cause: Place, objects: Vec<Target>, regions: Vec<Home>) -> Recover {
+    fn recover(cause: Place, objects: Vec<SettleTarget>, regions: Vec<Home>) -> Recover {
         Recover { id: 0, proposer: 0, scope: Scope::SettleOn(SOURCE), cause, objects, regions }
     }
 
-    fn objects(of: std::ops::Range<u16>) -> Vec<Target> {
+    fn objects(of: std::ops::Range<u16>) -> Vec<SettleTarget> {
         of.map(|at| (1, ObjectId::new(4, at))).collect()
     }
 

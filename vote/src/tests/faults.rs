@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::cluster::Cluster;
 use super::service::{Op, Slip, key};
 use crate::record::Record;
-use crate::{Asked, BeyondRepair, Class, Command, FaultStage, Message, Place, RequestResult, digest};
+use crate::{Asked, BeyondRepair, Command, FaultClass, FaultStage, Message, Place, RequestResult, digest};
 
 const OPS: [Op; 3] = [Op::Set(0, 5), Op::Add(1, 0), Op::Get(0)];
 
@@ -64,7 +64,11 @@ fn result_within_the_request() {
             cluster.run();
             assert_found(&cluster, faulty as u8, FaultStage::InRequest);
             assert!(
-                cluster.nodes.iter().flat_map(|node| &node.evidence).all(|e| e.class == Class::HardwareLike)
+                cluster
+                    .nodes
+                    .iter()
+                    .flat_map(|node| &node.evidence)
+                    .all(|e| e.class == FaultClass::HardwareLike)
             );
         }
     }

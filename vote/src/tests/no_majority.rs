@@ -5,7 +5,7 @@ use super::service::{Op, Slip, key};
 use crate::classify::by_elimination;
 use crate::config::{Replica, Set};
 use crate::{
-    Asked, BeyondRepair, Class, Command, Config, Dropped, Event, Failure, Held, Message, Pairs, Place,
+    Asked, BeyondRepair, Command, Config, Dropped, Event, Failure, FaultClass, Held, Message, Pairs, Place,
     Reexecution, RequestResult, Voter, Votes,
 };
 use bytes::Bytes;
@@ -76,7 +76,7 @@ fn all_different_and_all_stand_by_it() {
     for node in &cluster.nodes {
         assert_eq!(node.held, [held]);
         assert!(!node.released.contains_key(&held), "a reply nobody can vouch for must not leave");
-        assert_eq!(node.evidence[0].class, Class::Nondeterminism);
+        assert_eq!(node.evidence[0].class, FaultClass::Nondeterminism);
     }
     let told: Vec<_> = cluster
         .transcript
@@ -112,7 +112,7 @@ fn everybody_abandons_the_request() {
     let dropped = (Place::new(1, 1), Dropped::NoResult);
     assert_eq!(cluster.nodes[2].dropped, [dropped], "no reply exists anywhere");
     for node in &cluster.nodes {
-        assert_eq!(node.evidence.iter().map(|e| e.class).collect::<Vec<_>>(), [Class::SoftwareBug]);
+        assert_eq!(node.evidence.iter().map(|e| e.class).collect::<Vec<_>>(), [FaultClass::SoftwareBug]);
     }
     assert!(cluster.nodes[1].released.contains_key(&Place::new(1, 0)));
 }
@@ -140,7 +140,9 @@ fn two_of_three_abandon_it() {
     cluster.run();
     assert!(cluster.nodes[2].released.keys().all(|place| place.batch == 0), "one result is not f+1");
     assert!(cluster.nodes.iter().all(|node| node.held == [Place::new(1, 1)]));
-    assert!(cluster.nodes.iter().all(|node| node.evidence.iter().any(|e| e.class == Class::SoftwareBug)));
+    assert!(
+        cluster.nodes.iter().all(|node| node.evidence.iter().any(|e| e.class == FaultClass::SoftwareBug))
+    );
 }
 
 #[test]

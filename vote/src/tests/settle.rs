@@ -4,8 +4,8 @@ use super::cluster::Cluster;
 use super::service::{Entry, HOMES, Op, Slip, State, key};
 use crate::limits::{REPAIR_GIVE_UP_US, SETTLE_AFTER_US, SETTLE_MEMORY_US, SETTLE_TRIES, UNDECIDED_REQUESTS};
 use crate::{
-    Class, Command, Config, Dropped, Event, Evidence, FaultStage, Held, Message, Place, Recover, Reexecution,
-    Replica, RequestResult, Scope, Voter, digest,
+    Command, Config, Dropped, Event, Evidence, FaultClass, FaultStage, Held, Message, Place, Recover,
+    Reexecution, Replica, RequestResult, Scope, Voter, digest,
 };
 
 /// A group that cannot run requests again, so that everybody stands by its result.
@@ -102,7 +102,7 @@ fn a_request_that_is_not_deterministic_is_settled_within_the_bound() {
         assert_eq!(cluster.nodes[2].state.objects[&key(0)].value, 500 ^ 1, "what replica 0 came to");
         for node in &cluster.nodes {
             let [one] = settled(&node.evidence)[..] else { panic!("{:?}", node.evidence) };
-            assert_eq!((one.class, one.settled_on), (Class::Nondeterminism, Some(0)));
+            assert_eq!((one.class, one.settled_on), (FaultClass::Nondeterminism, Some(0)));
             assert_eq!((one.batch, one.request, one.wrong_total), (place.batch, Some(0), 1));
             assert_eq!((one.wrong[0].home, one.wrong[0].id), key(0));
             assert_eq!((node.voter.counters().settled, node.voter.counters().recovers_refused), (1, 0));

@@ -15,7 +15,7 @@ use crate::message::Message;
 use crate::record::{Delta, Dispute, Record};
 
 /// A part of a peer's state delta.
-pub(crate) struct Part {
+pub(crate) struct DeltaPart {
     pub answer: Answer,
     pub total: u32,
     pub first: u32,
@@ -23,7 +23,7 @@ pub(crate) struct Part {
 }
 
 impl Voter {
-    pub(super) fn on_pairs(&mut self, from: Replica, place: Place, part: Part, round: &mut Round<'_>) {
+    pub(super) fn on_pairs(&mut self, from: Replica, place: Place, part: DeltaPart, round: &mut Round<'_>) {
         let Some(dispute) = self.dispute_mut(place, round) else { return };
         let delta = dispute.deltas[from as usize].get_or_insert_default();
         let held = size_of_val(&delta.pairs[..]);

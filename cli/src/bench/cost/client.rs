@@ -9,13 +9,13 @@ use anyhow::{Context, bail};
 
 use crate::bench::definition::{Op, Workload};
 use crate::bench::generator::KeyName;
-use crate::bench::wire::{Dialect, Reply, Request, Taken};
+use crate::bench::wire::{Dialect, Reply, Taken, WireRequest};
 
 /// How long one reply may take; under valgrind everything is slow.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One connection.
-pub struct Client {
+pub struct CostClient {
     stream: TcpStream,
     name: KeyName,
     value: Vec<u8>,
@@ -23,7 +23,7 @@ pub struct Client {
     input: Vec<u8>,
 }
 
-impl Client {
+impl CostClient {
     /// Connects; keys and values are as long as the workload says.
     ///
     /// # Errors
@@ -34,7 +34,7 @@ impl Client {
         stream.set_read_timeout(Some(PATIENCE))?;
         let length = usize::try_from(workload.value_bytes.highest())?;
         let (name, value) = (KeyName::new(workload.key_bytes), vec![b'v'; length]);
-        Ok(Client { stream, name, value, out: Vec::new(), input: Vec::new() })
+        Ok(CostClient { stream, name, value, out: Vec::new(), input: Vec::new() })
     }
 
     /// Asks for every key, `together` at a time.
@@ -48,7 +48,7 @@ impl Client {
             self.out.clear();
             for key in keys.by_ref().take(together) {
                 let value = if op == Op::Set { &self.value[..] } else { b"" };
-                let request = Request { op, key: self.name.of(key), value, ttl: 0, unique: 0 };
+                let request = WireRequest { op, key: self.name.of(key), value, ttl: 0, unique: 0 };
                 Dialect::Memcached.write(&request, &mut self.out);
                 waiting += 1;
             }

@@ -9,11 +9,11 @@ use anyhow::{Context, bail};
 
 use super::PerRequest;
 use super::callgrind::{self, Totals};
-use super::client::Client;
+use super::client::CostClient;
 use crate::bench::definition::{Definition, Op, Side};
 use crate::bench::servers::{Peer, find};
-use crate::service::{Options, Plan, Wish};
-use node::cluster::{Row, once};
+use crate::service::{ClusterOptions, ClusterPlan, MemcachedOptions};
+use node::cluster::{ReplicaRow, once};
 use node::signals::Ending;
 
 /// Keys in use; all are stored first, in both runs.
@@ -59,14 +59,14 @@ fn totals(
 ) -> anyhow::Result<Totals> {
     let folder = tempfile::Builder::new().prefix("crosscheck-cost-").tempdir()?;
     let mode: crosscheck::Mode = mode.parse().map_err(anyhow::Error::msg)?;
-    let wish = Wish {
+    let wish = ClusterOptions {
         mode,
         port: Some(0),
         workers: Some(definition.workers),
-        service: Options { memory_limit_mb: definition.memory_mb, ..Options::default() },
-        ..Wish::default()
+        service: MemcachedOptions { memory_limit_mb: definition.memory_mb, ..MemcachedOptions::default() },
+        ..ClusterOptions::default()
     };
-    let plan = Plan::new(&wish)?;
+    let plan = ClusterPlan::new(&wish)?;
     let configs = plan.write()?;
     let output = folder.path().join("callgrind");
     let mut peers = Vec::new();
@@ -108,7 +108,7 @@ fn serve(mut command: Command, number: usize, config: &Path, folder: &Path) -> a
 
 /// Waits until all serve, stores the keys, and asks through the replica that is counted.
 fn ask(
-    plan: &Plan,
+    plan: &ClusterPlan,
     op: Op,
     requests: u32,
     definition: &Definition,
@@ -117,7 +117,7 @@ fn ask(
 ) -> anyhow::Result<()> {
     let replicas = plan.replicas();
     let deadline = Instant::now() + PATIENCE;
-    while !once(&replicas).iter().all(Row::is_ready) {
+    while !once(&replicas).iter().all(ReplicaRow::is_ready) {
         if let Some(trouble) = peers.iter_mut().find_map(Peer::trouble) {
             bail!(trouble);
         }
@@ -129,7 +129,7 @@ fn ask(
         }
     }
     let address = replicas.last().and_then(|replica| replica.clients).context("no replica has clients")?;
-    let mut client = Client::connect(address, &definition.workloads[0])?;
+    let mut client = CostClient::connect(address, &definition.workloads[0])?;
     client.ask(Op::Set, 0..KEYS, TOGETHER)?;
     client.ask(op, (0..requests).map(|number| number.wrapping_mul(7919) % KEYS), TOGETHER)
 }

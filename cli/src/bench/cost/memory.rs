@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use super::PerObject;
-use super::client::Client;
+use super::client::CostClient;
 use crate::bench::definition::{Definition, Op, Side};
 use crate::bench::measure::resident_of;
 use crate::bench::servers::Running;
@@ -46,7 +46,7 @@ pub fn measure(
 
 /// Bytes by which the processes grow, on average.
 fn store(running: &Running, objects: u32, definition: &Definition, ending: &Ending) -> anyhow::Result<f64> {
-    let mut client = Client::connect(running.addresses[0], &definition.workloads[0])?;
+    let mut client = CostClient::connect(running.addresses[0], &definition.workloads[0])?;
     let resident = || -> anyhow::Result<f64> {
         if ending.sleep(SETTLE) {
             bail!("ended by the operator");

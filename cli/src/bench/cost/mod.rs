@@ -16,7 +16,7 @@ use super::definition::{self, Definition, Op, Side};
 use super::measure::{Commit, Machine};
 use super::results::{self, stamp};
 use super::servers;
-use node::outcome::{Outcome, Verdict, error_text, misuse, say, say_json};
+use node::outcome::{CommandOutcome, CommandVerdict, error_text, misuse, say, say_json};
 use node::signals::Ending;
 
 /// What is stored and asked for: the paper's lengths.
@@ -127,7 +127,7 @@ pub struct PerObject {
 const FORMAT: u32 = 1;
 
 /// Counts everything and writes the result.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CommandOutcome {
     if cfg!(debug_assertions) && !args.unoptimised {
         return Err(misuse(
             "this binary was built without optimisation, and its figures mean nothing; build with `cargo build \
@@ -165,7 +165,7 @@ pub fn run(args: &Args) -> Outcome {
         }
         say(&format!("results: {}", path.display()))?;
     }
-    Ok(Verdict::of(cost.failed.is_empty()))
+    Ok(CommandVerdict::of(cost.failed.is_empty()))
 }
 
 impl Args {

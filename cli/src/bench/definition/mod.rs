@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use figure::{Figure, Measure};
 pub use parse::parse;
-pub use sweep::{Axis, Fault, Faults, Sweep, Victim};
+pub use sweep::{Axis, Sweep, SweepFault, SweepFaults, SweepVictim};
 
 use node::config::meant;
 use node::outcome::misuse;
@@ -46,7 +46,7 @@ pub struct Definition {
     /// Threads that execute requests, per replica; memcached's `-t`.
     pub workers: usize,
     /// Where acknowledged writes are.
-    pub durability: Storage,
+    pub durability: SideStorage,
     /// Memory for items per server, in MiB.
     pub memory_mb: u64,
     /// Which replicas clients connect to.
@@ -99,7 +99,7 @@ pub struct Workload {
     pub work_us: u32,
     /// Faults that are placed in one replica while it is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub faults: Option<Faults>,
+    pub faults: Option<SweepFaults>,
     /// Classes of objects that our modes with the letter G protect, with commas between them; none: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarded_classes: Option<String>,
@@ -251,7 +251,7 @@ impl From<Side> for String {
 /// Where a side keeps what it acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Storage {
+pub enum SideStorage {
     /// In memory; for etcd, on a file system in memory.
     Memory,
     /// Synced to disk before it is acknowledged.

@@ -8,8 +8,8 @@ use toml::Spanned;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::raw::{RawFigure, RawFile, RawWorkload};
-use super::sweep::{Axis, Faults, Numbers, Sweep, Words};
-use super::{Amount, Connect, Definition, Figure, Measure, Op, Ratio, Side, Storage, Workload};
+use super::sweep::{Axis, Numbers, Sweep, SweepFaults, Words};
+use super::{Amount, Connect, Definition, Figure, Measure, Op, Ratio, Side, SideStorage, Workload};
 use crate::service::DEFAULT_MEMORY_MB;
 use node::config::{check_group, meant};
 
@@ -164,7 +164,7 @@ impl Check<'_> {
             source: raw.source.map(|source| source.trim().to_owned()),
             replicas,
             workers: self.optional("workers", raw.workers.as_ref(), 1..=64, 1),
-            durability: raw.durability.unwrap_or(Storage::Memory),
+            durability: raw.durability.unwrap_or(SideStorage::Memory),
             memory_mb: self.optional("memory_mb", raw.memory_mb.as_ref(), 8..=1 << 16, DEFAULT_MEMORY_MB),
             connect: raw.connect.unwrap_or(Connect::All),
             pipeline: self.optional("pipeline", raw.pipeline.as_ref(), 1..=1000, 1),
@@ -492,7 +492,7 @@ fn with(one: &Workload, raw: &RawWorkload, axis: Axis, x: f64, several: bool) ->
         made.work_us = x as u32;
     } else {
         let (fault, victim) = (raw.fault.unwrap_or_default(), raw.victim.unwrap_or_default());
-        made.faults = Some(Faults { per_second: x, fault, victim });
+        made.faults = Some(SweepFaults { per_second: x, fault, victim });
     }
     if several {
         sweep(&mut made, axis, x, axis.value(x));

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::sweep::{Fault, Numbers, Victim, Words};
-use super::{Amount, Connect, Measure, Storage};
+use super::sweep::{Numbers, SweepFault, SweepVictim, Words};
+use super::{Amount, Connect, Measure, SideStorage};
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -20,7 +20,7 @@ pub struct RawFile {
     pub peers: Option<Vec<Spanned<String>>>,
     pub replicas: Option<Spanned<u8>>,
     pub workers: Option<Spanned<usize>>,
-    pub durability: Option<Storage>,
+    pub durability: Option<SideStorage>,
     pub memory_mb: Option<Spanned<u64>>,
     pub connect: Option<Connect>,
     pub clients: Spanned<Vec<usize>>,
@@ -54,8 +54,8 @@ pub struct RawWorkload {
     pub prefill_percent: Option<Spanned<f64>>,
     pub work_us: Option<Spanned<Numbers>>,
     pub faults_per_second: Option<Spanned<Numbers>>,
-    pub fault: Option<Fault>,
-    pub victim: Option<Victim>,
+    pub fault: Option<SweepFault>,
+    pub victim: Option<SweepVictim>,
     pub guarded_classes: Option<Spanned<Words>>,
     pub before_images: Option<Spanned<bool>>,
 }

@@ -5,19 +5,19 @@ use serde::{Deserialize, Serialize};
 
 /// Faults that are placed while it is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Faults {
+pub struct SweepFaults {
     /// How many, at even distances.
     pub per_second: f64,
     /// What they are.
-    pub fault: Fault,
+    pub fault: SweepFault,
     /// Which replica they hit.
-    pub victim: Victim,
+    pub victim: SweepVictim,
 }
 
 /// What is damaged: always an item, drawn like the keys of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Fault {
+pub enum SweepFault {
     /// A bit of its value while no request uses it: found by the check at the next touch.
     #[default]
     Flip,
@@ -28,7 +28,7 @@ pub enum Fault {
 /// Which replica is hit; always the same one during a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Victim {
+pub enum SweepVictim {
     /// One that follows when the load begins.
     #[default]
     Follower,
@@ -55,7 +55,7 @@ pub struct Sweep {
 pub enum Axis {
     /// [`super::Workload::work_us`].
     WorkUs,
-    /// [`Faults::per_second`].
+    /// [`SweepFaults::per_second`].
     FaultsPerSecond,
     /// [`super::Workload::guarded_classes`].
     Classes,

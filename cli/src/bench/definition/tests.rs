@@ -122,7 +122,7 @@ fn several_values_of_a_setting_make_several_workloads() {
     let last = &found.workloads[1];
     assert_eq!(
         last.faults,
-        Some(Faults { per_second: 4.0, fault: Fault::InRequest, victim: Victim::Follower })
+        Some(SweepFaults { per_second: 4.0, fault: SweepFault::InRequest, victim: SweepVictim::Follower })
     );
     assert_eq!(last.sweep.as_ref().map(|sweep| (sweep.family.as_str(), sweep.x)), Some(("SET", 4.0)));
     let one = with_fields("work_us = 30").expect("right");

@@ -30,10 +30,10 @@ pub struct Pending {
 
 /// One connection.
 #[derive(Debug)]
-pub struct Connection {
+pub struct GeneratorConnection {
     stream: TcpStream,
     address: SocketAddr,
-    /// Bytes to send; [`Connection::flush`] sends them.
+    /// Bytes to send; [`GeneratorConnection::flush`] sends them.
     pub out: Vec<u8>,
     sent: usize,
     input: Vec<u8>,
@@ -47,13 +47,13 @@ pub struct Connection {
     pub last_gets: Option<(u32, u64)>,
 }
 
-impl Connection {
+impl GeneratorConnection {
     /// Connects and asks `registry` for events under `token`.
     ///
     /// # Errors
     /// Nobody accepts.
     pub fn open(address: SocketAddr, registry: &Registry, token: Token) -> io::Result<Self> {
-        Ok(Connection {
+        Ok(GeneratorConnection {
             stream: connect(address, registry, token)?,
             address,
             out: Vec::with_capacity(INPUT),
@@ -148,7 +148,7 @@ impl Connection {
         &self.input[self.start..self.end]
     }
 
-    /// Takes `count` bytes from the front of [`Connection::received`].
+    /// Takes `count` bytes from the front of [`GeneratorConnection::received`].
     pub fn take(&mut self, count: usize) {
         self.start += count;
         if self.start == self.end {

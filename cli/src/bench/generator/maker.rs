@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::connection::Pending;
 use super::draw::Draw;
-use super::model::{Known, Model, Opinion, Pattern};
+use super::model::{KeyModel, Known, Opinion, Pattern};
 use crate::bench::definition::{Op, Workload};
-use crate::bench::wire::{Dialect, Reply, Request};
+use crate::bench::wire::{Dialect, Reply, WireRequest};
 
 /// Marks the keys of counters, which are keys of their own.
 const COUNTER: u32 = 1 << 31;
@@ -20,7 +20,7 @@ pub struct Maker {
     draw: Draw,
     pattern: Arc<Pattern>,
     /// None: replies are looked at for their form only.
-    model: Option<Model>,
+    model: Option<KeyModel>,
     connections: u32,
     keys: u32,
     counters: bool,
@@ -46,7 +46,7 @@ impl Maker {
             dialect,
             draw: Draw::new(workload, own, seed),
             pattern,
-            model: verify.then(|| Model::new(workload.ttl_seconds.highest() > 0)),
+            model: verify.then(|| KeyModel::new(workload.ttl_seconds.highest() > 0)),
             connections: connections as u32,
             keys: if verify { (own * connections) as u32 } else { workload.keys as u32 },
             counters: counts,
@@ -73,7 +73,7 @@ impl Maker {
         };
         // A counter is there for the whole load, so that `incr` is measured and not its failure.
         let ttl = if counter { 0 } else { self.draw.lifetime() };
-        let request = Request { op: Op::Set, key: self.name.of(key), value, ttl, unique: 0 };
+        let request = WireRequest { op: Op::Set, key: self.name.of(key), value, ttl, unique: 0 };
         self.dialect.write(&request, out);
         if let Some(model) = &mut self.model {
             model.note(key, if counter { Known::Count(0) } else { Known::Version(FIRST_VERSION) });
@@ -112,7 +112,7 @@ impl Maker {
         let length = if stores { self.draw.length_of(key, version) } else { 0 };
         let value = if stores { self.pattern.value(key, version, length) } else { b"" };
         let ttl = if stores { self.draw.lifetime() } else { 0 };
-        let request = Request { op, key: self.name.of(key), value, ttl, unique };
+        let request = WireRequest { op, key: self.name.of(key), value, ttl, unique };
         self.dialect.write(&request, out);
         Pending { intended, op, key, version }
     }
@@ -149,7 +149,7 @@ impl Maker {
         allow(dead_code, reason = "the soak asks, which is not in such a build")
     )]
     pub fn adrift(&self) -> usize {
-        self.model.as_ref().map_or(0, Model::adrift)
+        self.model.as_ref().map_or(0, KeyModel::adrift)
     }
 }
 

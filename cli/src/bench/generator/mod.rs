@@ -26,7 +26,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::definition::{Op, Workload};
 use super::wire::{Dialect, Reply, Taken};
-use connection::Connection;
+use connection::GeneratorConnection;
 use maker::Maker;
 use model::Opinion;
 use node::signals::Ending;
@@ -36,8 +36,8 @@ use timer::Timer;
 pub use draw::Draw;
 pub use maker::KeyName;
 pub use model::Pattern;
-pub use seen::Seen;
-pub use timeline::{STEP_NS, Step, Timeline};
+pub use seen::MeasuredCounts;
+pub use timeline::{STEP_NS, Timeline, TimelineStep};
 
 /// A server that answers nothing for this long has failed.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -81,7 +81,7 @@ pub struct Setup {
 
 /// What decides when the next request is made.
 #[derive(Debug)]
-enum Source {
+enum RequestSource {
     /// No more requests.
     Nothing,
     /// These keys, once each.
@@ -100,9 +100,9 @@ pub struct Generator {
     events: Events,
     timer: Timer,
     epoch: Instant,
-    connections: Vec<Connection>,
+    connections: Vec<GeneratorConnection>,
     maker: Maker,
-    source: Source,
+    source: RequestSource,
     /// Depth of the source at work: requests on their way per connection.
     depth: usize,
     /// Measured time, from and to.
@@ -113,7 +113,7 @@ pub struct Generator {
     backlog: u64,
     on_their_way: u64,
     heard: u64,
-    seen: Seen,
+    seen: MeasuredCounts,
     ending: Option<Ending>,
 }
 
@@ -151,7 +151,7 @@ impl Generator {
         let timer = Timer::new(poll.registry(), Token(count))?;
         let open = |number: usize| {
             let address = setup.addresses[number % setup.addresses.len()];
-            Connection::open(address, poll.registry(), Token(number))
+            GeneratorConnection::open(address, poll.registry(), Token(number))
                 .with_context(|| format!("connecting to {address}"))
         };
         let connections = (0..count).map(open).collect::<anyhow::Result<Vec<_>>>()?;
@@ -164,14 +164,14 @@ impl Generator {
             epoch: Instant::now(),
             connections,
             maker,
-            source: Source::Nothing,
+            source: RequestSource::Nothing,
             window: (u64::MAX, u64::MAX),
             bytes: (0, 0),
             turn: 0,
             backlog: 0,
             on_their_way: 0,
             heard: 0,
-            seen: Seen::default(),
+            seen: MeasuredCounts::default(),
             ending: None,
         })
     }
@@ -181,7 +181,7 @@ impl Generator {
             return Ok(());
         }
         self.depth = FILLERS.1;
-        self.source = Source::First(keys.into_iter());
+        self.source = RequestSource::First(keys.into_iter());
         self.heard = self.now();
         for number in 0..self.connections.len() {
             self.top_up(number, self.heard)?;
@@ -210,8 +210,8 @@ impl Generator {
         self.heard = now;
         self.depth = self.setup.pipeline;
         self.source = match self.setup.rate {
-            Some(rate) => Source::Open(Pace::new(rate, now, self.setup.seed ^ 0x0FE7)),
-            None => Source::Closed,
+            Some(rate) => RequestSource::Open(Pace::new(rate, now, self.setup.seed ^ 0x0FE7)),
+            None => RequestSource::Closed,
         };
         for number in 0..self.connections.len() {
             self.top_up(number, now)?;
@@ -240,8 +240,8 @@ impl Generator {
     ///
     /// # Errors
     /// Connections break again and again.
-    pub fn finish(mut self) -> anyhow::Result<Seen> {
-        self.source = Source::Nothing;
+    pub fn finish(mut self) -> anyhow::Result<MeasuredCounts> {
+        self.source = RequestSource::Nothing;
         let deadline = self.now() + nanoseconds(DRAIN);
         while (self.on_their_way > 0 || self.backlog > 0) && self.now() < deadline {
             self.step(deadline)?;
@@ -267,7 +267,7 @@ impl Generator {
         not(feature = "inject"),
         allow(dead_code, reason = "the soak asks, which is not in such a build")
     )]
-    pub fn seen(&self) -> &Seen {
+    pub fn seen(&self) -> &MeasuredCounts {
         &self.seen
     }
 
@@ -301,11 +301,11 @@ impl Generator {
             bail!("no reply for {} s with {} requests on their way", SILENCE.as_secs(), self.on_their_way);
         }
         let mut wait = end.saturating_sub(now).min(nanoseconds(SILENCE) / 10);
-        if let Source::Open(pace) = &self.source {
+        if let RequestSource::Open(pace) = &self.source {
             wait = wait.min(pace.next().saturating_sub(now));
         }
         // The poll counts in milliseconds: an intended time between two of them needs the timer.
-        if matches!(self.source, Source::Open(_)) {
+        if matches!(self.source, RequestSource::Open(_)) {
             self.timer.set(wait)?;
         }
         let timeout = Duration::from_millis(wait.div_ceil(1_000_000));
@@ -328,7 +328,7 @@ impl Generator {
     /// Open loop: makes the requests whose time has come.
     fn send_due(&mut self) -> anyhow::Result<u64> {
         let now = self.now();
-        let Source::Open(pace) = &mut self.source else { return Ok(now) };
+        let RequestSource::Open(pace) = &mut self.source else { return Ok(now) };
         let due: Vec<u64> = std::iter::from_fn(|| pace.due(now)).collect();
         for intended in due {
             let number = self.turn % self.connections.len();
@@ -411,16 +411,16 @@ impl Generator {
         let before = connection.pending.len();
         while connection.pending.len() < self.depth {
             let pending = match &mut self.source {
-                Source::Nothing | Source::Open(_) => {
+                RequestSource::Nothing | RequestSource::Open(_) => {
                     let Some(intended) = connection.backlog.pop_front() else { break };
                     self.backlog -= 1;
                     self.maker.write_next(number, connection.last_gets, intended, &mut connection.out)
                 }
-                Source::First(keys) => {
+                RequestSource::First(keys) => {
                     let Some(key) = keys.next() else { break };
                     self.maker.write_first(key, now, &mut connection.out)
                 }
-                Source::Closed => {
+                RequestSource::Closed => {
                     self.maker.write_next(number, connection.last_gets, now, &mut connection.out)
                 }
             };
@@ -476,7 +476,7 @@ fn brief(reply: &Reply<'_>) -> String {
 }
 
 /// Counts a reply; returns the number that a `gets` told.
-fn note(seen: &mut Seen, op: &Op, reply: &Reply<'_>, measured: bool) -> Option<u64> {
+fn note(seen: &mut MeasuredCounts, op: &Op, reply: &Reply<'_>, measured: bool) -> Option<u64> {
     if let Reply::Refused(words) = reply {
         seen.refused += 1;
         seen.complaint(&String::from_utf8_lossy(words));

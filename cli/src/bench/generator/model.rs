@@ -61,15 +61,15 @@ pub enum Opinion {
 /// The keys of all connections; a connection's requests are answered in their order, so replies can be judged
 /// in theirs.
 #[derive(Debug, Default)]
-pub struct Model {
+pub struct KeyModel {
     known: HashMap<u32, Known>,
     expires: bool,
 }
 
-impl Model {
+impl KeyModel {
     /// `expires`: values have a lifetime, so that what was added may be added again.
     pub fn new(expires: bool) -> Self {
-        Model { known: HashMap::new(), expires }
+        KeyModel { known: HashMap::new(), expires }
     }
 
     /// What is known of `key`.
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn an_old_value_is_wrong_and_a_lost_one_is_told() {
-        let mut model = Model::new(false);
+        let mut model = KeyModel::new(false);
         let is_value = |version: u32, bytes: &[u8]| bytes == version.to_string().as_bytes();
         assert_eq!(model.judge(Op::Set, 5, 1, &Reply::Stored, is_value), Opinion::Right);
         assert_eq!(model.judge(Op::Set, 5, 2, &Reply::Stored, is_value), Opinion::Right);
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn counters_count_each_request_once() {
-        let mut model = Model::new(false);
+        let mut model = KeyModel::new(false);
         model.note(1, Known::Count(0));
         assert_eq!(model.judge(Op::Incr, 1, 0, &Reply::Number(1), |_, _| false), Opinion::Right);
         assert_eq!(
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn what_broke_on_its_way_may_still_be_done() {
-        let mut model = Model::new(false);
+        let mut model = KeyModel::new(false);
         let is_value = |version: u32, bytes: &[u8]| bytes == version.to_string().as_bytes();
         model.judge(Op::Set, 1, 4, &Reply::Stored, is_value);
         model.give_up(1);
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_refusal_leaves_nothing_known() {
-        let mut model = Model::new(false);
+        let mut model = KeyModel::new(false);
         model.judge(Op::Set, 1, 4, &Reply::Stored, |_, _| false);
         model.judge(Op::Set, 1, 5, &Reply::Refused(Cow::Borrowed(b"busy")), |_, _| false);
         assert_eq!(model.known(1), Known::Unknown);

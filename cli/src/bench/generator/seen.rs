@@ -11,7 +11,7 @@ const MOST_WORDS: usize = 4;
 
 /// Counters and latencies of one measurement.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct MeasuredCounts {
     /// Replies that came while it was measured.
     pub completed: u64,
     /// Reads that found something, and those that did not.
@@ -40,9 +40,9 @@ pub struct Seen {
     pub timeline: Option<Timeline>,
 }
 
-impl Default for Seen {
+impl Default for MeasuredCounts {
     fn default() -> Self {
-        Seen {
+        MeasuredCounts {
             completed: 0,
             hits: 0,
             misses: 0,
@@ -60,7 +60,7 @@ impl Default for Seen {
     }
 }
 
-impl Seen {
+impl MeasuredCounts {
     /// Notes one latency; longer ones than a minute count as a minute.
     pub fn latency(&mut self, nanoseconds: u64) {
         self.latencies.saturating_record(nanoseconds);
@@ -68,8 +68,8 @@ impl Seen {
 
     /// What should not have happened, without the rest.
     pub fn only_troubles(self) -> Self {
-        let Seen { refused, wrong, lost, broken, words, .. } = self;
-        Seen { refused, wrong, lost, broken, words, ..Seen::default() }
+        let MeasuredCounts { refused, wrong, lost, broken, words, .. } = self;
+        MeasuredCounts { refused, wrong, lost, broken, words, ..MeasuredCounts::default() }
     }
 
     /// Keeps a complaint if it is new and few are kept yet.

@@ -118,7 +118,7 @@ fn setup(address: SocketAddr) -> Setup {
     }
 }
 
-fn measured(setup: Setup, seconds: f64) -> Seen {
+fn measured(setup: Setup, seconds: f64) -> MeasuredCounts {
     let mut generator = Generator::prepare(setup, &Arc::new(Pattern::default())).expect("prepared");
     generator.warm_up(Duration::from_millis(50)).expect("warm");
     generator.measure(Duration::from_secs_f64(seconds)).expect("measured");
@@ -152,7 +152,7 @@ fn an_open_loop_sends_at_its_rate() {
 fn a_stall_shows_in_all_requests_that_it_delayed_and_in_a_closed_loop_only_in_few() {
     let stall = Vice::Stalls(Duration::from_millis(800));
     let one = |rate| Setup { connections: 1, rate, verify: false, ..setup(server(stall)) };
-    let slow = |seen: &Seen| {
+    let slow = |seen: &MeasuredCounts| {
         let long = seen.latencies.count_between(100_000_000, u64::MAX);
         (long, long as f64 / seen.latencies.len() as f64)
     };

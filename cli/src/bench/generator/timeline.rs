@@ -9,12 +9,12 @@ pub struct Timeline {
     /// When it began, in microseconds since 1970: replicas stamp what they report by that clock.
     pub began_wall_us: u64,
     /// What happened in each step.
-    pub steps: Vec<Step>,
+    pub steps: Vec<TimelineStep>,
 }
 
 /// What happened in one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Step {
+pub struct TimelineStep {
     /// Replies that came.
     pub replies: u32,
     /// The longest that one of them was waited for, in microseconds.
@@ -33,7 +33,7 @@ impl Timeline {
     pub fn note(&mut self, at: u64, waited: u64) {
         let number = (at / STEP_NS) as usize;
         if number >= self.steps.len() {
-            self.steps.resize(number + 1, Step::default());
+            self.steps.resize(number + 1, TimelineStep::default());
         }
         let step = &mut self.steps[number];
         step.replies += 1;

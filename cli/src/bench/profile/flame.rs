@@ -17,12 +17,12 @@ const LETTER: f64 = 6.2;
 
 /// A function as it was called from one place.
 #[derive(Debug, Default)]
-struct Frame {
+struct FlameFrame {
     samples: usize,
-    callees: BTreeMap<String, Frame>,
+    callees: BTreeMap<String, FlameFrame>,
 }
 
-impl Frame {
+impl FlameFrame {
     fn add(&mut self, stack: &Stack) {
         let mut frame = self;
         frame.samples += 1;
@@ -48,7 +48,7 @@ struct Drawing {
 
 /// The flame graph of `stacks`, whose samples stand for `us_per_sample` microseconds per request each.
 pub fn svg(title: &str, stacks: &[Stack], us_per_sample: f64) -> String {
-    let mut root = Frame::default();
+    let mut root = FlameFrame::default();
     stacks.iter().for_each(|stack| root.add(stack));
     let pixels_per_sample = WIDTH / root.samples.max(1) as f64;
     let narrowest = (NARROWEST / pixels_per_sample).ceil() as usize;
@@ -81,7 +81,7 @@ impl Drawing {
         }
     }
 
-    fn callees(&mut self, caller: &Frame, left: f64, depth: usize, outer: Stage) {
+    fn callees(&mut self, caller: &FlameFrame, left: f64, depth: usize, outer: Stage) {
         let mut x = left;
         for (name, frame) in &caller.callees {
             let width = frame.samples as f64 * self.pixels_per_sample;
@@ -94,7 +94,7 @@ impl Drawing {
         }
     }
 
-    fn frame(&mut self, name: &str, frame: &Frame, (x, width): (f64, f64), depth: usize, stage: Stage) {
+    fn frame(&mut self, name: &str, frame: &FlameFrame, (x, width): (f64, f64), depth: usize, stage: Stage) {
         let y = self.bottom - ROW * (depth as f64 + 1.0);
         let us = frame.samples as f64 * self.us_per_sample;
         let letters = ((width - 4.0) / LETTER).max(0.0) as usize;

@@ -21,7 +21,7 @@ use super::definition::{self, Definition, Side};
 use super::generator::{Generator, Pattern, Setup};
 use super::results;
 use super::servers::{self, Running};
-use node::outcome::{Outcome, Verdict, misuse, say, say_json};
+use node::outcome::{CommandOutcome, CommandVerdict, misuse, say, say_json};
 use node::signals::Ending;
 use stacks::{Stack, Stage};
 
@@ -108,7 +108,7 @@ struct Time {
 }
 
 /// Profiles one side after the other.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CommandOutcome {
     if cfg!(debug_assertions) && !args.unoptimised {
         return Err(misuse(
             "this binary was built without optimisation, and its profile means nothing; build with `cargo build \
@@ -138,7 +138,7 @@ pub fn run(args: &Args) -> Outcome {
     if args.json {
         say_json(&profiles)?;
     }
-    Ok(Verdict::Holds)
+    Ok(CommandVerdict::Holds)
 }
 
 /// Runs the side under load and samples it.

@@ -7,7 +7,7 @@ use super::html::escaped;
 
 /// One figure of the paper, or one target, with ours.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct ComparedFigure {
     /// What it is about.
     pub name: String,
     /// The paper's lowest and highest value.
@@ -27,7 +27,7 @@ const OURS: &str = "#0072b2";
 const TARGET: &str = "#d55e00";
 
 /// The rows over one axis, in `unit`.
-pub fn svg(title: &str, unit: &str, rows: &[Row]) -> String {
+pub fn svg(title: &str, unit: &str, rows: &[ComparedFigure]) -> String {
     let floor = TOP + ROW * rows.len() as f64;
     let axis = Axis::over(rows);
     let mut out = format!(
@@ -76,7 +76,7 @@ pub fn svg(title: &str, unit: &str, rows: &[Row]) -> String {
     out
 }
 
-fn one(row: &Row, y: f64, axis: &Axis) -> String {
+fn one(row: &ComparedFigure, y: f64, axis: &Axis) -> String {
     let mut out = format!(
         "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
         NAMES - 12.0,
@@ -136,7 +136,7 @@ struct Axis {
 }
 
 impl Axis {
-    fn over(rows: &[Row]) -> Self {
+    fn over(rows: &[ComparedFigure]) -> Self {
         let ends = rows.iter().flat_map(|row| {
             let (from, to) = row.paper.unwrap_or((f64::NAN, f64::NAN));
             let (_, low, high) = row.ours.unwrap_or((f64::NAN, f64::NAN, f64::NAN));
@@ -170,13 +170,13 @@ mod tests {
     #[test]
     fn everything_lies_on_the_axis_also_without_a_figure_of_ours() {
         let rows = [
-            Row {
+            ComparedFigure {
                 name: "a<b".into(),
                 paper: Some((0.81, 0.86)),
                 ours: Some((0.98, 0.95, 1.01)),
                 target: Some(0.97),
             },
-            Row { name: "c".into(), paper: None, ours: None, target: None },
+            ComparedFigure { name: "c".into(), paper: None, ours: None, target: None },
         ];
         let axis = Axis::over(&rows);
         for value in [0.81, 1.01] {

@@ -1,11 +1,11 @@
 //! What a report says about each run, and in which order: first what to doubt, then paper and targets, then everything.
 
-use super::plot::{Across, Mark, Plot, Point, Scale, Series};
+use super::plot::{Across, Mark, Plot, PlotSeries, Point, Scale};
 use super::{Block, sweeps, tables};
 use crate::bench::campaign::BUSY_GENERATOR;
 use crate::bench::cost::Cost;
-use crate::bench::definition::{Fault, Measure, Ratio, Side, Storage, Victim, Workload};
-use crate::bench::results::{Figures, Run, date, stamp};
+use crate::bench::definition::{Measure, Ratio, Side, SideStorage, SweepFault, SweepVictim, Workload};
+use crate::bench::results::{BenchRun, Figures, date, stamp};
 use crate::bench::stats::Spread;
 use crate::bench::summary::{spread, throughput_ratio};
 
@@ -15,7 +15,7 @@ const BUSY_MACHINE: f64 = 0.5;
 const FEWEST: usize = 5;
 
 /// The whole report.
-pub fn of(runs: &[Run], costs: &[Cost]) -> Vec<Block> {
+pub fn of(runs: &[BenchRun], costs: &[Cost]) -> Vec<Block> {
     let mut blocks = vec![
         Block::Heading(1, "CrossCheck: benchmark report".into()),
         Block::Text(
@@ -66,7 +66,7 @@ fn what_it_costs(cost: &Cost) -> Vec<Block> {
     blocks
 }
 
-fn one(run: &Run) -> Vec<Block> {
+fn one(run: &BenchRun) -> Vec<Block> {
     let definition = &run.definition;
     let mut blocks = vec![
         Block::Heading(2, format!("{} ({})", definition.title, definition.name)),
@@ -122,7 +122,7 @@ fn groups(workloads: &[Workload]) -> Vec<Vec<&Workload>> {
 }
 
 /// Reasons not to believe the figures of a run.
-fn doubts(run: &Run) -> Vec<String> {
+fn doubts(run: &BenchRun) -> Vec<String> {
     let mut doubts = Vec::new();
     if !run.optimised {
         doubts.push("The binary was built without optimisation: no figure here means anything.".to_owned());
@@ -161,7 +161,7 @@ fn doubts(run: &Run) -> Vec<String> {
     doubts
 }
 
-fn per_side(run: &Run, what: &str, count: impl Fn(&Figures) -> Option<u64>) -> Option<String> {
+fn per_side(run: &BenchRun, what: &str, count: impl Fn(&Figures) -> Option<u64>) -> Option<String> {
     let of = |side: &Side| -> u64 {
         let figures = run.measurements.iter().filter(|one| one.side == *side);
         figures.filter_map(|one| count(one.figures.as_ref()?)).sum()
@@ -177,15 +177,15 @@ fn per_side(run: &Run, what: &str, count: impl Fn(&Figures) -> Option<u64>) -> O
     (!told.is_empty()).then(|| format!("There were {what}: {}.", told.join(", ")))
 }
 
-fn circumstances(run: &Run) -> Vec<String> {
+fn circumstances(run: &BenchRun) -> Vec<String> {
     let definition = &run.definition;
     let loops = match definition.rate {
         Some(rate) => format!("open loop, {rate} requests per second, latency from the intended time"),
         None => format!("closed loop, {} on their way per connection", definition.pipeline),
     };
     let durability = match definition.durability {
-        Storage::Memory => "in memory",
-        Storage::Disk => "synced to disk",
+        SideStorage::Memory => "in memory",
+        SideStorage::Disk => "synced to disk",
     };
     let checked =
         if definition.verify { "compared byte by byte with a model" } else { "checked for their form" };
@@ -251,12 +251,12 @@ fn in_words(workload: &Workload) -> String {
     };
     let faults = workload.faults.map_or(String::new(), |faults| {
         let what = match faults.fault {
-            Fault::Flip => "bits of items at rest",
-            Fault::InRequest => "bits of items in use",
+            SweepFault::Flip => "bits of items at rest",
+            SweepFault::InRequest => "bits of items in use",
         };
         let victim = match faults.victim {
-            Victim::Follower => "a follower",
-            Victim::Leader => "the leader",
+            SweepVictim::Follower => "a follower",
+            SweepVictim::Leader => "the leader",
         };
         format!("; faults in {what} of {victim}")
     });
@@ -270,7 +270,7 @@ fn in_words(workload: &Workload) -> String {
     )
 }
 
-fn over_connections(run: &Run, workload: &Workload) -> Vec<Plot> {
+fn over_connections(run: &BenchRun, workload: &Workload) -> Vec<Plot> {
     let mut plots = vec![
         over_clients(run, workload, "Throughput", "requests per second", Scale::FromZero, |one| {
             one.throughput
@@ -297,7 +297,7 @@ fn over_connections(run: &Run, workload: &Workload) -> Vec<Plot> {
 }
 
 fn over_clients(
-    run: &Run,
+    run: &BenchRun,
     workload: &Workload,
     title: &str,
     unit: &str,
@@ -309,7 +309,7 @@ fn over_clients(
             Some(point(clients, spread(run, &workload.name, clients, side, |one| Some(figure(one)))?))
         };
         let points: Vec<Point> = run.definition.clients.iter().filter_map(point).collect();
-        (!points.is_empty()).then(|| Series { name: side.to_string(), look: number, points })
+        (!points.is_empty()).then(|| PlotSeries { name: side.to_string(), look: number, points })
     });
     Plot {
         title: format!("{title}, {}", workload.name),
@@ -323,7 +323,7 @@ fn over_clients(
 }
 
 /// Our ratios over clients, with the paper's figures and our targets beside them.
-fn ratio_plot(run: &Run, workload: &Workload) -> Option<Plot> {
+fn ratio_plot(run: &BenchRun, workload: &Workload) -> Option<Plot> {
     let definition = &run.definition;
     let ratio = |pair: &Ratio| -> Vec<Point> {
         let point =
@@ -338,7 +338,7 @@ fn ratio_plot(run: &Run, workload: &Workload) -> Option<Plot> {
         if points.is_empty() || points.iter().any(|point| !(0.2..=2.0).contains(&point.y)) {
             continue;
         }
-        series.push(Series { name: format!("{} / {}", pair.of, pair.to), look: number, points });
+        series.push(PlotSeries { name: format!("{} / {}", pair.of, pair.to), look: number, points });
         let about = definition.figures.iter().filter(|figure| {
             figure.workload == workload.name
                 && figure.measure == Measure::ThroughputRatio

@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use super::cost::Cost;
-use super::results::{self, Run};
+use super::results::{self, BenchRun};
 use crate::json_rows;
 pub use html::escaped;
-use node::outcome::{Outcome, Verdict, misuse, say};
+use node::outcome::{CommandOutcome, CommandVerdict, misuse, say};
 
 /// Options of `bench report`.
 #[derive(Clone, Debug, clap::Args)]
@@ -45,13 +45,13 @@ impl Args {
 }
 
 /// Writes both reports.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args) -> CommandOutcome {
     let files = if args.files.is_empty() { files(&args.results)? } else { args.files.clone() };
     let (mut runs, mut costs) = (Vec::new(), Vec::new());
     for file in &files {
         match Cost::read(file)? {
             Some(cost) => costs.push(cost),
-            None => runs.push(Run::read(file)?),
+            None => runs.push(BenchRun::read(file)?),
         }
     }
     if args.files.is_empty() && !args.every {
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Outcome {
         fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
         say(&path.display().to_string())?;
     }
-    Ok(Verdict::Holds)
+    Ok(CommandVerdict::Holds)
 }
 
 /// Every result in the folders, by name: names end with the time, so that of each definition the last is the newest. A
@@ -93,9 +93,9 @@ fn files(folders: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// One run of each definition: the newest one that measured what the definition says, or the newest where none did.
-fn best(runs: Vec<Run>) -> Vec<Run> {
-    let rank = |run: &Run| (run.is_as_defined(), run.started_s);
-    let mut found: BTreeMap<String, Run> = BTreeMap::new();
+fn best(runs: Vec<BenchRun>) -> Vec<BenchRun> {
+    let rank = |run: &BenchRun| (run.is_as_defined(), run.started_s);
+    let mut found: BTreeMap<String, BenchRun> = BTreeMap::new();
     for run in runs {
         match found.get(&run.definition.name) {
             Some(other) if rank(other) > rank(&run) => {}
@@ -132,7 +132,7 @@ pub enum Block {
         /// Unit of the axis.
         unit: String,
         /// Its rows.
-        rows: Vec<beside::Row>,
+        rows: Vec<beside::ComparedFigure>,
     },
     /// Plots that belong beside each other; the HTML form only.
     Plots(Vec<plot::Plot>),
@@ -140,7 +140,7 @@ pub enum Block {
 
 /// Both forms of the report of some runs.
 #[cfg(test)]
-pub fn texts(runs: &[Run]) -> [String; 2] {
+pub fn texts(runs: &[BenchRun]) -> [String; 2] {
     let blocks = content::of(runs, &[]);
     [markdown::render(&blocks), html::render(&blocks)]
 }
@@ -166,12 +166,12 @@ mod tests {
         assert_eq!(told, ["kept/raw/a-1.json", "kept/b-2.json", "kept/raw/c-3.json"].map(Path::new));
     }
 
-    fn run(name: &str, started_s: u64, changed: &[&str]) -> Run {
+    fn run(name: &str, started_s: u64, changed: &[&str]) -> BenchRun {
         let text = "title = 't'\nabout = 'a'\nmodes = ['RD00']\nclients = [1]\nseconds = 1.0\nrepetitions = 1\n\
                     [[workload]]\nname = 'w'\nkey_bytes = 10\nvalue_bytes = 1\nmix = { get = 1 }\nkeys = 5\n";
         let definition = parse(name, "x.toml", text).expect("right");
         let changed = changed.iter().map(|what| (*what).to_owned()).collect();
-        let run = Run::begin(definition, changed, BTreeMap::new());
+        let run = BenchRun::begin(definition, changed, BTreeMap::new());
         let measured = crate::bench::results::Measurement {
             repetition: 1,
             workload: "w".into(),
@@ -180,7 +180,7 @@ mod tests {
             figures: None,
             failed: None,
         };
-        Run { started_s, optimised: true, measurements: vec![measured], ..run }
+        BenchRun { started_s, optimised: true, measurements: vec![measured], ..run }
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub struct Plot {
     /// The horizontal axis.
     pub across: Across,
     /// Its lines.
-    pub series: Vec<Series>,
+    pub series: Vec<PlotSeries>,
     /// Published figures and targets.
     pub marks: Vec<Mark>,
     /// Moments: a place on the horizontal axis with what happened there.
@@ -65,7 +65,7 @@ pub enum Scale {
 
 /// One line.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Series {
+pub struct PlotSeries {
     /// Its name.
     pub name: String,
     /// Which colour and which form of point: the same number looks the same in every plot.
@@ -118,7 +118,7 @@ const MANY: usize = 24;
 /// The plot as an `svg` element.
 pub fn svg(plot: &Plot) -> String {
     let legend = legend(plot);
-    let frame = Frame::of(plot, legend.height);
+    let frame = PlotFrame::of(plot, legend.height);
     let mut out = format!(
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\" font-family=\"system-ui, \
             sans-serif\" font-size=\"12\">",
@@ -145,7 +145,7 @@ pub fn svg(plot: &Plot) -> String {
 }
 
 /// Where values lie on the paper.
-struct Frame {
+struct PlotFrame {
     top: f64,
     xs: Vec<f64>,
     low: f64,
@@ -154,7 +154,7 @@ struct Frame {
     across_log: bool,
 }
 
-impl Frame {
+impl PlotFrame {
     fn of(plot: &Plot, legend: f64) -> Self {
         let points = || plot.series.iter().flat_map(|series| &series.points);
         let mut xs: Vec<f64> = points().map(|point| point.x).collect();
@@ -173,7 +173,7 @@ impl Frame {
             Scale::Log => (decade(min.max(1e-3)).floor(), decade(max.max(1e-2)).ceil()),
         };
         let across_log = plot.across == Across::Connections;
-        Frame { top: 32.0 + legend, xs, low, high, log: plot.scale == Scale::Log, across_log }
+        PlotFrame { top: 32.0 + legend, xs, low, high, log: plot.scale == Scale::Log, across_log }
     }
 
     fn x(&self, value: f64) -> f64 {
@@ -234,7 +234,7 @@ pub fn round_step(wanted: f64) -> f64 {
     step.unwrap_or(10.0) * power
 }
 
-fn axes(plot: &Plot, frame: &Frame) -> String {
+fn axes(plot: &Plot, frame: &PlotFrame) -> String {
     let mut out = String::new();
     let (right, floor) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
     for tick in frame.ticks() {
@@ -289,7 +289,7 @@ fn axes(plot: &Plot, frame: &Frame) -> String {
     out
 }
 
-fn line(plot: &Plot, series: &Series, shift: f64, frame: &Frame) -> String {
+fn line(plot: &Plot, series: &PlotSeries, shift: f64, frame: &PlotFrame) -> String {
     let colour = COLOURS[series.look % COLOURS.len()];
     let mut out = String::from("<g>");
     let place = |point: &Point| (frame.x(point.x) + shift, frame.y(point.y));
@@ -343,7 +343,7 @@ fn form(look: usize, x: f64, y: f64, colour: &str, told: &str) -> String {
 }
 
 /// The paper's range as a bar beside the line's point, and the target as a dashed stroke across it.
-fn mark_svg(plot: &Plot, mark: &Mark, frame: &Frame) -> String {
+fn mark_svg(plot: &Plot, mark: &Mark, frame: &PlotFrame) -> String {
     let colour = COLOURS[mark.look % COLOURS.len()];
     let number = plot.series.iter().position(|series| series.look == mark.look).unwrap_or(0);
     let x = frame.x(mark.x) + frame.shift(number, plot.series.len());
@@ -378,7 +378,7 @@ fn mark_svg(plot: &Plot, mark: &Mark, frame: &Frame) -> String {
 }
 
 /// A moment as a vertical stroke with its name beside it.
-fn moment_svg(x: f64, number: usize, what: &str, frame: &Frame) -> String {
+fn moment_svg(x: f64, number: usize, what: &str, frame: &PlotFrame) -> String {
     format!(
         "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{}\" stroke=\"#d55e00\" stroke-dasharray=\"4 3\"/>\
          <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#d55e00\">{}</text>",
@@ -446,7 +446,7 @@ mod tests {
     fn plot(scale: Scale, values: &[(f64, f64)]) -> Plot {
         let point = |(x, y): &(f64, f64)| Point { x: *x, y: *y, low: y * 0.9, high: y * 1.1 };
         let points = values.iter().map(point).collect();
-        let series = vec![Series { name: "a<b".into(), look: 0, points }];
+        let series = vec![PlotSeries { name: "a<b".into(), look: 0, points }];
         let marks = vec![Mark { look: 0, x: values[0].0, paper: Some((0.81, 0.86)), target: Some(0.97) }];
         let across = Across::Connections;
         Plot { title: "t".into(), unit: "u".into(), scale, across, series, marks, moments: Vec::new() }
@@ -456,7 +456,7 @@ mod tests {
     fn everything_lies_within_the_paper() {
         for scale in [Scale::FromZero, Scale::Log, Scale::Ratio] {
             let plot = plot(scale, &[(1.0, 0.9), (100.0, 1.2)]);
-            let frame = Frame::of(&plot, 20.0);
+            let frame = PlotFrame::of(&plot, 20.0);
             for value in [0.81, 0.97, 0.81, 1.32] {
                 let y = frame.y(value);
                 assert!((frame.top - 0.1..=HEIGHT - BOTTOM + 0.1).contains(&y), "{scale:?} {value}: {y}");
@@ -477,7 +477,7 @@ mod tests {
         let mut even = plot(Scale::FromZero, &[(0.0, 1.0), (10.0, 2.0), (40.0, 3.0)]);
         even.across = Across::Even("µs".into());
         even.moments = vec![(10.0, "a<b".into())];
-        let frame = Frame::of(&even, 20.0);
+        let frame = PlotFrame::of(&even, 20.0);
         assert_eq!(3.0 * (frame.x(10.0) - frame.x(0.0)), frame.x(40.0) - frame.x(10.0));
         assert!(svg(&even).contains(">µs</text>") && !svg(&even).contains("a<b"));
         let mut listed = plot(Scale::FromZero, &[(0.0, 1.0), (1.0, 2.0)]);
@@ -487,7 +487,7 @@ mod tests {
         let mut timeline = plot(Scale::FromZero, &many);
         timeline.across = Across::Even("ms".into());
         assert_eq!(
-            Frame::of(&timeline, 20.0).across_ticks(),
+            PlotFrame::of(&timeline, 20.0).across_ticks(),
             [-20.0, -10.0, 0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0]
         );
     }

@@ -2,17 +2,17 @@
 //! around a verdict, times.
 
 use super::Block;
-use super::plot::{Across, Mark, Plot, Point, Scale, Series};
+use super::plot::{Across, Mark, Plot, PlotSeries, Point, Scale};
 use super::tables::{interval, middle, words};
 use crate::bench::definition::{Axis, Measure, Ratio, Side, Sweep, Workload};
-use crate::bench::repairs::{self, Around, Repairs};
-use crate::bench::results::Run;
+use crate::bench::repairs::{self, Around, RepairFigures};
+use crate::bench::results::BenchRun;
 use crate::bench::stats::Spread;
 use crate::bench::summary::{Stretch, kept, pooled, spread, throughput_ratio};
 use node::view::grouped;
 
 /// Plots over the setting that the workloads of `group` differ in, for each number of clients.
-pub fn plots(run: &Run, group: &[&Workload]) -> Vec<Plot> {
+pub fn plots(run: &BenchRun, group: &[&Workload]) -> Vec<Plot> {
     let Some(axis) = group.first().and_then(|one| one.sweep.as_ref()).map(|sweep| sweep.axis) else {
         return Vec::new();
     };
@@ -41,7 +41,7 @@ pub fn plots(run: &Run, group: &[&Workload]) -> Vec<Plot> {
                 unit: "ratio".into(),
                 scale: Scale::Ratio,
                 across: across(axis, group),
-                series: vec![Series { name: format!("{} / {}", pair.of, pair.to), look, points }],
+                series: vec![PlotSeries { name: format!("{} / {}", pair.of, pair.to), look, points }],
                 marks: marks_of(run, group, clients, Measure::ThroughputRatio, Some((look, pair))),
                 moments: Vec::new(),
             });
@@ -52,13 +52,13 @@ pub fn plots(run: &Run, group: &[&Workload]) -> Vec<Plot> {
 }
 
 fn by_side(
-    run: &Run,
+    run: &BenchRun,
     group: &[&Workload],
     axis: Axis,
     title: String,
     figure: impl Fn(&str, &Side) -> Option<Spread>,
 ) -> Plot {
-    let series = run.definition.sides.iter().enumerate().map(|(look, side)| Series {
+    let series = run.definition.sides.iter().enumerate().map(|(look, side)| PlotSeries {
         name: side.to_string(),
         look,
         points: points(group, axis, |one| figure(&one.name, side)),
@@ -107,7 +107,7 @@ fn points(group: &[&Workload], axis: Axis, figure: impl Fn(&Workload) -> Option<
 
 /// The paper's figures and the targets that belong into a plot.
 fn marks_of(
-    run: &Run,
+    run: &BenchRun,
     group: &[&Workload],
     clients: usize,
     measure: Measure,
@@ -133,7 +133,7 @@ fn marks_of(
 }
 
 /// Replies around the verdict: on average, and around one repair.
-pub fn around(run: &Run, group: &[&Workload]) -> Vec<Plot> {
+pub fn around(run: &BenchRun, group: &[&Workload]) -> Vec<Plot> {
     let mut plots = Vec::new();
     for workload in group {
         for &clients in &run.definition.clients {
@@ -161,8 +161,12 @@ fn around_one(name: &str, around: &Around) -> Plot {
         scale: Scale::FromZero,
         across: Across::Even("milliseconds from the verdict".into()),
         series: vec![
-            Series { name: "the first repair".into(), look: 4, points: line(example) },
-            Series { name: format!("mean of {repairs} repairs"), look: 0, points: line(around.mean.clone()) },
+            PlotSeries { name: "the first repair".into(), look: 4, points: line(example) },
+            PlotSeries {
+                name: format!("mean of {repairs} repairs"),
+                look: 0,
+                points: line(around.mean.clone()),
+            },
         ],
         marks: Vec::new(),
         moments: vec![
@@ -173,7 +177,7 @@ fn around_one(name: &str, around: &Around) -> Plot {
 }
 
 /// Times and counts of repairs.
-pub fn repairs(run: &Run, group: &[&Workload]) -> Option<Block> {
+pub fn repairs(run: &BenchRun, group: &[&Workload]) -> Option<Block> {
     let mut rows = Vec::new();
     for workload in group {
         for &clients in &run.definition.clients {
@@ -205,10 +209,10 @@ pub fn repairs(run: &Run, group: &[&Workload]) -> Option<Block> {
     })
 }
 
-fn row(run: &Run, workload: &Workload, clients: usize, side: &Side) -> Option<Vec<String>> {
+fn row(run: &BenchRun, workload: &Workload, clients: usize, side: &Side) -> Option<Vec<String>> {
     let each = || run.figures(&workload.name, clients, side).filter_map(|(_, one)| one.repairs.as_ref());
     each().next()?;
-    let sum = |count: fn(&Repairs) -> u64| grouped(each().map(count).sum());
+    let sum = |count: fn(&RepairFigures) -> u64| grouped(each().map(count).sum());
     let rate =
         spread(run, &workload.name, clients, side, |one| Some(one.repairs.as_ref()?.repaired_per_second));
     let time = |stretch: Stretch, point: repairs::Point| {

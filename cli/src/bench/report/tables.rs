@@ -1,18 +1,18 @@
 //! The tables of a report: paper and targets, every side, ratios, what requests cost, and the independent generator.
 
 use super::Block;
-use super::beside::Row;
+use super::beside::ComparedFigure;
 use crate::bench::cost::Cost;
 use crate::bench::definition::{Figure, Measure, Ratio, Side, Workload};
 use crate::bench::repairs::Point;
-use crate::bench::results::{Figures, Run, stamp};
+use crate::bench::results::{BenchRun, Figures, stamp};
 use crate::bench::stats::Spread;
 use crate::bench::summary::{Stretch, kept, paired, pooled, spread, throughput_ratio};
 use node::view::grouped;
 
 /// Every figure of all runs, in short.
-pub fn at_a_glance(runs: &[Run]) -> Option<Block> {
-    let row = |run: &Run, figure: &Figure| {
+pub fn at_a_glance(runs: &[BenchRun]) -> Option<Block> {
+    let row = |run: &BenchRun, figure: &Figure| {
         let mut row = figure_row(run, figure);
         row.truncate(7);
         row.insert(0, run.definition.name.clone());
@@ -30,8 +30,8 @@ pub fn at_a_glance(runs: &[Run]) -> Option<Block> {
 }
 
 /// What belongs to which source.
-pub fn runs(runs: &[Run]) -> Block {
-    let row = |run: &Run| {
+pub fn runs(runs: &[BenchRun]) -> Block {
+    let row = |run: &BenchRun| {
         vec![
             run.definition.name.clone(),
             stamp(run.started_s),
@@ -99,7 +99,7 @@ pub fn cost(cost: &Cost) -> Vec<Block> {
 }
 
 /// The paper's figures, ours, and the targets.
-pub fn figures(run: &Run) -> Option<Block> {
+pub fn figures(run: &BenchRun) -> Option<Block> {
     let rows: Vec<Vec<String>> =
         run.definition.figures.iter().map(|figure| figure_row(run, figure)).collect();
     (!rows.is_empty()).then(|| Block::Table {
@@ -110,16 +110,16 @@ pub fn figures(run: &Run) -> Option<Block> {
 }
 
 /// The same as plots, one for each kind of figure.
-pub fn beside(run: &Run) -> Vec<Block> {
+pub fn beside(run: &BenchRun) -> Vec<Block> {
     let block = |measure: Measure| {
         let about = run.definition.figures.iter().filter(|figure| figure.measure == measure);
-        let row = |figure: &Figure| Row {
+        let row = |figure: &Figure| ComparedFigure {
             name: in_short(figure),
             paper: figure.paper,
             ours: found(run, figure).map(|found| (found.median, found.low, found.high)),
             target: figure.target,
         };
-        let rows: Vec<Row> = about.map(row).collect();
+        let rows: Vec<ComparedFigure> = about.map(row).collect();
         let title = format!("{}: the paper's figures beside ours", measure.title());
         (!rows.is_empty()).then(|| Block::Beside { title, unit: measure.unit().into(), rows })
     };
@@ -127,7 +127,7 @@ pub fn beside(run: &Run) -> Vec<Block> {
 }
 
 /// Our figure that stands beside the paper's.
-fn found(run: &Run, figure: &Figure) -> Option<Spread> {
+fn found(run: &BenchRun, figure: &Figure) -> Option<Spread> {
     let (workload, clients, of) = (&figure.workload, figure.clients, &figure.of);
     let pair = || Some(Ratio { of: of.clone(), to: figure.to.clone()? });
     let of_times = |stretch: Stretch, point: Point| pooled(run, workload, clients, of, stretch, point);
@@ -171,7 +171,7 @@ fn what(figure: &Figure) -> String {
     }
 }
 
-fn figure_row(run: &Run, figure: &Figure) -> Vec<String> {
+fn figure_row(run: &BenchRun, figure: &Figure) -> Vec<String> {
     let found = found(run, figure);
     let more = figure.measure.wants_more();
     let (digits, unit) = match figure.measure.unit() {
@@ -200,7 +200,7 @@ fn figure_row(run: &Run, figure: &Figure) -> Vec<String> {
 }
 
 /// Throughput and latency of every side.
-pub fn sides(run: &Run, group: &[&Workload]) -> Block {
+pub fn sides(run: &BenchRun, group: &[&Workload]) -> Block {
     let rows = cells(run, group, |workload, clients, side| {
         let of =
             |figure: fn(&Figures) -> f64| spread(run, &workload.name, clients, side, |one| Some(figure(one)));
@@ -241,7 +241,7 @@ pub fn sides(run: &Run, group: &[&Workload]) -> Block {
 }
 
 /// Ratios of throughput with their spread.
-pub fn ratios(run: &Run, group: &[&Workload]) -> Option<Block> {
+pub fn ratios(run: &BenchRun, group: &[&Workload]) -> Option<Block> {
     let mut rows = Vec::new();
     for pair in &run.definition.ratios {
         for (workload, &clients) in
@@ -276,7 +276,7 @@ pub fn ratios(run: &Run, group: &[&Workload]) -> Option<Block> {
 }
 
 /// Processor time, wire and memory.
-pub fn costs(run: &Run, group: &[&Workload]) -> Option<Block> {
+pub fn costs(run: &BenchRun, group: &[&Workload]) -> Option<Block> {
     let rows = cells(run, group, |workload, clients, side| {
         let of =
             |figure: &dyn Fn(&Figures) -> Option<f64>| spread(run, &workload.name, clients, side, figure);
@@ -323,7 +323,7 @@ pub fn costs(run: &Run, group: &[&Workload]) -> Option<Block> {
 }
 
 /// User and system seconds per million requests of each process, by the median of the repetitions.
-fn by_process(run: &Run, workload: &Workload, clients: usize, side: &Side) -> String {
+fn by_process(run: &BenchRun, workload: &Workload, clients: usize, side: &Side) -> String {
     let names: Vec<String> = run
         .figures(&workload.name, clients, side)
         .next()
@@ -358,7 +358,7 @@ fn part_of(name: &str) -> &str {
 }
 
 /// Our generator against memaslap.
-pub fn independent(run: &Run, group: &[&Workload]) -> Option<Block> {
+pub fn independent(run: &BenchRun, group: &[&Workload]) -> Option<Block> {
     let rows = cells(run, group, |workload, clients, side| {
         let other =
             spread(run, &workload.name, clients, side, |one| Some(one.memaslap.as_ref()?.throughput))?;
@@ -386,7 +386,7 @@ pub fn independent(run: &Run, group: &[&Workload]) -> Option<Block> {
 
 /// One row per workload, number of clients and side, where there is something to tell.
 fn cells(
-    run: &Run,
+    run: &BenchRun,
     group: &[&Workload],
     row: impl Fn(&Workload, usize, &Side) -> Option<Vec<String>>,
 ) -> Vec<Vec<String>> {

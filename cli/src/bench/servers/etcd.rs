@@ -10,7 +10,7 @@ use anyhow::Context;
 
 use super::peer::{self, Peer};
 use super::{Keep, Running, find};
-use crate::bench::definition::{Connect, Definition, Storage};
+use crate::bench::definition::{Connect, Definition, SideStorage};
 use crate::bench::wire::Dialect;
 use node::signals::Ending;
 
@@ -23,7 +23,7 @@ const QUOTA: &str = "8589934592";
 pub fn start(definition: &Definition, data: &Path, ending: &Ending) -> anyhow::Result<Running> {
     let addresses: [SocketAddr; 6] = peer::addresses()?;
     let (clients, members) = addresses.split_at(3);
-    let in_memory = definition.durability == Storage::Memory && Path::new(MEMORY).is_dir();
+    let in_memory = definition.durability == SideStorage::Memory && Path::new(MEMORY).is_dir();
     let folder = if in_memory { tempfile::tempdir_in(MEMORY)? } else { tempfile::tempdir_in(data)? };
     let cluster: Vec<String> =
         (1..).zip(members).map(|(number, address): (u8, _)| format!("m{number}=http://{address}")).collect();

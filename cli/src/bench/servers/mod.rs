@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::definition::{Definition, Side, Workload};
 use super::wire::Dialect;
-use node::cluster::{Keeper, Replica};
+use node::cluster::{Keeper, ReplicaHandle};
 use node::signals::Ending;
 pub use peer::Peer;
 
@@ -68,10 +68,10 @@ impl Running {
         match &mut self.keep {
             Keep::Ours { keeper, .. } => {
                 let died = |event| match event {
-                    node::cluster::Event::Died { replica, how, .. } => {
+                    node::cluster::SupervisorEvent::Died { replica, how, .. } => {
                         Some(format!("replica {replica} ended: {how}"))
                     }
-                    node::cluster::Event::Hopeless { replica, why } => {
+                    node::cluster::SupervisorEvent::Hopeless { replica, why } => {
                         Some(format!("replica {replica}: {why}"))
                     }
                     _ => None,
@@ -83,7 +83,7 @@ impl Running {
     }
 
     /// Its replicas, and the one that led when it was found ready; none of other people's programs.
-    pub fn replicas(&self) -> (&[Replica], Option<u8>) {
+    pub fn replicas(&self) -> (&[ReplicaHandle], Option<u8>) {
         match &self.keep {
             Keep::Ours { keeper, leader } => (&keeper.replicas, Some(*leader)),
             Keep::Peers(_) | Keep::Stored(..) => (&[], None),

@@ -5,9 +5,9 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::{Keep, Running, START};
-use crate::bench::definition::{Connect, Definition, Storage, Workload};
+use crate::bench::definition::{Connect, Definition, SideStorage, Workload};
 use crate::bench::wire::Dialect;
-use crate::service::{Options, Plan, Wish};
+use crate::service::{ClusterOptions, ClusterPlan, MemcachedOptions};
 use node::cluster::Keeper;
 use node::signals::Ending;
 
@@ -20,8 +20,8 @@ pub fn start(
     ending: &Ending,
 ) -> anyhow::Result<Running> {
     let mode: crosscheck::Mode = mode.parse().map_err(anyhow::Error::msg)?;
-    let on_disk = definition.durability == Storage::Disk && mode.replicated;
-    let wish = Wish {
+    let on_disk = definition.durability == SideStorage::Disk && mode.replicated;
+    let wish = ClusterOptions {
         replicas: mode.replicated.then_some(definition.replicas),
         port: Some(0),
         mode,
@@ -30,17 +30,17 @@ pub fn start(
         data: on_disk.then(|| data.to_path_buf()),
         before_images: workload.before_images.is_none_or(|kept| kept && mode.guarded),
         hold_replies: true,
-        service: Options {
+        service: MemcachedOptions {
             memory_limit_mb: definition.memory_mb,
             work_us: workload.work_us,
             guarded_classes: workload.guarded_classes.as_ref().map(|classes| match classes.as_str() {
                 "none" => Vec::new(),
                 names => names.split(',').map(str::to_owned).collect(),
             }),
-            ..Options::default()
+            ..MemcachedOptions::default()
         },
     };
-    let keeper = Keeper::start(&Plan::new(&wish)?, node::up::STOP_PATIENCE)?;
+    let keeper = Keeper::start(&ClusterPlan::new(&wish)?, node::up::STOP_PATIENCE)?;
     let rows = keeper.until_ready(START, ending)?;
     // From here on, nothing should happen to a process.
     keeper.events();
@@ -48,7 +48,7 @@ pub fn start(
     let wanted = |number: u8| definition.connect == Connect::All || number == leader;
     let meant = keeper.replicas.iter().filter(|replica| wanted(replica.number));
     let addresses = meant.filter_map(|replica| replica.clients).collect();
-    let process = |row: &node::cluster::Row| {
+    let process = |row: &node::cluster::ReplicaRow| {
         let role = if row.replica.number == leader { "leader" } else { "follower" };
         row.serving().map(|status| (format!("replica {} ({role})", row.replica.number), status.pid))
     };

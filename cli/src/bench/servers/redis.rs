@@ -10,7 +10,7 @@ use anyhow::Context;
 
 use super::peer::{self, Peer};
 use super::{Keep, Running, find};
-use crate::bench::definition::{Definition, Storage};
+use crate::bench::definition::{Definition, SideStorage};
 use crate::bench::wire::Dialect;
 use node::signals::Ending;
 
@@ -56,8 +56,8 @@ fn command(definition: &Definition, address: SocketAddr, folder: &Path) -> anyho
         "0",
     ]);
     match definition.durability {
-        Storage::Memory => command.args(["--appendonly", "no"]),
-        Storage::Disk => command.args(["--appendonly", "yes", "--appendfsync", "always"]),
+        SideStorage::Memory => command.args(["--appendonly", "no"]),
+        SideStorage::Disk => command.args(["--appendonly", "yes", "--appendfsync", "always"]),
     };
     Ok(command)
 }

@@ -7,14 +7,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use memcached::protocol::numbers::push_decimal;
 
-use super::{Reply, Request, Taken, line, number};
+use super::{Reply, Taken, WireRequest, line, number};
 use crate::bench::definition::Op;
 
 /// Longest head of an answer that is believed.
 const LONGEST_HEAD: usize = 16 << 10;
 
 /// Appends a request. Only reads, writes and removals come here: [`crate::bench::definition::Side::offers`].
-pub fn write(request: &Request<'_>, out: &mut Vec<u8>) {
+pub fn write(request: &WireRequest<'_>, out: &mut Vec<u8>) {
     let (path, stores) = match request.op {
         Op::Get | Op::Gets => ("/v3/kv/range", false),
         Op::Delete => ("/v3/kv/deleterange", false),
@@ -38,7 +38,7 @@ pub fn write(request: &Request<'_>, out: &mut Vec<u8>) {
 
 /// Takes the answer to `op` from the front of `bytes`.
 pub fn take(op: Op, bytes: &[u8]) -> Taken<'_> {
-    let head = match Head::read(bytes) {
+    let head = match AnswerHead::read(bytes) {
         Ok(Some(head)) => head,
         Ok(None) => return Taken::Incomplete,
         Err(what) => return Taken::Nonsense(what),
@@ -64,16 +64,16 @@ pub fn take(op: Op, bytes: &[u8]) -> Taken<'_> {
 }
 
 /// What of an answer's head matters.
-struct Head {
+struct AnswerHead {
     used: usize,
     good: bool,
     /// None: it comes in chunks.
     length: Option<usize>,
 }
 
-impl Head {
-    fn read(bytes: &[u8]) -> Result<Option<Head>, &'static str> {
-        let mut head = Head { used: 0, good: false, length: None };
+impl AnswerHead {
+    fn read(bytes: &[u8]) -> Result<Option<AnswerHead>, &'static str> {
+        let mut head = AnswerHead { used: 0, good: false, length: None };
         let mut chunked = false;
         loop {
             let Some((content, used)) = line(&bytes[head.used..]) else {

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use memcached::protocol::numbers::push_decimal;
 
-use super::{Reply, Request, Taken, line, number};
+use super::{Reply, Taken, WireRequest, line, number};
 use crate::bench::definition::Op;
 
 /// Appends a request.
-pub fn write(request: &Request<'_>, out: &mut Vec<u8>) {
+pub fn write(request: &WireRequest<'_>, out: &mut Vec<u8>) {
     match request.op {
         Op::Get => command(b"get ", request.key, out),
         Op::Gets => command(b"gets ", request.key, out),
@@ -30,7 +30,7 @@ fn command(name: &[u8], key: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn store(name: &[u8], request: &Request<'_>, out: &mut Vec<u8>) {
+fn store(name: &[u8], request: &WireRequest<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(name);
     out.extend_from_slice(request.key);
     out.extend_from_slice(b" 0 ");

@@ -12,7 +12,7 @@ use super::definition::Op;
 
 /// One request, ready to be written in any dialect.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct WireRequest<'a> {
     /// What is asked.
     pub op: Op,
     /// The key.
@@ -78,7 +78,7 @@ pub enum Dialect {
 
 impl Dialect {
     /// Appends a request.
-    pub fn write(self, request: &Request<'_>, out: &mut Vec<u8>) {
+    pub fn write(self, request: &WireRequest<'_>, out: &mut Vec<u8>) {
         match self {
             Dialect::Memcached => memcached::write(request, out),
             Dialect::Redis { wait } => redis::write(request, wait, out),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use memcached::protocol::numbers::push_decimal;
 
-use super::{Reply, Request, Taken, line, number};
+use super::{Reply, Taken, WireRequest, line, number};
 use crate::bench::definition::Op;
 
 /// Milliseconds that `WAIT` waits: longer than anything a benchmark should see, so that a lost replica shows
@@ -12,7 +12,7 @@ use crate::bench::definition::Op;
 const WAIT_MS: u64 = 2000;
 
 /// Appends a request.
-pub fn write(request: &Request<'_>, wait: u8, out: &mut Vec<u8>) {
+pub fn write(request: &WireRequest<'_>, wait: u8, out: &mut Vec<u8>) {
     match request.op {
         Op::Get | Op::Gets => array(&[b"GET", request.key], out),
         Op::Delete => array(&[b"DEL", request.key], out),
@@ -30,7 +30,7 @@ fn waits(op: Op, wait: u8) -> bool {
     wait > 0 && !matches!(op, Op::Get | Op::Gets)
 }
 
-fn store(request: &Request<'_>, out: &mut Vec<u8>) {
+fn store(request: &WireRequest<'_>, out: &mut Vec<u8>) {
     let mut words: Vec<&[u8]> = vec![b"SET", request.key, request.value];
     if request.op == Op::Add {
         words.push(b"NX");

@@ -57,7 +57,7 @@ fn memcached_nonsense() {
 #[test]
 fn memcached_requests() {
     let mut out = Vec::new();
-    let mut request = Request { op: Op::Set, key: b"k", value: b"vv", ttl: 300, unique: 9 };
+    let mut request = WireRequest { op: Op::Set, key: b"k", value: b"vv", ttl: 300, unique: 9 };
     Dialect::Memcached.write(&request, &mut out);
     request.op = Op::Cas;
     Dialect::Memcached.write(&request, &mut out);
@@ -70,7 +70,7 @@ fn memcached_requests() {
 fn redis_writes_wait_and_reads_do_not() {
     let dialect = Dialect::Redis { wait: 1 };
     let mut out = Vec::new();
-    dialect.write(&Request { op: Op::Set, key: b"k", value: b"vv", ttl: 0, unique: 0 }, &mut out);
+    dialect.write(&WireRequest { op: Op::Set, key: b"k", value: b"vv", ttl: 0, unique: 0 }, &mut out);
     assert_eq!(
         out,
         b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2\r\nvv\r\n*3\r\n$4\r\nWAIT\r\n$1\r\n1\r\n$4\r\n2000\r\n"

@@ -12,7 +12,7 @@ use anyhow::Context;
 use super::lab::{Lab, PATIENCE, REPLICAS, Scene, Setup};
 use super::ms;
 use super::told::Case;
-use super::watch::Watch;
+use super::watch::HostileWatch;
 use super::wire;
 use node::cluster::Dress;
 
@@ -130,7 +130,7 @@ fn jump(
     if jumps {
         lab.forget();
     }
-    let watch = Watch::start(lab)?;
+    let watch = HostileWatch::start(lab)?;
     // Through the one whose clock it is: its requests are stamped as any other's.
     store(lab.clients(victim))?;
     let began = Instant::now();

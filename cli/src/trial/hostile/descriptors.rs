@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::lab::{REPLICAS, Scene, Setup};
 use super::told::Case;
-use super::watch::Watch;
+use super::watch::HostileWatch;
 use super::{ms, wire};
 use crate::service::NodeConfig;
 use node::cluster::Dress;
@@ -63,7 +63,7 @@ fn flood(scene: &Scene<'_>) -> anyhow::Result<()> {
     let lab = scene.cluster(Setup { disk: true, dress, change: &change, ..Setup::default() })?;
     let lowered = REPLICAS.map(|number| lab.said(number, "max_connections is lowered").len());
     case.check(lowered == [1; 3], "the lowered max_connections is said once", format!("{lowered:?} times"));
-    let watch = Watch::start(&lab)?;
+    let watch = HostileWatch::start(&lab)?;
     let mut client = lab.client(1)?;
     let idle: Vec<Vec<_>> = REPLICAS.map(|number| wire::connect_all(lab.clients(number), IDLE)).into();
     case.note(format!(

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use crosscheck::admin::client::ask;
-use crosscheck::admin::{Command, EvidenceList, EvidenceRecord, Status};
+use crosscheck::admin::{AdminCommand, EvidenceList, EvidenceRecord, Status};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tempfile::TempDir;
 
 use super::told::Case;
 use super::watch;
 use crate::service::NodeConfig;
-use crate::service::{Plan, Wish};
-use node::cluster::{Dress, Event, Keeper, Replica, Row, once};
+use crate::service::{ClusterOptions, ClusterPlan};
+use node::cluster::{Dress, Keeper, ReplicaHandle, ReplicaRow, SupervisorEvent, once};
 use node::signals::Ending;
 use probe::{Client, Failure};
 
@@ -77,14 +77,14 @@ impl<'a> Scene<'a> {
     pub fn cluster(&self, setup: Setup<'_>) -> anyhow::Result<Lab<'_>> {
         let scratch = tempfile::tempdir().context("a directory for the cluster's data")?;
         let data = setup.disk.then(|| scratch.path().join("data"));
-        let wish = Wish {
+        let wish = ClusterOptions {
             port: Some(0),
             workers: Some(setup.workers),
             on_disk: setup.disk,
             data: data.clone(),
-            ..Wish::default()
+            ..ClusterOptions::default()
         };
-        let mut plan = Plan::new(&wish)?;
+        let mut plan = ClusterPlan::new(&wish)?;
         plan.adapt(|node| (setup.change)(node, scratch.path()));
         for (replica, dress) in setup.dress {
             plan.set_dress(replica, dress);
@@ -119,7 +119,7 @@ impl<'a> Scene<'a> {
 }
 
 /// What is changed about a replica's configuration; directories may be made below the path.
-type Change<'a> = &'a dyn Fn(&mut NodeConfig, &Path);
+type ConfigChange<'a> = &'a dyn Fn(&mut NodeConfig, &Path);
 
 /// How a cluster differs from the usual one: three replicas in RDGX.
 pub struct Setup<'a> {
@@ -128,7 +128,7 @@ pub struct Setup<'a> {
     /// Whether the log is on disk.
     pub disk: bool,
     /// What is changed about each replica's configuration.
-    pub change: Change<'a>,
+    pub change: ConfigChange<'a>,
     /// What processes are started with.
     pub dress: Vec<(u8, Dress)>,
 }
@@ -149,7 +149,7 @@ struct Heard {
 /// A running cluster.
 pub struct Lab<'a> {
     scene: &'a Scene<'a>,
-    plan: RefCell<Plan>,
+    plan: RefCell<ClusterPlan>,
     /// Its processes and what they say of themselves. Dropped before the directory.
     pub keeper: Keeper,
     peers: Vec<SocketAddr>,
@@ -160,12 +160,12 @@ pub struct Lab<'a> {
 
 impl Lab<'_> {
     /// The replicas as commands see them.
-    pub fn replicas(&self) -> &[Replica] {
+    pub fn replicas(&self) -> &[ReplicaHandle] {
         &self.keeper.replicas
     }
 
     /// One of them, from 1.
-    pub fn replica(&self, number: u8) -> &Replica {
+    pub fn replica(&self, number: u8) -> &ReplicaHandle {
         &self.keeper.replicas[usize::from(number - 1)]
     }
 
@@ -200,7 +200,7 @@ impl Lab<'_> {
 
     /// What a replica says of itself now; none while it is down.
     pub fn status(&self, number: u8) -> Option<Status> {
-        ask(&self.replica(number).admin, &Command::Status, Duration::from_secs(1)).ok()
+        ask(&self.replica(number).admin, &AdminCommand::Status, Duration::from_secs(1)).ok()
     }
 
     /// The replica that the others follow.
@@ -215,7 +215,7 @@ impl Lab<'_> {
     /// What a replica has seen that was wrong.
     pub fn evidence(&self, number: u8) -> Vec<EvidenceRecord> {
         let asked: Result<EvidenceList, _> =
-            ask(&self.replica(number).admin, &Command::Evidence { after: 0 }, PATIENCE);
+            ask(&self.replica(number).admin, &AdminCommand::Evidence { after: 0 }, PATIENCE);
         asked.map(|list| list.records).unwrap_or_default()
     }
 
@@ -289,7 +289,7 @@ impl Lab<'_> {
 
     /// Whether all replicas serve, and are connected to each other.
     pub fn is_whole(&self) -> bool {
-        let is_whole = |row: &Row| {
+        let is_whole = |row: &ReplicaRow| {
             row.is_ready() && row.serving().is_some_and(|status| status.peers.len() + 1 == REPLICAS.len())
         };
         once(self.replicas()).iter().all(is_whole)
@@ -309,7 +309,7 @@ impl Lab<'_> {
 
     /// What each replica is doing, for messages.
     pub fn seen(&self) -> String {
-        let told = |row: Row| match row.seen {
+        let told = |row: ReplicaRow| match row.seen {
             Ok(status) => format!("replica {} {:?}", status.replica, status.phase),
             Err(why) => format!("replica {}: {why}", row.replica.number),
         };
@@ -341,10 +341,10 @@ impl Lab<'_> {
         let mut heard = self.heard.borrow_mut();
         for event in self.keeper.events() {
             match event {
-                Event::Started { .. } => {}
-                Event::Died { replica, how, .. } => heard.deaths.push((replica, how)),
-                Event::Hopeless { replica, why } => heard.deaths.push((replica, why)),
-                Event::Said { replica, line } => {
+                SupervisorEvent::Started { .. } => {}
+                SupervisorEvent::Died { replica, how, .. } => heard.deaths.push((replica, how)),
+                SupervisorEvent::Hopeless { replica, why } => heard.deaths.push((replica, why)),
+                SupervisorEvent::Said { replica, line } => {
                     let mut log = self.scene.log.borrow_mut();
                     // Without the file the run still says what it saw.
                     let _ = writeln!(log, "{}: replica {replica}: {line}", self.scene.attack.get());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::lab::{Lab, REPLICAS, Scene, Setup};
 use super::told::Case;
-use super::watch::Watch;
+use super::watch::HostileWatch;
 use super::{ms, wire};
 use node::view::grouped;
 
@@ -84,7 +84,7 @@ fn attack(
 ) -> anyhow::Result<()> {
     let mut case = Case::new(told);
     lab.forget();
-    let watch = Watch::start(lab)?;
+    let watch = HostileWatch::start(lab)?;
     act(lab, &mut case)?;
     let watched = watch.finish();
     lab.check_alive(&mut case);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::lab::{Lab, REPLICAS, Scene, Setup};
 use super::told::Case;
-use super::watch::Watch;
+use super::watch::HostileWatch;
 use super::wire;
 use node::view::grouped;
 
@@ -83,7 +83,7 @@ pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
         }
         lab.store(1, "kept", KEPT, 100)?;
         lab.store(1, "b", 4, VALUE)?;
-        let watch = Watch::start(&lab)?;
+        let watch = HostileWatch::start(&lab)?;
         let note = act(&lab, Instant::now() + LASTS)?;
         scene.rest(Duration::ZERO)?;
         let watched = watch.finish();

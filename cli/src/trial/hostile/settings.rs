@@ -8,7 +8,7 @@ use crosscheck::GroupKey;
 use super::lab::{Lab, REPLICAS, Scene, Setup};
 use super::ms;
 use super::told::Case;
-use super::watch::Watch;
+use super::watch::HostileWatch;
 use crate::service::NodeConfig;
 
 /// How long until both ends have named the difference.
@@ -79,7 +79,7 @@ fn differ(scene: &Scene<'_>, lab: &Lab<'_>, difference: &Difference, name: &str)
         (difference.change)(node);
     })?;
     // Only what happens to the others' clients counts: replica 3 serves nobody.
-    let watch = Watch::start(lab)?;
+    let watch = HostileWatch::start(lab)?;
     lab.up(&[3]);
     let mut named = [[false; 2]; 3];
     let before = REPLICAS.map(|number| lab.status(number).map_or(0, |status| status.refused.strangers));

@@ -16,7 +16,7 @@ use crosscheck::private;
 
 use super::lab::{Lab, PATIENCE, REPLICAS, Scene, Setup};
 use super::told::Case;
-use super::watch::Watch;
+use super::watch::HostileWatch;
 use super::{ms, wire};
 use crate::service::NodeConfig;
 use node::cluster::ports;
@@ -153,7 +153,7 @@ fn garbage(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     let pieces: [&[u8]; 5] = [&noise, POST.as_bytes(), &[0xFF; 300], &[0; 300], b"XCHK\x02\x02\x00\x00"];
     lab.forget();
     let before = strangers(lab);
-    let (watch, links, began) = (Watch::start(lab)?, Links::start(lab)?, Instant::now());
+    let (watch, links, began) = (HostileWatch::start(lab)?, Links::start(lab)?, Instant::now());
     let mut sent = 0u64;
     while began.elapsed() < LASTS {
         for number in REPLICAS {
@@ -180,7 +180,7 @@ fn replayed(scene: &Scene<'_>, lab: &Lab<'_>, recorded: &[Vec<u8>]) -> anyhow::R
     let mut case =
         Case::new("hellos of replicas 2 and 3 that were recorded, said again to replicas 1 and 2 for 4 s");
     lab.forget();
-    let (watch, links, began) = (Watch::start(lab)?, Links::start(lab)?, Instant::now());
+    let (watch, links, began) = (HostileWatch::start(lab)?, Links::start(lab)?, Instant::now());
     let (mut sent, mut answered, mut held) = (0u64, 0u64, Vec::new());
     while began.elapsed() < LASTS {
         for (number, record) in
@@ -212,7 +212,7 @@ fn half_open(scene: &Scene<'_>, lab: &Lab<'_>, hellos: &[Vec<u8>]) -> anyhow::Re
             killed and started again"
     ));
     lab.forget();
-    let (watch, began) = (Watch::start(lab)?, Instant::now());
+    let (watch, began) = (HostileWatch::start(lab)?, Instant::now());
     let over = AtomicBool::new(false);
     let pids: Vec<u32> = [1, 2].iter().filter_map(|number| lab.pid(*number)).collect();
     let before = open_files(&pids);

@@ -28,7 +28,7 @@ const BESIDE_MB: u64 = 100;
 
 /// What one client saw.
 #[derive(Clone, Debug, Default)]
-struct Waits {
+struct ClientWaits {
     asked: u64,
     longest: Duration,
     failed: u64,
@@ -37,9 +37,9 @@ struct Waits {
 }
 
 /// Looks on until it is told to finish.
-pub struct Watch {
+pub struct HostileWatch {
     over: Arc<AtomicBool>,
-    clients: Vec<JoinHandle<Waits>>,
+    clients: Vec<JoinHandle<ClientWaits>>,
     /// Peak of each replica's process, and what it had at the beginning.
     memory: JoinHandle<Vec<u64>>,
     before: Vec<u64>,
@@ -48,15 +48,15 @@ pub struct Watch {
 }
 
 /// What was seen.
-pub struct Watched {
-    waits: Vec<Waits>,
+pub struct Observations {
+    waits: Vec<ClientWaits>,
     peak: Vec<u64>,
     before: Vec<u64>,
     bound_mb: u64,
     others: Option<String>,
 }
 
-impl Watch {
+impl HostileWatch {
     /// Begins. The attack's own clients come later.
     ///
     /// # Errors
@@ -85,26 +85,32 @@ impl Watch {
             }
         })?;
         let bound_mb = bound_mb(lab);
-        Ok(Watch { over, clients, memory, before, bound_mb, since })
+        Ok(HostileWatch { over, clients, memory, before, bound_mb, since })
     }
 
     /// Ends, and tells what was seen.
-    pub fn finish(self) -> Watched {
+    pub fn finish(self) -> Observations {
         self.over.store(true, Ordering::Relaxed);
         // A panic of one of these threads is a bug here: then it has seen nothing, which does not hold.
         let waits = self.clients.into_iter().map(|client| client.join().unwrap_or_default()).collect();
         let peak = self.memory.join().unwrap_or_default();
-        Watched { waits, peak, before: self.before, bound_mb: self.bound_mb, others: self.since.of_others() }
+        Observations {
+            waits,
+            peak,
+            before: self.before,
+            bound_mb: self.bound_mb,
+            others: self.since.of_others(),
+        }
     }
 }
 
-impl Watched {
+impl Observations {
     /// Checks how long the clients of these replicas waited.
     pub fn check_waits(&self, case: &mut Case, replicas: &[u8]) {
-        let waits: Vec<&Waits> =
+        let waits: Vec<&ClientWaits> =
             replicas.iter().map(|number| &self.waits[usize::from(*number - 1)]).collect();
         let longest: Vec<String> = waits.iter().map(|waits| waits.longest.as_millis().to_string()).collect();
-        let sum = |of: fn(&Waits) -> u64| waits.iter().map(|waits| of(waits)).sum::<u64>();
+        let sum = |of: fn(&ClientWaits) -> u64| waits.iter().map(|waits| of(waits)).sum::<u64>();
         let (asked, failed, wrong) = (sum(|w| w.asked), sum(|w| w.failed), sum(|w| w.wrong));
         let is_served = waits.iter().all(|waits| waits.asked > 0) && failed + wrong == 0;
         let first = waits.iter().find_map(|waits| waits.first.as_ref());
@@ -149,8 +155,8 @@ fn peaks(pids: &[u32]) -> Vec<u64> {
 }
 
 /// Stores small values and reads them back, one request after the other.
-fn ask(number: u8, address: SocketAddr, over: &AtomicBool) -> Waits {
-    let mut waits = Waits::default();
+fn ask(number: u8, address: SocketAddr, over: &AtomicBool) -> ClientWaits {
+    let mut waits = ClientWaits::default();
     let mut client = None;
     let key = format!("watched-{number}");
     'rounds: for round in 0u64.. {

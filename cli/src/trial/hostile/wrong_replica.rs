@@ -4,12 +4,12 @@
 use std::time::{Duration, Instant};
 
 use crosscheck::admin::client::Link;
-use crosscheck::admin::{Command, EvidenceRecord, Inject, Injected, Kind};
+use crosscheck::admin::{AdminCommand, CorruptionKind, EvidenceRecord, Inject, Injected};
 
 use super::lab::{Lab, PATIENCE, REPLICAS, Scene, Setup};
 use super::ms;
 use super::told::Case;
-use super::watch::Watch;
+use super::watch::HostileWatch;
 use node::digest;
 
 /// Wrong replies in a row that are armed: several times the bound, since some strike in one batch.
@@ -29,7 +29,7 @@ const VICTIM: u8 = 2;
 pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     let lab = scene.cluster(Setup::default())?;
     lab.store(1, "kept", 100, 100)?;
-    for kind in [Kind::Sticky, Kind::Erratic] {
+    for kind in [CorruptionKind::Sticky, CorruptionKind::Erratic] {
         computes_wrongly(scene, &lab, kind)?;
     }
     answers_wrongly(scene, &lab)?;
@@ -42,14 +42,14 @@ pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
 
 fn place(
     link: &mut Link,
-    kind: Kind,
+    kind: CorruptionKind,
     object: Option<&str>,
     bit: Option<u64>,
     seed: u64,
 ) -> anyhow::Result<Injected> {
     let member = bit.map(|_| 1);
     let inject = Inject { kind, object: object.map(str::to_owned), bit, member, seed };
-    link.ask(&Command::Inject(inject), PATIENCE).map_err(|why| anyhow::anyhow!("injecting: {why}"))
+    link.ask(&AdminCommand::Inject(inject), PATIENCE).map_err(|why| anyhow::anyhow!("injecting: {why}"))
 }
 
 /// Checks that nobody but the victim was blamed, and that the states are equal.
@@ -74,14 +74,14 @@ fn check_healed(case: &mut Case, lab: &Lab<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn computes_wrongly(scene: &Scene<'_>, lab: &Lab<'_>, kind: Kind) -> anyhow::Result<()> {
-    let word = if kind == Kind::Sticky { "every n-th" } else { "now and then a" };
+fn computes_wrongly(scene: &Scene<'_>, lab: &Lab<'_>, kind: CorruptionKind) -> anyhow::Result<()> {
+    let word = if kind == CorruptionKind::Sticky { "every n-th" } else { "now and then a" };
     let mut case = Case::new(format!(
         "{word} request of replica {VICTIM} changes a bit of what it has written, for {}",
         ms(LASTS)
     ));
     lab.forget();
-    let (watch, began, mut armed) = (Watch::start(lab)?, Instant::now(), 0);
+    let (watch, began, mut armed) = (HostileWatch::start(lab)?, Instant::now(), 0);
     let mut link = Link::new(lab.replica(VICTIM).admin.clone());
     while began.elapsed() < LASTS {
         // Between two of its lives there is nobody to be struck.
@@ -102,10 +102,11 @@ fn answers_wrongly(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     let mut case = Case::new(format!("replica {VICTIM} renders every reply wrongly, from now on"));
     lab.forget();
     let before = lab.pid(VICTIM);
-    let watch = Watch::start(lab)?;
+    let watch = HostileWatch::start(lab)?;
     let mut link = Link::new(lab.replica(VICTIM).admin.clone());
-    let armed =
-        (0..REPLIES).take_while(|seed| place(&mut link, Kind::Reply, None, None, *seed).is_ok()).count();
+    let armed = (0..REPLIES)
+        .take_while(|seed| place(&mut link, CorruptionKind::Reply, None, None, *seed).is_ok())
+        .count();
     let gone = lab.until(REPLACED, |lab| lab.pid(VICTIM) != before)?;
     let watched = watch.finish();
     case.note(format!("{armed} wrong replies were armed"));
@@ -129,11 +130,16 @@ fn all_differ(scene: &Scene<'_>, workers: usize) -> anyhow::Result<()> {
     let lab = scene.cluster(Setup { workers, ..Setup::default() })?;
     let mut client = lab.client(1)?;
     client.set("differs", 0, &[b'b'; LENGTH])?;
-    let watch = Watch::start(&lab)?;
+    let watch = HostileWatch::start(&lab)?;
     for number in REPLICAS {
         let mut link = Link::new(lab.replica(number).admin.clone());
-        let injected =
-            place(&mut link, Kind::InRequest, Some("item:differs"), Some(200 + u64::from(number)), 0)?;
+        let injected = place(
+            &mut link,
+            CorruptionKind::InRequest,
+            Some("item:differs"),
+            Some(200 + u64::from(number)),
+            0,
+        )?;
         case.check(injected.done, format!("armed at replica {number}"), injected.what);
     }
     let began = Instant::now();

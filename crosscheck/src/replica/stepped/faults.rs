@@ -1,7 +1,9 @@
 //! What a simulation does to a replica that it steps: it corrupts state that is no object, and breaks promises.
 
+use object::{Home, ObjectId};
+
 use super::Stepped;
-use crate::admin::Kind;
+use crate::admin::CorruptionKind;
 use crate::faults::{Sabotage, Slowness};
 use crate::replica::Input;
 use crate::service::Service;
@@ -23,13 +25,19 @@ impl<S: Service, W: World> Stepped<S, W> {
     }
 
     /// Faults that were armed and have not struck yet.
-    pub fn pending_faults(&self) -> Vec<Kind> {
+    pub fn pending_faults(&self) -> Vec<CorruptionKind> {
         self.replica.hooks.kinds()
     }
 
     /// Gives up on armed faults whose occasion may never come; says on how many.
-    pub fn disarm(&self, kind: Kind) -> usize {
+    pub fn disarm(&self, kind: CorruptionKind) -> usize {
         self.replica.hooks.disarm(kind)
+    }
+
+    /// The objects that faults have damaged before their seal since this was asked last, with their locks. A seal
+    /// covers all of an object but the members that nothing has changed: damage there is found when it is next read.
+    pub fn take_damaged(&self) -> Vec<(Home, ObjectId)> {
+        self.replica.hooks.take_damaged()
     }
 
     /// Flips a bit of one of the last ordered entries that rest in the log's memory; false when there is none.

@@ -10,11 +10,11 @@ use schedule::{
     Access, Config, DispatcherState, Entry, Footprint, Lock, Origin, Outcome, Schedule, Turn, Worker,
 };
 
-use super::trace::{Did, Ended, Names, Seen, Trace};
+use super::trace::{Did, Ended, ExecutedRequest, ExecutionTrace, Names};
 use super::{BATCH, REST, STEP_US, Variant};
 use crate::job::{Job, Work};
 use crate::service::{Service, declared};
-use crate::state::{self, Head};
+use crate::state::{self, CheckpointHead};
 use crate::testing::{START_US, handle};
 
 /// Threads of all executions. None ends before the last one is over: a thread that ends leaves its stack, its memory
@@ -32,7 +32,7 @@ struct Hall<S> {
     variant: Variant,
     /// Log index of the entry behind which the state is packed.
     packs_at: Option<u64>,
-    seen: mpsc::Sender<Seen>,
+    seen: mpsc::Sender<ExecutedRequest>,
 }
 
 impl<S> Clone for Hall<S> {
@@ -52,7 +52,7 @@ impl<'a> Threads<'a> {
     ///
     /// # Panics
     /// If bytes are no request of the service, or a thread cannot be had.
-    pub fn play<S: Service>(&mut self, make_service: &impl Fn() -> S, variant: Variant) -> Trace {
+    pub fn play<S: Service>(&mut self, make_service: &impl Fn() -> S, variant: Variant) -> ExecutionTrace {
         // Of two entries for each batch, the second one.
         let middle = (self.requests.len().div_ceil(BATCH) as u64 / 2).max(1) * 2;
         let genesis = DispatcherState::genesis();
@@ -82,7 +82,7 @@ impl<'a> Threads<'a> {
         variant: Variant,
         state: DispatcherState<Job<S::Request>>,
         packs_at: Option<u64>,
-    ) -> (Trace, Option<(u64, Bytes)>) {
+    ) -> (ExecutionTrace, Option<(u64, Bytes)>) {
         let service = Arc::new(service);
         let config = Config::new(variant.workers, service.locks().len() as u32);
         let asked = service.clone();
@@ -100,7 +100,7 @@ impl<'a> Threads<'a> {
         self.append(&schedule, &*service, packs_at.unwrap_or(u64::MAX));
         schedule.close();
         // Until every thread has dropped its sender.
-        Trace::gather(sees.into_iter())
+        ExecutionTrace::gather(sees.into_iter())
     }
 
     fn start<S: Service>(&mut self, worker: Worker<Job<S::Request>>, hall: Hall<S>) {
@@ -121,7 +121,7 @@ impl<'a> Threads<'a> {
         let mut batches = self.requests.chunks(BATCH);
         for batch in 0..self.batches() as u64 {
             let jobs = batches.next().unwrap_or_default().iter().map(job).collect();
-            let head = Head { index: 0, batch, order: order::State::default() };
+            let head = CheckpointHead { index: 0, batch, order: order::State::default() };
             let look = Job { work: Work::Checkpoint(Arc::new(head)), ordered: Bytes::new(), result: None };
             let time_us = START_US + batch * STEP_US;
             for (index, time_us, jobs) in
@@ -171,9 +171,9 @@ impl<S: Service> Hall<S> {
         drop(service);
     }
 
-    fn turn(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock]) -> (Seen, Outcome) {
+    fn turn(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock]) -> (ExecutedRequest, Outcome) {
         let (position, origin, footprint) = (turn.position(), turn.origin(), *turn.footprint());
-        let mut seen = Seen {
+        let mut seen = ExecutedRequest {
             position,
             origin,
             kind: None,
@@ -207,7 +207,7 @@ impl<S: Service> Hall<S> {
     }
 
     /// Behind a batch, alone: the state is repacked if it is to be, named, digested, and packed if it is to be.
-    fn look(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], seen: &mut Seen) {
+    fn look(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], seen: &mut ExecutedRequest) {
         turn.take_all();
         turn.visit_regions(locks, |home, access| {
             let Access::Exclusive(region) = access else { return };

@@ -16,7 +16,7 @@ const SHOWN: usize = 80;
 pub type Names = BTreeMap<(Home, ObjectId), String>;
 
 /// What ran at one position.
-pub struct Seen {
+pub struct ExecutedRequest {
     /// Dispatch position.
     pub position: u64,
     /// Where the request came from.
@@ -68,18 +68,18 @@ impl Did {
 
 /// One execution.
 #[derive(Default)]
-pub struct Trace {
+pub struct ExecutionTrace {
     at: BTreeMap<u64, (Origin, Option<u16>, Did)>,
     names: Names,
     /// It went no further than this position, and why.
     stopped: Option<(u64, String)>,
 }
 
-impl Trace {
+impl ExecutionTrace {
     /// Of everything that the threads tell; with the position and the state where it was packed.
-    pub fn gather(seen: impl Iterator<Item = Seen>) -> (Self, Option<(u64, Bytes)>) {
-        let (mut trace, mut packed) = (Trace::default(), None);
-        for Seen { position, origin, kind, did, names, packed: state } in seen {
+    pub fn gather(seen: impl Iterator<Item = ExecutedRequest>) -> (Self, Option<(u64, Bytes)>) {
+        let (mut trace, mut packed) = (ExecutionTrace::default(), None);
+        for ExecutedRequest { position, origin, kind, did, names, packed: state } in seen {
             trace.at.insert(position, (origin, kind, did));
             trace.names.extend(names);
             packed = packed.or(state.map(|state| (position, state)));
@@ -88,7 +88,7 @@ impl Trace {
     }
 
     /// Behind `position` it was what another execution did.
-    pub fn go_on(&mut self, position: u64, other: Trace) {
+    pub fn go_on(&mut self, position: u64, other: ExecutionTrace) {
         self.at.retain(|at, _| *at <= position);
         self.at.extend(other.at.into_iter().filter(|(at, _)| *at > position));
     }
@@ -114,7 +114,7 @@ impl Trace {
     }
 
     /// Finds the first position at which `other` is not as this execution.
-    pub fn compare(&self, other: &Trace, variant: &'static str) -> Result<(), Difference> {
+    pub fn compare(&self, other: &ExecutionTrace, variant: &'static str) -> Result<(), Difference> {
         let mut positions: Vec<u64> = self.at.keys().chain(other.at.keys()).copied().collect();
         positions.sort_unstable();
         positions.dedup();

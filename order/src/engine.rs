@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use wire::Malformed;
+use wire::{Malformed, ReplicaId};
 
 use crate::batch::Encoded;
 use crate::frame::FrameKind;
@@ -233,7 +233,7 @@ pub enum CorruptPart {
 
 /// A peer sent something that no honest, healthy replica sends. Count it against the peer and reset its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("replica {}: {why}", peer + 1)]
+#[error("replica {}: {why}", ReplicaId(*peer))]
 pub struct Blame {
     /// Slot of the sender.
     pub peer: u8,

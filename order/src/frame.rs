@@ -9,6 +9,7 @@
 //! error the stream cannot be trusted to be in step, so the connection has to be reset.
 
 use bytes::{Bytes, BytesMut};
+use wire::ReplicaId;
 
 use crate::limits;
 
@@ -66,13 +67,13 @@ pub struct Frame {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The envelope's own check fails: length, kind or sender are not what was sent.
-    #[error("replica {}: corrupt frame header", peer + 1)]
+    #[error("replica {}: corrupt frame header", ReplicaId(*peer))]
     Header {
         /// Slot at the other end of the connection.
         peer: u8,
     },
     /// The frame's checksum does not match its bytes.
-    #[error("replica {}: corrupt frame of {len} bytes", peer + 1)]
+    #[error("replica {}: corrupt frame of {len} bytes", ReplicaId(*peer))]
     Checksum {
         /// Slot at the other end of the connection.
         peer: u8,
@@ -80,13 +81,13 @@ pub enum FrameError {
         len: u32,
     },
     /// The record that carries frames is not what the other end has sealed.
-    #[error("replica {}: bytes that it has not sealed", peer + 1)]
+    #[error("replica {}: bytes that it has not sealed", ReplicaId(*peer))]
     Sealed {
         /// Slot at the other end of the connection.
         peer: u8,
     },
     /// The header is sound but the length is above the limit.
-    #[error("replica {}: frame of {len} bytes is over the limit", peer + 1)]
+    #[error("replica {}: frame of {len} bytes is over the limit", ReplicaId(*peer))]
     TooLong {
         /// Slot at the other end of the connection.
         peer: u8,
@@ -94,7 +95,7 @@ pub enum FrameError {
         len: u32,
     },
     /// The header is sound but no room reads this kind.
-    #[error("replica {}: unknown frame kind {kind}", peer + 1)]
+    #[error("replica {}: unknown frame kind {kind}", ReplicaId(*peer))]
     Kind {
         /// Slot at the other end of the connection.
         peer: u8,
@@ -102,7 +103,7 @@ pub enum FrameError {
         kind: u8,
     },
     /// The frame says it comes from somebody else than the connection's peer.
-    #[error("replica {}: frame says it is from replica {}", peer + 1, from + 1)]
+    #[error("replica {}: frame says it is from replica {}", ReplicaId(*peer), ReplicaId(*from))]
     Sender {
         /// Slot at the other end of the connection.
         peer: u8,

@@ -6,7 +6,7 @@ use crosscheck::Stop;
 use crosscheck::admin::{CorruptionKind, Inject};
 use crosscheck::faults::Sabotage;
 use serde::{Deserialize, Serialize};
-use wire::SplitMix64;
+use wire::{ReplicaId, SplitMix64};
 
 use crate::client::Client;
 use crate::disk::Platter;
@@ -437,7 +437,7 @@ impl<W: Workload> Run<W> {
         self.fabric.catch_up(replica);
         process.replica.step(&self.fabric.ready(replica));
         let is_busy = process.replica.is_busy();
-        self.trace.note(self.now_us, format_args!("step {replica} {is_busy}"));
+        self.trace.note(self.now_us, format_args!("step {} {is_busy}", ReplicaId(replica)));
         if slot.storage.as_ref().is_some_and(|storage| storage.disk.is_dead()) {
             return self.lose_power(replica);
         }
@@ -479,13 +479,13 @@ impl<W: Workload> Run<W> {
 
     /// A replica's process has ended itself.
     fn end(&mut self, replica: u8, why: &str) {
-        self.trace.note(self.now_us, format_args!("replica {replica} ended: {why}"));
+        self.trace.note(self.now_us, format_args!("replica {} ended: {why}", ReplicaId(replica)));
         *self.summary.replaced.entry(kind_of(why)).or_default() += 1;
         let is_slow = self.slots[usize::from(replica)].struck_by.contains(&Fault::Slow);
         if !self.facts.victims.contains(&replica) && !is_slow {
             let how = format!(
                 "replica {} ended, and nothing had struck it since all was equal: {why}",
-                replica + 1
+                ReplicaId(replica)
             );
             self.broken(promises::PROGRESS, how);
         }
@@ -508,7 +508,8 @@ impl<W: Workload> Run<W> {
         let opened = match self.open_storage(replica, &sabotage) {
             Ok(opened) => opened,
             Err(why) => {
-                self.trace.note(self.now_us, format_args!("replica {replica} cannot start: {why}"));
+                self.trace
+                    .note(self.now_us, format_args!("replica {} cannot start: {why}", ReplicaId(replica)));
                 return self.stop(replica, 100_000);
             }
         };
@@ -526,12 +527,13 @@ impl<W: Workload> Run<W> {
                 }
                 slot.process = Some(process);
                 (slot.wake_us, slot.free_us, slot.paused_us) = (self.now_us, self.now_us, 0);
-                self.trace.note(self.now_us, format_args!("replica {replica} starts"));
+                self.trace.note(self.now_us, format_args!("replica {} starts", ReplicaId(replica)));
                 self.watch_in_a_while(replica);
             }
             // A disk that fails at once, or on purpose.
             Err(why) if slot.storage.is_some() && self.facts.victims.contains(&replica) => {
-                self.trace.note(self.now_us, format_args!("replica {replica} cannot start: {why}"));
+                self.trace
+                    .note(self.now_us, format_args!("replica {} cannot start: {why}", ReplicaId(replica)));
                 self.stop(replica, 100_000);
             }
             Err(why) => self.broken(promises::PROGRESS, why),
@@ -589,7 +591,7 @@ impl<W: Workload> Run<W> {
     fn lose_power(&mut self, replica: u8) {
         let pause_us = self.rng.modulo(1_000_000);
         let storage = self.slots[usize::from(replica)].storage.clone();
-        self.trace.note(self.now_us, format_args!("replica {replica} has no power"));
+        self.trace.note(self.now_us, format_args!("replica {} has no power", ReplicaId(replica)));
         self.stop(replica, pause_us);
         if let Some(storage) = storage {
             storage.disk.lose_power();
@@ -691,10 +693,10 @@ struct Shown<'a>(&'a Observed);
 
 impl std::fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let replica = self.0.replica;
+        let replica = ReplicaId(self.0.replica);
         match &self.0.what {
             What::Delivered { batch, ordered } => {
-                write!(f, "{replica} takes {batch} ({} of {})", ordered.len(), ordered.origin)
+                write!(f, "{replica} takes {batch} ({} of {})", ordered.len(), ReplicaId(ordered.origin))
             }
             What::Executed { batch, outcomes } => {
                 write!(f, "{replica} did {batch}:")?;

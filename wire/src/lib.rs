@@ -33,8 +33,10 @@
 
 mod random;
 mod reader;
+mod replica_id;
 mod writer;
 
 pub use random::{GOLDEN, SplitMix64, derive, mix, scramble, unit};
 pub use reader::{Malformed, Reader, SharedReader};
+pub use replica_id::ReplicaId;
 pub use writer::Put;

@@ -1,5 +1,7 @@
 //! No false alarm without a fault.
 
+use wire::ReplicaId;
+
 use super::{About, Broken, Promise, RunEnd};
 use crate::facts::Facts;
 use crate::reference::Reference;
@@ -24,7 +26,7 @@ impl Promise for Alarms {
         match &observed.what {
             What::Evidence(record) if facts.corrupted.is_empty() => Err(format!(
                 "replica {} kept evidence and nothing was corrupted: {record:?}",
-                observed.replica + 1
+                ReplicaId(observed.replica)
             )),
             _ => Ok(()),
         }

@@ -1,5 +1,7 @@
 //! The right replica is blamed.
 
+use wire::ReplicaId;
+
 use super::{About, Broken, Promise};
 use crate::facts::Facts;
 use crate::world::{Observed, What};
@@ -26,7 +28,7 @@ impl Promise for Blame {
             Some(blamed) if !facts.corrupted.is_empty() && !facts.corrupted.contains(&(blamed - 1)) => {
                 Err(format!(
                     "replica {} blames replica {blamed}, which was never corrupted: {record:?}",
-                    observed.replica + 1
+                    ReplicaId(observed.replica)
                 ))
             }
             _ => Ok(()),

@@ -1,6 +1,7 @@
 //! Memory and queues stay within `limits`.
 
 use crosscheck::stepped::Occupancy;
+use wire::ReplicaId;
 
 use super::{About, Broken, Promise};
 
@@ -23,7 +24,7 @@ impl Promise for Bounds {
     fn stepped(&mut self, replica: u8, loads: &[Occupancy]) -> Broken {
         match loads.iter().find(|load| load.holds > load.bound) {
             Some(Occupancy { what, holds, bound }) => {
-                Err(format!("replica {} has {holds} {what}, and may have {bound}", replica + 1))
+                Err(format!("replica {} has {holds} {what}, and may have {bound}", ReplicaId(replica as u8)))
             }
             None => Ok(()),
         }

@@ -1,5 +1,7 @@
 //! What was synced is on the disk, and nothing else is believed.
 
+use wire::ReplicaId;
+
 use super::{About, Broken, Promise};
 use crate::log::Reopened;
 
@@ -20,7 +22,7 @@ impl Promise for Disk {
     }
 
     fn reopened(&mut self, replica: u8, reopened: &Reopened<'_>) -> Broken {
-        let me = replica + 1;
+        let me = ReplicaId(replica);
         let read = match reopened.found {
             Ok(read) => read,
             Err(_) if reopened.flipped => return Ok(()),

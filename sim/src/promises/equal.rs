@@ -1,5 +1,7 @@
 //! Healed replicas are bit-identical.
 
+use wire::ReplicaId;
+
 use super::{About, Broken, Promise, RunEnd};
 use crate::facts::Facts;
 use crate::reference::Reference;
@@ -27,7 +29,9 @@ impl Promise for Equal {
             return Err(format!("the digests differ: {:032x?}", end.digests));
         }
         match end.held.iter().position(|held| *held > 0) {
-            Some(replica) => Err(format!("replica {} holds {} requests", replica + 1, end.held[replica])),
+            Some(replica) => {
+                Err(format!("replica {} holds {} requests", ReplicaId(replica as u8), end.held[replica]))
+            }
             None => Ok(()),
         }
     }

@@ -1,5 +1,7 @@
 //! A group begins once, and anew only at an operator's word.
 
+use wire::ReplicaId;
+
 use super::{About, Broken, Promise};
 use crate::facts::{self, Facts};
 use crate::world::{Observed, What};
@@ -32,7 +34,7 @@ impl Promise for Founding {
         }
         Err(format!(
             "replica {} begins another log than there was, and nobody told it to",
-            observed.replica + 1
+            ReplicaId(observed.replica)
         ))
     }
 }

@@ -1,5 +1,7 @@
 //! Blame is right down to the object.
 
+use wire::ReplicaId;
+
 use super::{About, Broken, Promise};
 use crate::facts::Facts;
 use crate::world::{Observed, What};
@@ -32,7 +34,7 @@ impl Promise for Objects {
                 return Err(format!(
                     "replica {} says that object {object} of replica {blamed} is damaged, and no fault has \
                         hit it: {record:?}",
-                    observed.replica + 1
+                    ReplicaId(observed.replica)
                 ));
             }
         }

@@ -1,5 +1,7 @@
 //! Every acknowledged write survives.
 
+use wire::ReplicaId;
+
 use super::{About, Broken, Promise, RunEnd};
 use crate::client::Asked;
 use crate::facts::Facts;
@@ -32,7 +34,7 @@ impl Promise for Survives {
         match facts.delivered.iter().position(|delivered| *delivered < answered.batch) {
             Some(replica) => Err(format!(
                 "replica {} ended at batch {}, and {answered} was answered",
-                replica + 1,
+                ReplicaId(replica as u8),
                 facts.delivered[replica]
             )),
             None => Ok(()),

@@ -1,5 +1,7 @@
 //! Ordered time is the true time, whatever single clocks say.
 
+use wire::ReplicaId;
+
 use super::{About, Broken, Promise, RunEnd};
 use crate::facts::Facts;
 use crate::reference::Reference;
@@ -38,7 +40,7 @@ impl Promise for Time {
         match ahead_us > APART_US {
             true => Err(format!(
                 "batch {batch} is stamped {ahead_us} us ahead of the true time, and replica {} took it",
-                observed.replica + 1
+                ReplicaId(observed.replica)
             )),
             false => Ok(()),
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use vote::Place;
+use wire::ReplicaId;
 
 use super::{About, Broken, Promise};
 use crate::facts::Facts;
@@ -40,7 +41,7 @@ impl Promise for Turns {
         }
         for (number, outcome) in (0..).zip(outcomes).filter(|(_, outcome)| !outcome.failed) {
             self.compare(Place::new(*batch, number), outcome)
-                .map_err(|how| format!("replica {}: {how}", observed.replica + 1))?;
+                .map_err(|how| format!("replica {}: {how}", ReplicaId(observed.replica)))?;
         }
         while self.turns.len() > KEPT {
             let Some((_, (position, _))) = self.turns.pop_first() else { break };

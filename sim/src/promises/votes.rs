@@ -1,6 +1,7 @@
 //! No reply leaves without its vote.
 
 use vote::Place;
+use wire::ReplicaId;
 
 use super::{About, Broken, Promise};
 use crate::facts::Facts;
@@ -37,7 +38,7 @@ impl Promise for Votes {
         }
         Err(format!(
             "the reply at {place} left replica {}: {} of {} executed it so",
-            observed.replica + 1,
+            ReplicaId(observed.replica),
             most.unwrap_or(0),
             results.len()
         ))

@@ -1,6 +1,7 @@
 //! From one episode to the next, and to the end: everything has to heal in between.
 
 use crosscheck::admin::{AdminCommand, CorruptionKind, ReplicaPhase as Life};
+use wire::ReplicaId;
 
 use super::operator::Operator;
 use super::{Event, HEALS_WITHIN_US, Phase, ReplicaSlot, Run};
@@ -186,7 +187,7 @@ impl<W: Workload> Run<W> {
                     }
                 }
             };
-            words += &format!("replica {} {ill}; ", number + 1);
+            words += &format!("replica {} {ill}; ", ReplicaId(number as u8));
         }
         if words.is_empty() && (leaders.len() != 1 || leaders.contains(&None)) {
             words = format!("leaders: {leaders:?}");

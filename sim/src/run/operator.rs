@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use crosscheck::admin::{AdminCommand, ReplicaPhase as Life, Status};
+use wire::ReplicaId;
 
 use super::{Event, Run};
 use crate::fault::Fault;
@@ -124,7 +125,7 @@ impl<W: Workload> Run<W> {
 
     /// `crosscheck group keep`, for the first time.
     fn keep(&mut self, kept: u8, seen: &[Status]) {
-        self.trace.note(self.now_us, format_args!("operator: group keep {}", kept + 1));
+        self.trace.note(self.now_us, format_args!("operator: group keep {}", ReplicaId(kept)));
         self.operator.kept = Some(kept);
         self.say_to(kept, AdminCommand::KeepState { replica: kept + 1 });
         self.tell_of_kept(kept, seen);
@@ -158,7 +159,8 @@ impl<W: Workload> Run<W> {
 
     /// A process ends, and the next one has nothing.
     fn give_up_data(&mut self, replica: u8) {
-        self.trace.note(self.now_us, format_args!("operator: gives up what replica {replica} has"));
+        self.trace
+            .note(self.now_us, format_args!("operator: gives up what replica {} has", ReplicaId(replica)));
         self.stop(replica, 0);
         if let Some(storage) = &self.slots[usize::from(replica)].storage {
             storage.wipe();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crosscheck::faults::Caller;
-use wire::SplitMix64;
+use wire::{ReplicaId, SplitMix64};
 
 use super::{Event, Run};
 use crate::net::{Call, Recorded};
@@ -192,7 +192,7 @@ impl<W: Workload> Run<W> {
         if counted < expected {
             let how = format!(
                 "{said} strangers told replica {} what no peer says, and it has counted {counted}",
-                victim + 1
+                ReplicaId(victim)
             );
             self.broken(PEERS, how);
         }

@@ -1,7 +1,7 @@
 //! Faults strike, and those that last end.
 
 use crosscheck::admin::{AdminCommand, CorruptionKind, Inject};
-use wire::SplitMix64;
+use wire::{ReplicaId, SplitMix64};
 
 use super::{Event, Run};
 use crate::fault::{Fault, rests};
@@ -15,7 +15,8 @@ impl<W: Workload> Run<W> {
     pub(super) fn strike(&mut self, stroke: &Stroke) {
         let Stroke { victim, fault, seed, .. } = *stroke;
         let mut draws = stream(seed, 7);
-        self.trace.note(self.now_us, format_args!("FAULT {} at replica {victim}", fault.entry().name));
+        self.trace
+            .note(self.now_us, format_args!("FAULT {} at replica {}", fault.entry().name, ReplicaId(victim)));
         self.facts.disturbed = true;
         for (number, slot) in (0..).zip(&mut self.slots) {
             slot.calm_us = slot.calm_us.max(self.now_us);
@@ -149,8 +150,10 @@ impl<W: Workload> Run<W> {
 
     /// A fault that lasted is over.
     pub(super) fn end_stroke(&mut self, stroke: &Stroke) {
-        self.trace
-            .note(self.now_us, format_args!("{} at {} is over", stroke.fault.entry().name, stroke.victim));
+        self.trace.note(
+            self.now_us,
+            format_args!("{} at replica {} is over", stroke.fault.entry().name, ReplicaId(stroke.victim)),
+        );
         self.lasting -= 1;
         if !matches!(stroke.fault, Fault::Settings | Fault::Stranger) {
             self.slots.iter_mut().for_each(|slot| slot.calm_us = slot.calm_us.max(self.now_us));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crosscheck::stepped::PeerProgress;
 use crosscheck::{ReplaceReason, limits};
-use wire::SplitMix64;
+use wire::{ReplicaId, SplitMix64};
 
 use super::{Event, Run};
 use crate::fault::Fault;
@@ -103,7 +103,7 @@ impl<W: Workload> Run<W> {
         if is_watchdogs && !struck_by.iter().any(|fault| fault.may_end()) {
             let how = format!(
                 "replica {} ended itself, and nothing but slowness has struck it since all was equal: {why}",
-                replica + 1
+                ReplicaId(replica)
             );
             self.broken(PATIENCE, how);
         }

@@ -1,11 +1,9 @@
 //! Damaged memory: found before a client sees it, blamed on the right object, and repaired from a twin.
 
-mod support;
-
+use crate::support::{Ran, Replica};
 use crosscheck::object::{Home, Injection, ObjectId, ScrubFinding};
 use memcached::Config;
 use memcached::command::{Command, Key, StoreMode, encode};
-use support::{Ran, Replica};
 
 /// Small enough to evict, so that both ends of the queues are in use.
 const SMALL: Config = Config { memory: 512 << 10, item_bytes: 64 << 10, shards: 1, work_us: 0 };

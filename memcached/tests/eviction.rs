@@ -1,11 +1,9 @@
 //! Eviction: within its memory always, the same on every replica, and kind to what is used.
 
-mod support;
-
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::support::{Ran, Replica};
 use memcached::Config;
-use support::{Ran, Replica};
 use wire::SplitMix64;
 
 const SMALL: Config = Config { memory: 2 << 20, item_bytes: 64 << 10, shards: 2, work_us: 0 };

@@ -1,12 +1,10 @@
 //! The store against a plain map: random commands, with time passing and uniques compared, give the same answers.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::Replica;
 use memcached::Config;
 use proptest::prelude::*;
-use support::Replica;
 
 /// One thing that happens.
 #[derive(Clone, Debug)]

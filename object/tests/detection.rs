@@ -1,8 +1,6 @@
 //! Every single-bit flip of every member and of the header is found, at objects of several sizes.
 
-mod common;
-
-use common::{Leaf, PROTECTED, at, run};
+use crate::common::{Leaf, PROTECTED, at, run};
 use object::{Health, How, Injection, Region};
 
 /// Damages a fresh object and says whether a request finds it.

@@ -1,8 +1,6 @@
 //! Pack and replace: round trips, repair of every structural damage, evidence, and bytes that nobody should trust.
 
-mod common;
-
-use common::{Leaf, PROTECTED, Tree, at, run, tree};
+use crate::common::{Leaf, PROTECTED, Tree, at, run, tree};
 use object::{Health, Injection, Malformed, ObjectId, Region, ScrubFinding};
 use proptest::prelude::*;
 
@@ -71,7 +69,7 @@ fn structural_damage_is_repaired_object_by_object() {
         // References have lost their hints, but not their objects.
         for at in 0..20 {
             let read = |tree: &mut Tree| tree.leaf(at).value().to_vec();
-            run(&mut left, common::at(9, PROTECTED), read).unwrap();
+            run(&mut left, crate::common::at(9, PROTECTED), read).unwrap();
         }
     }
 }
@@ -113,13 +111,13 @@ fn a_whole_region_travels_in_bounded_pieces() {
     }
     assert!(pieces > 5);
     assert_eq!(packed, left.pack_all());
-    let mut empty = object::genesis(common::HOME, Tree::new);
+    let mut empty = object::genesis(crate::common::HOME, Tree::new);
     run(&mut empty, at(4, PROTECTED), |tree| tree.grow(b"other", b"content")).unwrap();
     empty.load_all(&packed).unwrap();
     assert_eq!((empty.digest(), empty.scrub(9)), (left.digest(), vec![]));
     assert_eq!(empty.pack_all(), packed);
     for at in 0..23 {
-        run(&mut empty, common::at(9, PROTECTED), |tree| tree.leaf(at).key().len()).unwrap();
+        run(&mut empty, crate::common::at(9, PROTECTED), |tree| tree.leaf(at).key().len()).unwrap();
     }
 }
 
@@ -238,7 +236,7 @@ proptest! {
             let bytes = vec![byte; length];
             let offset = at as usize % (model.len() + 1);
             let length = length.min(model.len() - offset);
-            run(&mut leaf, common::at(position as u64, PROTECTED), |leaf| match kind {
+            run(&mut leaf, crate::common::at(position as u64, PROTECTED), |leaf| match kind {
                 0 => leaf.append(&bytes),
                 1 => leaf.prepend(&bytes),
                 _ => leaf.write(offset, &bytes[..length]),

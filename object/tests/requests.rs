@@ -1,8 +1,6 @@
 //! One request: what it checks, notes, seals and takes back (docs/design.md, section 3; EDCC'16, IV-A and V-B).
 
-mod common;
-
-use common::{BARE, HOME, Leaf, PROTECTED, REVERSIBLE, Tree, at, run, tree};
+use crate::common::{BARE, HOME, Leaf, PROTECTED, REVERSIBLE, Tree, at, run, tree};
 use object::{Health, How, Injection, ObjectId, Pair, Region, ScrubFinding, critical, request};
 
 fn ids(pairs: &[Pair]) -> Vec<String> {
@@ -266,6 +264,6 @@ fn headers_and_unused_protection_cost_sixteen_bytes() {
         size_of::<Twin>() - size_of::<(String, u64)>() - 16,
         size_of::<object::hidden::LocalCopy<Twin>>()
     );
-    assert_eq!(size_of::<common::Counters>(), 16 + 16);
+    assert_eq!(size_of::<crate::common::Counters>(), 16 + 16);
     assert_eq!(size_of::<Option<Leaf>>(), size_of::<Leaf>());
 }

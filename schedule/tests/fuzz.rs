@@ -1,11 +1,9 @@
 //! Random programs under every scheduler against the oracle: equal in everything (docs/determinism.md, section 13).
 //!
-//! In CI bounded; the long run: `CROSSCHECK_FUZZ_PROGRAMS=100000 cargo test -p schedule --release --test fuzz`.
+//! In CI bounded; the long run: `CROSSCHECK_FUZZ_PROGRAMS=100000 cargo test -p schedule --release --test all fuzz`.
 
-mod support;
-
+use crate::support::{End, Summary, oracle, random_log, run};
 use schedule::{Config, LockRules, SplitMix64};
-use support::{End, Summary, oracle, random_log, run};
 
 /// Programs of the bounded run.
 const PROGRAMS: u64 = 60_000;

@@ -1,10 +1,8 @@
 //! A replica that starts from another one's state goes on as if it had been there from the beginning
 //! (docs/determinism.md, section 10).
 
-mod support;
-
+use crate::support::{Names, oracle, random_log, run_from};
 use schedule::{Config, LockRules, SplitMix64};
-use support::{Names, oracle, random_log, run_from};
 
 #[test]
 fn resuming_from_any_checkpoint_gives_the_same_future() {

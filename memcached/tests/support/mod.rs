@@ -1,5 +1,4 @@
 //! One replica in this process: the service behind the sequential schedule, and connections to it. Nothing is mocked.
-#![allow(dead_code, reason = "each test file uses its own part of this")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

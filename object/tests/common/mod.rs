@@ -1,5 +1,5 @@
 //! A small service of protected objects, and how an executor would run requests on it.
-#![allow(dead_code, unreachable_pub)]
+#![allow(unreachable_pub)]
 
 use object::{Corrupted, ObjectId, Pieces, Ref, Region, Store, Summed, Terms, Touched, critical, request};
 use std::collections::VecDeque;

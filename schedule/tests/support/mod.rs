@@ -1,5 +1,4 @@
 //! Runs random programs under a scheduler and tells everything that replicas must agree on.
-#![allow(dead_code)] // Each test file uses its part.
 
 pub mod oracle;
 pub mod program;

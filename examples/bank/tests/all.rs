@@ -1,0 +1,7 @@
+//! Every integration test of the crate in one binary: what they share is compiled and linked once.
+
+mod deterministic;
+mod guide;
+mod model;
+mod replicated;
+mod simulated;

@@ -1,0 +1,8 @@
+//! Every integration test of the crate in one binary: what they share is compiled and linked once.
+
+mod support;
+
+mod closing;
+mod corruption;
+mod eviction;
+mod model;

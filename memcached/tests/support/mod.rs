@@ -1,4 +1,5 @@
 //! One replica in this process: the service behind the sequential schedule, and connections to it. Nothing is mocked.
+#![allow(dead_code, reason = "the benchmark uses a part of this")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -24,7 +24,7 @@ impl Promise for Bounds {
     fn stepped(&mut self, replica: u8, loads: &[Occupancy]) -> Broken {
         match loads.iter().find(|load| load.holds > load.bound) {
             Some(Occupancy { what, holds, bound }) => {
-                Err(format!("replica {} has {holds} {what}, and may have {bound}", ReplicaId(replica as u8)))
+                Err(format!("replica {} has {holds} {what}, and may have {bound}", ReplicaId(replica)))
             }
             None => Ok(()),
         }

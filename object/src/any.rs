@@ -1,4 +1,4 @@
-//! Critical objects and stores without their types: what the walks over a region need of them, written once.
+//! Critical objects and stores without their types: the interface that walks over a region use, written once.
 
 use crate::header::Header;
 use crate::id::ObjectId;
@@ -20,7 +20,7 @@ pub struct Class {
 impl Class {
     /// A class; written by `#[critical]`.
     pub const fn new(name: &'static str, members: &'static [&'static str]) -> Self {
-        // FNV-1a: usable at compile time, and no more is asked of it than to tell a handful of names apart.
+        // FNV-1a: usable at compile time, and sufficient to distinguish a handful of names.
         let mut tag = fnv(0x811C_9DC5, name.as_bytes());
         let mut index = 0;
         while index < members.len() {
@@ -61,7 +61,7 @@ pub trait AnyObject {
     fn pack_body(&self, out: &mut Vec<u8>);
     /// Puts packed members back; on an error nothing has changed.
     fn replace_body(&mut self, body: &[u8]) -> Result<(), Malformed>;
-    /// Renews what else depends on the members, a local copy; called after each seal.
+    /// Renews the local copy, if there is one; called after each seal.
     fn sealed(&mut self);
     /// Shows the protected things inside, with the number of the member they are in.
     fn children<'a>(&'a self, visit: &mut dyn FnMut(u8, Child<'a>));
@@ -74,13 +74,13 @@ pub trait AnyObject {
 
 /// One store of critical objects.
 pub trait AnyStore {
-    /// Tells this store from others during one request: it does not move while a request holds its region.
+    /// Identifies this store during one request: it does not move while a request holds its region.
     fn place(&self) -> usize;
     /// The class of its objects.
     fn class(&self) -> &'static Class;
     /// How many objects it should hold, and the sum of their mixed ids; both are in its owner's checksum.
     fn population(&self) -> Population;
-    /// How many objects it holds, whatever its owner says.
+    /// How many objects it really holds, counted without its owner.
     fn held(&self) -> u64;
     /// How many slots it has, free ones included.
     fn slots(&self) -> u32;
@@ -90,8 +90,8 @@ pub trait AnyStore {
     fn slot_mut(&mut self, slot: u32) -> Option<&mut dyn AnyObject>;
     /// The slot of an object; scans if it must.
     fn find(&self, id: ObjectId) -> Option<u32>;
-    /// Puts an unpacked object into `slot`, or into any free one, without counting it: the population is the owner's
-    /// business, and is repaired with the owner.
+    /// Puts an unpacked object into `slot`, or into any free one, without counting it: the population is part of the
+    /// owner, and is repaired with the owner.
     fn create(&mut self, slot: Option<u32>, id: ObjectId, body: &[u8]) -> Result<u32, Malformed>;
     /// Empties a slot, without counting.
     fn discard(&mut self, slot: u32);
@@ -102,7 +102,7 @@ pub trait AnyStore {
     fn duplicate(&mut self, slot: u32) -> bool;
 }
 
-/// What a store should hold: part of its owner's checksum, so that a lost or doubled object shows.
+/// The expected population of a store: part of its owner's checksum, so that a lost or doubled object is detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Population {
     /// Number of objects.

@@ -9,12 +9,11 @@ const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 /// Slices up to this length are gathered before they are summed, because a call costs more than copying them;
 /// longer ones are summed where they are.
 const GATHER_MAX: usize = crate::Pieces::PIECE;
-/// What is gathered is filled up with zeros to a multiple of this, if it is longer: whole blocks are summed
-/// at once, and what is left over of them 16 bytes at a time, which takes longer than all blocks
-/// (docs/checksums.md).
+/// Gathered members are filled up with zeros to a multiple of this, if they are longer: whole blocks are summed at
+/// once, and the remainder 16 bytes at a time, which takes longer than all blocks (docs/checksums.md).
 const BLOCK: usize = 128;
 
-/// Sum of an object that was created or changed and not sealed yet. Neither zeroed nor erased memory looks like it.
+/// Sum of an object that was created or changed and not sealed yet. Neither zeroed nor erased memory has this value.
 pub(crate) const UNSEALED: u64 = 0x9AD1_6C83_2F74_E5B9;
 
 /// Gathers the members of one object and sums them.
@@ -50,7 +49,7 @@ impl Summer {
         }
     }
 
-    /// Adds many words of 64 bits, as [`Summer::bytes`] would one after the other, in one go.
+    /// Adds many words of 64 bits in one call, with the result of [`Summer::bytes`] for one after the other.
     #[inline]
     pub(crate) fn words(&mut self, words: impl ExactSizeIterator<Item = u64>) {
         let start = self.gathered.len();
@@ -59,7 +58,7 @@ impl Summer {
         slots.iter_mut().zip(words).for_each(|(slot, word)| *slot = word.to_le_bytes());
     }
 
-    /// Adds the length or count of what follows, so that two neighbours cannot trade bytes.
+    /// Adds the length or count of what follows, so that no byte can move from one member to the next unnoticed.
     #[inline]
     pub fn length(&mut self, length: usize) {
         self.gathered.extend_from_slice(&(length as u64).to_le_bytes());
@@ -120,10 +119,9 @@ pub(crate) fn of(bytes: &[u8]) -> u64 {
     crc_fast::checksum(ALGORITHM, bytes)
 }
 
-/// Lengths that [`is_sound`] tries: all ways in which the checksum treats what is short, and what is left
-/// over of what is long.
+/// Lengths that [`is_sound`] tries: all cases of the checksum for short inputs, and for the remainder of long ones.
 const TRIED: usize = 300;
-/// What [`is_sound`] has to come to.
+/// The expected result of [`is_sound`].
 const FOLDED: u64 = 0xEC19_A68E_0384_DF14;
 
 /// Whether checksums are still computed rightly, shown by known answers for every length up to some hundred bytes.
@@ -143,7 +141,8 @@ fn folded(sum: impl Fn(&[u8]) -> u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// CRC-64/NVME bit by bit, as its specification has it (NVM Command Set 1.0, section 5.2.1.3.4): without any table.
+    /// CRC-64/NVME bit by bit, as its specification defines it (NVM Command Set 1.0, section 5.2.1.3.4): without any
+    /// table.
     fn by_bits(bytes: &[u8]) -> u64 {
         let step = |crc: u64| if crc & 1 == 1 { crc >> 1 ^ 0x9A6C_9329_AC4B_C9B5 } else { crc >> 1 };
         !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u64::from(*byte), |crc, _| step(crc)))
@@ -156,7 +155,7 @@ mod tests {
         assert!(is_sound());
     }
 
-    /// The zeros that fill a block up are not taken for bytes of the object.
+    /// The zeros that fill a block up do not count as bytes of the object.
     #[test]
     fn what_is_filled_up_differs_from_what_ends_in_zeros() {
         let sum = |length: usize| {
@@ -169,7 +168,7 @@ mod tests {
         assert_eq!(sums.len(), 2 * GATHER_MAX);
     }
 
-    /// One wrong answer for one length is seen, whichever.
+    /// One wrong answer is detected, for whichever length.
     #[test]
     fn a_wrong_answer_for_one_length_is_not_sound() {
         for length in 0..=TRIED {

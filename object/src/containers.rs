@@ -61,7 +61,7 @@ impl<T: Summed> Summed for Option<T> {
         match (self, damage) {
             (Some(value), Damage::Flip(bit)) if bit >= 8 => value.damage(Damage::Flip(bit - 8)),
             (this, Damage::Flip(0)) => {
-                // The mark of presence itself: something becomes nothing, or nothing something.
+                // The mark of presence itself: `Some` becomes `None`, or `None` becomes `Some`.
                 *this = if this.is_some() { None } else { Some(T::blank()) };
                 true
             }

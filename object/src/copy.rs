@@ -12,8 +12,9 @@ use wire::Reader;
 
 /// Packed members as they were when the object was sealed, with a checksum of their own.
 ///
-/// A reader has only shared access, so what it repairs goes beside the damaged members, where every later reader finds
-/// it; the next writer moves it into place. The copy is as large as the packed object and is renewed at each seal.
+/// A reader has only shared access, so it stores the repaired members next to the damaged ones, where every later
+/// reader finds them; the next writer moves them into place. The copy is as large as the packed object and is renewed
+/// at each seal.
 pub struct LocalCopy<M> {
     bytes: Vec<u8>,
     sum: u64,

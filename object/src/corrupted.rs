@@ -3,15 +3,15 @@
 use crate::id::ObjectId;
 use std::fmt;
 
-/// An object that failed its check. It travels by unwinding out of the handler; whoever runs handlers catches it,
-/// abandons the request at this replica, and reports the object for repair.
+/// An object that failed its check. It leaves the handler by unwinding. The runner of handlers catches it, abandons the
+/// request at this replica, and reports the object for repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupted {
-    /// The object, or [`ObjectId::NONE`] if only [`crate::Region::blame`] can tell.
+    /// The object, or [`ObjectId::NONE`] if only [`crate::Region::blame`] can find it.
     pub object: ObjectId,
     /// Its class.
     pub class: &'static str,
-    /// What was wrong with it.
+    /// The kind of error.
     pub how: How,
 }
 
@@ -22,7 +22,7 @@ pub enum How {
     Checksum,
     /// A piece of a large value does not sum to the piece's checksum.
     Piece,
-    /// It is referred to and does not exist.
+    /// A reference to it exists, but the object does not.
     Missing,
 }
 

@@ -1,4 +1,4 @@
-//! The face of a critical type: what `#[critical]` writes for a struct, and what this room asks of it.
+//! The interface of a critical type: what `#[critical]` generates for a struct, and what this crate requires of it.
 
 use crate::any::Class;
 use crate::checksum::Summer;

@@ -29,7 +29,7 @@ pub struct Touched {
 }
 
 impl Touched {
-    /// Pairs that fit without an allocation. All of them are copied whenever the delta is handed on, used or not.
+    /// Pairs that fit without an allocation. All of them, used or not, are copied whenever the delta is passed on.
     pub const INLINE: usize = 6;
 
     /// Makes it the delta of a request that has entered the objects of `entries`.
@@ -48,8 +48,8 @@ impl Touched {
         &self.pairs
     }
 
-    /// How many touched objects no region claimed: objects created and dropped within the request, or objects of a
-    /// region that was neither sealed nor noted, which is an error of the caller.
+    /// The number of touched objects that no region claimed: objects created and dropped within the request, or objects
+    /// of a region that was neither sealed nor noted, which is an error of the caller.
     pub fn unclaimed(&self) -> u32 {
         self.unclaimed
     }

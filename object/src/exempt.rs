@@ -1,4 +1,4 @@
-//! What a benchmark leaves out of the protection, to learn what it costs (workshop paper, Fig. 5). The
+//! The parts of the protection that a benchmark leaves out, to measure their cost (workshop paper, Fig. 5). The
 //! switches are for the whole process, are set before the first request, and exist only where faults can be
 //! injected: nothing that ships has them.
 
@@ -36,7 +36,7 @@ mod switches {
 
     static SOME_EXEMPT: AtomicBool = AtomicBool::new(false);
     static NO_IMAGES: AtomicBool = AtomicBool::new(false);
-    /// Tags of exempt classes; 0 is nobody's.
+    /// Tags of exempt classes; 0 is unused.
     static EXEMPT: [AtomicU32; 16] = [const { AtomicU32::new(0) }; 16];
 
     /// Of the classes that a region with the root `T` can hold, protects only those with these names, from

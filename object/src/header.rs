@@ -1,10 +1,10 @@
-//! The 16 bytes that protection adds to an object: who it is, and what its members summed to when it was last sealed.
+//! The 16 bytes that protection adds to an object: its id, and the checksum of its members when it was last sealed.
 
 use crate::checksum::UNSEALED;
 use crate::id::ObjectId;
 use crate::request;
 
-/// Hidden member of every critical object. Only this room can read or change it.
+/// Hidden member of every critical object. Only this crate can read or change it.
 #[derive(Debug)]
 pub struct Header {
     id: ObjectId,
@@ -58,7 +58,7 @@ impl Header {
         self.id = id;
     }
 
-    /// Where the header lies: tells an object from another that carries the same (damaged) id.
+    /// The address of the header: distinguishes an object from another one with the same (damaged) id.
     #[inline]
     pub(crate) fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()

@@ -42,7 +42,7 @@ pub enum Injection {
         /// Decides which, and whether shorter or longer.
         seed: u64,
     },
-    /// The object vanishes from its store.
+    /// The object is removed from its store.
     Lose,
     /// The object is in its store twice.
     Double,

@@ -12,7 +12,7 @@ const SCAN_MAX: usize = 16;
 pub(crate) enum EntryState {
     /// Entered and checked; its checksum stands.
     Read,
-    /// Created or changed (or never sealed): to be summed when the request ends.
+    /// Created or changed (or never sealed): it is summed when the request ends.
     Open,
     /// Taken out of its store.
     Removed,
@@ -22,7 +22,7 @@ pub(crate) enum EntryState {
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) id: ObjectId,
-    /// Of its header, when it was entered last.
+    /// The address of its header, when it was entered last.
     pub(crate) address: usize,
     /// Where it lies, if in a store.
     pub(crate) place: Option<StorePlace>,
@@ -45,7 +45,7 @@ pub(crate) enum Undo {
     Removed { id: ObjectId, place: StorePlace, image: Range<usize>, sum: u64 },
 }
 
-/// Everything one request has noted.
+/// All notes of one request.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) entries: Vec<Entry>,

@@ -1,5 +1,5 @@
 //! How generated code reaches a member. For a type that is no member there is a stand-in, so that the build fails once
-//! for it, with a text that names the member and the remedy, and not at every use.
+//! for it and not at every use, with a message that names the member and the remedy.
 
 use crate::any::Class;
 use crate::checksum::Summer;

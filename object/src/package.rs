@@ -17,7 +17,7 @@ pub(crate) struct Found<'a> {
     member: u8,
 }
 
-/// A packed object, taken apart but not believed.
+/// A packed object, parsed but not trusted.
 #[derive(Clone, Debug)]
 pub(crate) struct Package<'a> {
     pub(crate) class: u32,
@@ -136,7 +136,7 @@ pub(crate) fn replace(
     }
 }
 
-/// Puts a package in place. `known` says that the object may be there already; otherwise nobody looks.
+/// Puts a package in place. `known` means that the object may be there already; otherwise no search for it is made.
 fn install(root: &mut dyn AnyObject, package: &Package<'_>, known: bool) -> Result<(), Malformed> {
     if package.owner.is_none() {
         return put(root, package);
@@ -180,7 +180,7 @@ fn put_into(store: &mut dyn AnyStore, package: &Package<'_>, known: bool) -> Res
     Ok(())
 }
 
-/// Drops what a fault has left behind: further objects of the same name; and, where an object had to be created because
+/// Drops the leftovers of a fault: further objects of the same name; and, where an object had to be created because
 /// its own id was damaged, the damaged one, which no reference reaches any more.
 fn tidy(store: &mut dyn AnyStore, id: ObjectId, kept: u32, created: bool) {
     let mut excess = store.held().saturating_sub(store.population().count);

@@ -106,7 +106,7 @@ impl Pieces {
         *self = grown;
     }
 
-    /// Adds bytes in front of the value. Every piece moves, so every piece is checked and summed anew.
+    /// Adds bytes in front of the value. Every piece moves, so every piece is checked and summed again.
     pub fn prepend(&mut self, bytes: &[u8]) {
         let old = self.whole();
         let mut grown = Self::zeroed(bytes.len() + old.len());
@@ -162,7 +162,7 @@ impl Pieces {
         }
     }
 
-    /// Sums the pieces that hold `range` anew.
+    /// Sums the pieces that hold `range` again.
     fn renew(&mut self, range: Range<usize>) {
         if self.is_cut() && !range.is_empty() {
             for piece in Self::numbers(&range) {

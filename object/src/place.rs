@@ -1,4 +1,4 @@
-//! Where an object of a store lies during one request.
+//! The location of an object in a store during one request.
 
 /// A slot of a store. Valid while the request holds the store's region, never summed, packed or sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The members of one object behind the check: the only door, and it is never open by itself.
+//! The members of one object behind the check: the only way to them, and it always checks.
 
 use crate::any::{AnyObject, Class};
 use crate::corrupted::{Corrupted, How};
@@ -12,7 +12,7 @@ use crate::request::{self, Lookup};
 use std::fmt;
 use wire::{Malformed, Reader};
 
-/// Holds the members of a critical object, `M`, which nothing outside of this room can reach without [`read`] or
+/// Holds the members of a critical object, `M`, which no code outside of this crate can reach without [`read`] or
 /// [`write`].
 ///
 /// [`read`]: Protected::read
@@ -87,7 +87,7 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
             self.enter(None);
         }
         self.adopt();
-        // The members are packed before the header is lent out, which a closure over both could not do.
+        // The members are packed before the header is borrowed, which a closure over both could not do.
         let mut image = Vec::new();
         let keeps = request::keeps_image(self.members.header().id());
         if keeps {
@@ -175,19 +175,19 @@ impl<M: Members, R: Redundancy<M>> AnyObject for Protected<M, R> {
 }
 
 impl<M: Members, R: Redundancy<M>> fmt::Debug for Protected<M, R> {
-    /// The name only: members are reached through methods, also for printing.
+    /// Prints the name only: members are reached through methods, also for printing.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", M::CLASS.short_name(), self.header().id())
     }
 }
 
-/// What an object can be repaired from without the other replicas.
+/// A source from which an object can be repaired without the other replicas.
 pub trait Redundancy<M: Members>: Default {
     /// Renews the copy; called after each seal.
     fn keep(&mut self, members: &M);
     /// Tries to repair; readers may do so at the same time. Afterwards [`Redundancy::repaired`] has the members.
     fn repair(&self) -> bool;
-    /// Members that a reader repaired and nobody has moved into their place yet.
+    /// Members that a reader repaired and that no writer has moved into their place yet.
     fn repaired(&self) -> Option<&M>;
     /// The same, to move them there.
     fn adopt(&mut self) -> Option<M>;

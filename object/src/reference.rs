@@ -14,7 +14,7 @@ use wire::{Malformed, Reader};
 ///
 /// The id is summed and compared; the slot is a hint for this replica only: a wrong one (after a repair, or a flipped
 /// bit) costs a search, never a wrong object.
-// Packed to 12 bytes: tables are made of references, with a small number beside each.
+// Packed to 12 bytes: tables consist of references, with a small number next to each.
 #[repr(C, packed(4))]
 pub struct Ref<T> {
     id: ObjectId,

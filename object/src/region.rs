@@ -1,4 +1,5 @@
-//! What guards one lock: a critical root object and everything inside of it, as the scheduler and the repair see it.
+//! The state behind one lock: a critical root object and everything inside of it, as the scheduler and the repair see
+//! it.
 
 use crate::any::AnyObject;
 use crate::corrupted::Corrupted;
@@ -28,7 +29,7 @@ pub enum Health {
     Sound,
     /// They do not.
     Damaged,
-    /// It was created or changed and no request has sealed it: only outside of requests, or in the midst of one.
+    /// It was created or changed and no request has sealed it: only outside of requests, or during one.
     Unsealed,
     /// There is no such object.
     Absent,
@@ -43,7 +44,7 @@ pub enum ScrubFinding {
     Lost(ObjectId),
     /// A store has an object that it should not have, or has it twice.
     Extra(ObjectId),
-    /// A store has not the objects that its owner (named here) says; more than one differ.
+    /// A store does not have the population that its owner (named here) records; more than one object differs.
     Population(ObjectId),
 }
 
@@ -59,18 +60,18 @@ pub struct Large {
 }
 
 impl Large {
-    /// An object with more bytes is large: summing it takes about as long as all else that a small request does.
+    /// An object with more bytes is large: summing it takes about as long as the rest of a small request.
     pub const FROM_BYTES: usize = 16 << 10;
 }
 
-/// A root object with everything inside of it: what one lock guards. Every critical type is one.
+/// A root object with everything inside of it: the state behind one lock. Every critical type is one.
 ///
 /// The executor holds a region for a request and, at the end of the request and before it gives up the turn, calls
 /// [`Region::seal`] (or [`Region::note`] if it holds it shared with other readers), or [`Region::undo`] to take
 /// everything back. The other methods serve repair, state transfer, scrubbing and evidence, between requests.
 pub trait Region: Send {
-    /// Sums every object that was created or changed outside of a request that seals: a region just constructed.
-    /// [`crate::genesis`] does it.
+    /// Sums every object that was created or changed outside of a request that seals, as in a region just constructed.
+    /// [`crate::genesis`] calls it.
     fn settle(&mut self);
     /// Sums the objects that the request changed, and claims all it touched for `home` in its state delta. Without an
     /// open scope nothing happens.
@@ -78,7 +79,7 @@ pub trait Region: Send {
     /// Claims the objects that the request touched, where it holds the region shared and so cannot have changed any.
     fn note(&self, home: Home);
     /// Takes back what the request did to this region, newest first. Needs [`crate::Terms::keep_before_images`].
-    /// Checksums come back too: an object that was damaged before stays found.
+    /// Checksums are restored too, so an object that was damaged before is still detected.
     ///
     /// Members marked `#[uncritical]` are not taken back. A critical member must not have been replaced as a whole by
     /// assignment: it is part of its owner for life.
@@ -93,25 +94,25 @@ pub trait Region: Send {
     /// The tracked members of one object, with its class and where it belongs; equal bytes on all replicas. `None` if
     /// there is no such object.
     fn pack(&self, id: ObjectId) -> Option<Vec<u8>>;
-    /// Puts a packed object in place of the own one and seals it; creates it if it is missing, drops it if `packed` is
-    /// `None`. On an error nothing has changed.
+    /// Replaces this replica's object by a packed one and seals it; creates it if it is missing, drops it if `packed`
+    /// is `None`. On an error nothing has changed.
     fn replace(&mut self, id: ObjectId, packed: Option<&[u8]>) -> Result<(), Malformed>;
     /// Shows every object in the order of ids.
     fn objects(&self, visit: &mut dyn FnMut(&Listed));
-    /// XXH3-128 over id, class and recomputed checksum of every object, in the order of ids. A function of what
-    /// the objects hold, not of how they lie in memory.
+    /// XXH3-128 over id, class and recomputed checksum of every object, in the order of ids. A function of the objects'
+    /// contents, not of their layout in memory.
     fn digest(&self) -> u128;
     /// [`Region::digest`] of a region in which a scrub has just found nothing: then the stored checksums are
     /// the recomputed ones, and nothing has to be summed again.
     fn digest_of_sound(&self) -> u128;
-    /// Looks at every object and every population; returns what is wrong, at most `limit` findings.
+    /// Checks every object and every population; returns at most `limit` findings.
     fn scrub(&self, limit: usize) -> Vec<ScrubFinding> {
         self.scrub_sizes(limit, &mut |_| {})
     }
     /// [`Region::scrub`], which also shows the objects that are large.
     fn scrub_sizes(&self, limit: usize, large: &mut dyn FnMut(Large)) -> Vec<ScrubFinding>;
     /// Packs the objects whose ids are at least `from`, in order, until `out` has grown by `limit` bytes (and at least
-    /// one object); returns the id to go on with, `None` at the end. For state transfer in bounded pieces.
+    /// one object); returns the id to continue with, `None` at the end. For state transfer in bounded pieces.
     fn pack_some(&self, from: ObjectId, limit: usize, out: &mut Vec<u8>) -> Option<ObjectId>;
     /// All objects as [`Region::pack_some`] packs them.
     fn pack_all(&self) -> Vec<u8>;
@@ -191,7 +192,7 @@ impl<T: Critical> Region for T {
     }
 }
 
-/// Whether a panic's payload says that an object was found corrupted.
+/// Whether a panic's payload reports a corrupted object.
 pub fn corrupted(payload: &(dyn std::any::Any + Send)) -> Option<&Corrupted> {
     payload.downcast_ref()
 }

@@ -1,4 +1,4 @@
-//! The scope of one request on one thread: which objects it has entered, and what they looked like before.
+//! The scope of one request on one thread: the objects that it has entered, and their before-images.
 //!
 //! An object is checked when a request first enters it and summed again once, when the request ends
 //! (docs/design.md, section 3). Everything in between goes through [`known`], a comparison with the object that was
@@ -7,7 +7,7 @@
 //! **Why the paper's per-call checksums, last-leaver counter and wildcard entries are not needed.** EDCC'16 sections
 //! IV-A and V-B need them because C++ threads may enter one object at the same time without a lock, so that "before
 //! this call" and "after that call" are not points in time all replicas share. Here a method with `&mut self` proves
-//! that no other thread is in the object, and one with `&self` that nobody changes a summed member: `Summed` has no
+//! that no other thread is in the object, and one with `&self` that no thread changes a summed member: `Summed` has no
 //! implementation for cells, atomics or locks. Regions are reached through ordered turns only, so the end of a
 //! request, before it gives up its turn, is the same point of every object's history on every replica. The scope is
 //! thread-local because a request runs on one thread; readers that share a region each note the object for
@@ -23,14 +23,14 @@ use crate::place::StorePlace;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a request's scope does.
+/// The protections in a request's scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// Dispatch position of the request: the ids of objects it creates begin with it.
     pub position: u64,
     /// Check objects at first touch, seal and note them at the end (the letter G of the configuration).
     pub protect: bool,
-    /// Keep what an object was before its first change, so that [`crate::Region::undo`] can put it back.
+    /// Keep each object as it was before its first change, so that [`crate::Region::undo`] can restore it.
     pub keep_before_images: bool,
 }
 
@@ -41,7 +41,7 @@ const IMAGES: u8 = 2;
 /// A scope is open.
 const ACTIVE: u8 = 4;
 
-/// What every entry into an object reads: small, without a destructor, and therefore cheap to reach.
+/// The state that every entry into an object reads: small, without a destructor, and therefore cheap to reach.
 struct Hot {
     flags: Cell<u8>,
     last_open: Cell<bool>,
@@ -91,7 +91,7 @@ pub fn begin(terms: Terms) {
     });
 }
 
-/// Closes the scope and hands out the state delta. Every region that the request held must have been sealed (or noted,
+/// Closes the scope and returns the state delta. Every region that the request held must have been sealed (or noted,
 /// if it was held for reading) before.
 ///
 /// Without an open scope the delta is empty.
@@ -101,7 +101,7 @@ pub fn finish() -> Touched {
     touched
 }
 
-/// The state delta as [`finish`] would hand it out now, while the scope stays open: a request that was sealed can still
+/// The state delta as [`finish`] would return it now, while the scope stays open: a request that was sealed can still
 /// be undone.
 pub fn so_far() -> Touched {
     let mut touched = Touched::default();
@@ -111,14 +111,13 @@ pub fn so_far() -> Touched {
     touched
 }
 
-/// Closes the scope and forgets what it noted: the end of a request that was undone or abandoned.
+/// Closes the scope and discards its notes: the end of a request that was undone or abandoned.
 pub fn abandon() {
     LEDGER.with(|ledger| ledger.borrow_mut().clear());
     close();
 }
 
-/// Objects that the open request has changed and that are not sealed yet: what a fault injector can strike
-/// before the seal.
+/// Objects that the open request has changed and that are not sealed yet: targets for a fault injector before the seal.
 #[cfg(feature = "inject")]
 pub fn changed() -> Vec<ObjectId> {
     let open = |entry: &&Entry| entry.state == EntryState::Open;
@@ -200,7 +199,7 @@ pub(crate) fn count_local_repair() {
     LOCALLY_REPAIRED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Whether a read of the object needs nothing more: it was entered last, or nobody checks.
+/// Whether a read of the object needs nothing more: it was entered last, or checks are off.
 #[inline]
 pub(crate) fn known(header: &Header) -> bool {
     HOT.with(|hot| hot.flags.get() & CHECK == 0 || hot.is_last(header))
@@ -211,7 +210,7 @@ pub(crate) fn known(header: &Header) -> bool {
 pub(crate) fn known_open(header: &mut Header) -> bool {
     HOT.with(|hot| {
         if hot.flags.get() & (CHECK | IMAGES) == 0 {
-            // Changed where nobody keeps sums: the next request that checks must not take the old one for it.
+            // Changed while checksums are off: the next request that checks must not compare with the old checksum.
             header.unseal();
             true
         } else {
@@ -280,8 +279,8 @@ pub(crate) enum Lookup {
     Never,
 }
 
-/// Looks the object up. `sealed` objects found at another place than before are entered anew: either they moved, or a
-/// damaged id makes one pass for another.
+/// Looks the object up. `sealed` objects found at another place than before are entered again: either they moved, or a
+/// damaged id makes one look like another.
 pub(crate) fn seen(header: &Header) -> Lookup {
     LEDGER.with(|ledger| {
         let mut ledger = ledger.borrow_mut();
@@ -394,13 +393,13 @@ pub(crate) fn removed(header: &Header, place: StorePlace, pack: impl FnOnce(&mut
     HOT.with(|hot| hot.last_address.set(0));
 }
 
-/// Leaves the request at this replica: the object cannot be trusted. Unwinds without the noise of a panic.
+/// Leaves the request at this replica: the object cannot be trusted. Unwinds without the message of a panic.
 #[cold]
 pub(crate) fn fail(corrupted: Corrupted) -> ! {
     std::panic::resume_unwind(Box::new(corrupted))
 }
 
-/// The ledger, taken out for a walk over a region, with all checks off: a seal or an undo looks at members itself.
+/// The ledger, taken out for a walk over a region, with all checks off: a seal or an undo reads members directly.
 pub(crate) struct Taken {
     pub(crate) ledger: Ledger,
     /// Whether sums are kept at all.

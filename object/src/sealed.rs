@@ -1,6 +1,6 @@
 //! Plain values outside of objects that must not change by themselves: a code over each shows that one has.
 
-/// What was sealed is not what was written. Found by a code, a number or a count; it is handled, never a panic.
+/// A sealed value has changed since it was written. Found by a code, a number or a count; it is handled, never a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealBroken;
 
@@ -27,7 +27,8 @@ impl std::error::Error for SealBroken {}
 /// | 64 | 255 | 529 | 331 |
 ///
 /// So words have this code. It takes 8 bytes however many words there are, and memory that was filled with one byte has
-/// no valid code. Bytes have the CRC-64 of objects, which says more about errors of several bits (docs/checksums.md).
+/// no valid code. Bytes have the CRC-64 of objects, which gives stronger guarantees for errors of several bits
+/// (docs/checksums.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(u64);
 
@@ -68,7 +69,7 @@ impl Default for Code {
 
 /// A plain value that [`Sealed`] can hold.
 ///
-/// All of it must be mixed in: what is left out can change without being noticed. An implementation for a struct takes
+/// All of it must be mixed in: a part that is left out can change unnoticed. An implementation for a struct takes
 /// it apart by name (`let Self { a, b } = self`), so that a new member is not forgotten.
 pub trait Sealable {
     /// Mixes the whole value into `code`.
@@ -124,7 +125,7 @@ impl<A: Sealable, B: Sealable> Sealable for (A, B) {
     }
 }
 
-/// A value with the [`Code`] that it had when it was written. Reading compares them; writing makes the code anew.
+/// A value with the [`Code`] that it had when it was written. Reading compares them; writing computes the code again.
 ///
 /// A value that is read far more often than checked, such as settings, is read by [`Sealed::as_is`], and its owner
 /// asks [`Sealed::is_intact`] at every tick.
@@ -150,7 +151,7 @@ impl<T: Sealable> Sealed<T> {
         if self.is_intact() { Ok(&self.value) } else { Err(SealBroken) }
     }
 
-    /// Writes another value; what was there before does not matter.
+    /// Writes another value; the previous one does not matter.
     #[inline]
     pub fn set(&mut self, value: T) {
         *self = Sealed::new(value);
@@ -180,7 +181,7 @@ impl<T: Sealable> Sealed<T> {
         &self.value
     }
 
-    /// Changes the value and not its code, as a fault does: for tests of what owns it.
+    /// Changes the value and not its code, as a fault does: for tests of its owner.
     #[cfg(any(test, feature = "inject"))]
     pub fn corrupt(&mut self, change: impl FnOnce(&mut T)) {
         change(&mut self.value);
@@ -239,7 +240,7 @@ mod tests {
             assert_eq!(sealed.get(), Err(SealBroken), "bit {bit} of {value:?}");
             assert_eq!(sealed.update(|_| ()), Err(SealBroken), "a change does not seal what is wrong");
             assert!(!sealed.is_intact());
-            // Without the code, the wrong value is taken for the right one.
+            // Without the code, the wrong value is accepted as the right one.
             assert_ne!(*sealed.as_is(), value);
             sealed.value.flip(bit);
         }

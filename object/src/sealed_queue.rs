@@ -1,16 +1,16 @@
-//! A queue that notices when it lost, doubled, exchanged or revived an entry: memory outside of objects, too.
+//! A queue that detects a lost, doubled, exchanged or stale entry; for memory outside of objects.
 
 use std::collections::VecDeque;
 
 use crate::sealed::SealBroken;
 
-/// A queue whose entries are numbered without a gap, and whose two ends are counted beside it.
+/// A queue whose entries are numbered without a gap, and whose two ends are counted separately.
 ///
-/// An entry is only given out under the number that is due. And `first + len == next` must hold, where the length is
-/// the queue's own and the two counts are kept apart. So one wrong number, count or length is always found, whichever
-/// it is; so is an entry that was lost, doubled, exchanged with another, or left over from earlier. It costs two
-/// comparisons at each access and 8 bytes for each entry. What an entry says is not covered: it has a checksum of its
-/// own where that matters.
+/// An entry is only returned under the expected number. And `first + len == next` must hold, where the length is
+/// the queue's own and the two counts are stored apart from it. So any one wrong number, count or length is always
+/// found; so is an entry that was lost, doubled, exchanged with another, or left over from earlier. It costs two
+/// comparisons at each access and 8 bytes for each entry. The contents of an entry are not covered: they have a
+/// checksum of their own where that matters.
 #[derive(Clone, Debug)]
 pub struct SealedQueue<T> {
     entries: VecDeque<(u64, T)>,
@@ -81,7 +81,7 @@ impl<T> SealedQueue<T> {
     /// The first entry.
     ///
     /// # Errors
-    /// [`SealBroken`] when it is not the one that is due, or the ends do not fit the length.
+    /// [`SealBroken`] when it is not the expected one, or the ends do not fit the length.
     #[inline]
     pub fn front(&self) -> Result<Option<&T>, SealBroken> {
         match self.entries.front() {
@@ -170,7 +170,7 @@ impl<T> SealedQueue<T> {
         })
     }
 
-    /// The entries as they lie in memory, without a check.
+    /// The entries as they are in memory, without a check.
     #[inline]
     pub fn as_is(&self) -> impl DoubleEndedIterator<Item = &T> {
         self.entries.iter().map(|(_, entry)| entry)
@@ -189,13 +189,13 @@ impl<T> SealedQueue<T> {
         self.entries.pop_front().map(|(_, entry)| entry)
     }
 
-    /// The entries with their numbers, without the counts: what a fault may change.
+    /// The entries with their numbers, without the counts, for fault injection.
     #[cfg(any(test, feature = "inject"))]
     pub fn entries_mut(&mut self) -> &mut VecDeque<(u64, T)> {
         &mut self.entries
     }
 
-    /// The counts of both ends: what a fault may change.
+    /// The counts of both ends, for fault injection.
     #[cfg(any(test, feature = "inject"))]
     pub fn ends_mut(&mut self) -> (&mut u64, &mut u64) {
         (&mut self.first, &mut self.next)
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Entries 10 to 13 of a queue that has given out the first ten; each entry is its number.
+    /// Entries 10 to 13 of a queue that has returned the first ten; each entry is its number.
     fn queue() -> SealedQueue<u64> {
         let mut queue = SealedQueue::default();
         (0..14).for_each(|number| _ = queue.push(number));
@@ -254,7 +254,7 @@ mod tests {
         }
     }
 
-    /// The same corruptions where nothing compares the numbers: each of them changes what comes out.
+    /// The same corruptions where nothing compares the numbers: each of them changes the output.
     #[test]
     fn without_the_numbers_nothing_would_be_found() {
         for (what, corrupt) in CORRUPTIONS {

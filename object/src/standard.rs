@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::time::Duration;
 use wire::{Malformed, Reader};
 
-/// The entries in ascending order of their keys. `K`'s order must be a function of what is summed of a key.
+/// The entries in ascending order of their keys. `K`'s order must be a function of the summed part of a key.
 ///
 /// All of it is part of one object, so a request that touches the object pays for every entry.
 impl<K: Summed + Ord, V: Summed> Summed for BTreeMap<K, V> {

@@ -1,4 +1,4 @@
-//! Where critical objects live that come and go: slots behind references by id.
+//! A container for critical objects that are created and removed: slots behind references by id.
 
 use crate::any::{AnyObject, AnyStore, Class, Population};
 use crate::checksum::Summer;
@@ -22,9 +22,9 @@ const CHUNK: usize = 256;
 /// A member that holds critical objects of type `T`.
 ///
 /// A reference carries the slot as a hint, so that a lookup is one comparison of ids; there is no index to corrupt and
-/// none to pay for. Slots are this replica's own business: they are not summed, packed or compared. What the owner's
-/// checksum covers is the population (number of objects, sum of their mixed ids), so that a lost or doubled object
-/// shows in a scrub, and which one.
+/// none to pay for. Slots are local to this replica: they are not summed, packed or compared. The owner's checksum
+/// covers the population (number of objects, sum of their mixed ids), so that a scrub finds a lost or doubled object,
+/// and which one it is.
 ///
 /// Getting an object enters it: it is checked, if the request has not done so.
 pub struct Store<T> {
@@ -91,8 +91,8 @@ impl<T: Critical> Store<T> {
         Some(object)
     }
 
-    /// The object, where the structure says that it exists: if it does not, the structure or the store is corrupted,
-    /// and the request leaves this replica by unwinding with [`Corrupted`].
+    /// The object, where the structure requires that it exists: if it does not, the structure or the store is
+    /// corrupted, and the request leaves this replica by unwinding with [`Corrupted`].
     #[inline]
     pub fn expect(&self, to: Ref<T>) -> &T {
         match self.get(to) {
@@ -115,7 +115,7 @@ impl<T: Critical> Store<T> {
         self.slot_of(to).is_some()
     }
 
-    /// Takes the object out, checked; the request's delta says that it is gone.
+    /// Takes the object out, checked; the request's delta records the removal.
     pub fn remove(&mut self, to: Ref<T>) -> Option<T> {
         let slot = self.slot_of(to)?;
         let place = self.here(slot);
@@ -132,7 +132,7 @@ impl<T: Critical> Store<T> {
         Some(object)
     }
 
-    /// Like [`Store::remove`], where the structure says that the object exists.
+    /// Like [`Store::remove`], where the structure requires that the object exists.
     pub fn expect_remove(&mut self, to: Ref<T>) -> T {
         match self.remove(to) {
             Some(object) => object,
@@ -163,7 +163,7 @@ impl<T: Critical> Store<T> {
         }
     }
 
-    /// Removes the objects for which `keep` answers no. It sees all of them, as [`Store::iter`] does.
+    /// Removes the objects for which `keep` returns false. It enters all of them, as [`Store::iter`] does.
     pub fn retain(&mut self, mut keep: impl FnMut(Ref<T>, &T) -> bool) {
         for to in self.all() {
             if !keep(to, self.expect(to)) {
@@ -211,7 +211,7 @@ impl<T: Critical> Store<T> {
         if to.is_none() { None } else { self.search(to.id()) }
     }
 
-    /// The hint was wrong: asks the strays, then looks at every slot.
+    /// The hint was wrong: asks the strays, then checks every slot.
     #[cold]
     fn search(&self, id: ObjectId) -> Option<u32> {
         let here = |slot: u32| self.at(slot).is_some_and(|object| header(object).id() == id);

@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// a scan for each would take quadratic time.
 const SCANS_MAX: u32 = 8;
 
-/// Objects that may come and go without a search before the memory is given up: this many times the objects known.
+/// Objects that may be added or removed without a search before the index is dropped: this many times the objects
+/// known.
 const IDLE_FACTOR: usize = 4;
 
-/// Replica-local memory of where objects without a usable hint lie. Empty, and never asked, in the steady state.
+/// A replica-local index of the locations of objects without a usable hint. Empty, and never searched, in the steady
+/// state.
 #[derive(Debug)]
 pub(crate) struct Strays {
     used: AtomicBool,
@@ -23,7 +25,7 @@ pub(crate) struct Strays {
 struct Known {
     slots: BTreeMap<ObjectId, u32>,
     scans: u32,
-    /// Objects that came or went since the last search.
+    /// Objects that were added or removed since the last search.
     idle: usize,
 }
 
@@ -35,7 +37,7 @@ impl Strays {
         }
     }
 
-    /// The slot of `id`. `here` says whether a slot holds it; `all` lists every object with its slot.
+    /// The slot of `id`. `here` tests whether a slot holds it; `all` lists every object with its slot.
     pub(crate) fn find<A: Iterator<Item = (ObjectId, u32)>>(
         &self,
         id: ObjectId,
@@ -92,7 +94,7 @@ impl Strays {
         }
     }
 
-    /// Gives the memory up when nobody has asked for long: a few repairs must not cost an index for ever.
+    /// Drops the index after a long time without a search: a few repairs must not cost an index for ever.
     #[cold]
     fn age(&mut self) {
         let known = self.known();
@@ -127,7 +129,7 @@ mod tests {
         for number in 0..100 {
             assert_eq!(strays.find(id(number), |_| true, all), Some(number as u32));
         }
-        // Indexed now: a search that finds nothing does not look at every slot.
+        // Indexed now: a search that finds nothing does not check every slot.
         assert_eq!(strays.find(id(100), |_| true, || -> std::iter::Empty<_> { unreachable!() }), None);
         strays.learn(id(100), 100);
         strays.forget(id(7), 7);

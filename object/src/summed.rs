@@ -1,4 +1,4 @@
-//! Plain values that can be summed, packed and put back: what a member of a critical type can be made of.
+//! Plain values that can be summed, packed and restored: the building blocks of members of critical types.
 
 use crate::checksum::Summer;
 use crate::id::ObjectId;
@@ -12,7 +12,7 @@ use wire::{Malformed, Reader};
 /// those, also generic ones.
 ///
 /// There is deliberately no implementation for
-/// - hash maps and sets: their order differs between replicas. A handler that iterates over one does something else at
+/// - hash maps and sets: their order differs between replicas. A handler that iterates over one behaves differently at
 ///   each replica, whatever the order in which the entries were summed. A map that sorts its entries for the checksum
 ///   still hides this;
 /// - floats: NaN has many bit patterns, of which two machines may compute different ones, and `0.0 == -0.0` although
@@ -23,7 +23,7 @@ use wire::{Malformed, Reader};
 /// # A type of another crate
 ///
 /// Wrap it in a struct of your own and implement the four functions. The law: two values are equal exactly if they sum
-/// alike and exactly if they pack alike, and an unpacked value *behaves* as the original. A repaired replica goes on
+/// alike and exactly if they pack alike, and an unpacked value *behaves* as the original. A repaired replica continues
 /// with the unpacked value: if that is a heap which pops ties in another order, the replica is wrong from then on.
 /// [`crate::testing::check_summed`] checks the law on examples.
 ///
@@ -67,8 +67,8 @@ pub trait Summed: Sized + Send + Sync + 'static {
     fn sum(&self, summer: &mut Summer);
     /// Appends the value.
     fn pack(&self, out: &mut Vec<u8>);
-    /// Reads a value that [`Summed::pack`] wrote; fails on anything else, and never allocates more than the bytes that
-    /// are there justify.
+    /// Reads a value that [`Summed::pack`] wrote; fails on anything else, and never allocates more than the available
+    /// bytes justify.
     fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed>;
     /// Any cheap value, for an object that is about to be replaced.
     fn blank() -> Self;
@@ -76,7 +76,7 @@ pub trait Summed: Sized + Send + Sync + 'static {
     fn sound(&self) -> bool {
         true
     }
-    /// Adds many values; a type whose values lie in memory as they are summed does it in one go.
+    /// Adds many values; a type whose memory layout equals the summed bytes does it in one call.
     #[doc(hidden)]
     fn sum_all(all: &[Self], summer: &mut Summer) {
         all.iter().for_each(|one| one.sum(summer));
@@ -89,7 +89,7 @@ pub trait Summed: Sized + Send + Sync + 'static {
     /// Reads `count` values.
     #[doc(hidden)]
     fn unpack_all(from: &mut Reader<'_>, count: usize) -> Result<Vec<Self>, Malformed> {
-        // The reservation is bounded by the bytes that are there, whatever a value takes in memory.
+        // The reservation is bounded by the available bytes, whatever a value takes in memory.
         let mut all = Vec::with_capacity(count.min(from.remaining() / std::mem::size_of::<Self>().max(1)));
         for _ in 0..count {
             all.push(Self::unpack(from)?);
@@ -170,7 +170,7 @@ impl Summed for u8 {
     }
 }
 
-/// `usize` and `isize` travel as 64 bits, so that machines of different word size agree.
+/// `usize` and `isize` are encoded as 64 bits, so that machines of different word size agree.
 macro_rules! sizes {
     ($($size:ty as $wide:ty),*) => { $(
         impl Summed for $size {

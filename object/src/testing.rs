@@ -1,4 +1,4 @@
-//! Tests for an author's own [`Summed`] types: what a hand-written implementation has to keep, checked on examples.
+//! Tests for an author's own [`Summed`] types: the rules for a hand-written implementation, checked on examples.
 
 use crate::checksum::Summer;
 use crate::id::ObjectId;
@@ -10,9 +10,9 @@ use wire::Reader;
 ///
 /// - two values are equal exactly if they pack to the same bytes, and exactly if they have the same checksum;
 /// - packed bytes unpack to an equal value, also with other bytes behind them, and no shorter bytes unpack;
-/// - `behaviour` of the unpacked value is that of the original. It does to the value what handlers do and returns what
-///   they could see, in order: all elements in the order of `pop`, say. A replica that was repaired has the unpacked
-///   value, and is wrong in every request from then on if it behaves otherwise.
+/// - `behaviour` of the unpacked value is that of the original. It uses the value as handlers do and returns, in order,
+///   everything that they could see, such as all elements in the order of `pop`. A replica that was repaired has the
+///   unpacked value, and is wrong in every request from then on if it behaves otherwise.
 ///
 /// ```
 /// use object::testing::check_summed;
@@ -23,7 +23,7 @@ use wire::Reader;
 /// ```
 ///
 /// # Panics
-/// With the first value that breaks the law, and how.
+/// With the first value that breaks the law, and the reason.
 pub fn check_summed<T, O>(values: Vec<T>, behaviour: impl Fn(T) -> O)
 where
     T: Summed + PartialEq + Debug,

@@ -10,7 +10,7 @@ use crate::member::{Child, ChildMut};
 use crate::region::{Health, Large, Listed, ScrubFinding};
 use crate::request::{self, Taken};
 
-/// Version of what [`digest`] digests.
+/// Version of the input of [`digest`].
 const DIGEST_SEED: u64 = 0x6372_6F73_7363_6B01;
 
 pub(crate) fn seal(root: &mut dyn AnyObject, home: Home) {
@@ -43,7 +43,7 @@ fn seal_object(object: &mut dyn AnyObject, home: Home, ledger: &mut Ledger) {
     });
 }
 
-/// Seals what the request touched in a store; the rest of it is not looked at.
+/// Seals the objects of a store that the request touched; the others are not visited.
 fn seal_store(store: &mut dyn AnyStore, home: Home, ledger: &mut Ledger) {
     let here = store.place();
     for number in 0..ledger.entries.len() {
@@ -83,7 +83,7 @@ fn settle_object(object: &mut dyn AnyObject, gather: &mut Vec<u8>) {
     });
 }
 
-/// Sums the members anew.
+/// Sums the members again.
 pub(crate) fn reseal(object: &mut dyn AnyObject, gather: &mut Vec<u8>) {
     let (sum, buffer) = object.recompute(std::mem::take(gather));
     *gather = buffer;
@@ -145,7 +145,7 @@ pub(crate) fn blame(root: &dyn AnyObject) -> Vec<ObjectId> {
 pub(crate) fn undo(root: &mut dyn AnyObject) {
     let mut taken = Taken::new();
     let Ledger { entries, images, undo, .. } = &mut taken.ledger;
-    // A step belongs to one region; steps of others stay for theirs.
+    // A step belongs to one region; steps of other regions stay in the log.
     let steps = std::mem::take(undo);
     let mut others: Vec<Undo> = Vec::new();
     for step in steps.into_iter().rev() {
@@ -197,7 +197,7 @@ fn undo_step(root: &mut dyn AnyObject, step: &Undo, entries: &[Entry], images: &
     }
 }
 
-/// Finds a store of the region; stores inside of a store's objects only where the request was.
+/// Finds a store of the region; stores inside of a store's objects only in objects that the request has entered.
 fn with_store(
     object: &mut dyn AnyObject,
     wanted: usize,
@@ -376,7 +376,7 @@ pub(crate) fn scrub(root: &dyn AnyObject, limit: usize, large: &mut dyn FnMut(La
     findings.into_inner()
 }
 
-/// What is in the store, whatever its owner says.
+/// The objects that are really in the store, found without its owner.
 pub(crate) fn actual_population(store: &dyn AnyStore) -> Population {
     (0..store.slots())
         .filter_map(|slot| store.slot(slot))

@@ -1,4 +1,4 @@
-//! There is no way in that skips the check, and every refusal says what to do instead.
+//! There is no way in that skips the check, and every error message names the remedy.
 
 #[test]
 fn ways_around_the_check_do_not_compile() {

@@ -1,9 +1,9 @@
-//! Every single-bit flip of every member and of the header is found, at objects of several sizes.
+//! Every single-bit flip of every member and of the header is found, in objects of several sizes.
 
 use crate::common::{Leaf, PROTECTED, at, run};
 use object::{Health, How, Injection, Region};
 
-/// Damages a fresh object and says whether a request finds it.
+/// Damages a fresh object and returns whether a request finds it.
 fn found(value: usize, injection: &Injection) -> Option<bool> {
     let mut leaf = object::genesis(0, || Leaf::new(b"some key", &vec![0xA5; value]));
     leaf.inject(leaf.root(), injection)?;
@@ -32,7 +32,7 @@ fn every_single_bit_flip_is_found() {
                 }
             }
         }
-        // Less than all: some values hold no such flip (a bool of 3), and members end.
+        // Fewer than all: some flips make no valid value (a bool of 3), and members end.
         assert!(flips > 500 + value * 8, "{flips} flips");
     }
 }

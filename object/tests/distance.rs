@@ -75,7 +75,7 @@ fn errors_of_up_to_five_bits_are_detected_up_to_a_kilobyte() {
     pairs.sort_unstable();
     for two in pairs.windows(2) {
         assert_ne!(two[0], two[1], "an error of four bits");
-        // Sums that differ by 1 lie side by side. Pairs that share a position, or hold r(0), would be errors of three.
+        // Sums that differ by 1 are neighbours. Pairs that share a position, or hold r(0), would be errors of three.
         assert_ne!(two[0] | 1, two[1] | 1, "an error of five bits");
     }
 }

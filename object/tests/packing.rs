@@ -1,4 +1,4 @@
-//! Pack and replace: round trips, repair of every structural damage, evidence, and bytes that nobody should trust.
+//! Pack and replace: round trips, repair of every structural damage, evidence, and bytes that must not be trusted.
 
 use crate::common::{Leaf, PROTECTED, Tree, at, run, tree};
 use object::{Health, Injection, Malformed, ObjectId, Region, ScrubFinding};

@@ -1,4 +1,4 @@
-//! One request: what it checks, notes, seals and takes back (docs/design.md, section 3; EDCC'16, IV-A and V-B).
+//! One request: checks, notes, seals and undo (docs/design.md, section 3; EDCC'16, IV-A and V-B).
 
 use crate::common::{BARE, HOME, Leaf, PROTECTED, REVERSIBLE, Tree, at, run, tree};
 use object::{Health, How, Injection, ObjectId, Pair, Region, ScrubFinding, critical, request};
@@ -93,11 +93,11 @@ fn a_flipped_object_is_found_at_first_touch_and_named() {
     assert_eq!((corrupted.object, corrupted.how), (leaf, How::Checksum));
     assert_eq!(blamed, []);
     assert_eq!(tree.scrub(9), [ScrubFinding::Damaged(leaf)]);
-    // Other objects go on being served.
+    // Other objects are still served.
     run(&mut tree, at(6, PROTECTED), |tree| tree.leaf(1).flags()).unwrap();
 }
 
-/// Without the check the same flip is lost: read as if it were right, and sealed into a valid sum by a write.
+/// Without the check the same flip goes unnoticed: a read accepts it, and a write seals it with a valid checksum.
 #[test]
 fn without_protection_a_flip_goes_through() {
     let mut tree = tree();

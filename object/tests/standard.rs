@@ -1,4 +1,4 @@
-//! Types of the standard library, generic types, and what `check_summed` finds in unlawful ones.
+//! Types of the standard library, generic types, and what `check_summed` finds in types that break its law.
 
 use object::testing::check_summed;
 use object::{
@@ -115,7 +115,7 @@ fn they_are_members_that_are_packed_and_put_back() {
     assert_eq!(shelf.digest(), digest);
 }
 
-/// A piece of a large value has a checksum of its own; a derived type forwards the question whether it fits.
+/// A piece of a large value has a checksum of its own; a derived type passes on whether that checksum fits.
 #[test]
 fn a_derived_type_is_not_sound_when_its_part_is_not() {
     let mut shelf = genesis(0, Shelf::new);
@@ -132,7 +132,7 @@ fn a_derived_type_is_not_sound_when_its_part_is_not() {
 #[derive(Clone, Debug)]
 struct Heap(BinaryHeap<(u8, Tie)>);
 
-/// Compares equal whatever it holds, as the value beside a priority does.
+/// Compares equal whatever it holds, like the value next to a priority.
 #[derive(Clone, Copy, Debug)]
 struct Tie(u8);
 

@@ -1,4 +1,4 @@
-//! A type of another crate gets its way in: a struct of one's own, and `Summed` by hand.
+//! A type of another crate becomes a member by a wrapper struct with a hand-written `Summed`.
 use object::critical;
 
 #[critical]

@@ -1,4 +1,4 @@
-//! A critical type is an object of its own: inside of another value it says which container to take.
+//! A critical type is an object of its own: inside of another value the error names the container to use.
 use object::{Store, critical};
 
 #[critical]

@@ -1,4 +1,4 @@
-//! From another module not even the door is in sight.
+//! Another module cannot even name the members.
 mod bank {
     use object::critical;
     #[critical]

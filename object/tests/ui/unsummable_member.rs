@@ -1,4 +1,4 @@
-//! A member without a checksum fails the build and says what to do.
+//! A member without a checksum fails the build, with a message that names the remedy.
 use object::critical;
 
 #[critical]

@@ -1,4 +1,4 @@
-//! Binds a lock to one schedule at a time: two schedules that both granted it would be two owners.
+//! Binds a lock to one schedule at a time: if two schedules granted it, it would have two owners.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,7 @@ impl Bound {
         Bound(AtomicU64::new(0))
     }
 
-    /// Binds to `brand` at the first use, and again when the schedule it was bound to has ended.
+    /// Binds to `brand` at the first use, and again when the earlier schedule has ended.
     ///
     /// # Panics
     /// If another living schedule has the lock: granting it twice would give two owners.

@@ -1,12 +1,12 @@
-//! The cell behind a lock and the guards on it: the only unsafe code of the room.
+//! The cell behind a lock and the guards on it: the only unsafe code of the crate.
 //!
 //! Why exclusive access is exclusive. A [`Slot`] is *owned* when the schedule has granted its lock to the
 //! running request, and only `Slot::grant` marks it so. The callers of `grant` are three: ordered turns,
 //! after `serving[lock] == ticket` (tickets are unique per lock, `serving` moves only from the holder's
 //! ticket to the next one, and it moves when the turn is passed, after which the slot is no longer owned);
 //! exclusive runs, while every other position is either resolved or not begun; ordinary locks, while the real
-//! lock's guard is held. `Bound` (brand.rs) makes sure that one schedule alone grants a lock. For readers the
-//! same holds with "no writer" in place of "nobody". Within the one request, which is one thread ([`Slot`] is
+//! lock's guard is held. `Bound` (brand.rs) makes sure that one schedule alone grants a lock. For readers the same
+//! holds with "no writer" in place of "no other request". Within the one request, which is one thread ([`Slot`] is
 //! not `Sync`), `borrows` counts the guards as `RefCell` does. A guard's lifetime is that of a borrow of the
 //! request's [`Cx`](crate::Cx), and passing the turns consumes what `Cx` borrows from; `release_early`
 //! refuses while a guard lives.
@@ -18,7 +18,7 @@ use parking_lot::RwLock;
 
 use crate::footprint::LockId;
 
-/// What the running request has of one lock.
+/// The running request's hold on one lock.
 pub struct Slot {
     pub lock: LockId,
     /// Reading only.
@@ -34,7 +34,7 @@ pub struct Slot {
     borrows: Cell<i32>,
 }
 
-/// How the handler has taken a lock itself, whatever its footprint allows and the runtime does with it afterwards.
+/// How the handler itself has taken a lock; neither the footprint nor the runtime changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     None,
@@ -57,7 +57,7 @@ impl Slot {
         }
     }
 
-    /// Marks the lock as granted; see the top of the file for who may call it.
+    /// Marks the lock as granted; see the top of the file for the permitted callers.
     #[inline]
     pub fn grant(&self) {
         debug_assert!(!self.passed.get(), "lock {} is granted after it was passed", self.lock);
@@ -151,7 +151,7 @@ impl Drop for BorrowMut<'_> {
 pub(crate) struct TurnCell<T>(UnsafeCell<T>);
 
 // SAFETY: a shared TurnCell gives `&mut T` to one request at a time (top of the file), on changing threads, which needs
-// T: Send. `&T` on several threads at once is given only by `read`, whose callers ask for T: Sync themselves
+// T: Send. `&T` on several threads at once is given only by `read`, whose callers require T: Sync themselves
 // (DetRwLock); the reading guard of a DetMutex does not exist.
 unsafe impl<T: Send> Sync for TurnCell<T> {}
 
@@ -203,8 +203,8 @@ pub struct ReadGuard<'c, T> {
     _borrow: Borrow<'c>,
 }
 
-/// Access to the values of two locks, or of one that was asked for twice
-/// ([`Cx::lock_two`](crate::Cx::lock_two), [`Cx::write_two`](crate::Cx::write_two)).
+/// Access to the values of two locks, or of one that was requested twice ([`Cx::lock_two`](crate::Cx::lock_two),
+/// [`Cx::write_two`](crate::Cx::write_two)).
 pub struct TwoGuards<'c, T> {
     first: DetGuard<'c, T>,
     /// None if it is the same lock.
@@ -212,7 +212,7 @@ pub struct TwoGuards<'c, T> {
 }
 
 impl<'c, T> TwoGuards<'c, T> {
-    /// Takes the lock with the smaller number first, whichever it is.
+    /// Takes the lock with the smaller number first.
     pub(crate) fn take<E>(
         ids: (LockId, LockId),
         first: impl FnOnce() -> Result<DetGuard<'c, T>, E>,
@@ -270,7 +270,7 @@ impl PlainLock {
             return;
         }
         if slot.shared {
-            // SAFETY: `plain` says that `acquire` took the lock for reading and nobody has released it for this slot;
+            // SAFETY: `plain` records that `acquire` took the lock for reading, and it was not released for this slot;
             // the caller passes the slot's own lock (`locks[slot.lock]`, as for acquire).
             unsafe { self.0.force_unlock_read() }
         } else {
@@ -285,7 +285,7 @@ impl<T> Deref for DetGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the slot is owned for writing and this is its only guard (BorrowMut), so nobody has a `&mut T`.
+        // SAFETY: the slot is owned for writing and this is its only guard (BorrowMut), so no `&mut T` exists.
         unsafe { &*self.cell.get() }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-/// Items per chunk: amortises the allocation, and keeps little alive behind the slowest reader.
+/// Items per chunk: amortises the allocation, and keeps few items alive behind the slowest reader.
 const CHUNK: usize = 32;
 
 struct Chunk<T> {

@@ -131,7 +131,7 @@ fn put_timers<R>(out: &mut Vec<u8>, all: &Timers<R>, encode: &mut dyn FnMut(&R, 
     }
 }
 
-/// What is left to decode.
+/// The bytes that are left to decode.
 struct Input<'i, R> {
     reader: Reader<'i>,
     request: &'i mut dyn FnMut(&[u8]) -> Option<R>,
@@ -163,7 +163,7 @@ impl<R> Input<'_, R> {
 
     fn internals(&mut self) -> Result<Vec<Arc<Internal<R>>>, Malformed> {
         let len = self.reader.u32()?;
-        // Collected one by one: the length is a peer's word, the bytes behind it are not there for certain.
+        // Collected one by one: the length comes from a peer, and the bytes behind it may be missing.
         let mut all = Vec::new();
         for _ in 0..len {
             all.push(Arc::new(self.task()?));

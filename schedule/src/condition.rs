@@ -8,16 +8,16 @@ use crate::Spawn;
 
 /// Continuations that wait for a condition, in the order they came.
 ///
-/// Make it a member of the critical type whose lock guards the condition. To wait is to register a request here and
-/// to return; to notify is to spawn it. The order is the order of turns, hence the same on all replicas. The list
-/// belongs to the state: with `R: Summed` it is summed, packed, repaired and undone with its object.
+/// Make it a member of the critical type whose lock guards the condition. A handler waits by registering a request here
+/// and returning; to notify is to spawn that request. The order is the order of turns, hence the same on all replicas.
+/// The list belongs to the state: with `R: Summed` it is summed, packed, repaired and undone with its object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiters<R> {
     waiting: VecDeque<R>,
 }
 
 impl<R> Waiters<R> {
-    /// Nobody waits.
+    /// An empty list.
     pub const fn new() -> Self {
         Waiters { waiting: VecDeque::new() }
     }
@@ -27,7 +27,7 @@ impl<R> Waiters<R> {
         self.waiting.push_back(continuation);
     }
 
-    /// Starts the request that has waited longest; tells whether there was one.
+    /// Starts the request that has waited longest; returns whether there was one.
     pub fn notify_one(&mut self, cx: &impl Spawn<R>) -> bool {
         let first = self.waiting.pop_front();
         let found = first.is_some();
@@ -47,7 +47,7 @@ impl<R> Waiters<R> {
         self.waiting.len()
     }
 
-    /// Whether nobody waits.
+    /// Whether no request waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

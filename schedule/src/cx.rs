@@ -1,4 +1,4 @@
-//! What a handler sees of the schedule: its locks, its time, its random numbers, and the requests it starts.
+//! The schedule as a handler sees it: its locks, its time, its random numbers, and the requests it starts.
 
 use std::cell::Cell;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::lock::{Access, DetMutex, DetRwLock, Lock};
 use crate::start::{Spawn, Starts};
 use crate::turn_state::{TurnState, Want};
 
-/// The handler wants a lock outside its footprint: hand it up with `?`. The request is undone and runs again.
+/// The handler wants a lock outside its footprint: pass it up with `?`. The request is undone and runs again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the request must end with this error; it is undone and runs again"]
 pub struct Retry {
@@ -36,7 +36,7 @@ impl fmt::Display for Retry {
 
 impl std::error::Error for Retry {}
 
-/// The schedule of requests of type `R` as the running request sees it. Everything it tells is a function of the
+/// The schedule of requests of type `R` as the running request sees it. Everything it returns is a function of the
 /// ordered log.
 pub struct Cx<'a, R> {
     run: &'a Run,
@@ -118,7 +118,7 @@ impl<'a, R> Cx<'a, R> {
     }
 
     /// Passes the turn at `lock` before the request ends (shrinking phase of two-phase locking): its objects are
-    /// sealed now. From here on the request must succeed, because what it did there can no longer be undone. (A request
+    /// sealed now. From here on the request must succeed, because its effects there can no longer be undone. (A request
     /// that is run more than once keeps its turns to the end: see [`Turn::repeat`](crate::Turn::repeat).)
     ///
     /// # Panics
@@ -134,7 +134,7 @@ impl<'a, R> Cx<'a, R> {
             Access::Exclusive(region) => region.seal(slot.lock),
             Access::Shared(region) => region.note(slot.lock),
         });
-        // An exclusive run and ordinary locks keep the real thing until the end: nobody could tell the difference.
+        // An exclusive run and ordinary locks keep the real lock until the end; no request can observe the difference.
         slot.give_up();
         if run.kind == RunKind::Ordered {
             run.turns.pass(slot.lock, slot.ticket, slot.shared);
@@ -171,8 +171,8 @@ impl<'a, R> Cx<'a, R> {
     }
 
     /// Whether this run counts. A request may be run several times in its turn, and one of these runs counts, not
-    /// necessarily the one whose effects stay ([`Turn::repeat`](crate::Turn::repeat)). For what is outside of protected
-    /// objects and cannot be taken back, such as counters for operators; state and reply must not depend on it.
+    /// necessarily the one whose effects stay ([`Turn::repeat`](crate::Turn::repeat)). For effects outside of protected
+    /// objects that cannot be undone, such as counters for operators; state and reply must not depend on it.
     pub fn is_counted(&self) -> bool {
         self.run.pass.get() != Pass::Uncounted
     }
@@ -201,7 +201,7 @@ pub(crate) enum Pass {
     Only,
     /// One of several, and the one that counts.
     Counted,
-    /// Another one of several; its effects may stay or be taken back.
+    /// Another one of several; its effects may stay or be undone.
     Uncounted,
 }
 
@@ -212,7 +212,7 @@ pub(crate) enum RunKind {
     Ordered,
     /// It has the locks of its footprint already (one worker, or ordinary locks).
     Ready,
-    /// It is alone and has every lock.
+    /// It runs alone and has every lock.
     Alone,
 }
 
@@ -234,12 +234,12 @@ pub(crate) struct Run {
     pub pass: Cell<Pass>,
 }
 
-/// A request's seed, worked out when somebody asks for it.
+/// A request's seed, computed when it is first needed.
 #[derive(Clone, Copy)]
 pub(crate) enum Seed {
     /// Of the `at`-th request of an entry, whose seed and index are mixed in `entry`.
     Entry { entry: u64, at: u64 },
-    /// As it is.
+    /// The seed itself.
     Is(u64),
 }
 

@@ -1,4 +1,4 @@
-//! What runs at which position: a function of the log and of the outcomes of earlier positions
+//! The request that runs at each position: a function of the log and of the outcomes of earlier positions
 //! (docs/determinism.md, section 3). Every worker evaluates it alone, for the whole log.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,15 +18,15 @@ use crate::turn_state::{Tickets, TurnState, Want};
 /// Deadline, position and number of the request that set it: the order in which timers fire.
 pub(crate) type TimerKey = (u64, u64, u32);
 
-/// What the dispatcher tells its worker.
+/// The dispatcher's answer to its worker.
 pub(crate) enum Found {
     /// `Run` has been filled with a request of this worker.
     Mine,
-    /// Nothing until this wish comes true.
+    /// Nothing until this wish is fulfilled.
     Wait(Want),
     /// The log is closed and everything that was in it has run.
     End,
-    /// This worker has lost count: an outcome was passed over, and whatever was due would never come.
+    /// This worker has lost count of positions: an outcome was passed over, and would never take effect.
     Corrupted,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Dispatcher<R> {
     pub position: u64,
     tickets: Tickets,
     feed: Feed<R>,
-    /// Every position below is resolved and its outcome collected (as far as this worker has looked).
+    /// Every position below is resolved and its outcome collected (as far as this worker has checked).
     resolved: u64,
     /// Nothing is dispatched before all positions below are resolved: an exclusive run is going on.
     hold: u64,
@@ -52,22 +52,22 @@ pub(crate) struct Dispatcher<R> {
     outcomes: Vec<ChainReader<Arc<Due<R>>>>,
     /// Positions without a request directly before this one.
     quiet: u64,
-    /// An own exclusive request that waits until it is alone.
+    /// An exclusive request of this worker that waits until all others are resolved.
     staged: Option<Picked<R>>,
     /// What runs, unless it is the request `current_open` of the open entry.
     current: Option<Box<Again<R>>>,
     current_open: usize,
-    /// What kinds of requests took, by the outcomes up to position - lag.
+    /// The locks that kinds of requests took, by the outcomes up to position - lag.
     predictor: Predictor,
-    /// The footprint of what runs, if `is_predicted`; otherwise it stands with the request.
+    /// The footprint of what runs, if `is_predicted`; otherwise the request has it.
     forecast: Footprint,
     is_predicted: bool,
-    /// What runs has a kind.
+    /// The running request has a kind.
     teaches: bool,
     heat: Vec<Heat>,
 }
 
-/// An outcome was passed over, or an entry: this worker has lost count.
+/// An outcome or an entry was passed over: this worker has lost count of positions.
 struct Skipped;
 
 /// The sources of requests in the order of their precedence, but for retries.
@@ -81,9 +81,9 @@ pub(crate) struct Feed<R> {
     draining: bool,
     pub internal: VecDeque<Arc<Internal<R>>>,
     pub timers: BTreeMap<TimerKey, Arc<Internal<R>>>,
-    /// Entries with a smaller index have been here, or are part of the transferred state.
+    /// Entries with a smaller index were handled, or are part of the transferred state.
     next_index: u64,
-    /// Where a transferred state goes on within an entry.
+    /// Where a transferred state continues within an entry.
     begun: Option<(u64, usize)>,
 }
 
@@ -95,7 +95,7 @@ pub(crate) enum Picked<R> {
     Stored(Box<Again<R>>),
 }
 
-/// What the sources have at a position.
+/// The answer of the sources at a position.
 pub(crate) enum Offer<R> {
     Run(Picked<R>),
     /// Draining: an empty position.
@@ -191,7 +191,7 @@ impl<R> Dispatcher<R> {
         }
     }
 
-    /// The request that `find` has filled in, to be kept.
+    /// The request that `find` has filled in, as a copy that can be kept.
     pub fn source(&self) -> Source<R> {
         match (&self.current, &self.feed.entry) {
             (Some(again), _) => again.source.clone(),
@@ -210,7 +210,7 @@ impl<R> Dispatcher<R> {
         }
     }
 
-    /// What the running request teaches, if it has a kind and is done.
+    /// The lesson of the running request, if it has a kind and is done.
     #[inline]
     pub fn lesson(&self, slots: &[Slot]) -> Option<Lesson> {
         if self.teaches { lesson(self.source().declared(), slots) } else { None }
@@ -236,7 +236,7 @@ impl<R> Dispatcher<R> {
         state
     }
 
-    /// Whether all positions below are resolved; looks at the other workers only when it has to.
+    /// Whether all positions below are resolved; reads the other workers' progress only when it has to.
     #[inline]
     fn is_resolved(&mut self, turns: &TurnState, below: u64) -> bool {
         self.resolved >= below || {
@@ -245,13 +245,13 @@ impl<R> Dispatcher<R> {
         }
     }
 
-    /// Looks how far the others are and collects the outcomes up to there.
+    /// Reads the progress of the others and collects the outcomes up to there.
     #[cold]
     fn collect(&mut self, turns: &TurnState) {
         let mut resolved = self.position; // Own positions below have run: this worker goes through them in order.
         for (worker, outcomes) in self.outcomes.iter_mut().enumerate() {
             if worker != self.me {
-                // Before the list: what the watermark covers is then in it.
+                // Before the list: the outcomes that the watermark covers are then in it.
                 resolved = resolved.min(turns.watermark(worker));
             }
             while let Some(due) = outcomes.next() {
@@ -261,7 +261,7 @@ impl<R> Dispatcher<R> {
         self.resolved = self.resolved.max(resolved);
     }
 
-    /// The outcome of position p-lag takes effect at p: what it teaches is known, spawned requests queue up, a missed
+    /// The outcome of position p-lag takes effect at p: its lesson is known, spawned requests are queued, a missed
     /// forecast runs again now.
     #[inline]
     fn absorb(&mut self) -> Result<Option<Again<R>>, Skipped> {
@@ -281,7 +281,7 @@ impl<R> Dispatcher<R> {
         due.again.clone()
     }
 
-    /// Issues the tickets of a position and decides whose it is. `true`: this worker's, and `run` is filled.
+    /// Issues the tickets of a position and decides which worker has it. `true`: this worker, and `run` is filled.
     #[inline]
     fn assign(&mut self, run: &mut Run, picked: Picked<R>) -> Result<bool, Skipped> {
         let (footprint, attempt) = match (&picked, &self.feed.entry) {
@@ -290,7 +290,7 @@ impl<R> Dispatcher<R> {
             // Only an open entry offers its requests.
             (Picked::Open(_), None) => return Err(Skipped),
         };
-        // A retry keeps what it was given, and what it missed.
+        // A retry keeps its footprint, and the lock that it missed.
         self.teaches = footprint.kind().is_some();
         self.is_predicted = self.teaches && attempt == 0;
         if self.is_predicted {
@@ -370,9 +370,9 @@ impl<R> Dispatcher<R> {
 }
 
 impl Heat {
-    /// Counts a position that begins with the lock; tells whether the lock is hot. By the first lock a request goes to
-    /// the worker that has its data in its cache; a hot lock goes round instead. This is replica-local: no outcome
-    /// depends on it, but all workers of the replica must agree.
+    /// Counts a position that begins with the lock; returns whether the lock is hot. By the first lock a request goes
+    /// to the worker that has its data in its cache; requests of a hot lock go to all workers in rotation. This is
+    /// replica-local: no outcome depends on it, but all workers of the replica must agree.
     #[inline]
     fn note(&mut self, window: u64, limit: u64) -> bool {
         if self.window != window {
@@ -454,7 +454,7 @@ impl<R> Feed<R> {
         run.entry_index = entry.index;
     }
 
-    /// A new batch: its time comes into force and fires the timers that are due.
+    /// A new batch: its time takes effect and fires the timers that are due.
     fn open(&mut self, entry: Arc<Entry<R>>) {
         if entry.index < self.next_index {
             return;
@@ -529,7 +529,7 @@ mod tests {
     use super::*;
     use crate::turn::Step;
 
-    /// As a corrupted worker leaves it: an outcome is due at a position that it has passed.
+    /// The state that a corrupted worker leaves: an outcome is due at a position that it has passed.
     #[test]
     fn a_worker_that_passed_an_outcome_over_ends_the_schedule() {
         let begun = |due| {

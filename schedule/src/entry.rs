@@ -1,4 +1,4 @@
-//! What the agreement layer delivers: entries of the ordered log, each a batch of requests.
+//! The output of the agreement layer: entries of the ordered log, each a batch of requests.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ impl<R> Source<R> {
         }
     }
 
-    /// What was declared for the request, without what was predicted or missed later.
+    /// The declared footprint of the request, without locks that were predicted or missed later.
     pub fn declared(&self) -> &Footprint {
         match self {
             Source::Entry(entry, at) => &entry.requests[*at as usize].footprint,

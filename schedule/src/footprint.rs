@@ -6,11 +6,11 @@ pub type LockId = object::Home;
 /// Set of locks a request may take, each for reading or for writing.
 ///
 /// Sorted and without duplicates. More than [`Footprint::INLINE`] locks become [`Footprint::all`]: the request then
-/// runs alone. What cannot be told from the request is left to [`Footprint::predict`].
+/// runs alone. Locks that do not follow from the request are left to [`Footprint::predict`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
     ids: [LockId; Footprint::INLINE],
-    /// Added to by what the latest request of this kind took.
+    /// The locks that the latest request of this kind took are added.
     kind: Option<u32>,
     /// Bit i: `ids[i]` is taken for reading only.
     shared: u16,
@@ -49,10 +49,10 @@ impl Footprint {
         self.add(lock, true);
     }
 
-    /// Forecasts the rest: besides what is declared, the request may take what the latest request of the same
-    /// kind took beyond its own declared part, among those that were done at least `lag` positions earlier.
-    /// At first that is nothing; each miss is a [retry](crate::Retry), and teaches. What a kind is, the
-    /// service decides, as a function of the request: requests that take the same locks have one kind, and
+    /// Forecasts the rest. Besides the declared locks, the request may take those that the latest request of the same
+    /// kind took beyond its own declared part, among those that were done at least `lag` positions earlier. At first
+    /// there are none; each miss is a [retry](crate::Retry), and a lesson. The service defines the kind, as a function
+    /// of the request: requests that take the same locks have one kind, and
     /// [`PREDICTED_KINDS`](crate::PREDICTED_KINDS) bounds how many are remembered.
     pub fn predict(&mut self, kind: u32) {
         self.kind = Some(kind);

@@ -1,12 +1,14 @@
-//! Who may run when, identically on every replica: lagged ordered turns over one ordered log (docs/determinism.md).
+//! Decides which request runs when, identically on every replica: lagged ordered turns over one ordered log
+//! (docs/determinism.md).
 //!
-//! Every worker iterates over the whole log with private tickets and runs the positions that fall to it. A handler's
-//! [`Cx::lock`] waits for its ticket; a lock outside the forecast footprint gives [`Retry`], the request is undone and
-//! runs again exactly [`Config::lag`] positions later with the larger footprint, and alone after [`MAX_ATTEMPTS`]
-//! misses. What runs at a position is a function of the log alone, so that replicas need no message about it.
+//! Every worker iterates over the whole log with private tickets and runs the positions that are assigned to it. A
+//! handler's [`Cx::lock`] waits for its ticket; a lock outside the forecast footprint gives [`Retry`], the request is
+//! undone and runs again exactly [`Config::lag`] positions later with the larger footprint, and alone after
+//! [`MAX_ATTEMPTS`] misses. What runs at a position is a function of the log alone, so that replicas need no message
+//! about it.
 //!
-//! Locks that cannot be told from the request are forecast by its kind ([`Footprint::predict`]): what the latest
-//! request of the kind took, among those that were done `lag` positions before.
+//! Locks that do not follow from the request are forecast by its kind ([`Footprint::predict`]): the locks that the
+//! latest request of the kind took, among those that were done `lag` positions before.
 //!
 //! ```text
 //! let (schedule, workers) = schedule::open(config, footprint);

@@ -21,7 +21,7 @@ pub struct DetRwLock<T> {
     pub(crate) cell: TurnCell<T>,
 }
 
-/// What a request has of a region: what [`Turn::visit_regions`](crate::Turn::visit_regions) shows.
+/// A request's access to a region, as [`Turn::visit_regions`](crate::Turn::visit_regions) shows it.
 pub enum Access<'a> {
     /// The lock is held for reading.
     Shared(&'a dyn Region),
@@ -123,7 +123,7 @@ impl<T: Region + Sync> Lock for DetRwLock<T> {
 pub(crate) mod sealed {
     use super::{Access, Brand, Slot};
 
-    /// Keeps other implementations of [`Lock`](super::Lock) out: ownership is proved inside this crate.
+    /// Excludes other implementations of [`Lock`](super::Lock): ownership is proved inside this crate.
     pub trait Sealed {
         /// Shows the region to the owner of `slot`.
         #[doc(hidden)]

@@ -16,7 +16,7 @@ use crate::turn_state::{TurnState, WorkerProgress};
 use crate::worker::TurnWorker;
 use crate::yield_point::YieldPoint;
 
-/// Which rules give requests their locks.
+/// The rules by which requests get their locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockRules {
     /// Lagged ordered turns: deterministic, any number of workers (`RD..`).
@@ -38,7 +38,7 @@ pub struct Config {
     pub lag: u64,
     /// Number of locks: their numbers are below.
     pub locks: u32,
-    /// Looks before a wait turns into sleep (each some 20 ns): a few microseconds at most.
+    /// Checks before a wait becomes a sleep (each some 20 ns): a few microseconds at most.
     pub spins: u32,
 }
 
@@ -61,7 +61,7 @@ pub struct Schedule<R> {
     log: Mutex<Writer<Arc<Entry<R>>>>,
 }
 
-/// Opens a schedule at its genesis. `footprint` is asked about spawned requests; entries bring their own.
+/// Opens a schedule at its genesis. `footprint` computes the footprints of spawned requests; entries contain theirs.
 ///
 /// # Panics
 /// If `config` is out of its bounds.
@@ -84,7 +84,7 @@ pub fn resume<R: Any + Send + Sync>(
     resume_paced(config, footprint, state, None)
 }
 
-/// As [`resume`]; if there is a `yield_point`, it decides which worker goes on.
+/// As [`resume`]; if there is a `yield_point`, it decides which worker runs.
 ///
 /// # Panics
 /// If `config` is out of its bounds.
@@ -145,13 +145,13 @@ impl<R> Schedule<R> {
         self.turns.workers()
     }
 
-    /// How far a worker has come. A watchdog compares two looks: the same `running` position (not 0) and the same
+    /// How far a worker has come. A watchdog compares two readings: the same `running` position (not 0) and the same
     /// `resolved` for too long is a turn that does not end.
     pub fn progress(&self, worker: usize) -> WorkerProgress {
         self.turns.progress(worker)
     }
 
-    /// Whether a worker waits, and for something that has not come: for whoever decides who goes on.
+    /// Whether a worker waits for something that has not happened: for the code that decides which worker runs.
     pub fn is_waiting(&self, worker: usize) -> bool {
         self.turns.is_waiting(worker)
     }

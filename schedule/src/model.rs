@@ -9,8 +9,8 @@ use loom::thread;
 
 use crate::turn_state::{Tickets, TurnState, Want};
 
-/// What a lock guards: loom reports accesses to `touched` that are not ordered against each other, and `value` tells
-/// their order (relaxed: whatever orders it is the turns).
+/// The value behind a lock: loom reports accesses to `touched` that are not ordered against each other, and `value`
+/// shows their order (relaxed, so only the turns can order it).
 #[derive(Default)]
 struct Guarded {
     touched: UnsafeCell<()>,

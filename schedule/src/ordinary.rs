@@ -1,9 +1,9 @@
-//! Ordinary locks in arrival order: what the service costs without determinism (`R000`, `0000`).
+//! Ordinary locks in arrival order: the baseline without determinism (`R000`, `0000`).
 //!
-//! Every worker goes through the log and runs the streams that are its own, as a thread of memcached runs the
-//! connections that are its own: a client that sends a `get` behind its `set` reads what it wrote. A
-//! request's locks are acquired in ascending order, which cannot deadlock; which worker comes first at a lock
-//! is left to chance, on purpose.
+//! Every worker goes through the log and runs its own streams, as a thread of memcached runs its own connections: a
+//! client that sends a `get` behind its `set` reads what it wrote. A
+//! request's locks are acquired in ascending order, which cannot deadlock; the order of workers at a lock is left to
+//! chance, on purpose.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -63,9 +63,9 @@ struct PlainWorker<R> {
     again: Option<Again<R>>,
     current: Option<Again<R>>,
     current_open: usize,
-    /// What the requests that this worker has run took; without positions a lesson counts at once.
+    /// The locks that this worker's requests took; without positions a lesson counts at once.
     predictor: Predictor,
-    /// The footprint of what runs, if `is_predicted`; otherwise it stands with the request.
+    /// The footprint of what runs, if `is_predicted`; otherwise the request has it.
     forecast: Footprint,
     is_predicted: bool,
     ended: bool,
@@ -352,7 +352,7 @@ impl<R: Any + Send + Sync> Drive<R> for PlainWorker<R> {
 }
 
 impl<R> Shared<R> {
-    /// Publishes what workers look at without the mutex.
+    /// Publishes the values that workers read without the mutex.
     fn publish(&self, started: &Started<R>) {
         self.queued.store(started.queue.len() as u64, Ordering::Release);
         self.deadline.store(started.first_deadline(), Ordering::Release);

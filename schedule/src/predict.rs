@@ -1,28 +1,30 @@
-//! What a request will lock, forecast from what the latest request of its kind locked (docs/determinism.md, section 8).
+//! Forecasts a request's locks from those that the latest request of its kind took (docs/determinism.md, section 8).
 //!
-//! A footprint that [names a kind](Footprint::predict) is its declared part plus what the predictor knows of the kind.
-//! What is known is a function of the log, as everything else at a position: the lesson of position p travels with
-//! p's outcome, through the same list, and is taken in when p + lag is dispatched. All workers of all replicas so know
-//! the same at each position, and no message is needed. A forecast that proves too small is an ordinary miss: the
-//! request runs again with the lock, and teaches when it is done. One that was too large costs waiting, once.
+//! A footprint that [names a kind](Footprint::predict) is its declared part plus the lesson of the kind. The known
+//! lessons are a function of the log, as everything else at a position: the lesson of position p is part of p's
+//! outcome, in the same list, and counts when p + lag is dispatched. So all workers of all replicas know the same
+//! lessons at each position, and no message is needed. A forecast that proves too small is an ordinary miss: the
+//! request runs again with the lock, and gives a new lesson when it is done. One that was too large costs waiting,
+//! once.
 //!
-//! A lesson is what the handler took *beyond* its declared part. Otherwise the next request would also wait for what is
-//! only the last one's own: of requests that declare the lock of their key, the lock of another key.
+//! A lesson is what the handler took *beyond* its declared part. Otherwise the next request would also wait for locks
+//! that only the last one needed: among requests that declare the lock of their key, the lock of another key.
 //!
-//! A replica that abandons a request which the others finish (its check failed) misses the lesson, as it misses what
-//! the request spawned: its schedule may then differ from the others', until it takes over their dispatcher's state.
+//! A replica that abandons a request which the others finish (its check failed) misses the lesson, as it misses the
+//! requests that it spawned: its schedule may then differ from the others', until it takes over their dispatcher's
+//! state.
 
 use crate::cell::{Slot, Use};
 use crate::footprint::Footprint;
 
-/// Kinds that are known at the same time, at most. Each kind has one place, by a hash of its number; two kinds that
-/// share a place take it from each other, and the one that lost it is forecast by its declared part alone until one of
-/// its requests is done again. Places of up to this many consecutive kinds hardly ever coincide.
+/// Kinds that are known at the same time, at most. Each kind has one place, by a hash of its number; two kinds with the
+/// same place replace each other there, and the replaced one is forecast by its declared part alone until one of its
+/// requests is done again. Places of up to this many consecutive kinds hardly ever coincide.
 pub const PREDICTED_KINDS: usize = 1 << KIND_BITS;
 
 const KIND_BITS: u32 = 10;
 
-/// What a kind's request took beyond its declared part, when it was done.
+/// The locks that a kind's request took beyond its declared part, when it was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lesson {
     pub kind: u32,
@@ -33,17 +35,17 @@ pub(crate) struct Lesson {
 /// The latest lesson of each kind that has a place.
 #[derive(Clone)]
 pub(crate) struct Predictor {
-    /// Without any memory as long as no request asks for a forecast.
+    /// Not allocated until a request uses a forecast.
     places: Vec<Option<Lesson>>,
 }
 
 impl Predictor {
-    /// Knows nothing.
+    /// Without lessons.
     pub const fn new() -> Self {
         Predictor { places: Vec::new() }
     }
 
-    /// The declared footprint and what is known of its kind.
+    /// The declared footprint and the lesson of its kind.
     #[cold]
     pub fn forecast(&self, declared: &Footprint) -> Footprint {
         let mut footprint = *declared;
@@ -57,24 +59,24 @@ impl Predictor {
         footprint
     }
 
-    /// Takes a lesson in; it replaces what was known of its kind.
+    /// Stores a lesson; it replaces the earlier one of its kind.
     pub fn learn(&mut self, lesson: &Lesson) {
         if !lesson.locks.is_empty() {
             self.places.resize(PREDICTED_KINDS, None);
             self.places[place(lesson.kind)] = Some(*lesson);
         } else if self.known(lesson.kind).is_some() {
-            // Nothing to know of a kind takes no place, and none away from another kind.
+            // An empty lesson takes no place, and displaces no other kind.
             self.places[place(lesson.kind)] = None;
         }
     }
 
-    /// Everything that is known, in an order that is equal wherever the same is known.
+    /// All known lessons, in an order that is the same for equal lessons.
     pub fn lessons(&self) -> impl Iterator<Item = &Lesson> {
         self.places.iter().flatten()
     }
 
-    /// Takes in one of the [lessons](Predictor::lessons) of another predictor, which follow each other in their order;
-    /// `false` if this is none of them.
+    /// Stores one of the [lessons](Predictor::lessons) of another predictor, which come in their order; `false` if it
+    /// is not one of them.
     pub fn restore(&mut self, lesson: &Lesson) -> bool {
         let at = place(lesson.kind);
         let in_order = self.places.iter().skip(at).all(Option::is_none);
@@ -94,12 +96,12 @@ impl Predictor {
     }
 }
 
-/// Where a kind is kept: multiplicative hashing (Knuth, TAOCP 3, 6.4), which spreads consecutive numbers evenly.
+/// The place of a kind: multiplicative hashing (Knuth, TAOCP 3, 6.4), which spreads consecutive numbers evenly.
 fn place(kind: u32) -> usize {
     (kind.wrapping_mul(0x9e37_79b9) >> (u32::BITS - KIND_BITS)) as usize
 }
 
-/// What a request that is done teaches, if its footprint names a kind.
+/// The lesson of a request that is done, if its footprint names a kind.
 #[cold]
 pub(crate) fn lesson(declared: &Footprint, slots: &[Slot]) -> Option<Lesson> {
     let kind = declared.kind()?;
@@ -110,7 +112,7 @@ pub(crate) fn lesson(declared: &Footprint, slots: &[Slot]) -> Option<Lesson> {
             Use::Read => true,
             Use::Write => false,
         };
-        // A request that is declared to run alone still teaches: another one of its kind may declare less.
+        // A request that is declared to run alone still gives a lesson: another one of its kind may declare less.
         if declared.is_all() || !declared.allows(slot.lock, shared) {
             locks.add(slot.lock, shared);
         }

@@ -1,4 +1,4 @@
-//! What a request starts: requests that run later, and timers. They count only if the request succeeds.
+//! The requests that a request starts: to run later, or by a timer. They count only if the request succeeds.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ pub trait Spawn<R> {
     fn spawn(&self, request: R);
 }
 
-/// What the running request has started so far.
+/// The requests that the running one has started so far.
 pub(crate) struct Starts<R> {
     spawned: RefCell<Vec<R>>,
     timers: RefCell<Vec<(u64, R)>>,
 }
 
-/// Salts that keep apart what is derived from one request's seed.
+/// Salts that separate the values derived from one request's seed.
 const SPAWNED: u64 = 1 << 32;
 const TIMERS: u64 = 1 << 33;
 
@@ -42,7 +42,7 @@ impl<R> Starts<R> {
         self.timers.borrow_mut().push((time_us, request));
     }
 
-    /// Hands out what the request of `run` has started, as internal requests.
+    /// Returns the requests that the request of `run` has started, as internal requests.
     pub fn take(&self, run: &Run, footprint: &dyn Fn(&R, &mut Footprint)) -> Started<R> {
         let make = |request: R, salt: u64, origin| {
             let mut locks = Footprint::new();
@@ -64,7 +64,7 @@ impl<R> Starts<R> {
         self.spawned.borrow().is_empty() && self.timers.borrow().is_empty()
     }
 
-    /// Drops what a request has started that did not succeed.
+    /// Drops the requests started by a request that did not succeed.
     #[inline]
     pub fn forget(&self) {
         if !self.is_empty() {

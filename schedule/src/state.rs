@@ -1,4 +1,4 @@
-//! The dispatcher's state as data: with the objects, all that a replica needs to go on from a position.
+//! The dispatcher's state as data: together with the objects, all that a replica needs to continue from a position.
 
 use std::sync::Arc;
 
@@ -9,14 +9,15 @@ use crate::predict::{Lesson, Predictor};
 /// Timers with their deadlines in microseconds.
 pub(crate) type Timers<R> = Vec<(u64, Arc<Internal<R>>)>;
 
-/// What has been dispatched or promised and not yet run, at an exclusive position. All positions before are resolved.
+/// The work that was dispatched or promised and has not run yet, at an exclusive position. All positions before are
+/// resolved.
 pub struct DispatcherState<R> {
     pub(crate) position: u64,
     pub(crate) entry_index: u64,
     pub(crate) request_index: u32,
     pub(crate) time_us: u64,
     pub(crate) draining: bool,
-    /// The entry `entry_index` was begun: its time is in force and its timers have fired.
+    /// The entry `entry_index` was begun: its time counts and its timers have fired.
     pub(crate) opened: bool,
     pub(crate) due: Vec<Arc<Due<R>>>,
     pub(crate) internal: Vec<Arc<Internal<R>>>,
@@ -31,7 +32,7 @@ pub(crate) struct Due<R> {
     pub again: Option<Again<R>>,
     pub spawned: Vec<Arc<Internal<R>>>,
     pub timers: Timers<R>,
-    /// What the request teaches about its kind.
+    /// The lesson of the request about its kind.
     pub lesson: Option<Lesson>,
 }
 

@@ -15,7 +15,7 @@ pub(crate) use loom::{
 #[cfg(loom)]
 pub(crate) use model::{Condvar, Mutex};
 
-/// Sleeps until somebody leaves a token; a token left before is not lost.
+/// Sleeps until another thread leaves a token; a token left before is not lost.
 pub(crate) struct Parker {
     token: Mutex<bool>,
     arrived: Condvar,
@@ -42,7 +42,7 @@ impl Parker {
     }
 }
 
-/// loom's mutex and condition variable with the face of `parking_lot`'s.
+/// loom's mutex and condition variable with the interface of `parking_lot`'s.
 #[cfg(loom)]
 mod model {
     use std::ops::{Deref, DerefMut};

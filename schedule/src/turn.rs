@@ -1,4 +1,4 @@
-//! A request that may run now, and the trait behind which the schedulers stand.
+//! A request that may run now, and the trait of the schedulers.
 
 use crate::cell::Slot;
 use crate::cx::{Cx, Pass, Retry, Run, RunKind};
@@ -8,19 +8,19 @@ use crate::lock::{Access, Lock};
 use crate::start::Starts;
 use crate::state::DispatcherState;
 
-/// One worker of a scheduler: hands out requests in the order its rules allow. It owns no thread; the caller does.
+/// One worker of a scheduler: returns requests in the order its rules allow. It owns no thread; the caller does.
 pub trait Scheduler<R>: Send {
     /// The next request of this worker, without waiting. (Within a request, taking a lock may wait.)
     fn next(&mut self) -> Step<'_, R>;
 
-    /// Returns when `next` may tell something else than [`Step::Idle`]: spins for a moment, then sleeps.
+    /// Returns when `next` may return something other than [`Step::Idle`]: spins for a moment, then sleeps.
     fn wait(&mut self);
 
     /// The next request, waiting for it; `None` when the log is closed and everything has run.
     fn next_blocking(&mut self) -> Option<Turn<'_, R>>;
 }
 
-/// What a worker has to do.
+/// A worker's next step.
 pub enum Step<'w, R> {
     /// Run this request.
     Run(Turn<'w, R>),
@@ -49,7 +49,7 @@ pub struct Turn<'w, R> {
     driver: &'w mut dyn Drive<R>,
 }
 
-/// What a scheduler does for its running request.
+/// The scheduler's part for its running request.
 pub(crate) trait Drive<R> {
     fn run(&self) -> &Run;
     fn starts(&self) -> &Starts<R>;
@@ -71,7 +71,7 @@ impl<'w, R> Turn<'w, R> {
         self.driver.request()
     }
 
-    /// What the handler sees of the schedule.
+    /// The schedule as the handler sees it.
     pub fn cx(&self) -> Cx<'_, R> {
         Cx::new(self.driver.run(), self.driver.starts())
     }
@@ -86,7 +86,8 @@ impl<'w, R> Turn<'w, R> {
         self.driver.run().time_us
     }
 
-    /// A fault: the worker counts one position too many, so that this request and all behind it run at wrong ones here.
+    /// A fault: the worker counts one position too many, so that this request and all later ones run at wrong ones
+    /// here.
     #[cfg(feature = "inject")]
     pub fn lose_count(&mut self) {
         self.driver.lose_count();
@@ -147,10 +148,10 @@ impl<'w, R> Turn<'w, R> {
         run.slots.iter().filter(|slot| !slot.is_passed()).for_each(|slot| run.await_turn(slot));
     }
 
-    /// The handler is about to run, and not for the only time: what it started before is forgotten, its
-    /// random numbers begin anew, and no turn is passed early. What it changed must have been undone.
-    /// `counted` in one of the runs, whether or not it is the one whose effects stay: there the handler
-    /// counts what is counted outside of the state ([`Cx::is_counted`]).
+    /// The handler is about to run, and not for the only time: the requests that it started before are dropped, its
+    /// random numbers begin again, and no turn is passed early. Its changes must have been undone. `counted` is true in
+    /// one of the runs, whether or not it is the one whose effects stay: there the handler updates counters outside of
+    /// the state ([`Cx::is_counted`]).
     pub fn repeat(&mut self, counted: bool) {
         let run = self.driver.run();
         run.pass.set(if counted { Pass::Counted } else { Pass::Uncounted });
@@ -159,8 +160,8 @@ impl<'w, R> Turn<'w, R> {
         self.driver.starts().forget();
     }
 
-    /// The dispatcher's state after this position, of an exclusive request in ordered turns: what another replica
-    /// needs to [`resume`](crate::resume) with the next position. What this request itself spawns is not in it.
+    /// The dispatcher's state after this position, of an exclusive request in ordered turns. Another replica needs it
+    /// to [`resume`](crate::resume) with the next position. Requests that this one spawns are not in it.
     pub fn dispatcher_state(&self) -> Option<DispatcherState<R>> {
         self.driver.state()
     }

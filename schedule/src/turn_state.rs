@@ -1,4 +1,4 @@
-//! What the workers of one replica share: whose turn it is at each lock, how far each worker has come, and who sleeps.
+//! The state that the workers of one replica share: the turn at each lock, the progress and the sleep of each worker.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ struct CacheLine<T>(T);
 /// One turn word counts the turns that were passed: writers in the low half, readers in the high half.
 const READER: u64 = 1 << 32;
 
-/// Ticket handed out next for each lock; private to a worker, the same in all.
+/// The next ticket of each lock; private to a worker, the same in all.
 pub(crate) struct Tickets(Vec<u64>);
 
 impl Tickets {
@@ -41,7 +41,7 @@ fn passed(word: u64, shared: bool) -> u64 {
     }
 }
 
-/// What a sleeping worker waits for.
+/// The condition that a sleeping worker waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Want {
     /// Its turn at a lock.
@@ -85,9 +85,9 @@ pub(crate) struct TurnState {
     sleeping_for_log: CacheLine<AtomicU64>,
     /// Bit per worker that sleeps until another worker passes a turn or resolves a position.
     sleeping_for_turn: CacheLine<AtomicU64>,
-    /// Looks before a wait turns into sleep.
+    /// Checks before a wait becomes a sleep.
     spins: u32,
-    /// Decides who goes on, in place of the operating system.
+    /// Decides which worker runs, in place of the operating system.
     yield_point: Option<Arc<dyn YieldPoint>>,
 }
 
@@ -117,7 +117,7 @@ impl TurnState {
         }
     }
 
-    /// From now on `yield_point` decides which worker goes on.
+    /// From now on `yield_point` decides which worker runs.
     pub fn set_yield_point(&mut self, yield_point: Arc<dyn YieldPoint>) {
         self.yield_point = Some(yield_point);
     }
@@ -169,7 +169,7 @@ impl TurnState {
         seat.resolved.store(seat.resolved.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Whether the turn is there: nobody before holds the lock (readers: no writer before).
+    /// Whether the turn has come: no earlier owner holds the lock (readers: no earlier writer).
     #[inline]
     pub fn is_turn(&self, lock: u32, ticket: u64, shared: bool) -> bool {
         let word = self.serving[lock as usize].0.load(Ordering::Acquire);
@@ -188,11 +188,11 @@ impl TurnState {
         }
     }
 
-    /// Wakes the workers whose wish has come true. One fence and one load when nobody sleeps.
+    /// Wakes the workers whose wish is fulfilled. One fence and one load when no worker sleeps.
     #[inline]
     pub fn wake(&self) {
         if self.seats.len() > 1 {
-            // Pairs with the fence in `wait`: either this load sees the sleeper, or the sleeper sees what was stored.
+            // Pairs with the fence in `wait`: either this load sees the sleeper, or the sleeper sees the stored value.
             fence(Ordering::SeqCst);
             self.wake_noticed();
         }
@@ -254,7 +254,7 @@ impl TurnState {
         self.aborted.load(Ordering::Relaxed)
     }
 
-    /// Returns when the wish has come true, or `false` after an abort. Spins for a moment, then sleeps.
+    /// Returns when the wish is fulfilled, or `false` after an abort. Spins for a moment, then sleeps.
     #[cold]
     pub fn wait(&self, worker: usize, want: Want) -> bool {
         if let Some(yield_point) = &self.yield_point {
@@ -292,7 +292,7 @@ impl TurnState {
         !self.is_aborted()
     }
 
-    /// Whether a worker waits, and for something that has not come.
+    /// Whether a worker waits for something that has not happened.
     pub fn is_waiting(&self, worker: usize) -> bool {
         let want = *self.seats[worker].0.want.lock();
         want.is_some_and(|want| !self.ready(want))

@@ -1,4 +1,4 @@
-//! A worker of lagged ordered turns: runs the positions that fall to it, and passes their turns.
+//! A worker of lagged ordered turns: runs the positions that are assigned to it, and passes their turns.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -105,7 +105,7 @@ impl<R: Any + Send + Sync> TurnWorker<R> {
         true
     }
 
-    /// What the outcome means for later positions; usually nothing.
+    /// The effect of the outcome on later positions; usually none.
     fn outcome(&self, outcome: Outcome) -> Option<Due<R>> {
         let position = self.dispatcher.due_position();
         match outcome {
@@ -131,7 +131,7 @@ impl<R: Any + Send + Sync> TurnWorker<R> {
                 let (spawned, timers) = (Vec::new(), Vec::new());
                 Some(Due { position, again: Some(again), spawned, timers, lesson: None })
             }
-            // A run that had every lock cannot have missed one; a handler that says so is not run for ever.
+            // A run that had every lock cannot have missed one; a handler that reports a miss then is not run for ever.
             Outcome::Mispredicted(_) | Outcome::Abandoned => None,
         }
     }
@@ -187,7 +187,7 @@ impl<R: Any + Send + Sync> Drive<R> for TurnWorker<R> {
     fn resolve(&mut self, outcome: Outcome) {
         let passed = !self.run.turns.is_aborted() && self.pass_turns();
         if passed {
-            // Before the watermark: whoever sees the position resolved finds its outcome.
+            // Before the watermark: a worker that sees the position resolved finds its outcome.
             if let Some(due) = self.outcome(outcome) {
                 self.outcomes.push(Arc::new(due));
             }

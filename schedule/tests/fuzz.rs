@@ -108,7 +108,7 @@ fn negative_control_ordinary_locks_diverge() {
     assert!(diverged >= logs / 2, "only {diverged} of {logs}: the fuzz would not notice a wrong order");
 }
 
-/// A scheduler that used a lesson before its time would be noticed: the forecasts, retries and positions are others.
+/// A scheduler that used a lesson too early would be detected: forecasts, retries and positions differ.
 #[test]
 fn negative_control_lessons_before_their_time_diverge() {
     let (mut diverged, logs, lag) = (0, 40, 16);

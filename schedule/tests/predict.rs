@@ -60,7 +60,7 @@ impl Locks {
         })
     }
 
-    /// A request that is done in its first attempt, because it runs alone, and teaches its kind these locks.
+    /// A request that is done in its first attempt, because it runs alone, and has these locks as its lesson.
     fn teaches(self: &Arc<Self>, kind: u32, locks: &[u32]) -> Job {
         let mut footprint = Footprint::all();
         footprint.predict(kind);
@@ -106,7 +106,7 @@ fn perform(turn: Turn<'_, Job>) -> Told {
     told
 }
 
-/// Runs a whole log; tells its positions in their order.
+/// Runs a whole log; returns its positions in their order.
 fn run_from(
     mode: LockRules,
     workers: usize,
@@ -134,7 +134,7 @@ fn run_from(
     all
 }
 
-/// Runs batches, each drained, under every deterministic scheduler, which must tell the same.
+/// Runs batches, each drained, under every deterministic scheduler; all must give the same result.
 fn run(batches: impl Fn() -> Vec<Vec<Job>>) -> Vec<Told> {
     let under = |mode, workers| {
         let log: Vec<_> = (1..).zip(batches()).map(|(index, jobs)| entry(index, true, jobs)).collect();
@@ -179,7 +179,7 @@ fn what_is_learned_counts_exactly_lag_positions_later() {
     let locks = Locks::new();
     let told = run(|| {
         let mut batch = vec![locks.teaches(KIND, &[7])];
-        // These take nothing, and so teach that nothing is taken.
+        // These take no lock, so their lesson is empty.
         batch.extend((0..2 * LAG).map(|_| job(of_kind(KIND, &[]), |_| Ok(()))));
         vec![batch]
     });

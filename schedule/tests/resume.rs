@@ -1,4 +1,4 @@
-//! A replica that starts from another one's state goes on as if it had been there from the beginning
+//! A replica that starts from another one's state continues as if it had run from the beginning
 //! (docs/determinism.md, section 10).
 
 use crate::support::{Names, oracle, random_log, run_from};

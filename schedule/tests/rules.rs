@@ -47,7 +47,7 @@ fn locks() -> Arc<Vec<DetMutex<u64>>> {
     Arc::new((0..64).map(|id| DetMutex::bare(id, 0)).collect())
 }
 
-/// Runs the request and finishes its turn; tells position, attempt, whether it ran alone, and the outcome.
+/// Runs the request and finishes its turn; returns position, attempt, whether it ran alone, and the outcome.
 fn perform(turn: Turn<'_, Job>) -> (u64, u32, bool, Outcome) {
     let handler = Arc::clone(&turn.request().handler);
     let outcome = match handler(&turn.cx()) {
@@ -124,7 +124,7 @@ fn footprints_of_none_sixteen_and_seventeen_locks() {
         schedule.append(entry(1, 1, false, vec![takes(0), takes(16), takes(17), takes(16)]));
         schedule.close();
         let mut told = Vec::new();
-        // One thread plays all workers: what it runs never waits, because positions are taken in order.
+        // One thread acts as all workers: its requests never wait, because positions are taken in order.
         while told.len() < 4 {
             workers.iter_mut().for_each(|worker| {
                 if let Step::Run(turn) = worker.next() {
@@ -286,7 +286,7 @@ fn timers_fire_with_the_batch_that_reaches_them_by_deadline_then_by_id() {
             entry(1, 100, true, vec![sets(vec![300, 200, 201]), sets(vec![200, 9_999])]),
             entry(2, 199, true, vec![]),
             entry(3, 201, true, vec![]),
-            entry(4, 150, true, vec![]), // A clock that went back: time goes on by one.
+            entry(4, 150, true, vec![]), // A clock that went back: time advances by one.
             entry(5, 400, true, vec![]),
         ],
     );
@@ -370,7 +370,7 @@ fn readers_between_two_writers_overlap() {
             Ok(())
         })
     };
-    // After two windows in which lock 0 is hot its requests go round the workers.
+    // After two windows in which lock 0 is hot its requests go to all workers in rotation.
     let (schedule, workers) = open(config(2, 16));
     schedule.append(entry(
         1,

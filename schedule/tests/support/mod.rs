@@ -1,4 +1,4 @@
-//! Runs random programs under a scheduler and tells everything that replicas must agree on.
+//! Runs random programs under a scheduler and returns everything that replicas must agree on.
 
 pub mod oracle;
 pub mod program;
@@ -60,7 +60,7 @@ pub struct Summary {
     pub positions: u64,
 }
 
-/// What stands behind each lock. The traces of acquisitions stay when a request is undone.
+/// The data behind each lock. The traces of acquisitions stay when a request is undone.
 #[critical]
 pub struct Cell {
     value: u64,
@@ -106,7 +106,7 @@ pub enum AnyLock {
 }
 
 impl AnyLock {
-    /// Locks with what `cells` tell behind them; zeros where it ends.
+    /// Locks with the values of `cells` behind them; zeros beyond its end.
     fn all(locks: u32, cells: &[(u64, u64, u64)]) -> Vec<AnyLock> {
         let make = |id| {
             let (value, history, reads) = cells.get(id as usize).copied().unwrap_or_default();
@@ -240,7 +240,7 @@ impl Machine for CxMachine<'_> {
     }
 }
 
-/// A checkpoint: where it was taken, the dispatcher's state as bytes, and what was behind the locks.
+/// A checkpoint: its position, the dispatcher's state as bytes, and the values behind the locks.
 pub struct Cut {
     pub position: u64,
     pub state: Vec<u8>,
@@ -269,7 +269,7 @@ impl Names {
     }
 }
 
-/// What the workers of one run share.
+/// The state that the workers of one run share.
 struct Site<'s> {
     locks: &'s [AnyLock],
     names: &'s Names,
@@ -277,7 +277,7 @@ struct Site<'s> {
     told: Mutex<Vec<(u64, Record, u64)>>,
 }
 
-/// Runs what a worker is given until the log has ended; random numbers seen are folded into the last field.
+/// Runs the requests of a worker until the log has ended; random numbers seen are folded into the last field.
 fn work(mut worker: Worker<Request>, site: &Site<'_>, chance: &mut SplitMix64) {
     let locks = site.locks;
     let mut records = Vec::new();
@@ -314,7 +314,7 @@ fn work(mut worker: Worker<Request>, site: &Site<'_>, chance: &mut SplitMix64) {
     site.told.lock().unwrap().extend(records);
 }
 
-/// Seals what the request did or takes it back; returns its folded state delta.
+/// Seals the request's effects or undoes them; returns its folded state delta.
 fn settle(turn: &mut Turn<'_, Request>, outcome: Outcome, table: &[&dyn Lock]) -> u64 {
     turn.visit_regions(table, |lock, access| match access {
         Access::Exclusive(region) if outcome == Outcome::Done => region.seal(lock),
@@ -341,7 +341,7 @@ fn cut(turn: &Turn<'_, Request>, machine: &mut CxMachine<'_>, names: &Names) -> 
     Some(Cut { position: turn.position(), state, kinds: dispatcher.kinds(), cells: cells.collect() })
 }
 
-/// What a run gives: everything that must be equal, the random numbers seen by position, and the checkpoints.
+/// The result of a run: everything that must be equal, the random numbers seen by position, and the checkpoints.
 pub struct Ran {
     pub summary: Summary,
     pub randoms: BTreeMap<u64, u64>,

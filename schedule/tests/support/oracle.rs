@@ -1,5 +1,5 @@
-//! The dispatch function written down a second time, for one thread and without any of the room's code:
-//! what every scheduler has to reproduce (docs/determinism.md, section 3).
+//! The dispatch function written down a second time, for one thread and without any of the crate's code; every
+//! scheduler has to reproduce it (docs/determinism.md, section 3).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +26,7 @@ pub fn run(log: &[Arc<Entry<Arc<Program>>>], locks: u32, lag: u64) -> Summary {
     run_learning_after(lag, log, locks, lag)
 }
 
-/// As [`run`], but what a request teaches is known `learned_after` positions later, which is wrong if it is not `lag`.
+/// As [`run`], but a lesson counts `learned_after` positions later, which is wrong if it is not `lag`.
 pub fn run_learning_after(
     learned_after: u64,
     log: &[Arc<Entry<Arc<Program>>>],
@@ -56,9 +56,9 @@ pub fn run_learning_after(
 struct Oracle {
     lag: u64,
     learned_after: u64,
-    /// By place: the kind that has it, and what its latest request took beyond its declared part.
+    /// By place: the kind that has it, and the locks that its latest request took beyond its declared part.
     known: BTreeMap<u32, (u32, Uses)>,
-    /// By the position at which it is known: kind, and what its request took.
+    /// By the position at which it is known: kind, and the locks that its request took.
     lessons: BTreeMap<u64, (u32, Uses)>,
     values: Vec<u64>,
     histories: Vec<u64>,
@@ -115,7 +115,7 @@ impl Oracle {
         }
     }
 
-    /// Whatever goes before a request of the log at the present position.
+    /// All requests that precede one of the log at the present position.
     fn before_log(&mut self) {
         while let Some(task) = self.own_task() {
             self.execute(task);
@@ -150,7 +150,7 @@ impl Oracle {
         Some(Task { program, footprint, attempt: 0, now: self.now, origin, entry: self.entry })
     }
 
-    /// The footprint of a first attempt: what is declared, and what is known of the kind.
+    /// The footprint of a first attempt: the declared locks, and the lesson of the kind.
     fn forecast(&mut self, declared: &Footprint) -> Footprint {
         while self.lessons.first_key_value().is_some_and(|(&at, _)| at <= self.position) {
             let Some((_, (kind, uses))) = self.lessons.pop_first() else { break };
@@ -172,7 +172,7 @@ impl Oracle {
         footprint
     }
 
-    /// What a request that is done teaches. No program takes more locks than fit.
+    /// The lesson of a request that is done. No program takes more locks than fit.
     fn teach(&mut self, declared: &Footprint, mut uses: Uses) {
         if let Some(kind) = declared.kind() {
             uses.retain(|&lock, &mut shared| declared.is_all() || !declared.allows(lock, shared));

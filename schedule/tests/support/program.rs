@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use schedule::{Footprint, LockId, SplitMix64};
 
-/// A request of the fuzz: what it does is a function of its operations and of what the machine shows it.
+/// A request of the fuzz: its effect is a function of its operations and of the values that the machine returns.
 #[derive(Debug)]
 pub struct Program {
     /// Locks the operations name by index; always at least one.
@@ -16,7 +16,7 @@ pub struct Program {
     pub footprint: Footprint,
 }
 
-/// Kinds that predicted programs have. The last two have one place in the predictor and take it from each other.
+/// Kinds that predicted programs have. The last two have the same place in the predictor and replace each other there.
 pub fn kinds() -> [u32; 4] {
     let rival = (4..).find(|&kind| place(kind) == place(3)).unwrap();
     [1, 2, 3, rival]
@@ -41,15 +41,15 @@ pub enum Op {
     ChoosePeek(bool),
     /// Mix time, randomness and position in.
     Look,
-    /// Skip the next operation if what was read says so.
+    /// Skip the next operation, depending on the value that was read.
     Branch,
     /// Start a request.
     Spawn(Arc<Program>),
     /// Start a request some time later.
     Timer(u64, Arc<Program>),
-    /// Panic if what was read says so (one time out of the number).
+    /// Panic, depending on the value that was read (one time out of the number).
     Panic(u64),
-    /// Give other threads a chance to come in between.
+    /// Give other threads a chance to run in between.
     Dawdle,
 }
 
@@ -59,7 +59,7 @@ pub struct Missed;
 /// Payload of the fuzz's own panics.
 pub struct Boom;
 
-/// What a program runs on: the scheduler under test, or the oracle.
+/// The machine under a program: the scheduler under test, or the oracle.
 pub trait Machine {
     fn locks(&self) -> u32;
     fn bump(&mut self, lock: LockId, by: u64) -> Result<u64, Missed>;
@@ -73,7 +73,7 @@ pub trait Machine {
     fn dawdle(&mut self);
 }
 
-/// Order-sensitive: what is mixed in later matters differently.
+/// Order-sensitive: a value that is mixed in later has another effect.
 pub fn mix(a: u64, b: u64) -> u64 {
     let z = (a.rotate_left(7) ^ b).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z ^ (z >> 29)
@@ -207,7 +207,7 @@ impl Program {
             .collect()
     }
 
-    /// Mostly nothing; otherwise one lock, everything that a declared forecast would have, or every lock there is.
+    /// Mostly nothing; otherwise one lock, the whole forecast that could be declared, or every lock.
     fn declared_part(rng: &mut SplitMix64, whole: &Footprint) -> Footprint {
         let mut part = Footprint::new();
         match rng.below(40) {

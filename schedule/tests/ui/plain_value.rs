@@ -1,4 +1,4 @@
-//! A lock guards a critical type, and says so where it is made.
+//! A lock guards a critical type; another type is an error where the lock is made.
 use schedule::{DetMutex, DetRwLock};
 
 fn main() {

@@ -1,7 +1,7 @@
-//! What ordering costs in CPU: three replicas in one thread, no sockets, so that the room's own work stands alone.
+//! The CPU cost of ordering: three replicas in one thread, no sockets, so that only the crate's own work is measured.
 //!
 //! `cargo bench -p order --bench cost` prints nanoseconds on the CPU per batch, all three replicas together, as the
-//! median and range of nine runs. CPU time, not wall time: it hardly depends on what else the machine does.
+//! median and range of nine runs. CPU time, not wall time: it hardly depends on other load of the machine.
 
 use std::fs;
 

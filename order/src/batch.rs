@@ -37,7 +37,7 @@ pub fn checksum(request: &[u8]) -> u32 {
 /// One client request within a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// What [`checksum`] gave when the client's bytes were decoded.
+    /// The result of [`checksum`] when the client's bytes were decoded.
     pub checksum: u32,
     /// The request; shares the batch's buffer.
     pub bytes: Bytes,
@@ -52,24 +52,24 @@ impl Request {
 
 /// Requests of one origin that were given one position together.
 ///
-/// The fields are what its head says; the requests stay in shared bytes ([`Batch::requests`]).
+/// The fields are those of its head; the requests stay in shared bytes ([`Batch::requests`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
     /// Slot of the replica whose clients sent the requests.
     pub origin: u8,
-    /// Which life of that replica; greater for each later life.
+    /// The incarnation of that replica; greater for each later one.
     pub incarnation: u64,
     /// Counts the origin's batches within an incarnation, from 1.
     pub number: u64,
-    /// Which process formed it: two of one incarnation are a process and the older copy of a disk. 0 where
-    /// none was drawn.
+    /// Which process formed it: two of one incarnation are a process and the older copy of a disk. 0 where no mark was
+    /// drawn.
     pub mark: u32,
     /// Ordered time in microseconds of the UNIX epoch, stamped by the leader; grows strictly from batch to
     /// batch on delivery.
     pub time_us: u64,
     /// Ordered randomness, stamped by the leader.
     pub seed: u64,
-    /// The leader had nothing more to propose: nothing follows at once.
+    /// The leader had nothing more to propose: no entry follows at once.
     pub drain: bool,
     count: u32,
     body: Bytes,
@@ -157,8 +157,8 @@ impl Batch {
         self.body.len()
     }
 
-    /// Whether the body is still what it was when its requests were joined. Then a request in it that does
-    /// not fit its own checksum did not fit it before it was ordered either, and does so nowhere.
+    /// Whether the body is unchanged since its requests were joined. Then a request in it that does not fit its own
+    /// checksum did not fit it before it was ordered either, and fits it at no replica.
     pub fn is_intact(&self) -> bool {
         crc32c::crc32c(&self.body) == self.body_crc
     }
@@ -185,7 +185,7 @@ impl Batch {
         head.into()
     }
 
-    /// The fields of a sound head, with a body that may not be the one it speaks of ([`Batch::is_intact`]).
+    /// The fields of a sound head, with a body that may not be the one that it describes ([`Batch::is_intact`]).
     fn decode_head(encoded: &Encoded) -> Result<Self, Malformed> {
         let head: &[u8; HEAD] =
             encoded.head.as_ref().try_into().map_err(|_| Malformed("batch head has a wrong length"))?;
@@ -242,7 +242,7 @@ impl Batch {
     }
 }
 
-/// A batch as it travels and rests: two byte strings that are only ever copied by reference.
+/// A batch in messages and in the log: two byte strings that are only copied by reference.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Encoded {
     /// Exactly [`HEAD`] bytes when sound; rewritten by the leader's stamp.
@@ -252,19 +252,18 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// The replica whose requests they are, as far as anybody can tell before the checksum was verified.
+    /// The replica whose requests they are; not reliable before the checksum is verified.
     pub(crate) fn claimed_origin(head: &[u8]) -> Option<u8> {
         head.get(ORIGIN).copied()
     }
 
-    /// The replica whose requests they are and which life of it, as far as anybody can tell before the
-    /// checksum was verified.
+    /// The replica whose requests they are and its incarnation; not reliable before the checksum is verified.
     pub(crate) fn claimed_life(head: &[u8]) -> Option<(u8, u64)> {
         let incarnation = head.get(INCARNATION..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))?;
         Some((*head.get(ORIGIN)?, incarnation))
     }
 
-    /// The leader's stamp in microseconds since 1970, as far as anybody can tell before the checksum was verified.
+    /// The leader's stamp in microseconds since 1970; not reliable before the checksum is verified.
     pub(crate) fn claimed_time(head: &[u8]) -> Option<u64> {
         head.get(TIME..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
     }

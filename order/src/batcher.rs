@@ -1,4 +1,4 @@
-//! The origin's side: requests become batches by themselves, and a batch is kept until its delivery was seen.
+//! The origin's side: forms batches of requests, and keeps each batch until it is delivered.
 
 use bytes::Bytes;
 use object::SealedQueue;
@@ -7,10 +7,10 @@ use crate::batch::{Batch, Encoded, Request};
 use crate::engine::CorruptPart;
 use crate::limits;
 
-/// A queue is at its bound: stop reading from clients until deliveries make room.
+/// A queue is at its bound: stop reading from clients until deliveries free some space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Too much waits already.
+    /// Too many requests wait already.
     #[error("the order queue is full")]
     Full,
     /// The request alone is longer than any batch may carry.
@@ -25,7 +25,7 @@ pub struct Batching {
     pub requests: usize,
     /// Bytes at which a batch is full.
     pub bytes: usize,
-    /// Batches in flight that go at once, however small. With none in flight a request never waits.
+    /// Batches in flight that leave at once, however small. With none in flight a request never waits.
     pub eager: usize,
     /// Batches in flight when each is full.
     pub in_flight: usize,
@@ -46,14 +46,14 @@ impl Default for Batching {
 #[derive(Debug)]
 pub(crate) struct Batcher {
     batching: Batching,
-    /// Numbered from 0: every replica would agree to execute a request that is given again, or to pass one over.
+    /// Numbered from 0: all replicas would agree to execute a request that is submitted twice, or to skip one.
     collected: SealedQueue<Collected>,
     collected_bytes: usize,
     /// Under the numbers of the batches, from 1.
     in_flight: SealedQueue<InFlight>,
     /// Batches at the front of `in_flight` that were handed to the current leader.
     sent: usize,
-    /// Tells this process's batches from those of another process of the same incarnation.
+    /// Distinguishes this process's batches from those of another process of the same incarnation.
     mark: u32,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Batcher {
 struct Collected {
     request: Request,
     tag: u64,
-    /// What it takes while it is on its way, with the reply that is expected, in bytes.
+    /// The memory that it takes while it is on its way, with the expected reply, in bytes.
     cost: usize,
 }
 
@@ -73,7 +73,7 @@ struct InFlight {
 }
 
 impl Batcher {
-    /// The requests of a process that was started with this mark; no two of one replica are.
+    /// The requests of a process that was started with this mark; no two processes of a replica have the same.
     pub fn new(batching: Batching, mark: u32) -> Self {
         Batcher {
             batching,
@@ -117,11 +117,11 @@ impl Batcher {
         (self.collected.len(), self.in_flight.len())
     }
 
-    /// Forms batches: with little in flight at once, with more in flight only full ones. No timer decides anything.
+    /// Forms batches: at once with few in flight, and only full ones with more in flight. No timer is involved.
     ///
     /// # Errors
-    /// When what waits is not what was submitted, or has other bytes than were counted: with a wrong count nothing
-    /// more might be let in, for ever.
+    /// When the waiting requests are not the submitted ones, or their bytes differ from the count: a wrong count might
+    /// refuse all further requests for ever.
     pub fn form(&mut self, origin: u8, incarnation: u64) -> Result<(), CorruptPart> {
         let is_counted = !self.collected.is_empty() || self.collected_bytes == 0;
         if !self.collected.is_intact() || !is_counted {
@@ -136,12 +136,12 @@ impl Batcher {
         Ok(())
     }
 
-    /// The next batch to hand to the leader, once; see [`Batcher::send_again`]. It is of this life of this
-    /// replica, and the oldest one that is not delivered yet has number `next` (none when this life is over).
+    /// The next batch to hand to the leader, once; see [`Batcher::send_again`]. It is of this incarnation of this
+    /// replica, and the oldest one that is not delivered yet has number `next` (none when this incarnation is over).
     ///
     /// # Errors
-    /// When it is not: everybody would drop it for ever, and all that comes after it would wait; or take it
-    /// for a later life's, and drop whatever this replica sends from then on.
+    /// When it is not: all replicas would drop it for ever, and all later batches would wait; or they would take it for
+    /// a later incarnation's, and drop all that this replica sends from then on.
     pub fn take_unsent(
         &mut self,
         origin: u8,
@@ -168,7 +168,7 @@ impl Batcher {
         self.sent = 0;
     }
 
-    /// A batch of ours was delivered; returns the tags of its requests.
+    /// A batch of this replica was delivered; returns the tags of its requests.
     ///
     /// # Errors
     /// When another batch is in its place.
@@ -341,7 +341,7 @@ mod tests {
         own
     }
 
-    /// What a fault does to a batcher, and what finds it.
+    /// Faults in a batcher, and the checks that find them.
     type Row = (&'static str, fn() -> Batcher, fn(&mut Batcher), CorruptPart);
 
     fn encoded(own: &mut Batcher) -> &mut Encoded {
@@ -382,11 +382,11 @@ mod tests {
         ),
         ("another number", in_flight, |own| own.in_flight.entries_mut()[0].0 ^= 4, CorruptPart::OwnBatch),
         ("a wrong end", in_flight, |own| *own.in_flight.ends_mut().1 ^= 1 << 9, CorruptPart::OwnBatch),
-        // V25: the replica accepted no request any more, for ever, and noticed nothing.
+        // V25: the replica accepted no request any more, for ever, without noticing.
         ("a wrong count of bytes", empty, |own| own.collected_bytes |= 1 << 49, CorruptPart::Requests),
         ("too few bytes", one_waits, |own| own.collected_bytes = 0, CorruptPart::Requests),
         ("a wrong count", one_waits, |own| *own.collected.ends_mut().1 -= 1, CorruptPart::Requests),
-        // V16: a corrupted queue gives a request again, has lost one, or has changed the order.
+        // V16: a corrupted queue returns a request twice, has lost one, or has changed the order.
         (
             "a request is given again",
             three_wait,
@@ -423,7 +423,7 @@ mod tests {
         waiting(3)
     }
 
-    /// What comes of a round: the batches that leave, or what was found corrupted.
+    /// The result of a round: the batches that leave, or the corruption that was found.
     fn round(own: &mut Batcher) -> Result<Vec<Encoded>, CorruptPart> {
         own.form(0, 1)?;
         std::iter::from_fn(|| own.take_unsent(0, 1, Some(1)).transpose()).collect()

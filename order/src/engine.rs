@@ -1,4 +1,4 @@
-//! What the rest of CrossCheck may know of a consensus engine, so that changing it stays a week's work.
+//! The interface of a consensus engine for the rest of CrossCheck, so that replacing it stays a week's work.
 
 use std::collections::VecDeque;
 
@@ -30,28 +30,28 @@ impl MemberSet {
     }
 }
 
-/// What a replica has heard of others on their way into a group, by what they said last: bit sets over the slots.
+/// A replica's knowledge of others on their way into a group, from their last messages: bit sets over the slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outside {
     /// Slots whose replicas are here without a log.
     pub fresh: u16,
     /// Slots whose replicas belong to a group.
     pub members: u16,
-    /// Slots whose replicas belong to another group than this replica: an operator has had one of the two go
-    /// on without the other.
+    /// Slots whose replicas belong to another group than this replica: an operator has let one of the two continue
+    /// without the other.
     pub elsewhere: u16,
-    /// The group is to begin, as soon as everybody is here.
+    /// The group is to begin, as soon as all replicas are here.
     pub told: bool,
 }
 
-/// What replicas cannot decide, because only an operator knows what became of the others.
+/// A decision that replicas cannot make, because only an operator knows whether the others are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// The group begins, empty: nobody has data of it that is still needed. For the replica in slot 0, which
+    /// The group begins, empty: no replica has data of it that is still needed. For the replica in slot 0, which
     /// waits for all others.
     Found,
-    /// More replicas have lost their logs for ever than the group can do without. It goes on with what this
-    /// replica has, and what only the others had is lost.
+    /// More replicas have lost their logs for ever than the group can survive. It continues with this replica's log,
+    /// and entries that only the others had are lost.
     TakeOver,
 }
 
@@ -64,16 +64,16 @@ pub enum Declined {
     /// There is nothing to decide.
     #[error("this replica belongs to a group already")]
     Belongs,
-    /// Somebody else does.
+    /// Another replica does.
     #[error("replica {} belongs to a group already", .0 + 1)]
     OtherBelongs(u8),
-    /// Nothing to go on with.
+    /// There is no log to continue with.
     #[error("this replica has no data of a group")]
     NoData,
-    /// A majority is there.
+    /// A majority is up.
     #[error("the group has a leader, replica {}", .0 + 1)]
     Led(u8),
-    /// A majority is there, and about to elect a leader.
+    /// A majority is up, and about to elect a leader.
     #[error(
         "{0} of the group's replicas are here with their data: they elect a leader by themselves; end those \
             first that should not"
@@ -90,18 +90,18 @@ pub enum Declined {
     NoGroup,
 }
 
-/// Something the pipeline has to do or to know; see each variant for the answer it expects.
+/// An event or a task for the pipeline; see each variant for the answer it expects.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Output {
     /// Put this frame on the connection to the replica in slot `to` (drop it when there is none).
     Send {
         /// Receiver's slot.
         to: u8,
-        /// One of the kinds of this room.
+        /// One of the kinds of this crate.
         kind: FrameKind,
         /// Body of the frame.
         body: Bytes,
-        /// Nobody waits for it: it may go with the next frame to that replica, or after some 25 ms.
+        /// Not urgent: it may be deferred to the next frame to that replica, or for some 25 ms.
         deferrable: bool,
     },
     /// Another replica leads now, or none does.
@@ -113,16 +113,16 @@ pub enum Output {
     },
     /// This replica is a member of the group and takes part from here on.
     Established {
-        /// What the batches of this life carry as their incarnation.
+        /// The incarnation that its batches name.
         incarnation: u64,
-        /// Whether it came in by joining (its state comes from peers) rather than by founding or from its own log.
+        /// Whether it joined (its state comes from peers), and did not found the group or start from its own log.
         joined: bool,
     },
     /// The group's membership changed at this log index.
     Membership {
         /// Log index of the change.
         index: u64,
-        /// Who belongs to the group from there on.
+        /// The members from there on.
         members: MemberSet,
     },
     /// Leader only: a replica needs the state at a checkpoint that does not exist yet. Order a CHECKPOINT;
@@ -135,32 +135,31 @@ pub enum Output {
         /// The leader, which certainly has it; other replicas have it too.
         from: u8,
     },
-    /// Own requests that are part of a state installed from elsewhere: they were executed, once, but their replies are
-    /// not to be had here. Close their clients' connections.
+    /// Requests of this replica that are part of a state installed from elsewhere: they were executed, once, but their
+    /// replies are not available here. Close their clients' connections.
     Skipped {
-        /// What they were submitted with.
+        /// The tags that they were submitted with.
         tags: Vec<u64>,
     },
-    /// The leader takes entries for acknowledged and final here that this log does not have: the log on disk
-    /// has lost its synced end, or the leader is wrong. It sends what is missing; the operator should know.
+    /// The leader takes entries for acknowledged and committed here that this log does not have: the log on disk has
+    /// lost its synced end, or the leader is wrong. The leader sends the missing entries; the operator should know.
     Lacking {
         /// The leader.
         from: u8,
-        /// Up to which index it believes that they are here.
+        /// The index up to which it assumes that they are here.
         believed: u64,
         /// Index at which the log ends.
         last: u64,
     },
-    /// The leader stamps batches later than f+1 clocks allow, and goes on with it: this replica called an
-    /// election against it.
+    /// The leader keeps stamping batches later than f+1 clocks allow: this replica called an election against it.
     Distrusted {
         /// The leader.
         leader: u8,
-        /// By how much its last stamp was too late, in microseconds.
+        /// How much too late its last stamp was, in microseconds.
         ahead_us: u64,
     },
-    /// The log on disk does not fit the state at hand, and is of no use without one that does: this replica
-    /// joins anew. The operator should know: a log that ends before its state has lost entries.
+    /// The log on disk does not fit the state at hand, and is of no use without one that does: this replica joins as a
+    /// new incarnation. The operator should know: a log that ends before its state has lost entries.
     LogDropped {
         /// Index before the first entry of the log.
         begins_after: u64,
@@ -169,22 +168,22 @@ pub enum Output {
         /// Index of the entry that the state is of, 0 without a state.
         state: u64,
     },
-    /// The group replaced this life of the replica by a later one. Forget the log
-    /// ([`crate::Orderer::forget`]), which is the earlier life's, and stop; the next process joins anew.
+    /// The group replaced this incarnation of the replica by a later one. Forget the log ([`crate::Orderer::forget`]),
+    /// which is the earlier incarnation's, and stop; the next process joins as a new incarnation.
     Removed,
     /// The group's log has a batch of this incarnation of this replica, or of a later one, that this process
-    /// did not send. So what this process began with is an older copy of a disk: what was acknowledged after
-    /// it was made is missing, and its batches would take the numbers of others. Forget the log
-    /// ([`crate::Orderer::forget`]) and stop; the next process joins anew.
+    /// did not send. So this process began with an older copy of a disk: entries acknowledged after the copy was made
+    /// are missing, and its batches would take the numbers of others. Forget the log ([`crate::Orderer::forget`]) and
+    /// stop; the next process joins as a new incarnation.
     OlderCopy {
-        /// Index of the entry, or of the state that tells of it.
+        /// Index of the entry, or of the state that names it.
         index: u64,
-        /// The batch's incarnation: which life of the replica's membership, and which start of it.
+        /// The batch's incarnation: the replica's incarnation as a member, and its number of starts.
         incarnation: (u32, u32),
         /// The batch's number.
         number: u64,
     },
-    /// This replica cannot go on without breaking a promise. Nothing acknowledged is lost. Stop the process.
+    /// This replica cannot continue without breaking a promise. No acknowledged entry is lost. Stop the process.
     FailStop(FailStop),
 }
 
@@ -203,12 +202,12 @@ pub enum FailStop {
     /// The engine found its own state impossible (state corrupted, or a bug of ours).
     #[error("the order engine stopped: {0}")]
     Engine(String),
-    /// Memory of the orderer was corrupted: this process is to be replaced.
+    /// Memory of the orderer was corrupted: this process has to be replaced.
     #[error("memory was corrupted: {0}")]
     Corrupted(CorruptPart),
 }
 
-/// Memory of the orderer that is no object, and that was found corrupted. No repair of objects sets it right.
+/// Memory of the orderer outside of objects that was found corrupted. No repair of objects corrects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CorruptPart {
     /// A request would be ordered twice, never, or in another order.
@@ -217,10 +216,10 @@ pub enum CorruptPart {
     /// A batch of this replica's clients is not the one that was formed.
     #[error("a batch of its own clients is not what was formed")]
     OwnBatch,
-    /// Terms, positions, or what is known of peers.
+    /// Terms, positions, or the state of peers.
     #[error("a number of the consensus engine changed outside of it")]
     EngineNumbers,
-    /// The engine did what the rules of Raft forbid.
+    /// The engine broke a rule of Raft.
     #[error("the consensus engine broke a rule: {0}")]
     EngineRule(&'static str),
     /// The members that a snapshot named when it arrived.
@@ -265,7 +264,7 @@ pub struct Committed {
     pub entry: Encoded,
 }
 
-/// What an engine hands out when it is pumped.
+/// The results of pumping an engine.
 #[derive(Debug, Default)]
 pub struct EngineOut {
     /// In the order in which they have to be performed.
@@ -284,7 +283,7 @@ impl EngineOut {
     }
 }
 
-/// Where the engine stands; cheap to ask at any time.
+/// The engine's progress; cheap to read at any time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Standing {
     /// Slot of the leader, if one is known.
@@ -293,30 +292,30 @@ pub struct Standing {
     pub is_leader: bool,
     /// The current term; only ever grows.
     pub term: u64,
-    /// Which life of this replica its batches name; `None` until it belongs to a group.
+    /// The incarnation that this replica's batches name; `None` until it belongs to a group.
     pub incarnation: Option<u64>,
-    /// Who belongs to the group as far as this replica knows.
+    /// The members of the group as far as this replica knows.
     pub members: MemberSet,
-    /// Last entry in the own log.
+    /// Last entry in this replica's log.
     pub last_index: u64,
-    /// Last entry known to be final.
+    /// Last entry known to be committed.
     pub commit_index: u64,
-    /// First entry still in the own log.
+    /// First entry still in this replica's log.
     pub first_index: u64,
-    /// What the entries in memory take, in bytes.
+    /// Memory of the entries that are in memory, in bytes.
     pub log_bytes: u64,
-    /// What was heard of others that are not in the group, or before this replica was.
+    /// Messages of others that are not in the group, or from before this replica was in it.
     pub outside: Outside,
 }
 
-/// A consensus engine without I/O: it is told what arrived and when a tick passed, and pumped for what to do about it.
+/// A consensus engine without I/O: it receives messages and ticks, and is pumped for the actions to perform.
 ///
 /// Calls never block, except [`OrderEngine::persist`] for one sync of the disk.
 pub trait OrderEngine: Send {
     /// Leader only: appends one entry (already stamped) to the log.
     ///
     /// # Errors
-    /// [`NotNow`]; the entry was not appended and never will be.
+    /// [`NotNow`]; the entry is not appended, also not later.
     fn propose(&mut self, entry: Encoded) -> Result<(), NotNow>;
 
     /// A frame of kind [`FrameKind::Order`] or [`FrameKind::Control`] from the replica in slot `from`.
@@ -334,7 +333,7 @@ pub trait OrderEngine: Send {
     /// The connection to a peer is gone.
     fn peer_down(&mut self, peer: u8);
 
-    /// Moves everything that can move without the disk into `out`.
+    /// Moves all outputs that do not wait for the disk into `out`.
     fn pump(&mut self, out: &mut EngineOut);
 
     /// Whether [`OrderEngine::persist`] has something to sync. Write the sockets first: the peers work meanwhile.
@@ -342,15 +341,15 @@ pub trait OrderEngine: Send {
         false
     }
 
-    /// Syncs the log to the disk and moves what waited for it into `out`.
+    /// Syncs the log to the disk and moves the outputs that waited for it into `out`.
     fn persist(&mut self, out: &mut EngineOut) {
         let _ = out;
     }
 
-    /// Where it stands.
+    /// Its progress.
     fn standing(&self) -> Standing;
 
-    /// Entries in the own log that the slowest live replica has not delivered yet.
+    /// Entries in this replica's log that the slowest live replica has not delivered yet.
     fn backlog(&self) -> u64 {
         0
     }
@@ -372,16 +371,16 @@ pub trait OrderEngine: Send {
         false
     }
 
-    /// The state after `checkpoint` cannot be had any more (its holders made later ones): ask for another.
+    /// The state after `checkpoint` is not available any more (its holders made later ones): request another.
     fn state_lost(&mut self, checkpoint: u64) {
         let _ = checkpoint;
     }
 
-    /// This replica stops, and its log leads nowhere any more: what survives the process is deleted, and the
-    /// next one joins anew. Nothing may be asked of the engine afterwards.
+    /// This replica stops, and its log is of no use any more: files that survive the process are deleted, and the next
+    /// process joins as a new incarnation. The engine must not be used afterwards.
     ///
     /// # Errors
-    /// [`LogError`] when something would be left behind.
+    /// [`LogError`] when a file would be left behind.
     fn forget(&mut self) -> Result<(), LogError> {
         Ok(())
     }
@@ -394,7 +393,7 @@ pub trait OrderEngine: Send {
         false
     }
 
-    /// Entries up to here are needed by no live replica.
+    /// No live replica needs entries up to here.
     fn compaction_floor(&self) -> u64 {
         0
     }
@@ -404,26 +403,26 @@ pub trait OrderEngine: Send {
         let _ = slot;
     }
 
-    /// Follower only: stands for election now, although it may hear a leader.
+    /// Follower only: stands for election now, although it may receive heartbeats of a leader.
     fn campaign(&mut self) {}
 
-    /// Which life of the replica in `slot` was let into the group last, if that is known.
+    /// The incarnation of the replica in `slot` that was let into the group last, if that is known.
     fn life_of(&self, slot: u8) -> Option<u32> {
         let _ = slot;
         None
     }
 
-    /// Carries out what an operator decided.
+    /// Carries out an operator's decision.
     ///
     /// # Errors
-    /// [`Declined`] when that makes no sense here; nothing has changed then.
+    /// [`Declined`] when it is not possible here; nothing has changed then.
     fn decide(&mut self, decision: Decision) -> Result<(), Declined> {
         let _ = decision;
         Err(Declined::NoGroup)
     }
 
-    /// Entries that are stamped later than this, in microseconds since 1970, are not believed from now on:
-    /// f+1 clocks have not come so far. A leader that goes on sending such entries is deposed
+    /// Entries that are stamped later than this, in microseconds since 1970, are refused from now on: f+1 clocks are
+    /// not that late. A leader that keeps sending such entries is deposed
     /// ([`Output::Distrusted`]).
     fn accept_stamps(&mut self, until_us: u64) {
         let _ = until_us;

@@ -1,8 +1,8 @@
-//! The floor: slot 0 numbers batches and sends them to everybody. A measuring stick, never a basis for
-//! correctness claims.
+//! The lower bound of cost: slot 0 numbers batches and sends them to all replicas. For measurements only, never a basis
+//! for correctness claims.
 //!
-//! It loses batches when a connection breaks and stops when slot 0 does. What any real engine costs is its
-//! distance from this.
+//! It loses batches when a connection breaks and stops when slot 0 does. The cost of a real engine is the difference to
+//! this one.
 
 use bytes::Bytes;
 use wire::{Put, Reader};

@@ -1,4 +1,5 @@
-//! The envelope of every message between replicas: a corrupted byte anywhere in it is noticed before it is believed.
+//! The envelope of every message between replicas: a corrupted byte anywhere in it is detected before the frame is
+//! used.
 //!
 //! ```text
 //! len u32 | kind u8 | from u8 | head u16 | crc32c u32 | body (len bytes)
@@ -16,15 +17,15 @@ use crate::limits;
 /// Bytes of the envelope before the body.
 pub const HEADER: usize = 12;
 
-/// What a frame carries, and so which room reads its body.
+/// The content of a frame, which decides the crate that reads its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum FrameKind {
-    /// A message of the order engine (this room).
+    /// A message of the order engine (this crate).
     Order = 1,
-    /// A batch on its way from its origin to the leader (this room).
+    /// A batch on its way from its origin to the leader (this crate).
     Forward = 2,
-    /// Founding a group, joining it, complaints about log entries (this room).
+    /// Founding a group, joining it, reports of corrupted log entries (this crate).
     Control = 3,
     /// Digests and pairs of the vote (opaque here).
     Check = 4,
@@ -32,7 +33,7 @@ pub enum FrameKind {
     Repair = 5,
     /// Pieces of a replica's whole state (opaque here).
     Transfer = 6,
-    /// Connection housekeeping of the pipeline: greeting, administration (opaque here).
+    /// The pipeline's own messages: heartbeats, administration (opaque here).
     Admin = 7,
 }
 
@@ -55,18 +56,18 @@ impl FrameKind {
 /// One message between replicas, already verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Which room reads it.
+    /// Its kind, which decides the crate that reads it.
     pub kind: FrameKind,
     /// Slot of the sender.
     pub from: u8,
-    /// What it says; shares the receive buffer.
+    /// Its body; shares the receive buffer.
     pub body: Bytes,
 }
 
 /// Why a byte stream is not frames. Every variant blames the peer at the other end (or the wire to it).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The envelope's own check fails: length, kind or sender are not what was sent.
+    /// The envelope's own check fails: length, kind or sender differ from those that were sent.
     #[error("replica {}: corrupt frame header", ReplicaId(*peer))]
     Header {
         /// Slot at the other end of the connection.
@@ -80,7 +81,7 @@ pub enum FrameError {
         /// Bytes of the body.
         len: u32,
     },
-    /// The record that carries frames is not what the other end has sealed.
+    /// The record that carries frames differs from the one that the other end sealed.
     #[error("replica {}: bytes that it has not sealed", ReplicaId(*peer))]
     Sealed {
         /// Slot at the other end of the connection.
@@ -94,7 +95,7 @@ pub enum FrameError {
         /// Bytes the header announces.
         len: u32,
     },
-    /// The header is sound but no room reads this kind.
+    /// The header is sound but this kind does not exist.
     #[error("replica {}: unknown frame kind {kind}", ReplicaId(*peer))]
     Kind {
         /// Slot at the other end of the connection.
@@ -102,7 +103,7 @@ pub enum FrameError {
         /// The byte that names the kind.
         kind: u8,
     },
-    /// The frame says it comes from somebody else than the connection's peer.
+    /// The frame names a sender that is not the connection's peer.
     #[error("replica {}: frame says it is from replica {}", ReplicaId(*peer), ReplicaId(*from))]
     Sender {
         /// Slot at the other end of the connection.
@@ -129,7 +130,7 @@ impl FrameError {
 /// Appends one frame to `out`.
 ///
 /// # Panics
-/// When the body is over [`limits::FRAME_BODY`]: every room bounds what it sends far below.
+/// When the body is over [`limits::FRAME_BODY`]: every crate bounds its messages far below.
 pub fn encode(kind: FrameKind, from: u8, body: &[u8], out: &mut Vec<u8>) {
     if let Err(error) = encode_parts(kind, from, &[body], out) {
         panic!("{error}");
@@ -139,7 +140,7 @@ pub fn encode(kind: FrameKind, from: u8, body: &[u8], out: &mut Vec<u8>) {
 /// Appends one frame whose body is the parts in order; spares the copy that would join them first.
 ///
 /// # Errors
-/// [`FrameError::TooLong`] when the body is over [`limits::FRAME_BODY`]: every room bounds what it sends far below, so
+/// [`FrameError::TooLong`] when the body is over [`limits::FRAME_BODY`]: every crate bounds its messages far below, so
 /// a length was corrupted. Nothing is appended.
 pub fn encode_parts(kind: FrameKind, from: u8, parts: &[&[u8]], out: &mut Vec<u8>) -> Result<(), FrameError> {
     let len = parts.iter().fold(0usize, |len, part| len.saturating_add(part.len()));
@@ -163,7 +164,7 @@ pub fn encode_parts(kind: FrameKind, from: u8, parts: &[&[u8]], out: &mut Vec<u8
 
 /// Turns the byte stream of one connection back into frames, however the bytes are cut.
 ///
-/// Feed it with [`Decoder::feed`] and take frames with [`Decoder::next`] until it says `None`. It holds at most one
+/// Feed it with [`Decoder::feed`] and take frames with [`Decoder::next`] until it returns `None`. It holds at most one
 /// unfinished frame and grows only by bytes that arrived. After an error it is spent: drop it with its connection.
 #[derive(Debug)]
 pub struct Decoder {
@@ -183,7 +184,7 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Bytes of memory it holds: what a peer that announces much and sends little costs.
+    /// Bytes of memory it holds: the cost of a peer that announces much and sends little.
     pub fn capacity(&self) -> usize {
         self.buffer.capacity()
     }
@@ -191,7 +192,7 @@ impl Decoder {
     /// The next whole frame, `None` when more bytes are needed.
     ///
     /// # Errors
-    /// [`FrameError`] as soon as the bytes cannot be what an honest peer sent; reset the connection.
+    /// [`FrameError`] as soon as no honest peer can have sent the bytes; reset the connection.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot say: not yet")]
     pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
         let Some((kind, len)) = self.header()? else { return Ok(None) };
@@ -207,7 +208,7 @@ impl Decoder {
         Ok(Some(Frame { kind, from: self.peer, body: frame }))
     }
 
-    /// Kind and body length of the frame at the front, once its header is there and sound.
+    /// Kind and body length of the frame at the front, once its header is complete and sound.
     fn header(&self) -> Result<Option<(FrameKind, usize)>, FrameError> {
         let peer = self.peer;
         let Some(head) = self.buffer.first_chunk::<HEADER>() else { return Ok(None) };

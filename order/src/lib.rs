@@ -1,13 +1,13 @@
-//! Gives every request, and every repair, one agreed position; the only room that knows the consensus engine.
+//! Gives every request, and every repair, one agreed position; the only crate that knows the consensus engine.
 //!
-//! Nothing here owns a socket, a thread or a clock: the pipeline brings frames and time, and performs the outputs
-//! (docs/design.md, sections 5 and 8). The one thing that touches the disk is the log, behind the `LogStore` trait.
+//! Nothing here owns a socket, a thread or a clock: the pipeline passes frames and time in, and performs the outputs
+//! (docs/design.md, sections 5 and 8). Only the log uses the disk, behind the `LogStore` trait.
 //!
-//! - [`frame`]: the envelope of every message between replicas, for all rooms.
+//! - [`frame`]: the envelope of every message between replicas, for all crates.
 //! - [`batch`]: the unit that gets a position.
-//! - [`Orderer`]: what the pipeline drives; exactly-once from any origin to every replica.
-//! - [`OrderEngine`]: what may be exchanged below it: [`RaftEngine`], [`SingleEngine`], [`FanoutEngine`].
-//! - [`LogStore`]: where the log rests: [`MemoryLog`], [`FileLog`], the latter on any [`Disk`].
+//! - [`Orderer`]: driven by the pipeline; exactly-once from any origin to every replica.
+//! - [`OrderEngine`]: the exchangeable engine below it: [`RaftEngine`], [`SingleEngine`], [`FanoutEngine`].
+//! - [`LogStore`]: the storage of the log: [`MemoryLog`], [`FileLog`], the latter on any [`Disk`].
 
 pub mod batch;
 mod batcher;
@@ -40,7 +40,7 @@ pub use sessions::{Rule, Session, State};
 pub use single::SingleEngine;
 pub use wire::Malformed;
 
-/// Entrances for the fuzz targets to decoders that are private otherwise. Not for use.
+/// Entry points for the fuzz targets to decoders that are private otherwise. Not for use.
 #[doc(hidden)]
 pub mod fuzzing {
     use bytes::Bytes;
@@ -66,7 +66,7 @@ pub mod fuzzing {
         found
     }
 
-    /// Reads the files beside a log: whose it is, and how far it is durable; returns which of them the bytes are.
+    /// Reads the files next to a log, its owner and how far it is durable; returns which of them the bytes are.
     pub fn beside_log(bytes: &[u8]) -> (bool, bool) {
         let owner = crate::log::owner::Owner::decode(bytes);
         assert!(owner.is_err() || owner.is_ok_and(|owner| owner.encode().as_bytes() == bytes));

@@ -1,11 +1,12 @@
-//! Every bound of the room in one place, so that no queue, frame or buffer grows by somebody else's will.
+//! Every bound of the crate in one place, so that no peer or client can make a queue, frame or buffer grow without
+//! limit.
 
 /// Requests one batch holds at most.
 pub const BATCH_REQUESTS: usize = 128;
-/// Bytes of requests at which a batch is full; a single larger request still travels, alone.
+/// Bytes of requests at which a batch is full; a single larger request is still ordered, alone.
 pub const BATCH_BYTES: usize = 64 << 10;
-/// What the requests of one batch may cost at most, with the replies that are expected of them, in bytes; a
-/// single one may cost more, and travels alone. Nobody's reply leaves before its whole batch was executed.
+/// Cost of the requests of one batch at most, with their expected replies, in bytes; a single one may cost more, and is
+/// ordered alone. No reply leaves before its whole batch was executed.
 pub const BATCH_COST: usize = 1 << 20;
 /// Bytes of the largest single request that is accepted.
 pub const REQUEST_BYTES: usize = 4 << 20;
@@ -17,9 +18,9 @@ pub const APPEND_BYTES: usize = 1 << 20;
 pub const APPENDS_IN_FLIGHT: usize = 64;
 /// Entries in one append message at most; a decoder refuses more before it allocates.
 pub const APPEND_ENTRIES: usize = 16 << 10;
-/// Own batches in flight while each is full.
+/// This replica's batches in flight while each is full.
 pub const OWN_IN_FLIGHT: usize = 8;
-/// Own batches in flight that are sent without waiting for more requests to join them.
+/// This replica's batches in flight that are sent without waiting for more requests.
 pub const OWN_EAGER: usize = 2;
 /// Requests that wait to be put in a batch; beyond it `submit` refuses (back-pressure to the clients).
 pub const COLLECTED_REQUESTS: usize = 64 << 10;
@@ -27,34 +28,35 @@ pub const COLLECTED_REQUESTS: usize = 64 << 10;
 pub const COLLECTED_BYTES: usize = 64 << 20;
 /// Batches that wait at the leader to be proposed, from all origins together.
 pub const LEADER_QUEUE: usize = 256;
-/// Ticks after which a replica that takes nothing is not waited for: its pipeline is stuck, and the group goes on.
+/// Ticks after which the leader stops waiting for a replica that takes nothing: its pipeline is stuck, and the group
+/// continues.
 pub const STUCK_TICKS: u64 = 20;
 /// Ticks for which a leader's stamps are refused before an election is called against it.
 pub const DISTRUST_TICKS: u64 = 8;
 /// Doublings at most of the time between two calls against the same leader.
 pub const MOST_DOUBLINGS: u32 = 5;
-/// Entries the leader may be ahead of what the slowest live replica has delivered.
+/// Entries by which the leader may be ahead of the deliveries of the slowest live replica.
 pub const WINDOW_ENTRIES: u64 = 4096;
 /// Log entries one call of `compact_to` drops at most: dropping much at once costs milliseconds.
 pub const COMPACT_STEP: u64 = 256;
 /// Bytes of proposals that the engine holds uncommitted.
 pub const UNCOMMITTED_BYTES: u64 = 256 << 20;
-/// Syncs of a log on disk after which it writes down how far it is durable (`log/synced.rs`): a write to
-/// memory of the kernel, and no sync.
+/// Syncs of a log on disk after which it records how far it is durable (`log/synced.rs`): a write to memory of the
+/// kernel, and no sync.
 pub const SYNCS_PER_CLAIM: u64 = 8;
 /// Ticks after which it does so if it synced less often: 100 ms at ticks of 25 ms.
 pub const CLAIM_TICKS: u64 = 4;
 /// Replicas a group has at most.
 pub const SLOTS: usize = 15;
-/// From this term on we call a message corrupt: nobody gets there by elections. The bound is the same for
-/// all: if each measured from its own term, a wrong term of one replica would be believed by some of the
-/// healthy ones and not by others, and they would not hear each other any more.
+/// A message with this term or a later one counts as corrupt: elections never reach it. The bound is the same for all.
+/// If each replica measured from its own term, some healthy replicas would accept another replica's wrong term and
+/// others would not, and they would reject each other's messages.
 pub const TERM_LIMIT: u64 = 1 << 48;
 
-/// A term further ahead than this of one's own is believed only if f+1 others have come to such a one:
-/// elections take single steps.
+/// A term further ahead of a replica's own than this is accepted only if f+1 others have reached such a term: elections
+/// take single steps.
 pub const TERM_STEP: u64 = 1 << 20;
-/// Starts of a process with one log that are believed at most beyond the last one that was heard of.
+/// Starts of a process with one log that are accepted at most beyond the last known one.
 pub const BOOTS_STEP: u32 = 1 << 20;
 
 const _: () = assert!(FRAME_BODY > REQUEST_BYTES + APPEND_BYTES + (64 << 10));

@@ -1,4 +1,5 @@
-//! What the pipeline drives: requests go in anywhere, and come out everywhere once, in one order.
+//! The orderer, driven by the pipeline: requests enter at any replica, and each leaves once at every replica, in one
+//! order.
 
 use std::collections::VecDeque;
 
@@ -16,26 +17,26 @@ use crate::log::LogError;
 use crate::queue::LeaderQueue;
 use crate::sessions::{Rule, State};
 
-/// Doublings of [`Config::patience_ticks`] at most: a replica that can be served by nobody must not disturb the others.
+/// Doublings of [`Config::patience_ticks`] at most: a replica that no leader can serve must not disturb the others.
 const MOST_PATIENCE: u32 = 5;
 
-/// How this replica orders; equal on all replicas except for `slot` and `seed`.
+/// The settings of an orderer; equal on all replicas except for `slot` and `seed`.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// This replica's slot, from 0.
     pub slot: u8,
     /// Replicas in the group.
     pub replicas: u8,
-    /// Randomness for the stamps of batches this replica leads, and to tell its batches from those of other
+    /// Randomness for the stamps of batches this replica leads, and to distinguish its batches from those of other
     /// processes in its place.
     pub seed: u64,
-    /// How batches form.
+    /// The settings of the batcher.
     pub batching: Batching,
-    /// Ticks without any delivery of an own batch after which all of them are handed to the leader again.
+    /// Ticks without the delivery of a batch of this replica after which all of them are handed to the leader again.
     pub resend_ticks: u64,
-    /// Ticks without any delivery of an own batch, under a leader that is another, after which this replica
-    /// campaigns although that leader is heard: one that sends heartbeats and orders nothing is as bad as
-    /// none. Twice as long each time it was in vain.
+    /// Ticks without the delivery of a batch of this replica, under another leader, after which this replica campaigns
+    /// although that leader sends heartbeats: a leader that orders nothing is as bad as none. Twice as long after each
+    /// failed attempt.
     pub patience_ticks: u64,
     /// Entries the leader may be ahead of the slowest live replica.
     pub window: u64,
@@ -65,8 +66,8 @@ pub struct Delivered {
     pub index: u64,
     /// The batch, verified; its `time_us` is strictly greater than that of the delivery before.
     pub batch: Batch,
-    /// When it is a batch of this life of this replica: the tags its requests were submitted with, in order.
-    /// Else empty.
+    /// For a batch of this incarnation of this replica: the tags its requests were submitted with, in order. Else
+    /// empty.
     pub tags: Vec<u64>,
 }
 
@@ -77,7 +78,7 @@ pub struct OrderCounters {
     pub delivered: u64,
     /// Committed batches that the exactly-once rule dropped.
     pub dropped: u64,
-    /// Times the own batches in flight were handed over again.
+    /// Times this replica's batches in flight were handed over again.
     pub resends: u64,
     /// Times this replica campaigned against a leader that ordered none of its batches.
     pub impatient: u64,
@@ -87,10 +88,10 @@ pub struct OrderCounters {
 
 /// Total order for one replica, around any [`OrderEngine`].
 ///
-/// Drive it from one thread: put everything that arrived into `submit`, `on_frame`, `peer_up`, `peer_down`
+/// Drive it from one thread: pass all input to `submit`, `on_frame`, `peer_up`, `peer_down`
 /// and `tick`; then call [`Orderer::pump`]; perform every [`Orderer::poll_output`]; write the sockets; if
-/// [`Orderer::needs_persist`], call [`Orderer::persist`] and perform the outputs again; take
-/// [`Orderer::poll_delivery`] as far as the executors have room.
+/// [`Orderer::needs_persist`], call [`Orderer::persist`] and perform the outputs again; take [`Orderer::poll_delivery`]
+/// as far as the executors have space.
 pub struct Orderer<E> {
     config: Config,
     engine: E,
@@ -101,7 +102,7 @@ pub struct Orderer<E> {
     followed: (Option<u8>, u64),
     peers_up: u16,
     idle_ticks: u64,
-    /// Ticks for which the leader has ordered nothing of what this replica waits for.
+    /// Ticks for which the leader has ordered none of the batches that this replica waits for.
     unserved_ticks: u64,
     /// Campaigns against such a leader in a row.
     in_vain: u32,
@@ -130,12 +131,13 @@ impl<E: OrderEngine> Orderer<E> {
         }
     }
 
-    /// Whether [`Orderer::submit`] has room; while not, stop reading from clients.
+    /// Whether [`Orderer::submit`] has space; while not, stop reading from clients.
     pub fn can_accept(&self) -> bool {
         !self.stopped && self.batcher.can_accept()
     }
 
-    /// A client's request, with what `batch::checksum` gave when it was decoded. `tag` comes back with its delivery.
+    /// A client's request, with the result of `batch::checksum` when it was decoded. `tag` is returned with its
+    /// delivery.
     ///
     /// # Errors
     /// [`Refused`] when the queue is full or the request too long; it was then not taken.
@@ -144,8 +146,7 @@ impl<E: OrderEngine> Orderer<E> {
         self.submit_at_cost(request, checksum, tag, cost)
     }
 
-    /// As [`Orderer::submit`], of a request that takes `cost` bytes while it is on its way, with the reply
-    /// that is expected.
+    /// As [`Orderer::submit`], for a request that takes `cost` bytes while it is on its way, with its expected reply.
     ///
     /// # Errors
     /// Those of [`Orderer::submit`].
@@ -162,7 +163,7 @@ impl<E: OrderEngine> Orderer<E> {
         self.batcher.submit(request, checksum, tag, cost)
     }
 
-    /// A frame of one of this room's kinds (Order, Forward, Control) from the replica in slot `from`.
+    /// A frame of one of this crate's kinds (Order, Forward, Control) from the replica in slot `from`.
     ///
     /// # Errors
     /// [`Blame`] when no healthy peer sends this; it was dropped and counted.
@@ -212,8 +213,8 @@ impl<E: OrderEngine> Orderer<E> {
         self.engine.peer_down(peer);
     }
 
-    /// Forms batches, hands them to the leader (or proposes them), and moves the engine on. `now_us` stamps
-    /// what is led.
+    /// Forms batches, hands them to the leader (or proposes them), and pumps the engine. `now_us` stamps the batches
+    /// that this replica leads.
     pub fn pump(&mut self, now_us: u64) {
         if self.stopped {
             return;
@@ -240,7 +241,7 @@ impl<E: OrderEngine> Orderer<E> {
         !self.stopped && self.engine.needs_persist()
     }
 
-    /// Syncs the log (one fdatasync for everything since the last) and releases what waited for it.
+    /// Syncs the log (one fdatasync for everything since the last) and releases the outputs that waited for it.
     pub fn persist(&mut self) {
         self.engine.persist(&mut self.out);
     }
@@ -262,7 +263,7 @@ impl<E: OrderEngine> Orderer<E> {
         None
     }
 
-    /// What delivery depends on, as of the last delivery taken. Export it right after taking the delivery
+    /// The state that delivery depends on, as of the last delivery taken. Export it right after taking the delivery
     /// that holds a CHECKPOINT.
     pub fn export_state(&self) -> State {
         self.state.clone()
@@ -273,9 +274,9 @@ impl<E: OrderEngine> Orderer<E> {
         self.engine.state_available(cut);
     }
 
-    /// The answer to [`Output::NeedState`]: service state and `state` (as exported at `cut`) are at hand.
-    /// Call it before the service's state is replaced: if it returns false, the log caught up meanwhile or
-    /// another checkpoint is wanted by now, and what was fetched must be dropped. If true, the next delivery
+    /// The answer to [`Output::NeedState`]: service state and `state` (as exported at `cut`) are available. Call it
+    /// before the service's state is replaced: if it returns false, the log caught up meanwhile or another checkpoint
+    /// is wanted by now, and the fetched state must be dropped. If true, the next delivery
     /// is the one after the checkpoint. A state of another checkpoint ends this replica.
     #[must_use]
     pub fn installed(&mut self, cut: u64, state: State) -> bool {
@@ -303,16 +304,16 @@ impl<E: OrderEngine> Orderer<E> {
         true
     }
 
-    /// The state after `cut` cannot be had any more: the engine asks for a later one.
+    /// The state after `cut` is not available any more: the engine requests a later one.
     pub fn state_lost(&mut self, cut: u64) {
         self.engine.state_lost(cut);
     }
 
-    /// The group has gone on without this replica, and its log leads nowhere any more: deletes it, so that
-    /// the next process joins anew. This orderer does nothing afterwards.
+    /// The group has continued without this replica, and its log is of no use any more: deletes it, so that the next
+    /// process joins as a new incarnation. This orderer does nothing afterwards.
     ///
     /// # Errors
-    /// [`LogError`] when something would be left behind.
+    /// [`LogError`] when a file would be left behind.
     pub fn forget(&mut self) -> Result<(), LogError> {
         self.stopped = true;
         self.out = EngineOut::default();
@@ -324,7 +325,7 @@ impl<E: OrderEngine> Orderer<E> {
         !self.stopped && self.engine.compact_to(index)
     }
 
-    /// Entries up to here are needed by no live replica.
+    /// No live replica needs entries up to here.
     pub fn compaction_floor(&self) -> u64 {
         self.engine.compaction_floor()
     }
@@ -334,7 +335,7 @@ impl<E: OrderEngine> Orderer<E> {
         self.engine.transfer_leader(slot);
     }
 
-    /// Where the engine stands.
+    /// The engine's progress.
     pub fn standing(&self) -> Standing {
         self.engine.standing()
     }
@@ -344,7 +345,7 @@ impl<E: OrderEngine> Orderer<E> {
         self.state.index
     }
 
-    /// Requests that wait for a batch, own batches in flight, batches that wait at this leader.
+    /// Requests that wait for a batch, this replica's batches in flight, batches that wait at this leader.
     pub fn waiting(&self) -> (usize, usize, usize) {
         let (collected, in_flight) = self.batcher.waiting();
         (collected, in_flight, self.queue.len())
@@ -355,27 +356,27 @@ impl<E: OrderEngine> Orderer<E> {
         &self.counters
     }
 
-    /// Stamps of entries later than this are not believed from now on: see [`OrderEngine::accept_stamps`].
+    /// Entries with later stamps than this are refused from now on: see [`OrderEngine::accept_stamps`].
     pub fn accept_stamps(&mut self, until_us: u64) {
         self.engine.accept_stamps(until_us);
     }
 
-    /// Carries out what an operator decided: see [`OrderEngine::decide`].
+    /// Carries out an operator's decision: see [`OrderEngine::decide`].
     ///
     /// # Errors
-    /// [`Declined`] when that makes no sense here.
+    /// [`Declined`] when that is not possible here.
     pub fn decide(&mut self, decision: Decision) -> Result<(), Declined> {
         if self.stopped { Err(Declined::Stopped) } else { self.engine.decide(decision) }
     }
 
-    /// Follower only: calls an election against a leader that does not do what it should.
+    /// Follower only: calls an election against a faulty leader.
     pub fn call_election(&mut self) {
         if !self.stopped {
             self.engine.campaign();
         }
     }
 
-    /// Flips bits of the next stamp that this replica gives as a leader, for tests and fault injection.
+    /// Flips bits of the next stamp of this replica as a leader, for tests and fault injection.
     pub fn corrupt_stamp(&mut self, bits: u64) {
         self.queue.wrong_stamp = Some(bits);
     }
@@ -399,7 +400,7 @@ impl<E: OrderEngine> Orderer<E> {
         if !self.is_of_a_life(from, batch.incarnation) {
             return Err(Blame::new(from, "a forwarded batch names a life that was never let in"));
         }
-        // At a follower it is only late: the origin hands it to the new leader by itself.
+        // At a follower it is only late: the origin itself hands it to the new leader.
         if self.engine.standing().is_leader {
             self.follow();
             self.queue.push(&batch, encoded, &self.state);
@@ -407,8 +408,8 @@ impl<E: OrderEngine> Orderer<E> {
         Ok(())
     }
 
-    /// Whether a replica can have such batches: of the life that the group let in last, which has not started
-    /// absurdly often.
+    /// Whether a replica can have such batches: of the incarnation that the group let in last, with a plausible number
+    /// of starts.
     fn is_of_a_life(&self, slot: u8, incarnation: u64) -> bool {
         let (life, boots) = ((incarnation >> 32) as u32, incarnation as u32);
         let last = self.state.sessions.get(&slot).map_or(0, |session| session.incarnation);
@@ -427,11 +428,11 @@ impl<E: OrderEngine> Orderer<E> {
         }
     }
 
-    /// A leader that lives and orders nothing, or does not hear this replica, is replaced.
+    /// A leader that is up and orders nothing, or receives nothing from this replica, is replaced.
     fn mind_the_leader(&mut self) {
         let standing = self.engine.standing();
         let follows = standing.leader.is_some() && !standing.is_leader;
-        // What was ordered and waits here for the executors is not the leader's fault.
+        // The leader is not to blame for ordered batches that wait here for the executors.
         if !follows || self.batcher.waiting().1 == 0 || !self.out.committed.is_empty() {
             self.unserved_ticks = 0;
             return;
@@ -526,8 +527,8 @@ impl<E: OrderEngine> Orderer<E> {
         Some(Delivered { index, batch, tags })
     }
 
-    /// Whether no batch of this incarnation or a later one went into the state but those that this process
-    /// has sent. A state says no marks; a delivery does.
+    /// Whether all batches of this incarnation or a later one that are part of the state were sent by this process. A
+    /// state has no marks; a delivery does.
     fn state_is_of_this_process(&mut self, incarnation: u64) -> bool {
         let Some(session) = self.state.sessions.get(&self.config.slot).copied() else { return true };
         let known = session.incarnation == incarnation && self.batcher.has_formed(session.number);
@@ -559,7 +560,7 @@ mod tests {
     use super::*;
     use crate::engine::{MemberSet, NotNow};
 
-    /// Follows a leader that orders nothing, and wins no election.
+    /// An engine that follows a leader that orders nothing, and wins no election.
     #[derive(Default)]
     struct Unserved {
         campaigns: u64,

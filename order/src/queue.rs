@@ -9,7 +9,7 @@ use crate::engine::OrderEngine;
 use crate::limits;
 use crate::sessions::State;
 
-/// What the leader has been asked to propose. Empty at a follower.
+/// The batches that the leader has to propose. Empty at a follower.
 #[derive(Debug)]
 pub(crate) struct LeaderQueue {
     waiting: VecDeque<Encoded>,
@@ -26,7 +26,7 @@ impl LeaderQueue {
         LeaderQueue { waiting: VecDeque::new(), queued: BTreeMap::new(), seed, stamps: 0, wrong_stamp: None }
     }
 
-    /// Another term: who leads now asks the origins anew, and they hand over again.
+    /// Another term: the new leader starts with an empty queue, and the origins hand over again.
     pub fn clear(&mut self) {
         self.waiting.clear();
         self.queued.clear();
@@ -48,7 +48,7 @@ impl LeaderQueue {
         if batch.number != next || self.waiting.len() >= limits::LEADER_QUEUE {
             return false;
         }
-        // One life per origin: an earlier one has nothing more to say.
+        // One incarnation per origin: an earlier one proposes nothing more.
         self.queued
             .retain(|&(origin, incarnation), _| origin != batch.origin || incarnation >= batch.incarnation);
         self.queued.insert(key, batch.number);
@@ -56,16 +56,16 @@ impl LeaderQueue {
         true
     }
 
-    /// Stamps and proposes what waits, while no live replica falls behind by more than `window` entries.
+    /// Stamps and proposes the waiting batches, while no live replica falls behind by more than `window` entries.
     pub fn propose(&mut self, engine: &mut impl OrderEngine, now_us: u64, window: u64) {
         while engine.backlog() < window {
             let Some(encoded) = self.waiting.front() else { break };
-            // That time grows from batch to batch is the business of `State::admit`, at every replica alike.
+            // `State::admit` makes time grow from batch to batch, at every replica alike.
             let time_us = now_us ^ self.wrong_stamp.unwrap_or(0);
             let drain = self.waiting.len() == 1;
             let seed = mix(self.seed ^ mix(self.stamps));
             let Ok(stamped) = encoded.stamped(time_us, seed, drain) else {
-                // Corrupted while it waited here: the origin still has it and hands it over again.
+                // It was corrupted while it waited here: the origin still has it and hands it over again.
                 self.clear();
                 break;
             };

@@ -1,4 +1,4 @@
-//! The exactly-once rule: every replica drops the same batches, because the rule looks at nothing but the log.
+//! The exactly-once rule: every replica drops the same batches, because the rule depends on nothing but the log.
 
 use std::collections::BTreeMap;
 
@@ -7,39 +7,40 @@ use wire::{Malformed, Put, Reader};
 
 use crate::limits;
 
-/// What delivery depends on besides the log itself, as of one index. State transfer moves it to a joiner.
+/// The state that delivery depends on besides the log itself, as of one index. State transfer sends it to a joiner.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct State {
     /// The log index whose entry was the last to change this.
     pub index: u64,
     /// Time of the last delivered batch.
     pub time_us: u64,
-    /// Per origin: which incarnation, and the number of its last batch.
+    /// Per origin: its incarnation, and the number of its last batch.
     pub sessions: BTreeMap<u8, Session>,
 }
 
-/// How far one origin has come.
+/// The progress of one origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Session {
-    /// The origin's latest life seen in the log.
+    /// The origin's latest incarnation in the log.
     pub incarnation: u64,
-    /// Number of the last batch of that life which was delivered.
+    /// Number of the last batch of that incarnation which was delivered.
     pub number: u64,
 }
 
-/// What becomes of a committed batch.
+/// The rule's decision about a committed batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// Deliver it.
     Next,
-    /// It was delivered before, or it is of an earlier life: drop it.
+    /// It was delivered before, or it is of an earlier incarnation: drop it.
     Repeated,
     /// A batch before it is missing: drop it; its origin proposes both again.
     Gap,
 }
 
 impl State {
-    /// The number a batch of this life of the origin must have to be delivered next; `None` when the life is over.
+    /// The number that a batch of this incarnation of the origin needs to be delivered next; `None` when the
+    /// incarnation is over.
     pub fn next_number(&self, origin: u8, incarnation: u64) -> Option<u64> {
         match self.sessions.get(&origin) {
             None => Some(1),
@@ -49,7 +50,7 @@ impl State {
         }
     }
 
-    /// What the rule says to a batch, without applying it.
+    /// The rule's decision about a batch, without applying it.
     pub fn rule(&self, origin: u8, incarnation: u64, number: u64) -> Rule {
         match self.next_number(origin, incarnation) {
             Some(next) if number == next => Rule::Next,
@@ -89,7 +90,7 @@ impl State {
         out
     }
 
-    /// Reads what [`State::encode`] wrote.
+    /// Reads the output of [`State::encode`].
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are not such an encoding.

@@ -1,4 +1,4 @@
-//! The engine of a replica that is alone: a counter. For one-node service and for tests of everything above.
+//! The engine of a replica that is alone: a counter. For one-node service and for tests of the layers above.
 
 use bytes::Bytes;
 
@@ -16,7 +16,7 @@ pub struct SingleEngine {
 }
 
 impl SingleEngine {
-    /// An engine that continues after entry `index` (0 for a new one); `incarnation` must grow from life to life.
+    /// An engine that continues after entry `index` (0 for a new one); `incarnation` must grow with each process.
     pub fn new(slot: u8, incarnation: u64, index: u64) -> Self {
         let mut ready = EngineOut::default();
         ready.outputs.push_back(Output::Established { incarnation, joined: false });

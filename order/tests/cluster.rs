@@ -32,8 +32,8 @@ fn three_and_five_replicas_agree_on_a_quiet_network() {
     }
 }
 
-/// Loss, doubles, delays and broken bytes at once, with a leader killed in the middle of it and coming back
-/// without memory.
+/// Loss, doubles, delays and broken bytes at once, with a leader that is killed meanwhile and comes back without
+/// memory.
 fn storm(replicas: u8, seed: u64, weather: Weather) {
     let mut cluster = established(replicas, seed);
     cluster.compacting = seed.is_multiple_of(2);
@@ -67,7 +67,7 @@ fn promises_hold_when_frames_are_lost_doubled_late_and_out_of_order() {
 #[test]
 fn promises_hold_when_bytes_are_corrupted_and_connections_reset() {
     let weather = Weather { corrupt: 10, delay: 4, ..Weather::default() };
-    // Seed 153 saw a leader that stepped down take what it alone had proposed for final.
+    // With seed 153 a leader that stepped down took its own proposals, which no other replica had, for committed.
     for seed in 0..160 {
         storm(3, 200 + seed, weather);
     }
@@ -143,7 +143,7 @@ fn with_three_replicas_a_follower_knows_by_itself_what_is_final() {
         cluster.run(200);
         let leader = cluster.leader().unwrap();
         let before = cluster.replica(leader).orderer.delivered_index();
-        // Nothing reaches the leader any more, so it can tell nobody what is final.
+        // No message reaches the leader any more, so it can send no commit index.
         cluster.cut_links.extend((0..replicas).map(|from| (from, leader)));
         cluster.submit(leader);
         cluster.run(50);
@@ -154,7 +154,7 @@ fn with_three_replicas_a_follower_knows_by_itself_what_is_final() {
         cluster.kill(leader);
         cluster.run_until(2_000, "another leader", |cluster| cluster.leader().is_some());
         cluster.start_empty(leader);
-        // What a follower has delivered is part of every later order: `settle` compares them.
+        // The deliveries of a follower are part of every later order: `settle` compares them.
         cluster.settle();
     }
 }

@@ -1,6 +1,6 @@
-//! A log whose machine loses its power at every operation, with everything that the disk may have kept of
-//! what was not synced: it opens, has what was synced, and believes nothing else. In particular the file that
-//! says how far it is durable never says too much.
+//! A log whose machine loses its power at every operation, with every part of the unsynced data that the disk may have
+//! kept: it opens, has all synced records, and accepts nothing else. In particular the file with the claim how far it
+//! is durable never claims too much.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -26,7 +26,7 @@ enum Operation {
     SyncDirectory(PathBuf),
 }
 
-/// What processes see, and everything they did.
+/// The files as processes see them, and all their operations.
 #[derive(Clone, Debug, Default)]
 struct State {
     names: BTreeMap<PathBuf, usize>,
@@ -141,21 +141,21 @@ struct Failing {
     names: BTreeMap<PathBuf, usize>,
     /// Changes of names that are not durable, in order.
     changes: Vec<Operation>,
-    /// What is certainly on the disk of each file.
+    /// The bytes of each file that are certainly on the disk.
     durable: BTreeMap<usize, Vec<u8>>,
-    /// What each sector was written to since, in order.
+    /// The writes to each sector since, in order.
     writes: BTreeMap<(usize, usize), Vec<Vec<u8>>>,
     lengths: BTreeMap<usize, usize>,
 }
 
-/// Which of the writes to a sector the disk has kept.
+/// The writes to a sector that the disk has kept.
 #[derive(Clone, Copy, Debug)]
 enum Kept {
     None,
     All,
-    /// So many of them.
+    /// This many of them.
     First(usize),
-    /// All, but of the last one only so many bytes.
+    /// All, but only this many bytes of the last one.
     Torn(usize),
 }
 
@@ -204,8 +204,8 @@ impl Failing {
         }
     }
 
-    /// A file as the disk has it, if it kept of each sector what `kept` says; it may have the length of what
-    /// was written or not.
+    /// A file as the disk has it, if it kept the part of each sector that `kept` names; it may or may not have the
+    /// written length.
     fn content(&self, file: usize, kept: &dyn Fn(usize, usize) -> Kept, is_long: bool) -> Vec<u8> {
         let durable = self.durable.get(&file).cloned().unwrap_or_default();
         let short = durable.len();
@@ -249,7 +249,7 @@ impl Failing {
         self.names.iter().chain(pending).find(|(path, _)| path.ends_with(name)).map(|(_, file)| *file)
     }
 
-    /// Every disk that this can have left, but for the many combinations of sectors that are alike: all of
+    /// Every disk that can result, but for the many combinations of similar sectors: all of
     /// them, none of them, each alone and each but one, and each torn; some of them combined with every pair
     /// of versions of the two slots of the claims.
     fn outcomes(&self, mut look: impl FnMut(Fake, &str)) {
@@ -263,7 +263,7 @@ impl Failing {
             .collect();
         let others: BTreeSet<usize> =
             self.writes.keys().filter(|(file, _)| Some(*file) != claims).map(|(_, sector)| *sector).collect();
-        // Zeros that were never anything else need not all be looked at.
+        // Sectors that were always zero need not all be tried.
         let step = others.len().div_ceil(5).max(1);
         let mut patterns: Vec<(Option<usize>, Kept, Kept)> =
             vec![(None, Kept::None, Kept::None), (None, Kept::All, Kept::All)];
@@ -281,7 +281,7 @@ impl Failing {
             versions(0).iter().flat_map(|a| versions(1).into_iter().map(move |b| (*a, b))).collect();
         for changes in 0..=self.changes.len() {
             for (number, (sector, this, rest)) in patterns.iter().enumerate() {
-                // Where the rest of the log has kept nothing, or everything, or something is torn.
+                // Where the disk kept none of the rest of the log, or all of it, or something is torn.
                 let claimed = if [0, 1, 4].contains(&number) { &all[..] } else { &[(Kept::All, Kept::All)] };
                 for &(first, second) in claimed {
                     for is_long in [true, false] {
@@ -328,14 +328,15 @@ fn rename(names: &mut BTreeMap<PathBuf, usize>, changes: &[Operation]) {
     }
 }
 
-/// What a log may hold, from an operation on: so many entries of that life at least, and at most.
+/// The permitted contents of a log, from an operation on: the least and the greatest number of entries of that
+/// incarnation.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     operation: usize,
     life: u64,
     synced: u64,
     appended: u64,
-    /// All of it is being deleted, or nothing of it is certain yet.
+    /// All of it is being deleted, or no entry is certain yet.
     may_be_empty: bool,
 }
 
@@ -350,7 +351,7 @@ impl Script {
         self.marks.push(Mark { operation, life, synced, appended, may_be_empty });
     }
 
-    /// The last mark that was reached after so many operations.
+    /// The last mark that was reached after this many operations.
     fn allowed(&self, operations: usize) -> Mark {
         self.marks.iter().rfind(|mark| mark.operation <= operations).copied().expect("the first is at 0")
     }
@@ -360,8 +361,8 @@ impl Script {
     }
 }
 
-/// A life of a replica, from its joining on; every so often entries are superseded. In groups of one to three
-/// records to a sync.
+/// An incarnation of a replica, from its joining on; from time to time entries are superseded. Each sync has one to
+/// three records.
 fn live(script: &mut Script, log: &mut FileLog<Fake>, life: u64, count: u64) -> Result<(), LogError> {
     log.append(&identity_in(GROUP, engine_id(0, life), 0))?;
     log.sync()?;
@@ -380,7 +381,7 @@ fn live(script: &mut Script, log: &mut FileLog<Fake>, life: u64, count: u64) -> 
     Ok(())
 }
 
-/// Two lives, with the end of the first one between them: files are made, filled, deleted, and made again.
+/// Two incarnations, with the end of the first one between them: files are made, filled, deleted, and made again.
 fn script() -> Script {
     let mut script = Script { disk: Fake::default(), marks: Vec::new() };
     script.mark(0, 0, 0, true);
@@ -394,7 +395,7 @@ fn script() -> Script {
     script
 }
 
-/// Opens what a crash left, and holds it against what was certain then.
+/// Opens the log after a crash, and compares it with the entries that were certain then.
 fn check(disk: Fake, allowed: Mark, how: &str) {
     let records = match FileLog::open_on(disk, Script::data(), 0, OPTIONS) {
         Ok((_, records)) => records,
@@ -457,7 +458,7 @@ fn a_crash_while_a_log_is_opened_after_a_crash_loses_nothing_either() {
     assert!(looked > 10_000, "{looked}");
 }
 
-/// It gives back the space that the log took, and the next process goes on from there.
+/// It frees the space of the log, and the next process continues from there.
 #[test]
 fn a_log_can_be_given_up_on_a_disk_that_is_full() {
     let disk = Fake::default();
@@ -472,7 +473,7 @@ fn a_log_can_be_given_up_on_a_disk_that_is_full() {
     assert!(records.is_empty());
 }
 
-/// The negative control: a claim that is made before its sync is seen to be too much.
+/// The negative control: a claim that is made before its sync is found to claim too much.
 #[test]
 fn a_claim_of_what_is_not_durable_yet_is_seen_to_refuse_a_sound_log() {
     let script = script();

@@ -1,5 +1,5 @@
-//! What a log says to damaged, truncated, foreign and swapped files: which file, what shows it, what to do.
-//! And that it changes none of them.
+//! The messages of a log about damaged, truncated, foreign and swapped files name the file, the evidence and the
+//! remedy. No file is changed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -52,7 +52,7 @@ fn segments(data: &Path) -> Vec<PathBuf> {
     files(&data.join("log")).into_keys().filter(of_log).collect()
 }
 
-/// The log refuses to open, changes nothing, and says each of these words, once.
+/// The log refuses to open, changes nothing, and its message has each of these texts once.
 fn refused(data: &Path, words: &[&str]) -> LogError {
     let before = files(data);
     let error = FileLog::open(data, 0, SMALL).map(|_| ()).expect_err("it opens");
@@ -92,7 +92,7 @@ fn nobody_else_reads_what_clients_wrote_also_where_an_earlier_release_let_them()
     assert!(files(&data).keys().all(|file| mode(file) == 0o600));
     assert_eq!(mode(&log), 0o700);
 
-    // Something of somebody else lies there too: then it is not ours to close.
+    // A foreign file is there too: then the rights to the directory are not changed.
     fs::write(log.join("notes"), "mine").unwrap();
     let notes = log.join("notes");
     for path in [&log, &notes] {
@@ -139,7 +139,7 @@ fn files_of_somebody_else_are_left_as_they_are() {
             None => fs::remove_file(&file).unwrap(),
         }
     }
-    // These names are not ours, whatever they look like.
+    // These names are not ours, though some look similar.
     for name in
         ["server.log", "7.log", "000000007.log", "00000007.log.gz", "99999999999999999999.log", "x.spare"]
     {
@@ -201,7 +201,7 @@ fn another_replicas_directory_is_refused() {
     let text = FileLog::open(data, 1, SMALL).map(|_| ()).unwrap_err().to_string();
     let words = format!("{} holds the log of replica 1, and this is replica 2", data.display());
     assert_eq!(text, format!("{words}: give each replica its own directory"));
-    // Also while its owner uses it, and where it says nothing but in its log.
+    // Also while its owner uses it, and where only its log names the owner.
     let owner = FileLog::open(data, 0, SMALL).unwrap();
     assert_eq!(FileLog::open(data, 1, SMALL).map(|_| ()).unwrap_err().to_string(), text);
     drop(owner);
@@ -297,7 +297,7 @@ fn a_damaged_header_or_identity_is_told() {
         refused(data, &[&file.display().to_string(), "start again"]);
         fs::write(&file, sound).unwrap();
     }
-    // A file of zeros is what no crash leaves of a file that has its name.
+    // No crash leaves only zeros in a file that has its final name.
     let last = segments(data).pop().unwrap();
     fs::write(&last, vec![0; 64 << 10]).unwrap();
     refused(data, &["its header is missing", &refill(data)]);
@@ -341,7 +341,8 @@ fn a_log_that_lost_what_was_synced_last_is_refused() {
     assert_eq!(reopen(data).unwrap().len(), 60);
 }
 
-/// What it costs is a write to memory now and then; so what was synced since the last one is not known to have been.
+/// A claim costs a write to memory from time to time; so records synced since the last claim are not known to be
+/// durable.
 #[test]
 fn a_claim_is_made_after_some_syncs_or_some_ticks() {
     let root = root();
@@ -367,7 +368,7 @@ fn a_claim_is_made_after_some_syncs_or_some_ticks() {
     assert!((12..=14).contains(&seen.len()), "{}", seen.len());
 }
 
-/// Files as an earlier release made them: without headers, and nothing beside them.
+/// Files as an earlier release made them: without headers, and without `identity` and `synced`.
 fn make_older(data: &Path) {
     for file in segments(data) {
         let bytes = fs::read(&file).unwrap();
@@ -392,7 +393,7 @@ fn a_directory_of_an_earlier_release_is_taken_over() {
         text.contains(&format!("replica 1\ngroup 0000000000c0ffee\nfiles with headers from {from}\n")),
         "{text}"
     );
-    // It goes on, in files of both kinds, and gives back those of the earlier one.
+    // It continues, in files of both kinds, and frees those of the earlier one.
     for round in 0..3 {
         let (mut log, records) = FileLog::open(data, 0, SMALL).unwrap();
         assert_eq!(entries(&records).last(), Some(&(60 + 20 * round)));
@@ -432,13 +433,13 @@ fn a_damaged_directory_of_an_earlier_release_is_refused_too() {
     let error = refused(data, &["00000999.log is not a file of this program"]);
     assert!(matches!(error, LogError::Foreign { .. }));
     fs::remove_file(data.join("log/00000999.log")).unwrap();
-    // What a crash left while that release made a file, before it wrote to it.
+    // The result of a crash while that release made a file, before it wrote to it.
     let next = data.join(format!("log/{:08}.log", segments(data).len() + 1));
     fs::write(&next, vec![0; 30_000]).unwrap();
     assert_eq!(reopen(data).unwrap().len(), 60);
 }
 
-/// The process ended while it deleted the log: what is left of it looks whole, and is not.
+/// The process ended while it deleted the log: the remaining files look complete, and are not.
 #[test]
 fn a_log_that_was_given_up_is_given_up_altogether() {
     let root = root();
@@ -449,7 +450,7 @@ fn a_log_that_was_given_up_is_given_up_altogether() {
     log.wipe().unwrap();
     drop(log);
     assert!(segments(data).is_empty() && !data.join("log/synced").exists());
-    // As it was in between.
+    // The state in between.
     whole.iter().for_each(|(file, bytes)| fs::write(file, bytes).unwrap());
     let last = segments(data).pop().unwrap();
     fs::remove_file(last).unwrap();

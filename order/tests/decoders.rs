@@ -1,4 +1,4 @@
-//! Whatever bytes arrive, the decoders answer; they never panic, and never wait for what a corrupt length announces.
+//! The decoders handle any bytes; they never panic, and never wait for bytes that a corrupt length announces.
 
 use bytes::Bytes;
 use order::{Batch, Decoder, Encoded, FrameKind, Request, State, batch, frame};

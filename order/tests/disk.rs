@@ -1,5 +1,5 @@
-//! `durability = "disk"`: what was acknowledged survives every process, torn tails are cut, corruption is
-//! told apart and reported.
+//! `durability = "disk"`: acknowledged entries survive every process, torn tails are cut, corruption is distinguished
+//! and reported.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 const SMALL: FileOptions = FileOptions { segment_bytes: 32 << 10, limit_bytes: 64 << 20, spares: 2 };
 
-/// In memory where the system offers it: the tests are about what is written when, not about the disk's speed.
+/// In memory where the system offers it: the tests are about the order of writes, not about the disk's speed.
 fn root() -> TempDir {
     TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
 }
@@ -26,7 +26,7 @@ fn data(root: &TempDir, slot: u8) -> PathBuf {
     root.path().join(slot.to_string())
 }
 
-/// Where its log's files are.
+/// The directory of its log's files.
 fn directory(root: &TempDir, slot: u8) -> PathBuf {
     data(root, slot).join("log")
 }
@@ -54,7 +54,7 @@ fn load(cluster: &mut Cluster, milliseconds: u64) {
     }
 }
 
-/// Kills a process and returns what its disk holds beside the log: the states at cuts.
+/// Kills a process and returns what its disk has besides the log: the states at checkpoints.
 fn kill(cluster: &mut Cluster, slot: u8) -> BTreeMap<u64, (State, Service)> {
     cluster.kill(slot).cuts
 }
@@ -145,7 +145,7 @@ fn a_torn_tail_is_cut_at_every_length_and_the_replica_catches_up() {
         let path = last_segment(&directory(&root, 1));
         let end = (written(&path) + 1).next_multiple_of(8);
         let synced = fs::read(&path).unwrap();
-        // What the next records would be, had there been time to write and sync them.
+        // The next records, if there had been time to write and sync them.
         let (mut log, records) = FileLog::open(&data(&root, 1), 1, SMALL).unwrap();
         records.iter().rev().take(3).for_each(|record| log.append(record).unwrap());
         log.sync().unwrap();
@@ -212,9 +212,8 @@ fn corruption_of_synced_records_is_reported_wherever_it_is() {
     cluster.settle();
 }
 
-/// Where nothing says that it was durable, what was synced last and is bad looks like a torn write, and is
-/// cut off: the replica has less than it acknowledged, and its leader says what is final of a log that it
-/// does not have.
+/// Without a claim that they were durable, bad records at the end look like a torn write and are cut off. The replica
+/// then has fewer entries than it acknowledged, and its leader's commit index is beyond its log.
 #[test]
 fn a_log_that_lost_its_synced_end_is_filled_up_by_a_leader_that_believes_it_whole() {
     for (seed, lost) in (20..26).flat_map(|seed| [200, 400, 900].map(|lost| (seed, lost))) {
@@ -232,7 +231,7 @@ fn a_log_that_lost_its_synced_end_is_filled_up_by_a_leader_that_believes_it_whol
         bytes[end - lost..=end].fill(0);
         fs::write(&path, bytes).unwrap();
         remove_claims(&root, victim);
-        // The leader tries to send it what is new, and takes its silence for a lost message.
+        // The leader tries to send it new entries, and takes its silence for a lost message.
         load(&mut cluster, 100);
         restart(&mut cluster, &root, victim, cuts);
         cluster.settle();
@@ -242,8 +241,7 @@ fn a_log_that_lost_its_synced_end_is_filled_up_by_a_leader_that_believes_it_whol
     }
 }
 
-/// Damage that used to be cut off without a word is refused, with all that it takes to know what to do, and
-/// that is done.
+/// Damage that used to be cut off silently is refused with the remedy, which then works.
 #[test]
 fn a_log_that_lost_its_synced_end_is_refused_and_the_peers_fill_its_replica() {
     for (seed, lost) in (40..44).flat_map(|seed| [1, 400, 20_000].map(|lost| (seed, lost))) {
@@ -305,7 +303,7 @@ fn a_log_that_begins_after_the_state_at_hand_is_given_up() {
     cluster.settle();
 }
 
-/// Nothing says how far it was durable but the state beside it.
+/// Only the state next to it shows how far it was durable.
 #[test]
 fn a_log_that_ends_before_the_state_at_hand_is_given_up() {
     let root = root();
@@ -336,7 +334,7 @@ fn a_log_that_its_replica_gave_up_is_not_read_again() {
     cluster.replica(1).orderer.forget().unwrap();
     assert!(!cluster.replica(1).orderer.can_accept());
     let cuts = kill(&mut cluster, 1);
-    restart(&mut cluster, &root, 1, cuts); // the states at its cuts are still there, and of no use
+    restart(&mut cluster, &root, 1, cuts); // the states at its checkpoints are still there, and useless
     cluster.run_until(5_000, "a new life", |cluster| cluster.replica(1).joined);
     cluster.settle();
 }
@@ -364,7 +362,7 @@ fn a_full_disk_stops_its_replica_cleanly_and_loses_nothing() {
     assert!(reason.contains("cannot write the log: no space left"), "{reason}");
     let cuts = kill(&mut cluster, 1);
     load(&mut cluster, 500);
-    restart(&mut cluster, &root, 1, cuts); // with room again
+    restart(&mut cluster, &root, 1, cuts); // with free space again
     cluster.settle();
 }
 
@@ -380,7 +378,7 @@ fn two_processes_cannot_use_one_log() {
 
 #[test]
 fn without_the_sync_before_the_acknowledgement_a_power_failure_loses_acknowledged_writes() {
-    // The negative control: a store that says it synced and did not. The checker has to see the loss.
+    // The negative control: a store that reports a sync that it did not make. The checker has to find the loss.
     struct Liar;
     impl LogStore for Liar {
         fn append(&mut self, _: &Record) -> Result<(), LogError> {

@@ -1,5 +1,4 @@
-//! Who begins a group, and how it goes on when more logs are lost than it can do without: an operator
-//! decides, and nobody else.
+//! How a group begins, and how it continues when more logs are lost than it can survive: only an operator decides.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +35,7 @@ fn decide(cluster: &mut Cluster, slot: u8, decision: Decision) -> Result<(), Dec
     cluster.replica(slot).orderer.decide(decision)
 }
 
-/// Nobody belongs to a group, and nobody comes to one by itself.
+/// No replica belongs to a group, and none gets into one by itself.
 fn nobody_begins(cluster: &mut Cluster) {
     cluster.run(5_000);
     assert!(cluster.leader().is_none());
@@ -66,7 +65,7 @@ fn a_group_whose_memories_are_all_lost_begins_anew_only_when_it_is_told() {
     }
 }
 
-/// The review's 2.6: two memories are lost, then the third is restarted as well. Its peers had heard of a group.
+/// The review's 2.6: two memories are lost, then the third is restarted as well. Its peers knew of a group.
 #[test]
 fn memories_lost_one_after_the_other_leave_a_group_that_can_begin_anew() {
     let mut cluster = established(3, 3);
@@ -95,7 +94,8 @@ fn a_word_that_was_given_before_a_group_began_is_not_kept_for_a_later_one() {
     nobody_begins(&mut cluster);
 }
 
-/// Under load, so that its log ends with entries that it does not know to be final: they are, if the leader had them.
+/// Under load, so that its log ends with entries that it does not know to be committed: they are, if the leader had
+/// them.
 #[test]
 fn a_leader_that_is_left_alone_goes_on_and_loses_nothing_that_was_acknowledged() {
     for (seed, replicas) in [(5, 3), (6, 5), (7, 3), (8, 3)] {
@@ -143,7 +143,7 @@ fn a_follower_or_a_replica_that_is_catching_up_can_go_on_as_well() {
     }
 }
 
-/// Replicas that an operator gave up for lost turn up after all, with all that they had: they are members of nothing.
+/// Replicas that an operator gave up as lost return after all, with all their data: they are members of no group.
 #[test]
 fn who_was_given_up_for_lost_and_turns_up_disturbs_nobody() {
     let mut cluster = established(3, 20);
@@ -165,7 +165,7 @@ fn who_was_given_up_for_lost_and_turns_up_disturbs_nobody() {
     let mut elsewhere = |slot: u8| cluster.replica(slot).orderer.standing().outside.elsewhere;
     assert!(others.iter().any(|&other| elsewhere(other) == 1 << left), "one leads the others, and knows why");
     assert_ne!(elsewhere(left), 0);
-    // Once they have given it up, they are.
+    // Once they have given up their data, they are.
     forget(&mut cluster);
     lose(&mut cluster, &others);
     cluster.run_until(5_000, "all are in again", |cluster| {
@@ -181,7 +181,7 @@ fn open(root: &TempDir, slot: u8) -> (Box<dyn LogStore>, Vec<Record>) {
     (Box::new(log), records)
 }
 
-/// With logs on disk: two disks are lost, and what the word changed survives further restarts of all.
+/// With logs on disk: two disks are lost, and the operator's decision survives further restarts of all.
 #[test]
 fn a_log_on_disk_remembers_that_its_replica_went_on_alone() {
     let root = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
@@ -206,7 +206,7 @@ fn a_log_on_disk_remembers_that_its_replica_went_on_alone() {
     }
     cluster.run(1_000);
     for restarts in 0..2 {
-        // The second time it has been restarted meanwhile, as one would try first.
+        // The second time it has been restarted meanwhile, as an operator would try first.
         let cuts = cluster.kill(left).cuts;
         start(&mut cluster, left, cuts);
         cluster.run(2_000);
@@ -262,7 +262,7 @@ fn two_replicas_that_were_both_kept_are_two_groups() {
     }
 }
 
-/// An election is on its way: an operator who is too fast is told so, because a majority is there with its data.
+/// An election is on its way: an operator who is too fast gets an error, because a majority is up with its data.
 #[test]
 fn a_replica_does_not_take_over_from_a_majority() {
     for seed in 70..76 {
@@ -274,7 +274,7 @@ fn a_replica_does_not_take_over_from_a_majority() {
             cluster.replica(others[0]).orderer.standing().leader.is_none()
         });
         assert_eq!(decide(&mut cluster, others[0], Decision::TakeOver), Err(Declined::Election), "{seed}");
-        // Nothing that this one says arrives, so that nobody is elected; but it hears the other one.
+        // No message of this one arrives, so that no replica is elected; but it receives those of the other one.
         cluster.cut_links.insert((others[0], others[1]));
         cluster.run(2_500);
         assert_eq!(cluster.leader(), None);

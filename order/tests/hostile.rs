@@ -1,5 +1,5 @@
-//! What a corrupted peer says, under right checksums and with the group's key, is held against what can be:
-//! no term, life, or wish to be let in is believed that no healthy replica has.
+//! Messages of a corrupted peer, with right checksums and the group's key, are checked for plausibility: no term,
+//! incarnation or request to join is accepted that no healthy replica can have.
 
 use crate::harness::Cluster;
 use bytes::Bytes;
@@ -25,7 +25,7 @@ fn load(cluster: &mut Cluster, milliseconds: u64) {
     }
 }
 
-/// The group orders as before, under the same leader, and nobody has stopped.
+/// The group orders as before, under the same leader, and no replica has stopped.
 fn assert_goes_on(cluster: &mut Cluster, leader: u8) {
     let acked = cluster.acked.len();
     load(cluster, 1_000);
@@ -82,7 +82,7 @@ fn a_term_that_only_one_peer_claims_is_not_believed() {
     }
 }
 
-/// Were the step measured by each for itself, a term that some believe would part the group for ever.
+/// If each replica measured the step from its own term, a term that only some accept would divide the group for ever.
 #[test]
 fn a_term_that_a_quorum_has_come_to_is_believed() {
     let mut cluster = established(8);
@@ -126,7 +126,7 @@ fn who_is_in_and_asks_to_be_let_in_is_not_thrown_out() {
     assert_eq!(cluster.replica(leader).members.voters, 0b111);
 }
 
-/// Bytes of any kind, with right checksums of their frames: nobody stops.
+/// Bytes of any kind, with right checksums of their frames: no replica stops.
 #[test]
 fn random_bodies_stop_nobody() {
     let mut cluster = established(11);

@@ -1,11 +1,11 @@
-//! A flipped bit in any of the engine's own numbers, at one replica: the healthy ones agree and go on, and
-//! the struck one is back.
+//! A flipped bit in any of the engine's own numbers, at one replica: the healthy ones agree and continue, and the
+//! faulty one comes back.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::harness::Cluster;
 
-/// How long a healthy replica may stand still, in milliseconds.
+/// How long a healthy replica may make no progress, in milliseconds.
 const PATIENCE: u64 = 8_000;
 /// Bits that are flipped, one in each run: small and large changes.
 const BITS: [u32; 8] = [0, 3, 8, 12, 20, 21, 40, 63];
@@ -43,8 +43,8 @@ fn step_until(cluster: &mut Cluster, what: &str, done: impl Fn(&mut Cluster) -> 
     }
 }
 
-/// Flips one bit of one number, at the leader or at a follower; tells the number's name, or `None` when there
-/// are no more.
+/// Flips one bit of one number, at the leader or at a follower; returns the number's name, or `None` when there are no
+/// more.
 fn strike(seals: bool, at_leader: bool, ordinal: usize, bit: u32) -> Option<&'static str> {
     let mut cluster = Cluster::new(3, 7 + u64::from(bit));
     for slot in 0..3 {
@@ -65,7 +65,7 @@ fn strike(seals: bool, at_leader: bool, ordinal: usize, bit: u32) -> Option<&'st
         step_until(&mut cluster, "a healthy replica has room", |cluster| cluster.submit(healthy));
         step_until(&mut cluster, "a healthy replica goes on", |cluster| cluster.acked.contains(&asked));
     }
-    // A term that nobody believes leaves its replica behind, until it finds out that the others go on without
+    // A replica with a term that no other accepts is left behind, until it finds out that the others continue without
     // it and replaces itself.
     let is_shut_out = !seals && ordinal == TERM && bit > 20;
     let everybody: Vec<u8> = (0..3).filter(|slot| !is_shut_out || *slot != victim).collect();
@@ -76,7 +76,7 @@ fn strike(seals: bool, at_leader: bool, ordinal: usize, bit: u32) -> Option<&'st
     Some(name)
 }
 
-/// Strikes every number; gives the names of those after which something was amiss.
+/// Flips a bit of every number; returns the names of those after which a check failed.
 fn strike_all(seals: bool) -> Vec<&'static str> {
     let mut amiss = Vec::new();
     let name_of = |ordinal| {
@@ -99,8 +99,8 @@ fn a_wrong_number_of_the_engine_costs_one_replica_its_place_and_the_others_nothi
     assert_eq!(strike_all(true), Vec::<&str>::new());
 }
 
-/// A term that is far ahead costs the healthy replicas an election at most: all of them believe it, or none
-/// does. So it is even where it was not noticed that it is wrong.
+/// A term that is far ahead costs the healthy replicas an election at most: all of them accept it, or none does. This
+/// holds even where the fault was not detected.
 #[test]
 fn a_term_far_ahead_stops_nobody() {
     for (at_leader, bit) in
@@ -110,8 +110,8 @@ fn a_term_far_ahead_stops_nobody() {
     }
 }
 
-/// What the seals are for: a replica that takes itself for another one is shut out for ever. (A leader
-/// that takes a follower for further than it is finds out by itself: `check::leave_out_what_we_lack`.)
+/// The reason for the seals: a replica that takes itself for another one is shut out for ever. (A leader that
+/// overestimates a follower's progress finds out by itself: `check::leave_out_what_we_lack`.)
 #[test]
 fn without_the_seals_a_wrong_number_stops_replicas_for_ever() {
     let amiss = strike_all(false);

@@ -1,5 +1,5 @@
-//! A data directory that is put back from an older copy: its replica finds out before it answers anybody,
-//! gives the copy up, and joins anew.
+//! A data directory that is put back from an older copy: its replica finds out before it answers any client, gives the
+//! copy up, and joins as a new incarnation.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -62,7 +62,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A cluster in which replica `slot` is down, `lives` lives after a copy of its data was made.
+/// A cluster in which replica `slot` is down, `lives` processes after a copy of its data was made.
 fn copied(root: &TempDir, seed: u64, slot: u8, lives: u32) -> (Cluster, Cuts) {
     let mut cluster = established(root, seed);
     load(&mut cluster, 200);
@@ -78,7 +78,7 @@ fn copied(root: &TempDir, seed: u64, slot: u8, lives: u32) -> (Cluster, Cuts) {
     (cluster, cuts)
 }
 
-/// Starts the replica from the copy, sees that it gives it up, and starts it again.
+/// Starts the replica from the copy, checks that it gives it up, and starts it again.
 fn is_given_up(cluster: &mut Cluster, root: &TempDir, slot: u8) {
     cluster.run_until(3_000, "it finds out", |cluster| cluster.replica(slot).stopped.is_some());
     let why = cluster.replica(slot).stopped.clone().unwrap();
@@ -110,8 +110,7 @@ fn an_older_copy_is_given_up_however_many_lives_have_passed() {
     }
 }
 
-/// Its first request is the very one that the life sent which the copy does not know: the same bytes, with
-/// the same number.
+/// Its first request equals the one of the process that the copy does not know: the same bytes, with the same number.
 #[test]
 fn a_request_that_an_unknown_life_has_sent_too_is_not_taken_for_answered() {
     let root = root();
@@ -129,13 +128,13 @@ fn a_request_that_an_unknown_life_has_sent_too_is_not_taken_for_answered() {
     is_given_up(&mut cluster, &root, slot);
 }
 
-/// Nothing of the unknown life is left in the log, but the state of a checkpoint counts its batches.
+/// No batch of the unknown process is left in the log, but the state of a checkpoint counts its batches.
 #[test]
 fn a_state_that_counts_batches_of_an_unknown_life_tells_too() {
     let root = root();
     let slot = 2;
     let (mut cluster, _) = copied(&root, 21, slot, 1);
-    // Its state is of later than its log would be: as if only the log had been put back. Both end where they do.
+    // Its state is later than the end of its log, as if only the log had been put back.
     restart(&mut cluster, &root, slot, BTreeMap::new());
     load(&mut cluster, 100);
     cluster.submit_checkpoint(slot);
@@ -153,7 +152,8 @@ fn a_state_that_counts_batches_of_an_unknown_life_tells_too() {
     is_given_up(&mut cluster, &root, slot);
 }
 
-/// The copy is of before the replica joined anew: the group has forgotten the id under which it would act.
+/// The copy is from before the replica joined as a new incarnation: the group has forgotten the id under which it would
+/// act.
 #[test]
 fn a_copy_of_before_a_new_life_in_the_group_is_given_up() {
     let root = root();
@@ -182,7 +182,7 @@ fn a_copy_of_before_a_new_life_in_the_group_is_given_up() {
     cluster.settle();
 }
 
-/// A copy of the life that was the last one lacks what it acknowledged, but nothing of it has the name of the next one.
+/// A copy of the last process lacks its acknowledged entries, but none of them has the mark of the next process.
 #[test]
 fn lives_that_the_copy_knows_do_not_stop_it() {
     let root = root();

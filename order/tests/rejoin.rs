@@ -1,5 +1,5 @@
-//! Replicas that lost their memory, fell behind the log, or hold a corrupt one: each comes back, and nobody
-//! founds a second group.
+//! Replicas that lost their memory, fell behind the log, or hold a corrupt one: each comes back, and no replica founds
+//! a second group.
 
 use crate::harness::{Cluster, Weather};
 use order::{FrameKind, Output};
@@ -39,7 +39,7 @@ fn a_restarted_replica_joins_as_a_learner_and_votes_when_it_has_caught_up() {
     }
 }
 
-/// Hardly longer than the state takes to get there: none of the steps waits for a tick, of which there is one in 25 ms.
+/// Hardly longer than the state takes to get there: none of the steps waits for a tick; ticks come every 25 ms.
 #[test]
 fn a_restarted_replica_votes_again_within_a_tick_and_a_half() {
     let mut cluster = established(3, 15);

@@ -1,4 +1,4 @@
-//! A leader whose stamps run ahead of f+1 clocks: they are refused, it is deposed, and time goes on rightly.
+//! A leader whose stamps run ahead of f+1 clocks: they are refused, it is deposed, and time continues correctly.
 
 use crate::harness::Cluster;
 
@@ -67,7 +67,7 @@ fn a_leader_whose_clock_is_ahead_is_deposed_and_time_goes_on() {
     cluster.settle();
 }
 
-/// The negative control: a follower that believes any stamp lets one clock decide.
+/// The negative control: a follower that accepts any stamp lets one clock decide.
 #[test]
 fn where_any_stamp_is_believed_one_clock_moves_time_for_all() {
     let mut cluster = Cluster::new(3, 7);
@@ -80,7 +80,7 @@ fn where_any_stamp_is_believed_one_clock_moves_time_for_all() {
     assert!(ahead(&mut cluster).iter().all(|ahead| *ahead > HOUR / 2));
 }
 
-/// What was believed when it was new is history: a replica whose clock was set right meanwhile still gets it.
+/// An entry that was accepted when it was new stays valid: a replica whose clock was corrected meanwhile still gets it.
 #[test]
 fn entries_that_are_final_are_taken_whatever_their_stamps() {
     let mut cluster = Cluster::new(3, 11);

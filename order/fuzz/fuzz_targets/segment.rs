@@ -1,5 +1,5 @@
-//! Any file is a log, a torn one, or a corrupt one; and any file beside it says whose it is and how far it is
-//! durable, or nothing.
+//! Any file is a log, a torn one, or a corrupt one; and any file next to it names the owner and how far the log is
+//! durable, or is refused.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,6 +1,5 @@
-//! The files that a log and a snapshot rest in: the operating system's, or those of a simulation that decides
-//! what a power failure leaves of them. Dispatched statically, so that the shipped path is what it would be
-//! without this trait.
+//! The files of a log and a snapshot: the operating system's, or those of a simulation that decides what a power
+//! failure leaves of them. Dispatched statically, so that this trait costs nothing in the shipped code.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -12,11 +11,11 @@ use std::path::{Path, PathBuf};
 const FILE_MODE: u32 = 0o600;
 /// Mode of the directories that are made for data.
 const DIRECTORY_MODE: u32 = 0o700;
-/// What [`Disk::restrict`] leaves of a mode: the owner's rights, and the bits above them.
+/// The part of a mode that [`Disk::restrict`] keeps: the owner's rights, and the bits above them.
 const OWNERS_BITS: u32 = 0o7700;
 
-/// Directories and files, as far as a replica uses them. What is not synced may be lost, whole or in part,
-/// when the power fails.
+/// Directories and files, as far as a replica uses them. Unsynced data may be lost, whole or in part, when the power
+/// fails.
 ///
 /// Directories and files that it creates can be used by their owner alone (modes 0700 and 0600).
 pub trait Disk: Clone + fmt::Debug + Send + 'static {
@@ -26,14 +25,14 @@ pub trait Disk: Clone + fmt::Debug + Send + 'static {
     /// Creates a directory and those above it, unless they are there. Their names are durable when it returns.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Takes the rights to a file or directory from everybody but its owner, if that is this user. What
-    /// another user owns is left as it is: that user decided who may read it.
+    /// Removes all rights to a file or directory but its owner's, if that is this user. A file of another user is left
+    /// unchanged: that user decided who may read it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn restrict(&self, path: &Path) -> io::Result<()> {
         let _ = path;
         Ok(())
@@ -42,31 +41,31 @@ pub trait Disk: Clone + fmt::Debug + Send + 'static {
     /// The files in a directory, in any order.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn list(&self, directory: &Path) -> io::Result<Vec<PathBuf>>;
 
     /// Length of a file in bytes.
     ///
     /// # Errors
-    /// What the system says; `NotFound` when there is none.
+    /// The system's error; `NotFound` when there is none.
     fn length(&self, path: &Path) -> io::Result<u64>;
 
     /// The first bytes of a file: `most` at most, fewer when it is shorter. Takes no more memory than that.
     ///
     /// # Errors
-    /// What the system says; `NotFound` when there is none.
+    /// The system's error; `NotFound` when there is none.
     fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>>;
 
-    /// Creates a file that is not there, and opens it for writing at any place.
+    /// Creates a new file, and opens it for writing at any place.
     ///
     /// # Errors
-    /// What the system says; `AlreadyExists` when there is one.
+    /// The system's error; `AlreadyExists` when there is one.
     fn create(&self, path: &Path) -> io::Result<Self::File>;
 
     /// Opens a file for writing at any place; creates it if it is missing.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn open(&self, path: &Path) -> io::Result<Self::File>;
 
     /// Opens a file for this process alone, until it is dropped; creates it if it is missing.
@@ -78,16 +77,16 @@ pub trait Disk: Clone + fmt::Debug + Send + 'static {
     /// Gives a file another name, in place of one that had it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Returns when names that were given and taken in a directory are durable.
+    /// Returns when creations, renames and deletions in a directory are durable.
     ///
     /// # Errors
     /// When that is not certain.
@@ -99,16 +98,16 @@ pub trait DiskFile: fmt::Debug + Send {
     /// Writes all of `bytes` from byte `at` on.
     ///
     /// # Errors
-    /// What the system says; part of it may have been written.
+    /// The system's error; part of it may have been written.
     fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
 
     /// Its length in bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn length(&self) -> io::Result<u64>;
 
-    /// Returns when what was written, and the length it needs, is durable.
+    /// Returns when the written bytes, and the length they need, are durable.
     ///
     /// # Errors
     /// When that is not certain.
@@ -133,7 +132,7 @@ impl Disk for System {
         for directory in missing.into_iter().rev().filter(|directory| !directory.as_os_str().is_empty()) {
             match DirBuilder::new().mode(DIRECTORY_MODE).create(directory) {
                 Ok(()) => self.sync_directory(above(directory))?,
-                // Another process made it meanwhile, or something else has its name.
+                // Another process created it meanwhile, or another file has its name.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists && directory.is_dir() => {}
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                     return Err(ErrorKind::NotADirectory.into());
@@ -159,7 +158,7 @@ impl Disk for System {
 
     fn length(&self, path: &Path) -> io::Result<u64> {
         let metadata = fs::metadata(path)?;
-        // To read a pipe would be to wait for it.
+        // Reading a pipe would block.
         if metadata.is_file() {
             Ok(metadata.len())
         } else {
@@ -205,7 +204,7 @@ impl Disk for System {
     }
 }
 
-/// The directory that a path's name stands in.
+/// The directory that contains a path's name.
 fn above(path: &Path) -> &Path {
     path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

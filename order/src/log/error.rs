@@ -1,4 +1,4 @@
-//! Why a log cannot be used, in words that tell the operator what happened, what shows it, and what to do about it.
+//! Why a log cannot be used. Each message gives the operator the error, the evidence and the remedy.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ pub enum LogError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// No space is left for the log, on the disk or within its configured bound (operator: make room).
+    /// No space is left for the log, on the disk or within its configured bound (operator: free some space).
     #[error("no space left for the log ({0})")]
     Full(String),
     /// Another process has the directory. It may be about to end, so starting again can help.
@@ -25,8 +25,8 @@ pub enum LogError {
         /// The data directory.
         directory: PathBuf,
     },
-    /// The directory is another replica's (operator: a wrong path, or swapped disks). To go on would make
-    /// this replica act in the other's name.
+    /// The directory is another replica's (operator: a wrong path, or swapped disks). With it this replica would act in
+    /// the other's name.
     #[error(
         "{} holds the log of replica {}, and this is replica {}: give each replica its own directory",
         directory.display(), holds + 1, this + 1
@@ -39,7 +39,7 @@ pub enum LogError {
         /// Slot of this replica.
         this: u8,
     },
-    /// A file stands in the place of one of the log's, and this program did not write it. It is left as it is.
+    /// A file has the name of a log file, and this program did not write it. It is left unchanged.
     #[error(
         "{} is not a file of this program ({why}), and it is left as it is: move that file away and start again",
         file.display()
@@ -47,7 +47,7 @@ pub enum LogError {
     Foreign {
         /// The file.
         file: PathBuf,
-        /// What shows it.
+        /// The evidence.
         why: String,
     },
     /// A file is another log's, although it is sound: files of several directories were mixed.
@@ -55,13 +55,13 @@ pub enum LogError {
     OtherLog {
         /// The file.
         file: PathBuf,
-        /// What shows it.
+        /// The evidence.
         why: String,
         /// The data directory.
         directory: PathBuf,
     },
-    /// Bytes that had been synced are not what was written (state corrupted). The replica must lose this log
-    /// and join anew.
+    /// Synced bytes differ from those that were written (state corrupted). The replica must drop this log and join as a
+    /// new incarnation.
     #[error("{} is corrupt at byte {at}: {why}; {}", file.display(), refill(directory))]
     Corrupt {
         /// The file.
@@ -73,8 +73,8 @@ pub enum LogError {
         /// The data directory.
         directory: PathBuf,
     },
-    /// A file is shorter than it was made, so its end was lost (state corrupted: a damaged file system, or
-    /// somebody truncated it).
+    /// A file is shorter than when it was made, so its end was lost (state corrupted: a damaged file system, or the
+    /// file was truncated).
     #[error(
         "{} was truncated: it has {length} bytes and was made with {made}; {}",
         file.display(), refill(directory)
@@ -89,7 +89,7 @@ pub enum LogError {
         /// The data directory.
         directory: PathBuf,
     },
-    /// The log ends before what had been synced (state corrupted). Its last records may have been acknowledged.
+    /// The log ends before its last synced record (state corrupted). Its last records may have been acknowledged.
     #[error(
         "{} has lost its end: it ends at byte {at} with record {last}, and record {synced} (entry {entry}) \
             had been synced; {}",
@@ -109,7 +109,7 @@ pub enum LogError {
         /// The data directory.
         directory: PathBuf,
     },
-    /// Every record is what was written, but together they are no log (a bug of ours, or files from elsewhere).
+    /// Every record is intact, but together they are no log (a bug of ours, or files from elsewhere).
     #[error(
         "the log contradicts itself: {0}; move the data directory away (keep it until all replicas serve) \
             and start again: the peers fill this replica"
@@ -133,7 +133,7 @@ impl LogError {
         }
     }
 
-    /// Makes an error of what the system said about `path`.
+    /// Makes an error of the system's error about `path`.
     pub(crate) fn of(path: &Path) -> impl Fn(io::Error) -> LogError + use<> {
         let path = path.to_owned();
         move |error| match error.kind() {
@@ -145,7 +145,7 @@ impl LogError {
     }
 }
 
-/// What to do about data that cannot be used.
+/// The remedy for data that cannot be used.
 fn refill(directory: &Path) -> String {
     format!(
         "move {} away (keep it until all replicas serve) and start again: the peers fill this replica",
@@ -153,7 +153,7 @@ fn refill(directory: &Path) -> String {
     )
 }
 
-/// What an operator can do about a file or directory that the system refuses; `None` where starting again may
+/// The operator's remedy for a file or directory that the system refuses; `None` where starting again may
 /// help as well.
 pub fn operators_remedy(kind: ErrorKind) -> Option<&'static str> {
     match kind {

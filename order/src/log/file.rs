@@ -1,8 +1,9 @@
 //! `durability = "disk"`: the log in segment files, synced once for everything written since the last sync.
 //!
 //! Files are `NNNNNNNN.log`, zeroed when created and reused when no longer needed: overwriting in place spares the
-//! file system's own journal at each sync. Each begins with what a replica must know besides its entries, so any prefix
-//! of files may go once the entries in it are superseded. A failure of any write or sync ends this replica.
+//! file system's own journal at each sync. Each begins with the records that a replica needs besides its entries, so
+//! any prefix of files may be deleted once the entries in it are superseded. A failure of any write or sync ends this
+//! replica.
 //!
 //! ```text
 //! DATA/identity            whose directory it is (`owner.rs`)
@@ -12,7 +13,8 @@
 //! DATA/log/synced          how far the log is known to be durable (`synced.rs`)
 //! ```
 //!
-//! Files of these names that this program did not write are never changed: see `open.rs` for how they are told apart.
+//! Files of these names that this program did not write are never changed: see `open.rs` for how they are
+//! distinguished.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -59,14 +61,14 @@ pub struct FileLog<D: Disk = System> {
     pub(super) spares: Vec<(PathBuf, u64)>,
     pub(super) active: Option<D::File>,
     pub(super) active_len: u64,
-    /// Where the next byte goes in the active file.
+    /// The place of the next byte in the active file.
     pub(super) at: u64,
     pub(super) buffer: Vec<u8>,
     pub(super) dirty: bool,
     pub(super) next_seq: u64,
     /// Index of the entry that was appended last.
     pub(super) last_entry: u64,
-    /// Number of the last record that is certainly on the disk, and index of the last entry up to it.
+    /// Number of the last record that is known to be on the disk, and index of the last entry up to it.
     pub(super) durable: (u64, u64),
     pub(super) synced: Synced<D>,
     /// Syncs since the last claim.
@@ -111,7 +113,7 @@ impl Essence {
         }
     }
 
-    /// Group and engine id that the log is of, if it says so.
+    /// Group and engine id of the log, if it has them.
     pub(super) fn names(&self) -> Option<(u64, u64)> {
         match self.identity.as_ref()?.0 {
             RecordKind::Identity { group, id, .. } => Some((group, id)),
@@ -119,7 +121,7 @@ impl Essence {
         }
     }
 
-    /// As they may stand at the head of a file: a reset would throw away the entries in the files before.
+    /// These records in the form in which they may begin a file: a reset would discard the entries in the files before.
     fn records(&self) -> Vec<Record> {
         let start = self.start.clone().map(|mut record| {
             if let RecordKind::Start { keep, .. } = &mut record.0 {
@@ -141,7 +143,8 @@ impl<D: Disk> FileLog<D> {
         self.directory.join(format!("{number:08}.spare"))
     }
 
-    /// Numbers begin anew with a new log: what an earlier one left in a spare could be taken for its continuation.
+    /// Numbers begin again with a new log: records that an earlier one left in a spare could be taken for its
+    /// continuation.
     pub(super) fn remove_spares(&mut self) -> Result<(), LogError> {
         while let Some((spare, _)) = self.spares.pop() {
             self.disk.remove(&spare).map_err(LogError::of(&spare))?;
@@ -149,7 +152,7 @@ impl<D: Disk> FileLog<D> {
         Ok(())
     }
 
-    /// Writes down whose the directory is, unless it says so.
+    /// Records the owner of the directory, unless it is recorded already.
     pub(super) fn own(&mut self, owner: Owner) -> Result<(), LogError> {
         if self.owner != owner {
             owner.write(&self.disk, &self.data)?;
@@ -158,7 +161,7 @@ impl<D: Disk> FileLog<D> {
         Ok(())
     }
 
-    /// Writes out what is buffered; the caller syncs.
+    /// Writes the buffered bytes; the caller syncs.
     fn flush(&mut self) -> Result<(), LogError> {
         let Some(file) = self.active.as_ref().filter(|_| !self.buffer.is_empty()) else { return Ok(()) };
         file.write_all_at(&self.buffer, self.at).map_err(LogError::of(&self.directory))?;
@@ -171,7 +174,7 @@ impl<D: Disk> FileLog<D> {
     fn roll(&mut self, needed: u64) -> Result<(), LogError> {
         self.flush()?;
         if let Some(file) = &self.active {
-            // In a reused file older bytes follow; the end must be plain to see.
+            // In a reused file older bytes follow; the end must be unambiguous.
             let end = self.active_len.min(self.at + segment::HEADER as u64);
             zero(file, self.at, end).map_err(LogError::of(&self.directory))?;
             self.dirty = true;
@@ -218,7 +221,7 @@ impl<D: Disk> FileLog<D> {
         Ok((renamed().map_err(LogError::of(&path))?, length))
     }
 
-    /// A new file that holds nothing but its header, all of it durable but its name.
+    /// A new file with only its header; its contents are durable, its name is not.
     fn make_spare(&self, path: &Path, size: u64) -> io::Result<()> {
         let file = self.disk.create(path)?;
         zero(&file, 0, size)?;
@@ -226,7 +229,7 @@ impl<D: Disk> FileLog<D> {
         file.sync_all()
     }
 
-    /// Nobody made a file of this name since the directory was read: to rename another one to it would delete that one.
+    /// No file of this name was made since the directory was read: renaming another one to it would delete it.
     fn expect_vacant(&self, path: &Path) -> Result<(), LogError> {
         match self.disk.length(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -248,7 +251,7 @@ impl<D: Disk> FileLog<D> {
         }
     }
 
-    /// Writes down how far the log is durable.
+    /// Records how far the log is durable.
     fn claim(&mut self) -> Result<(), LogError> {
         self.syncs = 0;
         let Some((group, id)) = self.essence.names() else { return Ok(()) };
@@ -286,7 +289,7 @@ impl<D: Disk> LogStore for FileLog<D> {
                 return Ok(());
             }
         }
-        // It does not fit: take it back, and begin a file that holds the essence and it.
+        // It does not fit: remove it, and begin a file that holds the essence and it.
         let needed = (self.buffer.len() - before) as u64 + (64 << 10);
         self.buffer.truncate(before);
         (self.next_seq, self.last_entry) = (seq, last_entry);
@@ -315,7 +318,7 @@ impl<D: Disk> LogStore for FileLog<D> {
     }
 
     fn release(&mut self, index: u64) -> Result<(), LogError> {
-        // The last file stays: it is written to, and its head has all that the others knew.
+        // The last file stays: it is written to, and its head has all records that the others had.
         let superseded = |log: &Self| log.segments.len() > 1 && log.segments[0].greatest <= index;
         if !superseded(self) {
             return Ok(());

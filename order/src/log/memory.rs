@@ -1,4 +1,4 @@
-//! `durability = "memory"`: the log lives as long as the process, so a restarted replica joins under a new id.
+//! `durability = "memory"`: the log exists as long as the process, so a restarted replica joins under a new id.
 
 use crate::log::{LogError, LogStore, Record};
 

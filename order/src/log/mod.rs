@@ -1,4 +1,4 @@
-//! Where the engine's log rests: in memory alone, or in files that survive the process.
+//! The storage of the engine's log: in memory alone, or in files that survive the process.
 //!
 //! The engine reads from memory only; a store is written in order and read once, when the process starts.
 
@@ -20,7 +20,7 @@ pub use open::NAMES;
 pub use record::Record;
 pub(crate) use record::{Hard, RecordKind};
 
-/// Keeps what a replica must not forget, as a sequence of records.
+/// Keeps the state that a replica must not forget, as a sequence of records.
 ///
 /// The engine acknowledges nothing before [`LogStore::sync`] returned. After any error the store is spent: the
 /// replica stops (a failed fdatasync may have dropped dirty pages, so trying again proves nothing).
@@ -31,7 +31,7 @@ pub trait LogStore: Send {
     /// [`LogError`] when it cannot be kept.
     fn append(&mut self, record: &Record) -> Result<(), LogError>;
 
-    /// Whether a sync would do anything. Always false where nothing survives the process anyway.
+    /// Whether a sync would have an effect. Always false where nothing survives the process.
     fn needs_sync(&self) -> bool;
 
     /// Whether nothing survives the process, so that an appended entry is as safe as it will ever be.
@@ -45,8 +45,8 @@ pub trait LogStore: Send {
     /// [`LogError`] when that is not certain.
     fn sync(&mut self) -> Result<(), LogError>;
 
-    /// Some time has passed ([`limits::CLAIM_TICKS`](crate::limits::CLAIM_TICKS)): an occasion to write down
-    /// what need not be written at every sync.
+    /// Some time has passed ([`limits::CLAIM_TICKS`](crate::limits::CLAIM_TICKS)): an occasion to write state that need
+    /// not be written at every sync.
     ///
     /// # Errors
     /// [`LogError`] when that cannot be written.
@@ -60,10 +60,10 @@ pub trait LogStore: Send {
     /// [`LogError`] when the space cannot be freed.
     fn release(&mut self, index: u64) -> Result<(), LogError>;
 
-    /// Forgets everything; the replica is about to join anew.
+    /// Deletes everything; the replica is about to join as a new incarnation.
     ///
     /// # Errors
-    /// [`LogError`] when something would be left behind.
+    /// [`LogError`] when a file would be left behind.
     fn wipe(&mut self) -> Result<(), LogError>;
 }
 

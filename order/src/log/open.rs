@@ -1,11 +1,11 @@
-//! Opening a log: whose directory it is, which files are ours, and whether everything that had been synced is there.
+//! Opening a log: the owner of the directory, which files are ours, and whether all synced records are there.
 //!
 //! Nothing is changed before all of that is known, so that a refusal leaves every file as the evidence it is.
 //!
 //! *Which files are ours.* A segment or spare begins with a sound header, which is durable before the file
 //! has its name. One that a release without headers made (`owner.headers_from`) holds a sound record, or
 //! nothing but zeros. A spare that was being made when the power failed begins with a part of a header and
-//! holds zeros otherwise. `lock` is empty. Everything else of these names is somebody else's.
+//! holds zeros otherwise. `lock` is empty. Any other file of these names is foreign.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::log::synced::{self, Synced};
 use crate::log::{LogError, LogStore, Record};
 use crate::raft::members::slot_of;
 
-/// What a log puts into its data directory; the rest of what is there is the caller's.
+/// The names that a log puts into its data directory; all others there are the caller's.
 pub const NAMES: [&str; 4] = [owner::NAME, owner::UNFINISHED, owner::DISCARDED, LOG];
 
 /// The directory of the log's files in its data directory.
@@ -46,7 +46,7 @@ impl<D: Disk> FileLog<D> {
     /// A torn end of the last file is cut off. Nothing that was ever acknowledged is lost by that.
     ///
     /// # Errors
-    /// What is wrong with the directory, as [`LogError`] lists it. For some of it only the operator knows a remedy
+    /// An error of the directory, as [`LogError`] lists them. Some have only a remedy for the operator
     /// ([`LogError::is_operators`]); no file was changed then.
     pub fn open_on(
         disk: D,
@@ -56,7 +56,7 @@ impl<D: Disk> FileLog<D> {
     ) -> Result<(FileLog<D>, Vec<Record>), LogError> {
         let directory = data.join(LOG);
         disk.create_directory(&directory).map_err(LogError::of(&directory))?;
-        // A process of its owner may be using it: that it is another's is the better thing to say.
+        // A process of its owner may be using it, but the wrong owner is the more helpful message.
         read_owner(&disk, data, slot)?;
         let lock = lock(&disk, data, &directory.join(LOCK))?;
         let found = read_owner(&disk, data, slot)?;
@@ -103,7 +103,7 @@ impl<D: Disk> FileLog<D> {
         Ok((log, records))
     }
 
-    /// Reads all files in order, and goes on writing behind the last good record.
+    /// Reads all files in order, and continues writing behind the last good record.
     fn read(&mut self, names: &[u64]) -> Result<Vec<Record>, LogError> {
         if self.owner.discarded {
             return self.finish_wipe(names);
@@ -183,13 +183,13 @@ impl<D: Disk> FileLog<D> {
             (true, false) if has_record && length < self.options.segment_bytes => {
                 Err(self.truncated(path, length, self.options.segment_bytes))
             }
-            // Zeros alone are what a crash leaves of a file that was being made by a release without headers.
+            // A file of zeros alone is left by a crash while a release without headers was making it.
             (true, false) => Ok((bytes, 0)),
             (false, _) => Err(foreign(path, "it has neither a header nor a record of a log")),
         }
     }
 
-    /// A file that no header vouches for, if it is as long as one can be.
+    /// A file without a valid header, if its length is possible for one.
     fn read_bounded(&self, path: &Path, length: u64) -> Result<Bytes, LogError> {
         let longest = self.options.segment_bytes.max(segment::LONGEST_WITHOUT_HEADER);
         if length > longest {
@@ -200,7 +200,7 @@ impl<D: Disk> FileLog<D> {
         Ok(self.disk.read(path, length).map_err(LogError::of(path))?.into())
     }
 
-    /// Keeps the spares that can be used, and returns those of ours that cannot.
+    /// Keeps the usable spares, and returns those of ours that are not usable.
     fn sort_spares(&mut self, paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, LogError> {
         let mut useless = Vec::new();
         for path in paths {
@@ -246,7 +246,7 @@ impl<D: Disk> FileLog<D> {
         }
     }
 
-    /// What was known to be durable is there: the log's last record is `last`, and it ends at byte `at` of
+    /// All records known to be durable are there: the log's last record is `last`, and it ends at byte `at` of
     /// its last file.
     fn check_end(&self, last: u64, at: u64) -> Result<(), LogError> {
         let Some(claim) = self.synced.last() else { return Ok(()) };
@@ -264,7 +264,7 @@ impl<D: Disk> FileLog<D> {
         Err(LogError::EndLost { file, at, last, synced, entry, directory: self.data.clone() })
     }
 
-    /// Overwrites what follows the last good record: a torn one must not come back to life behind new ones.
+    /// Overwrites what follows the last good record: a torn one must not become valid again behind new ones.
     fn resume(&mut self, path: &Path, end: u64) -> Result<(), LogError> {
         let resumed = || -> io::Result<(D::File, u64)> {
             let file = self.disk.open(path)?;
@@ -278,9 +278,8 @@ impl<D: Disk> FileLog<D> {
         Ok(())
     }
 
-    /// Nobody but this user reads what clients wrote, also where an earlier release let them. A directory
-    /// that something else lies in too was not made for the log alone: who may list it is its owner's
-    /// business.
+    /// Only this user may read clients' data, also where an earlier release allowed more. A directory that also
+    /// contains other files was not made for the log alone: its owner decides who may list it.
     fn restrict(&self) -> Result<(), LogError> {
         let fixed = [self.directory.join(LOCK), synced::path(&self.directory)];
         let listed = self.disk.list(&self.directory).map_err(LogError::of(&self.directory))?;
@@ -313,7 +312,7 @@ fn foreign(file: PathBuf, why: &str) -> LogError {
     LogError::Foreign { file, why: why.to_owned() }
 }
 
-/// Whose directory it is, if it is this replica's or nobody's.
+/// The owner of the directory, if it is this replica's or has no owner yet.
 fn read_owner(disk: &impl Disk, data: &Path, this: u8) -> Result<Option<Owner>, LogError> {
     match Owner::read(disk, data)? {
         Some(Owner { slot: holds, .. }) if holds != this => {
@@ -334,7 +333,7 @@ fn lock<D: Disk>(disk: &D, data: &Path, path: &Path) -> Result<D::File, LogError
     }
 }
 
-/// The numbers of the segments in order, and the spares. Other names are not looked at.
+/// The numbers of the segments in order, and the spares. Other names are ignored.
 fn list(disk: &impl Disk, directory: &Path) -> Result<(Vec<u64>, Vec<PathBuf>), LogError> {
     let listed = disk.list(directory).map_err(LogError::of(directory))?;
     let mut numbers: Vec<u64> = listed.iter().filter_map(|path| number_of(path, "log")).collect();

@@ -1,4 +1,4 @@
-//! The file `identity`: which replica of which group a data directory belongs to, so that no other one takes
+//! The file `identity`: the replica and the group that a data directory belongs to, so that no other one takes
 //! it for its own.
 //!
 //! ```text
@@ -9,10 +9,10 @@
 //! crc32c 89abcdef                   (of everything above)
 //! ```
 //!
-//! It is written beside itself, synced and renamed, so it is always whole. Its group is never older than that
+//! It is written under another name, synced and renamed, so it is always complete. Its group is never older than that
 //! of the log: it is written before the first record of a log. Before the first file of a log is deleted, it
-//! is renamed to `identity.discarded`, which takes no space on a disk that is full: whoever finds it under
-//! that name finishes the deletion.
+//! is renamed to `identity.discarded`, which takes no space on a disk that is full: a process that finds it under that
+//! name finishes the deletion.
 
 use std::fmt::Write;
 use std::io::{self, ErrorKind};
@@ -37,21 +37,21 @@ const FIRST_LINE: &str = "crosscheck data directory 1\n";
 /// Bytes that such a file has at most.
 const BYTES: u64 = 256;
 
-/// Whose a data directory is.
+/// The owner of a data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owner {
     /// The replica's slot. (People count from 1, and so does the file.)
     pub slot: u8,
-    /// The group that its log is of, once there is a log.
+    /// The group of its log, once there is a log.
     pub group: Option<u64>,
     /// Number of the first log file that was made with a header ([`crate::log::segment`]).
     pub headers_from: u64,
-    /// The log was given up: whatever is left of its files is to be deleted.
+    /// The log was discarded: the remaining files have to be deleted.
     pub discarded: bool,
 }
 
 impl Owner {
-    /// Reads what [`Owner::write`] or [`Owner::discard`] left in `data`; `None` when there is no such file.
+    /// Reads the file that [`Owner::write`] or [`Owner::discard`] left in `data`; `None` when there is no such file.
     pub fn read(disk: &impl Disk, data: &Path) -> Result<Option<Owner>, LogError> {
         if let Some(owner) = Owner::read_file(disk, data, path(data))? {
             return Ok(Some(owner));
@@ -93,7 +93,7 @@ impl Owner {
         Owner::remove_discarded(disk, data)
     }
 
-    /// Marks the log as one that is to be deleted; from here on a crash cannot stop that.
+    /// Marks the log as one that is to be deleted; from here on a crash cannot prevent that.
     pub fn discard(disk: &impl Disk, data: &Path) -> Result<(), LogError> {
         let renamed = || {
             disk.rename(&path(data), &data.join(DISCARDED))?;
@@ -128,7 +128,7 @@ impl Owner {
         text
     }
 
-    /// Reads what [`Owner::encode`] wrote.
+    /// Reads the output of [`Owner::encode`].
     pub fn decode(bytes: &[u8]) -> Result<Owner, Malformed> {
         let text = std::str::from_utf8(bytes).map_err(|_| Malformed("it is not text"))?;
         let rest = text.strip_prefix(FIRST_LINE).ok_or(Malformed("it is no such file of this version"))?;
@@ -155,17 +155,17 @@ impl Owner {
     }
 }
 
-/// Where the file is.
+/// The path of the file.
 pub(crate) fn path(data: &Path) -> PathBuf {
     data.join(NAME)
 }
 
-/// Where it is while it is being written.
+/// Its path while it is being written.
 pub(crate) fn unfinished(data: &Path) -> PathBuf {
     data.join(UNFINISHED)
 }
 
-/// Deletes what a crash left of a file that was being written: a first part of one, or zeros in its place.
+/// Deletes the remains of a file that was being written at a crash: its first part, or zeros.
 fn remove_unfinished(disk: &impl Disk, path: &Path) -> Result<(), LogError> {
     let bytes = match disk.read(path, BYTES + 1) {
         Ok(bytes) => bytes,
@@ -223,7 +223,7 @@ mod tests {
         OWNER.write(&System, data.path()).unwrap();
         assert_eq!(Owner::read(&System, data.path()).unwrap(), Some(OWNER));
         assert!(!data.path().join(DISCARDED).exists());
-        // A crash came before that.
+        // A crash before that.
         fs::copy(path(data.path()), data.path().join(DISCARDED)).unwrap();
         assert_eq!(Owner::read(&System, data.path()).unwrap(), Some(OWNER));
     }

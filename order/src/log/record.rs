@@ -1,4 +1,4 @@
-//! What a log consists of: entries, and the little beside them that must survive with them.
+//! The records of a log: entries, and the little state that must survive with them.
 
 use ::raft::eraftpb::{Entry, HardState};
 use bytes::Bytes;
@@ -7,26 +7,26 @@ use wire::{Malformed, Put, Reader};
 use crate::raft::codec;
 use crate::raft::members::Configuration;
 
-/// One thing that a replica must not forget. Opaque outside this room; written and read through its bytes.
+/// One piece of state that a replica must not forget. Opaque outside this crate; written and read through its bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record(pub(crate) RecordKind);
 
 /// The kinds of records; a later record of a kind replaces the earlier one, except for entries.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RecordKind {
-    /// Who this replica is, and how often it started with this log.
+    /// The identity of this replica, and how often it started with this log.
     Identity { group: u64, id: u64, boots: u32 },
     /// The log begins after `index`: by compaction (`keep`), or because a state from elsewhere was installed.
     Start { index: u64, term: u64, keep: bool, configuration: Configuration },
     /// Term, vote, and a lower bound of the commit index.
     Hard(Hard),
-    /// An entry; it and everything after it replace what was at its index and beyond.
+    /// An entry; it and all later ones replace those at its index and beyond.
     Entry(Entry),
     /// The membership from this index on.
     Membership { index: u64, configuration: Configuration },
 }
 
-/// The engine's hard state in our own words.
+/// The engine's hard state as a type of our own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Hard {
     pub term: u64,
@@ -65,7 +65,7 @@ impl Record {
         }
     }
 
-    /// Reads what `encode` wrote.
+    /// Reads the output of `encode`.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are not one record exactly.

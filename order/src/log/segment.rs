@@ -1,5 +1,5 @@
-//! One file of the log: records behind each other in a zeroed file of fixed size, so that a sync moves data
-//! and nothing else.
+//! One file of the log: records behind each other in a zeroed file of fixed size, so that a sync writes data and no
+//! metadata.
 //!
 //! ```text
 //! file:   "XCHKLOG2" | length u64 (of the whole file) | 0 u32 | crc u32 | records | zeros
@@ -8,11 +8,11 @@
 //!
 //! The header is durable before the file is called `NNNNNNNN.log`, and is never written again. So a file of
 //! that name without one is not ours (or was made by a release that knew no headers: its records begin at 0),
-//! and one that is shorter than its header says was truncated.
+//! and one that is shorter than the length in its header was truncated.
 //!
 //! `seq` counts records over all segments: a stale record in a reused file never has the next number.
-//! `durable` is the last number known to be on the disk when the record was written: it tells a torn tail
-//! from corruption (see `scan`).
+//! `durable` is the last number known to be on the disk when the record was written: it distinguishes a torn tail from
+//! corruption (see `scan`).
 
 use bytes::Bytes;
 use wire::{Put, Reader};
@@ -28,7 +28,7 @@ pub(crate) const FILE_HEADER: usize = 24;
 pub(crate) const HEADER: usize = 24;
 /// Body bytes of the longest record: a log entry with the largest request.
 const BODY: usize = limits::REQUEST_BYTES + (64 << 10);
-/// Records between two syncs at most, for telling records from other bytes.
+/// Records between two syncs at most, to distinguish records from other bytes.
 const MAX_GROUP: u64 = 1 << 32;
 /// Bytes of the longest file of a release that knew no headers, unless files are longer as a rule: one with
 /// the longest record.
@@ -46,13 +46,13 @@ pub(crate) struct FoundRecord {
 pub(crate) enum Ending {
     /// Zeros (or an earlier use of the file) follow the last record.
     Clean,
-    /// A record was cut off; nothing that had been synced is missing.
+    /// A record was cut off; no synced record is missing.
     Torn,
-    /// Something that had been synced is not what was written.
+    /// A synced record differs from the one that was written.
     Corrupt(&'static str),
 }
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Debug)]
 pub(crate) struct Scan {
     pub found: Vec<FoundRecord>,
@@ -79,19 +79,18 @@ pub(crate) fn made_with(bytes: &[u8]) -> Option<u64> {
     (header == file_header(length)).then_some(length)
 }
 
-/// Whether so few bytes, less than a header, are what is left of one.
+/// Whether these bytes, fewer than a header, are the beginning of one.
 pub(crate) fn begins_as_header(head: &[u8]) -> bool {
     head.iter().zip(MAGIC).all(|(&byte, ours)| byte == ours)
 }
 
-/// Whether a file was being made when the power failed: of its header there is a part or nothing, and nothing
-/// else is in it.
+/// Whether a file was being made when the power failed: it has a part of its header or none of it, and nothing else.
 pub(crate) fn is_unfinished(bytes: &[u8]) -> bool {
     let begins = bytes.iter().zip(MAGIC).all(|(&byte, ours)| byte == ours || byte == 0);
     begins && bytes.iter().skip(FILE_HEADER).all(|&byte| byte == 0)
 }
 
-/// Whether bytes hold a sound record anywhere: then they were a file of a log once.
+/// Whether bytes hold a sound record anywhere: then they are from a log file.
 pub(crate) fn has_record(bytes: &Bytes) -> bool {
     (0..bytes.len())
         .step_by(8)
@@ -110,11 +109,11 @@ pub(crate) fn encode(record: &Record, seq: u64, durable: u64, out: &mut Vec<u8>)
     out.resize(start + (HEADER + len).next_multiple_of(8), 0);
 }
 
-/// Reads a file whose records begin at `start`, with record `first` (0: whatever is there).
+/// Reads a file whose records begin at `start`, with record `first` (0: with any record).
 ///
 /// At the first bad record the log ends, if that can be a torn write: records of one unsynced group reach the
 /// disk in any order, so later good records may follow it, but none that was written *after* the bad one was
-/// known to be durable. If there is such a one, or the file is not the last (`last`), synced bytes were lost.
+/// known to be durable. If there is one, or the file is not the last (`last`), synced bytes were lost.
 pub(crate) fn scan(bytes: &Bytes, start: usize, first: u64, last: bool) -> Scan {
     let mut found = Vec::new();
     let mut at = start;

@@ -1,25 +1,23 @@
-//! The file `synced`: how far the log is known to be durable, so that a log that has lost its end is told
-//! from one that ends there.
+//! The file `synced`: how far the log is known to be durable, so that a log that has lost its end is distinguished from
+//! one that ends there.
 //!
 //! ```text
 //! slot (at 0 and at 4096): "XCSYNCED" | count u64 | group u64 | id u64 | record u64 | entry u64 | crc u32 | 0 u32
 //! ```
 //!
-//! Without it, records that were synced and are bad now look like the end of a write that a power failure
-//! tore, and are cut off.
+//! Without it, synced records that went bad later look like a write torn by a power failure, and are cut off.
 //!
-//! *It never claims too much.* A claim is made of what a sync that has returned made durable, and is written
-//! after that sync returned. So whatever a crash leaves of this file, each sound slot names a record that is
-//! on the disk. Records do not leave the disk but by [`FileLog::wipe`](crate::log::LogStore::wipe), which
-//! deletes this file with them, and marks the directory as discarded before it deletes anything; and a slot
-//! names the log that it is about, by group and engine id, which no two logs have in common. A slot that was
-//! torn does not match its checksum and says nothing. Each claim takes the place of the older one of the two,
-//! in a sector of its own, so a torn write leaves the other.
+//! *It never claims too much.* A claim covers only records that a returned sync has made durable, and is written after
+//! that sync. So after any crash each sound slot of this file names a record that is on the disk. Records are removed
+//! from the disk only by [`FileLog::wipe`](crate::log::LogStore::wipe), which deletes this file with them, and marks
+//! the directory as discarded before it deletes anything; and a slot names its log, by group and engine id, which no
+//! two logs share. A torn slot does not match its checksum and claims nothing. Each claim replaces the older one of the
+//! two, in a sector of its own, so a torn write leaves the other.
 //!
-//! *What it is worth.* It is not synced. A process that is killed leaves its last claim to the next one; a
-//! machine that loses its power leaves the last claim that the kernel wrote out by itself (by default, within
-//! half a minute). A claim is as old as [`limits::SYNCS_PER_CLAIM`] syncs or [`limits::CLAIM_TICKS`] ticks at
-//! most: what was synced after it can be lost unnoticed, as before.
+//! *Its limits.* It is not synced. After a kill the next process finds the last claim. After a power failure it finds
+//! the last claim that the kernel wrote by itself (by default, within half a minute). A claim is at most
+//! [`limits::SYNCS_PER_CLAIM`] syncs or [`limits::CLAIM_TICKS`] ticks old: records synced after it can be lost
+//! unnoticed, as without the file.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -42,9 +40,9 @@ const BYTES: u64 = 2 * APART;
 /// How far a log is known to be durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Claim {
-    /// Claims before this one; the greater of two slots is the later one.
+    /// Number of claims before this one; the slot with the greater number is the later one.
     pub count: u64,
-    /// Which log: the group, and the engine id of this replica in it.
+    /// The log, named by the group and the engine id of this replica in it.
     pub group: u64,
     pub id: u64,
     /// Number of the last durable record.
@@ -92,12 +90,12 @@ pub(crate) struct Synced<D: Disk> {
     file: Option<D::File>,
     /// The later one of the sound slots.
     last: Option<Claim>,
-    /// The slot that it is not in.
+    /// The other slot.
     next: u64,
 }
 
 impl<D: Disk> Synced<D> {
-    /// Reads the file in `directory`, if there is one. It is not written to before [`Synced::claim`].
+    /// Reads the file in `directory`, if there is one. It is not changed before [`Synced::claim`].
     pub fn read(disk: &D, directory: &Path) -> Result<Self, LogError> {
         let path = path(directory);
         let mut synced = Synced { path: path.clone(), file: None, last: None, next: 0 };
@@ -143,7 +141,7 @@ impl<D: Disk> Synced<D> {
         Ok(())
     }
 
-    /// Opens the file at its full length: whatever it has of it lies in slots, which are written as a whole.
+    /// Opens the file and gives it its full length: it consists of slots, which are written as a whole.
     fn open(&self, disk: &D) -> io::Result<D::File> {
         let file = disk.open(&self.path)?;
         let end = file.length()?;
@@ -153,7 +151,7 @@ impl<D: Disk> Synced<D> {
         Ok(file)
     }
 
-    /// Deletes the file: the log that it is about is being deleted.
+    /// Deletes the file, because its log is being deleted.
     pub fn remove(&mut self, disk: &D) -> Result<(), LogError> {
         (self.file, self.last, self.next) = (None, None, 0);
         match disk.remove(&self.path) {
@@ -163,12 +161,12 @@ impl<D: Disk> Synced<D> {
     }
 }
 
-/// Where the file is.
+/// The path of the file.
 pub(crate) fn path(directory: &Path) -> PathBuf {
     directory.join("synced")
 }
 
-/// Whether a slot that holds no claim can be what a torn write left: nothing, or a part of one, in any order.
+/// Whether a slot without a claim can be the result of a torn write: nothing, or parts of a claim, in any order.
 fn may_be_torn(slot: &[u8]) -> bool {
     slot.iter().zip(MAGIC).all(|(&byte, ours)| byte == ours || byte == 0)
 }
@@ -211,7 +209,7 @@ mod tests {
         }
         synced.claim(&System, claim(4)).unwrap();
         assert_eq!(found(directory.path()), Some(5), "nothing is taken back");
-        // The next process goes on, in the slot of the older claim.
+        // The next process continues, in the slot of the older claim.
         let mut next = Synced::read(&System, directory.path()).unwrap();
         next.claim(&System, claim(6)).unwrap();
         assert_eq!(found(directory.path()), Some(6));

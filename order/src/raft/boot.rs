@@ -1,32 +1,31 @@
-//! How a replica without a log gets into a group: founding it once, joining it ever after.
+//! How a replica without a log gets into a group: it takes part in the founding once, and joins later on.
 //!
-//! A replica that lost its log must not found a group while another group may live, and must not act under an
-//! old id. And a group whose replicas have all lost their logs must not begin anew as if nothing had been:
-//! whether it ever held data, nobody is left to know. So an operator says when a group is to begin
-//! ([`Boot::tell`]).
+//! A replica that lost its log must not found a group while another group may exist, and must not act under an old id.
+//! And a group whose replicas have all lost their logs must not silently begin again: no replica is left that knows
+//! whether it held data. So an operator decides when a group begins ([`Boot::tell`]).
 //!
-//! 1. Every process start without a log draws a *nonce* and says HELLO(nonce) to everybody until it belongs to a group.
-//! 2. Who is asked answers FRESH(its own nonce) or MEMBER. FRESH to slot 0's nonce is also a *promise*: a
-//!    founding by an earlier life of slot 0 will not be accepted from it any more.
-//! 3. Slot 0 founds a group only when it was told to and **all** others answered FRESH to its current nonce.
-//!    FOUND names everybody's nonce; a replica takes part only if its own current nonce is in it. Slot 0 was
-//!    told of a group that is to begin: once it hears of one that has begun, it has to be told again.
-//! 4. Whoever hears MEMBER asks to JOIN: the leader removes the slot's old id, adds a new one as a learner
-//!    and promotes it when it has caught up. What somebody answered holds until that replica answers
-//!    something else, or says HELLO itself: then its process has lost what it was a member of.
+//! 1. Every process start without a log draws a *nonce* and sends HELLO(nonce) to all others until it belongs to a
+//!    group.
+//! 2. The receiver answers FRESH(its own nonce) or MEMBER. FRESH to slot 0's nonce is also a *promise*: the sender
+//!    accepts no founding by an earlier incarnation of slot 0 any more.
+//! 3. Slot 0 founds a group only on the operator's command, and when **all** others answered FRESH to its current
+//!    nonce. FOUND names all nonces; a replica takes part only if its own current nonce is in it. Once slot 0 learns of
+//!    a group that has begun, it needs a new command.
+//! 4. A replica that receives MEMBER sends JOIN: the leader removes the slot's old id, adds a new one as a learner and
+//!    promotes it when it has caught up. An answer counts until that replica answers something else, or sends HELLO
+//!    itself: then its process has lost its membership.
 //!
 //! Why all and not a majority: with {1,2} founding while 0 is late, then 2 losing its memory while 1 is
 //! unreachable, a majority {0,2} would be fresh again and found a second group without what {1,2}
-//! acknowledged. With all: if a group ever acknowledged anything, a majority of its founders took part; at
-//! most f of them lost their memory, so at least one is left that answers MEMBER, or is silent, and either
-//! prevents the founding. Two foundings cannot both come to life: whoever answered FRESH to the later nonce
-//! of slot 0 refuses the earlier founding, and all did. An id is bound to a nonce and engine messages name
-//! the group, so no message of an earlier life is counted for a later one.
+//! acknowledged. With all: if a group ever acknowledged anything, a majority of its founders took part; at most f of
+//! them lost their memory, so at least one is left that answers MEMBER, or is silent, and either prevents the founding.
+//! Two foundings cannot both take effect: a replica that answered FRESH to the later nonce of slot 0 refuses the
+//! earlier founding, and all did. An id is bound to a nonce and engine messages name the group, so no message of an
+//! earlier incarnation is counted for a later one.
 //!
-//! A FOUND that got lost is repeated by any member to a replica that still says HELLO with the nonce the
-//! founding names: that life never acted, so it may take its place late. More than f replicas losing their
-//! memory at once is outside the fault model: the rest answers MEMBER, nobody leads, and the operator has to
-//! decide (`Node::take_over`).
+//! Any member repeats a lost FOUND to a replica that still sends HELLO with the nonce that the founding names: that
+//! incarnation never acted, so it may take its place late. More than f replicas losing their memory at once is outside
+//! the fault model: the rest answers MEMBER, no replica leads, and the operator has to decide (`Node::take_over`).
 
 use bytes::Bytes;
 use wire::{Malformed, Put, Reader};
@@ -34,26 +33,26 @@ use wire::{Malformed, Put, Reader};
 use crate::engine::Outside;
 use crate::limits;
 
-/// What replicas say to each other outside the engine.
+/// The messages between replicas outside the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// I have no log and call myself this.
+    /// The sender has no log and draws this nonce.
     Hello { nonce: u64 },
-    /// Answer to a HELLO: neither have I, and I call myself this.
+    /// Answer to a HELLO: the sender has no log either, and draws this nonce.
     Fresh { to: u64, nonce: u64 },
-    /// Answer to a HELLO: I belong to this group.
+    /// Answer to a HELLO: the sender belongs to this group.
     Member { to: u64, group: u64 },
-    /// These lives found the group.
+    /// The incarnations with these nonces found the group.
     Found { group: u64, nonces: Vec<u64> },
-    /// Let this life in.
+    /// A request to let this incarnation in.
     Join { nonce: u64 },
-    /// That life is in, under this engine id.
+    /// That incarnation is in, under this engine id.
     Welcome { nonce: u64, group: u64, id: u64 },
-    /// An entry of your append is corrupt: look at your log.
+    /// An entry of the receiver's append is corrupt: it should check its log.
     BadEntry { group: u64, index: u64 },
-    /// The state at this cut cannot be had: make another.
+    /// The state of this checkpoint is not available: make another.
     StateLost { group: u64, cut: u64 },
-    /// This engine id was replaced by a later life.
+    /// This engine id was replaced by a later incarnation.
     Gone { group: u64, id: u64 },
 }
 
@@ -103,16 +102,16 @@ impl Control {
     }
 }
 
-/// What the founding protocol decided.
+/// A decision of the founding protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entrance {
     /// Take part in this founding.
     Founded { group: u64, nonces: Vec<u64> },
-    /// Start empty under this engine id; the leader sends what is missing.
+    /// Start empty under this engine id; the leader sends the missing entries.
     Joined { group: u64, id: u64 },
 }
 
-/// What another replica answers to our HELLO.
+/// Another replica's answer to our HELLO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HelloAnswer {
     /// It has no log either, and this nonce.
@@ -121,12 +120,12 @@ enum HelloAnswer {
     Member,
 }
 
-/// The protocol above, for one replica. Pure: messages in, messages and at most one entrance out.
+/// The protocol above, for one replica. Pure: messages in, messages and at most one entrance into a group out.
 #[derive(Debug)]
 pub(crate) struct Boot {
     slot: u8,
     nonce: u64,
-    /// What each of the others said last in answer to our nonce.
+    /// The last answer of each other replica to our nonce.
     answers: Vec<Option<HelloAnswer>>,
     /// The group is to begin: slot 0 may found it.
     told: bool,
@@ -134,7 +133,7 @@ pub(crate) struct Boot {
     promised: Option<u64>,
     /// The group we are in, once we are.
     group: Option<u64>,
-    /// The founding we took part in, to repeat it to those who missed it.
+    /// The founding we took part in, to repeat it to replicas that missed it.
     founding: Option<Vec<u64>>,
 }
 
@@ -144,12 +143,12 @@ impl Boot {
         Boot { slot, nonce, answers, told: false, promised: None, group: None, founding: None }
     }
 
-    /// The group is to begin, as soon as everybody is here. Without effect unless this is slot 0.
+    /// The group is to begin, as soon as all replicas are here. Without effect unless this is slot 0.
     pub fn tell(&mut self) {
         self.told = self.group.is_none();
     }
 
-    /// Who has no log, and who belongs to a group, by what they said last.
+    /// The replicas without a log, and the members of a group, by their last messages.
     pub fn outside(&self) -> Outside {
         let mut outside = Outside { told: self.told, ..Outside::default() };
         for (slot, answer) in self.answers.iter().enumerate() {
@@ -162,7 +161,7 @@ impl Boot {
         outside
     }
 
-    /// The connection to that replica is lost: who answers next may be another life of it.
+    /// The connection to that replica is lost: the next answer may come from another incarnation of it.
     pub fn forget(&mut self, peer: u8) {
         if let Some(answer) = self.answers.get_mut(usize::from(peer)) {
             *answer = None;
@@ -174,7 +173,7 @@ impl Boot {
         self.group = Some(group);
     }
 
-    /// What to say to every reachable peer from time to time.
+    /// The message to send to every reachable peer from time to time.
     pub fn announce(&self) -> Vec<Control> {
         let hello = Control::Hello { nonce: self.nonce };
         match (self.group, self.answers.contains(&Some(HelloAnswer::Member))) {
@@ -184,7 +183,7 @@ impl Boot {
         }
     }
 
-    /// A replica that is alone need not ask anybody.
+    /// A replica that is alone has no peer to ask.
     pub fn try_found(&mut self) -> Option<Entrance> {
         if self.slot != 0 || self.group.is_some() || !self.told {
             return None;
@@ -222,7 +221,7 @@ impl Boot {
         }
     }
 
-    /// FOUND for everybody, once this replica founded.
+    /// FOUND for all others, once this replica founded the group.
     pub fn announce_founding(&self) -> Option<Control> {
         Some(Control::Found { group: self.group?, nonces: self.founding.clone()? })
     }
@@ -230,7 +229,7 @@ impl Boot {
     fn on_hello(&mut self, from: u8, nonce: u64, out: &mut Vec<Control>) -> Option<Entrance> {
         let Some(group) = self.group else {
             let answer = self.answers.get_mut(usize::from(from))?;
-            // What an earlier life of it answered.
+            // The answer of an earlier incarnation of it.
             answer.take_if(|before| *before != HelloAnswer::Fresh(nonce));
             if from == 0 {
                 self.promised = Some(nonce);
@@ -251,8 +250,8 @@ impl Boot {
     fn on_found(&mut self, from: u8, group: u64, nonces: &[u64]) -> Option<Entrance> {
         let ours =
             nonces.len() == self.answers.len() && nonces.get(usize::from(self.slot)) == Some(&self.nonce);
-        // From slot 0 only by the life we answered last; a member that repeats it proves by being one that it
-        // came to life.
+        // From slot 0 only by the incarnation that we answered last. A member that repeats the founding proves that it
+        // took effect.
         let accepted = from != 0 || self.promised == nonces.first().copied();
         if self.group.is_some() || !ours || !accepted {
             return None;
@@ -266,7 +265,7 @@ impl Boot {
 mod tests {
     use super::*;
 
-    /// Delivers everything everybody says among `boots` until nothing is said; returns who entered what.
+    /// Delivers all messages among `boots` until none is left; returns which replica entered which group.
     fn settle(boots: &mut [(u8, Boot)]) -> Vec<(u8, Entrance)> {
         let mut wire: Vec<(u8, u8, Control)> = Vec::new();
         let mut entered = Vec::new();
@@ -317,10 +316,10 @@ mod tests {
         boots[0].1 = Boot::new(0, 3, 900);
         assert_eq!(settle(&mut boots), []);
         assert_eq!(boots[0].1.outside().members, 0b110, "it was told that a group lives");
-        // Even with everybody else but one member unreachable.
+        // Even with all but one member unreachable.
         boots[0].1 = Boot::new(0, 3, 901);
         assert_eq!(settle(&mut boots[..2]), []);
-        // Nor when all of them have lost it, one after the other, unless an operator says so.
+        // Nor when all of them have lost it, one after the other, without an operator's command.
         for slot in 0..3 {
             boots[usize::from(slot)].1 = Boot::new(slot, 3, 910 + u64::from(slot));
         }
@@ -330,7 +329,7 @@ mod tests {
         assert_eq!(settle(&mut boots).len(), 3);
     }
 
-    /// Memories lost one after the other: whoever once heard of a group takes part in the next one.
+    /// Memories lost one after the other: a replica that once learned of a group takes part in the next one.
     #[test]
     fn what_was_heard_of_a_group_is_taken_back_when_its_last_member_has_lost_it() {
         let mut boots = [0, 1, 2].map(|slot| (slot, Boot::new(slot, 3, 100 + u64::from(slot))));

@@ -1,5 +1,5 @@
-//! Nothing reaches the engine before every field of it is plausible: the engine panics on nonsense, and a
-//! faulty replica must not be able to stop a healthy one.
+//! Nothing reaches the engine before every field of it is plausible: the engine panics on invalid input, and a faulty
+//! replica must not be able to stop a healthy one.
 
 use ::raft::eraftpb::{Entry, EntryType, Message, MessageType};
 
@@ -8,7 +8,7 @@ use crate::limits;
 use crate::raft::codec::Received;
 use crate::raft::members::{Change, slot_of};
 
-/// What this replica knows when a message arrives.
+/// This replica's state when a message arrives.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View {
     /// Own engine id.
@@ -18,24 +18,23 @@ pub(crate) struct View {
     pub committed: u64,
     /// Engine id of the leader, 0 for none.
     pub leader: u64,
-    /// Latest stamp that is believed.
+    /// Latest stamp that is accepted.
     pub latest_us: u64,
 }
 
-/// Why a message is refused. A corrupt entry is told apart: its sender should look at its own log.
+/// Why a message is refused. A corrupt entry is a case of its own: its sender should check its log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Implausible {
     Field(&'static str),
     Entry(u64),
-    /// An entry is stamped so many microseconds later than is believed.
+    /// An entry is stamped this many microseconds later than is accepted.
     Future(u64),
 }
 
-/// A heartbeat that tells of final entries that this replica does not have is heard without them. Either the
-/// log lost the last of what it had synced, and nothing on its disk tells (`log/synced.rs`), or the leader is
-/// wrong about how far this replica is. In both cases it sends what is missing only when it has had an
-/// answer; and which of the entries here are final is not for this message to say. Returns up to where the
-/// leader believes that they are here.
+/// A heartbeat may name a commit index beyond this replica's log; it is replaced by this replica's own. Either the log
+/// lost its last synced entries, and nothing on its disk shows that (`log/synced.rs`), or the leader is wrong about
+/// this replica's progress. In both cases it sends the missing entries only after an answer; and this message does not
+/// decide which of the entries here are committed. Returns the index up to which the leader assumes that they are here.
 pub(crate) fn leave_out_what_we_lack(view: &View, message: &mut Message) -> Option<u64> {
     let lacks = message.get_msg_type() == MessageType::MsgHeartbeat && message.commit > view.last_index;
     lacks.then(|| std::mem::replace(&mut message.commit, view.committed))
@@ -53,7 +52,7 @@ pub(crate) fn check(view: &View, from_slot: u8, received: &Received) -> Result<(
     demand(message.index < 1 << 62 && message.reject_hint < 1 << 62, "index out of range")?;
     demand(message.commit < 1 << 62 && message.commit_term <= message.term, "commit out of range")?;
     let kind = message.get_msg_type();
-    // Of an earlier term, it may speak of entries that were replaced since; the engine only answers that it is late.
+    // A message of an earlier term may name entries that were replaced since; the engine only answers that it is late.
     let late = message.term < view.term;
     let ours = |index: u64| late || index <= view.last_index;
     demand(message.context.is_empty() || kind == T::MsgRequestVote, "context where none belongs")?;
@@ -77,9 +76,9 @@ pub(crate) fn check(view: &View, from_slot: u8, received: &Received) -> Result<(
     }
 }
 
-/// Entries follow each other without a gap, in terms that only grow, and each is what it was when it was
-/// proposed. One that is not final yet must not be stamped later than f+1 clocks allow; what is final was
-/// believed by f+1 replicas when it was new.
+/// Entries follow each other without a gap, in terms that only grow, and each is unchanged since it was proposed. One
+/// that is not committed yet must not be stamped later than f+1 clocks allow; a committed one was accepted by f+1
+/// replicas when it was new.
 fn check_append(message: &Message, latest_us: u64) -> Result<(), Implausible> {
     let mut before = (message.index, message.log_term);
     for entry in &message.entries {
@@ -110,7 +109,7 @@ fn check_snapshot(received: &Received) -> Result<(), Implausible> {
     if sound && member { Ok(()) } else { Err(Implausible::Field("snapshot does not fit its receiver")) }
 }
 
-/// Whether an entry still matches the checksums it was born with.
+/// Whether an entry still matches its original checksums.
 pub(crate) fn is_sound(entry: &Entry) -> bool {
     match entry.get_entry_type() {
         EntryType::EntryNormal if entry.context.is_empty() && entry.data.is_empty() => true,

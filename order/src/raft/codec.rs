@@ -16,21 +16,21 @@ use wire::{Malformed, Put, Reader, SharedReader};
 use crate::limits;
 use crate::raft::members::Configuration;
 
-/// What the engine calls a vote request that hands the leadership over; the only context it uses here.
+/// The engine's name for a vote request that hands the leadership over; the only context it uses here.
 pub(crate) const TRANSFER: &[u8] = b"CampaignTransfer";
 
-/// What travels with every engine message.
+/// The fields that accompany every engine message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Envelope {
-    /// Which founding of the group both sides belong to.
+    /// The group of both sides, by its founding.
     pub group: u64,
-    /// What the sender's pipeline took delivery of.
+    /// The index up to which the sender's pipeline took delivery.
     pub delivered: u64,
-    /// From a leader: entries up to here are needed by no live replica.
+    /// From a leader: no live replica needs entries up to here.
     pub floor: u64,
 }
 
-/// An engine message as received; the snapshot's membership is kept beside the message.
+/// An engine message as received; the snapshot's membership is kept next to the message.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Received {
     pub envelope: Envelope,
@@ -38,10 +38,10 @@ pub(crate) struct Received {
     pub configuration: Option<Configuration>,
 }
 
-/// Bytes of an entry before its own bytes.
+/// Bytes in front of an entry's own bytes.
 const ENTRY: usize = 25;
 
-/// The message kinds that travel, with the byte each is written as.
+/// The message kinds that are sent, with the byte for each.
 const KINDS: [(u8, MessageType); 9] = [
     (1, MessageType::MsgAppend),
     (2, MessageType::MsgAppendResponse),
@@ -84,7 +84,7 @@ pub(crate) fn encode(envelope: &Envelope, message: &Message) -> Option<Bytes> {
     Some(out.into())
 }
 
-/// Reads a message. What it returns is well formed, not yet plausible: see `check`.
+/// Reads a message. The result is well formed, but not yet plausible: see `check`.
 pub(crate) fn decode(body: Bytes) -> Result<Received, Malformed> {
     let mut reader = Reader::shared(&body);
     let envelope = Envelope { group: reader.u64()?, delivered: reader.u64()?, floor: reader.u64()? };
@@ -127,7 +127,7 @@ pub(crate) fn decode(body: Bytes) -> Result<Received, Malformed> {
     Ok(Received { envelope, message, configuration })
 }
 
-/// A snapshot that is metadata only: the state itself travels elsewhere, verified by f+1 replicas.
+/// A snapshot that is metadata only: the state itself is transferred separately, verified by f+1 replicas.
 pub(crate) fn snapshot(index: u64, term: u64, configuration: &Configuration, data: Bytes) -> Snapshot {
     let mut snapshot = Snapshot { data, ..Snapshot::default() };
     let metadata = snapshot.mut_metadata();

@@ -1,5 +1,4 @@
-//! What a leader owes to others: letting lost replicas back in, not outrunning slow ones, keeping the log
-//! they still need.
+//! A leader's duties to others: letting lost replicas back in, waiting for slow ones, keeping the log they still need.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +13,19 @@ use crate::raft::codec::Envelope;
 use crate::raft::members::{Change, engine_id, slot_of};
 use crate::raft::node::Node;
 
-/// Ticks without an answer after which a snapshot is offered again, or a checkpoint is asked for again.
+/// Ticks without an answer after which a snapshot is offered again, or a checkpoint is requested again.
 const RETRY_TICKS: u64 = 40;
-/// Ticks for which the log is kept for a follower that is probed and takes nothing.
+/// Ticks for which the log is kept for a follower that is probed and acknowledges nothing.
 const PROBED_TICKS: u64 = 400;
-/// Ticks for which a silent joiner's cut is kept.
+/// Ticks for which a silent joiner's checkpoint is kept.
 const OFFER_TICKS: u64 = 400;
 
-/// A leader's memory of what it is doing for others; empty at a follower.
+/// A leader's pending work for others; empty at a follower.
 #[derive(Debug, Default)]
 pub(crate) struct Lead {
-    /// Lives that asked to be let in, by slot.
+    /// Incarnations that asked to join, by slot.
     joins: BTreeMap<u8, u64>,
-    /// Tick at which a checkpoint was asked for last.
+    /// Tick at which a checkpoint was requested last.
     checkpoint_asked: Option<u64>,
 }
 
@@ -37,11 +36,11 @@ impl Lead {
 }
 
 impl<L: LogStore> Node<L> {
-    /// A life of the replica in `slot` asks to be let in.
+    /// An incarnation of the replica in `slot` asks to join.
     ///
     /// # Errors
-    /// [`Blame`] when the life that is in has spoken over the same connection: a process asks before it is
-    /// in, and not afterwards.
+    /// [`Blame`] when the incarnation that is in has sent messages over the same connection: a process asks before it
+    /// is in, and not afterwards.
     pub fn on_join(&mut self, slot: u8, nonce: u64) -> Result<(), Blame> {
         if self.peers[usize::from(slot)].spoke {
             return Err(Blame::new(slot, "asks to be let in although it is in"));
@@ -53,7 +52,7 @@ impl<L: LogStore> Node<L> {
         Ok(())
     }
 
-    /// The holder of an id cannot get the state we offered.
+    /// The holder of an id cannot get the state that we offered.
     pub fn on_state_lost(&mut self, slot: u8, cut: u64) {
         let Some(id) = self.configuration.in_slot(slot).filter(|_| self.is_leader()) else { return };
         if self.mirror().offers.get(&id).is_some_and(|offer| offer.index == cut) {
@@ -66,7 +65,7 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    /// Tells lives that are in what they are called.
+    /// Sends incarnations that are in their ids.
     pub fn welcome(&mut self) {
         let mut welcome = Vec::new();
         self.lead.joins.retain(|&slot, &mut nonce| {
@@ -84,8 +83,8 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    /// What lost replicas wait for, as soon as it is due: one membership change at a time, and a checkpoint
-    /// to begin with. Says whether a change was proposed.
+    /// Performs the steps that lost replicas wait for, as soon as each is due: one membership change at a time, and a
+    /// checkpoint to begin with. Returns whether a change was proposed.
     pub fn let_in(&mut self) -> bool {
         let nobody =
             self.lead.joins.is_empty() && self.configuration.learners.is_empty() && self.renamed.is_none();
@@ -106,10 +105,10 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    /// The pipeline has a checkpoint: who waits for one is offered it now, and not when the next heartbeat is due.
+    /// The pipeline has a checkpoint: it is offered to waiting replicas now, and not with the next heartbeat.
     pub fn checkpoint_made(&mut self) {
         self.lead.checkpoint_asked = None;
-        // Mostly it was asked for more than once while it was made. Who needs a later one asks again.
+        // Usually it was requested more than once while it was made. A replica that needs a later one asks again.
         self.mirror().wanted.take();
         if self.is_leader() {
             self.settle();
@@ -117,7 +116,7 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    /// Once per tick, at the leader: whatever was left unanswered.
+    /// Once per tick, at the leader: repeats whatever was left unanswered.
     pub fn lead_on(&mut self) {
         if !self.is_leader() || self.failed.is_some() {
             return;
@@ -126,20 +125,20 @@ impl<L: LogStore> Node<L> {
         self.checkpoint_if_wanted();
         let ticks = self.ticks;
         let peers = self.peers;
-        // Until the log flows again: what follows the checkpoint is sent a moment after the checkpoint is acknowledged.
+        // Until the log flows again: the entries behind the checkpoint are sent a moment after it is acknowledged.
         let flows = |pr: &Progress| pr.state == ProgressState::Replicate;
         let matched: BTreeMap<u64, (u64, bool)> =
             self.raw.raft.prs().iter().map(|(&id, pr)| (id, (pr.matched, flows(pr)))).collect();
         self.raw.mut_store().offers.retain(|&id, cut| {
             let peer = slot_of(id).map(|slot| peers[usize::from(slot)]).unwrap_or_default();
             let waits = matched.get(&id).is_some_and(|&(matched, flows)| matched < cut.index || !flows);
-            // Who loads a large state says nothing meanwhile.
+            // A replica that loads a large state is silent meanwhile.
             waits && (peer.up || peer.heard + OFFER_TICKS > ticks)
         });
     }
 
-    /// Entries that the slowest live voter, once close to us, has not delivered. One that takes nothing at
-    /// all while there is something to take is not slow, it is stuck: nobody waits for it.
+    /// Entries that the slowest live voter, once close to us, has not delivered. One that takes nothing although there
+    /// are entries to take is not slow but stuck: the leader does not wait for it.
     pub fn backlog(&self) -> u64 {
         let last = self.last_index();
         let members = self.configuration.members();
@@ -155,9 +154,8 @@ impl<L: LogStore> Node<L> {
         last.saturating_sub(slowest.unwrap_or(last))
     }
 
-    /// Entries up to here are needed by no live replica; a joiner's cut is kept apart (`offers`). One that
-    /// was close and has lost a message is probed for a moment, and needs the log all the more; but not for
-    /// ever.
+    /// No live replica needs entries up to here; a joiner's checkpoint is kept separately (`offers`). A replica that
+    /// was close and has lost a message is probed for a moment, and needs the log then, but not for ever.
     pub fn leading_floor(&self) -> u64 {
         let progress = self.raw.raft.prs();
         let reads_the_log = |slot: u8, id: u64| {
@@ -203,7 +201,8 @@ impl<L: LogStore> Node<L> {
         peer.up && peer.heard + self.config.election_ticks.0 as u64 > self.ticks
     }
 
-    /// Remove the old life, add the new one, promote who has caught up: the next step of these that is due.
+    /// The next of these steps that is due: remove the old incarnation, add the new one, promote one that has caught
+    /// up.
     fn next_change(&self) -> Option<Change> {
         if self.raw.raft.has_pending_conf() || self.raw.raft.lead_transferee.is_some() {
             return None;
@@ -217,7 +216,7 @@ impl<L: LogStore> Node<L> {
                 let incarnation = self.configuration.lives.get(&slot).map_or(1, |life| life.incarnation + 1);
                 return Some(Change::AddLearner { id: engine_id(slot, incarnation), nonce });
             };
-            // A late JOIN of an earlier life must not throw out the one that works.
+            // A late JOIN of an earlier incarnation must not remove the one that works.
             let works = self.raw.raft.prs().get(id).is_some_and(|progress| progress.recent_active);
             (!works).then_some(Change::Remove { id })
         })
@@ -229,8 +228,8 @@ impl<L: LogStore> Node<L> {
             let slot = slot_of(id)?;
             let progress = self.raw.raft.prs().get(id)?;
             let close = |index: u64| index + self.config.learner_lag >= committed;
-            // Who has acknowledged the last entry is probed until there is another one; who has acknowledged
-            // nothing has no state.
+            // A replica that has acknowledged the last entry is probed until there is another one; one that has
+            // acknowledged nothing has no state.
             let caught_up = progress.state != ProgressState::Snapshot
                 && progress.matched > 0
                 && close(progress.matched)

@@ -1,7 +1,7 @@
-//! Who belongs to the group: slots are fixed, lives of the replica in a slot are not.
+//! The members of the group: slots are fixed, the incarnation of the replica in a slot changes.
 //!
 //! A replica that lost its log must never act under its old id: its empty log could elect a leader that
-//! misses committed entries. So an engine id names one life: `incarnation << 8 | slot + 1`. Changes are
+//! misses committed entries. So an engine id names one incarnation: `incarnation << 8 | slot + 1`. Changes are
 //! single steps (remove one, add one learner, promote one), so there is never a joint configuration to get
 //! stuck in.
 
@@ -14,7 +14,7 @@ use wire::{Malformed, Put, Reader};
 use crate::engine::MemberSet;
 use crate::limits;
 
-/// Engine id of one life of the replica in a slot.
+/// Engine id of one incarnation of the replica in a slot.
 pub(crate) fn engine_id(slot: u8, incarnation: u32) -> u64 {
     u64::from(incarnation) << 8 | (u64::from(slot) + 1)
 }
@@ -31,11 +31,11 @@ pub(crate) fn incarnation_of(id: u64) -> u32 {
     (id >> 8) as u32
 }
 
-/// Which life of a slot was let in last.
+/// The incarnation of a slot that was let in last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Incarnation {
     pub incarnation: u32,
-    /// What that life called itself before it had an id; makes joining idempotent.
+    /// The nonce of that incarnation before it had an id; makes joining idempotent.
     pub nonce: u64,
 }
 
@@ -44,9 +44,9 @@ pub(crate) struct Incarnation {
 pub(crate) struct Configuration {
     pub voters: BTreeSet<u64>,
     pub learners: BTreeSet<u64>,
-    /// The latest life of each slot, also of removed ones: incarnations are never used twice.
+    /// The latest incarnation of each slot, also of removed ones: incarnations are never used twice.
     pub lives: BTreeMap<u8, Incarnation>,
-    /// What the group is called, since an operator last had it go on with what one replica has.
+    /// The name of the group, since an operator last let it continue with one replica's log.
     pub group: Option<u64>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) enum Change {
     Promote {
         id: u64,
     },
-    /// An operator's word: all others leave, and the group is called this.
+    /// An operator's decision: all others leave, and the group gets this name.
     TakeOver {
         id: u64,
         group: u64,
@@ -71,7 +71,7 @@ pub(crate) enum Change {
 }
 
 impl Configuration {
-    /// The group at its founding: everybody votes in their first life.
+    /// The group at its founding: all replicas vote in their first incarnation.
     pub fn founding(nonces: &[u64]) -> Self {
         let mut configuration = Configuration::default();
         for (slot, &nonce) in (0u8..).zip(nonces) {
@@ -85,12 +85,12 @@ impl Configuration {
         self.voters.contains(&id) || self.learners.contains(&id)
     }
 
-    /// Ids of members in a slot: usually one, none while a life is being replaced.
+    /// Ids of members in a slot: usually one, none while an incarnation is being replaced.
     pub fn in_slot(&self, slot: u8) -> Option<u64> {
         self.voters.iter().chain(&self.learners).copied().find(|&id| slot_of(id) == Some(slot))
     }
 
-    /// The configuration after a change; `None` when the change makes no sense here, which every replica sees alike.
+    /// The configuration after a change; `None` when the change is not possible here, on which all replicas agree.
     pub fn after(&self, change: Change) -> Option<Self> {
         let mut next = self.clone();
         match change {
@@ -144,11 +144,11 @@ impl Configuration {
         for (&slot, life) in &self.lives {
             out.put8(slot).put32(life.incarnation).put64(life.nonce);
         }
-        // Last, and only where there is one: whoever wrote memberships before there could be one left it out.
+        // Last, and only where there is one: releases before this field left it out.
         self.group.iter().for_each(|&group| _ = out.put64(group));
     }
 
-    /// Reads what `encode` wrote, to the end, and refuses any membership that no sequence of changes leads to.
+    /// Reads the output of `encode`, to the end, and refuses any membership that no sequence of changes leads to.
     pub fn decode<W>(reader: &mut Reader<'_, W>) -> Result<Self, Malformed> {
         let mut configuration = Configuration::default();
         for ids in [&mut configuration.voters, &mut configuration.learners] {
@@ -183,7 +183,7 @@ impl Configuration {
 }
 
 impl Change {
-    /// With its own checksum: it lies in the log as long as batches do.
+    /// With its own checksum: it stays in the log as long as batches do.
     pub fn encode(self) -> Bytes {
         let (kind, id, nonce) = match self {
             Change::Remove { id } => (1, id, 0),
@@ -216,7 +216,7 @@ impl Change {
         }
     }
 
-    /// The same change in the engine's words.
+    /// The same change as the engine's type.
     pub fn conf_change(self) -> ConfChange {
         let (kind, id) = match self {
             Change::Remove { id } => (ConfChangeType::RemoveNode, id),

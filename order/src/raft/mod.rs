@@ -24,7 +24,7 @@ use members::{Configuration, engine_id, incarnation_of, slot_of};
 use node::Node;
 use storage::{Identity, Mirror, Recovered};
 
-/// How the engine of one replica behaves. Ticks are the caller's; the defaults suit ticks of 25 ms.
+/// The settings of one replica's engine. The caller defines the ticks; the defaults suit ticks of 25 ms.
 #[derive(Debug, Clone)]
 pub struct RaftConfig {
     /// This replica's slot, from 0.
@@ -33,10 +33,10 @@ pub struct RaftConfig {
     pub replicas: u8,
     /// Spreads election timeouts; different on each replica.
     pub seed: u64,
-    /// Names this start of the process; never the same twice, so draw it at random. `boot.rs` has the founding rule and
-    /// its argument.
+    /// Identifies this start of the process; never the same twice, so draw it at random. `boot.rs` has the founding
+    /// rule and its argument.
     pub nonce: u64,
-    /// A follower that hears nothing from a leader campaigns after a number of ticks from this half-open range.
+    /// A follower that receives nothing from a leader campaigns after a number of ticks from this half-open range.
     pub election_ticks: (usize, usize),
     /// Ticks between heartbeats.
     pub heartbeat_ticks: usize,
@@ -46,10 +46,10 @@ pub struct RaftConfig {
     pub learner_lag: u64,
     /// Entries the leader may be ahead of the slowest live voter.
     pub window: u64,
-    /// The group is to begin, if nobody has a log of one: see `boot.rs`. Of effect in slot 0.
+    /// The group is to begin, if no replica has a log of one: see `boot.rs`. Has an effect in slot 0 only.
     pub found: bool,
-    /// Whether the engine's own numbers are checked, held against the rules of raft, and sealed. Always, but
-    /// in a test that shows what it is for.
+    /// Whether the engine's own numbers are checked, compared with the rules of raft, and sealed. Always on, but for a
+    /// test that shows the effect.
     pub seals_numbers: bool,
 }
 
@@ -77,16 +77,16 @@ impl RaftConfig {
 /// The raft engine over a log store.
 ///
 /// *Getting in.* A replica with a log (disk) takes part at once under its old id. One without (memory, or a
-/// lost disk) asks the others: if all N say that they have none either, slot 0 founds the group, if it was
-/// told to ([`Decision::Found`]); if anybody is in a group, it joins under a new id, first as a learner, then
+/// lost disk) asks the others: if all N answer that they have none either, slot 0 founds the group, on the operator's
+/// command ([`Decision::Found`]); if any replica is in a group, it joins under a new id, first as a learner, then
 /// as a voter. So the first start needs all N replicas. The full rule and its safety argument are in
 /// `boot.rs`.
 ///
 /// *Randomness.* None: election timeouts are a function of the seed, so a simulation replays. See
 /// [`OrderEngine`] for how it is driven.
 ///
-/// A new connection to a peer must be reported as `peer_down` and then `peer_up`: that is how a leader learns
-/// that the old life of a replica is over.
+/// A new connection to a peer must be reported as `peer_down` and then `peer_up`: that is how a leader learns that the
+/// old process of a replica has ended.
 pub struct RaftEngine<L: LogStore> {
     config: RaftConfig,
     boot: Boot,
@@ -95,7 +95,7 @@ pub struct RaftEngine<L: LogStore> {
     node: Option<Node<L>>,
     peers_up: u16,
     ticks: u64,
-    /// Latest stamp of an entry that is believed.
+    /// Latest stamp of an entry that is accepted.
     latest_us: u64,
     out: EngineOut,
 }
@@ -127,8 +127,8 @@ impl<L: LogStore> RaftEngine<L> {
         match Mirror::recover(store, records, engine.config.slot, applied)? {
             Recovered::Nobody(store) => engine.store = Some(store),
             Recovered::Member(mirror) => {
-                // Behind: the entries between state and log are gone. Ahead: the log lost entries that it had
-                // delivered.
+                // The state is behind: the entries between state and log are gone. The state is ahead: the log lost
+                // entries that it had delivered.
                 let behind = applied < mirror.start() && mirror.start() > storage::GENESIS;
                 let ahead = applied > mirror.last();
                 if behind || ahead {
@@ -150,8 +150,8 @@ impl<L: LogStore> RaftEngine<L> {
         self.node.as_mut().is_some_and(|node| node.raw.mut_store().corrupt(index, at))
     }
 
-    /// Flips a bit of one of the engine's own numbers, for tests and fault injection, and says which one that
-    /// was. `None` when there are not so many, or no engine yet.
+    /// Flips a bit of one of the engine's own numbers, for tests and fault injection, and returns its name. `None` when
+    /// there are not so many, or no engine yet.
     pub fn corrupt_number(&mut self, ordinal: usize, bit: u32) -> Option<&'static str> {
         self.node.as_mut()?.corrupt_number(ordinal, bit)
     }
@@ -251,8 +251,8 @@ impl<L: LogStore> RaftEngine<L> {
     }
 }
 
-/// What batches of this life carry: later lives have greater ones, with a log (more boots) and without
-/// (another incarnation).
+/// The incarnation in this process's batches: later processes have greater ones, with a log (more boots) and without
+/// (another engine id).
 fn incarnation<L: LogStore>(node: &Node<L>) -> u64 {
     u64::from(incarnation_of(node.id())) << 32 | u64::from(node.mirror().identity.boots)
 }
@@ -265,7 +265,7 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
     fn on_frame(&mut self, from: u8, kind: FrameKind, body: Bytes) -> Result<(), Blame> {
         match (kind, &mut self.node) {
             (FrameKind::Order, Some(node)) => node.on_message(from, body),
-            (FrameKind::Order, None) => Ok(()), // meant for an earlier life of ours
+            (FrameKind::Order, None) => Ok(()), // meant for an earlier incarnation of ours
             (FrameKind::Control, _) => self.on_control(from, body),
             _ => Err(Blame::new(from, "a frame kind that the engine does not know")),
         }

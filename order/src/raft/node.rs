@@ -1,5 +1,5 @@
-//! One member of a group: the engine, stepped by hand, and its log. Everything that could make the engine
-//! panic stops here.
+//! One member of a group: the engine, stepped by hand, and its log. Input that could make the engine panic is stopped
+//! here.
 
 mod numbers;
 
@@ -26,25 +26,25 @@ use crate::raft::members::{Change, Configuration, incarnation_of, slot_of};
 use crate::raft::stamps::Distrust;
 use crate::raft::storage::{GENESIS, Mirror};
 
-/// What a member knows of the replica in another slot.
+/// A member's knowledge of the replica in another slot.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Peer {
     pub up: bool,
-    /// Tick at which it was heard last.
+    /// Tick of its last message.
     pub heard: u64,
-    /// What its pipeline took delivery of.
+    /// The index up to which its pipeline took delivery.
     pub delivered: u64,
-    /// Tick at which it took something for the last time, or had taken everything.
+    /// Tick at which it last took an entry, or had taken all of them.
     pub moved: u64,
     /// It was close to the leader once and bounds the proposals since.
     pub in_sync: bool,
     /// Ticks since it was offered a snapshot without an answer.
     pub snapshot_ticks: u64,
-    /// It has spoken as a member over this connection: its process is the one that is in.
+    /// It has sent messages as a member over this connection: its process is the one that is in.
     pub spoke: bool,
-    /// It has spoken as a member of another group over this connection.
+    /// It has sent messages as a member of another group over this connection.
     pub is_elsewhere: bool,
-    /// A term that it claims, and that was not believed.
+    /// A term that it claims, and that was not accepted.
     pub far_term: u64,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Node<L: LogStore> {
     proposals: Vec<Entry>,
     /// A `Ready` whose entries were written and wait for the sync, with the messages that wait with it.
     pending: Option<(Ready, Vec<Message>)>,
-    /// Clients of the leader wait for what was written last.
+    /// Clients of the leader wait for the last write.
     leader_waits: bool,
     /// Index of the last batch handed to the pipeline, and of the last it took.
     handed: u64,
@@ -77,18 +77,17 @@ pub(crate) struct Node<L: LogStore> {
     campaigns: u64,
     followed: (u64, u64),
     gone: u16,
-    /// Latest stamp of an entry that is believed, in microseconds since 1970; the pipeline moves it on.
+    /// Latest stamp of an entry that is accepted, in microseconds since 1970; the pipeline advances it.
     pub latest_us: u64,
     distrust: Distrust,
-    /// What the group will be called, while an operator's word is on its way into the log (`takeover`).
+    /// The group's future name, while an operator's decision is on its way into the log (`takeover`).
     pub renamed: Option<u64>,
-    /// The engine's numbers as [`Node::guard`] left them. They lie in the engine's own structs, so only their code
-    /// can be here.
+    /// The code of the engine's numbers as [`Node::guard`] left them. The numbers are in the engine's own structs.
     sealed: Code,
 }
 
 impl<L: LogStore> Node<L> {
-    /// A member that goes on after entry `applied` of `mirror`.
+    /// A member that continues after entry `applied` of `mirror`.
     pub fn new(config: RaftConfig, mirror: Mirror<L>, applied: u64) -> Result<Self, FailStop> {
         let applied = applied.max(mirror.start());
         let settings = Config {
@@ -154,22 +153,22 @@ impl<L: LogStore> Node<L> {
         self.mirror().identity.id
     }
 
-    /// What the group is called.
+    /// The name of the group.
     pub fn group(&self) -> u64 {
         self.renamed.or(self.configuration.group).unwrap_or(self.mirror().identity.group)
     }
 
-    /// Replicas that have spoken as members over the connections that there are, as a set of slots.
+    /// Replicas that have sent messages as members over the present connections, as a set of slots.
     pub fn spoken(&self) -> u16 {
         (0..).zip(&self.peers).filter(|(_, peer)| peer.spoke).fold(0, |slots, (slot, _)| slots | 1 << slot)
     }
 
-    /// Ticks within which whoever is there has said something, where nobody leads.
+    /// Ticks within which each replica that is up has sent a message, when there is no leader.
     pub fn two_elections(&self) -> u64 {
         2 * self.config.election_ticks.1 as u64
     }
 
-    /// The same of those that have done so within two elections.
+    /// Those of them that have done so within two elections.
     pub fn present(&self) -> u16 {
         let since = self.ticks.saturating_sub(self.two_elections());
         let is_present = |peer: &Peer| peer.up && peer.spoke && peer.heard >= since;
@@ -179,13 +178,13 @@ impl<L: LogStore> Node<L> {
             .fold(0, |slots, (slot, _)| slots | 1 << slot)
     }
 
-    /// The same of those that have spoken as members of another group.
+    /// Replicas that have sent messages as members of another group.
     pub fn elsewhere(&self) -> u16 {
         let slots = (0..).zip(&self.peers).filter(|(_, peer)| peer.is_elsewhere);
         slots.fold(0, |slots, (slot, _)| slots | 1 << slot)
     }
 
-    /// That replica has said that it belongs to this group, which is not this replica's.
+    /// That replica's message names this group, which is not this replica's.
     pub fn is_elsewhere(&mut self, from: u8) {
         if let Some(peer) = self.peers.get_mut(usize::from(from)) {
             peer.is_elsewhere = true;
@@ -204,12 +203,12 @@ impl<L: LogStore> Node<L> {
         slot_of(self.raw.raft.leader_id)
     }
 
-    /// Log length with what is about to be appended.
+    /// Log length with the entries that are about to be appended.
     pub fn last_index(&self) -> u64 {
         self.raw.raft.raft_log.last_index() + self.proposals.len() as u64
     }
 
-    /// Everything up to here was taken by the pipeline, counting entries it never sees.
+    /// The pipeline has taken all entries up to here, counting entries it never sees.
     pub fn delivered(&self) -> u64 {
         if self.taken >= self.handed { self.applied } else { self.taken }
     }
@@ -236,7 +235,7 @@ impl<L: LogStore> Node<L> {
         if self.failed.is_some() || self.removed {
             return;
         }
-        // What the rules start from is read first: a number that changes after that breaks the seal, or a rule.
+        // The input of the rules is read first: a number that changes after that breaks the seal, or a rule.
         let (before, queued) = (self.before(), self.out.outputs.len());
         if self.config.seals_numbers && !self.is_sealed() {
             return self.fail(FailStop::Corrupted(CorruptPart::EngineNumbers));
@@ -254,14 +253,14 @@ impl<L: LogStore> Node<L> {
         if self.raw.raft.randomized_election_timeout() != timeout {
             self.raw.raft.set_randomized_election_timeout(timeout);
         }
-        // In this order: a number that changes before it is sealed is held against the rules, and one that
-        // changes later breaks the seal.
+        // In this order: a number that changes before it is sealed is compared with the rules, and one that changes
+        // later breaks the seal.
         self.seal();
         if self.config.seals_numbers
             && self.failed.is_none()
             && let Some(rule) = self.broken_rule(before, heard)
         {
-            // Nothing that follows from it leaves.
+            // No consequence of it leaves.
             self.out.outputs.truncate(queued);
             self.fail(FailStop::Corrupted(CorruptPart::EngineRule(rule)));
         }
@@ -292,7 +291,7 @@ impl<L: LogStore> Node<L> {
         self.guard(|node| _ = node.raw.step(proposal(vec![entry])));
     }
 
-    /// Moves on as far as possible without the disk.
+    /// Proceeds as far as possible without the disk.
     pub fn pump(&mut self) {
         self.move_on();
         if self.pending.is_none() && self.let_in() {
@@ -317,13 +316,13 @@ impl<L: LogStore> Node<L> {
         });
     }
 
-    /// Syncs what waits for the disk, and goes on.
+    /// Syncs the writes that wait for the disk, and continues.
     pub fn persist(&mut self) {
         self.settle();
         self.pump();
     }
 
-    /// The engine may not be told anything while a `Ready` is open.
+    /// The engine accepts no input while a `Ready` is open.
     pub fn settle(&mut self) {
         if self.pending.is_some() {
             self.guard(Self::finish);
@@ -350,7 +349,7 @@ impl<L: LogStore> Node<L> {
         });
     }
 
-    /// The log writes what it writes now and then.
+    /// The log's periodic writes.
     pub fn tick_store(&mut self) {
         if self.failed.is_none()
             && let Err(error) = self.raw.mut_store().store.tick()
@@ -359,7 +358,7 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    /// Calls an election against a leader whose stamps have not been believed for a while.
+    /// Calls an election against a leader whose stamps have been refused for a while.
     pub fn mind_stamps(&mut self) {
         let leader = self.raw.raft.leader_id;
         if self.is_leader() || !self.distrust.is_due(leader, self.ticks) {
@@ -392,8 +391,8 @@ impl<L: LogStore> Node<L> {
         });
     }
 
-    /// Stands for election as if the leader had handed over: the others vote although they hear the leader.
-    /// Whoever lacks an entry that is final is still refused.
+    /// Stands for election as if the leader had handed over: the others vote although they receive the leader's
+    /// heartbeats. A replica that lacks a committed entry is still refused.
     pub fn campaign(&mut self) {
         let mut now = Message::default();
         now.set_msg_type(MessageType::MsgTimeoutNow);
@@ -409,7 +408,7 @@ impl<L: LogStore> Node<L> {
         }
         if received.envelope.group != self.group() {
             self.is_elsewhere(from);
-            // It hears of nobody who could tell it: this group does not count it as a member.
+            // No other replica informs it: this group does not count it as a member.
             let control = Control::Gone { group: self.group(), id: received.message.from };
             self.out.send(from, FrameKind::Control, control.encode());
             return Ok(());
@@ -422,7 +421,7 @@ impl<L: LogStore> Node<L> {
             return Ok(());
         }
         if slot_of(received.message.to) == Some(self.config.slot) && received.message.to != self.id() {
-            return Ok(()); // meant for another life of ours
+            return Ok(()); // meant for another incarnation of ours
         }
         self.settle();
         if !self.is_term_plausible(from, received.message.term) {
@@ -461,8 +460,8 @@ impl<L: LogStore> Node<L> {
         Ok(())
     }
 
-    /// Elections take single steps: a term far ahead is a corrupted one, unless f+1 others have come to such
-    /// a one. A replica that has no log yet cannot tell.
+    /// Elections take single steps: a term far ahead is a corrupted one, unless f+1 others have reached such a term. A
+    /// replica that has no log yet cannot decide this.
     fn is_term_plausible(&mut self, from: u8, term: u64) -> bool {
         let own = self.raw.raft.term;
         let is_far = |term: u64| term > own + limits::TERM_STEP;
@@ -474,14 +473,15 @@ impl<L: LogStore> Node<L> {
         others > usize::from(self.config.replicas) / 2
     }
 
-    /// Whether the life that a batch names was let into the group: every replica sees the same changes before it.
+    /// Whether the incarnation that a batch names was let into the group: every replica sees the same changes before
+    /// it.
     fn is_of_a_life(&self, head: &[u8]) -> bool {
         let Some((origin, incarnation)) = Encoded::claimed_life(head) else { return true };
         let life = self.configuration.lives.get(&origin);
         life.is_none_or(|life| incarnation >> 32 <= u64::from(life.incarnation))
     }
 
-    /// The pipeline has the state after `cut` in place: the snapshot that told of it may act.
+    /// The pipeline has the state after `cut` in place: the snapshot that names it may take effect.
     pub fn installed(&mut self, cut: u64) -> bool {
         let Some(message) = self.held.take_if(|m| m.get_snapshot().get_metadata().index == cut) else {
             return false;
@@ -497,7 +497,7 @@ impl<L: LogStore> Node<L> {
         true
     }
 
-    /// The state after `cut` cannot be had: the leader should offer another.
+    /// The state after `cut` is not available: the leader should offer another.
     pub fn state_lost(&mut self, cut: u64) {
         self.held = None;
         if let Some(leader) = self.leader_slot() {
@@ -506,7 +506,7 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    /// A peer says that our id was replaced. One peer may be wrong; f+1 are not.
+    /// A peer reports that our id was replaced. One peer may be wrong; f+1 are not.
     pub fn on_gone(&mut self, from: u8, id: u64) {
         if id == self.id() {
             self.gone |= 1 << from;
@@ -528,7 +528,7 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    /// A snapshot is only a promise: it acts when the state that it names is in place.
+    /// A snapshot is only a promise: it takes effect when the state that it names is in place.
     fn hold(&mut self, from: u8, message: &Message) -> bool {
         let index = message.get_snapshot().get_metadata().index;
         let raft = &self.raw.raft;
@@ -551,12 +551,12 @@ impl<L: LogStore> Node<L> {
         }
         let entries = std::mem::take(&mut self.proposals);
         if self.raw.step(proposal(entries.clone())).is_err() && self.is_leader() {
-            // A hand-over in progress or too much uncommitted: tried again with the next pump.
+            // A hand-over is in progress, or too much is uncommitted: tried again with the next pump.
             self.proposals = entries;
         }
     }
 
-    /// Takes a `Ready` as far as the sync: what the leader sends at once, what is written, what is final.
+    /// Takes a `Ready` as far as the sync: the leader's immediate messages, the writes, the committed entries.
     fn begin(&mut self) {
         let mut ready = self.raw.ready();
         let messages = ready.take_messages();
@@ -604,7 +604,7 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    /// After the sync: acknowledges, and learns what became final by it.
+    /// After the sync: acknowledges, and learns which entries became committed by it.
     fn finish(&mut self) {
         let Some((ready, persisted)) = self.pending.take() else { return };
         if self.mirror().store.needs_sync()
@@ -624,13 +624,13 @@ impl<L: LogStore> Node<L> {
     }
 
     /// With up to three voters, an entry of the current term that a voting follower holds is on a majority:
-    /// its leader had it before it sent it. So the follower knows that it is final two hops before the leader
-    /// could tell it.
+    /// its leader had it before it sent it. So the follower knows that it is committed two hops before the leader's
+    /// message.
     ///
     /// Only where nothing survives the process: with a disk, the leader syncs while the entry is on its way,
-    /// and its copy counts later. An entry of an earlier term is final only behind one of the current term
-    /// (Raft, section 5.4.2). And only under a leader: one that stepped down in this term is a follower too,
-    /// and may be alone with what it proposed.
+    /// and its copy counts later. An entry of an earlier term is committed only behind one of the current term (Raft,
+    /// section 5.4.2). And only under a leader: one that stepped down in this term is a follower too, and may be alone
+    /// with its proposals.
     fn commit_early(&mut self) {
         let raft = &mut self.raw.raft;
         let follows = raft.state == StateRole::Follower && raft.leader_id != ::raft::INVALID_ID;
@@ -647,8 +647,8 @@ impl<L: LogStore> Node<L> {
             self.applied = entry.index;
             match entry.get_entry_type() {
                 EntryType::EntryNormal if entry.context.is_empty() => {}
-                // Otherwise whoever is in that slot would never be served again: its batches would be those
-                // of an earlier life.
+                // Otherwise the replica in that slot would never be served again: its batches would be those of an
+                // earlier incarnation.
                 EntryType::EntryNormal if !self.is_of_a_life(&entry.context) => {}
                 EntryType::EntryNormal => {
                     self.handed = entry.index;
@@ -664,7 +664,7 @@ impl<L: LogStore> Node<L> {
         let Ok(change) = Change::decode(&entry.context) else {
             return self.fail(FailStop::LogCorrupt { index: entry.index });
         };
-        // Every replica sees the same changes make no sense, and skips them.
+        // Every replica finds the same changes impossible, and skips them.
         let Some(next) = self.configuration.after(change) else { return };
         if let Err(error) = self.raw.apply_conf_change(&change.conf_change()) {
             return self.fail(FailStop::Engine(error.to_string()));
@@ -673,7 +673,7 @@ impl<L: LogStore> Node<L> {
             self.count_only(id);
             self.renamed.take_if(|renamed| *renamed == group);
         } else if self.renamed.is_some() {
-            // An earlier change is behind the word that nobody else counts.
+            // An earlier change was proposed before the takeover: still no other replica counts.
             self.count_only(self.id());
         }
         if let Err(error) = self.raw.mut_store().set_membership(entry.index, next.clone()) {
@@ -700,7 +700,7 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    /// Learners have to be told what is final; followers that know it by themselves need no message for it.
+    /// Learners need the commit index from the leader; followers that commit by themselves need no message for it.
     fn mind_finality(&mut self) {
         let all_know = self.everybody_knows_finality();
         self.raw.skip_bcast_commit(all_know);
@@ -732,7 +732,7 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    /// Where followers know by themselves what is final, an acknowledgement is urgent only for clients of the leader.
+    /// Where followers commit by themselves, an acknowledgement is urgent only for clients of the leader.
     fn may_be_deferred(&self, message: &Message) -> bool {
         let acknowledges = message.get_msg_type() == MessageType::MsgAppendResponse && !message.reject;
         acknowledges && !self.leader_waits && self.raw.raft.promotable() && self.everybody_knows_finality()
@@ -748,8 +748,9 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    /// The connection to the leader broke: campaign soon, one after the other, instead of after the whole timeout. Who
-    /// still hears the leader ignores it (pre-vote and lease), so a broken cable alone unseats nobody.
+    /// The connection to the leader broke: campaign soon, one after the other, instead of after the whole timeout. A
+    /// replica that still receives the leader's heartbeats ignores the campaign (pre-vote and lease), so a broken cable
+    /// alone deposes no leader.
     fn lost_leader(&mut self, leader: u8) {
         let voters = self.configuration.members().voters & !(1 << leader);
         let before_us = (voters & ((1 << self.config.slot) - 1)).count_ones() as usize;
@@ -767,7 +768,7 @@ impl<L: LogStore> Node<L> {
     }
 }
 
-/// Whether every voting follower knows by itself what is final ([`Node::commit_early`]).
+/// Whether every voting follower commits by itself ([`Node::commit_early`]).
 fn knows_finality<L: LogStore>(config: &RaftConfig, mirror: &Mirror<L>) -> bool {
     config.replicas <= 3 && mirror.store.is_volatile()
 }

@@ -1,22 +1,22 @@
-//! A leader whose stamps are not believed is deposed: the time of a batch decides what has expired, on every replica.
+//! A leader whose stamps are refused is deposed: the time of a batch decides which items expire, on every replica.
 
 use crate::limits;
 
-/// What a follower remembers of stamps that it refused.
+/// A follower's record of refused stamps.
 #[derive(Debug, Default)]
 pub(crate) struct Distrust {
     /// Engine id of the leader they came from.
     leader: u64,
-    /// Tick of the first one that was followed by no entry which was believed.
+    /// Tick of the first one after which no entry was accepted.
     since: Option<u64>,
-    /// Elections that this replica called for in vain.
+    /// Failed elections that this replica called.
     called: u32,
-    /// By how much the last one was too late, in microseconds.
+    /// How much too late the last one was, in microseconds.
     pub ahead_us: u64,
 }
 
 impl Distrust {
-    /// An entry of this leader was refused, because its stamp is so much later than any that is believed.
+    /// An entry of this leader was refused, because its stamp is this much later than any that is accepted.
     pub fn refused(&mut self, leader: u64, ahead_us: u64, tick: u64) {
         if self.leader != leader {
             *self = Distrust { leader, ..Distrust::default() };
@@ -25,13 +25,13 @@ impl Distrust {
         self.ahead_us = ahead_us;
     }
 
-    /// Entries of the leader were believed.
+    /// Entries of the leader were accepted.
     pub fn believed(&mut self) {
         (self.since, self.called) = (None, 0);
     }
 
-    /// Whether it is time to call an election against that leader: it has been refused for a while. Half as
-    /// often each time that it was in vain, for then it may be this replica that is wrong.
+    /// Whether it is time to call an election against that leader: it has been refused for a while. Half as often after
+    /// each failed attempt, because then this replica may be the wrong one.
     pub fn is_due(&mut self, leader: u64, tick: u64) -> bool {
         let Some(since) = self.since.filter(|_| leader == self.leader) else { return false };
         if tick < since + (limits::DISTRUST_TICKS << self.called.min(limits::MOST_DOUBLINGS)) {

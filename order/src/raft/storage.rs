@@ -1,5 +1,5 @@
-//! The engine's view of its log: its entries in memory, each watched by a checksum, and every change written
-//! through to the store.
+//! The engine's view of its log: its entries in memory, each with a checksum, and every change written through to the
+//! store.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,10 +13,10 @@ use crate::log::{Hard, LogError, LogStore, Record, RecordKind};
 use crate::raft::codec;
 use crate::raft::members::{Configuration, slot_of};
 
-/// The founding of a group is its entry 1: nobody can replay the membership from before it.
+/// The founding of a group is its entry 1: no replica can replay the membership from before it.
 pub(crate) const GENESIS: u64 = 1;
 
-/// Who this replica is in its group.
+/// This replica's identity in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Identity {
     pub group: u64,
@@ -43,29 +43,29 @@ pub(crate) struct Mirror<L> {
     pub identity: Identity,
     start: (u64, u64),
     entries: VecDeque<Stored>,
-    /// What the entries hold.
+    /// Bytes of the entries.
     bytes: u64,
     hard: Hard,
     /// Memberships by the index from which they hold; the first holds at `start`.
     history: BTreeMap<u64, Configuration>,
     /// The latest state that can be fetched from this replica.
     pub cut: Option<Cut>,
-    /// Cuts on offer to replicas that lack the log: the same one until it arrived, however many later
-    /// checkpoints there are.
+    /// Checkpoints offered to replicas that lack the log: the same one until it arrived, however many later ones there
+    /// are.
     pub offers: BTreeMap<u64, Cut>,
-    /// A snapshot was wanted for this engine id and no cut fits.
+    /// A snapshot was wanted for this engine id and no checkpoint fits.
     pub wanted: Cell<Option<u64>>,
-    /// The snapshot last handed out, to be noted as an offer.
+    /// The snapshot that was returned last, to be recorded as an offer.
     handed: Cell<Option<u64>>,
     /// An entry that does not match its checksum any more.
     pub poisoned: Cell<Option<u64>>,
 }
 
-/// What a store held when it was opened.
+/// The contents of a store when it was opened.
 pub(crate) enum Recovered<L> {
     /// The log of a member.
     Member(Box<Mirror<L>>),
-    /// Nothing of use; the store is to be wiped when the replica gets into a group.
+    /// Nothing of use; the store is wiped when the replica gets into a group.
     Nobody(L),
 }
 
@@ -94,7 +94,7 @@ impl<L: LogStore> Mirror<L> {
     /// The log of the replica in `slot` as it was when the process ended.
     pub fn recover(store: L, records: Vec<Record>, slot: u8, applied: u64) -> Result<Recovered<L>, LogError> {
         let mut mirror = Mirror::empty(store, Identity::default());
-        // Not in the mirror at once: the files that filled a gap may be gone, superseded by a start that comes later.
+        // Not in the mirror yet: the files that filled a gap may be gone, superseded by a later start.
         let mut entries: BTreeMap<u64, Entry> = BTreeMap::new();
         for record in records {
             match record.0 {
@@ -122,14 +122,15 @@ impl<L: LogStore> Mirror<L> {
         if mirror.identity.id == 0 {
             return Ok(Recovered::Nobody(mirror.store));
         }
-        // Before anything is written to it. A log in files says so when they are opened.
+        // Before anything is written to it. A log in files reports this when they are opened.
         if slot_of(mirror.identity.id) != Some(slot) {
             return Err(LogError::Contradiction("it is another replica's"));
         }
         // Entries after `applied` are delivered again, and memberships with them.
         let applied = applied.max(mirror.start.0);
         mirror.history.retain(|&index, _| index <= applied);
-        // The commit index is volatile by nature and may lag or (torn off its entries) lead what the log holds.
+        // The commit index is volatile by nature and may be behind the log or (if the log's end was torn off) ahead of
+        // it.
         mirror.hard.commit = mirror.hard.commit.max(applied).min(mirror.last());
         mirror.identity.boots += 1;
         let Identity { group, id, boots } = mirror.identity;
@@ -195,7 +196,7 @@ impl<L: LogStore> Mirror<L> {
         Ok(())
     }
 
-    /// The log begins anew after a state that came from elsewhere.
+    /// The log begins again after a transferred state.
     pub fn reset(&mut self, index: u64, term: u64, configuration: Configuration) -> Result<(), LogError> {
         self.write(RecordKind::Start { index, term, keep: false, configuration: configuration.clone() })?;
         self.cut = Some(Cut { index, term, configuration: configuration.clone() });
@@ -214,10 +215,10 @@ impl<L: LogStore> Mirror<L> {
         true
     }
 
-    /// Drops a step of entries up to `index`; says whether there is more to drop.
+    /// Drops a step of entries up to `index`; returns whether there is more to drop.
     pub fn compact(&mut self, index: u64) -> Result<bool, LogError> {
-        // Where nothing survives the process, the entries behind a checkpoint are of no use to this replica,
-        // and whoever else lacks them has a new cut made.
+        // Where nothing survives the process, the entries behind a checkpoint are of no use to this replica, and for
+        // any other replica that lacks them a new checkpoint is made.
         let kept =
             if self.store.is_volatile() { u64::MAX } else { self.cut.as_ref().map_or(0, |cut| cut.index) };
         let allowed = index.min(kept);
@@ -233,7 +234,7 @@ impl<L: LogStore> Mirror<L> {
         Ok(allowed > to)
     }
 
-    /// Whether the entry at `index` still is what was appended, down to its last byte.
+    /// Whether the entry at `index` is still as appended, down to its last byte.
     pub fn is_sound(&self, index: u64) -> bool {
         match self.stored(index) {
             None => true,
@@ -241,7 +242,7 @@ impl<L: LogStore> Mirror<L> {
         }
     }
 
-    /// Remembers the checkpoint handed out by `Storage::snapshot`, which may not change anything itself.
+    /// Records the checkpoint returned by `Storage::snapshot`, which itself has only shared access.
     pub fn note_offer(&mut self) {
         if let (Some(id), Some(cut)) = (self.handed.take(), &self.cut) {
             self.offers.entry(id).or_insert_with(|| cut.clone());
@@ -288,7 +289,7 @@ impl<L: LogStore> Mirror<L> {
         self.history.insert(index, configuration);
     }
 
-    /// What the entries in memory hold.
+    /// Bytes of the entries in memory.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -305,12 +306,12 @@ impl<L: LogStore> Mirror<L> {
     }
 }
 
-/// What an entry takes in memory, roughly.
+/// The approximate memory of an entry.
 fn size(entry: &Entry) -> u64 {
     (size_of::<Stored>() + entry.context.len() + entry.data.len()) as u64
 }
 
-/// What an entry's place in the log is worth: its bytes have their own checksum, whose head this one covers.
+/// A checksum of an entry's place in the log: its bytes have their own checksum, whose head this one covers.
 fn sum(entry: &Entry) -> u32 {
     let mut fields = [0u8; 29];
     fields[..8].copy_from_slice(&entry.index.to_le_bytes());
@@ -349,7 +350,7 @@ impl<L: LogStore> Storage for Mirror<L> {
         for index in low..high {
             let stored = self.stored(index).ok_or(StorageError::Unavailable)?;
             if stored.sum != sum(&stored.entry) {
-                // The engine gives up on `Unavailable`; whoever catches it finds the reason here.
+                // The engine gives up on `Unavailable`; the code that catches this finds the reason here.
                 self.poisoned.set(Some(index));
                 return Err(StorageError::Unavailable.into());
             }

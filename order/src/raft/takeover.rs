@@ -1,15 +1,14 @@
-//! How a group goes on with what one replica has, after an operator has decided that the others' logs are
-//! lost for ever.
+//! How a group continues with one replica's log, after an operator has decided that the others' logs are lost for ever.
 //!
-//! More replicas than the group can do without have lost their memory: whoever is left leads nobody, and no
-//! rule of agreement can help, because replicas that are lost look like replicas that are merely away. An
-//! operator can tell them apart. At his word this replica's whole log counts as agreed on (what was
-//! acknowledged may be anywhere in it), the other members leave, and whoever comes asks to be let in.
+//! More replicas than the group can survive have lost their memory: the remaining ones cannot elect a leader, and no
+//! rule of agreement can help, because lost replicas look like replicas that are merely away. An operator knows the
+//! difference. On the operator's command this replica's whole log counts as committed (acknowledged entries may be
+//! anywhere in it), the other members leave, and replicas that return ask to join.
 //!
-//! One entry of the log says so, and it is agreed on by this replica alone: until then the engine is told to
-//! count nobody else. With that entry the group gets another name, so that nothing that one of the lost
-//! replicas has said, or says when it turns up after all, is taken for a message of a member. Whose log it
-//! goes on with is part of the name: two replicas that were both kept are two groups.
+//! One entry of the log records this, and this replica alone commits it: until then the engine counts no other replica.
+//! With that entry the group gets another name, so that no message of a lost replica, earlier or after its return, is
+//! taken for a message of a member. The kept replica is part of the name: two replicas that were both kept are two
+//! groups.
 
 use wire::mix;
 
@@ -18,7 +17,7 @@ use crate::log::LogStore;
 use crate::raft::members::Change;
 use crate::raft::node::Node;
 
-/// Makes the names of the group before and after it differ.
+/// Makes the group's names before and after the takeover differ.
 const RENAMED: u64 = 0x7461_6b65_6f76_6572;
 
 impl<L: LogStore> Node<L> {
@@ -50,7 +49,7 @@ impl<L: LogStore> Node<L> {
         self.renamed = Some(mix(mix(self.group() ^ mix(RENAMED ^ self.raw.raft.term)) ^ me));
         self.guard(|node| {
             node.count_only(me);
-            // It may have stood for election in vain before: it does so at once, whatever it is.
+            // An earlier candidacy may have failed: it stands again at once, in whatever role it is.
             _ = node.raw.campaign();
         });
         Ok(())
@@ -68,7 +67,7 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    /// The entry that says so, until it is agreed on.
+    /// The entry that records the takeover, until it is committed.
     pub fn next_take_over(&self) -> Option<Change> {
         Some(Change::TakeOver { id: self.id(), group: self.renamed? })
     }

@@ -1,5 +1,5 @@
-//! A whole cluster in one thread from one seed: replicas, a network that misbehaves as told, and the checkers
-//! of our promises.
+//! A whole cluster in one thread from one seed: replicas, a network that misbehaves as configured, and the checkers of
+//! our promises.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ pub struct Weather {
     pub reorder: bool,
 }
 
-/// What one replica's service has done: the ids of the requests, in order.
+/// The requests that one replica's service has executed: their ids, in order.
 pub type Service = Vec<u64>;
 
 pub struct Replica {
@@ -34,17 +34,17 @@ pub struct Replica {
     pub cuts: BTreeMap<u64, (State, Service)>,
     pub fetching: Option<(u64, u64)>,
     pub stopped: Option<String>,
-    /// Index at which its log ended when its leader believed that it goes on.
+    /// Index at which its log ended when its leader assumed that it continues.
     pub lacking: Option<u64>,
     /// Leaders against which it called an election because of their stamps.
     pub distrusted: Vec<u8>,
-    /// Its clock is so far from the others', in microseconds.
+    /// Difference of its clock from the others', in microseconds.
     pub clock_us: i64,
-    /// Where its log began and ended, and of which entry its state was, if it had no use for the log.
+    /// Begin and end of its log, and the entry of its state, if it could not use the log.
     pub dropped: Option<(u64, u64, u64)>,
     /// Takes no delivery, as when its executors hang.
     pub stuck: bool,
-    /// Takes no batch of others: it lives, and leads for nobody.
+    /// Takes no batch of others: it is up, and orders nothing for them.
     pub deaf: bool,
     pub leader: Option<u8>,
     pub joined: bool,
@@ -56,17 +56,17 @@ pub struct Cluster {
     pub now: u64,
     pub replicas: Vec<Option<Replica>>,
     pub weather: Weather,
-    /// Pairs that do not hear each other.
+    /// Pairs that receive nothing from each other.
     pub cut_links: BTreeSet<(u8, u8)>,
     pub acked: BTreeSet<u64>,
     pub submitted: u64,
     pub compacting: bool,
     pub transfer_ms: u64,
-    /// How much later than now a stamp may be, in microseconds; none: anything is believed.
+    /// How much later than now a stamp may be, in microseconds; none: any stamp is accepted.
     pub latest_us: Option<u64>,
     /// Whether replicas that start from now on seal the engine's numbers.
     pub seals_numbers: bool,
-    /// Whether replicas that start from now on are told that the group is to begin.
+    /// Whether replicas that start from now on get the command to begin the group.
     pub founds: bool,
     wire: BTreeMap<(u64, u64), (u8, u8, Vec<u8>)>,
     last_arrival: BTreeMap<(u8, u8), u64>,
@@ -109,7 +109,7 @@ impl Cluster {
         self.replicas.len() as u8
     }
 
-    /// Starts a process in `slot` with what its disk holds: a log and states at cuts.
+    /// Starts a process in `slot` with the contents of its disk: a log and states at checkpoints.
     pub fn start(
         &mut self,
         slot: u8,
@@ -242,7 +242,7 @@ impl Cluster {
         }
     }
 
-    /// Steps until `done` says so; panics after `limit` milliseconds.
+    /// Steps until `done` returns true; panics after `limit` milliseconds.
     pub fn run_until(&mut self, limit: u64, what: &str, done: impl Fn(&mut Cluster) -> bool) -> u64 {
         let start = self.now;
         while !done(self) {
@@ -252,7 +252,7 @@ impl Cluster {
         self.now - start
     }
 
-    /// Ends the bad weather and waits until everything submitted to living replicas is executed everywhere.
+    /// Ends the network faults and waits until every request submitted to live replicas is executed everywhere.
     pub fn settle(&mut self) {
         self.weather = Weather { delay: 1, ..Weather::default() };
         self.cut_links.clear();
@@ -273,7 +273,7 @@ impl Cluster {
         self.check();
     }
 
-    /// The promises: agreement, exactly once, nothing acknowledged is lost.
+    /// The promises: agreement, exactly once, no acknowledged request is lost.
     pub fn check(&self) {
         let longest = self.replicas.iter().flatten().map(|r| &r.service).max_by_key(|s| s.len()).unwrap();
         for replica in self.replicas.iter().flatten() {
@@ -364,7 +364,7 @@ impl Cluster {
                     let done = self.now + self.transfer_ms;
                     self.replica(slot).fetching = Some((index, done));
                 }
-                // Executed, though nobody can say so to the client: the checker still wants each of them once.
+                // Executed, though no reply can reach the client: the checker still expects each of them once.
                 Output::Skipped { tags } => self.acked.extend(tags.into_iter().filter(|&tag| tag != 0)),
                 Output::Distrusted { leader, .. } => {
                     let replica = self.replica(slot);

@@ -1,7 +1,7 @@
-//! The engine's numbers: terms, positions, what it believes about its peers. They decide what is committed, no peer
-//! compares them with its own, and they are memory like any other. So they are treated as objects are
-//! (docs/design.md, section 3): checked when the engine is entered, compared with the rules of Raft when it has done
-//! its work, and sealed.
+//! The engine's numbers: terms, positions, its view of its peers. They decide what is committed, no peer
+//! compares them with its own, and they are memory like any other. So they are treated like objects (docs/design.md,
+//! section 3): checked when the engine is entered, compared with the rules of Raft when it has done its work, and
+//! sealed.
 
 use ::raft::StateRole;
 use object::Code;
@@ -9,7 +9,7 @@ use object::Code;
 use super::Node;
 use crate::log::LogStore;
 
-/// What the rules of raft compare before and after.
+/// The values that the rules of raft compare before and after.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Before {
     term: u64,
@@ -42,7 +42,7 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    /// One code for all of them: with one of them changed, it is another one.
+    /// One code for all of them: it changes with any of them.
     fn code(&mut self) -> Code {
         let raft = &self.raw.raft;
         let role = match raft.state {
@@ -70,7 +70,7 @@ impl<L: LogStore> Node<L> {
         code
     }
 
-    /// The engine has done its work: what it leaves behind is what it must find.
+    /// The engine has done its work: it must find its numbers as they are now.
     pub(super) fn seal(&mut self) {
         self.sealed = self.code();
     }
@@ -93,7 +93,7 @@ impl<L: LogStore> Node<L> {
         let raft = &self.raw.raft;
         let log = &raft.raft_log;
         let last = log.last_index();
-        // Who is told to stand for election in a later term stands in the one behind it.
+        // A replica that is asked to stand for election in a later term stands in the term after that.
         let told = before.term.max(heard);
         let follows = |now: u64| [before.term, before.term + 1, told, told + 1].contains(&now);
         let votes = raft.vote == before.vote || raft.term > before.term || before.vote == ::raft::INVALID_ID;
@@ -116,7 +116,7 @@ impl<L: LogStore> Node<L> {
         rules.into_iter().find(|(holds, _)| !holds).map(|(_, rule)| rule)
     }
 
-    /// Flips a bit of the number with this ordinal, and says which one that was. `None` when there are not so many.
+    /// Flips a bit of the number with this ordinal, and returns its name. `None` when there are not so many.
     pub(crate) fn corrupt_number(&mut self, ordinal: usize, bit: u32) -> Option<&'static str> {
         let (mut place, mut hit) = (0, None);
         let mut strike = |name: &'static str, number: &mut u64| {

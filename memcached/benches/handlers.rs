@@ -1,4 +1,4 @@
-//! What one request costs from decoded command to sealed objects, with protection and without: no order, vote
+//! The cost of one request from decoded command to sealed objects, with protection and without: no order, vote
 //! or socket.
 
 #[path = "../tests/support/mod.rs"]
@@ -45,7 +45,7 @@ fn measure(criterion: &mut Criterion, name: &str, request: impl Fn(usize) -> Vec
         group.bench_function(mode, |bencher| {
             bencher.iter_batched(
                 || {
-                    // Far apart, so that caches see what they would see.
+                    // Far apart, so that caches behave as in a server.
                     next = (next + 7_919) % ITEMS;
                     next
                 },

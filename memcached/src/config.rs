@@ -1,4 +1,4 @@
-//! What the operator may choose: memory, item size, shards; a combination that cannot work is an error that names it.
+//! The operator's settings: memory, item size, shards; a combination that cannot work is an error that names it.
 
 use crosscheck::object::{Code, Sealable};
 
@@ -16,7 +16,7 @@ pub struct Config {
     pub item_bytes: usize,
     /// Shards, each with its own lock; a power of two.
     pub shards: u32,
-    /// Processor time that every request burns in its handler, in microseconds: for benchmarks of slower services.
+    /// Processor time that every request spends in its handler, in microseconds: for benchmarks of slower services.
     pub work_us: u32,
 }
 

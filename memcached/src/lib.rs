@@ -1,8 +1,8 @@
 //! The memcached service: memcached's protocols, and its items, table and eviction as protected objects.
 //!
 //! [`Connection`] turns a client's bytes into ordered requests or local answers; [`Memcached`] executes the ordered
-//! requests on shards of protected objects, each behind its own lock, and renders the very bytes that the client gets.
-//! Nothing here knows of replication.
+//! requests on shards of protected objects, each behind its own lock, and renders the exact bytes of the reply. Nothing
+//! here depends on replication.
 
 pub mod command;
 pub mod config;

@@ -22,7 +22,7 @@ pub const ITEM_BYTES_MAX: usize = 3 << 20;
 /// Longest reply to one request; a retrieval that would exceed it is answered with an error instead.
 pub const REPLY_BYTES: usize = 64 << 20;
 
-/// What a reply line is expected to take beside key and value, in bytes.
+/// Expected length of a reply line besides key and value, in bytes.
 pub const REPLY_LINE_BYTES: usize = 48;
 
 /// Memory for items unless configured otherwise.
@@ -37,7 +37,8 @@ pub const LARGEST_ITEMS_PER_SHARD: u64 = 4;
 /// Relative expiry times end here; larger numbers are Unix time. 30 days in seconds, as in memcached.
 pub const RELATIVE_EXPIRY_S: i64 = 60 * 60 * 24 * 30;
 
-/// What stock memcached counts for an item beyond key and value: header, unique, terminator, line end, client flags.
+/// Bytes that stock memcached counts for an item besides key and value: header, unique, terminator, line end, client
+/// flags.
 ///
 /// The item limit is compared with this sum, so that the same values are too large here and there.
 pub const fn stock_overhead(flags: u32) -> usize {

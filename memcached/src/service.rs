@@ -16,17 +16,17 @@ use crate::store::expiry::{PAST, deadline};
 use crate::store::{Misshapen, Shard, ShardTurn};
 use crate::work;
 
-/// Behind all values of a retrieval.
+/// The end of a retrieval's reply.
 const END: &[u8] = b"END\r\n";
 /// From this length on, the first value of a retrieval reserves memory for as many values as there are keys.
 const LONG_VALUE: usize = 64 << 10;
-/// Bytes of a key that evidence shows; keys have 250 at most, and a line should be read.
+/// Bytes of a key that evidence shows; keys have 250 at most, and a line should stay readable.
 const SHOWN_KEY_BYTES: usize = 64;
 
 /// A memcached server's state and handlers. Make its connections with [`crate::Connection::new`] and the same
 /// [`Stats`].
 pub struct Memcached {
-    /// Read as it is; the replica asks at every tick whether it is intact.
+    /// Read without a check; the replica checks at every tick whether it is intact.
     config: Sealed<Config>,
     stats: Arc<Stats>,
     shards: Box<[DetMutex<Shard>]>,
@@ -57,7 +57,7 @@ impl Memcached {
     /// Checks the shape of one shard as a whole; for tests and simulation.
     ///
     /// # Errors
-    /// [`Retry`] if the shard is outside the footprint; inside, the first thing that is wrong.
+    /// [`Retry`] if the shard is outside the footprint; otherwise the first error that is found.
     pub fn audit(&self, cx: &Cx<'_, Self>, home: Home) -> Result<Result<(), Misshapen>, Retry> {
         Ok(cx.lock(&self.shards[home as usize])?.audit())
     }
@@ -80,7 +80,7 @@ impl Memcached {
         Ok(result)
     }
 
-    /// Where a request counts what it does, so that a request that is run several times is counted once.
+    /// The counters for a request, so that a request that is run several times is counted once.
     fn counters(&self, cx: &Cx<'_, Self>) -> &ServiceCounters {
         if cx.is_counted() { &self.stats.counters } else { &self.stats.uncounted }
     }
@@ -258,7 +258,7 @@ impl Service for Memcached {
     }
 }
 
-/// Reserves memory for so many more values of this length, if it is long. A reply of many megabytes that grew by
+/// Reserves memory for this many more values of this length, if it is long. A reply of many megabytes that grew by
 /// doubling would be copied again and again, and need twice its memory meanwhile. If the other values are shorter, the
 /// kernel never provides the pages that are not written.
 fn reserve(reply: &mut Vec<u8>, length: usize, more: usize) {
@@ -268,13 +268,13 @@ fn reserve(reply: &mut Vec<u8>, length: usize, more: usize) {
     }
 }
 
-/// What the operator may call an object.
+/// An operator's name for an object.
 enum Name<'a> {
     /// `item:KEY` or `slot:KEY`.
     OfKey(&'a str, Key),
     /// `shard:N`: the shard's root.
     Shard(Home),
-    /// `queue:N`: the queue page of shard N that gives up the next item.
+    /// `queue:N`: the queue page of shard N with the next item to evict.
     Queue(Home),
 }
 

@@ -1,13 +1,12 @@
-//! Estimates how long values are, so that the memory for a retrieval's reply is known before the request is admitted.
+//! Estimates the lengths of values, so that the memory for a retrieval's reply is known before the request is admitted.
 //!
 //! A table of one word per slot of the key's hash, written when a value is stored, found or not found, and
 //! read when a client asks for it. It is never part of the state and decides no reply: a wrong estimate only
 //! makes a request wait too long or not long enough. So it may differ from replica to replica. The slot of a key
 //! depends on a secret number of the process, so that no client can choose keys that hide how long another value is.
 //!
-//! Of several keys with one slot, the one with the longer value keeps it, since long values matter. Each time that
-//! another key is used, the slot's estimate loses a quarter. A key without a slot is known not to have one of the long
-//! values that were used last.
+//! Of several keys with one slot, the one with the longer value keeps it, since long values matter. Each use of another
+//! key lowers the slot's estimate by a quarter. So a key without a slot has none of the recently used long values.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -17,11 +16,11 @@ use crate::command::KeyHash;
 
 /// Slots; a power of two.
 const SLOTS: usize = 1 << 16;
-/// Estimate in bytes for a value of which nothing is known. After a restart there are many of these, and requests that
+/// Estimate in bytes for an unknown value. After a restart there are many of these, and requests that
 /// run at the same time must not need many times their estimate. A request for one such value still counts as small.
 pub const UNKNOWN: usize = 12 << 10;
 
-/// About how long the values of all keys are.
+/// The estimated lengths of all keys' values.
 #[derive(Debug)]
 pub struct Sizes {
     /// Tag of the key that has the slot, and class of its value; 0 is an empty slot.
@@ -37,7 +36,7 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// The value of a key has so many bytes now.
+    /// The value of a key has this many bytes now.
     pub fn note(&self, key: KeyHash, bytes: usize) {
         let (slot, tag) = self.slot(key);
         let (before, class) = (slot.load(Relaxed), class(bytes));
@@ -55,7 +54,7 @@ impl Sizes {
         self.note(key, 0);
     }
 
-    /// The value of a key may have so many bytes soon.
+    /// The value of a key may have this many bytes soon.
     pub fn raise(&self, key: KeyHash, bytes: usize) {
         let (slot, tag) = self.slot(key);
         if class(bytes) >= class_of(slot.load(Relaxed)) {
@@ -63,8 +62,8 @@ impl Sizes {
         }
     }
 
-    /// How long the value of a key is, at most a quarter too high; of an unknown one what others in its slot
-    /// have, if that is little.
+    /// The length of a key's value, at most a quarter too high; for an unknown key that of others in its slot, if that
+    /// is small.
     pub fn expected(&self, key: KeyHash) -> usize {
         let (slot, tag) = self.slot(key);
         let entry = slot.load(Relaxed);

@@ -1,4 +1,4 @@
-//! What a replica counts for `stats`: never part of its state, never compared, and allowed to differ between replicas.
+//! A replica's counters for `stats`: never part of its state, never compared, and allowed to differ between replicas.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -72,22 +72,22 @@ counters! {
     evictions,
     /// Of these, those that had never been read.
     evicted_unfetched,
-    /// Expired or flushed items whose memory was taken back.
+    /// Expired or flushed items whose memory was freed.
     reclaimed,
 }
 
-/// Counters, and what each shard last said about itself.
+/// Counters, and the last reported size of each shard.
 #[derive(Debug)]
 pub struct Stats {
     /// Counters.
     pub counters: ServiceCounters,
-    /// Never shown: of a request that runs several times, all runs but one count here.
+    /// Never shown: a request that runs several times counts all runs but one here.
     pub uncounted: ServiceCounters,
     /// Ordered time of the last executed request, in microseconds since 1970.
     pub now_us: AtomicU64,
     /// Ordered time of the first executed request, in microseconds since 1970; 0 before it.
     pub first_us: AtomicU64,
-    /// About how long values are.
+    /// The estimated lengths of values.
     pub sizes: Sizes,
     gauges: Box<[Gauge]>,
 }
@@ -99,7 +99,7 @@ struct Gauge {
 }
 
 impl Stats {
-    /// Zeroes for a service of that many shards.
+    /// Zeros for a service with this many shards.
     pub fn new(shards: u32) -> Self {
         Stats {
             counters: ServiceCounters::default(),
@@ -142,7 +142,7 @@ impl Stats {
         self.gauges.iter().map(|gauge| gauge.bytes.load(Relaxed)).sum()
     }
 
-    /// `stats reset`: counters to zero; what is stored stays counted.
+    /// `stats reset`: counters become zero; stored items stay counted.
     pub fn reset(&self) {
         self.counters.all().for_each(|(_, counter)| counter.store(0, Relaxed));
     }

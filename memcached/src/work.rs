@@ -1,11 +1,11 @@
-//! Work that does nothing: for benchmarks of services whose requests take longer than a cache's (EDCC'16, Fig. 11).
+//! Work without effect: for benchmarks of services whose requests take longer than a cache's (EDCC'16, Fig. 11).
 
 use rustix::time::{ClockId, clock_gettime};
 
 const SPINS: u32 = 16;
 
-/// Burns this much processor time of the calling thread. It touches no state and no reply, so that replicas
-/// need not agree on how long it took; time in which the thread does not run does not count.
+/// Uses this much processor time of the calling thread. It touches no state and no reply, so replicas need not agree on
+/// its duration; time in which the thread does not run does not count.
 pub fn burn(us: u32) {
     let end = thread_ns() + i128::from(us) * 1000;
     while thread_ns() < end {

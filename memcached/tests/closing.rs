@@ -1,4 +1,4 @@
-//! A replica that has ended is over in bounded time, whatever a fault has made of what it would give back.
+//! A replica ends in bounded time, even if a fault has corrupted the resources that it frees.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;

@@ -49,8 +49,8 @@ fn repair(replica: &mut Replica, twin: &mut Replica, home: Home, id: ObjectId) {
     replica.with_region(home, |region| region.replace(id, packed.as_deref())).expect("a packed object fits");
 }
 
-/// Damages the object that `name` means, and does `request`, which needs it: found, blamed, repaired, and then the
-/// answer and the whole state are what they are at a twin that saw no damage.
+/// Damages the object that `name` means, and runs `request`, which needs it. The object is found, blamed and repaired;
+/// then the answer and the whole state equal those of an undamaged twin.
 fn found_and_repaired(name: &str, request: &[u8], injections: impl Iterator<Item = Injection>) {
     let (mut replica, mut twin) = (full(), full());
     let place = replica.find(name).unwrap_or_else(|| panic!("no object is called {name}"));
@@ -194,8 +194,8 @@ fn names_that_mean_nothing_are_refused() {
     assert!(replica.find("slot:no-such-key").is_some(), "the bucket where it would be");
 }
 
-/// What a fault in a computation leaves behind fits its checksum, so no check stops the next request. It must end: a
-/// handler that does not is only ended by the watchdog, seconds later.
+/// The result of a faulty computation fits its checksum, so no check stops the next request. That request must end:
+/// otherwise only the watchdog ends the handler, seconds later.
 #[test]
 fn a_wrong_count_of_bytes_that_nobody_notices_does_not_keep_eviction_busy_for_ever() {
     const BYTES: usize = 1;

@@ -1,4 +1,4 @@
-//! Eviction: within its memory always, the same on every replica, and kind to what is used.
+//! Eviction: within its memory always, the same on every replica, and sparing used items.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -6,7 +6,7 @@ use crate::support::Replica;
 use memcached::Config;
 use proptest::prelude::*;
 
-/// One thing that happens.
+/// One step of the test.
 #[derive(Clone, Debug)]
 enum Op {
     /// `set`, `add`, `replace`, `append`, `prepend`, by number.
@@ -40,7 +40,7 @@ struct Entry {
     won: bool,
 }
 
-/// What a memcached is, without any cleverness.
+/// A memcached in its simplest form.
 #[derive(Default)]
 struct Model {
     entries: BTreeMap<u8, Entry>,
@@ -91,7 +91,7 @@ impl Model {
 
     fn step(&mut self, key: u8, up: bool, delta: u64) -> String {
         let Some(old) = self.live(key).cloned() else { return "NOT_FOUND\r\n".into() };
-        // What stands behind a space counts no more: a padded counter may have been appended to.
+        // Bytes behind a space do not count any more: a padded counter may have been appended to.
         let text = String::from_utf8_lossy(&old.value).into_owned();
         let Some(number) = text.split_whitespace().next().and_then(|digits| digits.parse::<u64>().ok())
         else {
@@ -129,7 +129,7 @@ impl Model {
     }
 }
 
-/// The model, the replica, and which unique each version has turned out to have.
+/// The model, the replica, and the unique that each version was found to have.
 struct Pair {
     model: Model,
     replica: Replica,
@@ -219,7 +219,7 @@ impl Pair {
         self.expect(&format!("{command} {}\r\n", names.join(" ")), &(answer + "END\r\n"));
     }
 
-    /// Asks for the unique first: one version has one unique, which no other version has.
+    /// Reads the unique first: one version has one unique, which no other version has.
     fn cas(&mut self, key: u8, right: bool, value: &[u8]) {
         let (name, text) = (Self::name(key), String::from_utf8_lossy(value).into_owned());
         let answer = self.replica.ask(&format!("mg {name} c u\r\n"));

@@ -1,4 +1,4 @@
-//! Any bytes as an ordered request: refused, or decoded to what encodes to the same bytes again.
+//! Any bytes as an ordered request: refused, or decoded to a command that encodes to the same bytes.
 #![no_main]
 
 use bytes::Bytes;

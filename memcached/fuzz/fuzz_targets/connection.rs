@@ -14,7 +14,7 @@ fn connection() -> Connection {
     Connection::new(Config::default(), Arc::new(Stats::new(1)), Arc::new(ClientCounters::default()))
 }
 
-/// What the bytes ask for. Only the last step over `input` may ask for more.
+/// The steps that the bytes cause. Only the last step over `input` may need more bytes.
 fn actions(connection: &mut Connection, pending: &mut Vec<u8>, out: &mut Vec<Action>) {
     loop {
         match connection.next(pending) {
@@ -56,6 +56,6 @@ fuzz_target!(|input: (u8, &[u8])| {
             break;
         }
     }
-    // `stats` tells of counters that other steps do not change, but the process id is the same.
+    // `stats` has counters that other steps do not change, but the process id is the same.
     assert_eq!(whole, pieces);
 });

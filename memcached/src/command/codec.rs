@@ -20,7 +20,7 @@ const META_ARITHMETIC: u8 = 11;
 const META_DEBUG: u8 = 12;
 
 impl Command {
-    /// The first byte of its encoding: which kind of command it is.
+    /// The first byte of its encoding: the kind of command.
     pub fn code(&self) -> u8 {
         match self {
             Command::Get { .. } => GET,
@@ -39,7 +39,7 @@ impl Command {
     }
 }
 
-/// What operators call the kind of command whose [code](Command::code) it is; `None` for other numbers. All storage
+/// The operators' name for the kind of command with this [code](Command::code); `None` for other numbers. All storage
 /// commands are one kind.
 pub fn kind_name(kind: u16) -> Option<&'static str> {
     Some(match u8::try_from(kind).ok()? {
@@ -59,7 +59,7 @@ pub fn kind_name(kind: u16) -> Option<&'static str> {
     })
 }
 
-/// Encodes `command`; [`decode`] gives it back.
+/// Encodes `command`; [`decode`] is the inverse.
 pub fn encode(command: &Command) -> Vec<u8> {
     encode_with_value(command, &[])
 }
@@ -117,7 +117,7 @@ fn put(out: &mut Vec<u8>, command: &Command) {
 /// Decodes an ordered request. Keys and values share its bytes.
 ///
 /// # Errors
-/// [`Malformed`] for anything that [`encode`] does not produce; what is accepted is safe to execute.
+/// [`Malformed`] for anything that [`encode`] does not produce; an accepted request is safe to execute.
 pub fn decode(ordered: &Bytes) -> Result<Command, Malformed> {
     let mut input = Reader::shared(ordered);
     let command = match input.u8()? {

@@ -15,7 +15,7 @@ pub struct Key {
     bytes: Bytes,
 }
 
-/// Where a key belongs.
+/// The key's hash, which decides its shard and bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyHash(u64);
 
@@ -48,7 +48,7 @@ impl Key {
         &self.bytes
     }
 
-    /// Where it belongs.
+    /// Its hash.
     pub fn hash(&self) -> KeyHash {
         self.hash
     }
@@ -60,7 +60,7 @@ impl KeyHash {
         KeyHash(xxh3_64_with_seed(key, SEED))
     }
 
-    /// The shard out of `shards`, a power of two. Taken from the upper half, so that it says nothing about the tag.
+    /// The shard out of `shards`, a power of two. Taken from the upper half, so that it is independent of the tag.
     pub fn shard(self, shards: u32) -> u32 {
         debug_assert!(shards.is_power_of_two());
         ((self.0 >> 32) as u32) & (shards - 1)
@@ -72,7 +72,8 @@ impl KeyHash {
         (mixed ^ (mixed >> 29)).wrapping_mul(secret | 1)
     }
 
-    /// What a bucket keeps of the hash: its low bits choose the bucket, the others tell entries of one bucket apart.
+    /// The part of the hash that a bucket keeps: its low bits choose the bucket, the others distinguish entries of one
+    /// bucket.
     pub fn tag(self) -> u32 {
         self.0 as u32
     }

@@ -12,7 +12,7 @@ use crate::protocol::numbers::{signed, unsigned, unsigned_32};
 pub struct Meta {
     /// The tokens as the client sent them, with single spaces between: the ordered encoding carries these.
     pub tokens: Vec<u8>,
-    /// What the reply repeats and what changes the item meanwhile, in the client's order.
+    /// The flags that the reply repeats and those that change the item, in the client's order.
     pub echoes: SmallVec<[Echo; 8]>,
     /// `b`: the key came in base64.
     pub binary_key: bool,
@@ -42,7 +42,7 @@ pub struct Meta {
     pub delta: Option<u64>,
 }
 
-/// A flag that is acted on in the client's order.
+/// A flag that is executed in the client's order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Echo {
     /// `T`: change the expiry time at this place, so that a `t` before it shows the old one.
@@ -69,7 +69,7 @@ pub enum Echo {
     Opaque(SmallVec<[u8; 32]>),
 }
 
-/// Why flags are refused, in memcached's words.
+/// Why flags are refused, with memcached's texts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MetaError {
     /// The same letter twice, or a letter outside of ASCII.
@@ -198,7 +198,7 @@ impl Meta {
         }
     }
 
-    /// What an `ms` does, or `None` for an unknown mode. A unique to compare with turns a store into a `cas`.
+    /// The mode of an `ms`, or `None` for an unknown one. A unique to compare with turns a store into a `cas`.
     pub fn store_mode(&self) -> Option<StoreMode> {
         let mode = match self.mode {
             None | Some(b'S') => StoreMode::Set,

@@ -28,7 +28,7 @@ pub enum Command {
     },
     /// `set`, `add`, `replace`, `append`, `prepend`, `cas`.
     Store {
-        /// What to do with an existing item.
+        /// The mode: what happens to an existing item.
         mode: StoreMode,
         /// The key.
         key: Key,
@@ -174,7 +174,7 @@ impl Command {
         }
     }
 
-    /// Whether the client asked for no reply at all (`noreply`; the quiet flag of meta commands depends on the result).
+    /// Whether the client wants no reply at all (`noreply`; the quiet flag of meta commands depends on the result).
     pub fn is_quiet(&self) -> bool {
         match self {
             Command::Store { quiet, .. }

@@ -9,12 +9,12 @@ use crate::stats::Stats;
 use crate::store::expiry::{Deadline, deadline};
 use crate::store::{Item, Shard, ShardTurn, access, find};
 
-/// What an item takes in a reply beside its key and value, at most.
+/// The most bytes of an item in a reply besides its key and value.
 pub(crate) const BESIDE_VALUE: usize = 64;
 
 /// One key of `get`, `gets`, `gat`, `gats`: appends the item if there is one.
 ///
-/// Answers false when the reply would become longer than [`REPLY_BYTES`].
+/// Returns false when the reply would become longer than [`REPLY_BYTES`].
 pub(crate) fn retrieve(
     shard: &mut Shard,
     key: &Key,

@@ -287,7 +287,7 @@ fn push_status(meta: &Meta, length: usize, reply: &mut Vec<u8>) {
     }
 }
 
-/// What identifies the request in a reply without an item.
+/// The flags that identify the request in a reply without an item.
 fn push_identity(key: &Key, meta: &Meta, reply: &mut Vec<u8>) {
     for echo in &meta.echoes {
         match echo {

@@ -1,4 +1,4 @@
-//! What each command does to a shard, and the very bytes its client gets.
+//! The effect of each command on a shard, and the exact bytes of its reply.
 
 mod classic;
 mod meta;
@@ -24,7 +24,7 @@ struct StoreArguments<'a> {
     value: &'a [u8],
     flags: u32,
     expires_us: Deadline,
-    /// The unique that the item must have, if any is asked for.
+    /// The unique that the item must have, if the request names one.
     compare: Option<u64>,
     /// The unique that the item gets.
     unique: u64,
@@ -56,7 +56,7 @@ enum Counted {
     NonNumeric,
 }
 
-/// How an item's unique compares with what a client asked for.
+/// The comparison of an item's unique with the client's.
 #[derive(PartialEq, Eq)]
 enum Comparison {
     NotAsked,
@@ -173,7 +173,7 @@ impl<'a> StoreArguments<'a> {
 
     fn compare_with(&self, unique: u64) -> Comparison {
         match self.compare {
-            // 0 is never an item's unique by itself; memcached takes it for "not asked".
+            // 0 is never an item's unique by itself; memcached takes it for "not given".
             None | Some(0) => Comparison::NotAsked,
             Some(asked) if asked == unique => Comparison::Match,
             Some(asked) if self.accept_stale && asked < unique => Comparison::Stale,

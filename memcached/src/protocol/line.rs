@@ -22,7 +22,7 @@ impl<'a> Line<'a> {
         self.token(0)
     }
 
-    /// How many tokens follow the name.
+    /// The number of tokens behind the name.
     pub(super) fn arguments(&self) -> usize {
         self.tokens.len().saturating_sub(1)
     }
@@ -37,7 +37,7 @@ impl<'a> Line<'a> {
         self.tokens.iter().skip(number).copied()
     }
 
-    /// Whether the last token asks for no reply.
+    /// Whether the last token is `noreply`.
     pub(super) fn is_quiet(&self) -> bool {
         self.arguments() > 0 && self.tokens.last().is_some_and(|token| *token == b"noreply")
     }

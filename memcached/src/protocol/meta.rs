@@ -1,4 +1,4 @@
-//! The meta commands: which tokens they take, and what memcached answers when those are wrong.
+//! The meta commands: their tokens, and memcached's answers to wrong ones.
 
 use bytes::Bytes;
 
@@ -13,7 +13,7 @@ const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 const BAD_FLAG: &str = "CLIENT_ERROR invalid or duplicate flag";
 const OPAQUE: &str = "CLIENT_ERROR opaque token too long";
 
-/// What the meta command `m<letter>` with these tokens asks for.
+/// The request of the meta command `m<letter>` with these tokens.
 pub(super) fn step(letter: u8, line: &Line<'_>, config: &Config) -> Step {
     let refused = |text: &str| Step::Reply(error(text));
     match letter {
@@ -67,7 +67,7 @@ fn set(line: &Line<'_>, config: &Config) -> Step {
     }
 }
 
-/// `md` and `ma` tell less about what is wrong.
+/// `md` and `ma` have less precise error messages.
 fn terse(why: MetaError) -> &'static str {
     match why {
         MetaError::Opaque => OPAQUE,

@@ -19,13 +19,13 @@ use crate::stats::Stats;
 
 pub(crate) use text::TOO_LARGE;
 
-/// The version that is answered to `version`: the stock release whose behaviour this crate follows, and this crate's.
+/// The answer to `version`: the stock release whose behaviour this crate follows, and this crate's.
 pub const VERSION: &str = concat!("1.6.18-crosscheck-", env!("CARGO_PKG_VERSION"));
 
 /// The protocol state of one client connection.
 ///
-/// Hand [`Protocol::next`] what has arrived; it never waits for more than one request's bytes and keeps none of them.
-/// Where a request ends depends on the bytes alone, not on how they were cut into packets.
+/// Pass the received bytes to [`Protocol::next`]; it never waits for more than one request's bytes and keeps none of
+/// them. Where a request ends depends on the bytes alone, not on how they were cut into packets.
 #[derive(Clone)]
 pub struct Connection {
     config: Config,
@@ -35,8 +35,7 @@ pub struct Connection {
     skip: u64,
     /// Bytes at the start of the input that are known to hold no line end.
     scanned: usize,
-    /// About how long the reply to the last ordered request will be. It is no part of what the connection
-    /// knows of its client.
+    /// Estimated length of the reply to the last ordered request. It is not part of the client's protocol state.
     expected: usize,
 }
 
@@ -58,7 +57,7 @@ enum Step {
     Nothing,
     /// Ordered.
     Order(Command),
-    /// Ordered once `length` bytes of value and a line end have arrived; `loud` tells whether errors are answered.
+    /// Ordered once `length` bytes of value and a line end have arrived; if `loud`, errors are answered.
     Value {
         /// The command, with an empty value.
         command: Command,
@@ -67,14 +66,14 @@ enum Step {
         /// Whether a bad value is answered.
         loud: bool,
     },
-    /// Done at once; then so many bytes are skipped.
+    /// Done at once; then this many bytes are skipped.
     Skip {
-        /// What is done.
+        /// The action.
         now: Box<Step>,
         /// Bytes to skip.
         bytes: u64,
     },
-    /// The client ends the connection, or its further bytes cannot be decoded.
+    /// The client ends the connection, or the bytes that follow cannot be decoded.
     Close(Vec<u8>),
 }
 
@@ -101,7 +100,7 @@ impl Connection {
         }
     }
 
-    /// About how long the reply to a command will be.
+    /// Estimated length of the reply to a command.
     fn expect(&self, command: &Command) -> usize {
         let of = |key: &Key| match self.stats.sizes.expected(key.hash()) {
             0 => 0,

@@ -1,4 +1,4 @@
-//! `stats`: what this replica counts, in memcached's names where they have a meaning here. Answered without an order.
+//! `stats`: this replica's counters, under memcached's names where they have a meaning here. Answered without ordering.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -13,7 +13,7 @@ use crate::protocol::line::{Line, error};
 use crate::protocol::{Step, VERSION};
 use crate::stats::Stats;
 
-/// What `stats` with these tokens asks for.
+/// The answer to `stats` with these tokens.
 pub(super) fn step(line: &Line<'_>, config: &Config, stats: &Stats, clients: &ClientCounters) -> Step {
     let mut report = StatsReport(Vec::new());
     match line.token(1) {
@@ -61,7 +61,7 @@ fn general(report: &mut StatsReport, config: &Config, stats: &Stats, clients: &C
     report.line("curr_items", stats.items());
 }
 
-/// As stock writes times: seconds with six decimals.
+/// A time as stock memcached writes it: seconds with six decimals.
 fn seconds(time: Duration) -> String {
     format!("{}.{:06}", time.as_secs(), time.subsec_micros())
 }

@@ -1,4 +1,4 @@
-//! The classic commands: which tokens they take, and what memcached answers when those are wrong.
+//! The classic commands: their tokens, and memcached's answers to wrong ones.
 
 use bytes::Bytes;
 
@@ -14,7 +14,7 @@ const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
 const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
 const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
 
-/// What the command `name` with these tokens asks for.
+/// The request of the command `name` with these tokens.
 pub(super) fn step(name: &[u8], line: &Line<'_>, config: &Config) -> Step {
     let arguments = line.arguments();
     match (name, arguments) {
@@ -50,7 +50,7 @@ fn is_http(line: &Line<'_>) -> bool {
     line.token(line.arguments()).starts_with(b"HTTP/") || is(b"POST") || is(b"Host:")
 }
 
-/// An error, unless the client asked for silence.
+/// An error, unless the client sent `noreply`.
 fn fail(line: &Line<'_>, text: &str) -> Step {
     if line.is_quiet() { Step::Nothing } else { Step::Reply(error(text)) }
 }
@@ -153,7 +153,7 @@ fn flush_all(line: &Line<'_>) -> Step {
     }
 }
 
-/// Accepted without effect: the operator, not a client, decides what a replica logs.
+/// Accepted without effect: the operator, not a client, decides about the log messages of a replica.
 /// Checked as stock does, without effect: memory is not cut into slabs, so there is nothing to move between them.
 fn slabs_automove(line: &Line<'_>) -> Step {
     match unsigned_32(line.token(2)) {

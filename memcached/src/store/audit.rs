@@ -1,4 +1,4 @@
-//! The shape of a shard, checked as a whole: what a correct shard is, written once more, for tests and simulation.
+//! Checks the structure of a whole shard: a second definition of a correct shard, for tests and simulation.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::store::fifo::{PAGE_BYTES, Queue, QueuePage};
 use crate::store::item::{Item, ItemRef};
 use crate::store::table::{BUCKET_BYTES, Bucket, Directory, DirectoryPage};
 
-/// Which part of the shape is broken.
+/// The broken part of the structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Misshapen {
     /// The count is not the number of items.
@@ -20,13 +20,13 @@ pub enum Misshapen {
     Entries,
     /// An item is not in a queue at the place it names.
     Place(ItemRef),
-    /// A queue's items or bytes are not those that name it.
+    /// A queue's items or bytes differ from those of the items that name it.
     Queue,
     /// The charged bytes are not the sum of the charges.
     Bytes,
 }
 
-/// What a shard consists of.
+/// The parts of a shard.
 pub(super) struct ShardParts<'a> {
     pub(super) count: u64,
     pub(super) bytes: u64,
@@ -40,10 +40,10 @@ pub(super) struct ShardParts<'a> {
 }
 
 impl ShardParts<'_> {
-    /// Checks everything that ties the shard's objects together. Enters every object.
+    /// Checks all relations between the shard's objects. Enters every object.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error that is found.
     pub(super) fn audit(&self) -> Result<(), Misshapen> {
         let items = self.items.all();
         if items.len() as u64 != self.count {

@@ -1,4 +1,4 @@
-//! Expiry times: what clients write, turned into ordered time.
+//! Expiry times: clients' numbers, converted to ordered time.
 
 use crate::limits::RELATIVE_EXPIRY_S;
 

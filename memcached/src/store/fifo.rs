@@ -6,7 +6,7 @@ use crate::store::item::ItemRef;
 
 /// References that one page holds.
 const PAGE: usize = 32;
-/// What a page costs in bytes.
+/// The memory of a page, in bytes.
 pub const PAGE_BYTES: u64 = 640;
 
 /// A first-in-first-out queue of items. Part of the shard's root object.
@@ -43,7 +43,7 @@ impl Queue {
         self.items
     }
 
-    /// The page that gives up the next item.
+    /// The page with the next item to evict.
     pub fn head(&self) -> Option<ObjectId> {
         self.head.some().map(Ref::id)
     }
@@ -58,7 +58,7 @@ impl Queue {
         self.bytes = self.bytes.saturating_sub(before).saturating_add(after);
     }
 
-    /// Appends an item; answers where it is (`main` as given).
+    /// Appends an item; returns its place (`main` as given).
     pub fn push(
         &mut self,
         pages: &mut Store<QueuePage>,
@@ -79,7 +79,7 @@ impl Queue {
         QueuePlace { page: self.tail, index: pages.expect_mut(self.tail).push(item), main }
     }
 
-    /// The item that waits longest.
+    /// The item that has waited longest.
     pub fn oldest(&self, pages: &Store<QueuePage>) -> Option<ItemRef> {
         // A page without live items is unlinked at once, so the head has one if there is any.
         self.head.some().and_then(|head| pages.expect(head).first())

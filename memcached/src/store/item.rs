@@ -1,4 +1,4 @@
-//! One item: a key, its value, and what memcached knows about it. Its corruption is what clients would see first.
+//! One item: a key, its value, and memcached's data about it. Clients would see its corruption first.
 
 use crosscheck::object::{Pieces, Ref, Summed, critical};
 
@@ -6,7 +6,7 @@ use crate::limits::stock_overhead;
 use crate::store::expiry::{Deadline, is_over, seconds};
 use crate::store::fifo::QueuePlace;
 
-/// What an item costs beyond key and value, in bytes: the object itself, its slot, its entries in bucket and queue,
+/// The memory of an item besides key and value, in bytes: the object itself, its slot, its entries in bucket and queue,
 /// and the allocator's share.
 pub const ITEM_OVERHEAD: u64 = 208;
 
@@ -33,7 +33,7 @@ pub struct Item {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Summed)]
 pub struct Marks(u32);
 
-/// What is stored under a key, before it is an item.
+/// The data to store under a key, before it is an item.
 pub struct NewItem<'a> {
     /// The value.
     pub value: &'a [u8],
@@ -54,9 +54,9 @@ impl Marks {
     pub const FETCHED: Marks = Marks(1 << 2);
     /// `md I` or `ms I` made it stale.
     pub const STALE: Marks = Marks(1 << 3);
-    /// A client has been asked to recache it.
+    /// A client was told to recache it.
     pub const WON: Marks = Marks(1 << 4);
-    /// The key came in base64, and goes out so.
+    /// The key came in base64, and is returned in base64.
     pub const BINARY: Marks = Marks(1 << 5);
 
     /// Whether all of `other` are set.
@@ -145,7 +145,7 @@ impl Item {
         self.accessed_s = seconds(now_us);
     }
 
-    /// Passes it over once: one hit less. Answers whether there was one.
+    /// Passes it over once: one hit less. Returns whether there was one.
     pub fn spend_hit(&mut self) -> bool {
         let hits = self.marks.hits();
         self.marks = self.marks.with_hits(hits.saturating_sub(1));
@@ -157,23 +157,23 @@ impl Item {
         self.expires_us = expires_us;
     }
 
-    /// Marks it as stale: the next reader is asked to recache it.
+    /// Marks it as stale: the next reader is told to recache it.
     pub fn mark_stale(&mut self, unique: u64) {
         self.marks = self.marks.with(Marks::STALE, true).without(Marks::WON);
         self.unique = unique;
     }
 
-    /// Notes that a reader has been asked to recache it.
+    /// Notes that a reader was told to recache it.
     pub fn mark_won(&mut self) {
         self.marks = self.marks.with(Marks::WON, true);
     }
 
-    /// Notes where it waits.
+    /// Sets its place in the queue.
     pub fn set_place(&mut self, place: QueuePlace) {
         self.place = place;
     }
 
-    /// Where it waits.
+    /// Its place in the queue.
     pub fn place(&self) -> QueuePlace {
         self.place
     }
@@ -208,7 +208,7 @@ impl Item {
         self.marks
     }
 
-    /// Whether its time is over.
+    /// Whether it has expired.
     pub fn is_expired(&self, now_us: u64) -> bool {
         is_over(self.expires_us, now_us)
     }

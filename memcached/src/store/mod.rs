@@ -22,12 +22,12 @@ use crate::store::table::{BUCKET_BYTES, Bucket, Directory, DirectoryPage};
 pub use crate::store::audit::Misshapen;
 pub use crate::store::item::{ITEM_OVERHEAD, Item, ItemRef, Marks, NewItem, charge};
 
-/// Share of a shard's memory that new items fill before they have to prove themselves (S3-FIFO's small queue): 1/10.
+/// Share of a shard's memory that new items fill before they need a hit to stay (S3-FIFO's small queue): 1/10.
 const PROBATION_SHARE: u64 = 10;
 /// Items that one request may pass over before it evicts the next in turn, hit or not: bounds the work of a request.
 const PASSED_OVER: u32 = 64;
 
-/// What an insert may take beyond the item itself: a bucket, and a page of either queue.
+/// Memory that an insert may take besides the item itself: a bucket, and a page of either queue.
 const ADMINISTRATION: u64 = BUCKET_BYTES + 2 * PAGE_BYTES;
 
 const _: () = assert!(
@@ -35,12 +35,12 @@ const _: () = assert!(
     "the largest item fits into an empty shard"
 );
 
-/// What all requests on one shard share. Each shard is one region, behind one lock.
+/// The state that all requests on one shard share. Each shard is one region, behind one lock.
 #[critical]
 pub struct Shard {
     /// Memory for items and their administration, in bytes.
     limit: u64,
-    /// What is charged against it.
+    /// Bytes charged against it.
     bytes: u64,
     /// Items in the table.
     count: u64,
@@ -64,11 +64,11 @@ pub struct Shard {
 pub struct ShardTurn<'a> {
     /// Ordered time in microseconds since 1970.
     pub now_us: u64,
-    /// The unique that this request gives to what it stores: its ordered position.
+    /// The unique of items that this request stores: its ordered position.
     pub unique: u64,
-    /// Where to count.
+    /// The counters.
     pub counters: &'a ServiceCounters,
-    /// Where to note how long values are.
+    /// The estimates of values' lengths.
     pub sizes: &'a Sizes,
 }
 
@@ -79,9 +79,9 @@ pub enum Look {
     Nothing,
     /// A live one.
     Live(ItemRef),
-    /// One whose time is over.
+    /// An expired one.
     Expired(ItemRef),
-    /// One that a `flush_all` has ended.
+    /// A flushed one.
     Flushed(ItemRef),
 }
 
@@ -130,7 +130,7 @@ impl Shard {
         }
     }
 
-    /// What there is under that key. Changes nothing, so that a lookup does not count as a change of the shard.
+    /// The result of a lookup of that key. Changes nothing, so that a lookup does not count as a change of the shard.
     pub fn look(&self, key: &Key, now_us: u64) -> Look {
         let Some(found) = self.peek(key) else { return Look::Nothing };
         let item = self.items.expect(found);
@@ -159,7 +159,7 @@ impl Shard {
         self.items.expect(item)
     }
 
-    /// The item itself, to change what does not change its size.
+    /// The item itself, for changes that keep its size.
     pub fn item_mut(&mut self, item: ItemRef) -> &mut Item {
         self.items.expect_mut(item)
     }
@@ -209,7 +209,7 @@ impl Shard {
         self.unlink(item, false);
     }
 
-    /// Makes everything that is stored now disappear, at once or at `begin_us`. The last such call counts.
+    /// Removes everything that is stored now, at once or at `begin_us`. The last such call counts.
     pub fn flush(&mut self, begin_us: Deadline, now_us: u64) {
         self.begin_epoch_if_due(now_us);
         self.flush_us = begin_us.max(expiry::PAST);
@@ -226,10 +226,10 @@ impl Shard {
         self.bytes
     }
 
-    /// Checks everything that ties the shard's objects together. Enters every object.
+    /// Checks all relations between the shard's objects. Enters every object.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error that is found.
     pub fn audit(&self) -> Result<(), Misshapen> {
         let parts = audit::ShardParts {
             count: self.count,
@@ -255,7 +255,7 @@ impl Shard {
         }
     }
 
-    /// The id of the queue page that gives up the next item.
+    /// The id of the queue page with the next item to evict.
     pub fn queue_head(&self) -> Option<ObjectId> {
         self.probation.head().or(self.main.head())
     }
@@ -374,8 +374,8 @@ pub fn protect_only(names: &[&str]) {
 mod tests {
     use super::*;
 
-    /// What an item really takes: its slot, the allocator's two headers, its places in bucket and queue (which are half
-    /// full on average).
+    /// The real memory of an item: its slot, the allocator's two headers, its places in bucket and queue (which are
+    /// half full on average).
     #[test]
     fn an_item_is_charged_with_what_it_costs() {
         let places = 2 * (size_of::<table::BucketEntry>() + size_of::<ItemRef>());

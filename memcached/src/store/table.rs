@@ -1,6 +1,6 @@
 //! The hash table: linear hashing that splits one bucket per growing insert, so that no request pays for all.
 //!
-//! A bucket also remembers what was evicted from it lately (ghosts): an item that comes back soon is worth keeping.
+//! A bucket also remembers recently evicted items (ghosts): an item that is stored again soon is worth keeping.
 
 use crosscheck::object::{Ref, Store, Summed, critical};
 
@@ -12,10 +12,10 @@ const LOAD: u32 = 8;
 const PAGE: u32 = 64;
 /// Ghosts that one bucket remembers.
 const GHOSTS: usize = LOAD as usize;
-/// What a bucket and its share of the directory cost, in bytes, without entries.
+/// The memory of a bucket and its share of the directory, in bytes, without entries.
 pub const BUCKET_BYTES: u64 = 160;
 
-/// Which bucket a tag belongs to, and where that bucket is. Part of the shard's root object.
+/// Finds the bucket of a tag. Part of the shard's root object.
 #[derive(Default, Summed)]
 pub struct Directory {
     buckets: u32,
@@ -38,7 +38,7 @@ pub struct Bucket {
 /// One item of a bucket.
 #[derive(Clone, Copy, Summed)]
 pub struct BucketEntry {
-    /// The upper bits spare most looks at items with other keys.
+    /// The upper bits avoid most accesses to items with other keys.
     pub tag: u32,
     /// The item.
     pub item: ItemRef,
@@ -65,7 +65,7 @@ impl Directory {
         items >= u64::from(self.buckets) * u64::from(LOAD)
     }
 
-    /// Adds a bucket and moves to it what belongs there from the bucket it splits.
+    /// Adds a bucket and moves the entries that belong there from the bucket that it splits.
     pub fn grow(&mut self, pages: &mut Store<DirectoryPage>, buckets: &mut Store<Bucket>) {
         let number = self.buckets;
         let split = number.checked_ilog2().map(|top| number & !(1 << top));
@@ -136,7 +136,7 @@ impl Bucket {
         self.entries.push(BucketEntry { tag, item });
     }
 
-    /// Removes the item; answers whether it was there.
+    /// Removes the item; returns whether it was there.
     pub fn remove(&mut self, item: ItemRef) -> bool {
         match self.entries.iter().position(|entry| entry.item == item) {
             Some(at) => {
@@ -161,7 +161,7 @@ impl Bucket {
         self.ghosts.iter().any(|ghost| ghost.tag == tag && stamp.wrapping_sub(ghost.stamp) <= window)
     }
 
-    /// Takes out what belongs to bucket `number` among `buckets`.
+    /// Takes out the entries that belong to bucket `number` among `buckets`.
     fn split_off(&mut self, number: u32, buckets: u32) -> Bucket {
         let goes = |tag: u32| number_of(tag, buckets) == number;
         let entries = self.entries.extract_if(.., |entry| goes(entry.tag)).collect();

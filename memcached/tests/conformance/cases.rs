@@ -1,25 +1,25 @@
-//! The table: bytes of a client, and what it gets; and what stock memcached 1.6.18 answers where that differs.
+//! The table: bytes of a client, and the answer; and that of stock memcached 1.6.18 where it differs.
 
 /// One row of the table.
 pub struct Case {
     input: &'static str,
     expected: &'static str,
-    /// Number of the reason in DIFFERENCES.md, and what stock memcached answers.
+    /// Number of the reason in DIFFERENCES.md, and the answer of stock memcached.
     pub difference: Option<(&'static str, &'static str)>,
 }
 
 impl Case {
-    /// What the client sends.
+    /// The bytes of the client.
     pub fn input(&self) -> Vec<u8> {
         expand(self.input)
     }
 
-    /// What this service answers.
+    /// The answer of this service.
     pub fn ours(&self) -> &'static str {
         self.expected
     }
 
-    /// What stock memcached answers.
+    /// The answer of stock memcached.
     pub fn stock(&self) -> &'static str {
         self.difference.map_or(self.expected, |(_, answer)| answer)
     }
@@ -55,7 +55,7 @@ fn expand(text: &str) -> Vec<u8> {
     out
 }
 
-/// Whether `output` is what `expected` says; `{n}` stands for any number.
+/// Whether `output` matches `expected`; `{n}` stands for any number.
 pub fn matches(expected: &[u8], output: &[u8]) -> bool {
     let text = String::from_utf8_lossy(expected);
     let mut output = output;

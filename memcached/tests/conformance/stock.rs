@@ -31,8 +31,8 @@ impl Server {
         Some(server)
     }
 
-    /// Sends `input` and `end` on a new connection; returns what comes until `ended`, the answer to `end`, or
-    /// the connection is closed (then true), or nothing comes for a while.
+    /// Sends `input` and `end` on a new connection; returns the bytes received until `ended`, the answer to `end`, or
+    /// until the connection is closed (then true), or is silent for a while.
     pub fn talk(&self, input: &[u8], end: &[u8], ended: &[u8]) -> (Vec<u8>, bool) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("memcached accepts");
         stream.set_read_timeout(Some(Duration::from_millis(1_500))).expect("a timeout can be set");

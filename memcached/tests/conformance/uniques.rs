@@ -1,6 +1,6 @@
-//! Conversations that need the unique of an earlier answer; held with this service and with stock memcached.
+//! Conversations that need the unique of an earlier answer; with this service and with stock memcached.
 
-/// Asks one thing and waits for the answer.
+/// Sends one request and waits for the answer.
 pub type Talk<'a> = dyn FnMut(&str) -> String + 'a;
 
 /// Every conversation.

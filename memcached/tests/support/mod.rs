@@ -24,15 +24,15 @@ pub struct Replica {
     worker: Worker<Job<Command>>,
     clients: Arc<ClientCounters>,
     index: u64,
-    /// Ordered time of the next request; grows by one with each, as the schedule would make it grow.
+    /// Ordered time of the next request; grows by one with each, as under the schedule.
     pub now_us: u64,
-    /// What the last request touched.
+    /// The state delta of the last request.
     pub touched: Option<Touched>,
     /// Whether objects are checked and sealed.
     pub protect: bool,
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ran {
     /// The reply.
@@ -124,7 +124,7 @@ impl Replica {
         (output, closed)
     }
 
-    /// The same, and first how many bytes were used; the others are to come again, with more behind them.
+    /// The same, and first how many bytes were used; the others have to be fed again, with more behind them.
     pub fn talk_some(&mut self, connection: &mut Connection, input: &[u8]) -> (usize, Vec<u8>, bool) {
         let whole = input.len();
         let (mut input, mut output) = (input, Vec::new());
@@ -183,7 +183,7 @@ impl Replica {
         }
     }
 
-    /// The object of that name and the lock it lives behind, as the injector asks for it.
+    /// The object of that name and the lock it lives behind, as the injector finds it.
     pub fn find(&mut self, name: &str) -> Option<(Home, ObjectId)> {
         let service = self.service.clone();
         let home = service.home_of(name)?;

@@ -51,7 +51,7 @@ pub struct Value {
     pub unique: u64,
 }
 
-/// Commands that store a value whatever its version is.
+/// Commands that store a value regardless of its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreVerb {
     /// `set`
@@ -140,11 +140,11 @@ impl Client {
         self.queued.extend_from_slice(b"\r\n");
     }
 
-    /// Sends what is queued.
+    /// Sends the queued requests.
     ///
     /// # Errors
-    /// [`Failure::Connection`] when the connection broke, [`Failure::Malformed`] when the server has already
-    /// sent bytes that no request asked for.
+    /// [`Failure::Connection`] when the connection broke, [`Failure::Malformed`] when the server has already sent bytes
+    /// that answer no request.
     pub fn flush(&mut self) -> Result<(), Failure> {
         let unread = self.stream.buffer();
         if !unread.is_empty() {
@@ -274,7 +274,7 @@ impl Client {
         }
     }
 
-    /// `cas` with the number that [`Client::gets`] gave.
+    /// `cas` with the number from [`Client::gets`].
     ///
     /// # Errors
     /// See [`Failure`].

@@ -1,4 +1,4 @@
-//! What tools and tests ask a memcached server with: one client, which checks every byte of every reply.
+//! The memcached client of tools and tests, which checks every byte of every reply.
 
 mod client;
 pub mod testing;

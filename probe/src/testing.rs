@@ -1,4 +1,4 @@
-//! Servers that answer what a test wants them to.
+//! Servers whose answers a test chooses.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};

@@ -1,4 +1,4 @@
-//! Refuses what could not be protected, and says what to do instead.
+//! Refuses types that could not be protected, with a message that names the remedy.
 
 use crate::parse::Member;
 use syn::{Error, Result, spanned::Spanned};
@@ -6,7 +6,7 @@ use syn::{Error, Result, spanned::Spanned};
 /// Most members that a critical type can have: evidence and injection number them with a byte.
 const MEMBERS_MAX: usize = 255;
 
-/// Checks the shape of a critical struct and hands out its named members.
+/// Checks the shape of a critical struct and returns its named members.
 pub fn structure(item: &syn::ItemStruct) -> Result<syn::FieldsNamed> {
     if !item.generics.params.is_empty() {
         return Err(Error::new_spanned(
@@ -33,7 +33,7 @@ pub fn structure(item: &syn::ItemStruct) -> Result<syn::FieldsNamed> {
     }
 }
 
-/// Members are private: whoever could name one from outside would skip the check.
+/// Members are private: code that could name one from outside would skip the check.
 pub fn members(members: &[Member]) -> Result<()> {
     let mut errors: Option<Error> = None;
     for member in members {
@@ -61,7 +61,7 @@ pub fn members(members: &[Member]) -> Result<()> {
     errors.map_or(Ok(()), Err)
 }
 
-/// What a method must not be to have a check woven into it.
+/// The kinds of methods into which no check can be woven.
 pub fn method(signature: &syn::Signature) -> Result<()> {
     if let Some(token) = &signature.asyncness {
         return Err(Error::new_spanned(

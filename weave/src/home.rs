@@ -1,4 +1,4 @@
-//! Finds where the author's crate sees the room `object`: directly, or through the facade.
+//! Finds the path by which the author's crate reaches the crate `object`: directly, or through the facade.
 
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Span, TokenStream};
@@ -6,7 +6,7 @@ use quote::quote;
 
 /// Path of `object` as the author's crate can write it.
 ///
-/// A crate that is `object` or the facade itself is reached under its own name too (both say `extern crate self as`),
+/// A crate that is `object` or the facade itself is reached under its own name too (both have `extern crate self as`),
 /// because examples and tests of a package are crates of their own and yet "itself" for the manifest.
 pub fn object_path(named: Option<&syn::Path>) -> TokenStream {
     if let Some(path) = named {

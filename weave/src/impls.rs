@@ -1,8 +1,8 @@
 //! Expands `#[critical]` on an impl: the entry checks are woven around the methods.
 //!
-//! A method becomes two. The outer one has the author's signature; it asks `object::Protected` for the members, which
-//! is the check, and calls the inner one, whose body is the author's and whose `self` is the hidden struct of members.
-//! There the members are plain places (the borrow checker sees them apart), and a call of another method of the same
+//! A method becomes two. The outer one has the author's signature; it gets the members from `object::Protected`, which
+//! checks them, and calls the inner one, whose body is the author's and whose `self` is the hidden struct of members.
+//! There the members are plain places (the borrow checker distinguishes them), and a call of another method of the same
 //! object costs no second check.
 
 use crate::parse::Arguments;
@@ -202,7 +202,7 @@ impl VisitMut for Weaver {
         visit_mut::visit_type_mut(self, ty);
     }
 
-    // The type behind `&self` stays what it says: here it means the inner `self`.
+    // The type behind `&self` stays as written: here it means the inner `self`.
     fn visit_receiver_mut(&mut self, _receiver: &mut syn::Receiver) {}
 
     // An item inside a body has a `Self` of its own.

@@ -1,9 +1,9 @@
 //! The macro that makes a type critical: it hides the members behind `object::Protected`, so that no code reaches them
-//! without the check, and writes down what only the compiler knows about a type: the names and types of its members.
+//! without the check, and records what only the compiler knows about a type: the names and types of its members.
 //!
-//! One verb in each file: `parse` reads the author's code, `check` refuses what could not be protected and
-//! says what to do instead, `refuse` does so for the types of members, `structs` and `impls` expand. Whatever
-//! can be a function lives in the room `object`.
+//! One verb in each file: `parse` reads the author's code, `check` refuses types that could not be protected and names
+//! the remedy, `refuse` does so for the types of members, `structs` and `impls` expand. Code that can be a function is
+//! in the crate `object`.
 
 use proc_macro::TokenStream;
 use quote::quote;

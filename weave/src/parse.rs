@@ -1,12 +1,12 @@
-//! Reads what the author wrote: the arguments of `#[critical]`, and the members of a struct.
+//! Reads the author's code: the arguments of `#[critical]`, and the members of a struct.
 
 use quote::format_ident;
 use syn::parse::{Parse, ParseStream};
 
-/// What stands in the brackets of `#[critical(..)]`.
+/// The arguments in the brackets of `#[critical(..)]`.
 #[derive(Default)]
 pub struct Arguments {
-    /// Path of the room `object`, if the author named it.
+    /// Path of the crate `object`, if the author named it.
     pub object: Option<syn::Path>,
     /// Keep a local copy that repairs a flipped passive object on the spot.
     pub copy: bool,

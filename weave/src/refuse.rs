@@ -1,4 +1,4 @@
-//! Says once, at compile time, why a member cannot be one, and what to do: the member, its struct, and the remedy.
+//! Reports a type that cannot be a member once, at compile time: the member, its struct, and the remedy.
 
 use crate::parse::Member;
 use proc_macro2::TokenStream;
@@ -38,7 +38,7 @@ fn inside(ty: &syn::Type) -> String {
     )
 }
 
-/// What a type is made of, as it is written.
+/// The parts of a type, as it is written.
 #[derive(Default)]
 struct Parts {
     /// The types inside of the member's type; not those in a `Ref` or `Store`.

@@ -20,7 +20,7 @@ pub fn expand(arguments: &Arguments, item: syn::ItemStruct) -> syn::Result<Token
         quote!(#object::hidden::NoCopy)
     };
     let fields = members.iter().map(|member| &member.field);
-    // What a local copy restores, it restores whole: a copied object has no protected things inside.
+    // A local copy restores the whole object: a copied object has no protected things inside.
     let required = members
         .iter()
         .filter(|member| member.tracked)
@@ -67,7 +67,7 @@ pub fn expand(arguments: &Arguments, item: syn::ItemStruct) -> syn::Result<Token
     })
 }
 
-/// What only the compiler knows about the members: their names, types and order.
+/// Data that only the compiler has about the members: their names, types and order.
 fn class(object: &TokenStream, name: &syn::Ident, hidden: &syn::Ident, members: &[Member]) -> TokenStream {
     let tracked: Vec<&Member> = members.iter().filter(|member| member.tracked).collect();
     let names: Vec<&syn::Ident> = tracked.iter().map(|member| &member.name).collect();
@@ -75,7 +75,7 @@ fn class(object: &TokenStream, name: &syn::Ident, hidden: &syn::Ident, members: 
     let labels: Vec<String> = names.iter().map(|name| name.to_string()).collect();
     let fresh: Vec<syn::Ident> = (0..names.len()).map(|index| format_ident!("__m{index}")).collect();
     let untracked: Vec<&syn::Ident> = members.iter().filter(|m| !m.tracked).map(|m| &m.name).collect();
-    // In each function: for a type that is no member, what `refuse` says is to be the only error.
+    // In each function: for a type that is no member, the error of `refuse` must be the only one.
     let stand_in = quote! {
         #[allow(unused_imports)]
         use #object::hidden::Neither as _;

@@ -47,8 +47,7 @@ pub fn expand(item: &DeriveInput) -> Result<TokenStream> {
         }
     };
     Ok(quote! {
-        // The one place where the types of the fields have to be summed; for another type than that nothing but this
-        // is to fail.
+        // The one place where the types of the fields have to be summed; for any other type only this place must fail.
         const _: () = {
             #[allow(dead_code)]
             fn fields #impl_generics () #where_clause {

@@ -1,7 +1,7 @@
 //! The bounded little-endian reader and writer of every codec, and the one seeded generator.
 //!
 //! Bytes of a peer, of a file and of a client are read by a [`Reader`]. It never panics, and it never reserves memory
-//! for a length that the bytes only claim. What it refuses is [`Malformed`], the one error of all decoders. Encoders
+//! for a length that the bytes only claim. It refuses bytes with [`Malformed`], the one error of all decoders. Encoders
 //! append to a `Vec<u8>` by [`Put`], in the order in which the decoder reads.
 //!
 //! ```
@@ -27,9 +27,9 @@
 //! assert!(decode(&bytes[..13]).is_err());
 //! ```
 //!
-//! Everything that is drawn is drawn from a [`SplitMix64`], so that its seed repeats it on every replica and in every
-//! run. Seeds are written down: in the ordered log, in the records of campaigns, in tests. A change to a derivation
-//! here changes what they mean.
+//! Every random choice is drawn from a [`SplitMix64`], so that its seed repeats it on every replica and in every run.
+//! Seeds are recorded: in the ordered log, in the records of campaigns, in tests. A change to a derivation here changes
+//! their meaning.
 
 mod random;
 mod reader;

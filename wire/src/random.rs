@@ -3,10 +3,10 @@
 //! Source: Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014. It is fast and repeatable,
 //! and no secret: one number is enough to compute all others.
 
-/// What separates two states of [`SplitMix64`]: the odd constant of the golden ratio.
+/// The difference of two states of [`SplitMix64`]: the odd constant of the golden ratio.
 pub const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Spreads the bits of a number over all of them; 0 stays 0. What [`SplitMix64`] does to each of its states.
+/// Spreads the bits of a number over all of them; 0 stays 0. [`SplitMix64`] applies this to each of its states.
 #[inline]
 pub const fn scramble(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -20,7 +20,7 @@ pub const fn mix(x: u64) -> u64 {
     scramble(x.wrapping_add(GOLDEN))
 }
 
-/// Seed of the `number`-th thing derived from `seed`.
+/// Seed of the `number`-th value derived from `seed`.
 #[inline]
 pub const fn derive(seed: u64, number: u64) -> u64 {
     scramble(seed ^ mix(number))
@@ -100,7 +100,7 @@ impl SplitMix64 {
         low + self.modulo(high - low + 1)
     }
 
-    /// True so often in a thousand, by [`modulo`](Self::modulo).
+    /// True this often in a thousand, by [`modulo`](Self::modulo).
     pub fn chance(&mut self, per_mille: u64) -> bool {
         self.modulo(1000) < per_mille
     }
@@ -110,7 +110,7 @@ impl SplitMix64 {
         self.modulo(n) == 0
     }
 
-    /// One of several, of which there is at least one, by [`modulo`](Self::modulo).
+    /// One of several (at least one), by [`modulo`](Self::modulo).
     ///
     /// # Panics
     /// When there is none.

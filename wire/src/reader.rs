@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 
-/// The bytes end before a field does, or a field has a value that no encoder writes. The bytes are at fault, never the
+/// The bytes end before a field does, or a field has a value that no encoder writes. The bytes are wrong, never the
 /// reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed bytes: {0}")]
 pub struct Malformed(
-    /// Which rule the bytes break.
+    /// The rule that the bytes break.
     pub &'static str,
 );
 
@@ -22,7 +22,7 @@ const BEYOND: Malformed = Malformed("a length exceeds the bytes present");
 /// also return parts that share the buffer, without a copy.
 #[derive(Debug, Clone)]
 pub struct Reader<'a, W = ()> {
-    /// What is not read yet. Always a part of the bytes that the reader was made of.
+    /// The unread bytes. Always a part of the bytes that the reader was made of.
     rest: &'a [u8],
     whole: W,
 }
@@ -45,7 +45,7 @@ impl<'a> SharedReader<'a> {
         Reader { rest: bytes, whole: bytes }
     }
 
-    /// All the bytes that the reader was made of; what [`Reader::take`] returns is a part of them.
+    /// All the bytes that the reader was made of; [`Reader::take`] returns parts of them.
     #[inline]
     pub fn whole(&self) -> &'a Bytes {
         self.whole

@@ -5,8 +5,8 @@ pub trait Put {
     /// Bytes as they are.
     fn put(&mut self, bytes: &[u8]) -> &mut Self;
 
-    /// What `write` appends, behind its length in 4 bytes. A length beyond 4 bytes is written as their largest number,
-    /// which a decoder refuses.
+    /// The bytes that `write` appends, behind their length in 4 bytes. A length beyond 4 bytes is written as their
+    /// largest number, which a decoder refuses.
     fn put_sized(&mut self, write: impl FnOnce(&mut Self)) -> &mut Self;
 
     /// One byte.

@@ -1,4 +1,4 @@
-//! What the writer appends the reader reads, and no bytes make the reader panic or give out more than there is.
+//! The reader reads what the writer appends, and no bytes make it panic or return more than there is.
 
 use bytes::Bytes;
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
-//! Clients: each sends commands over one connection, a few at a time, and notes when it asked and what it was answered.
+//! Clients: each sends commands over one connection, a few at a time, and records the times and replies of its
+//! commands.
 
 use std::collections::VecDeque;
 
@@ -11,14 +12,14 @@ pub const PIPELINE: u64 = 4;
 /// Microseconds after which a client gives up on an answer, as real clients do.
 pub const PATIENCE_US: u64 = 4_000_000;
 
-/// A command and what became of it.
+/// A command and its outcome.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// Who asked.
+    /// The client that sent it.
     pub client: usize,
-    /// What: its number among all commands.
+    /// Its number among all commands.
     pub command: usize,
-    /// Highest place that had been answered to anybody when it was sent: its own must be higher.
+    /// Highest place of any command answered when it was sent: its own must be higher.
     pub floor: Option<vote::Place>,
     /// Its own place, once its reply passed the gate.
     pub place: Option<vote::Place>,
@@ -30,25 +31,25 @@ pub struct Asked {
 #[derive(Debug)]
 pub struct Client<S: CommandSource> {
     rng: SplitMix64,
-    /// Where its commands come from.
+    /// The source of its commands.
     pub source: S,
-    /// The replica it talks to, or wants to.
+    /// The replica it uses, or tries to reach.
     pub replica: u8,
-    /// Its connection: slot and generation at the replica, and which life of the replica.
+    /// Its connection: slot and generation at the replica, and the replica's process.
     pub session: Option<(u64, u32)>,
-    /// Numbers of what it waits for, in the order it asked.
+    /// Numbers of the commands it waits for, in the order it sent them.
     pub waiting: VecDeque<usize>,
-    /// When it does something next, unless an answer comes before.
+    /// When it acts next, unless an answer comes before.
     pub next_us: u64,
     /// When it gives up.
     pub deadline_us: u64,
-    /// Commands it has still to send.
+    /// Commands that it still has to send.
     pub left: u64,
-    /// Goes on when it has sent them all: faults still strike.
+    /// Continues when it has sent them all: faults are still injected.
     pub goes_on: bool,
     /// Longest time it thinks, in microseconds.
     thinks_us: u64,
-    /// Commands with which it has still to read all data at the end, the next one last.
+    /// Commands with which it still has to read all data at the end, the next one last.
     pub reading: Vec<S::Command>,
 }
 
@@ -74,7 +75,7 @@ where
         }
     }
 
-    /// How many commands it sends now, and how long it then thinks when it is answered, in microseconds.
+    /// How many commands it sends now, and how long it then waits after the answer, in microseconds.
     pub fn burst(&mut self) -> (u64, u64) {
         (self.rng.within(1, PIPELINE), self.rng.within(100, self.thinks_us))
     }
@@ -105,7 +106,7 @@ where
         }
     }
 
-    /// Looks for another replica to talk to.
+    /// Moves to another replica.
     pub fn move_on(&mut self, replicas: u8) {
         self.replica = (self.replica + 1 + self.rng.modulo(u64::from(replicas) - 1) as u8) % replicas;
         self.session = None;

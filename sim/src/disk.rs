@@ -1,9 +1,8 @@
-//! A simulated disk: what a process reads is what it wrote; what a power failure leaves is what was synced,
-//! and of the rest what the seed says, sector by sector.
+//! A simulated disk: a process reads what it wrote. A power failure leaves the synced bytes; of the others the seed
+//! decides, sector by sector.
 //!
-//! Names (creating, renaming, removing) become durable with the sync of their directory; of those given
-//! since, a first part survives, as a journal leaves it. A sector that was written and not synced is old,
-//! new, or torn inside.
+//! Names (creating, renaming, removing) become durable with the sync of their directory; of later ones a first part
+//! survives, as with a journal. A sector that was written and not synced is old, new, or torn inside.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -27,12 +26,12 @@ const RECORD_HEAD: usize = 24;
 #[derive(Clone)]
 pub struct Platter(Arc<Mutex<DiskState>>);
 
-/// One file, whatever it is called.
+/// One file, without its name.
 #[derive(Clone, Debug, Default)]
 struct Inode {
     /// As processes see it.
     bytes: Vec<u8>,
-    /// What sectors written since the last sync hold on the disk.
+    /// The bytes on the disk of sectors written since the last sync.
     unsynced: BTreeMap<usize, Vec<u8>>,
     /// Length as of the last sync.
     synced_length: usize,
@@ -63,13 +62,13 @@ struct DiskState {
     is_full: bool,
     /// The next sync fails.
     fails_sync: bool,
-    /// On purpose: says that it synced and does not.
+    /// On purpose: reports a sync that it did not make.
     lies: bool,
-    /// On purpose: what is torn passes for whole.
+    /// On purpose: torn records look complete.
     glosses: bool,
     /// Bits flipped at rest since the disk was last empty: it may then be found corrupt.
     flipped: u64,
-    /// Sectors of which a power failure left something else than was written.
+    /// Sectors that a power failure left different from what was written.
     lost: u64,
     torn: u64,
 }
@@ -81,7 +80,7 @@ impl std::fmt::Debug for Platter {
 }
 
 impl Platter {
-    /// An empty disk of replica `me`, which hangs on the same power as its connections in `fabric`.
+    /// An empty disk of replica `me`, which loses power together with its connections in `fabric`.
     pub fn new(me: u8, fabric: Fabric, rng: SplitMix64) -> Self {
         Platter(Arc::new(Mutex::new(DiskState {
             me,
@@ -109,7 +108,7 @@ impl Platter {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Whose it is, from 0.
+    /// Its replica, from 0.
     pub fn replica(&self) -> u8 {
         self.state().me
     }
@@ -124,12 +123,12 @@ impl Platter {
         self.state().is_dead
     }
 
-    /// The machine is off: what was not synced is lost, or survives in part.
+    /// The machine is off: unsynced data is lost, or survives in part.
     pub fn lose_power(&self) {
         self.state().lose_power();
     }
 
-    /// The process ends and the machine does not: what was written will be read.
+    /// The process ends and the machine does not: the next process reads all that was written.
     pub fn end_process(&self) {
         let mut state = self.state();
         (state.locked, state.is_dead, state.fails_in) = (false, false, None);
@@ -145,7 +144,7 @@ impl Platter {
         (state.flipped, state.locked, state.is_dead) = (0, false, false);
     }
 
-    /// Has no room for more, or has it again.
+    /// Has no free space, or has some again.
     pub fn set_full(&self, full: bool) {
         self.state().is_full = full;
     }
@@ -155,17 +154,17 @@ impl Platter {
         self.state().fails_sync = true;
     }
 
-    /// From now on it says that it synced, and does not.
+    /// From now on it reports syncs that it does not make.
     pub fn lie(&self) {
         self.state().lies = true;
     }
 
-    /// From now on what is torn looks whole: as if nobody compared checksums.
+    /// From now on torn records look complete, as if no checksum were compared.
     pub fn gloss_over(&self) {
         self.state().glosses = true;
     }
 
-    /// Flips a bit of what was written, at rest; false when there is nothing yet.
+    /// Flips a bit of the written data, at rest; false when there is none yet.
     pub fn flip(&self, seed: u64) -> bool {
         let mut draws = stream(seed, 3);
         let mut state = self.state();
@@ -204,7 +203,7 @@ impl DiskState {
             if *left == 0 {
                 self.fails_in = None;
                 self.is_dead = true;
-                // Nothing that the process still does is seen by anybody.
+                // No later action of the process has an effect outside of it.
                 self.fabric.set_alive(self.me, false);
             }
         }
@@ -444,7 +443,7 @@ impl Drop for PlatterFile {
     }
 }
 
-/// Gives every record that could be one the checksum of what it holds: what a reader without checksums would believe.
+/// Gives every possible record a fitting checksum, which simulates a reader without checksums.
 fn gloss_over(bytes: &mut [u8]) {
     let mut at = FILE_HEAD;
     while at + RECORD_HEAD <= bytes.len() {

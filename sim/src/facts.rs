@@ -1,5 +1,5 @@
-//! What the run knows and no replica does: every command and what became of it, the order as it came to be, and
-//! who was corrupted. The checkers judge by it, and by the model ([`crate::reference`]).
+//! The run's own knowledge, which no replica has: every command and its outcome, the order as it developed, and the
+//! corrupted replicas. The checkers judge by it, and by the model ([`crate::reference`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,13 @@ use crate::reference::Executed;
 use crate::workload::Workload;
 use crate::world::{Observed, RequestOutcome, What};
 
-/// Batches of which results are kept for the checkers, behind the slowest replica.
+/// Batches whose results are kept for the checkers, behind the slowest replica.
 const KEPT: u64 = 100_000;
 
-/// A request as the service encodes it: what it means, how often it was sent, and how often it was delivered.
+/// A request as the service encodes it: its command, and how often it was sent and delivered.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// What it means: the number of the first command that was encoded so.
+    /// Number of the first command with this encoding.
     pub command: usize,
     /// How often clients sent it.
     pub sent: u64,
@@ -38,27 +38,27 @@ pub struct Facts {
     pub sent: BTreeMap<u128, Sent>,
     /// By batch: the digest of its stamp and requests as first delivered.
     pub order: BTreeMap<u64, u128>,
-    /// The last batch that anybody took from the order.
+    /// The last batch that any replica took from the order.
     pub last_batch: u64,
     /// By batch: its results, per replica.
     pub results: BTreeMap<u64, Vec<Option<Vec<RequestOutcome>>>>,
-    /// By replica: the last batch it took from the order in any life.
+    /// By replica: the last batch it took from the order, over all its processes.
     pub delivered: Vec<u64>,
-    /// Replicas that may be as they should not: faults may strike them now, or have struck them since all were equal.
+    /// Replicas that may be faulty: faults may be injected into them now, or were since all were equal.
     pub victims: BTreeSet<u8>,
     /// Replicas whose memory, computation or messages were corrupted at some time.
     pub corrupted: BTreeSet<u8>,
     /// Objects that faults at rest have hit: replica, lock and id.
     pub hit: BTreeSet<(u8, String)>,
-    /// Locks behind which an object's id was changed: it may go by any id.
+    /// Locks behind which an object's id was changed: it may have any id.
     pub renamed: BTreeSet<(u8, String)>,
-    /// Replicas where a fault has hit an object that nobody can name beforehand.
+    /// Replicas where a fault has hit an object that cannot be named beforehand.
     pub unknown: BTreeSet<u8>,
-    /// Whether anything at all went wrong.
+    /// Whether any fault took effect.
     pub disturbed: bool,
     /// Highest place of a command whose answer reached its client.
     pub answered: Option<Place>,
-    /// Nothing is written any more: every client reads every key.
+    /// No more writes: every client reads every key.
     pub reading: bool,
 }
 
@@ -85,8 +85,8 @@ impl Facts {
         }
     }
 
-    /// A group begins anew, empty, because an operator said so: what its replicas had before is lost, and
-    /// expected of nobody.
+    /// A group begins again, empty, on an operator's command: the earlier data of its replicas is lost, and no replica
+    /// is expected to have it.
     pub fn begin_anew(&mut self) {
         for asked in &mut self.asked {
             (asked.floor, asked.place) = (None, None);
@@ -98,12 +98,12 @@ impl Facts {
         self.answered = None;
     }
 
-    /// What is known of a request, by its encoding.
+    /// The record of a request, by its encoding.
     pub fn sent_as(&self, encoding: &[u8]) -> Option<&Sent> {
         self.sent.get(&xxh3_128(encoding))
     }
 
-    /// A client sent `encoding`, which means the command with this number.
+    /// A client sent `encoding`, which is the command with this number.
     pub fn note_sent(&mut self, encoding: &[u8], command: usize) {
         let new = || Sent { command, sent: 0, ordered: 0 };
         self.sent.entry(xxh3_128(encoding)).or_insert_with(new).sent += 1;
@@ -112,7 +112,7 @@ impl Facts {
     /// Whether a fault has hit an object, given as `lock:id`, at a replica.
     pub fn was_hit(&self, replica: u8, object: &str) -> bool {
         let (lock, id) = object.split_once(':').unwrap_or_default();
-        // Root of a region: a scrub's own result names the region by it, for whatever it found in there.
+        // Root of a region: a scrub's own result names the region by it, for any finding in it.
         if id.starts_with('g') {
             return self.corrupted.contains(&replica);
         }
@@ -126,7 +126,7 @@ impl Facts {
         usize::from(self.replicas) / 2
     }
 
-    /// Takes note of what a replica did; the model executes each batch that is new.
+    /// Records an action of a replica; the model executes each batch that is new.
     pub fn note<W: Workload>(&mut self, observed: &Observed, model: &mut Executed<W>) {
         let replica = usize::from(observed.replica);
         match &observed.what {
@@ -149,7 +149,7 @@ impl Facts {
         }
     }
 
-    /// What does not fit its checksum in the very log is void: no replica runs it.
+    /// A request that does not fit its checksum in the log itself is invalid: no replica runs it.
     fn execute<W: Workload>(&mut self, batch: u64, ordered: &order::Batch, model: &mut Executed<W>) {
         model.begin_batch(ordered.time_us);
         let is_sound = |request: &order::Request| order::batch::checksum(&request.bytes) == request.checksum;
@@ -161,7 +161,7 @@ impl Facts {
         }
     }
 
-    /// Forgets what every replica has long behind it.
+    /// Forgets records that every replica passed long ago.
     fn forget<W: Workload>(&mut self, model: &mut Executed<W>) {
         let oldest = self.delivered.iter().min().copied().unwrap_or(0).saturating_sub(KEPT);
         while self.results.first_key_value().is_some_and(|(batch, _)| *batch < oldest) {
@@ -185,7 +185,7 @@ pub fn digest_of(batch: &order::Batch) -> u128 {
     xxh3_128(&bytes)
 }
 
-/// Whether a request is one of the pipeline's own (`crosscheck::Action::Order` has the rule).
+/// Whether a request is a control request of the pipeline (`crosscheck::Action::Order` has the rule).
 pub fn is_own(bytes: &[u8]) -> bool {
     bytes.first().is_some_and(|first| *first >= 0xf0)
 }

@@ -1,4 +1,4 @@
-//! The catalogue of faults: what can go wrong in a run, who notices it, and who repairs it.
+//! The catalogue of faults: the possible faults of a run, and how each is detected and repaired.
 
 use crosscheck::admin::CorruptionKind;
 use serde::{Deserialize, Serialize};
@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 pub enum Fault {
     /// The process ends, its memory is lost, and it starts again.
     Crash,
-    /// The process stands still for a while.
+    /// The process stops for a while.
     Pause,
-    /// Nothing comes or goes.
+    /// No message arrives or leaves.
     Partition,
     /// Nothing it sends arrives.
     Mute,
@@ -33,17 +33,17 @@ pub enum Fault {
     ClockJump,
     /// Its machine is suspended: nothing of it moves, its monotonic clock neither.
     Suspend,
-    /// A bit of what its clock is away from the monotonic time flips.
+    /// A bit of its clock's offset from the monotonic time flips.
     Clock,
-    /// A bit of a stamp flips that it gives as a leader.
+    /// A bit of one of its stamps as a leader flips.
     Stamp,
-    /// Its machine loses its power: what was not synced is lost, or torn.
+    /// Its machine loses its power: unsynced data is lost, or torn.
     Power,
     /// The process ends, and its disk is empty when the next one starts.
     DiskLost,
     /// A bit of its disk flips at rest, and the process ends.
     DiskFlip,
-    /// Its disk has no room for a while.
+    /// Its disk has no free space for a while.
     DiskFull,
     /// A sync of its log fails.
     DiskError,
@@ -53,11 +53,11 @@ pub enum Fault {
     Founding,
     /// The memories of more than f replicas are lost: an operator decides.
     Memories,
-    /// It is started with a setting that its peers have otherwise, until its operator sets it right.
+    /// It is started with a setting that differs from its peers', until its operator corrects it.
     Settings,
-    /// Strangers without the group's key call it.
+    /// Strangers without the group's key connect to it.
     Stranger,
-    /// Somebody puts bytes into a connection between two replicas: forged ones, or some that he has recorded.
+    /// An attacker puts bytes into a connection between two replicas: forged or recorded ones.
     Forged,
     /// A request takes longer than the watchdog's time, at all replicas or at f+1 of them.
     Slow,
@@ -65,15 +65,15 @@ pub enum Fault {
     Hang,
     /// Several requests in a row take long at one replica, none of them longer than the watchdog's time.
     SlowCore,
-    /// A bit of one of its objects is stuck: whatever repairs the object, the bit is wrong again.
+    /// A bit of one of its objects is stuck: after each repair of the object the bit is wrong again.
     Stuck,
     /// A bit of an ordered entry in its memory flips.
     Entry,
     /// A bit of one of its order engine's numbers flips.
     Number,
-    /// The last request of a client stands in its queue a second time.
+    /// The last request of a client is in its queue a second time.
     Queue,
-    /// Its memory or its computation is corrupted, as `crosscheck inject` does it.
+    /// Its memory or its computation is corrupted, as by `crosscheck inject`.
     Corruption(CorruptionKind),
 }
 
@@ -83,11 +83,11 @@ pub struct CatalogueRow {
     pub fault: Fault,
     /// Its name on the command line and in reports.
     pub name: &'static str,
-    /// What happens.
+    /// Its effect.
     pub what: &'static str,
-    /// Who notices it.
+    /// How it is detected.
     pub notices: &'static str,
-    /// Who repairs it.
+    /// How it is repaired.
     pub repairs: &'static str,
 }
 
@@ -524,37 +524,36 @@ impl Fault {
         CATALOGUE.iter().find(|entry| entry.fault == self).unwrap_or(&CATALOGUE[0])
     }
 
-    /// Whether its memory, its computation or what it sends is corrupted.
+    /// Whether it corrupts memory, computation or messages.
     pub fn is_of_memory(self) -> bool {
         use Fault::{Clock, Corruption, Entry, Number, Queue, Stamp, Stuck};
         matches!(self, Corruption(_) | Stuck | Entry | Number | Queue | Clock | Stamp)
     }
 
-    /// Whether it is of memory and its replica goes on with what is repaired: a replica is seldom replaced,
-    /// so that the next fault follows at once.
+    /// Whether it is a fault of memory after whose repair the replica continues: a replica is seldom replaced, so that
+    /// the next fault follows at once.
     pub fn is_mended(self) -> bool {
         matches!(self, Fault::Corruption(kind) if kind != C::Position)
     }
 
-    /// Whether it takes a log on disk.
+    /// Whether it needs a log on disk.
     pub fn needs_disk(self) -> bool {
         use Fault::{Blackout, DiskError, DiskFlip, DiskFull, DiskLost, Power};
         matches!(self, Power | DiskLost | DiskFlip | DiskFull | DiskError | Blackout)
     }
 
-    /// Whether it strikes any number of replicas, and so alone.
+    /// Whether it affects any number of replicas, and is therefore injected alone.
     pub fn is_of_all(self) -> bool {
         matches!(self, Fault::Blackout | Fault::Memories)
     }
 
-    /// Whether an episode has no other stroke beside it. A replica that is slow for long says nothing to its
-    /// peers meanwhile, and counts as one that is away: with another one that is wrong there would be more
-    /// than f.
+    /// Whether an episode has no other fault with it. A replica that is slow for long sends nothing to its peers
+    /// meanwhile, and counts as away: with another faulty replica there would be more than f.
     pub fn comes_alone(self) -> bool {
         self.is_of_all() || self == Fault::Slow
     }
 
-    /// Whether a watchdog may end a process that nothing else has struck.
+    /// Whether a watchdog may end a process that no other fault has hit.
     pub fn may_end(self) -> bool {
         !matches!(self, Fault::Slow | Fault::SlowCore | Fault::Stranger)
     }

@@ -2,16 +2,17 @@
 //! with the real service and its protocol, clients, network and clock, every fault we claim to survive, and
 //! one checker per promise.
 //!
-//! [`simulate`] runs one seed with any service, which a [`Workload`] describes; [`run()`] does so with memcached.
+//! [`simulate`] runs one seed with any service, which a [`Workload`] describes; [`run()`] uses memcached.
 //! Two runs of a seed are the same, to the bit ([`RunSummary::hash`]). Every replica
 //! has one worker; its helper thread, which waits for repairs, runs only while the simulation waits for it
-//! (`crosscheck::stepped`), so that there is never more than one thread that runs.
+//! (`crosscheck::stepped`), so that never more than one thread runs.
 //!
-//! - [`fault`]: the catalogue. [`plan`]: which faults strike when, and why a correct copy still exists.
-//! - [`workload`]: what the simulation asks of a service. [`memcached`]: memcached's answer, with its model.
-//! - [`promises`]: the checkers. [`reference`](mod@reference): the model beside a run, with which they compare.
+//! - [`fault`]: the catalogue. [`plan`]: which faults are injected when, and why a correct copy still exists.
+//! - [`workload`]: what the simulation requires of a service. [`memcached`]: the workload for memcached, with its
+//!   model.
+//! - [`promises`]: the checkers. [`reference`](mod@reference): the model of a run, with which they compare.
 //! - [`campaign`]: many seeds over many clusters, kept and merged.
-//! - [`net`], [`world`], [`disk`], [`log`], [`node`]: what surrounds a replica. `run`: the loop.
+//! - [`net`], [`world`], [`disk`], [`log`], [`node`]: the environment of a replica. `run`: the loop.
 
 pub mod campaign;
 pub mod client;

@@ -1,5 +1,5 @@
-//! The log of a simulated replica on its disk: the shipped [`FileLog`], watched, so that what is read after a
-//! crash can be compared with what was written.
+//! The log of a simulated replica on its disk: the shipped [`FileLog`], observed, so that the records read after a
+//! crash can be compared with those written.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,10 +14,10 @@ use crate::disk::Platter;
 
 /// Files so small that they are used up and reused, also in a short run.
 const OPTIONS: FileOptions = FileOptions { segment_bytes: 64 << 10, limit_bytes: 64 << 20, spares: 2 };
-/// Where a replica keeps everything; on its disk, not on that of this machine.
+/// A replica's data directory; on its simulated disk, not on that of this machine.
 pub const DATA: &str = "/data";
 
-/// What a replica keeps, over all its lives.
+/// A replica's storage, over all its processes.
 #[derive(Clone, Debug)]
 pub struct Storage {
     /// Its disk.
@@ -25,7 +25,7 @@ pub struct Storage {
     kept: Arc<Mutex<Kept>>,
 }
 
-/// What was written, as the run remembers it.
+/// The written records, as the run remembers them.
 #[derive(Debug, Default)]
 struct Kept {
     /// Digests of all records since the log was last empty.
@@ -37,28 +37,29 @@ struct Kept {
     wiping: bool,
 }
 
-/// What a process finds when it opens its log.
+/// The result of opening a log.
 pub struct Opened {
-    /// To go on with.
+    /// The log to continue with.
     pub log: Box<dyn LogStore>,
-    /// What it holds.
+    /// Its records.
     pub records: Vec<Record>,
     /// The state of the last checkpoint.
     pub state: Option<Bytes>,
 }
 
-/// Why a process cannot start with what is on its disk.
+/// Why a process cannot start with its disk.
 #[derive(Debug)]
 pub enum Unusable {
-    /// Not what was written, or not all of it: its operator empties the disk, as the message says, and it joins anew.
+    /// The records are not those that were written, or not all: the operator empties the disk, as the message says, and
+    /// the replica joins as a new incarnation.
     Corrupt(String),
     /// Perhaps later.
     Refused(String),
 }
 
-/// What a process found on its disk, for the checkers.
+/// The findings of a process on its disk, for the checkers.
 pub struct Reopened<'a> {
-    /// Digests of the records, or what is wrong with them.
+    /// Digests of the records, or their error.
     pub found: Result<&'a [u128], &'a str>,
     /// Digests of everything that was written since the log was last empty.
     pub written: &'a BTreeSet<u128>,
@@ -78,10 +79,10 @@ impl Storage {
         self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Opens log and state as `crosscheck::serve` does; shows `look` what was found.
+    /// Opens log and state as `crosscheck::serve` does; passes the findings to `look`.
     ///
     /// # Errors
-    /// Why they are of no use.
+    /// Why they cannot be used.
     pub fn open(&self, mut look: impl FnMut(&Reopened<'_>)) -> Result<Opened, Unusable> {
         let directory = Path::new(DATA);
         let opened = FileLog::open_on(self.disk.clone(), directory, self.disk.replica(), OPTIONS);
@@ -130,7 +131,7 @@ impl Storage {
     }
 }
 
-/// The shipped log, and what went into it.
+/// The shipped log, and the records written to it.
 struct WatchedLog {
     log: FileLog<Platter>,
     storage: Storage,
@@ -173,7 +174,7 @@ impl LogStore for WatchedLog {
     }
 }
 
-/// Kind of a record that begins the log after an entry, and where it says whether entries behind it are kept:
+/// Kind of a record that begins the log after an entry, and the place of its flag whether entries behind it are kept:
 /// at the head of a file they always are.
 const START: (u8, usize) = (2, 17);
 
@@ -196,10 +197,10 @@ mod tests {
     use crate::net::Fabric;
     use crate::rng::stream;
 
-    /// What a message about a damage says, and the damage.
+    /// A part of the message about a damage, and the damage.
     type Damage = (&'static str, fn(&Platter, &Path));
 
-    /// Who a replica is, and an entry, as the log has them (`order/src/log/record.rs`).
+    /// A replica's identity and an entry, as the log encodes them (`order/src/log/record.rs`).
     fn record(kind: u8, words: &[u64], rest: &[u8]) -> Record {
         let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         Record::decode([&[kind], &words[..], rest].concat().into()).expect("a record")
@@ -215,8 +216,8 @@ mod tests {
         storage.open(|_| {})
     }
 
-    /// As an operator would, the simulation empties a disk whose log is not all there: it is told so in
-    /// whatever way the log was damaged.
+    /// As an operator would, the simulation empties a disk whose log is incomplete: every kind of damage is reported to
+    /// it.
     #[test]
     fn every_damage_that_only_an_operator_can_see_to_makes_a_disk_unusable() {
         let path = Path::new(DATA).join("log/00000001.log");

@@ -1,4 +1,4 @@
-//! Each checker is seen to fail: promises broken on purpose, as data, and which checkers notice.
+//! Shows that each checker can fail: promises broken on purpose, as data, with the checkers that must notice.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +14,11 @@ use crate::workload::Workload;
 pub struct Mutation {
     /// Its name.
     pub name: &'static str,
-    /// What is broken.
+    /// The broken code.
     pub what: &'static str,
-    /// Where, and how.
+    /// Its place, and the change.
     pub sabotage: &'static [(Breach, Where)],
-    /// Faults that bring it to light, as `--faults` names them.
+    /// Faults that reveal it, as `--faults` names them.
     pub faults: &'static str,
     /// The checker that has to notice.
     pub expects: &'static str,
@@ -28,8 +28,8 @@ use Breach::Pipeline as P;
 use Sabotage as S;
 use Where::{All, One};
 
-/// Seeds after which a checker that has noticed nothing has failed. What brings it to light is rare for some:
-/// a write that is torn where a record can be taken for whole shows in one run of eight.
+/// Seeds after which a checker that has noticed nothing has failed. Some are revealed rarely: a write that is torn
+/// where a record can look complete shows in one run of eight.
 pub const SEEDS: u64 = 60;
 
 /// All of them; each promise is expected at least once.
@@ -195,7 +195,7 @@ const fn mutation(
     Mutation { name, what, sabotage, faults, expects }
 }
 
-/// Which promises broke over the first `seeds` seeds with memcached; it ends early when the expected one has.
+/// The promises that broke over the first `seeds` seeds with memcached; it ends early when the expected one has.
 pub fn caught(mutation: &Mutation, seeds: u64) -> BTreeSet<&'static str> {
     caught_with(&OfMemcached::default(), mutation, seeds)
 }

@@ -1,6 +1,6 @@
-//! The network of a simulated cluster: every byte between two replicas passes here, and takes as long as the seed says.
+//! The network of a simulated cluster: every byte between two replicas passes here, with a delay from the seed.
 //!
-//! A connection is two pipes of chunks. A chunk is what one `write` gave, in practice whole frames, so that
+//! A connection is two pipes of chunks. A chunk has the bytes of one `write`, in practice whole frames, so that
 //! loss, duplication and reordering of chunks are those of messages. The replicas' own code dials, shakes
 //! hands, decodes and hangs up.
 
@@ -12,7 +12,7 @@ use crosscheck::stepped::{LISTENER, Net, Ready};
 use mio::{Interest, Token};
 use wire::SplitMix64;
 
-/// How the network treats what one replica sends and receives; chances in a thousand chunks.
+/// The network faults around one replica; chances in a thousand chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weather {
     /// The chunk is lost.
@@ -29,7 +29,7 @@ pub struct Weather {
 
 /// The end of a connection that is no replica's.
 const STRANGER: u8 = u8::MAX;
-/// Chunks that a stranger remembers of what he has heard on the network.
+/// Chunks that a stranger has recorded on the network.
 const RECORDED: usize = 32;
 
 /// One direction of a connection.
@@ -40,19 +40,20 @@ struct Pipe {
     /// Bytes of the first chunk that were read already.
     read: usize,
     last_us: u64,
-    /// The first chunk is on its way: who speaks. A stream has that once and at its beginning, whatever the weather.
+    /// The first chunk is on its way; it names the sender. A stream has it once and at its beginning, whatever the
+    /// network faults.
     greeted: bool,
     closed: bool,
 }
 
 #[derive(Debug)]
 struct SimConnection {
-    /// Who dialled, and whom.
+    /// The dialling and the dialled end.
     ends: [u8; 2],
-    /// What each end wrote.
+    /// The bytes that each end wrote.
     pipes: [Pipe; 2],
     tokens: [Option<Token>; 2],
-    /// When the other end hears of it.
+    /// When the other end learns of it.
     opened_us: u64,
     accepted: bool,
 }
@@ -61,29 +62,29 @@ struct NetState {
     now_us: u64,
     rng: SplitMix64,
     weather: Vec<Weather>,
-    /// From whom to whom nothing comes through.
+    /// Pairs of sender and receiver whose messages are blocked.
     blocked: BTreeSet<(u8, u8)>,
     alive: Vec<bool>,
-    /// By how many microseconds each replica is later than the run, after a handler of its step that took so long.
+    /// How many microseconds each replica is later than the run, after a long handler in its step.
     late_us: Vec<u64>,
-    /// What made it so late: how late it was then, and whether its order thread was at it.
+    /// The reasons of the delay: its length then, and whether the order thread was busy with it.
     stretches: Vec<Vec<(u64, bool)>>,
     connections: BTreeMap<u64, SimConnection>,
     opened: u64,
     chunks: u64,
-    /// Chunks that met a fault of the weather.
+    /// Chunks that met a network fault.
     pub struck: u64,
-    /// Somebody listens: from whom to whom, whether it was the first of its connection, and the chunk.
+    /// Recorded chunks: sender, receiver, whether it was the first of its connection, and the bytes.
     tapped: bool,
     recorded: VecDeque<Recorded>,
     /// Connections of strangers that a replica took for a peer's.
     intrusions: u64,
 }
 
-/// A chunk that somebody has heard on its way.
+/// A chunk that was recorded on its way.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// From whom to whom.
+    /// Sender and receiver.
     pub ends: (u8, u8),
     /// Whether its connection began with it.
     pub is_first: bool,
@@ -96,7 +97,7 @@ pub struct Recorded {
 pub struct Fabric(Arc<Mutex<NetState>>);
 
 impl Fabric {
-    /// A network of `replicas` in fair weather.
+    /// A network of `replicas` without faults.
     pub fn new(replicas: u8, rng: SplitMix64) -> Self {
         let count = usize::from(replicas);
         Fabric(Arc::new(Mutex::new(NetState {
@@ -126,13 +127,13 @@ impl Fabric {
         self.state().now_us
     }
 
-    /// Time goes on.
+    /// Advances the time.
     pub fn set_now(&self, now_us: u64) {
         self.state().now_us = now_us;
     }
 
-    /// A handler of this replica's step takes so long, on its order thread or beside it: what the step does
-    /// afterwards it does later.
+    /// A handler of this replica's step takes this long, on its order thread or another one: the rest of the step
+    /// happens later.
     pub fn fall_behind(&self, replica: u8, time_us: u64, is_order: bool) {
         let (mut state, replica) = (self.state(), usize::from(replica));
         state.late_us[replica] += time_us;
@@ -140,13 +141,12 @@ impl Fabric {
         state.stretches[replica].push((late_us, is_order));
     }
 
-    /// What makes the replica as late as it is: each stretch of time with its end, and whether the order
-    /// thread is at it.
+    /// The reasons of the replica's delay: each period with its end, and whether the order thread is busy in it.
     pub fn stretches(&self, replica: u8) -> Vec<(u64, bool)> {
         self.state().stretches[usize::from(replica)].clone()
     }
 
-    /// By how much the replica is later than the run.
+    /// How much later than the run the replica is.
     pub fn late_us(&self, replica: u8) -> u64 {
         self.state().late_us[usize::from(replica)]
     }
@@ -163,12 +163,12 @@ impl Fabric {
         self.state().struck
     }
 
-    /// Changes the weather around one replica.
+    /// Changes the network faults around one replica.
     pub fn set_weather(&self, replica: u8, weather: Weather) {
         self.state().weather[usize::from(replica)] = weather;
     }
 
-    /// Nothing comes from `from` to `to` any more, or again. What was on its way waits.
+    /// Blocks messages from `from` to `to`, or lets them pass again. Messages on their way wait.
     pub fn set_blocked(&self, from: u8, to: u8, blocked: bool) {
         let mut state = self.state();
         if blocked {
@@ -178,12 +178,12 @@ impl Fabric {
         }
     }
 
-    /// Whether nothing comes from `from` to `to` now.
+    /// Whether messages from `from` to `to` are blocked now.
     pub fn is_blocked(&self, from: u8, to: u8) -> bool {
         self.state().is_blocked(from, to)
     }
 
-    /// A replica's process is there, or gone with all its connections.
+    /// A replica's process is up, or gone with all its connections.
     pub fn set_alive(&self, replica: u8, alive: bool) {
         let mut state = self.state();
         state.alive[usize::from(replica)] = alive;
@@ -198,12 +198,12 @@ impl Fabric {
         self.set_alive(replica, alive);
     }
 
-    /// From now on somebody listens.
+    /// From now on chunks are recorded.
     pub fn tap(&self) {
         self.state().tapped = true;
     }
 
-    /// What was heard last.
+    /// The last recorded chunks.
     pub fn recorded(&self) -> Vec<Recorded> {
         self.state().recorded.iter().cloned().collect()
     }
@@ -213,15 +213,15 @@ impl Fabric {
         self.state().intrusions
     }
 
-    /// A stranger opens a connection to a replica; none when nobody is there.
+    /// A stranger opens a connection to a replica; none when no process is up.
     pub fn call(&self, to: u8) -> Option<Call> {
         let mut state = self.state();
         let id = state.alive[usize::from(to)].then(|| state.open(STRANGER, to))?;
         Some(Call(SimStream { fabric: self.clone(), id, side: 0 }))
     }
 
-    /// Puts bytes into the stream from one replica to another, behind what is on its way there; false when
-    /// there is none.
+    /// Puts bytes into the stream from one replica to another, behind the bytes on their way; false when there is no
+    /// stream.
     pub fn inject(&self, from: u8, to: u8, bytes: &[u8]) -> bool {
         let mut state = self.state();
         let is_theirs = |(id, one): (&u64, &SimConnection)| {
@@ -239,7 +239,7 @@ impl Fabric {
         true
     }
 
-    /// What the streams of `me` are ready for.
+    /// The readiness of the streams of `me`.
     pub fn ready(&self, me: u8) -> Vec<Ready> {
         let state = self.state();
         let mut ready = Vec::new();
@@ -258,7 +258,7 @@ impl Fabric {
         ready
     }
 
-    /// When something is next there for `me` to read.
+    /// When `me` can next read something.
     pub fn next_arrival(&self, me: u8) -> Option<u64> {
         let state = self.state();
         let reads = state.connections.values().flat_map(|one| {
@@ -288,7 +288,7 @@ impl NetState {
             && !self.is_blocked(one.ends[0], me)
     }
 
-    /// When the end `side` of a connection has something to read, or hears its end.
+    /// When the end `side` of a connection has something to read, or learns of its end.
     fn arrival(&self, one: &SimConnection, side: usize) -> Option<u64> {
         let (from, to) = (one.ends[1 - side], one.ends[side]);
         let pipe = &one.pipes[1 - side];
@@ -298,7 +298,7 @@ impl NetState {
         pipe.chunks.keys().next().map(|(at, _)| *at).or(pipe.closed.then_some(0))
     }
 
-    /// A connection that somebody opens to a replica; gives its number.
+    /// Opens a connection to a replica; returns its number.
     fn open(&mut self, from: u8, to: u8) -> u64 {
         self.opened += 1;
         let opened_us = self.now_us + self.rng.within(20, 100);
@@ -313,11 +313,11 @@ impl NetState {
         self.opened
     }
 
-    /// Somebody listens to what two replicas say.
+    /// Records a chunk between two replicas.
     fn record(&mut self, ends: (u8, u8), is_first: bool, bytes: &[u8]) {
         if self.tapped && ends.0 != STRANGER && ends.1 != STRANGER {
             self.recorded.push_back(Recorded { ends, is_first, bytes: bytes.to_vec() });
-            // First ones are rare, and worth more.
+            // First chunks are rare, and more useful.
             let same = self.recorded.iter().filter(|one| one.is_first == is_first).count();
             let oldest = self.recorded.iter().position(|one| one.is_first == is_first);
             if let (true, Some(oldest)) = (same > RECORDED / 2, oldest) {
@@ -372,7 +372,7 @@ impl NetState {
         Ok(bytes.len())
     }
 
-    /// Takes what has arrived, as far as there is room; now and then less, so that a frame comes in two reads.
+    /// Takes the arrived bytes, as far as there is space; from time to time less, so that a frame comes in two reads.
     fn read(&mut self, id: u64, side: usize, into: &mut [u8]) -> io::Result<usize> {
         let limit = if self.rng.chance(20) { self.rng.within(1, 200) as usize } else { into.len() };
         let end = limit.min(into.len());
@@ -408,9 +408,9 @@ impl NetState {
     }
 }
 
-/// The network as one life of a replica sees it.
+/// The network as one process of a replica sees it.
 pub struct Port {
-    /// Whose.
+    /// The replica.
     pub me: u8,
     /// All of it.
     pub fabric: Fabric,
@@ -427,13 +427,13 @@ pub struct SimStream {
 pub struct Call(SimStream);
 
 impl Call {
-    /// Says something.
+    /// Sends bytes.
     pub fn say(&mut self, bytes: &[u8]) {
-        // Whoever has hung up does not hear it.
+        // An end that has hung up does not receive them.
         let _ = self.0.write(bytes);
     }
 
-    /// What has come so far.
+    /// The bytes received so far.
     pub fn hear(&mut self) -> Vec<u8> {
         let mut heard = vec![0; 1 << 16];
         let count = self.0.read(&mut heard).unwrap_or(0);
@@ -441,7 +441,7 @@ impl Call {
         heard
     }
 
-    /// Whether the replica has taken everything that was said.
+    /// Whether the replica has taken all bytes that were sent.
     pub fn is_heard(&self) -> bool {
         let state = self.0.fabric.state();
         state.connections.get(&self.0.id).is_none_or(|one| one.accepted && one.pipes[0].chunks.is_empty())
@@ -531,7 +531,7 @@ impl Drop for SimStream {
         one.tokens[self.side] = None;
         one.pipes.iter_mut().for_each(|pipe| pipe.closed = true);
         one.pipes[1 - self.side].chunks.clear();
-        // Both ends are gone: nobody asks for it again.
+        // Both ends are gone: the connection is not used again.
         if one.accepted && one.tokens.iter().all(Option::is_none) {
             state.connections.remove(&self.id);
         }

@@ -32,20 +32,20 @@ struct ClientSession<P> {
     first: u64,
 }
 
-/// A command that is handed to the pipeline.
+/// A command for the pipeline.
 pub struct Submitted {
-    /// Which.
+    /// Its number.
     pub number: usize,
     /// The service's encoding of it.
     pub request: Vec<u8>,
 }
 
-/// What a client connection brings back.
+/// A result on a client connection.
 #[derive(Debug)]
 pub enum ClientAnswer {
-    /// To the command with this number.
+    /// The reply to the command with this number.
     Reply(usize, Bytes),
-    /// The connection ends: nothing more comes.
+    /// The connection ends; no reply follows.
     Closed,
 }
 
@@ -58,16 +58,16 @@ pub struct Process<W: Workload> {
     /// When it started.
     pub born_us: u64,
     sessions: BTreeMap<u32, ClientSession<W::Protocol>>,
-    /// Number of the command behind every reply that is owed.
+    /// Number of the command of every pending reply.
     owed: BTreeMap<(u32, u64), usize>,
 }
 
-/// A setting that a replica has otherwise than its peers.
+/// A setting of a replica that differs from its peers'.
 #[derive(Clone, Debug)]
 pub enum Unlike<W> {
-    /// The setting of the service with this name, as this workload has it.
+    /// The setting of the service with this name, with this workload's value.
     Service(String, W),
-    /// Which protections are on.
+    /// The enabled protections.
     Mode,
     /// Name of the group.
     Cluster,
@@ -80,7 +80,7 @@ impl<W: Workload> Unlike<W> {
         of_service.chain([Unlike::Mode, Unlike::Cluster]).collect()
     }
 
-    /// What the operator knows the setting as.
+    /// The operator's name for the setting.
     pub fn name(&self) -> &str {
         match self {
             Unlike::Service(name, _) => name,
@@ -95,25 +95,25 @@ impl<W: Workload> Unlike<W> {
 pub struct Role<W> {
     /// The service, with the settings of its peers.
     pub workload: W,
-    /// Which replica, of how many.
+    /// The replica, and the number of replicas.
     pub me: u8,
     /// See [`Role::me`].
     pub replicas: u8,
     /// Threads that run handlers.
     pub workers: usize,
-    /// Microseconds that its wall clock is off.
+    /// Error of its wall clock in microseconds.
     pub skew_us: i64,
-    /// It is told that the group is to begin.
+    /// It gets the command to begin the group.
     pub begins: bool,
-    /// A setting that its peers have otherwise.
+    /// A setting that differs from its peers'.
     pub unlike: Option<Unlike<W>>,
-    /// On purpose: it does not tell the service's settings.
+    /// On purpose: it does not send the service's settings.
     pub is_silent: bool,
-    /// On purpose: its group's key is one that anybody knows.
+    /// On purpose: its group's key is publicly known.
     pub is_open: bool,
 }
 
-/// The key of the group, and the one of those who do not have it.
+/// The key of the group, and the key of strangers.
 pub const KEYS: [u8; 2] = [7, 8];
 
 impl<W: Workload> Role<W> {
@@ -196,7 +196,7 @@ impl<W: Workload> Process<W> {
         Ok(Process { replica, make_protocol, counters, born_us, sessions, owed })
     }
 
-    /// Opens a client's connection; gives its generation.
+    /// Opens a client's connection; returns its generation.
     pub fn open(&mut self, slot: u32, generation: u32) {
         let protocol = (self.make_protocol)(&self.counters);
         let session =
@@ -204,10 +204,10 @@ impl<W: Workload> Process<W> {
         self.sessions.insert(slot, session);
     }
 
-    /// Bytes of one command arrive on a connection, cut into two packets at `cut`; tells what is to be ordered.
+    /// Bytes of one command arrive on a connection, cut into two packets at `cut`; returns the requests to be ordered.
     ///
     /// # Errors
-    /// When the protocol answers by itself: the simulation's commands are all to be ordered.
+    /// When the protocol answers without ordering: all commands of the simulation are ordered.
     pub fn receive(
         &mut self,
         slot: u32,

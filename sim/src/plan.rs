@@ -1,14 +1,14 @@
-//! Which faults a run meets: drawn from its seed, one episode after the other.
+//! The faults of a run: drawn from its seed, one episode after the other.
 //!
 //! *Why a correct copy still exists.* The victims of a plan's episodes are at most f of 2f+1 replicas at a
-//! time: an episode begins only when everything the one before did has healed, which the run establishes from
-//! outside (all replicas serve, no armed fault is left, and the digests of all states at one position are
+//! time: an episode begins only when all effects of the one before have healed, which the run establishes from outside
+//! (all replicas serve, no armed fault is left, and the digests of all states at one position are
 //! equal, with objects that do not fit their checksums counted as different). So at every moment f+1 replicas
 //! have not been touched since they were last known to be equal.
 //!
-//! Two faults strike more replicas, and nothing else strikes in their episodes. After a blackout no memory is
-//! left and no disk is damaged, so what a majority had synced is the correct copy. Where the memories of more
-//! than f replicas are lost, an operator decides which copy is the correct one (`run/operator.rs`).
+//! Two faults affect more replicas, and no other fault is injected in their episodes. After a blackout no memory is
+//! left and no disk is damaged, so the entries that a majority had synced are the correct copy. Where the memories of
+//! more than f replicas are lost, an operator decides which copy is the correct one (`run/operator.rs`).
 
 use std::collections::BTreeSet;
 
@@ -18,13 +18,13 @@ use crate::fault::{CATALOGUE, Fault, rests};
 use crate::rng::stream;
 use crate::run::Options;
 
-/// With more faults in an episode than this, they follow each other closely.
+/// With more faults than this in an episode, they follow each other closely.
 const STORM: u64 = 20;
 
-/// Which faults a run may meet.
+/// The faults that a run may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Faults {
-    /// None: everything must go as if nobody looked.
+    /// None: the run must go as without observation.
     None,
     /// Every kind.
     All,
@@ -37,7 +37,7 @@ impl Faults {
     /// catalogue with commas between.
     ///
     /// # Errors
-    /// Which word is not known, and which are.
+    /// The unknown name, and the known ones.
     pub fn parse(text: &str) -> Result<Self, String> {
         let only = |fits: fn(&Fault) -> bool| {
             Faults::Only(CATALOGUE.iter().map(|entry| entry.fault).filter(fits).collect())
@@ -79,7 +79,7 @@ impl Faults {
         }
     }
 
-    /// Those that can strike, with logs on disk or in memory.
+    /// Those that can be injected, with logs on disk or in memory.
     fn kinds(&self, on_disk: bool) -> Vec<Fault> {
         let mut kinds = match self {
             Faults::None => Vec::new(),
@@ -90,7 +90,8 @@ impl Faults {
         kinds
     }
 
-    /// Whether the founding of the group is struck in the run of `seed`: one in four times, where all faults are mixed.
+    /// Whether faults are injected into the founding of the group in the run of `seed`: one in four times, where all
+    /// faults are mixed.
     fn strikes_founding(&self, draws: &mut SplitMix64) -> bool {
         self.has(Fault::Founding) && (*self != Faults::All || draws.chance(250))
     }
@@ -103,27 +104,27 @@ pub struct Episode {
     pub number: u64,
     /// Microseconds after everything has healed.
     pub after_us: u64,
-    /// How long faults that last, last.
+    /// Duration of lasting faults.
     pub lasts_us: u64,
-    /// What happens to whom, and when, in microseconds from the beginning of the episode.
+    /// The faults with their victims and times, in microseconds from the beginning of the episode.
     pub strokes: Vec<Stroke>,
 }
 
 /// One fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stroke {
-    /// When.
+    /// Its time.
     pub at_us: u64,
-    /// Whom.
+    /// Its victim.
     pub victim: u8,
-    /// What.
+    /// Its kind.
     pub fault: Fault,
-    /// Decides everything left open.
+    /// Decides all details.
     pub seed: u64,
 }
 
 impl Episode {
-    /// Whom it may leave as they should not be.
+    /// The replicas that it may corrupt.
     pub fn victims(&self, replicas: u8) -> BTreeSet<u8> {
         if self.strokes.iter().any(|stroke| stroke.fault.is_of_all()) {
             return (0..replicas).collect();
@@ -160,12 +161,12 @@ pub fn episode(seed: u64, number: u64, options: &Options) -> Option<Episode> {
         strokes =
             if alone.fault == Fault::Memories { lost_memories(&mut rng, replicas) } else { vec![alone] };
     }
-    // No stroke of one episode falls into the next, which has other victims.
+    // No fault of one episode falls into the next, which has other victims.
     let lasts_us = strokes.last().map_or(lasts_us, |last| lasts_us.max(last.at_us));
     Some(Episode { number, after_us: rng.within(0, 200_000), lasts_us, strokes })
 }
 
-/// More than f memories that are lost, one after the other or at once; one time in three all there are.
+/// More than f memories that are lost, one after the other or at once; one time in three all memories.
 fn lost_memories(rng: &mut SplitMix64, replicas: u8) -> Vec<Stroke> {
     let all = u64::from(replicas);
     let lost = if rng.chance(333) { all } else { rng.within(all / 2 + 1, all - 1) };
@@ -182,7 +183,7 @@ fn lost_memories(rng: &mut SplitMix64, replicas: u8) -> Vec<Stroke> {
     strokes
 }
 
-/// What strikes while the group is being founded, in microseconds from the start.
+/// The faults during the founding of the group, in microseconds from the start.
 pub fn founding(seed: u64, options: &Options) -> Vec<Stroke> {
     let mut rng = stream(seed, 999);
     if !options.faults.strikes_founding(&mut rng) {

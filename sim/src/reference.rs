@@ -1,9 +1,9 @@
-//! The model beside a run: it executes the commands in the order of the log, and judges the replies. The promises
-//! know it only as [`Reference`], whatever the service.
+//! The model of a run: it executes the commands in the order of the log, and judges the replies. The promises know it
+//! only as [`Reference`], for any service.
 //!
-//! Where requests may miss a lock ([`Workload::may_miss_locks`]), a request that did runs once more at a later
-//! position, and others that are behind it in the log run before it. There the model executes the commands by the
-//! positions at which f+1 replicas ran them. All of these are known at the end, so all replies are judged then.
+//! Where requests may miss a lock ([`Workload::may_miss_locks`]), a request that missed one runs once more at a later
+//! position, and others that are behind it in the log run before it. In such services the model executes the commands
+//! by the positions at which f+1 replicas ran them. All of these are known at the end, so all replies are judged then.
 
 use std::collections::BTreeMap;
 
@@ -12,42 +12,42 @@ use vote::Place;
 use crate::workload::{ReferenceModel, Turn, Workload};
 use crate::world::RequestOutcome;
 
-/// What promises ask of the model.
+/// The interface of the model for promises.
 pub trait Reference {
     /// The command with this number, as text.
     fn shown(&self, command: usize) -> String;
 
-    /// Compares the reply to a command at `place` with what the model answers there; `None` if nothing was
+    /// Compares the reply to a command at `place` with the model's answer there; `None` if nothing was
     /// expected there.
     fn compare(&mut self, command: usize, place: Place, reply: &[u8]) -> Option<Result<(), String>>;
 
     /// Compares the reply to a command of [`Workload::final_reads`] with the data at the end.
     ///
     /// # Errors
-    /// The difference, in words.
+    /// The difference, as text.
     fn compare_final(&self, command: usize, place: Place, reply: &[u8]) -> Result<(), String>;
 
-    /// Compares the replies that [`Reference::compare`] has put off, now that the run has ended.
+    /// Compares the replies that [`Reference::compare`] has postponed, now that the run has ended.
     ///
     /// # Errors
-    /// The first difference, with its command, in words.
+    /// The first difference, with its command, as text.
     fn compare_rest(&mut self) -> Result<(), String>;
 }
 
-/// The model of a workload, every command that clients sent, and what is expected.
+/// The model of a workload, every command that clients sent, and the expected answers.
 pub struct Executed<W: Workload> {
     model: W::Model,
     /// By number.
     pub commands: Vec<W::Command>,
-    /// By place: what must be answered there.
+    /// By place: the expected answer there.
     expected: BTreeMap<Place, <W::Model as ReferenceModel>::Expected>,
     /// Ordered time of the last batch in microseconds since 1970.
     time_us: u64,
-    /// What is put off until the end, where requests may miss locks.
+    /// The comparisons postponed until the end, where requests may miss locks.
     later: Option<Later>,
 }
 
-/// What is known of commands that the model has yet to execute.
+/// Records of commands that the model has yet to execute.
 #[derive(Default)]
 struct Later {
     /// By place: the number of the command, and the ordered time of its batch in microseconds since 1970.
@@ -66,7 +66,7 @@ impl Later {
         for (place, (command, time_us)) in &self.ordered {
             let runs = self.runs.get(place);
             let most = runs.and_then(|runs| runs.iter().max_by_key(|(_, count)| **count));
-            // What no process lived to report ran where it stands in the log.
+            // A command that no process reported before its end ran at its place in the log.
             let (position, time_us) = most.map_or((last, *time_us), |(run, _)| *run);
             last = position;
             commands.push((position, *place, *command, time_us));
@@ -77,7 +77,7 @@ impl Later {
 }
 
 impl<W: Workload> Executed<W> {
-    /// Nothing so far.
+    /// Empty.
     pub fn new(workload: &W) -> Self {
         Executed {
             model: workload.model(),
@@ -96,7 +96,7 @@ impl<W: Workload> Executed<W> {
         }
     }
 
-    /// Does the command with this number at `place` of the batch that has begun.
+    /// Executes the command with this number at `place` of the batch that has begun.
     pub fn apply(&mut self, command: usize, place: Place) {
         match &mut self.later {
             Some(later) => {
@@ -119,14 +119,14 @@ impl<W: Workload> Executed<W> {
         }
     }
 
-    /// Forgets what is expected up to a batch.
+    /// Drops the expected answers up to a batch.
     pub fn forget(&mut self, batch: u64) {
         while self.expected.first_key_value().is_some_and(|(place, _)| place.batch <= batch) {
             self.expected.pop_first();
         }
     }
 
-    /// The group begins anew without data.
+    /// The group begins again without data.
     pub fn clear(&mut self) {
         self.model.clear();
         self.expected.clear();

@@ -31,7 +31,7 @@ mod strike;
 mod talk;
 mod watch;
 
-/// What a run is made of, besides its seed.
+/// The options of a run, besides its seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Replicas, 2f+1.
@@ -40,7 +40,7 @@ pub struct Options {
     pub requests: u64,
     /// Clients.
     pub clients: usize,
-    /// Which faults may strike.
+    /// The faults that may be injected.
     pub faults: Faults,
     /// Episodes of faults.
     pub episodes: u64,
@@ -50,15 +50,15 @@ pub struct Options {
     pub without: BTreeSet<u64>,
     /// Logs are on disk.
     pub disk: bool,
-    /// Replicas have 1 to so many workers, not all the same number.
+    /// Replicas have 1 to this many workers, not all the same number.
     pub workers: usize,
     /// Memory is short, and clients write more than fits ([`Workload::short_of_memory`]).
     pub evicts: bool,
-    /// Prints everything that happens.
+    /// Prints every event.
     pub trace: bool,
     /// Promises that a replica, or all of them, breaks on purpose.
     pub sabotage: Vec<(Breach, Where)>,
-    /// Goes on after a broken promise until this one breaks, or it has been too long.
+    /// Continues after a broken promise until this one breaks, or until a time limit.
     pub until: Option<&'static str>,
 }
 
@@ -82,36 +82,36 @@ impl Default for Options {
     }
 }
 
-/// What is sabotaged.
+/// The sabotaged part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breach {
     /// The pipeline.
     Pipeline(Sabotage),
-    /// The disk: it says that it synced, and does not, as if nobody had asked it to.
+    /// The disk: it reports syncs that it does not make, as if they were not requested.
     UnsyncedDisk,
-    /// The scan of the log: it takes what is torn for whole.
+    /// The scan of the log: it takes torn records for complete ones.
     TornBelieved,
-    /// Whoever starts the processes: each is told that the group is to begin, as if no group had ever begun.
+    /// The starter of the processes: each gets the command to begin the group, as if no group had ever begun.
     AlwaysTold,
-    /// The settings of the service: no replica tells them to its peers.
+    /// The settings of the service: no replica sends them to its peers.
     Untold,
     /// The key of the group: strangers know it.
     KnownKey,
 }
 
-/// Which replicas are sabotaged.
+/// The sabotaged replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Where {
     /// The last one.
     One,
-    /// All of them: what no replica can notice.
+    /// All of them, so that no replica can notice it.
     All,
 }
 
-/// A promise that was broken.
+/// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// Its name.
     pub promise: &'static str,
     /// When, in simulated microseconds.
     pub at_us: u64,
@@ -119,16 +119,16 @@ pub struct Violation {
     pub how: String,
 }
 
-/// What became of one kind of fault in a run.
+/// The outcome of one kind of fault in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
-    /// Times it was to strike.
+    /// Times it was planned.
     pub tried: u64,
-    /// Times it took effect: not where no object fitted, nor where its process ended before the occasion.
+    /// Times it took effect; not where no object fitted, nor where its process ended before the occasion.
     pub struck: u64,
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunSummary {
     /// Its seed.
@@ -143,19 +143,19 @@ pub struct RunSummary {
     pub unanswered: u64,
     /// Simulated microseconds.
     pub simulated_us: u64,
-    /// Hash of everything that happened.
+    /// Hash of all events.
     pub hash: u64,
-    /// Things that happened.
+    /// Number of events.
     pub steps: u64,
     /// By kind.
     pub faults: BTreeMap<Fault, Count>,
-    /// Chunks of the network that met a fault of its weather.
+    /// Chunks of the network that met a network fault.
     pub chunks_struck: u64,
     /// Evidence records, by the stage where the error was noticed.
     pub evidence: BTreeMap<String, u64>,
     /// Replicas that replaced themselves, by reason.
     pub replaced: BTreeMap<String, u64>,
-    /// Items that were seen to be evicted.
+    /// Items that were found evicted.
     pub evicted: u64,
     /// Longest time from an episode's end until everything had healed, in simulated microseconds.
     pub longest_heal_us: u64,
@@ -164,7 +164,7 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
-    /// Faults that were armed and will not strike any more.
+    /// Armed faults that will not take effect any more.
     fn uncount(&mut self, pending: Vec<CorruptionKind>) {
         // A wrong core is armed many times and counts once.
         let once = |kind: &CorruptionKind| !matches!(kind, CorruptionKind::Sticky | CorruptionKind::Erratic);
@@ -180,13 +180,13 @@ pub fn simulate<W: Workload>(workload: &W, seed: u64, options: &Options) -> RunS
     Run::new(workload, seed, options.clone()).finish()
 }
 
-/// A replica's place: its process, or when the next one starts.
+/// A replica's slot: its process, or when the next one starts.
 struct ReplicaSlot<W: Workload> {
     process: Option<Process<W>>,
-    /// Lives so far.
+    /// Processes so far.
     life: u64,
     starts_us: u64,
-    /// Stands still until then.
+    /// It is stopped until then.
     paused_us: u64,
     wake_us: u64,
     /// Its order thread is busy until then.
@@ -194,47 +194,47 @@ struct ReplicaSlot<W: Workload> {
     /// When that step began.
     stepped_us: u64,
     skew_us: i64,
-    /// A setting that its processes have otherwise than the others, until somebody sets it right.
+    /// A setting of its processes that differs from the others', until the operator corrects it.
     unlike: Option<Unlike<W>>,
-    /// Since when nothing has struck this replica.
+    /// The time since which no fault has hit this replica.
     calm_us: u64,
-    /// What has struck it since all was equal.
+    /// The faults that have hit it since all replicas were equal.
     struck_by: BTreeSet<Fault>,
     /// Outlives processes; none where logs are in memory.
     storage: Option<Storage>,
 }
 
-/// Something that will happen.
+/// A future event.
 enum Event {
-    /// A client does something.
+    /// A client acts.
     Client(usize),
     /// Commands arrive at a replica.
     Asked { client: usize, session: (u64, u32), numbers: Vec<usize> },
     /// An answer arrives at its client.
     Answered { client: usize, session: (u64, u32), number: usize, reply: bytes::Bytes },
-    /// A client hears that its connection is gone.
+    /// A client learns that its connection is gone.
     Gone { client: usize, session: (u64, u32) },
-    /// A fault strikes.
+    /// A fault is injected.
     Stroke(crate::plan::Stroke),
-    /// A replica loses its memory, which was to happen before.
+    /// A replica loses its memory, later than planned.
     Lost(crate::plan::Stroke),
-    /// The watchdog of that life of a replica looks.
+    /// The watchdog of that process of a replica checks.
     Watch { replica: u8, life: u64 },
-    /// Strangers hear what a replica answers them, and go on.
+    /// Strangers receive a replica's answer, and continue.
     Heard(u64),
     /// A stuck bit is wrong again.
     Again { victim: u8, inject: Inject },
-    /// The power of a machine is off by now, if it is that life's.
+    /// The power of a machine is off by now, if its process is still that one.
     PowerOff { replica: u8, life: u64 },
-    /// A fault that lasts ends.
+    /// A lasting fault ends.
     Over(crate::plan::Stroke),
 }
 
-/// What the run is about to do.
+/// The phase of the run.
 enum Phase {
     /// The group has yet to be founded.
     Founding,
-    /// Faults strike, or will.
+    /// Faults are injected, or will be.
     Episode { ends_us: u64 },
     /// An episode is over: everything must heal.
     Healing { since_us: u64 },
@@ -264,11 +264,11 @@ struct Run<W: Workload> {
     next_episode: u64,
     operator: operator::Operator,
     strangers: outside::Strangers,
-    /// Weather and blocks that hold, per stroke.
+    /// Network faults and blocks in effect, per injected fault.
     lasting: u64,
-    /// What armed faults said.
+    /// The reports of armed faults.
     placed: Vec<(u8, Fault, std::sync::mpsc::Receiver<serde_json::Value>)>,
-    /// The position at which digests are compared, and those that are here.
+    /// The position at which digests are compared, and the digests so far.
     digests: BTreeMap<(u64, u64), BTreeMap<u8, u128>>,
     asked_digest_us: u64,
     next_look_us: u64,
@@ -277,7 +277,7 @@ struct Run<W: Workload> {
     /// The checkers have seen the end.
     reported: bool,
     facts: Facts,
-    /// What every command must answer.
+    /// The expected answer of every command.
     model: Executed<W>,
     promises: Vec<Box<dyn Promise>>,
     trace: Trace,
@@ -286,7 +286,7 @@ struct Run<W: Workload> {
 
 /// A run that takes longer makes no progress.
 const LONGEST_US: u64 = 600_000_000;
-/// Everything has to heal within.
+/// The time within which all replicas have to heal.
 const HEALS_WITHIN_US: u64 = 90_000_000;
 
 impl<W: Workload> Run<W> {
@@ -385,12 +385,12 @@ impl<W: Workload> Run<W> {
         self.summary
     }
 
-    /// How many a replica has: each its own number, since nothing that replicas agree on may depend on it.
+    /// The number of a replica's workers: it differs between replicas, since no agreed result may depend on it.
     fn workers_of(&self, replica: u8) -> usize {
         1 + (self.seed as usize + usize::from(replica)) % self.options.workers
     }
 
-    /// Whether what was to be seen has broken.
+    /// Whether the expected promise has broken.
     fn is_enough(&self) -> bool {
         match self.options.until {
             Some(promise) => self.summary.broken.contains(promise),
@@ -403,7 +403,7 @@ impl<W: Workload> Run<W> {
         self.events.insert((self.now_us + after_us, self.numbered), event);
     }
 
-    /// Whatever comes next in simulated time.
+    /// The next event in simulated time.
     fn next(&mut self) {
         let event_us = self.events.first_key_value().map_or(u64::MAX, |((at, _), _)| *at);
         let due = |slot: (usize, &ReplicaSlot<W>)| (self.due_us(slot.0 as u8, slot.1), slot.0);
@@ -422,7 +422,7 @@ impl<W: Workload> Run<W> {
         self.go_on();
     }
 
-    /// When a replica's process does something next.
+    /// When a replica's process acts next.
     fn due_us(&self, replica: u8, slot: &ReplicaSlot<W>) -> u64 {
         if slot.process.is_none() {
             return slot.starts_us.max(self.now_us);
@@ -441,7 +441,7 @@ impl<W: Workload> Run<W> {
         if slot.storage.as_ref().is_some_and(|storage| storage.disk.is_dead()) {
             return self.lose_power(replica);
         }
-        // What was hit is known before a replica is blamed for it.
+        // The hit objects are recorded before a replica is blamed for them.
         for (home, id) in process.replica.take_damaged() {
             self.facts.hit.insert((replica, format!("{home}:{id}")));
         }
@@ -458,7 +458,7 @@ impl<W: Workload> Run<W> {
         slot.wake_us = self.now_us + if is_busy { 1 } else { self.rng.within(5_000, 25_000) };
         let life = slot.life;
         if late_us > 0 {
-            // A handler that hangs is not waited for.
+            // The run does not wait for a handler that hangs.
             let free_us = slot.free_us.min(self.now_us + 15_000_000);
             self.slots.iter_mut().for_each(|slot| slot.calm_us = slot.calm_us.max(free_us));
         }
@@ -493,7 +493,7 @@ impl<W: Workload> Run<W> {
         self.stop(replica, 300_000);
     }
 
-    /// Its process begins, with what is on its disk, or with nothing.
+    /// Its process begins, with the contents of its disk, or with nothing.
     fn start(&mut self, replica: u8) {
         let slot = &mut self.slots[usize::from(replica)];
         slot.life += 1;
@@ -540,7 +540,7 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    /// How its next process is started.
+    /// The settings of its next process.
     fn role_of(&self, replica: u8, sabotage: &[Breach]) -> Role<W> {
         let slot = &self.slots[usize::from(replica)];
         Role {
@@ -549,7 +549,7 @@ impl<W: Workload> Run<W> {
             replicas: self.options.replicas,
             workers: self.workers_of(replica),
             skew_us: slot.skew_us,
-            // Whoever runs this says once that the group is to begin; later that takes a decision.
+            // The run commands the group to begin once; a later beginning needs an operator's decision.
             begins: slot.life == 1 || sabotage.contains(&Breach::AlwaysTold),
             unlike: slot.unlike.clone(),
             is_silent: sabotage.contains(&Breach::Untold),
@@ -557,7 +557,7 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    /// Opens the log, where it is on disk. A corrupt one is given up, as its operator is told to do.
+    /// Opens the log, where it is on disk. A corrupt one is given up, which is the remedy in its message.
     fn open_storage(&mut self, replica: u8, sabotage: &[Breach]) -> Result<Option<Opened>, String> {
         let Some(storage) = self.slots[usize::from(replica)].storage.clone() else { return Ok(None) };
         if sabotage.contains(&Breach::UnsyncedDisk) {
@@ -602,7 +602,7 @@ impl<W: Workload> Run<W> {
     fn stop(&mut self, replica: u8, pause_us: u64) {
         let pause_us = pause_us + self.rng.modulo(300_000);
         let slot = &mut self.slots[usize::from(replica)];
-        // Faults that are armed end with their process.
+        // Armed faults end with their process.
         let pending = slot.process.iter().flat_map(|process| process.replica.pending_faults()).collect();
         self.summary.uncount(pending);
         slot.process = None;
@@ -617,7 +617,7 @@ impl<W: Workload> Run<W> {
         self.hang_up_clients(replica);
     }
 
-    /// Shows the checkers everything that was done since they last looked.
+    /// Passes all actions since the last check to the checkers.
     fn look(&mut self) {
         let seen = std::mem::take(&mut *self.journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
         for observed in seen {
@@ -646,7 +646,7 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    /// Shows the checkers what a replica holds.
+    /// Passes the size of a replica's state to the checkers.
     fn weigh(&mut self, replica: u8) {
         let Some(process) = &self.slots[usize::from(replica)].process else { return };
         let loads = process.replica.loads();
@@ -687,8 +687,8 @@ fn kind_of(why: &str) -> String {
     why.chars().filter(|letter| !letter.is_ascii_digit()).collect()
 }
 
-/// An observation as the trace has it: what depends on more than the seed (the processor core, strings for
-/// people) left out.
+/// An observation for the trace, without data that depends on more than the seed (the processor core, texts for
+/// people).
 struct Shown<'a>(&'a Observed);
 
 impl std::fmt::Display for Shown<'_> {

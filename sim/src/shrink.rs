@@ -3,7 +3,7 @@
 use crate::run::{Options, RunSummary, simulate};
 use crate::workload::Workload;
 
-/// The smallest options found within `tries` runs under which the same promise breaks, and how that run went.
+/// The smallest options found within `tries` runs under which the same promise breaks, and the result of that run.
 pub fn shrink<W: Workload>(
     workload: &W,
     seed: u64,

@@ -1,4 +1,4 @@
-//! How long requests take where faults make them slow: at one replica, or the same request at several.
+//! Durations of requests that faults make slow: at one replica, or the same request at several.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,13 +12,13 @@ pub struct Slow(Arc<Mutex<SlowState>>);
 
 #[derive(Default)]
 struct SlowState {
-    /// Requests that are slow wherever they run, once it is known which: for how long, and at whom.
+    /// Requests that are slow at several replicas, once they are known: for how long, and at which replicas.
     next: VecDeque<(u64, BTreeSet<u8>)>,
     /// By position.
     shared: BTreeMap<u64, (u64, BTreeSet<u8>)>,
     /// Last position that each process has begun.
     begun: BTreeMap<u8, u64>,
-    /// By replica: what its next requests take.
+    /// By replica: the durations of its next requests.
     own: BTreeMap<u8, VecDeque<u64>>,
 }
 
@@ -27,25 +27,25 @@ impl Slow {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The next request that nobody has begun takes so many microseconds at these replicas, once at each.
+    /// The next request that no replica has begun takes this many microseconds at these replicas, once at each.
     pub fn share(&self, time_us: u64, replicas: BTreeSet<u8>) {
         self.state().next.push_back((time_us, replicas));
     }
 
-    /// The next requests of one replica take so long.
+    /// The next requests of one replica take this long.
     pub fn slow_down(&self, replica: u8, times_us: impl Iterator<Item = u64>) {
         self.state().own.entry(replica).or_default().extend(times_us);
     }
 
-    /// The process ends: what was to come is not slow any more.
+    /// The process ends: its next requests are not slow any more.
     pub fn end_process(&self, replica: u8) {
         let mut state = self.state();
         state.own.remove(&replica);
         state.begun.remove(&replica);
     }
 
-    /// How many microseconds the request at this position takes at this replica, besides what any takes. A helper runs
-    /// to its end before anything else does: what is slow at one replica alone waits until the worker is back.
+    /// Additional microseconds of the request at this position at this replica. A helper runs to its end before any
+    /// other thread: a slow request at one replica alone waits until the worker is back.
     pub fn takes_us(&self, replica: u8, position: u64, is_helper: bool) -> u64 {
         let mut state = self.state();
         let is_new = state.begun.values().all(|begun| *begun < position);

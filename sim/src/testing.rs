@@ -1,4 +1,4 @@
-//! What the test of any service under simulation asserts, so that each writes it in one line.
+//! The assertions of every service's test under simulation, so that each test needs one line.
 
 use std::ops::RangeInclusive;
 

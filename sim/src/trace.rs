@@ -1,10 +1,10 @@
-//! What happened, as a hash that two runs of a seed must share, and as lines for whoever looks.
+//! The events of a run, as a hash that is equal in two runs of a seed, and as lines for a reader.
 
 use std::fmt::{self, Write};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// The hash of everything so far; prints as it goes if told to.
+/// The hash of all events so far; prints them on request.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     hash: u64,
@@ -22,7 +22,7 @@ impl Trace {
         Trace { prints, ..Trace::default() }
     }
 
-    /// One thing happened.
+    /// Adds an event.
     pub fn note(&mut self, now_us: u64, what: fmt::Arguments<'_>) {
         let line = &mut self.line;
         // Writing into a string does not fail.
@@ -35,7 +35,7 @@ impl Trace {
         line.clear();
     }
 
-    /// Of everything so far.
+    /// The hash of all events so far.
     pub fn hash(&self) -> u64 {
         self.hash
     }

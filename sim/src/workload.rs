@@ -1,4 +1,4 @@
-//! What the simulation asks of a service: how a replica starts it, what clients send, and which replies are right.
+//! The simulation's requirements of a service: how a replica starts it, what clients send, and which replies are right.
 //!
 //! Plan, faults, promises, shrinking, traces and campaigns know nothing else of a service. [`crate::memcached`]
 //! is one workload; `sim/tests/register.rs` has a small one from beginning to end.
@@ -17,17 +17,17 @@ pub trait Workload: Clone + Send + Sync + 'static {
     type Service: Service;
     /// Its clients' protocol, as it ships.
     type Protocol: Protocol;
-    /// What a client means by one request. Equal commands ask for the same; a broken promise shows it by `Debug`.
+    /// One request of a client. Equal commands request the same; a broken promise shows it by `Debug`.
     type Command: Clone + PartialEq + Debug + 'static;
     /// Draws the commands of one client.
     type Source: CommandSource<Command = Self::Command>;
-    /// Says which replies are right.
+    /// Decides which replies are right.
     type Model: ReferenceModel<Command = Self::Command> + 'static;
 
-    /// What one life of one replica begins with: an empty service, and what makes the protocol of each connection.
+    /// The start of one process of a replica: an empty service, and the constructor of each connection's protocol.
     ///
     /// # Errors
-    /// Why the service cannot start, in words.
+    /// Why the service cannot start, as text.
     fn start(&self) -> Result<(Self::Service, MakeProtocol<Self::Protocol>), String>;
 
     /// The bytes that a client sends for `command`. The protocol makes exactly one ordered request of them.
@@ -58,7 +58,7 @@ pub trait Workload: Clone + Send + Sync + 'static {
         1 << 20
     }
 
-    /// Settings that all replicas need equal, by name, as each replica tells them to its peers.
+    /// Settings that must be equal on all replicas, by name, as each replica sends them to its peers.
     fn settings(&self) -> Vec<(String, String)> {
         Vec::new()
     }
@@ -82,26 +82,26 @@ pub trait Workload: Clone + Send + Sync + 'static {
         false
     }
 
-    /// The promises that are checked: all, unless the service does not make one of them. Own ones may be added.
+    /// The promises that are checked: all, unless the service does not make one of them. A service may add its own.
     fn promises(&self) -> Vec<Box<dyn Promise>> {
         promises::all()
     }
 }
 
-/// Draws the commands of one client, and remembers what its replies said.
+/// Draws the commands of one client, and remembers its replies.
 pub trait CommandSource {
     /// See [`Workload::Command`].
     type Command;
 
-    /// The next command: a function of the draws and of what this client has learnt.
+    /// The next command: a function of the draws and of the replies to this client.
     ///
-    /// Written values should differ, so that the model tells a lost write from one that came twice.
+    /// Written values should differ, so that the model distinguishes a lost write from a doubled one.
     fn draw(&mut self, draws: &mut SplitMix64) -> Self::Command;
 
     /// The client has this reply to `command`.
     fn learn(&mut self, _command: &Self::Command, _reply: &[u8]) {}
 
-    /// The group begins anew without data: what earlier replies said is void.
+    /// The group begins again without data: earlier replies do not count any more.
     fn forget(&mut self) {}
 }
 
@@ -114,43 +114,42 @@ pub struct Turn {
     pub time_us: u64,
 }
 
-/// The service as one sequential program without any fault: it says what each ordered command must answer. It
+/// The service as one sequential program without any fault: it computes the right answer to each ordered command. It
 /// shares no code with the service.
 pub trait ReferenceModel: Clone {
     /// See [`Workload::Command`].
     type Command;
-    /// What a reply is compared with: bytes, or whatever the service leaves open.
+    /// The expected value of a reply: bytes, or a description of the permitted ones.
     type Expected: Clone + 'static;
 
     /// A batch begins whose ordered time is `time_us`: timers up to then run before its commands. It may have no
     /// command; where requests may miss locks, only batches with commands are known.
     fn begin_batch(&mut self, _time_us: u64) {}
 
-    /// Does `command`, and says what the service must answer.
+    /// Executes `command`, and returns the answer that the service must give.
     fn apply(&mut self, command: &Self::Command, turn: Turn) -> Self::Expected;
 
-    /// Compares a reply, to the command at `place`, with what was expected. What the model learns from it may
-    /// decide later comparisons.
+    /// Compares the reply to the command at `place` with the expected one. The model may use it in later comparisons.
     ///
     /// # Errors
-    /// The difference, in words.
+    /// The difference, as text.
     fn compare(&mut self, expected: &Self::Expected, place: Place, reply: &[u8]) -> Result<(), String>;
 
     /// Compares the reply to one of [`Workload::final_reads`] with the data that the model has now, at `turn`,
     /// when nothing changes any more.
     ///
     /// # Errors
-    /// The difference, in words.
+    /// The difference, as text.
     fn compare_final(&self, command: &Self::Command, turn: Turn, reply: &[u8]) -> Result<(), String> {
         let mut copy = self.clone();
         let expected = copy.apply(command, turn);
         copy.compare(&expected, turn.place, reply)
     }
 
-    /// The group begins anew without data, because an operator said so.
+    /// The group begins again without data, on an operator's command.
     fn clear(&mut self);
 
-    /// Objects that the service was seen to evict.
+    /// Objects that were found evicted.
     fn evicted(&self) -> u64 {
         0
     }

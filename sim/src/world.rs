@@ -1,5 +1,5 @@
-//! What a simulated replica sees of the world: the run's one clock, drawn durations; and what the checkers
-//! see of the replica.
+//! The environment of a simulated replica: the run's one clock and drawn durations; and the replica's actions for the
+//! checkers.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -21,29 +21,29 @@ use crate::net::{Fabric, Port};
 /// 2026-01-01, when every run begins.
 pub const EPOCH_US: u64 = 1_767_225_600_000_000;
 
-/// Few, so that logs are shortened in short runs.
+/// A small number, so that logs are shortened in short runs.
 const ENTRIES_PER_SNAPSHOT: u64 = 1000;
 
-/// What one request came to at one replica.
+/// The result of one request at one replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestOutcome {
-    /// Digest of everything it touched, and of its reply.
+    /// Digest of the objects it touched, and of its reply.
     pub digest: u128,
     /// Digest of its reply.
     pub reply_digest: u128,
     /// Checksum of the request it answers.
     pub asked: u32,
-    /// Where in the schedule it ran.
+    /// Its position in the schedule.
     pub position: u64,
     /// Ordered time at which it ran, in microseconds since 1970.
     pub time_us: u64,
-    /// Digest of the locks behind which it touched something.
+    /// Digest of the locks whose objects it touched.
     pub locks: u64,
-    /// Whether this replica could not carry it out.
+    /// Whether this replica could not execute it.
     pub failed: bool,
 }
 
-/// Something a replica did ([`Observation`], kept).
+/// An action of a replica ([`Observation`], kept).
 #[derive(Clone, Debug)]
 pub enum What {
     /// A batch was taken from the order.
@@ -64,7 +64,7 @@ pub enum What {
     Released {
         /// The request.
         place: Place,
-        /// Whose.
+        /// The replica of its client.
         to: Option<ReplyTo>,
         /// The bytes.
         reply: Bytes,
@@ -90,30 +90,30 @@ pub enum What {
         /// All of it.
         digest: u128,
     },
-    /// Evidence was kept.
+    /// A record of evidence.
     Evidence(EvidenceRecord),
-    /// It told its operator something.
+    /// A message to its operator.
     Said(String),
 }
 
-/// Something a replica did, and which.
+/// An action of a replica, and the replica.
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// The replica, from 0.
     pub replica: u8,
-    /// What.
+    /// The action.
     pub what: What,
 }
 
-/// Where all replicas' doings are collected until the checkers look.
+/// All replicas' actions, collected until the checkers read them.
 pub type Journal = Arc<Mutex<Vec<Observed>>>;
 
-/// The world of one life of one replica.
+/// The environment of one process of one replica.
 pub struct Surroundings {
     me: u8,
     fabric: Fabric,
     born_us: u64,
-    /// Microseconds that its wall clock is off.
+    /// Error of its wall clock in microseconds.
     pub skew_us: i64,
     /// Microseconds for which its machine was suspended.
     pub asleep_us: u64,
@@ -123,7 +123,7 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// Of a life that begins now.
+    /// The environment of a process that begins now.
     pub fn new(me: u8, fabric: Fabric, skew_us: i64, rng: SplitMix64, journal: Journal) -> Self {
         let born_us = fabric.now_us();
         Surroundings {
@@ -170,7 +170,7 @@ impl World for Surroundings {
     type Net = Port;
 
     fn now_us(&self) -> u64 {
-        // A machine that is being suspended has not slept yet.
+        // The machine's suspension has only begun.
         (self.local_us() - self.born_us).saturating_sub(self.asleep_us)
     }
 
@@ -178,7 +178,7 @@ impl World for Surroundings {
         (EPOCH_US + self.local_us()).saturating_add_signed(self.skew_us)
     }
 
-    /// Handlers take as long as the draws say, so that slices of the order thread's time end anywhere.
+    /// The durations of handlers are drawn, so that slices of the order thread's time end anywhere.
     fn stopwatch(&self) -> impl Fn() -> Duration {
         let elapsed = RefCell::new(0);
         let begun_us = self.fabric.late_us(self.me);
@@ -219,7 +219,7 @@ impl World for Surroundings {
             }
             Observation::Executed { batch, results } => {
                 let outcome = |result: &vote::RequestResult| RequestOutcome {
-                    // As its parts give it: the stored digest may be what a fault has hit.
+                    // Computed from its parts: a fault may have hit the stored digest.
                     digest: digest::request(&result.pairs, &result.answer()),
                     reply_digest: result.reply_digest,
                     asked: result.asked.checksum,

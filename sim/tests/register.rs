@@ -1,6 +1,6 @@
 //! A second service under simulation: a few registers, its model, and ten seeds in which flipped bits are repaired.
 //!
-//! It shows that nothing in the simulation is about memcached, and what another service has to write.
+//! It shows that the simulation does not depend on memcached, and what another service has to provide.
 
 use std::sync::Arc;
 
@@ -51,12 +51,12 @@ struct Registers {
     registers: Vec<DetMutex<Register>>,
 }
 
-/// What a client may ask for.
+/// The requests of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Command {
     /// Adds to a register; nothing, for a read.
     Add { register: u8, amount: u64 },
-    /// Adds 1 to another register, whose number is the total of this one: only the data say which lock it takes.
+    /// Adds 1 to another register, whose number is the total of this one: the lock follows from the data only.
     Point { register: u8 },
 }
 
@@ -154,7 +154,7 @@ impl Protocol for Lines {
 struct OfRegisters {
     /// Clients send [`Command::Point`], too.
     points: bool,
-    /// On purpose: the model forgets every write of this amount and more.
+    /// On purpose: the model ignores every write of this amount and more.
     forgets: u64,
 }
 
@@ -199,7 +199,7 @@ impl Workload for OfRegisters {
     }
 }
 
-/// A client that adds numbers nobody else adds.
+/// A client that adds numbers no other client adds.
 struct Draws {
     points: bool,
     client: u64,
@@ -222,7 +222,7 @@ impl CommandSource for Draws {
     }
 }
 
-/// What one sequential program would have.
+/// The state of one sequential program.
 #[derive(Clone, Default)]
 struct Totals {
     /// By register: total and writes.
@@ -281,7 +281,7 @@ fn requests_that_miss_locks_are_judged_where_they_ran() {
     }
 }
 
-/// The model can be wrong about a service, and then the promise is seen to break, in both ways of judging.
+/// A wrong model of a service is detected as a broken promise, in both ways of judging.
 #[test]
 fn a_service_that_its_model_does_not_know_is_noticed() {
     for points in [false, true] {

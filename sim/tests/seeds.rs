@@ -1,4 +1,4 @@
-//! A bounded set of seeds: fixed ones, fresh ones, the same twice, and each checker seen to fail.
+//! A bounded set of seeds: fixed ones, fresh ones, the same twice, and each checker shown to fail.
 
 use sim::mutation::{self, MUTATIONS, caught};
 use sim::{Faults, Options, promises, run};
@@ -35,7 +35,7 @@ fn two_of_five_replicas_may_be_faulty() {
     }
 }
 
-/// Replicas with one, two and three workers, which run whatever order the seed says.
+/// Replicas with one, two and three workers, which run in the order that the seed decides.
 #[test]
 fn replicas_agree_whatever_number_of_workers_they_have() {
     for seed in 1..=3 {
@@ -53,7 +53,7 @@ fn where_memory_is_short_only_old_items_go() {
     assert!(evicted > 0, "nothing was evicted");
 }
 
-/// Seeds nobody has tried: the process's number is different every time, and the message names the seed.
+/// New seeds: the process's number is different every time, and the message names the seed.
 #[test]
 fn fresh_seeds_keep_every_promise() {
     let first = u64::from(std::process::id()) * 1000;

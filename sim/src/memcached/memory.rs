@@ -1,9 +1,9 @@
-//! What may be missing where memory is short: which item goes first is the service's choice, but one that has
-//! just been written stays, and one that is gone stays gone.
+//! Which items may be missing where memory is short: the service chooses the item to evict, but one that has just been
+//! written stays, and one that is gone stays gone.
 
 use std::collections::BTreeMap;
 
-/// Memory of the whole service in bytes, where it is short: far less than the clients' keys need.
+/// Short memory of the whole service in bytes: far less than the clients' keys need.
 pub const SHORT: u64 = 256 << 10;
 /// Longest item there, in bytes.
 pub const ITEM_BYTES: usize = 8 << 10;
@@ -13,14 +13,14 @@ const FRESH: u64 = SHORT / super::SHARDS as u64 / 16;
 /// Versions that are remembered.
 const KEPT: usize = 50_000;
 
-/// When an item was written, and when it was seen, or seen to be gone.
+/// When an item was written, last seen, and first found missing.
 #[derive(Clone, Copy, Debug, Default)]
 struct Life {
     seen: Option<vote::Place>,
     missed: Option<vote::Place>,
 }
 
-/// What was seen of items that may be evicted, by the version that [`super::model`] gave them.
+/// Observations of items that may be evicted, by the version that [`super::model`] gave them.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     written: u64,
@@ -30,7 +30,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// An item with so many bytes of data is written as `version`.
+    /// An item with this many bytes of data is written as `version`.
     pub fn write(&mut self, version: u64, bytes: usize) {
         self.written += bytes as u64;
         self.begun.insert(version, self.written);
@@ -47,7 +47,7 @@ impl Memory {
     /// The item was there at `place`, or it was not.
     ///
     /// # Errors
-    /// When it is back after it was gone.
+    /// When it is present again after it was gone.
     pub fn look(&mut self, version: u64, place: vote::Place, there: bool) -> Result<(), String> {
         let life = self.lives.entry(version).or_default();
         if there {

@@ -1,5 +1,5 @@
-//! Meta commands: the same things said in memcached's other words. The model answers the classic command, and
-//! this file puts question and answer into the meta form (memcached 1.6, doc/protocol.txt, "Meta Commands").
+//! Meta commands: the same commands in memcached's other syntax. The model answers the classic command, and this file
+//! converts request and reply to the meta form (memcached 1.6, doc/protocol.txt, "Meta Commands").
 
 use super::model::{ModelCommand, StoringMode};
 
@@ -34,7 +34,7 @@ pub fn text(command: &ModelCommand) -> Option<Vec<u8>> {
     }
 }
 
-/// The meta form of what the classic `command` is answered.
+/// The meta form of the answer to the classic `command`.
 pub fn reply(command: &ModelCommand, classic: &[u8]) -> Vec<u8> {
     match (command, classic) {
         (ModelCommand::Get { .. }, b"END\r\n") | (ModelCommand::Touch { .. }, b"NOT_FOUND\r\n") => {

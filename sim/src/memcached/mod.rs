@@ -16,7 +16,7 @@ use crate::workload::Workload;
 use model::{Model, ModelCommand};
 use source::{Source, VALUES, keys};
 
-/// Locks of the service: few, so that clients meet and every region is scrubbed soon.
+/// Locks of the service: few, so that clients conflict and every region is scrubbed soon.
 const SHARDS: u32 = 4;
 /// Memory of the whole service in bytes.
 const MEMORY: u64 = 64 << 20;

@@ -1,6 +1,6 @@
-//! What a memcached is, without any cleverness: the independent model that says what every ordered command must answer.
+//! A memcached in its simplest form: the independent model that computes the right answer to every ordered command.
 //!
-//! It shares no code with the service: it is given what a client meant, not what the service decoded.
+//! It shares no code with the service: its input is the client's command, not the one that the service decoded.
 
 use std::collections::BTreeMap;
 
@@ -15,31 +15,31 @@ use crate::workload::{ReferenceModel, Turn, same_bytes};
 pub enum ModelCommand {
     /// `get`, or `gets` with uniques.
     Get {
-        /// Which.
+        /// The key or keys.
         keys: Vec<String>,
-        /// Whether uniques are asked for.
+        /// Whether uniques are requested.
         unique: bool,
     },
     /// `set`, `add`, `replace`, `append`, `prepend`.
     Store {
-        /// Which of them.
+        /// The mode.
         mode: StoringMode,
-        /// Under which key.
+        /// The key.
         key: String,
         /// The client's flags.
         flags: u32,
-        /// Seconds until it is gone: 0 is never, negative is at once.
+        /// Seconds until it expires: 0 is never, negative is at once.
         expiry: i64,
         /// The bytes.
         value: Vec<u8>,
     },
     /// `cas`.
     Cas {
-        /// Under which key.
+        /// The key.
         key: String,
         /// The client's flags.
         flags: u32,
-        /// The unique a `gets` answered.
+        /// The unique from a `gets`.
         unique: u64,
         /// The bytes.
         value: Vec<u8>,
@@ -48,23 +48,23 @@ pub enum ModelCommand {
     Delete(String),
     /// `incr` or `decr`.
     Step {
-        /// Which counter.
+        /// The counter.
         key: String,
         /// Up or down.
         up: bool,
-        /// How far.
+        /// By how much.
         delta: u64,
     },
     /// `touch`.
     Touch {
-        /// Which.
+        /// The key or keys.
         key: String,
-        /// Seconds until it is gone, as in [`ModelCommand::Store`].
+        /// Seconds until it expires, as in [`ModelCommand::Store`].
         expiry: i64,
     },
     /// `flush_all`.
     Flush,
-    /// One of the others, in the words of the meta protocol.
+    /// One of the others, in the syntax of the meta protocol.
     Meta(Box<ModelCommand>),
 }
 
@@ -77,9 +77,9 @@ pub enum StoringMode {
     Add,
     /// If there is one.
     Replace,
-    /// Behind what is there.
+    /// Behind the existing value.
     Append,
-    /// Before what is there.
+    /// Before the existing value.
     Prepend,
 }
 
@@ -121,18 +121,18 @@ struct Item {
     value: Vec<u8>,
     /// Ordered time from which on it is gone, in microseconds; none is never.
     deadline_us: Option<u64>,
-    /// Counts the changes of all items: what a unique stands for.
+    /// Counts the changes of all items; each unique corresponds to one count.
     version: u64,
 }
 
-/// What a command must answer.
+/// The expected answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// These bytes.
     Bytes(Vec<u8>),
     /// One of these.
     Either([Vec<u8>; 2]),
-    /// These items, as a reply has them, of which some may be evicted, and then this end.
+    /// These items, as in a reply, where some may be evicted, and then this end.
     Items(Vec<MayMiss>, &'static [u8]),
     /// One item per pair, with a unique that stands for the version.
     Uniques(Vec<(String, u32, Vec<u8>, u64)>),
@@ -143,28 +143,28 @@ pub enum Expected {
 pub struct MayMiss {
     bytes: Vec<u8>,
     version: u64,
-    /// What stands in its place when it is gone; none if it has to be there.
+    /// The text in its place when it is gone; none if it has to be there.
     otherwise: Option<&'static [u8]>,
 }
 
-/// The items, and which unique each version turned out to have.
+/// The items, and the unique that each version was found to have.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     items: BTreeMap<String, Item>,
     versions: u64,
-    /// Version of every unique that a client was told.
+    /// Version of every unique that a client has received.
     uniques: BTreeMap<u64, u64>,
-    /// What is known about evictions, where memory is short.
+    /// Observations of evictions, where memory is short.
     memory: Option<Memory>,
 }
 
 impl Model {
-    /// No item yet; if memory `is_short`, items may go by themselves.
+    /// No item yet; if memory `is_short`, items may be evicted.
     pub fn new(is_short: bool) -> Self {
         Model { memory: is_short.then(Memory::default), ..Model::default() }
     }
 
-    /// Does the command, ordered at `now_us`, and says what the service must answer.
+    /// Executes the command, ordered at `now_us`, and returns the answer that the service must give.
     fn execute(&mut self, command: &ModelCommand, now_us: u64) -> Expected {
         self.items.retain(|_, item| item.deadline_us.is_none_or(|deadline_us| deadline_us > now_us));
         let text = |text: &str| Expected::Bytes(text.as_bytes().to_vec());
@@ -286,7 +286,7 @@ impl Model {
         if rest == end { Ok(()) } else { Err(format!("{:?} after the items", shown(rest))) }
     }
 
-    /// Whether one of these will be gone by itself, or may be.
+    /// Whether one of these will expire, or may be evicted.
     fn fades(&self, keys: &[String]) -> bool {
         self.memory.is_some()
             || keys.iter().filter_map(|key| self.items.get(key)).any(|item| item.deadline_us.is_some())
@@ -386,7 +386,7 @@ impl ReferenceModel for Model {
         }
     }
 
-    /// What fades may be there or not by now: [`ReferenceModel::compare`] knows.
+    /// An item that may be evicted may be there or not: [`ReferenceModel::compare`] decides.
     fn compare_final(&self, command: &ModelCommand, _turn: Turn, reply: &[u8]) -> Result<(), String> {
         let ModelCommand::Get { keys, unique: false } = command else { return Ok(()) };
         if self.fades(keys) || self.get(keys) == reply {
@@ -396,7 +396,7 @@ impl ReferenceModel for Model {
         Err(format!("{keys:?} reads {is:?}, and {:?} was written", String::from_utf8_lossy(&was)))
     }
 
-    /// Without any item, and with everything that was seen of evictions. Uniques are given anew.
+    /// Without any item, but with all observations of evictions. Uniques are assigned again.
     fn clear(&mut self) {
         *self = Model { versions: self.versions, memory: self.memory.take(), ..Model::default() };
     }
@@ -406,7 +406,7 @@ impl ReferenceModel for Model {
     }
 }
 
-/// When something with this expiry is gone, written at `now_us`.
+/// When an item with this expiry, written at `now_us`, expires.
 fn deadline_us(expiry: i64, now_us: u64) -> Option<u64> {
     (expiry != 0).then(|| now_us + u64::try_from(expiry).unwrap_or(0) * 1_000_000)
 }

@@ -6,7 +6,7 @@ use super::meta;
 use super::model::{ModelCommand, StoringMode};
 use crate::workload::CommandSource;
 
-/// Keys that all clients share; few, so that they meet.
+/// Keys that all clients share; few, so that they conflict.
 pub const VALUES: u64 = 10;
 const COUNTERS: u64 = 5;
 /// Keys where memory is short; a value has 60 bytes, or 1 to 3 KB.
@@ -115,7 +115,7 @@ impl Source {
         }
     }
 
-    /// Much that is large, under many keys: only what a single item tells about itself, since any other may be gone.
+    /// Many large values, under many keys, with commands about single items only, since any other may be gone.
     fn crowd(&mut self, draws: &mut SplitMix64) -> ModelCommand {
         let key = |draws: &mut SplitMix64| format!("b{}", draws.modulo(CROWD));
         match draws.modulo(100) {

@@ -7,7 +7,7 @@ use crate::facts::Facts;
 use crate::reference::Reference;
 use crate::world::{Observed, What};
 
-/// Where nothing was corrupted, nothing may be found.
+/// Where no state was corrupted, no error may be reported.
 pub struct Alarms;
 
 impl Promise for Alarms {

@@ -23,7 +23,7 @@ impl Promise for Blame {
     fn see(&mut self, observed: &Observed, facts: &Facts) -> Broken {
         let What::Evidence(record) = &observed.what else { return Ok(()) };
         match record.replica {
-            // Bits that flip between two replicas are nobody's; they look like the sender's.
+            // Bits that flip between two replicas are the fault of neither; they look like the sender's.
             Some(_) if record.stage == "message" && facts.corrupted.contains(&observed.replica) => Ok(()),
             Some(blamed) if !facts.corrupted.is_empty() && !facts.corrupted.contains(&(blamed - 1)) => {
                 Err(format!(

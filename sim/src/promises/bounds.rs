@@ -5,7 +5,7 @@ use wire::ReplicaId;
 
 use super::{About, Broken, Promise};
 
-/// Compares what a replica holds with its own bounds, after each of its steps.
+/// Compares a replica's memory and queues with its own bounds, after each of its steps.
 pub struct Bounds;
 
 impl Promise for Bounds {

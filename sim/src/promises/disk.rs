@@ -1,11 +1,11 @@
-//! What was synced is on the disk, and nothing else is believed.
+//! Synced data is on the disk, and no other data is accepted.
 
 use wire::ReplicaId;
 
 use super::{About, Broken, Promise};
 use crate::log::Reopened;
 
-/// Compares what a process reads from its log with what earlier ones wrote.
+/// Compares the records that a process reads from its log with those that earlier ones wrote.
 pub struct Disk;
 
 impl Promise for Disk {
@@ -31,7 +31,7 @@ impl Promise for Disk {
         if let Some(number) = read.iter().position(|record| !reopened.written.contains(record)) {
             return Err(format!("replica {me} believes record {number} of its log, which was never written"));
         }
-        // A flipped bit in what was synced last looks like a torn write: it is cut off.
+        // A flipped bit in the last synced data looks like a torn write: it is cut off.
         let lost = reopened.synced.filter(|last| !reopened.flipped && !read.contains(last));
         if lost.is_some() {
             return Err(format!(

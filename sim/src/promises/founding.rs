@@ -1,4 +1,4 @@
-//! A group begins once, and anew only at an operator's word.
+//! A group begins once, and again only on an operator's command.
 
 use wire::ReplicaId;
 
@@ -6,7 +6,7 @@ use super::{About, Broken, Promise};
 use crate::facts::{self, Facts};
 use crate::world::{Observed, What};
 
-/// Remembers how the log begins. When an operator has a group begin, the run takes a new one of these.
+/// Remembers how the log begins. When an operator begins a group again, the run uses a new checker.
 #[derive(Default)]
 pub struct Founding {
     /// Digest of the first batch.

@@ -9,7 +9,8 @@ use crate::client::Asked;
 use crate::facts::Facts;
 use crate::reference::Reference;
 
-/// The order of the log is the witness: with `replies` it remains to be shown that it agrees with real time.
+/// The order of the log is the witness: together with `replies`, only its agreement with real time remains to be
+/// checked.
 #[derive(Default)]
 pub struct Linear {
     /// Place of the last answer, per client.

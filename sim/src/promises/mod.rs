@@ -1,4 +1,4 @@
-//! One file per promise: what CrossCheck says will never happen, or always, as code that looks after every step.
+//! One file per promise: what CrossCheck claims to happen never, or always, as code that checks it after every step.
 
 mod alarms;
 mod blame;
@@ -25,12 +25,12 @@ use crate::log::Reopened;
 use crate::reference::Reference;
 use crate::world::Observed;
 
-/// What a promise is called, and where it was made.
+/// The name of a promise, and its source.
 #[derive(Clone, Copy, Debug)]
 pub struct About {
     /// Its name in reports.
     pub name: &'static str,
-    /// The section of the paper (EDCC'16), or of ARCHITECTURE.md, that makes it.
+    /// The section of the paper (EDCC'16), or of ARCHITECTURE.md, that states it.
     pub section: &'static str,
     /// The promise.
     pub promise: &'static str,
@@ -38,26 +38,26 @@ pub struct About {
     pub check: &'static str,
 }
 
-/// A promise is broken: how.
+/// A broken promise: how.
 pub type Broken = Result<(), String>;
 
 /// The checker of one promise.
 pub trait Promise {
-    /// What it is about.
+    /// The promise that it checks.
     fn about(&self) -> About;
 
-    /// A replica did something.
+    /// An action of a replica.
     ///
     /// # Errors
-    /// What breaks the promise.
+    /// How the promise was broken.
     fn see(&mut self, _observed: &Observed, _facts: &Facts) -> Broken {
         Ok(())
     }
 
-    /// A replica made a step, and holds so much now.
+    /// A replica made a step, and has this much state now.
     ///
     /// # Errors
-    /// What breaks the promise.
+    /// How the promise was broken.
     fn stepped(&mut self, _replica: u8, _loads: &[Occupancy]) -> Broken {
         Ok(())
     }
@@ -65,7 +65,7 @@ pub trait Promise {
     /// A client got an answer; the model knows the right one.
     ///
     /// # Errors
-    /// What breaks the promise.
+    /// How the promise was broken.
     fn answered(
         &mut self,
         _asked: &Asked,
@@ -79,7 +79,7 @@ pub trait Promise {
     /// A replica's process opened its log on disk.
     ///
     /// # Errors
-    /// What breaks the promise.
+    /// How the promise was broken.
     fn reopened(&mut self, _replica: u8, _reopened: &Reopened<'_>) -> Broken {
         Ok(())
     }
@@ -87,7 +87,7 @@ pub trait Promise {
     /// All faults are over, everything has healed, and every client has read every key.
     ///
     /// # Errors
-    /// What breaks the promise.
+    /// How the promise was broken.
     fn settled(&mut self, _facts: &Facts, _end: &RunEnd, _model: &mut dyn Reference) -> Broken {
         Ok(())
     }
@@ -128,15 +128,15 @@ pub fn all() -> Vec<Box<dyn Promise>> {
     ]
 }
 
-/// What the promise of this name is about, where the simulation itself sees that it is broken.
+/// The promise with this name, where the simulation itself finds that it is broken.
 pub fn about(name: &str) -> About {
     all().iter().map(|promise| promise.about()).find(|about| about.name == name).unwrap_or(PROGRESS)
 }
 
-/// What the simulation itself checks, because it knows who calls whom, and how long everything took.
+/// The promises that the simulation itself checks, because it knows all connections and durations.
 pub const OF_THE_RUN: [About; 3] = [PEERS, PATIENCE, PROGRESS];
 
-/// Who is talked to.
+/// The permitted connections.
 pub const PEERS: About = About {
     name: "peers",
     section: "crosscheck/src/peers (Noise with the group's key; what has to be equal)",
@@ -149,7 +149,7 @@ pub const PEERS: About = About {
         run for 3 s, both ends name the setting.",
 };
 
-/// Whom a watchdog ends.
+/// The processes that a watchdog ends.
 pub const PATIENCE: About = About {
     name: "patience",
     section: "EDCC'16 section IV-C (watchdog); ARCHITECTURE.md, While replicas are away",
@@ -160,7 +160,7 @@ pub const PATIENCE: About = About {
         without its watchdog the replica does not heal.",
 };
 
-/// What the run itself knows.
+/// The run's own knowledge.
 pub const PROGRESS: About = About {
     name: "progress",
     section: "EDCC'16 section IV-C; ARCHITECTURE.md, Recovery of one object and State transfer",

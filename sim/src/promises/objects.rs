@@ -6,10 +6,10 @@ use super::{About, Broken, Promise};
 use crate::facts::Facts;
 use crate::world::{Observed, What};
 
-/// Compares the objects that are said not to fit their checksums with those that were hit.
+/// Compares the objects that are reported not to fit their checksums with those that were hit.
 pub struct Objects;
 
-/// What evidence says of an object at rest that was found damaged (`crosscheck/src/evidence.rs`).
+/// The text of evidence about an object that was found damaged at rest (`crosscheck/src/evidence.rs`).
 const DAMAGED: &str = " does not fit its checksum";
 
 impl Promise for Objects {

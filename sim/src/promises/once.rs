@@ -1,4 +1,4 @@
-//! Exactly once: no command has two positions, and none has one that nobody sent.
+//! Exactly once: no command has two positions, and each command with a position was sent by a client.
 
 use super::{About, Broken, Promise};
 use crate::facts::{Facts, is_own};

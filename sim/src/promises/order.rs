@@ -29,7 +29,7 @@ impl Promise for Order {
             None if *batch > facts.last_batch => {
                 Err(format!("batch {batch} was delivered and {} was the last", facts.last_batch))
             }
-            // So old that the run no longer knows it.
+            // It is so old that the run has dropped it.
             None => Ok(()),
         }
     }

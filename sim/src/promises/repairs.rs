@@ -8,10 +8,10 @@ use super::{About, Broken, Promise};
 use crate::facts::Facts;
 use crate::world::{Observed, What};
 
-/// Turns of which the packed objects are remembered.
+/// Turns whose packed objects are remembered.
 const KEPT: usize = 256;
 
-/// What each replica packed at the turn of each RECOVER.
+/// The objects that each replica packed at the turn of each RECOVER.
 #[derive(Default)]
 pub struct PackedRepairs {
     packed: BTreeMap<Place, BTreeMap<u8, Vec<Packed>>>,

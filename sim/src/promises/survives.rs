@@ -7,7 +7,7 @@ use crate::client::Asked;
 use crate::facts::Facts;
 use crate::reference::Reference;
 
-/// Looks at the end: what is read is what was last written, and every replica has all of it.
+/// Checks at the end that every read returns the last write, and that every replica has all data.
 pub struct Survives;
 
 impl Promise for Survives {

@@ -1,4 +1,4 @@
-//! Ordered time is the true time, whatever single clocks say.
+//! Ordered time is the true time, even if single clocks are wrong.
 
 use wire::ReplicaId;
 
@@ -13,7 +13,7 @@ const APART_US: u64 = 2_000_000;
 /// Compares the stamp of every batch with the run's own clock.
 #[derive(Default)]
 pub struct Time {
-    /// The last batch that anybody took, and how far its stamp was behind the true time then.
+    /// The last batch that any replica took, and how far its stamp was behind the true time then.
     last: (u64, u64),
 }
 

@@ -9,7 +9,7 @@ use super::{About, Broken, Promise};
 use crate::facts::Facts;
 use crate::world::{Observed, RequestOutcome, What};
 
-/// Requests that are remembered; far more than replicas can lie apart.
+/// Requests that are remembered; far more than the distance between any two replicas.
 const KEPT: usize = 200_000;
 
 /// Compares the position and the locks of every request with those at the replica that ran it first.
@@ -66,7 +66,7 @@ impl Turns {
                 _ => Ok(()),
             };
         }
-        // So old that it is no longer remembered.
+        // It is so old that it is no longer remembered.
         if self.turns.len() >= KEPT && self.turns.first_key_value().is_some_and(|(oldest, _)| place < *oldest)
         {
             return Ok(());

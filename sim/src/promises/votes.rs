@@ -7,7 +7,7 @@ use super::{About, Broken, Promise};
 use crate::facts::Facts;
 use crate::world::{Observed, What};
 
-/// Counts for itself who came to which result, and does not ask the voters.
+/// Counts the replicas' results itself, independent of the voters.
 pub struct Votes;
 
 impl Promise for Votes {

@@ -1,4 +1,4 @@
-//! From one episode to the next, and to the end: everything has to heal in between.
+//! From one episode to the next, and to the end: all replicas have to heal in between.
 
 use crosscheck::admin::{AdminCommand, CorruptionKind, ReplicaPhase as Life};
 use wire::ReplicaId;
@@ -10,20 +10,20 @@ use crate::promises::{PROGRESS, RunEnd};
 use crate::workload::Workload;
 use crate::world::EPOCH_US;
 
-/// Between two looks whether everything has healed.
+/// Time between two checks whether all replicas have healed.
 const LOOK_US: u64 = 100_000;
-/// How wrong a clock may be that is as it should be: replicas take over the time of others when theirs is further away.
+/// The permitted error of a healthy clock: replicas take over the time of others when theirs is further away.
 const CLOCK_US: u64 = 600_000;
 
 impl<W: Workload> Run<W> {
-    /// Whether the run has nothing more to do.
+    /// Whether the run is done.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Reading)
             && self.clients.iter().all(crate::client::Client::is_done)
             && self.reported
     }
 
-    /// Goes on to what comes next, if it is time.
+    /// Continues with the next phase, if it is time.
     pub(super) fn go_on(&mut self) {
         if !self.placed.is_empty() {
             self.count_placed();
@@ -50,7 +50,7 @@ impl<W: Workload> Run<W> {
             }
             Phase::Healing { since_us } => {
                 let since_us = *since_us;
-                // Again and again: a replica that stood still is told of a fault only now.
+                // Repeated: a replica that was stopped learns of a fault only now.
                 self.disarm();
                 if self.is_healed(since_us) {
                     self.summary.longest_heal_us = self.summary.longest_heal_us.max(self.now_us - since_us);
@@ -81,8 +81,8 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    /// A wrong REPAIR waits until somebody needs one, which may be another victim's turn by then; a wrong
-    /// request, until a client comes back to the victim.
+    /// A wrong REPAIR waits until a replica needs one, which may be during another victim's episode; a wrong request
+    /// waits until a client comes back to the victim.
     fn disarm(&mut self) {
         for process in self.slots.iter_mut().filter_map(|slot| slot.process.as_mut()) {
             for kind in [CorruptionKind::Repair, CorruptionKind::Asked] {
@@ -141,7 +141,7 @@ impl<W: Workload> Run<W> {
         false
     }
 
-    /// What is open at some replica about the batches before `batch`, in words.
+    /// The open votes at some replica about the batches before `batch`, as text.
     fn open_below(&self, batch: u64) -> String {
         let replicas = (1..).zip(&self.slots);
         let open = replicas.filter_map(|(number, slot)| {
@@ -161,7 +161,7 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    /// What is not as it should be, in words; nothing when all is well.
+    /// The errors that are left, as text; nothing when all replicas are healthy.
     fn ailing(&self) -> String {
         let mut words = String::new();
         let mut leaders = std::collections::BTreeSet::new();
@@ -195,7 +195,7 @@ impl<W: Workload> Run<W> {
         words
     }
 
-    /// The last look: all clients have read all keys, and all replicas digest their states once more.
+    /// The last check: all clients have read all keys, and all replicas digest their states once more.
     fn report(&mut self) {
         if self.reported || !self.clients.iter().all(crate::client::Client::is_done) {
             return;
@@ -205,7 +205,7 @@ impl<W: Workload> Run<W> {
             let how = format!("at the end it does not settle: {}", self.ailing());
             return self.broken(PROGRESS, how);
         }
-        // States that differ here, where nothing is wrong any more, are reported and not waited for.
+        // States that differ here, after all faults are over, are reported at once.
         let all_here = self.digests.last_key_value().filter(|(_, digests)| digests.len() == self.slots.len());
         let fresh = self.asked_digest_us > since_us;
         let (true, Some((_, digests))) = (fresh && self.ailing().is_empty(), all_here) else {

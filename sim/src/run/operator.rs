@@ -1,5 +1,5 @@
-//! Memories are lost that the group cannot do without, and the operator who then decides: as `crosscheck
-//! group` does it, after a look at every replica.
+//! Losses of more memories than the group survives, and the operator's decision: as with `crosscheck group`, after a
+//! check of every replica.
 
 use std::collections::BTreeSet;
 
@@ -14,25 +14,25 @@ use crate::reference::Reference;
 use crate::rng::stream;
 use crate::workload::{CommandSource, Workload};
 
-/// All replicas are there and some do not serve for so long before the operator decides: what can come back
-/// by itself has done so.
+/// Time for which all replicas are up and some do not serve before the operator decides: replicas that can come back by
+/// themselves have done so.
 const PATIENCE_US: u64 = 5_000_000;
-/// Between two looks of the operator.
+/// Time between two checks of the operator.
 const LOOK_US: u64 = 100_000;
 
 /// The operator of a group that may have lost more than it survives.
 #[derive(Debug, Default)]
 pub(super) struct Operator {
-    /// More may be lost than the group survives: an operator is asked, and what he decides is no promise broken.
+    /// More may be lost than the group survives: an operator decides, and the decision breaks no promise.
     may_decide: bool,
-    /// There is one all the same. Whatever he would have to decide, is.
+    /// An operator exists although none should be needed. The decision is already made.
     looks: bool,
     looks_us: u64,
-    /// Since when nothing has come of waiting.
+    /// The time since which waiting has had no effect.
     since_us: Option<u64>,
-    /// The replica, from 0, with whose data the group goes on.
+    /// The replica, from 0, with whose data the group continues.
     kept: Option<u8>,
-    /// Lives of replicas that were told so.
+    /// Processes of replicas that got this decision.
     told: BTreeSet<(u8, u64)>,
 }
 
@@ -57,8 +57,8 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    /// Whether a majority is left without this replica, or somebody who has everything that anybody has taken
-    /// from the order: only then can an operator keep what was acknowledged. A moment later it is so.
+    /// Whether a majority is left without this replica, or a replica that has every batch that any replica has taken
+    /// from the order: only then can an operator keep all acknowledged data. This becomes true a moment later.
     fn leaves_everything(&self, victim: u8) -> bool {
         let others = (0u8..).zip(&self.slots).filter(|(number, _)| *number != victim);
         let left: Vec<u64> = others
@@ -70,7 +70,7 @@ impl<W: Workload> Run<W> {
         left.len() > self.facts.faults() || most >= self.facts.last_batch
     }
 
-    /// An operator looks at the replicas, and decides what they cannot.
+    /// An operator checks the replicas, and makes the decision that they cannot make.
     pub(super) fn decide(&mut self) {
         let Operator { may_decide, looks, looks_us, .. } = self.operator;
         if !(may_decide || looks) || self.now_us < looks_us {
@@ -103,7 +103,7 @@ impl<W: Workload> Run<W> {
                 self.keep(most.replica - 1, &seen);
             }
             (None, Some(_)) => {
-                // What was acknowledged is not all there: this operator rather begins anew.
+                // Not all acknowledged data is there: this operator begins the group again.
                 let with_data: Vec<u8> = with_data().map(|status| status.replica - 1).collect();
                 with_data.into_iter().for_each(|replica| self.give_up_data(replica));
             }
@@ -111,12 +111,12 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    /// All power was lost at once: the operator looks, although logs on disk survive that.
+    /// All power was lost at once: the operator checks, although logs on disk survive that.
     pub(super) fn look_after_blackout(&mut self) {
         self.operator.looks = true;
     }
 
-    /// There is nothing to decide about, unless nobody has any data.
+    /// There is nothing to decide, unless no replica has any data.
     fn miss_all_data(&mut self, seen: &[Status]) {
         if seen.iter().all(|status| status.incarnation == 0) {
             self.broken(promises::about("survives"), "no replica has any data any more".to_owned());
@@ -131,7 +131,7 @@ impl<W: Workload> Run<W> {
         self.tell_of_kept(kept, seen);
     }
 
-    /// Whoever does not serve is told whose data counts, each process once.
+    /// Each process that does not serve gets the decision once.
     fn tell_of_kept(&mut self, kept: u8, seen: &[Status]) {
         for status in seen {
             let replica = status.replica - 1;
@@ -143,7 +143,7 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    /// `crosscheck group begin`. What there was is lost, and nothing is expected of it any more.
+    /// `crosscheck group begin`. The earlier data is lost, and is not expected any more.
     fn begin_group(&mut self) {
         self.trace.note(self.now_us, format_args!("operator: group begin"));
         self.say_to(0, AdminCommand::BeginGroup);
@@ -157,7 +157,7 @@ impl<W: Workload> Run<W> {
         self.promises = self.workload.promises();
     }
 
-    /// A process ends, and the next one has nothing.
+    /// A process ends, and the next one starts empty.
     fn give_up_data(&mut self, replica: u8) {
         self.trace
             .note(self.now_us, format_args!("operator: gives up what replica {} has", ReplicaId(replica)));
@@ -170,7 +170,7 @@ impl<W: Workload> Run<W> {
     fn say_to(&mut self, replica: u8, command: AdminCommand) {
         let slot = &mut self.slots[usize::from(replica)];
         if let Some(process) = &mut slot.process {
-            // Whatever it answers, the next look shows what came of it.
+            // The answer is ignored; the next check shows the result.
             let _answer = process.replica.call(command);
             slot.wake_us = slot.wake_us.min(self.now_us);
         }

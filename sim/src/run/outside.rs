@@ -1,4 +1,4 @@
-//! Who is not to be talked to: replicas with other settings, and strangers without the group's key.
+//! Connections that must be refused: of replicas with other settings, and of strangers without the group's key.
 
 use std::collections::BTreeMap;
 
@@ -11,35 +11,35 @@ use crate::node::{KEYS, Role, Unlike};
 use crate::promises::PEERS;
 use crate::workload::Workload;
 
-/// Two replicas that can reach each other have met, and know why they do not talk, after so long.
+/// Time after which two replicas that can reach each other know why they refuse each other.
 const MET_US: u64 = 3_000_000;
-/// Connections of a crowd at most: three times as many as a replica has room for.
+/// Connections of a crowd at most: three times as many as a replica accepts.
 const CROWD: u64 = 200;
 
-/// Strangers who have called, by their number.
+/// Strangers that have connected, by their number.
 #[derive(Default)]
 pub(super) struct Strangers {
     numbered: u64,
     calls: BTreeMap<u64, Visit>,
-    /// Intrusions that were told of.
+    /// Reported intrusions.
     known: u64,
 }
 
-/// What a stranger has done at a replica.
+/// A stranger's actions at a replica.
 struct Visit {
     victim: u8,
-    /// Life of the replica's process.
+    /// The replica's process, by number.
     life: u64,
     call: Call,
     caller: Option<Caller>,
-    /// What he says next.
+    /// The next bytes to send.
     then: Vec<u8>,
-    /// He has said something that no peer says, and waits for no answer: the replica counts that.
+    /// The stranger has sent bytes that no peer sends, and waits for no answer: the replica counts that.
     counts: bool,
 }
 
 impl<W: Workload> Run<W> {
-    /// Its process is started again with a setting that the others have otherwise. Says for how long.
+    /// Its process is started again with a setting that differs from the others'. Returns for how long.
     pub(super) fn set_wrong(&mut self, victim: u8, draws: &mut SplitMix64) -> Option<u64> {
         let slot = &mut self.slots[usize::from(victim)];
         if slot.unlike.is_some() {
@@ -50,15 +50,15 @@ impl<W: Workload> Run<W> {
         Some(draws.within(1_000_000, 4_500_000))
     }
 
-    /// Its operator has read what is wrong, and starts it with the right setting.
+    /// Its operator has read the message, and starts it with the right setting.
     pub(super) fn set_right(&mut self, victim: u8) {
         self.look_at_unlike(victim, true);
         self.slots[usize::from(victim)].unlike = None;
         self.stop(victim, 0);
     }
 
-    /// Whoever has another setting is connected to nobody, and serves nobody. Once all have had the time to
-    /// meet, both ends know why.
+    /// A replica with another setting is connected to no peer, and serves no client. After enough time both ends know
+    /// why.
     pub(super) fn look_at_unlike(&mut self, victim: u8, ends: bool) {
         let slot = &self.slots[usize::from(victim)];
         let (Some(unlike), Some(process)) = (&slot.unlike, &slot.process) else { return };
@@ -101,7 +101,7 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    /// Somebody without the key calls a replica. Says how long that lasts.
+    /// A stranger without the key connects to a replica. Returns how long that lasts.
     pub(super) fn call_as_stranger(&mut self, victim: u8, draws: &mut SplitMix64) -> u64 {
         let calls = if draws.chance(200) { draws.within(70, CROWD) } else { draws.within(1, 5) };
         for _ in 0..calls {
@@ -118,14 +118,14 @@ impl<W: Workload> Run<W> {
         draws.within(100_000, 1_000_000)
     }
 
-    /// What a stranger says first, what he says when he has heard the answer, and who he says that he is.
+    /// A stranger's first bytes, the bytes after the answer, and the replica that the stranger claims to be.
     fn words_of_stranger(
         &self,
         victim: u8,
         calls: u64,
         draws: &mut SplitMix64,
     ) -> (Vec<u8>, Vec<u8>, Option<Caller>) {
-        // The head of no record: one in 65,536 random ones would be.
+        // Not the head of a record: one in 65,536 random ones would be.
         let noise = |draws: &mut SplitMix64| {
             let rest = (0..draws.within(4, 4000)).map(|_| draws.next_u64() as u8);
             b"no record at all".iter().copied().chain(rest).collect::<Vec<u8>>()
@@ -139,7 +139,8 @@ impl<W: Workload> Run<W> {
         match draws.modulo(6) {
             0 => (noise(draws), Vec::new(), None),
             1 => (b"GET / HTTP/1.1\r\nHost: replica\r\n\r\n".to_vec(), Vec::new(), None),
-            // A peer's first words, and then others that were said somewhere: the key is not that of this connection.
+            // A recorded first message of a peer, and then other recorded bytes: their key is not that of this
+            // connection.
             2 => (heard(true, draws), heard(false, draws), None),
             3 => (heard(false, draws), Vec::new(), None),
             4 if calls > 5 => (Vec::new(), Vec::new(), None),
@@ -155,12 +156,12 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    /// A stranger has waited for an answer, and goes on as if he was a peer.
+    /// A stranger has waited for an answer, and continues like a peer.
     pub(super) fn hear_as_stranger(&mut self, number: u64) {
         let Some(visit) = self.strangers.calls.get_mut(&number) else { return };
         let answer = visit.call.hear();
         let then = match visit.caller.take() {
-            // Whoever has the wrong key is not answered.
+            // A connection with the wrong key gets no answer.
             Some(caller) => caller.go_on(&answer, b"forged").unwrap_or_default(),
             None => std::mem::take(&mut visit.then),
         };
@@ -175,7 +176,7 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    /// Strangers have gone: the replica has counted those who said what no peer says.
+    /// Strangers have disconnected: the replica has counted those that sent bytes that no peer sends.
     pub(super) fn count_strangers(&mut self, victim: u8) {
         let slot = &self.slots[usize::from(victim)];
         let life = slot.life;
@@ -186,7 +187,7 @@ impl<W: Workload> Run<W> {
         let is_seen = |visit: &&Visit| visit.life == life && visit.counts && visit.call.is_heard();
         let said = here.values().filter(is_seen).count() as u64;
         let Some(process) = slot.process.as_ref().filter(|_| slot.paused_us < self.now_us) else { return };
-        // A replica with too many guests lets some go before it has heard them.
+        // A replica with too many pending handshakes closes some before it has read from them.
         let expected = if here.len() > 60 { said.min(1) } else { said };
         let counted = process.replica.status().refused.strangers;
         if counted < expected {
@@ -198,7 +199,7 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    /// Somebody puts records into the stream from another replica to this one.
+    /// An attacker puts records into the stream from another replica to this one.
     pub(super) fn forge(&mut self, victim: u8, draws: &mut SplitMix64) {
         let from =
             (victim + 1 + draws.modulo(u64::from(self.options.replicas) - 1) as u8) % self.options.replicas;

@@ -1,4 +1,4 @@
-//! Faults strike, and those that last end.
+//! Injects faults, and ends lasting ones.
 
 use crosscheck::admin::{AdminCommand, CorruptionKind, Inject};
 use wire::{ReplicaId, SplitMix64};
@@ -11,7 +11,7 @@ use crate::rng::stream;
 use crate::workload::Workload;
 
 impl<W: Workload> Run<W> {
-    /// A fault strikes its victim.
+    /// Injects a fault into its victim.
     pub(super) fn strike(&mut self, stroke: &Stroke) {
         let Stroke { victim, fault, seed, .. } = *stroke;
         let mut draws = stream(seed, 7);
@@ -61,7 +61,7 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    /// A fault that is over when it has struck.
+    /// A fault without duration.
     fn strike_once(&mut self, stroke: &Stroke, draws: &mut SplitMix64) {
         let Stroke { victim, fault, .. } = *stroke;
         match fault {
@@ -99,7 +99,7 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    /// A bit of an ordered entry in memory, or of a number of the order engine; or what waits to be ordered.
+    /// A bit of an ordered entry in memory, or of a number of the order engine; or a request that waits to be ordered.
     fn corrupt_order(&mut self, victim: u8, fault: Fault, seed: u64) {
         let process = self.slots[usize::from(victim)].process.as_mut();
         let hit = process.is_some_and(|process| match fault {
@@ -115,7 +115,7 @@ impl<W: Workload> Run<W> {
         self.summary.faults.entry(fault).or_default().struck += u64::from(hit);
     }
 
-    /// Its machine stands still for so long.
+    /// Its machine is suspended for this long.
     fn suspend(&mut self, victim: u8, us: u64) {
         let slot = &mut self.slots[usize::from(victim)];
         slot.paused_us = slot.paused_us.max(self.now_us + us);
@@ -124,7 +124,7 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    /// A wall clock that is so much ahead or behind from now on.
+    /// A wall clock that is this much ahead or behind from now on.
     fn set_clock(&mut self, victim: u8, skew_us: i64) {
         let slot = &mut self.slots[usize::from(victim)];
         slot.skew_us = skew_us;
@@ -133,7 +133,7 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    /// Bad weather around a replica; says how long it lasts.
+    /// Network faults around a replica; returns how long they last.
     fn set_weather(&mut self, victim: u8, fault: Fault, draws: &mut SplitMix64) -> u64 {
         let chance = draws.within(5, 150);
         let mut weather = Weather::default();
@@ -148,7 +148,7 @@ impl<W: Workload> Run<W> {
         draws.within(10_000, 1_500_000)
     }
 
-    /// A fault that lasted is over.
+    /// A lasting fault is over.
     pub(super) fn end_stroke(&mut self, stroke: &Stroke) {
         self.trace.note(
             self.now_us,
@@ -242,7 +242,7 @@ impl<W: Workload> Run<W> {
         slot.wake_us = slot.wake_us.min(self.now_us);
     }
 
-    /// Counts the armed faults that have struck, or will at the next occasion.
+    /// Counts the armed faults that have taken effect, or will at the next occasion.
     pub(super) fn count_placed(&mut self) {
         let placed = std::mem::take(&mut self.placed);
         for (victim, fault, answered) in placed {

@@ -1,4 +1,4 @@
-//! Clients and replicas talk: commands on their way in, answers on their way out.
+//! Messages between clients and replicas: commands in, answers out.
 
 use bytes::Bytes;
 use crosscheck::stepped::ReplyTo;
@@ -11,7 +11,7 @@ use crate::promises;
 use crate::workload::Workload;
 
 impl<W: Workload> Run<W> {
-    /// Something happens that was on its way.
+    /// A pending event happens.
     pub(super) fn perform(&mut self, event: Event) {
         match event {
             Event::Client(client) => self.on_client(client),
@@ -80,7 +80,7 @@ impl<W: Workload> Run<W> {
         self.at(PATIENCE_US, Event::Client(number));
     }
 
-    /// Connects to the client's replica; if nobody serves there, the client tries another one a moment later.
+    /// Connects to the client's replica; if it does not serve, the client tries another one a moment later.
     fn connect(&mut self, number: usize) -> bool {
         let client = &mut self.clients[number];
         let slot = &mut self.slots[usize::from(client.replica)];
@@ -138,7 +138,7 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    /// An answer leaves its replica, which is so much later than the run.
+    /// An answer leaves its replica, which is this much later than the run.
     pub(super) fn leave(
         &mut self,
         life: u64,
@@ -147,7 +147,7 @@ impl<W: Workload> Run<W> {
         answer: ClientAnswer,
     ) {
         if late_us >= super::watch::NEVER_US {
-            // It would leave behind a handler that never ends.
+            // It would leave after a handler that never ends.
             return;
         }
         let (client, session) = (client as usize, (life, generation));
@@ -213,7 +213,7 @@ impl<W: Workload> Run<W> {
         self.at(after, Event::Client(number));
     }
 
-    /// Clients of a replica that is gone hear of it.
+    /// Clients of a replica that is gone learn of it.
     pub(super) fn hang_up_clients(&mut self, replica: u8) {
         for client in 0..self.clients.len() {
             if self.clients[client].replica == replica

@@ -1,5 +1,4 @@
-//! Requests that take long, and the watchdogs that mind them: the shipped one, which a thread of the process
-//! asks every so often.
+//! Requests that take long, and their watchdogs: the shipped one, which a thread of the process polls.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +11,7 @@ use crate::fault::Fault;
 use crate::promises::PATIENCE;
 use crate::workload::Workload;
 
-/// What only a watchdog says of a process that it ends (`crosscheck/src/replace.rs`).
+/// The text that only a watchdog writes about a process that it ends (`crosscheck/src/replace.rs`).
 const WORDS: &str = " within watchdog_ms";
 /// A handler that never ends.
 pub(super) const NEVER_US: u64 = 1_000_000_000;
@@ -43,20 +42,20 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    /// The watchdog's thread of a replica looks after a while.
+    /// The watchdog's thread of a replica checks after a while.
     pub(super) fn watch_in_a_while(&mut self, replica: u8) {
         let life = self.slots[usize::from(replica)].life;
         self.at(limits::WATCH.as_micros() as u64, Event::Watch { replica, life });
     }
 
-    /// It looks.
+    /// It checks.
     pub(super) fn watch(&mut self, replica: u8, life: u64) {
         let slot = &self.slots[usize::from(replica)];
         if slot.life != life {
             return;
         }
         let Some(process) = &slot.process else { return };
-        // It stands still like the rest of its process.
+        // It is stopped like the rest of its process.
         if slot.paused_us <= self.now_us {
             if !self.is_at_one_stretch(replica) {
                 process.replica.moves();
@@ -70,7 +69,7 @@ impl<W: Workload> Run<W> {
         self.watch_in_a_while(replica);
     }
 
-    /// Whether the order thread has been in one handler since the watchdog's last look.
+    /// Whether the order thread has been in one handler since the watchdog's last check.
     fn is_at_one_stretch(&self, replica: u8) -> bool {
         let stepped_us = self.slots[usize::from(replica)].stepped_us;
         let late_us = self.now_us - stepped_us;
@@ -80,7 +79,7 @@ impl<W: Workload> Run<W> {
         stretches[at].1 && begun_us + limits::WATCH.as_micros() as u64 <= self.now_us
     }
 
-    /// The pace of the others, as those tell it who answer within the time that a watchdog gives them.
+    /// The pace of the others, as reported by those that answer within the watchdog's time limit.
     fn others(&self, replica: u8) -> PeerProgress {
         let until_us = self.now_us + limits::PROBE.as_micros() as u64;
         let reaches = |other: &u8| {

@@ -1,12 +1,12 @@
 //! A bank as a protected, replicated service: the example of docs/first-service.md, to be read and copied.
 //!
-//! - `state`: what a corrupted bit must not change, as critical structs: [`Account`], [`Branch`], [`Office`].
-//! - `request`: what can be asked, and its encoding in the log.
+//! - `state`: the state to protect from corruption, as critical structs: [`Account`], [`Branch`], [`Office`].
+//! - `request`: the requests, and their encoding in the log.
 //! - `service`: the locks, the footprints and the handlers.
 //! - `resp`: the protocol of `redis-cli`, as much of it as is needed.
 //!
-//! Money is counted in cents. It comes by `OPEN`, `DEPOSIT` and interest, goes by `WITHDRAW`, and is otherwise only
-//! moved.
+//! Money is counted in cents. `OPEN`, `DEPOSIT` and interest add money, `WITHDRAW` removes it, and other requests only
+//! move it.
 
 mod request;
 mod resp;

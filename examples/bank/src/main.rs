@@ -1,4 +1,4 @@
-//! The program: everything that every service has, with this service in it.
+//! The program: the commands of every service, for this service.
 
 use std::process::ExitCode;
 use std::sync::Arc;

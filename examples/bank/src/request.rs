@@ -1,4 +1,4 @@
-//! What can be asked of the bank. The derived encoding is what stands in the log.
+//! The requests to the bank. The log has their derived encoding.
 
 use crosscheck::Malformed;
 use crosscheck::object::{Reader, Summed};
@@ -8,13 +8,13 @@ use crate::state::Number;
 /// A payment that may wait for money.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Summed)]
 pub struct Payment {
-    /// Who pays.
+    /// The payer's account.
     pub from: Number,
-    /// Who is paid.
+    /// The payee's account.
     pub to: Number,
-    /// How much, in cents.
+    /// The amount in cents.
     pub amount: u64,
-    /// Ordered time in microseconds at which it is given up.
+    /// Ordered time in microseconds at which the payment is given up.
     pub deadline_us: u64,
 }
 
@@ -30,29 +30,29 @@ pub enum Request {
     Withdraw { number: Number, amount: u64 },
     /// Moves money.
     Transfer { from: Number, to: Number, amount: u64 },
-    /// How much there is on an account.
+    /// The balance of an account.
     Balance { number: Number },
-    /// How much there is on all accounts.
+    /// The total of all accounts.
     Total,
-    /// From now on pays so many hundredths of a percent after each period; 0 for no interest.
+    /// From now on pays this many hundredths of a percent after each period; 0 for no interest.
     Interest { rate: u32, seconds: u64 },
     /// Names the account that [`Request::Sweep`] moves the money to.
     Link { from: Number, to: Number },
     /// Moves everything to the linked account.
     Sweep { from: Number },
-    /// Moves money as soon as there is enough, for so many seconds.
+    /// Moves money as soon as there is enough, within this many seconds.
     Pay { from: Number, to: Number, amount: u64, seconds: u64 },
     /// How many payments wait for money on an account.
     Waiting { number: Number },
-    /// The number of the account's card, drawn when it is first asked for.
+    /// The number of the account's card, drawn at the first such request.
     Card { number: Number },
     /// A period is over.
     Tick,
     /// Pays interest to the accounts of one bucket.
     Accrue { branch: u32, bucket: u32, rate: u32 },
-    /// Money has come, or time is up: tries a payment that has waited.
+    /// Money has arrived, or the time is over: tries a payment that has waited.
     Settle(Payment),
-    /// The time of some payment of this account is up.
+    /// The time of some payment of this account is over.
     Expire { number: Number },
 }
 

@@ -1,6 +1,7 @@
 //! RESP2, the protocol of `redis-cli`: arrays of bulk strings and inline commands in, replies out.
 //!
-//! The parser is total and bounded: for any bytes it gives a request, an error reply, or says how many bytes it needs.
+//! The parser is total and bounded: for any bytes it returns a request, an error reply, or the number of bytes that it
+//! needs.
 
 use std::fmt::Display;
 
@@ -27,7 +28,7 @@ impl Protocol for RespConnection {
             Ok((used, words)) => Progress::Done { used, action: command(&words) },
             Err(Unread::NeedMore(bytes)) => Progress::NeedMore(bytes),
             Err(Unread::Broken(why)) => {
-                // Where the next command begins is not known any more.
+                // The beginning of the next command is not known any more.
                 let mut reply = Vec::new();
                 error(&mut reply, format_args!("Protocol error: {why}"));
                 Progress::Done { used: input.len(), action: Action::Close(reply) }
@@ -40,7 +41,7 @@ impl Protocol for RespConnection {
     }
 }
 
-/// Appends a status, or why there is none.
+/// Appends a status, or the reason why there is none.
 pub fn simple(reply: &mut Vec<u8>, status: Result<&str, Refusal>) {
     match status {
         Ok(status) => reply.extend_from_slice(format!("+{status}\r\n").as_bytes()),
@@ -48,12 +49,12 @@ pub fn simple(reply: &mut Vec<u8>, status: Result<&str, Refusal>) {
     }
 }
 
-/// Appends `OK`, or why it is not.
+/// Appends `OK`, or the reason why the request failed.
 pub fn done(reply: &mut Vec<u8>, result: Result<(), Refusal>) {
     simple(reply, result.map(|()| "OK"));
 }
 
-/// Appends a number, or why there is none.
+/// Appends a number, or the reason why there is none.
 pub fn integer(reply: &mut Vec<u8>, number: Result<u64, Refusal>) {
     match number {
         Ok(number) => reply.extend_from_slice(format!(":{number}\r\n").as_bytes()),
@@ -61,7 +62,7 @@ pub fn integer(reply: &mut Vec<u8>, number: Result<u64, Refusal>) {
     }
 }
 
-/// Appends a string, or why there is none.
+/// Appends a string, or the reason why there is none.
 pub fn bulk(reply: &mut Vec<u8>, text: Result<String, Refusal>) {
     match text {
         Ok(text) => reply.extend_from_slice(format!("${}\r\n{text}\r\n", text.len()).as_bytes()),
@@ -131,7 +132,7 @@ fn number<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
     is_number.then(|| std::str::from_utf8(digits).ok()?.parse().ok()).flatten()
 }
 
-/// What to do about a command.
+/// The action for a command.
 fn command(words: &[&[u8]]) -> Action {
     let Some((name, arguments)) = words.split_first() else { return Action::Nothing };
     let name = name.to_ascii_uppercase();
@@ -141,7 +142,7 @@ fn command(words: &[&[u8]]) -> Action {
             Action::Reply([format!("${}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat())
         }
         (b"QUIT", _) => Action::Close(b"+OK\r\n".to_vec()),
-        // `redis-cli` asks for what it could help with; there is nothing.
+        // `redis-cli` requests its list of commands for help; it is empty.
         (b"COMMAND", _) => Action::Reply(b"*0\r\n".to_vec()),
         _ => match request(&name, arguments) {
             Ok(request) => Action::Order(request.encode()),
@@ -154,7 +155,7 @@ fn command(words: &[&[u8]]) -> Action {
     }
 }
 
-/// The request that a command stands for, or what is wrong with it.
+/// The request of a command, or its error.
 fn request(name: &[u8], arguments: &[&[u8]]) -> Result<Request, String> {
     Ok(match (name, arguments) {
         (b"OPEN", [number, owner]) => {
@@ -191,7 +192,7 @@ fn request(name: &[u8], arguments: &[&[u8]]) -> Result<Request, String> {
     })
 }
 
-/// What is wrong with a command of this name whose arguments are too many or too few.
+/// The error of a command of this name with too many or too few arguments.
 fn unfit(name: &[u8]) -> String {
     let usage = match name {
         b"OPEN" => "OPEN account owner [cents]",

@@ -1,4 +1,4 @@
-//! The bank as a service: its locks, what each request may lock, and the handlers.
+//! The bank as a service: its locks, the footprint of each request, and the handlers.
 
 use bytes::Bytes;
 use crosscheck::object::{Home, Members, ObjectId, Reader, genesis};
@@ -14,7 +14,7 @@ const OFFICE: Home = BRANCHES;
 /// Cards have sixteen digits.
 const CARDS: u64 = 10_000_000_000_000_000;
 
-/// What a request comes to: the inner error is the client's, the outer one the schedule's.
+/// The result of a request: the inner error is the client's, the outer one the schedule's.
 type Answer<T> = Result<Result<T, Refusal>, Retry>;
 
 /// The bank's state, behind its locks, and its handlers.
@@ -60,7 +60,7 @@ impl Bank {
         Ok(cx.write(self.branch(from))?.withdraw(from, amount).map(drop))
     }
 
-    /// Tries again what waits for money of an account.
+    /// Tries the payments again that wait for money of an account.
     fn notify(&self, cx: &Cx<'_, Bank>, number: Number) -> Result<(), Retry> {
         let mut branch = cx.write(self.branch(number))?;
         match branch.account_mut(number) {
@@ -74,7 +74,8 @@ impl Bank {
         let mut total = 0;
         for branch in &self.branches {
             total += cx.read(branch)?.money();
-            // Nothing of it is needed any more: who waits for this branch need not wait for the other ones.
+            // The turn at this branch is not needed any more: requests that wait for it need not wait for the other
+            // branches.
             cx.release_early(branch);
         }
         Ok(total)
@@ -116,7 +117,7 @@ impl Bank {
         Ok(cx.write(self.branch(from))?.account_mut(from).map(|account| account.link(to)))
     }
 
-    /// Only the first account tells the second one, and so the second lock: the footprint is predicted.
+    /// Only the first account names the second one, and so the second lock: the footprint is predicted.
     fn sweep(&self, cx: &Cx<'_, Bank>, from: Number) -> Answer<u64> {
         let account = |branch: &Branch| {
             let account = branch.account(from)?;
@@ -129,7 +130,7 @@ impl Bank {
         Ok(self.transfer(cx, from, to, balance)?.map(|()| balance))
     }
 
-    /// Pays at once, or has the payment wait. Tells whether it was paid.
+    /// Pays at once, or lets the payment wait. Returns whether it was paid.
     fn pay(&self, cx: &Cx<'_, Bank>, payment: Payment) -> Answer<bool> {
         if let Err(refusal) = cx.read(self.branch(payment.to))?.account(payment.to) {
             return Ok(Err(refusal));
@@ -163,7 +164,7 @@ impl Bank {
         self.wait(cx, payment, pending)
     }
 
-    /// Has a payment wait for money; so many are pending then.
+    /// Lets a payment wait for money; `pending` payments are pending then.
     fn wait(&self, cx: &Cx<'_, Bank>, payment: Payment, pending: u32) -> Result<(), Retry> {
         let mut branch = cx.write(self.branch(payment.from))?;
         let Ok(account) = branch.account_mut(payment.from) else { return Ok(()) };
@@ -174,7 +175,7 @@ impl Bank {
         Ok(())
     }
 
-    /// The time of some payment is up: all that wait are tried, and that one for the last time.
+    /// The time of some payment is over: all waiting ones are tried, and that one for the last time.
     fn expire(&self, cx: &Cx<'_, Bank>, number: Number) -> Result<(), Retry> {
         let rings =
             cx.write(self.branch(number))?.account_mut(number).is_ok_and(|account| account.ring(cx.now_us()));

@@ -1,6 +1,6 @@
-//! The bank's state: critical structs, each instance of which is an object with a checksum.
+//! The bank's state: critical structs. Each instance is an object with a checksum.
 //!
-//! An object is what a request pays for: one that is read is checked as a whole, one that is changed is also summed as
+//! A request pays for whole objects: one that is read is checked as a whole, one that is changed is also summed as
 //! a whole. So an account is an object, and the index of a branch is cut into buckets instead of being one long list.
 
 use std::fmt;
@@ -28,7 +28,7 @@ pub const MAX_WAITING: u32 = 16;
 const _: () =
     assert!(MAX_BALANCE as u128 * BUCKET_ACCOUNTS as u128 * (BUCKETS * BRANCHES) as u128 <= i64::MAX as u128);
 
-/// Why the bank does not do what it was asked to do. Nothing has changed then.
+/// Why the bank refuses a request. Nothing has changed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// There is no such account.
@@ -116,7 +116,7 @@ impl Account {
         (self.linked != 0).then_some(self.linked)
     }
 
-    /// Says where its money is swept to.
+    /// Sets the account that its money is swept to.
     pub fn link(&mut self, to: Number) {
         self.linked = to;
     }
@@ -131,7 +131,7 @@ impl Account {
         self.pending = pending;
     }
 
-    /// Has a payment wait. Gives the time of the timer that is to end the wait, unless one is set before that.
+    /// Lets a payment wait. Returns the time of the timer that has to end the wait, unless an earlier one is set.
     pub fn wait(&mut self, payment: Payment) -> Option<u64> {
         self.waiting.wait(Request::Settle(payment));
         let is_first = self.alarm_us == 0 || payment.deadline_us < self.alarm_us;
@@ -144,7 +144,7 @@ impl Account {
         self.waiting.notify_all(cx);
     }
 
-    /// A timer has fired; tells whether it was the one that counts.
+    /// A timer has fired; returns whether it was the current one.
     pub fn ring(&mut self, now_us: u64) -> bool {
         let rings = self.alarm_us != 0 && self.alarm_us <= now_us;
         if rings {
@@ -190,7 +190,7 @@ impl Bucket {
     }
 }
 
-/// What one lock guards: the accounts whose numbers have the same remainder.
+/// The state behind one lock: the accounts whose numbers have the same remainder.
 #[critical]
 pub struct Branch {
     number: u32,
@@ -259,7 +259,7 @@ impl Branch {
         Ok(())
     }
 
-    /// What an account would have after a deposit.
+    /// The balance of an account after a deposit.
     ///
     /// # Errors
     /// [`Refusal::NoAccount`], [`Refusal::TooMuch`].
@@ -268,7 +268,7 @@ impl Branch {
         balance.filter(|balance| *balance <= MAX_BALANCE).ok_or(Refusal::TooMuch(number))
     }
 
-    /// What an account would have after a withdrawal.
+    /// The balance of an account after a withdrawal.
     ///
     /// # Errors
     /// [`Refusal::NoAccount`], [`Refusal::TooLittle`].
@@ -277,7 +277,7 @@ impl Branch {
         balance.checked_sub(amount).ok_or(Refusal::TooLittle(number, balance))
     }
 
-    /// Pays money in; gives the new balance.
+    /// Pays money in; returns the new balance.
     ///
     /// # Errors
     /// As [`Branch::check_deposit`].
@@ -288,7 +288,7 @@ impl Branch {
         Ok(balance)
     }
 
-    /// Takes money out; gives the new balance.
+    /// Takes money out; returns the new balance.
     ///
     /// # Errors
     /// As [`Branch::check_withdrawal`].
@@ -318,7 +318,7 @@ impl Branch {
     }
 }
 
-/// What holds for the whole bank. It is small and seldom changes, so that a copy of it costs little: a flipped bit is
+/// The settings of the whole bank. It is small and seldom changes, so a copy of it costs little: a flipped bit is
 /// repaired on the spot.
 #[critical(copy)]
 pub struct Office {
@@ -342,7 +342,7 @@ impl Office {
         self.rate
     }
 
-    /// Sets the interest. Gives the time of the first tick, unless one is on its way.
+    /// Sets the interest. Returns the time of the first tick, unless one is on its way.
     pub fn set(&mut self, rate: u32, period_us: u64, now_us: u64) -> Option<u64> {
         (self.rate, self.period_us) = (rate, period_us);
         let starts = rate > 0 && !self.is_ticking;
@@ -350,7 +350,7 @@ impl Office {
         starts.then_some(now_us + period_us)
     }
 
-    /// A period is over; gives the time of the next tick.
+    /// A period is over; returns the time of the next tick.
     pub fn tick(&mut self, now_us: u64) -> Option<u64> {
         self.is_ticking = self.rate > 0;
         self.is_ticking.then_some(now_us + self.period_us)

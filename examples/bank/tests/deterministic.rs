@@ -10,7 +10,7 @@ use bank::{Bank, Request};
 use crosscheck::testing::check_deterministic;
 use wire::SplitMix64;
 
-/// A log in which all requests meet.
+/// A log in which requests of all kinds touch the same objects.
 fn log(seed: u64, length: usize) -> Vec<Vec<u8>> {
     let mut rng = SplitMix64::new(seed);
     let mut requests: Vec<Request> = (1..=30)

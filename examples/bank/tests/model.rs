@@ -1,4 +1,4 @@
-//! The bank against a plain model: every reply is as the model says, and money is neither made nor lost.
+//! The bank against a plain model: every reply equals the model's, and money is neither made nor lost.
 
 #![allow(
     clippy::disallowed_methods,
@@ -12,7 +12,7 @@ use bank::{Bank, MAX_BALANCE, MAX_SECONDS, RespConnection};
 use crosscheck::testing::{Replica, START_US};
 use proptest::prelude::*;
 
-/// A command as a client types it, or time that passes.
+/// A client's command, or time that passes.
 #[derive(Clone, Debug)]
 enum Step {
     Open(u32, u64),
@@ -55,18 +55,18 @@ struct Model {
     linked: BTreeMap<u32, u32>,
     /// (from, to, amount, deadline), the longest waiting first.
     waiting: Vec<(u32, u32, u64, u64)>,
-    /// When what waits for an account is tried again.
+    /// When the payments that wait for an account are tried again.
     alarms: BTreeMap<u32, u64>,
     rate: u32,
     period_us: u64,
     tick_us: Option<u64>,
 }
 
-/// The reply to what cannot be done; which reason is given is not compared.
+/// The reply to a request that cannot be executed; its reason is not compared.
 const REFUSED: &str = "-ERR";
 
 impl Model {
-    /// One request at an ordered time, or what has become due by then; and what it starts.
+    /// One request at an ordered time, or the timers due by then; and the requests that it starts.
     fn run(&mut self, step: &Step, now_us: u64) -> String {
         if self.tick_us.is_some_and(|tick_us| tick_us <= now_us) {
             self.tick_us = (self.rate > 0).then_some(now_us + self.period_us);
@@ -104,7 +104,7 @@ impl Model {
         reply
     }
 
-    /// Takes out what waits for money of an account.
+    /// Takes out the payments that wait for money of an account.
     fn notified(&mut self, number: u32) -> Vec<(u32, u32, u64, u64)> {
         let (notified, waiting) =
             std::mem::take(&mut self.waiting).into_iter().partition(|payment| payment.0 == number);
@@ -279,7 +279,7 @@ proptest! {
     }
 }
 
-/// Bytes that often are the protocol's.
+/// Bytes that are often valid protocol.
 fn byte() -> impl Strategy<Value = u8> {
     prop_oneof![4 => prop::sample::select(b"*$\r\n\r\n0123456789 -BALANCETOTL".to_vec()), 1 => any::<u8>()]
 }

@@ -1,4 +1,4 @@
-//! The program as an operator runs it: three replicas, a flipped bit in an account, and nothing wrong for a client.
+//! The program as an operator runs it: three replicas, a flipped bit in an account, and right replies to clients.
 
 #![allow(
     clippy::disallowed_methods,
@@ -61,7 +61,7 @@ impl Group {
         self.events("replica").iter().map(|event| Client::connect(address(event))).collect()
     }
 
-    /// What another command of the program prints about this group.
+    /// The output of another command of the program for this group.
     fn command(&self, arguments: &[&str]) -> String {
         let output = program(&self.directory).args(arguments).output().expect("the program starts");
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
@@ -141,7 +141,7 @@ fn a_flipped_bit_in_an_account_is_outvoted_named_and_repaired() {
     assert!(evidence().contains("account 1"), "{}", evidence());
     wait_until("the replicas are equal", || group.command(&["digest"]).contains("bit-identical"));
 
-    // What only one of three has wrong reaches no client in a write either.
+    // A value that is wrong on one of three replicas reaches no client by a write either.
     group.command(&["inject", "flip", "--replica", "3", "--object", "account:2", "--member", "2"]);
     assert_eq!(clients[2].ask("TRANSFER 2 1 5"), "+OK");
     assert_eq!(clients[0].ask("BALANCE 2"), ":75");

@@ -19,7 +19,7 @@ use wire::SplitMix64;
 /// Accounts that clients use, of several branches.
 const ACCOUNTS: u32 = 12;
 
-/// What a client means.
+/// A client's command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Command {
     Open { number: u32, amount: u64 },
@@ -87,7 +87,7 @@ impl Workload for OfBank {
     }
 }
 
-/// A client that moves sums which nobody else moves.
+/// A client that moves sums that no other client moves.
 struct Customer {
     client: u64,
     moved: u64,

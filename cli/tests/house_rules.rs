@@ -6,14 +6,14 @@ use house::source::{Panics, Permit};
 use house::{Breach, TextFile, cite, manifest, names, sizes, source, text, width};
 use std::fs;
 
-/// Rooms whose results reach state or replies: they read nothing but the ordered log.
-const DECIDING_ROOMS: [&str; 8] =
+/// Crates whose results reach state or replies: they read nothing but the ordered log.
+const DECIDING_CRATES: [&str; 8] =
     ["wire", "object", "schedule", "vote", "execute", "memcached", "order", "examples/bank"];
 
-/// Rank of the rooms that test the server from outside.
+/// Rank of the crates that test the server from outside.
 const OUTSIDE: u32 = 7;
 
-/// The only files with `unsafe` that ship, one per room at most.
+/// The only files with `unsafe` that ship, one per crate at most.
 const UNSAFE: [Permit; 3] = [
     Permit {
         file: "schedule/src/cell.rs",
@@ -24,7 +24,7 @@ const UNSAFE: [Permit; 3] = [
     Permit {
         file: "tracer/src/sys.rs",
         word: "unsafe",
-        reason: "a debugger's system calls have no safe face; the room ships in no server",
+        reason: "a debugger's system calls have no safe face; the crate ships in no server",
     },
     Permit {
         file: "weave/src/impls.rs",
@@ -33,21 +33,21 @@ const UNSAFE: [Permit; 3] = [
     },
 ];
 
-/// Uses of clocks, chance and default maps in deciding rooms that cannot reach state or replies.
+/// Uses of clocks, chance and default maps in deciding crates that cannot reach state or replies.
 const BOOKKEEPING: [Permit; 1] = [Permit {
     file: "memcached/src/sizes.rs",
     word: "RandomState",
     reason: "which keys share a slot must not be known outside; lengths decide when a request is let in, and no reply",
 }];
 
-/// Rooms whose memory native faults hit: they find corruption as a value.
-const REPLACED_ROOMS: [&str; 4] = ["order", "crosscheck", "schedule", "vote"];
+/// Crates whose memory native faults hit: they find corruption as a value.
+const REPLACED_CRATES: [&str; 4] = ["order", "crosscheck", "schedule", "vote"];
 
 const fn panics(file: &'static str, count: usize, reason: &'static str) -> Panics {
     Panics { file, count, reason }
 }
 
-/// Where those rooms may panic all the same.
+/// Where those crates may panic all the same.
 const PANICS: [Panics; 19] = [
     panics("crosscheck/src/admin/line.rs", 1, "a command is a plain struct, which always has a text"),
     panics("crosscheck/src/limits.rs", 11, "relations between constants, checked by the compiler"),
@@ -94,17 +94,17 @@ fn ranks() {
     let (ranks, mut breaches) = manifest::ranks(&root);
     assert!(
         ranks.len() >= 9,
-        "the root manifest lists {} rooms; is its form still what this test reads?",
+        "the root manifest lists {} crates; is its form still what this test reads?",
         ranks.len()
     );
-    for room in ranks.keys() {
-        breaches.extend(manifest::depends_downwards(room, &read(&format!("{room}/Cargo.toml")), &ranks));
+    for name in ranks.keys() {
+        breaches.extend(manifest::depends_downwards(name, &read(&format!("{name}/Cargo.toml")), &ranks));
     }
     report(breaches);
 }
 
 #[test]
-fn production_builds_carry_no_test_rooms() {
+fn production_builds_carry_no_test_crates() {
     let (ranks, _) = manifest::ranks(&read("Cargo.toml"));
     report(manifest::is_optional("cli", &read("cli/Cargo.toml"), &ranks, OUTSIDE));
 }
@@ -114,8 +114,8 @@ fn manifests() {
     let root = read("Cargo.toml");
     let (ranks, _) = manifest::ranks(&root);
     let mut breaches = manifest::reasons(&root, &ranks);
-    for room in ranks.keys() {
-        breaches.extend(manifest::inherits(room, &read(&format!("{room}/Cargo.toml"))));
+    for name in ranks.keys() {
+        breaches.extend(manifest::inherits(name, &read(&format!("{name}/Cargo.toml"))));
     }
     report(breaches);
 }
@@ -159,19 +159,19 @@ fn unsafe_only_where_permitted() {
         files.iter().flat_map(|file| source::unsafe_code(file, &UNSAFE)).collect();
     breaches.extend(stale(&files, &UNSAFE));
     report(breaches);
-    let mut rooms: Vec<_> = UNSAFE.iter().map(|permit| permit.file.split('/').next()).collect();
-    let permits = rooms.len();
-    rooms.sort_unstable();
-    rooms.dedup();
-    assert_eq!(rooms.len(), permits, "a room has one file with unsafe at most: merge them");
+    let mut crates: Vec<_> = UNSAFE.iter().map(|permit| permit.file.split('/').next()).collect();
+    let permits = crates.len();
+    crates.sort_unstable();
+    crates.dedup();
+    assert_eq!(crates.len(), permits, "a crate has one file with unsafe at most: merge them");
 }
 
 #[test]
-fn deciding_rooms_are_deterministic() {
+fn deciding_crates_are_deterministic() {
     let files = rust();
     let deciding = files
         .iter()
-        .filter(|file| DECIDING_ROOMS.iter().any(|room| file.path.starts_with(&format!("{room}/src/"))));
+        .filter(|file| DECIDING_CRATES.iter().any(|name| file.path.starts_with(&format!("{name}/src/"))));
     let mut breaches: Vec<Breach> =
         deciding.flat_map(|file| source::nondeterminism(file, &BOOKKEEPING)).collect();
     breaches.extend(stale(&files, &BOOKKEEPING));
@@ -186,11 +186,11 @@ fn corruption_is_a_value() {
         let names = ["tests", "testing/", "fuzzing.rs", "model.rs", "schedule/src/sync.rs"];
         names.iter().any(|name| path.contains(name))
     };
-    let in_rooms = |file: &&TextFile| {
-        let is_in = |room: &&str| file.path.starts_with(&format!("{room}/src/"));
-        REPLACED_ROOMS.iter().any(is_in) && !is_test(&file.path)
+    let in_crates = |file: &&TextFile| {
+        let is_in = |name: &&str| file.path.starts_with(&format!("{name}/src/"));
+        REPLACED_CRATES.iter().any(is_in) && !is_test(&file.path)
     };
-    report(files.iter().filter(in_rooms).flat_map(|file| source::panics(file, &PANICS)).collect());
+    report(files.iter().filter(in_crates).flat_map(|file| source::panics(file, &PANICS)).collect());
     for Panics { file, reason, .. } in PANICS {
         assert!(files.iter().any(|found| found.path == file), "{file} is listed and not there");
         assert!(reason.split_whitespace().count() >= 4, "{file}: a permit needs a reason");
@@ -264,12 +264,12 @@ fn report(breaches: Vec<Breach>) {
     assert!(breaches.is_empty(), "{} breaches of the house rules:\n  {}", breaches.len(), lines.join("\n  "));
 }
 
-/// Each rule is shown to fail on a bad sample and to pass on the good one beside it.
+/// Each rule is shown to fail on a bad sample and to pass on the good one next to it.
 mod rules_can_fail {
     use super::*;
 
     fn rs(text: &str) -> TextFile {
-        TextFile { path: "room/src/a.rs".into(), text: text.into() }
+        TextFile { path: "crate/src/a.rs".into(), text: text.into() }
     }
 
     #[test]
@@ -297,7 +297,7 @@ mod rules_can_fail {
     }
 
     #[test]
-    fn test_room_is_in_every_build() {
+    fn test_crate_is_in_every_build() {
         let ranks = [("sim".to_owned(), OUTSIDE), ("object".to_owned(), 1)].into();
         let good = "[dependencies]\nobject.workspace = true\nsim = { workspace = true, optional = true }\n";
         assert!(manifest::is_optional("cli", good, &ranks, OUTSIDE).is_empty());
@@ -308,8 +308,8 @@ mod rules_can_fail {
     #[test]
     fn manifest_goes_its_own_way() {
         let good = "[lints]\nworkspace = true\n[dependencies]\nmio.workspace = true\n";
-        assert!(manifest::inherits("room", good).is_empty());
-        assert_eq!(manifest::inherits("room", "[dependencies]\nmio = \"1\"\n").len(), 2);
+        assert!(manifest::inherits("crate", good).is_empty());
+        assert_eq!(manifest::inherits("crate", "[dependencies]\nmio = \"1\"\n").len(), 2);
     }
 
     #[test]
@@ -365,7 +365,7 @@ mod rules_can_fail {
 
     #[test]
     fn unsafe_stands_elsewhere() {
-        let permit = [Permit { file: "room/src/a.rs", word: "unsafe", reason: "a sample for this test" }];
+        let permit = [Permit { file: "crate/src/a.rs", word: "unsafe", reason: "a sample for this test" }];
         let sample = rs("// unsafe in a comment\nlet a = \"unsafe\"; unsafe { b() }\n");
         assert_eq!(source::unsafe_code(&sample, &[]).len(), 1);
         assert_eq!(source::unsafe_code(&sample, &[])[0].line, 2);
@@ -383,7 +383,7 @@ mod rules_can_fail {
             let in_test = rs(&format!("fn a() {{}}\n#[cfg(test)]\nmod tests {{ fn b() {{ {word}(); }} }}\n"));
             assert!(source::nondeterminism(&in_test, &[]).is_empty(), "{word} in a test");
         }
-        let permit = [Permit { file: "room/src/a.rs", word: "Instant", reason: "a sample for this test" }];
+        let permit = [Permit { file: "crate/src/a.rs", word: "Instant", reason: "a sample for this test" }];
         assert!(source::nondeterminism(&rs("use std::time::Instant;\n"), &permit).is_empty());
         assert!(source::nondeterminism(&rs("fn instantly() { operand::a(); }\n"), &[]).is_empty());
     }
@@ -424,7 +424,7 @@ mod rules_can_fail {
         }
         let gone = breaches(&format!("fn a() {{}}\n// see {}\n", path("gone")));
         assert_eq!((gone.len(), gone[0].line), (1, 2));
-        assert_eq!(breaches(&format!("room/{there}\n")).len(), 1, "it is in another folder");
+        assert_eq!(breaches(&format!("crate/{there}\n")).len(), 1, "it is in another folder");
         for bad in ["section 2", "section 121", "sections 1 and\n/// 13", "sections 1 to 3"] {
             assert_eq!(breaches(&format!("/// ({there}, {bad})\n")).len(), 1, "{bad}");
         }

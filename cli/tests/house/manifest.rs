@@ -1,9 +1,9 @@
-//! House rules about manifests: rooms have ranks, depend downwards only, and every dependency has its reason.
+//! House rules about manifests: crates have ranks, depend downwards only, and every dependency has its reason.
 
 use super::Breach;
 use std::collections::BTreeMap;
 
-/// Rooms of the workspace with their ranks, read from the comments of the root manifest's `members`.
+/// Crates of the workspace with their ranks, read from the comments of the root manifest's `members`.
 pub type Ranks = BTreeMap<String, u32>;
 
 /// Reads `"name", # rank N  sentence` lines; a member without rank or sentence is a breach.
@@ -27,7 +27,7 @@ pub fn ranks(root_manifest: &str) -> (Ranks, Vec<Breach>) {
                 _ => breaches.push(Breach {
                     file: "Cargo.toml".into(),
                     line: number + 1,
-                    what: format!("room {name} has no rank and sentence"),
+                    what: format!("crate {name} has no rank and sentence"),
                     remedy: "write `# rank N  one sentence` behind the member",
                 }),
             }
@@ -36,43 +36,43 @@ pub fn ranks(root_manifest: &str) -> (Ranks, Vec<Breach>) {
     (ranks, breaches)
 }
 
-/// A room depends only on rooms of a lower rank; tests and build scripts are no exception.
-pub fn depends_downwards(room: &str, manifest: &str, ranks: &Ranks) -> Vec<Breach> {
-    let own = ranks[room];
+/// A crate depends only on crates of a lower rank; tests and build scripts are no exception.
+pub fn depends_downwards(package: &str, manifest: &str, ranks: &Ranks) -> Vec<Breach> {
+    let own = ranks[package];
     dependencies(manifest)
         .into_iter()
-        .filter(|(_, name)| name != room && ranks.get(name).is_some_and(|&rank| rank >= own))
+        .filter(|(_, name)| name != package && ranks.get(name).is_some_and(|&rank| rank >= own))
         .map(|(line, name)| Breach {
-            file: format!("{room}/Cargo.toml"),
+            file: format!("{package}/Cargo.toml"),
             line,
-            what: format!("{room} (rank {own}) depends on {name} (rank {})", ranks[&name]),
-            remedy: "move the shared thing to a lower room, or let the higher room pass it in",
+            what: format!("{package} (rank {own}) depends on {name} (rank {})", ranks[&name]),
+            remedy: "move the shared thing to a lower crate, or let the higher crate pass it in",
         })
         .collect()
 }
 
-/// Rooms of rank `outside` test the server from outside: the command depends on them only where a feature asks for it.
-pub fn is_optional(room: &str, manifest: &str, ranks: &Ranks, outside: u32) -> Vec<Breach> {
+/// Crates of rank `outside` test the server from outside: the command depends on them only behind a feature.
+pub fn is_optional(package: &str, manifest: &str, ranks: &Ranks, outside: u32) -> Vec<Breach> {
     let is_asked_for =
         |line: usize| manifest.lines().nth(line - 1).is_some_and(|text| text.contains("optional = true"));
     dependencies(manifest)
         .into_iter()
         .filter(|(line, name)| ranks.get(name) == Some(&outside) && !is_asked_for(*line))
         .map(|(line, name)| Breach {
-            file: format!("{room}/Cargo.toml"),
+            file: format!("{package}/Cargo.toml"),
             line,
-            what: format!("{name} (rank {outside}) is in every build of {room}"),
+            what: format!("{name} (rank {outside}) is in every build of {package}"),
             remedy: "write `{ workspace = true, optional = true }`, and `dep:NAME` behind the feature `inject`",
         })
         .collect()
 }
 
-/// Every room takes versions and lints from the root manifest.
-pub fn inherits(room: &str, manifest: &str) -> Vec<Breach> {
+/// Every crate takes versions and lints from the root manifest.
+pub fn inherits(package: &str, manifest: &str) -> Vec<Breach> {
     let mut found = Vec::new();
     if !manifest.contains("[lints]\nworkspace = true") {
         found.push(Breach {
-            file: format!("{room}/Cargo.toml"),
+            file: format!("{package}/Cargo.toml"),
             line: 0,
             what: "does not take the workspace's lints".into(),
             remedy: "add `[lints]` with `workspace = true`",
@@ -80,9 +80,9 @@ pub fn inherits(room: &str, manifest: &str) -> Vec<Breach> {
     }
     for (line, name) in dependencies(manifest) {
         let text = manifest.lines().nth(line - 1).unwrap_or("");
-        if name != room && !text.contains("workspace = true") {
+        if name != package && !text.contains("workspace = true") {
             found.push(Breach {
-                file: format!("{room}/Cargo.toml"),
+                file: format!("{package}/Cargo.toml"),
                 line,
                 what: format!("{name} has its own version here"),
                 remedy: "name version and reason once in the root manifest, and write `workspace = true` here",
@@ -92,7 +92,7 @@ pub fn inherits(room: &str, manifest: &str) -> Vec<Breach> {
     found
 }
 
-/// Every dependency of the root manifest that is not a room says what it is good for: in a comment behind it, or right
+/// Every dependency of the root manifest that is not a crate of ours has its reason: in a comment behind it, or right
 /// above it.
 pub fn reasons(root_manifest: &str, ranks: &Ranks) -> Vec<Breach> {
     let mut section = "";
@@ -120,7 +120,7 @@ pub fn reasons(root_manifest: &str, ranks: &Ranks) -> Vec<Breach> {
     found
 }
 
-/// (line, name) of every dependency in every dependency table of a room's manifest.
+/// (line, name) of every dependency in every dependency table of a crate's manifest.
 fn dependencies(manifest: &str) -> Vec<(usize, String)> {
     let mut in_table = false;
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! What types are called: a name that means something else in every crate makes a reader look it up each time.
+//! Names of types: a name with another meaning in every crate makes a reader look it up each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 

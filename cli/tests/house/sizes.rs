@@ -1,4 +1,4 @@
-//! How large tracked files may be: a repository keeps summaries, and says how what they were made of is made again.
+//! Limits on tracked files: a repository keeps summaries, with the commands that make their raw data again.
 
 use std::fs;
 

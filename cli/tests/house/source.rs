@@ -8,13 +8,13 @@ pub const MAX_FILE_LINES: usize = 800;
 /// Longest function, in lines, tests included. Aim at 70.
 pub const MAX_FUNCTION_LINES: usize = 80;
 
-/// Something that one file may do, and why.
+/// An exception for one file, with its reason.
 pub struct Permit {
     /// The file.
     pub file: &'static str,
     /// The word it may use.
     pub word: &'static str,
-    /// Why nothing else serves.
+    /// Why there is no other way.
     pub reason: &'static str,
 }
 
@@ -40,7 +40,7 @@ pub const NONDETERMINISM: [&str; 14] = [
 const PANICS: [&str; 7] =
     ["assert!", "assert_eq!", "assert_ne!", "panic!", "unreachable!", ".expect(", ".unwrap("];
 
-/// How often the code of a file may panic, and why.
+/// How often the code of a file may panic, with the reason.
 pub struct Panics {
     /// The file.
     pub file: &'static str,
@@ -87,7 +87,7 @@ pub fn function_length(file: &TextFile) -> Vec<Breach> {
         .collect()
 }
 
-/// `unsafe` stands only in files that say why.
+/// `unsafe` is only in files with a permit and its reason.
 pub fn unsafe_code(file: &TextFile, permits: &[Permit]) -> Vec<Breach> {
     if permits.iter().any(|permit| permit.file == file.path) {
         return Vec::new();
@@ -97,11 +97,11 @@ pub fn unsafe_code(file: &TextFile, permits: &[Permit]) -> Vec<Breach> {
         file,
         &masked,
         &["unsafe"],
-        "do without, or move it into the room's one permitted file (list: cli/tests/house_rules.rs)",
+        "do without, or move it into the crate's one permitted file (list: cli/tests/house_rules.rs)",
     )
 }
 
-/// Rooms that decide read no clock, no chance, no thread's name, and no map whose order depends on them.
+/// Crates that decide read no clock, no chance, no thread's name, and no map whose order depends on them.
 pub fn nondeterminism(file: &TextFile, permits: &[Permit]) -> Vec<Breach> {
     let code = text::without_tests(&text::mask(&file.text));
     let forbidden: Vec<&str> = NONDETERMINISM

@@ -1,4 +1,4 @@
-//! How wide tracked text may be: a line fits on half a screen, beside its other version in a comparison.
+//! How wide tracked text may be: a line fits on half a screen, next to its other version in a comparison.
 
 use super::{Breach, TextFile};
 

@@ -67,7 +67,7 @@ pub(crate) fn recompute<M: Members>(members: &M, gather: Vec<u8>) -> (u64, Vec<u
     summer.finish_reusing()
 }
 
-/// Id of a critical member, for its owner's checksum: the owner looks at the name only, which is no entry.
+/// Id of a critical member, for its owner's checksum: the owner reads the name only, which is no entry.
 pub fn child_id<T: Critical>(child: &T) -> ObjectId {
     child.protected().header().id()
 }

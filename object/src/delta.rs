@@ -1,4 +1,4 @@
-//! What one request touched: the value that replicas compare before a reply leaves.
+//! The objects that one request touched: the value that replicas compare before a reply leaves.
 
 use crate::id::{Home, ObjectId};
 use crate::ledger::Entry;

@@ -1,4 +1,4 @@
-//! What differs between two packed objects of one class, member by member: the core of an evidence record.
+//! The differences between two packed objects of one class, member by member: the core of an evidence record.
 
 use crate::any::Class;
 use crate::package::Package;

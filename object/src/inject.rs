@@ -58,7 +58,7 @@ pub enum Injection {
     },
 }
 
-/// What was injected, for the record that detection is compared with.
+/// The injected fault, for the record that detection is compared with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Injected {
     /// Path of the object's type.

@@ -7,7 +7,7 @@ use std::ops::Range;
 /// Entries up to this number are searched one by one; more get an index.
 const SCAN_MAX: usize = 16;
 
-/// What a request did to an object.
+/// The use of an object by a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryState {
     /// Entered and checked; its checksum stands.
@@ -95,7 +95,7 @@ impl Ledger {
         self.position(id).map(|number| &mut self.entries[number])
     }
 
-    /// The object's entry; a new one says that it was created.
+    /// The object's entry; a new one is marked as created.
     pub(crate) fn find_or_insert(&mut self, id: ObjectId) -> &mut Entry {
         let number = self.position(id).unwrap_or_else(|| self.insert(id));
         &mut self.entries[number]

@@ -1,4 +1,4 @@
-//! What a member of a critical type can be: a summed value, a critical type of its own, or a store of them.
+//! The kinds of members of a critical type: a summed value, a critical type of its own, or a store of them.
 
 use crate::any::{AnyObject, AnyStore, Class};
 use crate::checksum::Summer;
@@ -39,7 +39,7 @@ pub enum ChildMut<'a> {
             `ObjectId`"
 )]
 pub trait Member: Sized + 'static {
-    /// What the owner's packed bytes hold of the member.
+    /// The member's part of the owner's packed bytes.
     type Packed;
     /// Adds the member to its owner's checksum.
     fn sum(&self, summer: &mut Summer);

@@ -35,12 +35,12 @@ pub enum Health {
     Absent,
 }
 
-/// What a scrub found.
+/// A finding of a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScrubFinding {
     /// The object does not fit its checksum.
     Damaged(ObjectId),
-    /// A store lacks the object that its owner's checksum says it has.
+    /// A store lacks an object that its owner's checksum covers.
     Lost(ObjectId),
     /// A store has an object that it should not have, or has it twice.
     Extra(ObjectId),

@@ -1,4 +1,4 @@
-//! What a turn costs: nanoseconds per request and per lock, by scheduler and number of workers, with empty handlers.
+//! The cost of a turn: nanoseconds per request and per lock, by scheduler and number of workers, with empty handlers.
 //!
 //! Target (docs/determinism.md, section 11): some 20 ns per request and 8 ns per lock on one thread.
 

@@ -54,7 +54,7 @@ pub(crate) struct Dispatcher<R> {
     quiet: u64,
     /// An exclusive request of this worker that waits until all others are resolved.
     staged: Option<Picked<R>>,
-    /// What runs, unless it is the request `current_open` of the open entry.
+    /// The running request, unless it is the request `current_open` of the open entry.
     current: Option<Box<Again<R>>>,
     current_open: usize,
     /// The locks that kinds of requests took, by the outcomes up to position - lag.
@@ -406,7 +406,8 @@ impl<R> Feed<R> {
         feed
     }
 
-    /// What runs next: a retry, then what the service started itself, then the log; `drained` ends a drain.
+    /// The next request: a retry, then one that the service started itself, then one of the log; `drained` ends a
+    /// drain.
     #[inline]
     pub fn offer(&mut self, again: Option<Again<R>>, drained: bool) -> Offer<R> {
         if let Some(again) = again {

@@ -4,7 +4,7 @@
 //! Every worker iterates over the whole log with private tickets and runs the positions that are assigned to it. A
 //! handler's [`Cx::lock`] waits for its ticket; a lock outside the forecast footprint gives [`Retry`], the request is
 //! undone and runs again exactly [`Config::lag`] positions later with the larger footprint, and alone after
-//! [`MAX_ATTEMPTS`] misses. What runs at a position is a function of the log alone, so that replicas need no message
+//! [`MAX_ATTEMPTS`] misses. The request at a position is a function of the log alone, so that replicas need no message
 //! about it.
 //!
 //! Locks that do not follow from the request are forecast by its kind ([`Footprint::predict`]): the locks that the

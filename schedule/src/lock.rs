@@ -58,7 +58,7 @@ impl<T> DetMutex<T> {
         self.id
     }
 
-    /// The value, while nobody else can reach the lock.
+    /// The value, while no other thread can reach the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.cell.get_mut()
     }
@@ -89,7 +89,7 @@ impl<T> DetRwLock<T> {
         self.id
     }
 
-    /// The value, while nobody else can reach the lock.
+    /// The value, while no other thread can reach the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.cell.get_mut()
     }

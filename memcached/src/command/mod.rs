@@ -121,7 +121,7 @@ pub enum Command {
     },
 }
 
-/// What a storage command does with an existing or a missing item.
+/// The mode of a storage command, for an existing or a missing item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreMode {
     /// Store in any case.

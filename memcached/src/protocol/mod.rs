@@ -48,7 +48,7 @@ impl PartialEq for Connection {
     }
 }
 
-/// What to do with a command line.
+/// The action for a command line.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     /// Answered here.

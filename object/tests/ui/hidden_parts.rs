@@ -1,4 +1,4 @@
-//! What the macro hides cannot be reached by its name either.
+//! Parts that the macro hides cannot be reached by their names either.
 use object::critical;
 use object::hidden::Header;
 

@@ -13,16 +13,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One place where the house rules are not kept, with what to do about it.
+/// One place where the house rules are not kept, with its remedy.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Breach {
     /// File, relative to the workspace.
     pub file: String,
     /// Line, from 1; 0 when the whole file is meant.
     pub line: usize,
-    /// What is wrong.
+    /// The error.
     pub what: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: &'static str,
 }
 

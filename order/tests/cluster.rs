@@ -179,7 +179,7 @@ fn the_leader_waits_for_a_slow_follower_but_not_for_a_stuck_one() {
     load(&mut cluster, 100, 200);
     let leader = cluster.leader().unwrap();
     let slow = (leader + 1) % 3;
-    // Its pipeline stands still: it acknowledges entries but takes no delivery.
+    // Its pipeline makes no progress: it acknowledges entries but takes no delivery.
     cluster.replica(slow).stuck = true;
     load(&mut cluster, 450, 1_000);
     let behind = |cluster: &mut Cluster| {

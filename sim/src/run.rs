@@ -216,7 +216,7 @@ enum Event {
     Gone { client: usize, session: (u64, u32) },
     /// A fault is injected.
     Stroke(crate::plan::Stroke),
-    /// A replica loses its memory, later than planned.
+    /// A replica loses its memory; the loss was postponed.
     Lost(crate::plan::Stroke),
     /// The watchdog of that process of a replica checks.
     Watch { replica: u8, life: u64 },

@@ -170,7 +170,7 @@ impl World for Surroundings {
     type Net = Port;
 
     fn now_us(&self) -> u64 {
-        // The machine's suspension has only begun.
+        // At the start of a suspension `asleep_us` may exceed the elapsed time.
         (self.local_us() - self.born_us).saturating_sub(self.asleep_us)
     }
 

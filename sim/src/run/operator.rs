@@ -25,7 +25,7 @@ const LOOK_US: u64 = 100_000;
 pub(super) struct Operator {
     /// More may be lost than the group survives: an operator decides, and the decision breaks no promise.
     may_decide: bool,
-    /// An operator exists although none should be needed. The decision is already made.
+    /// The operator checks the replicas although no decision should be needed.
     looks: bool,
     looks_us: u64,
     /// The time since which waiting has had no effect.
@@ -58,7 +58,8 @@ impl<W: Workload> Run<W> {
     }
 
     /// Whether a majority is left without this replica, or a replica that has every batch that any replica has taken
-    /// from the order: only then can an operator keep all acknowledged data. This becomes true a moment later.
+    /// from the order: only then can an operator keep all acknowledged data. If it is not so, the loss is tried again a
+    /// moment later.
     fn leaves_everything(&self, victim: u8) -> bool {
         let others = (0u8..).zip(&self.slots).filter(|(number, _)| *number != victim);
         let left: Vec<u64> = others

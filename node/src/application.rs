@@ -1,4 +1,4 @@
-//! What the author of a service provides so that it gets all commands of this crate.
+//! The interface that the author of a service implements to get all commands of this crate.
 
 use std::fmt::Debug;
 
@@ -8,13 +8,13 @@ use crate::config::TableReader;
 
 /// A program: a service, the protocol of its clients, and its settings.
 pub trait Application: 'static {
-    /// The program's name, as an operator types it; messages, help texts and paths have it.
+    /// The program's name, as an operator types it; messages, help texts and paths contain it.
     const NAME: &'static str;
-    /// What `--version` says.
+    /// The text that `--version` prints.
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
-    /// What it is, in one line, for `--help`.
+    /// A description in one line, for `--help`.
     const ABOUT: &'static str;
-    /// Client port of the first replica when nothing else is said; the others have the next ones.
+    /// Client port of the first replica unless the operator gives another one; the other replicas have the next ones.
     const PORT: u16;
     /// The names of objects that [`Service::find`] knows, one per line and each with its meaning, for
     /// `inject --help`.
@@ -29,25 +29,25 @@ pub trait Application: 'static {
     /// Its settings in the configuration file; `()` if it has none.
     type Options: ServiceOptions;
 
-    /// Builds what a replica runs.
+    /// Builds the service and the constructor of its protocol.
     ///
     /// # Errors
-    /// What is wrong with the options, and what to do about it.
+    /// A problem with the options, and its remedy.
     fn build(options: &Self::Options) -> Result<ReplicaParts<Self>, String>;
 }
 
-/// What a replica runs: the service, and what makes the protocol of each new connection.
+/// The service of a replica, and the constructor of the protocol of each new connection.
 pub type ReplicaParts<A> = (<A as Application>::Service, MakeProtocol<<A as Application>::Protocol>);
 
-/// Settings of a service: fields of the configuration file, beside those that every replica has. As
-/// [`clap::Args`] they are options of `up` too; a field with `#[arg(skip)]` is none.
+/// Settings of a service: fields of the configuration file, in addition to those that every replica has. As
+/// [`clap::Args`] they are options of `up` too, except fields with `#[arg(skip)]`.
 pub trait ServiceOptions: clap::Args + Clone + Debug + Default + PartialEq + Send + Sync + 'static {
     /// Names of the fields in the file.
     const FIELDS: &'static [&'static str] = &[];
     /// The fields as `serve --example-config` prints them, each below a comment that explains it.
     const EXAMPLE: &'static str = "";
 
-    /// Reads the fields; what is wrong with one is reported to `file`. A field that is not there has its default.
+    /// Reads the fields, and reports problems to `file`. A missing field has its default.
     fn read(file: &mut TableReader<'_>) -> Self {
         let _ = file;
         Self::default()
@@ -58,16 +58,16 @@ pub trait ServiceOptions: clap::Args + Clone + Debug + Default + PartialEq + Sen
         let _ = file;
     }
 
-    /// Whether the service can work with these, taken together.
+    /// Checks that the settings can be used together.
     ///
     /// # Errors
-    /// What cannot be, and the remedy.
+    /// A contradiction, and its remedy.
     fn check(&self) -> Result<(), Wrong> {
         Ok(())
     }
 
-    /// Names and values of those that decide what is computed or compared: they must be equal on all replicas,
-    /// which tell each other in their handshake.
+    /// Names and values of the settings that affect what is computed or compared: they must be equal on all replicas,
+    /// which compare them in their handshake.
     fn equal_on_all_replicas(&self) -> Vec<(String, String)> {
         Vec::new()
     }
@@ -87,8 +87,8 @@ pub struct Wrong {
     pub field: &'static str,
     /// The option of `up` that sets it (`--memory`); empty if there is none.
     pub flag: &'static str,
-    /// What is wrong.
+    /// The contradiction.
     pub what: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }

@@ -1,4 +1,4 @@
-//! The command line of a program that has exactly the commands of this crate.
+//! The command line of a program that has the commands of this crate and no others.
 
 use std::process::ExitCode;
 
@@ -21,7 +21,7 @@ use crate::{digest, evidence, group, inject, key, modes, serve, status, top, up}
     max_term_width = 110
 )]
 struct Cli<O: ServiceOptions> {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     command: NodeCommand<O>,
 }
@@ -29,24 +29,24 @@ struct Cli<O: ServiceOptions> {
 /// One module per command. A program with commands of its own flattens [`RunCommand`] and [`SetupCommand`] into them.
 #[derive(Debug, Subcommand)]
 pub enum NodeCommand<O: ServiceOptions> {
-    /// Commands that run a group, and ask it.
+    /// Commands that run a group, and query it.
     #[command(flatten)]
     Run(RunCommand<O>),
     /// Corrupt one replica of a running cluster on purpose
     #[command(long_about = text(inject::ABOUT))]
     Inject(inject::Args),
-    /// Commands that prepare a group, and explain it.
+    /// Commands that prepare a group, and explain the modes.
     #[command(flatten)]
     Setup(SetupCommand),
 }
 
-/// Commands that run a group, and ask it.
+/// Commands that run a group, and query it.
 #[derive(Debug, Subcommand)]
 pub enum RunCommand<O: ServiceOptions> {
     /// Start a local cluster and keep it running
     #[command(long_about = text(up::ABOUT))]
     Up(up::Args<O>),
-    /// Run one replica on this machine, as a configuration file says
+    /// Run one replica on this machine, configured by a file
     #[command(long_about = text(serve::ABOUT))]
     Serve(serve::Args),
     /// Show every replica of a running cluster once
@@ -58,18 +58,18 @@ pub enum RunCommand<O: ServiceOptions> {
     /// Compare the state of all replicas at one position, bit for bit
     #[command(long_about = text(digest::ABOUT))]
     Digest(digest::Args),
-    /// List the disagreements that were seen, and how they ended
+    /// List the disagreements that the replicas detected, and how they ended
     #[command(long_about = text(evidence::ABOUT))]
     Evidence(evidence::Args),
 }
 
-/// Commands that prepare a group, and explain it.
+/// Commands that prepare a group, and explain the modes.
 #[derive(Debug, Subcommand)]
 pub enum SetupCommand {
-    /// Make the key by which the replicas of a group know each other
+    /// Make the key by which the replicas of a group authenticate each other
     #[command(long_about = text(key::ABOUT))]
     Key(key::Args),
-    /// Decide what replicas cannot: that a group begins, or goes on with what one replica has
+    /// Decide for replicas that cannot: begin a group, or continue with the state of one replica
     #[command(long_about = text(group::ABOUT))]
     Group(group::Args),
     /// Explain the modes and their letters
@@ -88,11 +88,11 @@ Clients connect to any replica. Start here:
   {program} evidence                      what was wrong, where, and how it ended
   {program} digest                        are all replicas bit-identical again?";
 
-/// What `-h` of a program ends with; a template of [`text`].
+/// The end of a program's `-h`; a template of [`text`].
 pub const AFTER_HELP: &str =
     "`{program} --help` and `{program} COMMAND --help` say more; `{program} modes` explains the modes.";
 
-/// What `--help` of a program ends with; a template of [`text`].
+/// The end of a program's `--help`; a template of [`text`].
 pub const AFTER_LONG_HELP: &str = "\
 Finding a cluster:
   `up` records its cluster under its first client port in ${XDG_RUNTIME_DIR:-/tmp}/{program}-UID/PORT.json; status,
@@ -118,7 +118,7 @@ pub fn main<A: Application>() -> ExitCode {
 /// Runs one command.
 ///
 /// # Errors
-/// What kept it from being done, as [`outcome::report`] tells it.
+/// The reason why the command failed, for [`outcome::report`] to print.
 pub fn run<A: Application>(command: NodeCommand<A::Options>) -> CommandOutcome {
     match command {
         NodeCommand::Run(command) => command.run::<A>(),

@@ -1,6 +1,6 @@
-//! Open files: raises this process's limit as far as it may, and holds `max_connections` against it before
-//! anything starts. Without that, idle clients take the descriptors that peers, admin commands and the log
-//! need, and a replica ends at its next log file.
+//! Open files: raises this process's limit as far as permitted, and checks `max_connections` against it before anything
+//! starts. Without that, idle clients take the descriptors that peers, admin commands and the log need, and a replica
+//! ends when it opens its next log file.
 
 use crosscheck::limits::DESCRIPTORS_RESERVED;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -8,31 +8,31 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::config::DEFAULT_CONNECTIONS;
 use crate::outcome::misuse;
 
-/// With fewer client connections than this a replica is of no use to anybody.
+/// A replica with fewer client connections than this is not useful.
 const FEWEST: usize = 16;
 
-/// Raises the limit and settles the field `max_connections`; returns what the operator should know about it.
+/// Raises the limit and decides the field `max_connections`; returns a message for the operator if it was lowered.
 ///
 /// # Errors
-/// The operator's: not even the hard limit is enough for what the configuration asks for.
+/// An error of the operator: not even the hard limit is enough for the configuration.
 pub fn fit(max_connections: &mut Option<usize>) -> anyhow::Result<Option<String>> {
     let (connections, lowered) = connections(*max_connections, raise()).map_err(misuse)?;
     *max_connections = Some(connections);
     Ok(lowered)
 }
 
-/// The files that this process may open, once the soft limit is as high as the hard one.
+/// The number of files that this process may open, after raising the soft limit to the hard one.
 pub fn raise() -> usize {
     let limit = getrlimit(Resource::Nofile);
-    // Where the kernel refuses, what was read afterwards is what counts.
+    // If the kernel refuses, the limit that is read next is the valid one.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     getrlimit(Resource::Nofile)
         .current
         .map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
-/// How many client connections fit below `limit` open files. What was `asked` for fits or is refused; the
-/// default is lowered, and the operator is told.
+/// How many client connections fit below `limit` open files. A number that was `asked` for fits or is refused; the
+/// default is lowered, with a message for the operator.
 fn connections(asked: Option<usize>, limit: usize) -> Result<(usize, Option<String>), String> {
     let wanted = asked.unwrap_or(DEFAULT_CONNECTIONS);
     let room = limit.saturating_sub(DESCRIPTORS_RESERVED);

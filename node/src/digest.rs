@@ -1,4 +1,4 @@
-//! `digest`: whether the state of all replicas is equal at one position, bit for bit.
+//! `digest`: compares the state of all replicas at one position, bit for bit.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -13,14 +13,15 @@ use crate::outcome::{CommandOutcome, CommandVerdict, say, say_json};
 use crate::program::text;
 use crate::view::grouped;
 
-/// Summing all of a large state takes its time.
+/// Computing the digest of a large state takes long.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A replica that was filled by its peers between two questions has no digest of the first one's position: asked again.
+/// A replica that received its state from its peers between two requests has no digest of the first one's position: all
+/// are requested again.
 const ATTEMPTS: usize = 8;
-/// Each time a little later.
+/// Pause before the next attempt.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// What `digest --help` begins with.
+/// The beginning of `digest --help`.
 pub const ABOUT: &str = "Orders a digest over every object of the state: each replica takes it at the same \
     position of the log, while requests go on, and they are compared.";
 
@@ -32,7 +33,7 @@ pub const ABOUT: &str = "Orders a digest over every object of the state: each re
 
 Exit code: 0 when all replicas are equal, 1 when one differs or does not answer."))]
 pub struct Args {
-    /// Which cluster.
+    /// The cluster.
     #[command(flatten)]
     pub target: ClusterTarget,
     /// Print JSON
@@ -89,7 +90,8 @@ pub fn collect(replicas: &[ReplicaHandle]) -> Vec<DigestAnswer> {
     answers
 }
 
-/// The first replica that answers has the digest ordered; the others are asked for theirs of the same position.
+/// The first replica that answers has the digest ordered; the others are then asked for the digest of the same
+/// position.
 fn round(replicas: &[ReplicaHandle]) -> Vec<DigestAnswer> {
     let mut answers: Vec<DigestAnswer> = Vec::new();
     let mut others = replicas.iter();
@@ -111,12 +113,12 @@ fn round(replicas: &[ReplicaHandle]) -> Vec<DigestAnswer> {
     answers
 }
 
-/// One replica's digest, of a position or of a new one.
+/// One replica's digest: at a given position, or at a new one.
 fn digest(replica: &ReplicaHandle, at: Option<Position>) -> DigestAnswer {
     (replica.clone(), ask(&replica.admin, &AdminCommand::Digest { at }, PATIENCE))
 }
 
-/// Whether all answers are equal; otherwise the sentence that says why not.
+/// Whether all answers are equal; otherwise a sentence with the reason.
 pub fn compare(answers: &[DigestAnswer]) -> Result<(), String> {
     let silent: Vec<String> = answers
         .iter()

@@ -1,4 +1,4 @@
-//! `group`: what an operator decides about a group that cannot decide it itself.
+//! `group`: decisions about a group that an operator makes because its replicas cannot.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use crate::outcome::{CommandOutcome, CommandVerdict, misuse, say};
 use crate::program::{self, text};
 use crate::view::grouped;
 
-/// For an answer.
+/// Timeout of a request to a replica.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Until the group serves.
+/// Timeout for the group to serve.
 const DONE: Duration = Duration::from_secs(60);
-/// Between two looks at it.
+/// Pause between two checks of the replicas.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What `group --help` begins with.
+/// The beginning of `group --help`.
 pub const ABOUT: &str = "Decides about a group what its replicas cannot decide, because replicas whose data \
     is lost for ever look like new ones, or like replicas that are merely away. `status` says when a replica \
     waits for such a decision.";
@@ -28,51 +28,51 @@ pub const ABOUT: &str = "Decides about a group what its replicas cannot decide, 
   {program} group begin --admin /run/{program}/admin.sock   once, at replica 1, when a group is set up
   {program} group keep 3                                     what would be kept, and what lost
 
-Exit code: 0 when the group serves then, 1 when not, or nothing was done."))]
+Exit code: 0 when the group serves afterwards, 1 when it does not, or nothing was done."))]
 pub struct Args {
-    /// What is decided.
+    /// The decision.
     #[command(subcommand)]
     pub decision: Decision,
 }
 
-/// What is decided.
+/// The decision.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Decision {
-    /// Begin the group, empty: once, when it is set up, or when the data of all replicas is lost for ever
+    /// Begin an empty group: once, when it is set up, or when the data of all replicas is lost for ever
     #[command(after_long_help = text("Examples:
   {program} group begin --admin /run/{program}/admin.sock   at replica 1
   {program} group begin                                      of a cluster that `up` started
 
 It begins as soon as all replicas are there. A replica that has data of a group prevents it: nothing is overwritten."))]
     Begin {
-        /// Which cluster.
+        /// The cluster.
         #[command(flatten)]
         target: ClusterTarget,
     },
-    /// Go on with what one replica has: what only the others had is lost
+    /// Continue with the state of one replica: data that only other replicas had is lost
     #[command(after_long_help = text("Examples:
   {program} group keep 3          what would be kept, and what lost; nothing is done
   {program} group keep 3 --yes    do it
 
 For when more replicas have lost their data for ever than the group can do without (2 of 3, 3 of 5). The
 replica that is kept should be the one with the highest position. Everything in its log counts, replicas
-that have data of their own give it up, and all take the state of the one that is kept, on its word alone:
-nobody is left to compare it with. Give the admin sockets of all replicas that are there. A replica that is
-away, and not lost, must not come back with its data: it would be refused."))]
+that have data of their own give it up, and all take the state of the one that is kept. No majority is left
+to compare that state with. Give the admin sockets of all replicas that run. A replica that is away, and not
+lost, must not come back with its data: it would be refused."))]
     Keep {
         /// The replica, from 1
         #[arg(value_name = "N")]
         replica: u8,
-        /// Do it
+        /// Carry the decision out
         #[arg(long)]
         yes: bool,
-        /// Which cluster.
+        /// The cluster.
         #[command(flatten)]
         target: ClusterTarget,
     },
 }
 
-/// How a refusal ends that is over in a moment (`order::Declined::Election`).
+/// The end of a refusal whose cause lasts a moment only (`order::Declined::Election`).
 const ASK_AGAIN: &str = "ask again in a second";
 
 /// Carries the decision out.
@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> CommandOutcome {
     }
 }
 
-/// Those that answer, with what they said.
+/// The replicas that answer, with their statuses.
 fn here(replicas: &[ReplicaHandle]) -> Vec<(ReplicaHandle, Status)> {
     let seen = |row: ReplicaRow| Some((row.replica, row.seen.ok()?));
     once(replicas).into_iter().filter_map(seen).collect()
@@ -98,8 +98,8 @@ fn begin(replicas: &[ReplicaHandle]) -> CommandOutcome {
     let here = here(replicas);
     let Some((first, _)) = here.iter().find(|(_, status)| status.replica == 1) else {
         return Err(misuse(
-            "a group is begun by replica 1, and it is not among those that were asked and answered; give \
-                its admin socket, or start it",
+            "only replica 1 can begin a group, and it is not among the given replicas that answered; give its \
+                admin socket, or start it",
         ));
     };
     match decide(first, &AdminCommand::BeginGroup) {
@@ -119,19 +119,19 @@ fn keep(number: u8, yes: bool, replicas: &[ReplicaHandle]) -> CommandOutcome {
     }
     let Some((kept, status)) = here.iter().find(|(_, status)| status.replica == number) else {
         return Err(misuse(format!(
-            "replica {number} is not among those that were asked and answered; give its admin socket, or start it"
+            "replica {number} is not among the given replicas that answered; give its admin socket, or start it"
         )));
     };
     if !yes {
         say(&format!(
-            "would keep what replica {number} has, up to entry {} of its log; what only others have had is \
-                lost, and whoever has data of its own gives it up. Nothing was done; with --yes it is",
+            "would keep what replica {number} has, up to entry {} of its log; entries that only other replicas \
+                had are lost, and replicas with data of their own give it up. Nothing was done; add --yes to do it",
             grouped(status.logged)
         ))?;
         return Ok(CommandVerdict::Fails);
     }
     let command = AdminCommand::KeepState { replica: number };
-    // First the one that is kept: should it have nothing, nobody gives anything up.
+    // The replica to keep comes first: if it has no data, no other replica has given its data up.
     let deadline = Instant::now() + PATIENCE;
     let mut told = decide(kept, &command);
     while told.as_ref().is_err_and(|why| why.ends_with(ASK_AGAIN)) && Instant::now() < deadline {
@@ -140,7 +140,7 @@ fn keep(number: u8, yes: bool, replicas: &[ReplicaHandle]) -> CommandOutcome {
     }
     match told {
         Ok(what) => say(&format!("replica {number}: {what}"))?,
-        // As when this command is given again.
+        // This is so when the command is repeated.
         Err(why) if status.leader == Some(number) => say(&format!("replica {number}: {why}"))?,
         Err(why) => {
             say(&format!("replica {number}: {why}; nothing was changed"))?;
@@ -149,7 +149,7 @@ fn keep(number: u8, yes: bool, replicas: &[ReplicaHandle]) -> CommandOutcome {
     }
     let mut told = Vec::new();
     until_served(replicas, |replica, status| {
-        // A process that is started anew has to be told anew.
+        // A process that was started since the command must receive it again.
         let life = (status.replica, status.pid);
         let needs_it =
             status.leader.is_none() || matches!(status.phase, ReplicaPhase::Starting | ReplicaPhase::Joining);
@@ -159,20 +159,22 @@ fn keep(number: u8, yes: bool, replicas: &[ReplicaHandle]) -> CommandOutcome {
             && let Ok(what) = decide(replica, &command)
         {
             told.push(life);
-            // A terminal that is gone changes nothing about what is done.
+            // If the terminal is gone, the decision is carried out all the same.
             let _ = say(&format!("replica {}: {what}", status.replica));
         }
     })
 }
 
-/// What a replica has, in a line.
+/// The state that a replica holds, in a line.
 fn held(status: &Status) -> String {
     let number = status.replica;
     match status.leader {
         // It belongs to no group.
         _ if status.incarnation == 0 => format!("replica {number} has no data"),
-        // What it has is on its way from others.
-        _ if status.phase == ReplicaPhase::Joining => format!("replica {number} has not all data yet"),
+        // It is receiving its state from the others.
+        _ if status.phase == ReplicaPhase::Joining => {
+            format!("replica {number} has not received all data yet")
+        }
         Some(leader) => format!(
             "replica {number} serves at position {}, led by replica {leader}",
             grouped(status.executed)
@@ -186,7 +188,7 @@ fn held(status: &Status) -> String {
     }
 }
 
-/// Looks at the replicas until all of those that are there serve.
+/// Checks the replicas until all of those that answer serve.
 fn until_served(replicas: &[ReplicaHandle], mut look: impl FnMut(&ReplicaHandle, &Status)) -> CommandOutcome {
     let deadline = Instant::now() + DONE;
     loop {
@@ -225,11 +227,11 @@ mod tests {
         assert_eq!(held(&status), "replica 3 serves at position 12,345, led by replica 1");
         (status.leader, status.logged) = (None, 23_456);
         assert_eq!(held(&status), "replica 3 has data up to entry 23,456 of its log, and no leader");
-        // As one is that has been started again with its log, and is too alone to execute it.
+        // The status of a replica that was restarted with its log, and cannot execute it alone.
         (status.phase, status.executed) = (ReplicaPhase::Starting, 0);
         assert_eq!(held(&status), "replica 3 has data up to entry 23,456 of its log, and no leader");
         status.phase = ReplicaPhase::Joining;
-        assert_eq!(held(&status), "replica 3 has not all data yet");
+        assert_eq!(held(&status), "replica 3 has not received all data yet");
         status.incarnation = 0;
         assert_eq!(held(&status), "replica 3 has no data");
     }

@@ -1,4 +1,4 @@
-//! `inject`: corrupts one replica of a running cluster on purpose, to see that it is noticed and repaired.
+//! `inject`: corrupts one replica of a running cluster on purpose, to verify that the fault is detected and repaired.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::outcome::{CommandOutcome, CommandVerdict, misuse, say, say_json};
 use crate::program::text;
 use crate::signals::Ending;
 
-/// A fault takes a turn in the schedule like a request: it waits behind what runs.
+/// A fault takes a turn in the schedule like a request, after the requests that run.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What `inject --help` begins with.
+/// The beginning of `inject --help`.
 pub const ABOUT: &str = "Places one fault, or a series of random ones, in the memory or the messages of a \
     running replica. This command and the server must carry the fault injector: a build with `--features \
     inject` does, a plain one does not. With 2f+1 replicas, faults in up to f of them at a time are \
@@ -30,36 +30,36 @@ pub const ABOUT: &str = "Places one fault, or a series of random ones, in the me
 Examples:
   {program} inject flip --replica 2 --object {object}            one bit, chosen by --seed
   {program} inject flip -r 2 -o {object} --member 1 --bit 200    this very bit of its member 1
-  {program} inject lost --replica 3 --object {object}            it vanishes at replica 3
-  {program} inject reply --replica 1                                  its next reply is rendered wrong
+  {program} inject lost --replica 3 --object {object}            it is lost at replica 3
+  {program} inject reply --replica 1                                  a wrong byte in its next reply
   {program} inject message --replica 1                                its next frame to a peer is damaged
   {program} inject --random                                           anything, anywhere
   {program} inject --random --count 1000 --every 50 --seed 7          the same thousand faults every time
 Then:
-  {program} evidence                                                  who noticed, and how it ended
+  {program} evidence                                                  which replica detected it, and how it ended
   {program} digest                                                    all equal again?
 
 Exit code: 0 when every fault was placed, 1 when one could not be, 2 for a server without the injector."))]
 pub struct Args {
-    /// What is corrupted, and when
+    /// The kind of fault
     #[arg(value_enum, required_unless_present = "random", conflicts_with = "random")]
     pub kind: Option<FaultKind>,
-    /// Which cluster.
+    /// The cluster.
     #[command(flatten)]
     pub target: ClusterTarget,
-    /// Which replica, from 1
+    /// The replica, from 1
     #[arg(long, short, value_name = "R", required_unless_present = "random")]
     pub replica: Option<u8>,
-    /// Which object, by its name [default: a random one]
+    /// The object, by its name [default: a random one]
     #[arg(long, short, value_name = "NAME", conflicts_with = "random")]
     pub object: Option<String>,
-    /// Which tracked member of the object, from 0 in the order of declaration
+    /// The tracked member of the object, from 0 in the order of declaration
     #[arg(long, short, value_name = "N", conflicts_with = "random")]
     pub member: Option<u8>,
-    /// Which bit of the member, from 0 [default: chosen by --seed]
+    /// The bit of the member, from 0 [default: chosen by --seed]
     #[arg(long, short, value_name = "N", conflicts_with = "random")]
     pub bit: Option<u64>,
-    /// Decides everything left open, so that a fault can be repeated [default: another one every time]
+    /// Decides all choices that are left open, so that a fault can be repeated [default: another one every time]
     #[arg(long, value_name = "S")]
     pub seed: Option<u64>,
     /// Faults of random kinds, at random replicas (or at --replica)
@@ -76,24 +76,24 @@ pub struct Args {
     pub json: bool,
 }
 
-/// The faults, in the command line's words.
+/// The faults, as the command line names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum FaultKind {
-    /// One bit of a resting object: found by the next request that touches it, before it is used
+    /// One bit of an object that no request uses: detected by the next request that enters it, before it reads it
     Flip,
-    /// Several bits of a resting object
+    /// Several bits of an object that no request uses
     MultiFlip,
-    /// One bit of an object in use, after the check and before the seal: only the other replicas can tell
+    /// One bit of an object in use, after the entry check and before the seal: only the other replicas can detect it
     InRequest,
-    /// An object's stored checksum: the object is right, and looks wrong
+    /// An object's stored checksum: the object is right, and looks corrupted
     Checksum,
     /// An object's own id
     Id,
     /// A length: a sequence within an object loses or gains an element
     Length,
-    /// An object vanishes from its store
+    /// An object is removed from its store
     Lost,
-    /// An object stands in its store twice
+    /// An object is in its store twice
     Doubled,
     /// The digest of the next request
     Digest,
@@ -131,11 +131,11 @@ impl FaultKind {
         FaultKind::Asked,
     ];
 
-    /// Those that a random series draws from: faults of one replica. A request that is wrong for all of them
-    /// is another thing, and its client sees it.
+    /// The kinds of a random series: faults of one replica. A request that is wrong at all replicas is different, and
+    /// its client notices it.
     const DRAWN: &[FaultKind] = FaultKind::ALL.split_at(FaultKind::ALL.len() - 1).0;
 
-    /// The admin protocol's word for it.
+    /// The kind in the admin protocol.
     pub fn kind(self) -> CorruptionKind {
         match self {
             FaultKind::Flip => CorruptionKind::Flip,
@@ -191,7 +191,7 @@ pub fn run(args: &Args) -> CommandOutcome {
 /// Places one fault.
 ///
 /// # Errors
-/// The replica does not answer or does not carry the injector.
+/// The replica does not answer or has no injector.
 pub fn place(victim: &ReplicaHandle, fault: &Inject) -> anyhow::Result<Injected> {
     ask(&victim.admin, &AdminCommand::Inject(fault.clone()), PATIENCE).map_err(|why| match why {
         NoAnswer::Refused(why) if why.contains("inject") => {
@@ -212,8 +212,8 @@ fn victims(replicas: &[ReplicaHandle], chosen: Option<u8>) -> anyhow::Result<Vec
     Ok(victims)
 }
 
-/// Replica and kind by the seed alone, so that a series is repeated by its seed; object and bit are the
-/// server's choice, by the same seed.
+/// The seed alone decides replica and kind, so that a series is repeated by its seed; the server chooses object and
+/// bit, by the same seed.
 fn random(victims: &[ReplicaHandle], seed: u64) -> (ReplicaHandle, Inject) {
     let first = mix(seed);
     let victim = victims[(first % victims.len() as u64) as usize].clone();

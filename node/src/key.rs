@@ -9,8 +9,8 @@ use crosscheck::{GroupKey, private};
 use crate::outcome::{CommandOutcome, CommandVerdict, misuse, say};
 use crate::program::text;
 
-/// What `key --help` begins with.
-pub const ABOUT: &str = "Makes the key of a group: the secret by which its replicas know each other. Every \
+/// The beginning of `key --help`.
+pub const ABOUT: &str = "Makes the key of a group: the secret by which its replicas authenticate each other. Every \
     replica of a replicated mode names the file in its configuration (group_key). `{program} up` makes one \
     by itself.";
 
@@ -19,12 +19,12 @@ pub const ABOUT: &str = "Makes the key of a group: the secret by which its repli
 #[command(after_long_help = text("Example:
   {program} key new --out /etc/{program}/group.key     on one machine; then copy the file to the others, mode 0600"))]
 pub struct Args {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub action: Action,
 }
 
-/// What can be done with keys.
+/// The commands.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Action {
     /// Write a new random key into a new file of mode 0600
@@ -34,7 +34,7 @@ pub enum Action {
 /// Options of `key new`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct New {
-    /// The file; one that is there is never overwritten
+    /// The file; an existing one is never overwritten
     #[arg(long, short, value_name = "FILE")]
     pub out: PathBuf,
     /// The group's name: letters, digits, `-`, `_` and `.` [default: 8 random hexadecimal digits]

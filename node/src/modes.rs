@@ -3,7 +3,7 @@
 use crate::outcome::{CommandOutcome, CommandVerdict, say};
 use crate::program::text;
 
-/// The topic's text; a template of [`text`].
+/// The text of the topic; a template of [`text`].
 pub const TEXT: &str = "\
 A mode says which protections are on, in the letters of the paper (EDCC'16, Table IV); 0 = off.
 
@@ -14,11 +14,11 @@ A mode says which protections are on, in the letters of the paper (EDCC'16, Tabl
 
   mode   replicas   survives                              wrong bytes can reach a client when
   0000   1          nothing                               any bit flips
-  00G0   1          nothing, but notices                  a flip strikes while a request runs
-  R000   1, 3, 5..  a crash; who crashed cannot rejoin    any bit flips, or two requests race
+  00G0   1          nothing, but detects errors           a bit flips while a request runs
+  R000   1, 3, 5..  a crash; that replica cannot rejoin   any bit flips, or two requests race
   RD00   1, 3, 5..  f crashes                             any bit flips
-  RDG0   1, 3, 5..  f crashes                             a flip strikes while a request runs
-  RDGX   1, 3, 5..  f crashed or corrupted replicas       more than f replicas are wrong at once
+  RDG0   1, 3, 5..  f crashes                             a bit flips while a request runs
+  RDGX   1, 3, 5..  f crashed or corrupted replicas       more than f replicas are faulty at once
 
 With 3 replicas f is 1, with 5 it is 2. RDGX is the default. The others exist so that the price of each letter can be
 measured, and R000 to show why D is needed: under conflicting requests its replicas diverge (see `{program} digest`).";

@@ -5,15 +5,16 @@ use std::process::ExitCode;
 
 use crate::program;
 
-/// What every command returns: whether what was asked for holds, or why that could not be found out.
+/// The result of every command: whether the tested condition holds, or why that could not be determined.
 pub type CommandOutcome = anyhow::Result<CommandVerdict>;
 
-/// The answer of a command that could do its work.
+/// The answer of a command that completed its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandVerdict {
     /// Exit code 0.
     Holds,
-    /// Exit code 1: the command worked and the answer is no (digests differ, a replica is down, a promise broke).
+    /// Exit code 1: the command completed, and the answer is no (digests differ, a replica is down, a promise was
+    /// broken).
     Fails,
 }
 
@@ -24,7 +25,7 @@ impl CommandVerdict {
     }
 }
 
-/// The operator asked for something that cannot be: exit code 2, as for a command line that does not parse.
+/// The operator requested something impossible: exit code 2, as for a command line that does not parse.
 #[derive(Debug)]
 pub struct Misuse(pub String);
 
@@ -36,7 +37,7 @@ impl std::fmt::Display for Misuse {
 
 impl std::error::Error for Misuse {}
 
-/// Shorthand for an error that is the operator's to mend.
+/// An error that the operator has to correct.
 pub fn misuse(text: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(Misuse(text.into()))
 }
@@ -46,7 +47,7 @@ pub fn report(outcome: CommandOutcome) -> ExitCode {
     match outcome {
         Ok(CommandVerdict::Holds) => ExitCode::SUCCESS,
         Ok(CommandVerdict::Fails) => ExitCode::from(1),
-        // The reader of our output went away (`crosscheck evidence | head`): that is how pipes end, not a failure.
+        // The reader of our output ended (`crosscheck evidence | head`): that is a normal end, not a failure.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "{}: {}", program::name(), error_text(&error));
@@ -55,8 +56,7 @@ pub fn report(outcome: CommandOutcome) -> ExitCode {
     }
 }
 
-/// An error and its causes in one line. Many errors name their cause themselves: what was said already is not
-/// said again.
+/// An error and its causes in one line. Many errors name their cause themselves: no text is repeated.
 pub fn error_text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -79,7 +79,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(broken)
 }
 
-/// Prints one line to stdout; unlike `println!` a closed pipe is an error and not a panic.
+/// Prints one line to stdout; unlike for `println!`, a closed pipe is an error and not a panic.
 pub fn say(line: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(line.as_bytes())?;

@@ -1,10 +1,10 @@
-//! What the running program is called: messages, help texts and paths name the program that the operator typed.
+//! The name of the running program: messages, help texts and paths contain the name that the operator typed.
 
 use std::sync::OnceLock;
 
 use crate::Application;
 
-/// What the commands say of the program that they are part of.
+/// The names and texts by which the commands refer to their program.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
     /// [`Application::NAME`].
@@ -23,8 +23,8 @@ pub struct Program {
 
 static PROGRAM: OnceLock<Program> = OnceLock::new();
 
-/// What is said before [`enter`], which a program calls first of all: in unit tests only. The columns of texts are laid
-/// out for names as long as these.
+/// The program before [`enter`], which every program calls first: for unit tests only. The columns of texts are laid
+/// out for names of this length.
 const UNNAMED: Program = Program {
     name: "crosscheck",
     version: env!("CARGO_PKG_VERSION"),
@@ -56,8 +56,8 @@ pub fn name() -> &'static str {
     program().name
 }
 
-/// A text of the commands, for this program: `{program}` stands for its name, `{port}` and `{third_port}` for the
-/// client ports of the first and the third replica, `{objects}` and `{object}` for the names of its objects.
+/// A text of the commands, for this program: replaces `{program}` by its name, `{port}` and `{third_port}` by the
+/// client ports of the first and the third replica, `{objects}` and `{object}` by the names of its objects.
 pub fn text(template: &str) -> String {
     for_program(&program(), template)
 }
@@ -66,7 +66,7 @@ fn for_program(this: &Program, template: &str) -> String {
     template.split('\n').map(|line| aligned(this, line)).collect::<Vec<_>>().join("\n")
 }
 
-/// A line that ends in a column of its own, behind three spaces or more, keeps that column where it is.
+/// Keeps a column of its own at the end of a line, behind three spaces or more, at its position.
 fn aligned(this: &Program, line: &str) -> String {
     let begin = line.len() - line.trim_start().len();
     let Some(gap) = line[begin..].find("   ").map(|gap| begin + gap) else { return filled(this, line) };

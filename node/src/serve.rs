@@ -1,4 +1,4 @@
-//! `serve`: one replica in this process, as its configuration file says.
+//! `serve`: one replica in this process, configured by a file.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -14,20 +14,20 @@ use crate::program::text;
 use crate::signals::{Ending, Hangups};
 use crate::{Application, ServiceOptions};
 
-/// How long a replica may take to stop after its supervisor went away.
+/// How long a replica may take to stop after its supervisor ended.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks for a SIGHUP.
+/// Pause between two checks for a SIGHUP.
 const SIGNAL_PAUSE: Duration = Duration::from_millis(100);
-/// Between two attempts to resolve a host name.
+/// Pause between two attempts to resolve a host name.
 const RESOLVE_PAUSE: Duration = Duration::from_secs(1);
-/// What SIGHUP, which makes other servers read their configuration again, does here.
+/// The answer to SIGHUP, which makes other servers read their configuration again.
 const ON_HANGUP: &str = "SIGHUP is ignored: the configuration is read at the start only. To apply a change, stop this \
     replica and start it again, one replica of the group at a time";
 
-/// What `serve --help` begins with.
+/// The beginning of `serve --help`.
 pub const ABOUT: &str = "Runs one replica of a cluster in this process, until SIGTERM or Ctrl-C. Every \
-    machine of the cluster runs one, with the same file but for `this_replica`. Everything wrong in the file \
-    is told at once, with line and remedy, before anything starts.";
+    machine of the cluster runs one, with the same file but for `this_replica`. All problems of the file are \
+    reported at once, each with its line and a remedy, before anything starts.";
 
 /// Options of `serve`.
 #[derive(Clone, Debug, clap::Args)]
@@ -35,12 +35,12 @@ pub const ABOUT: &str = "Runs one replica of a cluster in this process, until SI
   {program} serve --example-config > {program}.toml    a complete file, every field explained
   {program} key new --out group.key                     the secret that its group_key names, once per group
   {program} serve --config {program}.toml              run it
-  {program} serve --config {program}.toml --check      only say whether the file is right
-  {program} status --admin /run/{program}/admin.sock   how it is doing
+  {program} serve --config {program}.toml --check      check the file, and exit
+  {program} status --admin /run/{program}/admin.sock   its state
   {program} group begin --admin /run/{program}/admin.sock
                                                          once, at replica 1: the group begins
 
-A plain release build carries no fault injector; one with --features inject corrupts itself on an operator's word"))]
+A plain release build carries no fault injector; one with --features inject corrupts itself at an operator's command"))]
 pub struct Args {
     /// The replica's configuration, TOML
     #[arg(long, short, value_name = "FILE", required_unless_present = "example_config")]
@@ -51,12 +51,12 @@ pub struct Args {
     /// Read and check the configuration, and exit
     #[arg(long)]
     pub check: bool,
-    /// Replica 1, once: if no replica has data of a group, begin an empty one as soon as all are there (the
-    /// same as the command `group begin`, later). Not for the unit file of a service: what all replicas have
-    /// lost would be gone in silence
+    /// Replica 1, once: if no replica has data of a group, begin an empty one as soon as all replicas answer (as the
+    /// command `group begin` does later). Not for the unit file of a service: if all replicas lost their data, an empty
+    /// group would replace them without a warning
     #[arg(long)]
     pub begin_group: bool,
-    /// Stop when standard input closes: how `up` makes sure that no replica outlives it
+    /// Stop when standard input closes: ensures for `up` that no replica outlives it
     #[arg(long, hide = true)]
     pub until_stdin_closes: bool,
 }
@@ -64,7 +64,7 @@ pub struct Args {
 /// Runs the replica.
 ///
 /// # Errors
-/// What the operator has to mend, or why the replica could not go on.
+/// A problem that the operator has to correct, or the reason why the replica could not continue.
 pub fn run<A: Application>(args: &Args) -> CommandOutcome {
     if args.example_config {
         say(example::<A::Options>().trim_end())?;
@@ -101,8 +101,8 @@ pub fn run<A: Application>(args: &Args) -> CommandOutcome {
     run_replica::<A>(&config, args.begin_group, signals)
 }
 
-/// Resolves the address on which this replica listens for its peers, for as long as this process runs. False if the
-/// operator asked for the end before it resolved.
+/// Resolves the address on which this replica listens for its peers; the result is used until this process ends. False
+/// if the operator requested the end before it resolved.
 fn resolve_own<O: ServiceOptions>(config: &mut NodeConfig<O>, signals: &Signals) -> anyhow::Result<bool> {
     let own = &mut config.replicas[usize::from(config.this_replica - 1)];
     let found = signals.retry(|| own.resolve().map_err(|why| Unresolved(why).into()))?;
@@ -111,7 +111,7 @@ fn resolve_own<O: ServiceOptions>(config: &mut NodeConfig<O>, signals: &Signals)
     Ok(true)
 }
 
-/// What a process manager asks of this process.
+/// Signals of a process manager to this process.
 struct Signals {
     ending: Ending,
     hangups: Hangups,
@@ -122,7 +122,7 @@ impl Signals {
         Ok(Signals { ending: Ending::catch_of_service()?, hangups: Hangups::catch()? })
     }
 
-    /// Sleeps for `pause`, or less when asked to end; returns whether it was.
+    /// Sleeps for `pause`, or less if the end is requested; returns whether it was.
     fn sleep(&self, pause: Duration) -> bool {
         let ends = self.ending.sleep(pause);
         if self.hangups.take() {
@@ -131,8 +131,8 @@ impl Signals {
         ends
     }
 
-    /// Tries something until every host name in it resolves: a name server often starts later than its clients. None
-    /// if the operator asked for the end before.
+    /// Repeats an attempt until every host name in it resolves: a name server often starts later than its clients. None
+    /// if the operator requested the end before.
     fn retry<T>(&self, mut attempt: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<Option<T>> {
         let mut told = String::new();
         loop {
@@ -154,17 +154,20 @@ impl Signals {
     }
 }
 
-/// Waits for the end of stdin, then stops this process the way an operator would.
+/// Waits until stdin closes, then stops this process as an operator would.
 fn until_stdin_closes() {
     let mut nothing = [0; 64];
     while std::io::stdin().read(&mut nothing).is_ok_and(|read| read > 0) {}
     let _ = kill_process(getpid(), Signal::TERM);
     std::thread::sleep(STOP_PATIENCE);
-    message(format_args!("did not stop within {} s of its supervisor's end", STOP_PATIENCE.as_secs()));
+    message(format_args!(
+        "this replica still runs {} s after its supervisor ended; it exits now",
+        STOP_PATIENCE.as_secs()
+    ));
     std::process::exit(1);
 }
 
-/// Leaves out what a benchmark wants to know the price of.
+/// Switches off the protections whose cost a benchmark measures.
 #[cfg(feature = "inject")]
 fn leave_out<O: ServiceOptions>(config: &NodeConfig<O>) -> anyhow::Result<()> {
     if !config.before_images {
@@ -188,16 +191,16 @@ fn leave_out<O: ServiceOptions>(config: &NodeConfig<O>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What an operator has to see to is told from what may be over when the replica is started again, by the exit code.
+/// The exit code distinguishes errors that an operator has to correct from errors that a restart may resolve.
 fn failure(error: crosscheck::ServeError) -> anyhow::Error {
     if error.is_operators() { misuse(error.to_string()) } else { error.into() }
 }
 
-/// Runs the replica of a checked configuration, until it is told to stop or has to be replaced. It `begins` its group
-/// if that is replica 1 and no replica has data of one.
+/// Runs the replica of a checked configuration, until an operator stops it or it has to be replaced. With `begins`,
+/// replica 1 begins its group if no replica has data of one.
 ///
 /// # Errors
-/// What the operator has to mend, or why the replica could not go on.
+/// A problem that the operator has to correct, or the reason why the replica could not continue.
 pub fn replica<A: Application>(config: &NodeConfig<A::Options>, begins: bool) -> CommandOutcome {
     run_replica::<A>(config, begins, Signals::catch()?)
 }
@@ -210,7 +213,7 @@ fn run_replica<A: Application>(
     leave_out(config)?;
     let (service, make_protocol) = A::build(&config.service).map_err(misuse)?;
     let started = move |stopper: crosscheck::Stopper| {
-        // Without the thread a signal is only seen by the supervisor, which ends the process later.
+        // Without the thread only the supervisor receives a signal, and ends the process later.
         let _ = std::thread::Builder::new().name("signals".into()).spawn(move || {
             while !signals.sleep(SIGNAL_PAUSE) {}
             stopper.stop();
@@ -236,7 +239,7 @@ mod tests {
     use super::*;
     use crate::outcome::Misuse;
 
-    /// What `serve` prints when it ends with this error, and whether it is the operator's to mend.
+    /// The text that `serve` prints when it ends with this error, and whether the operator has to correct it.
     fn told(error: ServeError) -> (String, bool) {
         let error = failure(error);
         (format!("{error:#}"), error.is::<Misuse>())

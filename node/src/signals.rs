@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// Set once the operator asked the command to end.
+/// Whether the operator requested the end of the command.
 #[derive(Clone, Debug)]
 pub struct Ending(Arc<AtomicBool>);
 
 impl Ending {
-    /// Catches SIGINT, SIGTERM and SIGHUP from now on: for a command that ends with its terminal.
+    /// From now on, catches SIGINT, SIGTERM and SIGHUP: for a command that ends with its terminal.
     ///
     /// A second SIGINT or SIGTERM ends the process at once with exit code 1, in case the clean end hangs. A second
     /// SIGHUP does not: shell and kernel each send one when a terminal goes away.
@@ -26,36 +26,36 @@ impl Ending {
         Ok(ending)
     }
 
-    /// As [`Ending::catch`], without SIGHUP: for a server, which goes on without a terminal.
+    /// As [`Ending::catch`], without SIGHUP: for a server, which continues without a terminal.
     ///
     /// # Errors
     /// The operating system refuses to install a signal handler.
     pub fn catch_of_service() -> std::io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // The order matters: at the first signal the flag is still false, and is only set.
+            // The order matters: at the first signal the flag is still false, and is then set.
             flag::register_conditional_shutdown(signal, 1, Arc::clone(&asked))?;
             flag::register(signal, Arc::clone(&asked))?;
         }
         Ok(Ending(asked))
     }
 
-    /// Whether the command was asked to end.
+    /// Whether the end was requested.
     pub fn asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Asks for the end from inside the program.
+    /// Requests the end from inside the program.
     pub fn ask(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// The flag itself, for crates that know nothing of signals.
+    /// The flag itself, for crates that do not handle signals.
     pub fn flag(&self) -> &AtomicBool {
         &self.0
     }
 
-    /// Sleeps for `pause`, or less when asked to end; returns whether it was.
+    /// Sleeps for `pause`, or less if the end is requested; returns whether it was.
     pub fn sleep(&self, pause: Duration) -> bool {
         let until = Instant::now() + pause;
         while !self.asked() {
@@ -74,7 +74,7 @@ impl Ending {
 pub struct Hangups(Arc<AtomicBool>);
 
 impl Hangups {
-    /// Catches SIGHUP from now on; it ends the process no longer.
+    /// From now on, catches SIGHUP, which then no longer ends the process.
     ///
     /// # Errors
     /// The operating system refuses to install a signal handler.
@@ -84,7 +84,7 @@ impl Hangups {
         Ok(Hangups(came))
     }
 
-    /// Whether one came since the last call.
+    /// Whether a SIGHUP was received since the last call.
     pub fn take(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }

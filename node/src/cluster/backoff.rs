@@ -1,5 +1,5 @@
-//! How long a dead replica waits before it is started again: briefly for a single death, longer for a replica
-//! that dies at once.
+//! How long a supervisor waits before it restarts a dead replica: briefly after a single death, longer if the replica
+//! dies at once again.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(100);
 /// Longest pause.
 const LONGEST: Duration = Duration::from_secs(5);
-/// A replica that served this long has not died of its start: the pauses begin anew.
+/// A replica that served this long did not die of its start: the next pause is the first one again.
 const SETTLED: Duration = Duration::from_secs(10);
 
 /// The pauses of one replica.
@@ -24,7 +24,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Always the same pause.
+    /// The same pause after every death.
     pub fn fixed(pause: Duration) -> Self {
         Backoff { next: pause, fixed: Some(pause) }
     }

@@ -1,5 +1,5 @@
-//! One replica's process: our own binary again, which ends when the pipe to its supervisor closes, however
-//! that came about.
+//! The process of one replica: our own binary again, which ends when the pipe to its supervisor closes, for whatever
+//! reason.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -9,18 +9,18 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The flag of `serve` that ties a replica's life to its standard input.
+/// The flag of `serve` that ends the replica when its standard input closes.
 const TETHER: &str = "--until-stdin-closes";
-/// Has replica 1 begin the group.
+/// The flag that makes replica 1 begin the group.
 const BEGINS: &str = "--begin-group";
 
-/// What a process is started with beside its configuration: for trials of replicas that are short of
-/// something, or told wrong.
+/// How a process is started, in addition to its configuration: for trials of replicas that lack a resource or have a
+/// wrong environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dress {
     /// Variables of its environment.
     pub environment: Vec<(String, String)>,
-    /// What a shell does first, limits of the process for example: `ulimit -n 256`.
+    /// Commands that a shell runs first, for example limits of the process: `ulimit -n 256`.
     pub shell: Option<String>,
 }
 
@@ -30,7 +30,7 @@ impl Dress {
             None => Command::new(our_binary()),
             Some(first) => {
                 let mut shell = Command::new("sh");
-                // The shell becomes the replica: there is no second process to be ended.
+                // The shell becomes the replica, so that there is no second process to end.
                 shell.arg("-c").arg(format!("{first} && exec \"$@\"")).arg("sh").arg(our_binary());
                 shell
             }
@@ -44,12 +44,12 @@ impl Dress {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// Nothing is ever written; its closing is the message.
+    /// The supervisor never writes to it: closing it asks the replica to stop.
     tether: Option<ChildStdin>,
 }
 
 impl Process {
-    /// Starts replica `number` on `config`; each line of its stderr goes to `said` with its number.
+    /// Starts replica `number` on `config`; each line of its stderr is sent to `said`, with its number.
     ///
     /// # Errors
     /// The operating system cannot start one more process.
@@ -65,7 +65,7 @@ impl Process {
         Self::heard(command, number, said)
     }
 
-    /// A shell in a replica's place, for tests of the supervision alone.
+    /// A shell instead of a replica, for tests of the supervision alone.
     #[cfg(test)]
     pub fn of_shell(script: &str, number: u8, said: Sender<(u8, String)>) -> io::Result<Self> {
         let mut command = Command::new("sh");
@@ -76,13 +76,14 @@ impl Process {
     /// Starts `command`, as [`serve`] completes it; its stderr goes to `stderr`.
     ///
     /// # Errors
-    /// The operating system cannot start one more process, or not this one.
+    /// The operating system cannot start one more process, or cannot start this one.
     pub fn spawn(mut command: Command, stderr: impl Into<Stdio>) -> io::Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(stderr)
-            // Ctrl-C in a terminal reaches the whole process group: replicas are stopped by us, in order, not by it.
+            // Ctrl-C in a terminal signals the whole process group: a replica has a group of its own, and its
+            // supervisor stops it in order.
             .process_group(0)
             .spawn()?;
         let tether = child.stdin.take();
@@ -111,22 +112,23 @@ impl Process {
 
     /// How it ended, if it has.
     pub fn ended(&mut self) -> Option<ExitStatus> {
-        // An error here means that the child was reaped behind our back, which nobody does.
+        // An error here means that the child was reaped elsewhere, and no other code reaps it.
         self.child.try_wait().ok().flatten()
     }
 
-    /// Asks it to stop cleanly.
+    /// Requests a clean stop.
     pub fn release(&mut self) {
         self.tether = None;
     }
 
-    /// Asks it to stop cleanly, waits at most `patience`, and then kills it. Returns whether it had to be killed.
+    /// Requests a clean stop, waits at most `patience`, and then kills the process. Returns whether it had to be
+    /// killed.
     pub fn stop(&mut self, patience: Duration) -> bool {
         self.release();
         self.end_by(Instant::now() + patience)
     }
 
-    /// Waits for its end until `deadline`, and then kills it. Returns whether it had to be killed.
+    /// Waits for the end of the process until `deadline`, and then kills it. Returns whether it had to be killed.
     pub fn end_by(&mut self, deadline: Instant) -> bool {
         while self.ended().is_none() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(10));
@@ -138,7 +140,7 @@ impl Process {
         is_late
     }
 
-    /// Kills it and waits for its end.
+    /// Kills the process and waits for its end.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -154,7 +156,7 @@ impl Drop for Process {
 }
 
 /// Completes a command that runs this program, or another of the same service: one replica, which ends when the process
-/// that starts it does. It `begins` its group if that is wanted of it, which is for replica 1 alone.
+/// that starts it does. With `begins` it begins its group, which only replica 1 may do.
 pub fn serve(command: &mut Command, config: &Path, begins: bool) {
     command.arg("serve").arg(TETHER).arg("--config").arg(config);
     if begins {
@@ -162,13 +164,13 @@ pub fn serve(command: &mut Command, config: &Path, begins: bool) {
     }
 }
 
-/// Our own binary, also when it was replaced on disk while we run.
+/// Our own binary, even after it was replaced on disk.
 fn our_binary() -> PathBuf {
     let path = std::env::current_exe().ok().filter(|path| path.exists());
     path.unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
 }
 
-/// An exit status in words.
+/// An exit status as text.
 pub fn in_words(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),

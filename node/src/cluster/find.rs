@@ -1,4 +1,5 @@
-//! Which replicas a command talks to: those of a cluster that `up` recorded, or those whose admin sockets are given.
+//! Finds the replicas that a command talks to: those of a cluster that `up` recorded, or those whose admin sockets are
+//! given.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,18 +13,19 @@ use crate::config::resolve;
 use crate::outcome::misuse;
 use crate::program;
 
-/// Names the cluster a command is about.
+/// Identifies the cluster that a command is about.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ClusterTarget {
     /// First client port of a cluster that `up` started [default: the only one that runs]
     #[arg(long, short, value_name = "PORT")]
     pub port: Option<u16>,
 
-    /// Admin socket of a replica that `serve` started, as its configuration has it; once per replica, in their order
+    /// Admin socket of a replica that `serve` started, as named in its configuration; once per replica, in the order of
+    /// their numbers
     #[arg(long, value_name = "PATH|HOST:PORT", conflicts_with = "port")]
     pub admin: Vec<String>,
 
-    /// File with the secret of the admin ports; once for all of them, or once per port in their order
+    /// File with the secret of the admin ports; once for all ports, or once per port in the order of --admin
     #[arg(long, value_name = "FILE", requires = "admin")]
     pub admin_token: Vec<PathBuf>,
 }
@@ -31,7 +33,7 @@ pub struct ClusterTarget {
 /// One replica to talk to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaHandle {
-    /// From 1.
+    /// The replica, from 1.
     pub number: u8,
     /// Where the command line connects.
     pub admin: Endpoint,
@@ -40,7 +42,7 @@ pub struct ReplicaHandle {
 }
 
 impl ClusterTarget {
-    /// The replicas meant.
+    /// The replicas of the cluster.
     ///
     /// # Errors
     /// No such cluster runs, or several do and none was named.
@@ -73,7 +75,7 @@ impl ClusterTarget {
     }
 }
 
-/// What `--admin` and `--admin-token` mean.
+/// The endpoints that `--admin` and `--admin-token` name.
 fn endpoints(admin: &[String], tokens: &[PathBuf]) -> anyhow::Result<Vec<Endpoint>> {
     let ports = admin.iter().filter(|text| !Endpoint::is_path(text)).count();
     match (ports, tokens.len()) {
@@ -83,9 +85,8 @@ fn endpoints(admin: &[String], tokens: &[PathBuf]) -> anyhow::Result<Vec<Endpoin
         }
         (_, 0) => {
             return Err(misuse(
-                "an admin port is served only to those who know its secret; add --admin-token FILE, the \
-                    admin_token_file of the replica, or give the path of its socket (a path has a slash: \
-                    --admin ./admin.sock)",
+                "an admin port requires its secret; add --admin-token FILE, the admin_token_file of the replica, or \
+                    give the path of its socket (a path has a slash: --admin ./admin.sock)",
             ));
         }
         (_, 1) => {}

@@ -1,4 +1,4 @@
-//! Runs a supervisor in the background, for commands that need a cluster while they do something else.
+//! Runs a supervisor in the background, for commands that need a cluster while they do other work.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -15,15 +15,15 @@ use super::supervisor::{Supervisor, SupervisorEvent};
 use crate::ServiceOptions;
 use crate::signals::Ending;
 
-/// Between two looks at the children.
+/// Pause between two checks of the children.
 const TICK: Duration = Duration::from_millis(20);
 
-/// A cluster that is looked after until this is stopped or dropped.
+/// A cluster that is supervised until this is stopped or dropped.
 #[derive(Debug)]
 pub struct Keeper {
     /// Its replicas.
     pub replicas: Vec<ReplicaHandle>,
-    /// What they say of themselves.
+    /// Their statuses.
     pub observer: Arc<Observer>,
     supervisor: Arc<Mutex<Supervisor>>,
     events: Receiver<SupervisorEvent>,
@@ -32,7 +32,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the replicas of `plan`; when stopped, they have `patience` to end by themselves.
+    /// Starts the replicas of `plan`; when the cluster is stopped, they have `patience` to end by themselves.
     ///
     /// # Errors
     /// The plan's files cannot be written, or there are no more threads.
@@ -48,7 +48,7 @@ impl Keeper {
                 let now = Instant::now();
                 let mut supervisor = lock(&own);
                 for event in supervisor.tick(now) {
-                    // Nobody listens any more: then nobody wants to know.
+                    // If the receiver is gone, the event is no longer needed.
                     let _ = tell.send(event);
                 }
                 for row in seen.rows().iter().filter(|row| row.serving().is_some()) {
@@ -88,12 +88,12 @@ impl Keeper {
         }
     }
 
-    /// The supervisor, between two of its looks at the children.
+    /// The supervisor, locked: the background thread checks no child meanwhile.
     pub fn supervisor(&self) -> MutexGuard<'_, Supervisor> {
         lock(&self.supervisor)
     }
 
-    /// What happened since this was last asked.
+    /// The events since the last call.
     pub fn events(&self) -> Vec<SupervisorEvent> {
         self.events.try_iter().collect()
     }
@@ -106,7 +106,7 @@ impl Keeper {
     fn finish(&mut self) -> Vec<u8> {
         self.over.store(true, Ordering::Relaxed);
         let killed = self.thread.take().map(JoinHandle::join);
-        // A panic of the keeper's thread is a bug here; its replicas end with the pipes it held.
+        // A panic of the keeper's thread is a bug of this program; its replicas end because their pipes close.
         killed.map_or_else(Vec::new, |killed| killed.unwrap_or_default())
     }
 }
@@ -117,7 +117,7 @@ impl Drop for Keeper {
     }
 }
 
-/// A supervisor's steps are whole: after a panic elsewhere it is still a good one.
+/// Each step of a supervisor completes under the lock: after a panic elsewhere its state is still consistent.
 fn lock(supervisor: &Mutex<Supervisor>) -> MutexGuard<'_, Supervisor> {
     supervisor.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! Asks every replica for its status, again and again and each from a thread of its own, so that one that
-//! hangs delays no other.
+//! Requests the status of every replica periodically, each from a thread of its own, so that a replica that hangs
+//! delays no other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,19 +11,19 @@ use crosscheck::admin::{AdminCommand, ReplicaPhase, Status};
 
 use super::find::ReplicaHandle;
 
-/// Between two questions.
+/// Pause between two requests.
 const PERIOD: Duration = Duration::from_millis(100);
-/// A replica that says nothing for this long is shown as down.
+/// A replica that does not answer for this long is shown as down.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Time over which the rate of requests is taken.
+/// Interval over which the rate of requests is computed.
 const RATE_WINDOW: Duration = Duration::from_secs(1);
 
-/// What is known of one replica.
+/// The known state of one replica.
 #[derive(Clone, Debug)]
 pub struct ReplicaRow {
-    /// Which.
+    /// The replica.
     pub replica: ReplicaHandle,
-    /// Its last answer, or why there is none.
+    /// Its last status, or why there is none.
     pub seen: Result<Status, String>,
     /// Requests per second it executes, once known.
     pub rate: Option<f64>,
@@ -41,7 +41,7 @@ impl ReplicaRow {
     }
 }
 
-/// Asks every replica once, all at the same time.
+/// Requests the status of every replica once, all at the same time.
 pub fn once(replicas: &[ReplicaHandle]) -> Vec<ReplicaRow> {
     let look = |replica: &ReplicaHandle| {
         let seen = ask(&replica.admin, &AdminCommand::Status, PATIENCE);
@@ -50,7 +50,7 @@ pub fn once(replicas: &[ReplicaHandle]) -> Vec<ReplicaRow> {
     };
     thread::scope(|scope| {
         let asked: Vec<_> = replicas.iter().map(|replica| scope.spawn(move || look(replica))).collect();
-        // A panic of an asking thread is a bug here and goes on as one.
+        // A panic of one of these threads is a bug of this program, and is passed on.
         asked
             .into_iter()
             .map(|row| row.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -58,7 +58,7 @@ pub fn once(replicas: &[ReplicaHandle]) -> Vec<ReplicaRow> {
     })
 }
 
-/// The newest [`ReplicaRow`] of every replica, for as long as the observer lives.
+/// The newest [`ReplicaRow`] of every replica; updated until the observer is dropped.
 #[derive(Debug)]
 pub struct Observer {
     rows: Arc<Vec<Mutex<ReplicaRow>>>,
@@ -66,14 +66,14 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Starts asking.
+    /// Starts the threads.
     ///
     /// # Errors
     /// The operating system has no more threads.
     pub fn start(replicas: &[ReplicaHandle]) -> std::io::Result<Self> {
         let unknown = |replica: &ReplicaHandle| ReplicaRow {
             replica: replica.clone(),
-            seen: Err("not asked yet".into()),
+            seen: Err("no status received yet".into()),
             rate: None,
         };
         let rows: Arc<Vec<_>> =
@@ -99,7 +99,7 @@ impl Observer {
         Ok(Observer { rows, over })
     }
 
-    /// What is known now.
+    /// The newest rows.
     pub fn rows(&self) -> Vec<ReplicaRow> {
         self.rows.iter().map(|row| with_number(lock(row).clone())).collect()
     }
@@ -111,7 +111,7 @@ impl Drop for Observer {
     }
 }
 
-/// A replica knows its own number better than the order of `--admin` options does.
+/// The replica reports its own number; the order of the `--admin` options may differ.
 fn with_number(mut row: ReplicaRow) -> ReplicaRow {
     if let Ok(status) = &row.seen {
         row.replica.number = status.replica;
@@ -119,12 +119,12 @@ fn with_number(mut row: ReplicaRow) -> ReplicaRow {
     row
 }
 
-/// A row is replaced as a whole: after a panic elsewhere it is still a good row.
+/// A row is replaced as a whole: after a panic elsewhere it is still consistent.
 fn lock(row: &Mutex<ReplicaRow>) -> MutexGuard<'_, ReplicaRow> {
     row.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Requests per second, from a counter that starts anew with each process.
+/// Requests per second, from a counter that starts at zero with each process.
 #[derive(Debug, Default)]
 struct Rate {
     base: Option<(Instant, u32, u64)>,
@@ -157,7 +157,7 @@ impl Rate {
 pub mod tests {
     use super::*;
 
-    /// A replica that serves and has seen nothing yet.
+    /// A replica that serves and has detected nothing yet.
     pub fn status(replica: u8) -> Status {
         Status {
             replica,

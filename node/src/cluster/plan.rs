@@ -1,5 +1,5 @@
-//! Decides everything about a local cluster before anything is started: its addresses, its directories, each
-//! replica's file.
+//! Decides everything about a local cluster before it is started: its addresses, its directories, and the configuration
+//! file of each replica.
 
 use std::fs::{self, DirBuilder};
 use std::net::TcpListener;
@@ -19,20 +19,20 @@ use crate::outcome::misuse;
 use crate::program::program;
 use crate::{ServiceOptions, Wrong};
 
-/// Replicas of a replicated mode when nothing else is said.
+/// Replicas of a replicated mode unless the operator gives another number.
 const DEFAULT_REPLICAS: u8 = 3;
 
 /// Name of the file with the group's key.
 const KEY: &str = "group.key";
 
-/// What the operator asked for; `O` are the settings of the service.
+/// The options that the operator gave; `O` are the settings of the service.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions<O> {
-    /// How many replicas; none = what the mode needs.
+    /// How many replicas; none = the mode's default.
     pub replicas: Option<u8>,
     /// Client port of the first; none = the program's. 0 = any free ones.
     pub port: Option<u16>,
-    /// Which protections.
+    /// The mode.
     pub mode: Mode,
     /// Threads per replica that execute requests; none = [`config::DEFAULT_WORKERS`].
     pub workers: Option<usize>,
@@ -64,7 +64,7 @@ impl<O: Default> Default for ClusterOptions<O> {
     }
 }
 
-/// Where a cluster is: what is known of it without its service.
+/// The addresses and directory of a cluster: everything about it that does not depend on its service.
 #[derive(Clone, Debug)]
 pub struct Layout {
     /// The protections that are on.
@@ -81,7 +81,7 @@ impl Layout {
         self.places.first().map_or(0, |place| place.clients.port())
     }
 
-    /// Removes what [`ClusterPlan::write`] wrote, but for the logs.
+    /// Removes the files that [`ClusterPlan::write`] wrote, except the logs.
     pub fn clean(&self) {
         RunFile::remove(&self.directory, self.port());
     }
@@ -90,20 +90,20 @@ impl Layout {
 /// A cluster that can be started.
 #[derive(Clone, Debug)]
 pub struct ClusterPlan<O> {
-    /// Where it is.
+    /// Its addresses and directory.
     pub layout: Layout,
     nodes: Vec<NodeConfig<O>>,
-    /// What the replicas' processes are started with.
+    /// How the replicas' processes are started.
     dresses: Vec<Dress>,
     /// The group's key, which is made with the other files. With logs on disk it stays with them for the next start.
     key: Option<PathBuf>,
 }
 
 impl<O: ServiceOptions> ClusterPlan<O> {
-    /// Plans what was wished for; nothing is written or started yet.
+    /// Plans a cluster with these options; nothing is written or started yet.
     ///
     /// # Errors
-    /// The wish contradicts itself, a port is in use, or such a cluster runs already.
+    /// The options contradict each other, a port is in use, or such a cluster runs already.
     pub fn new(wish: &ClusterOptions<O>) -> anyhow::Result<Self> {
         let count = wish.replicas.unwrap_or(if wish.mode.replicated { DEFAULT_REPLICAS } else { 1 });
         check_group(wish.mode, usize::from(count))
@@ -157,23 +157,23 @@ impl<O: ServiceOptions> ClusterPlan<O> {
         self.nodes.iter().map(replica).collect()
     }
 
-    /// Changes what the wish said nothing of, replica by replica, before anything is written.
+    /// Changes settings that the options do not contain, replica by replica, before anything is written.
     pub fn adapt(&mut self, change: impl FnMut(&mut NodeConfig<O>)) {
         self.nodes.iter_mut().for_each(change);
     }
 
-    /// What a replica's process is started with.
+    /// How a replica's process is started.
     pub fn dress(&self, replica: u8) -> Dress {
         self.dresses.get(usize::from(replica).wrapping_sub(1)).cloned().unwrap_or_default()
     }
 
-    /// Starts a replica's process with something beside its configuration.
+    /// Changes how a replica's process is started.
     pub fn set_dress(&mut self, replica: u8, dress: Dress) {
         let place = self.dresses.get_mut(usize::from(replica).wrapping_sub(1));
         place.into_iter().for_each(|place| *place = dress.clone());
     }
 
-    /// Changes one replica's configuration, and writes it anew; its next process has it.
+    /// Changes one replica's configuration, and writes its file again; its next process reads it.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -196,13 +196,13 @@ impl<O: ServiceOptions> ClusterPlan<O> {
     /// A directory cannot be written.
     pub fn write(&self) -> anyhow::Result<Vec<PathBuf>> {
         let configs = runfile::config_directory(&self.layout.directory, self.layout.port());
-        // Nobody else may put a socket of his own in the place of a replica's, whatever the umask.
+        // No other user may replace a replica's socket, whatever the umask is.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&configs);
         made.with_context(|| format!("making {}", configs.display()))?;
         let mut paths = Vec::new();
         for node in &self.nodes {
             if let Durability::Disk(data) = &node.durability {
-                // Clients' values will be in it.
+                // It will contain clients' values.
                 let made = DirBuilder::new().recursive(true).mode(0o700).create(data);
                 made.with_context(|| format!("making {}", data.display()))?;
             }
@@ -231,7 +231,7 @@ fn durability<O>(wish: &ClusterOptions<O>) -> anyhow::Result<Durability> {
         }
         (None, false) => Ok(Durability::Memory),
         (Some(data), true) => {
-            // Children read the path from a file; it must not depend on where they are started.
+            // Children read the path from a file; it must not depend on the directory in which they are started.
             let data = std::path::absolute(data).with_context(|| format!("--data {}", data.display()))?;
             Ok(Durability::Disk(data))
         }
@@ -298,7 +298,7 @@ fn client_ports(first: u16, count: u8) -> anyhow::Result<Vec<u16>> {
 mod tests {
     use super::*;
 
-    /// A wish for a service without settings.
+    /// Options for a service without settings.
     type Wish = super::ClusterOptions<()>;
     type Plan = super::ClusterPlan<()>;
 

@@ -1,14 +1,14 @@
 //! Picks loopback ports that stay free: below the range from which the kernel serves outgoing connections.
 //!
-//! A port of that range would do until a replica dies: then any outgoing connection, even a peer's own attempt to
+//! A port of that range works until a replica dies: then any outgoing connection, even a peer's own attempt to
 //! reconnect, may take the dead replica's port as its source, and the replica cannot come back.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-/// Lowest port that is picked, above what services are registered for in practice.
+/// Lowest port that is picked, above the ports for which services are registered in practice.
 const LOWEST: u16 = 20_000;
-/// Linux's default start of the outgoing range, when the kernel does not tell.
+/// Linux's default start of the outgoing range, for when the kernel's setting cannot be read.
 const USUAL_OUTGOING: u16 = 32_768;
 
 /// The loopback address of a port.
@@ -16,9 +16,9 @@ pub fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// Picks `count` ports that nobody listens on now, none of them in `taken`.
+/// Picks `count` ports on which no process listens now, none of them in `taken`.
 ///
-/// Two commands that pick at the same time start at different places, given by their process ids.
+/// Two commands that pick at the same time begin at different ports, derived from their process ids.
 ///
 /// # Errors
 /// So many ports are in use that `count` free ones were not found.

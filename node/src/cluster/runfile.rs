@@ -17,7 +17,7 @@ use crate::program;
 pub struct RunFile {
     /// Process that supervises the replicas.
     pub supervisor: u32,
-    /// When it started, in the kernel's ticks: another process that has got the same id since is not it.
+    /// When it started, in the kernel's ticks: another process that received the same id later has another start.
     pub started: u64,
     /// The protections that are on, in the paper's letters.
     pub mode: String,
@@ -50,7 +50,7 @@ impl RunFile {
         RunFile { supervisor, started: start_of(supervisor).unwrap_or(0), mode, replicas }
     }
 
-    /// Whether its supervisor is still there; a supervisor that was killed leaves its file behind.
+    /// Whether its supervisor still runs; a supervisor that was killed leaves its file behind.
     pub fn is_alive(&self) -> bool {
         start_of(self.supervisor) == Some(self.started)
     }
@@ -62,7 +62,7 @@ impl RunFile {
     pub fn write(&self, directory: &Path) -> anyhow::Result<()> {
         let path = path_of(directory, self.port());
         let draft = path.with_extension("new");
-        // Written aside and renamed, so that nobody reads half a file.
+        // Written under another name and renamed, so that no command reads an incomplete file.
         fs::write(&draft, serde_json::to_vec_pretty(self)?)
             .and_then(|()| fs::rename(&draft, &path))
             .with_context(|| format!("writing {}", path.display()))
@@ -71,7 +71,7 @@ impl RunFile {
     /// Reads the cluster of `port`, if there is one.
     ///
     /// # Errors
-    /// The file is there but cannot be read or is not ours.
+    /// The file exists but cannot be read, or is not a run file.
     pub fn read(directory: &Path, port: u16) -> anyhow::Result<Option<Self>> {
         let path = path_of(directory, port);
         let bytes = match fs::read(&path) {
@@ -88,7 +88,7 @@ impl RunFile {
         Self::all(directory).filter(RunFile::is_alive).collect()
     }
 
-    /// Removes what killed supervisors have left behind.
+    /// Removes the files that killed supervisors left behind.
     pub fn sweep(directory: &Path) {
         for dead in Self::all(directory).filter(|file| !file.is_alive()) {
             Self::remove(directory, dead.port());
@@ -104,17 +104,17 @@ impl RunFile {
         ports.into_iter().filter_map(|port| Self::read(directory, port).ok()?)
     }
 
-    /// Removes what this cluster left; missing files are fine.
+    /// Removes the files of this cluster; missing files are no error.
     pub fn remove(directory: &Path, port: u16) {
         let _ = fs::remove_file(path_of(directory, port));
         let _ = fs::remove_dir_all(config_directory(directory, port));
     }
 }
 
-/// When a process started, in ticks since the machine did; none when there is no such process.
+/// When a process started, in ticks since the machine booted; none when there is no such process.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the command in parentheses, and may itself hold spaces and parentheses; this is the 22nd.
+    // The second field is the command in parentheses, and may itself contain spaces and parentheses; this is the 22nd.
     let after_command = stat.rsplit_once(')')?.1;
     after_command.split_whitespace().nth(19)?.parse().ok()
 }
@@ -131,7 +131,8 @@ fn path_of(directory: &Path, port: u16) -> PathBuf {
 /// This user's directory of run files, made private when it is missing.
 ///
 /// # Errors
-/// It cannot be made, or somebody else made it: its files tell which process to talk to, so it must be the user's own.
+/// It cannot be made, or belongs to another user: its files decide which process a command talks to, so it must be the
+/// user's own.
 pub fn directory() -> anyhow::Result<PathBuf> {
     let base = std::env::var_os("XDG_RUNTIME_DIR").filter(|base| !base.is_empty());
     let base = base.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
@@ -145,7 +146,8 @@ fn private(path: &Path) -> anyhow::Result<PathBuf> {
         }
         _ => {}
     }
-    let found = fs::symlink_metadata(path).with_context(|| format!("looking at {}", path.display()))?;
+    let found =
+        fs::symlink_metadata(path).with_context(|| format!("reading the owner of {}", path.display()))?;
     let ours = found.is_dir() && found.uid() == rustix::process::getuid().as_raw();
     if !ours || found.permissions().mode() & 0o022 != 0 {
         bail!("{} is not this user's private directory; remove it or set XDG_RUNTIME_DIR", path.display());
@@ -158,7 +160,7 @@ mod tests {
     use super::super::ports::loopback;
     use super::*;
 
-    /// A directory of this test alone, removed at its end.
+    /// A directory for this test alone, removed at its end.
     struct Scratch(PathBuf);
 
     impl Scratch {

@@ -1,4 +1,4 @@
-//! Keeps the replicas of a local cluster running: starts them, starts dead ones again, and stops them all in the end.
+//! Keeps the replicas of a local cluster running: starts them, restarts dead ones, and finally stops them all.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -10,11 +10,11 @@ use super::child::{Dress, Process, in_words};
 use super::plan::{ClusterPlan, Layout};
 use crate::ServiceOptions;
 
-/// Last lines of a replica's stderr that are kept, to say why it gave up.
+/// Last lines of a replica's stderr that are kept, to report why it was given up.
 const LAST_WORDS: usize = 6;
-/// Deaths before the first service after which starting again is hopeless.
+/// A replica that dies this often before it served once is not started again.
 const HOPELESS: u32 = 5;
-/// Exit code of a replica whose configuration is wrong: it will not get better by itself.
+/// Exit code of a replica whose configuration is wrong: starting it again does not help.
 const MISCONFIGURED: i32 = 2;
 
 /// What happened to a replica.
@@ -22,32 +22,32 @@ const MISCONFIGURED: i32 = 2;
 pub enum SupervisorEvent {
     /// A process was started.
     Started {
-        /// Which, from 1.
+        /// The replica, from 1.
         replica: u8,
         /// Its process.
         pid: u32,
     },
     /// A process ended and will be started again.
     Died {
-        /// Which, from 1.
+        /// The replica, from 1.
         replica: u8,
-        /// How, in words.
+        /// Its exit status as text.
         how: String,
-        /// Until the next start.
+        /// Pause until the next start.
         pause: Duration,
     },
-    /// A replica never came to serve and is not started again.
+    /// A replica never served and is not started again.
     Hopeless {
-        /// Which, from 1.
+        /// The replica, from 1.
         replica: u8,
-        /// How it ended and what it said last.
+        /// Its exit status, and its last messages.
         why: String,
     },
     /// A replica wrote a line to its stderr.
     Said {
-        /// Which, from 1.
+        /// The replica, from 1.
         replica: u8,
-        /// What.
+        /// The line.
         line: String,
     },
 }
@@ -100,17 +100,17 @@ impl Supervisor {
         Ok(Supervisor { layout: plan.layout.clone(), wards, say, said })
     }
 
-    /// Dead replicas are started again after `pause`, always: for tests that kill them all the time.
+    /// Dead replicas are started again after `pause`, every time: for tests that kill them continuously.
     pub fn restart_after(&mut self, pause: Duration) {
         self.wards.iter_mut().for_each(|ward| ward.backoff = Backoff::fixed(pause));
     }
 
-    /// Where its cluster is.
+    /// The addresses and directory of its cluster.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Notes that a replica was seen serving: only a replica that served is worth restarting for ever.
+    /// Notes that a replica serves: only a replica that has served is restarted without limit.
     pub fn note_serving(&mut self, replica: u8, now: Instant) {
         if let Some(ward) = self.wards.iter_mut().find(|ward| ward.number == replica) {
             ward.has_served = true;
@@ -118,7 +118,7 @@ impl Supervisor {
         }
     }
 
-    /// Looks after every replica once; to be called every few dozen milliseconds.
+    /// Checks every replica once; to be called every few dozen milliseconds.
     pub fn tick(&mut self, now: Instant) -> Vec<SupervisorEvent> {
         let mut events = Vec::new();
         for (replica, line) in self.said.try_iter() {
@@ -130,8 +130,8 @@ impl Supervisor {
             }
             events.push(SupervisorEvent::Said { replica, line });
         }
-        // Whoever runs this has the group begin. Once it has, replicas that have all lost their memory wait
-        // for their operator's word.
+        // The user of a local cluster is its operator, so it begins the group by itself. Once a replica has served, the
+        // group has begun: replicas that then lose all their memories wait for an operator's command.
         let has_begun = self.wards.iter().any(|ward| ward.has_served);
         for ward in &mut self.wards {
             events.extend(ward.bury(now));
@@ -140,8 +140,8 @@ impl Supervisor {
         events
     }
 
-    /// Asks every replica to stop, waits at most `patience`, kills the rest, and removes the cluster's files.
-    /// Returns the replicas that had to be killed.
+    /// Requests every replica to stop, waits at most `patience`, kills the remaining ones, and removes the cluster's
+    /// files. Returns the replicas that had to be killed.
     pub fn stop(&mut self, patience: Duration) -> Vec<u8> {
         for process in self.wards.iter_mut().filter_map(|ward| ward.process.as_mut()) {
             process.release();
@@ -157,7 +157,7 @@ impl Supervisor {
     }
 }
 
-/// For trials, which do to single replicas what operators and machines do.
+/// For trials, which stop and restart single replicas as operators and failures do.
 impl Supervisor {
     /// The process of a replica, while it has one.
     pub fn pid(&self, replica: u8) -> Option<u32> {
@@ -193,7 +193,7 @@ impl Drop for Supervisor {
 }
 
 impl Ward {
-    /// Notices that the process has ended.
+    /// Detects that the process has ended.
     fn bury(&mut self, now: Instant) -> Option<SupervisorEvent> {
         let status = self.process.as_mut()?.ended()?;
         self.process = None;
@@ -203,7 +203,8 @@ impl Ward {
         let hopeless = self.deaths >= HOPELESS || status.code() == Some(MISCONFIGURED);
         if hopeless && !self.has_served {
             let words: Vec<&str> = self.last_words.iter().map(String::as_str).collect();
-            let why = format!("it ended with {how} before it served; its last words:\n{}", words.join("\n"));
+            let why =
+                format!("it ended with {how} before it served; its last messages:\n{}", words.join("\n"));
             return Some(SupervisorEvent::Hopeless { replica: self.number, why });
         }
         let pause = self.backoff.after(served);
@@ -211,7 +212,7 @@ impl Ward {
         Some(SupervisorEvent::Died { replica: self.number, how, pause })
     }
 
-    /// Starts the process when its time has come.
+    /// Starts the process when its pause is over.
     fn raise(&mut self, now: Instant, begins: bool, say: &Sender<(u8, String)>) -> Option<SupervisorEvent> {
         if self.process.is_some() || self.start_at.is_none_or(|at| now < at) {
             return None;

@@ -1,4 +1,4 @@
-//! The configuration of one replica: what `serve --config` reads, and what `up` writes for each child.
+//! The configuration of one replica: read by `serve --config`, and written by `up` for each child.
 
 mod parse;
 mod problem;
@@ -20,10 +20,10 @@ use crate::ServiceOptions;
 use crate::outcome::misuse;
 use crate::program::{self, text};
 
-/// Client connections at the same time when nothing else is said.
+/// Client connections at the same time unless the file gives another number.
 pub const DEFAULT_CONNECTIONS: usize = 1024;
 
-/// What stands in the example for the fields of the service.
+/// The placeholder of the service's fields in the example.
 const SERVICE: &str = "# {service}\n";
 
 /// A complete configuration with a comment for every field; `serve --example-config` prints it.
@@ -32,11 +32,11 @@ pub fn example<O: ServiceOptions>() -> String {
     text(include_str!("example.toml")).replace(&format!("{SERVICE}\n"), &service)
 }
 
-/// Worker threads when nothing else is said, of `serve` and of `up`: the number for which docs/coverage.md measured
-/// coverage.
+/// Worker threads of `serve` and of `up` unless the operator gives another number: the number for which
+/// docs/coverage.md measured coverage.
 pub const DEFAULT_WORKERS: usize = 1;
 
-/// Everything a replica's file says, checked; `O` is what the service has in it.
+/// All settings in a replica's file, checked; `O` are the settings of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig<O> {
     /// This replica, from 1.
@@ -47,17 +47,17 @@ pub struct NodeConfig<O> {
     pub listen: SocketAddr,
     /// Where the command line connects.
     pub admin: Endpoint,
-    /// File of the secret, when that is a port.
+    /// File of the secret of the admin endpoint, if that is a port.
     pub admin_token_file: Option<PathBuf>,
     /// File of the group's key, in replicated modes.
     pub group_key_file: Option<PathBuf>,
-    /// What it holds, when it was read.
+    /// The key in that file, once it was read.
     pub group_key: Option<GroupKey>,
-    /// Which protections are on.
+    /// The mode.
     pub mode: Mode,
     /// Threads that execute requests.
     pub workers: usize,
-    /// Where the log lives.
+    /// Where the log is kept.
     pub durability: Durability,
     /// Client connections at the same time; none = [`DEFAULT_CONNECTIONS`], or as many as open files allow.
     pub max_connections: Option<usize>,
@@ -102,11 +102,11 @@ impl<O: ServiceOptions> NodeConfig<O> {
         }
     }
 
-    /// Reads and checks a file, and the secrets that it names.
+    /// Reads and checks a file, and the secrets in the files that it names.
     ///
     /// # Errors
-    /// [`Unresolved`] if nothing is wrong but that host names which this replica listens on do not resolve now.
-    /// Otherwise the operator's: an unreadable file, or every problem found in it.
+    /// [`Unresolved`] if the only problems are host names on which this replica listens and which do not resolve now.
+    /// Otherwise an error of the operator: an unreadable file, or every problem in it.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let name = path.display();
         let text = std::fs::read_to_string(path).map_err(|error| {
@@ -122,7 +122,7 @@ impl<O: ServiceOptions> NodeConfig<O> {
         })
     }
 
-    /// What the pipeline is told.
+    /// The settings of the pipeline.
     pub fn settings(&self) -> Settings {
         Settings {
             me: self.this_replica - 1,
@@ -156,10 +156,10 @@ impl<O: ServiceOptions> NodeConfig<O> {
         if self.before_images { "kept" } else { "none" }
     }
 
-    /// The file that reads back as this configuration.
+    /// The file whose parsing gives this configuration.
     pub fn to_toml(&self) -> String {
         let mut text = String::new();
-        // Writing into a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "this_replica = {}", self.this_replica);
         let _ = writeln!(text, "listen = \"{}\"\nadmin = {}", self.listen, quoted(&self.admin.to_string()));
         if let Some(file) = &self.admin_token_file {
@@ -193,7 +193,7 @@ impl<O: ServiceOptions> NodeConfig<O> {
     }
 }
 
-/// A string as TOML writes it.
+/// A string in TOML syntax.
 pub fn quoted(value: &str) -> String {
     toml::Value::String(value.to_owned()).to_string()
 }

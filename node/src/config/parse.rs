@@ -13,7 +13,7 @@ use super::read::TableReader;
 use crate::program::{self, text};
 use crate::{ServiceOptions, Wrong};
 
-/// Every field of the file's top level but the service's; the example documents each (a test compares).
+/// Every field of the file's top level except the service's; the example documents each (a test compares).
 const FIELDS: [&str; 17] = [
     "this_replica",
     "listen",
@@ -34,13 +34,13 @@ const FIELDS: [&str; 17] = [
     "replica",
 ];
 const REPLICA_FIELDS: [&str; 2] = ["number", "address"];
-/// Replica numbers are small: the vote is quadratic in their count, and f = 4 is more than anybody has asked for.
+/// Replica numbers are small: the vote is quadratic in their count, and no known deployment needs more than f = 4.
 pub const MOST_REPLICAS: u64 = crosscheck::limits::REPLICAS as u64;
 
-/// How the file of a secret is read: its text, or what is wrong and the remedy.
+/// How the file of a secret is read: the result is its text, or the problem and its remedy.
 pub type ReadSecret<'r> = &'r dyn Fn(&Path) -> Result<String, (String, String)>;
 
-/// Reads the text of the file called `file`; the secrets that it names are read by `secret`.
+/// Reads the text of the file called `file`; `secret` reads the secrets that it names.
 ///
 /// # Errors
 /// Every problem found, each with its line and remedy.
@@ -131,7 +131,7 @@ fn read<O: ServiceOptions>(
     Some(config)
 }
 
-/// Whether a field is the word `yes` or the word `no`.
+/// Whether a field has the value `yes` or the value `no`.
 fn read_either(reader: &mut TableReader<'_>, field: &'static str, yes: &str, no: &str) -> Option<bool> {
     reader.parsed(field, &format!("write \"{yes}\" or \"{no}\""), |word| match word {
         word if word == yes => Ok(true),
@@ -140,7 +140,7 @@ fn read_either(reader: &mut TableReader<'_>, field: &'static str, yes: &str, no:
     })
 }
 
-/// The admin endpoint, and of a port the file of its secret.
+/// The admin endpoint, and the file of its secret if it is a port.
 fn read_admin(reader: &mut TableReader<'_>, secret: ReadSecret<'_>) -> Option<(Endpoint, Option<PathBuf>)> {
     let example = text("\"/run/{program}/admin.sock\"");
     let written = reader.text("admin");
@@ -159,7 +159,7 @@ fn read_admin(reader: &mut TableReader<'_>, secret: ReadSecret<'_>) -> Option<(E
     }
     let address = admin_port(reader)?;
     let Some(file) = file else {
-        let what = "is missing, and an admin port is served only to those who know its secret";
+        let what = "is missing, and an admin port requires a secret";
         let remedy = format!("add `admin_token_file = \"PATH\"`, or use a socket file: admin = {example}");
         reader.report(reader.offset("admin"), "admin_token_file", what, &remedy);
         return None;
@@ -175,7 +175,7 @@ fn read_admin(reader: &mut TableReader<'_>, secret: ReadSecret<'_>) -> Option<(E
     }
 }
 
-/// A port of this machine alone.
+/// A loopback port.
 fn admin_port(reader: &mut TableReader<'_>) -> Option<SocketAddr> {
     let remedy =
         text("write a path, admin = \"/run/{program}/admin.sock\", or a port, admin = \"127.0.0.1:11311\"");
@@ -183,17 +183,17 @@ fn admin_port(reader: &mut TableReader<'_>) -> Option<SocketAddr> {
     if address.ip().is_loopback() {
         return Some(address);
     }
-    let what = format!("{address} is not a loopback address, and whoever gets in may stop the replica");
+    let what = format!("{address} is not a loopback address, and a client of this port can stop the replica");
     let remedy = "use a socket file, or 127.0.0.1:PORT or [::1]:PORT, and reach it over ssh";
     reader.report(reader.offset("admin"), "admin", &what, remedy);
     None
 }
 
-/// The group's key, with the file that it was read from.
+/// The group's key, and the file from which it was read.
 fn read_group_key(reader: &mut TableReader<'_>, secret: ReadSecret<'_>) -> Option<(PathBuf, GroupKey)> {
     let Some(file) = reader.text("group_key").map(PathBuf::from) else {
         if reader.offset("group_key").is_none() {
-            let what = "is missing, and the replicas of a group know each other by it";
+            let what = "is missing, and the replicas of a group authenticate each other by it";
             let remedy = text(
                 "make a key with `{program} key new --out FILE`, copy it to every replica, and add \
                  `group_key = \"FILE\"`",
@@ -227,7 +227,7 @@ fn read_durability(reader: &mut TableReader<'_>) -> Option<Durability> {
     let directory = reader.text("data_dir");
     match (kind.unwrap_or("memory"), directory) {
         ("disk", Some(directory)) if directory.trim().is_empty() => {
-            // It would be whatever directory the process is started in.
+            // The path would be the directory in which the process is started, whichever that is.
             reader.report(
                 reader.offset("data_dir"),
                 "data_dir",
@@ -259,7 +259,7 @@ fn read_durability(reader: &mut TableReader<'_>) -> Option<Durability> {
     }
 }
 
-/// The addresses in the order of the replicas' numbers.
+/// The addresses, in the order of the replicas' numbers.
 fn read_replicas(text: &str, reader: &mut TableReader<'_>) -> Vec<Address> {
     let mut numbered: Vec<(u64, Address)> = Vec::new();
     for (index, (table, at)) in reader.tables("replica").into_iter().enumerate() {
@@ -309,8 +309,8 @@ fn check_count(reader: &mut TableReader<'_>, mode: Mode, count: usize, me: Optio
     }
 }
 
-/// Clients, peers and admin commands of this replica each need an address of their own. What clients are told
-/// must be no other replica's either.
+/// Clients, peers and admin commands of this replica each need an address of their own. The clients' address must
+/// differ from those of the other replicas, too.
 fn check_ports(
     reader: &mut TableReader<'_>,
     listen: Option<SocketAddr>,
@@ -322,7 +322,7 @@ fn check_ports(
     if !reader.problems.is_empty() {
         return;
     }
-    // What a host name will mean is not known here; a port that is taken then ends the start.
+    // A host name may resolve to another address later; if its port is in use then, the start fails.
     let fixed = |address: &Address| match address {
         Address::Fixed(address) => Some(*address),
         Address::Named { .. } => None,
@@ -338,7 +338,7 @@ fn check_ports(
         Some((listen, replicas.iter().position(|address| fixed(address).is_some_and(is_peer))? + 1))
     });
     if let Some((listen, number)) = peer {
-        let what = format!("{listen} is where replica {number} is reached by the others");
+        let what = format!("{listen} is the address of replica {number} for its peers");
         reader.report(reader.offset("listen"), "listen", &what, "give clients a port of their own");
     }
     let Some(Endpoint::Tcp { address, .. }) = admin else { return };
@@ -350,7 +350,7 @@ fn check_ports(
     }
 }
 
-/// Whether a group of `count` replicas can run `mode`; what is wrong and the remedy otherwise.
+/// Whether a group of `count` replicas can run `mode`; otherwise the problem and its remedy.
 pub fn check_group(mode: Mode, count: usize) -> Result<(), (String, String)> {
     let remedy = |text: &str| text.to_owned();
     match (mode.replicated, count) {
@@ -380,7 +380,7 @@ mod tests {
 
     type NodeConfig = super::NodeConfig<Shelf>;
 
-    /// Settings of a service that is not there.
+    /// Settings of a service for tests.
     #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
     struct Shelf {
         #[arg(skip)]
@@ -416,7 +416,7 @@ mod tests {
         example::<Shelf>()
     }
 
-    /// Reads a configuration whose secrets are what a test says they are, by the name of their file.
+    /// Reads a configuration; the name of a secret's file decides its content.
     fn parse(file: &str, text: &str) -> Result<NodeConfig, Problems> {
         super::parse(file, text, &|path| match path.to_str() {
             Some("admin.token") => Ok("0123456789abcdef0123456789abcdef\n".to_owned()),
@@ -430,7 +430,7 @@ mod tests {
         GroupKey { cluster: "test".to_owned(), key: [7; 32] }
     }
 
-    /// The example with one line replaced, read again: the only problem's text.
+    /// Reads the example with one line replaced, and returns the text of its only problem.
     fn problem_with(line: &str, instead: &str) -> String {
         assert!(shelf().contains(line), "the example has no line `{line}`");
         let text = shelf().replacen(line, instead, 1);
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(config.replicas.len(), 3);
         assert_eq!(config.service, Shelf { books: 3 });
         for field in known::<Shelf>().iter().filter(|field| **field != "replica").chain(&REPLICA_FIELDS) {
-            // A field that contradicts the rest of the example stands there as a comment.
+            // A field that contradicts the rest of the example is commented out there.
             let is_it = |line: &str| line.trim_start_matches("# ").starts_with(&format!("{field} = "));
             let at = example.lines().position(is_it);
             let at = at.unwrap_or_else(|| panic!("`{field}` is not in the example"));
@@ -595,8 +595,11 @@ mod tests {
     fn every_socket_has_an_address_of_its_own() {
         let listen =
             |address: &str| problem_with("listen = \"0.0.0.0:11211\"", &format!("listen = \"{address}\""));
-        assert!(listen("10.0.0.2:12211").contains("listen: 10.0.0.2:12211 is where replica 2 is reached"));
-        assert!(listen("0.0.0.0:12211").contains("is where replica 1 is reached"));
+        assert!(
+            listen("10.0.0.2:12211")
+                .contains("listen: 10.0.0.2:12211 is the address of replica 2 for its peers")
+        );
+        assert!(listen("0.0.0.0:12211").contains("is the address of replica 1 for its peers"));
         assert!(listen("0.0.0.0:0").contains("listen: `0.0.0.0:0` has port 0"));
         assert!(
             problem_with("10.0.0.3:12211", "10.0.0.3:0")
@@ -650,7 +653,7 @@ mod tests {
         assert!(told.contains("group_key: short: line 1 is not") && !told.contains("0123"), "{told}");
         let config = parse("example", &shelf()).expect("the example");
         assert_eq!(config.settings().group_key, Some(key()));
-        // A single server has nobody to know; the same file does for it.
+        // A single server has no peers to authenticate; the same file works for it.
         let example = shelf();
         let alone = example.rsplitn(3, "[[replica]]").last().expect("one section");
         let alone = alone.replacen("mode = \"RDGX\"", "mode = \"00G0\"", 1);

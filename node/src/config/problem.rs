@@ -1,20 +1,20 @@
-//! What is wrong with a configuration, told as `FILE:LINE: field: what. Remedy: do this`, with a guess at the
-//! word that was meant.
+//! Problems of a configuration, displayed as `FILE:LINE: field: what. Remedy: do this`, with a guess at the intended
+//! word.
 
 use std::fmt;
 
-/// One wrong place of a configuration file.
+/// One problem of a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Line from 1; none when something is missing from the whole file.
+    /// Line from 1; none if the whole file lacks something.
     pub line: Option<usize>,
     /// The field, as the operator wrote it or should write it.
     pub field: String,
-    /// What is wrong, with the value that was found.
+    /// The problem, with the value that was found.
     pub what: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
-    /// It may be over by itself: a host name that does not resolve now.
+    /// Whether it can disappear by itself: a host name that does not resolve now.
     pub may_pass: bool,
 }
 
@@ -23,7 +23,7 @@ pub struct Problem {
 pub struct Problems {
     /// The file's name as the operator gave it.
     pub file: String,
-    /// In the order of the file, at least one.
+    /// At least one, in the order of the file.
     pub list: Vec<Problem>,
 }
 
@@ -42,13 +42,13 @@ impl fmt::Display for Problems {
 impl std::error::Error for Problems {}
 
 impl Problems {
-    /// Whether all of them may be over by themselves.
+    /// Whether all of them can disappear by themselves.
     pub fn may_pass(&self) -> bool {
         self.list.iter().all(|problem| problem.may_pass)
     }
 }
 
-/// Nothing is wrong with a configuration but that host names in it do not resolve now.
+/// The only problems of a configuration are host names that do not resolve now.
 #[derive(Debug)]
 pub struct Unresolved(pub String);
 
@@ -65,7 +65,7 @@ pub fn line_of(text: &str, offset: usize) -> usize {
     1 + text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count()
 }
 
-/// The known word nearest to `word`, when it is near enough to have been meant.
+/// The known word nearest to `word`, if it is near enough to be the intended one.
 pub fn meant<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let word = word.to_ascii_lowercase().replace('-', "_");
     let nearest = known.iter().map(|known| (distance(&word, &known.to_ascii_lowercase()), *known)).min()?;

@@ -1,4 +1,4 @@
-//! Takes typed values out of a TOML table and collects every problem with its line, instead of stopping at the first.
+//! Takes typed values out of a TOML table and collects all problems with their lines.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -9,15 +9,15 @@ use toml::de::{DeTable, DeValue};
 
 use super::problem::{Problem, line_of, meant};
 
-/// One table of the file and what was found wrong with it so far.
+/// One table of the file, and the problems found in it so far.
 pub struct TableReader<'t> {
     text: &'t str,
     table: &'t DeTable<'t>,
-    /// Where the table is, for the fields' names in messages: empty or `replica[2].`.
+    /// Prefix of the fields' names in messages: empty or `replica[2].`.
     prefix: String,
-    /// Line of the table's head, blamed for a missing field; none for the whole file.
+    /// Line of the table's head, for problems of missing fields; none for the whole file.
     head: Option<usize>,
-    /// What was found so far, in no order.
+    /// The problems found so far, in no order.
     pub problems: Vec<Problem>,
 }
 
@@ -55,7 +55,7 @@ impl<'t> TableReader<'t> {
         });
     }
 
-    /// Where a field's value stands, for a check that needs more than one field.
+    /// The offset of a field's value, for a check of several fields.
     pub fn offset(&self, name: &str) -> Option<usize> {
         self.table.get(name).map(|value| value.span().start)
     }
@@ -106,7 +106,7 @@ impl<'t> TableReader<'t> {
         None
     }
 
-    /// A string that `parse` understands; its error is shown, with `remedy`.
+    /// A string that `parse` accepts; otherwise its error is reported, with `remedy`.
     pub fn parsed<T>(
         &mut self,
         name: &str,
@@ -123,13 +123,14 @@ impl<'t> TableReader<'t> {
         }
     }
 
-    /// An address `host:port`; a host name stays one.
+    /// An address `host:port`; a host name is not resolved.
     pub fn address(&mut self, name: &str) -> Option<Address> {
         let remedy = format!("write `{name} = \"HOST:PORT\"`, for example \"10.0.0.1:12211\"");
         self.parsed(name, &remedy, str::parse)
     }
 
-    /// The first address that `host:port` means now; that a host name does not resolve is a problem that may pass.
+    /// The first address to which `host:port` resolves now; if it does not resolve, the problem can disappear by
+    /// itself.
     pub fn resolved(&mut self, name: &str, remedy: &str) -> Option<SocketAddr> {
         let address: Address = self.parsed(name, remedy, str::parse)?;
         match first_of(&address) {
@@ -186,10 +187,10 @@ impl<'t> TableReader<'t> {
     }
 }
 
-/// The first address that `host:port` means now.
+/// The first address to which `host:port` resolves now.
 ///
 /// # Errors
-/// It means none, or port 0, which stands for any port and so tells nobody where to connect.
+/// It resolves to none, or has port 0, to which no client can connect.
 pub fn resolve(text: &str) -> Result<SocketAddr, String> {
     first_of(&text.parse()?)
 }

@@ -1,4 +1,5 @@
-//! Who called the struck function: return addresses on the stack, found without unwind tables.
+//! The callers of the function into which a fault was injected: return addresses on the stack, found without unwind
+//! tables.
 
 use std::io;
 
@@ -7,13 +8,13 @@ use crate::profile::module_of;
 use crate::symbols::Symbols;
 use crate::sys;
 
-/// How much of the stack is looked through, in bytes.
+/// Bytes of the stack that are searched.
 const DEPTH: usize = 4096;
-/// So many names are kept.
+/// The most names that are kept.
 const NAMES: usize = 8;
 
-/// Words of a stopped thread's stack that point behind a call instruction: its callers, the nearest first,
-/// and now and then one that was left behind by an earlier call.
+/// Words of a stopped thread's stack that point behind a call instruction: its callers, the nearest first, and
+/// sometimes an address that an earlier call left on the stack.
 ///
 /// # Errors
 /// When the thread is gone.

@@ -1,4 +1,4 @@
-//! Many injections, on several processors, each written down as soon as it is over.
+//! Many injections, on several processors, each recorded as soon as it ends.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,22 +12,22 @@ use crate::records::append;
 use crate::single::SingleInjection;
 use crate::symbols::Symbols;
 
-/// How many runs of which faults.
+/// The number of runs, and their faults.
 #[derive(Clone, Debug)]
 pub struct Campaign<'a> {
-    /// What they have in common.
+    /// The settings that all runs share.
     pub plan: SingleInjection<'a>,
-    /// Their types.
+    /// The types of the faults.
     pub faults: &'a [Fault],
-    /// Of each type.
+    /// Runs of each type.
     pub runs: u64,
-    /// At the same time.
+    /// Runs at the same time.
     pub jobs: usize,
 }
 
 impl Campaign<'_> {
-    /// Runs all injections and appends each record to `out`; `tell` is told of each, and ends the campaign by `false`.
-    /// The records come back in the order of faults and numbers.
+    /// Runs all injections and appends each record to `out`. `tell` receives each record, and ends the campaign by
+    /// returning `false`. The records are returned in the order of faults and numbers.
     ///
     /// # Errors
     /// When the target does not run, or a record cannot be written.

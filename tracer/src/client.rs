@@ -1,5 +1,5 @@
-//! The client of one run of a single server: drives the trace, compares every reply, and ends the server when
-//! it has its answer.
+//! The client of one run of a single server: drives the trace, compares every reply, and ends the server when it has
+//! the outcome.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -16,18 +16,18 @@ use crate::protocol::{ReplyFrame, Wrong};
 use crate::target::Target;
 use crate::trace::{Trace, TraceRequest};
 
-/// Between two attempts to connect.
+/// Pause between two attempts to connect.
 const RETRY: Duration = Duration::from_micros(300);
-/// Between two looks at a server that says nothing.
+/// Pause between two checks of a server that sends nothing.
 const LOOK: Duration = Duration::from_millis(10);
-/// Without being held for this long after a poke, the server gets another.
+/// If the server is not held for this long after a poke, it gets another one.
 const POKE_AGAIN: Duration = Duration::from_millis(30);
-/// What a server may do after its last reply before a crash is not counted as late any more.
+/// A crash later than this after the last reply does not count as late any more.
 const AFTERWARDS: Duration = Duration::from_micros(800);
-/// Longest time that a run as a whole may take before its fault strikes; a stepped run takes half a minute.
+/// Longest time of a whole run before its fault is injected; a stepped run takes half a minute.
 const LANDING: Duration = Duration::from_secs(600);
 
-/// How far client and tracer are, for the other to see.
+/// The progress of client and tracer, shared between them.
 #[derive(Debug, Default)]
 pub struct RunProgress {
     phase: AtomicU8,
@@ -40,62 +40,62 @@ pub struct RunProgress {
 pub enum RunPhase {
     /// The warm-up is not over.
     Warming,
-    /// The poke is on its way.
+    /// The poke was sent.
     Poking,
-    /// And answered: the server may be held where it waits next.
+    /// The poke was answered: the server may be held where it waits next.
     Poked,
-    /// It is held.
+    /// The server is held.
     Held,
-    /// The fault has struck: from now on silence counts.
+    /// The fault is injected: from now on silence counts.
     Struck,
-    /// All replies are there.
+    /// All replies were received.
     Complete,
 }
 
 impl RunProgress {
-    /// Whether this phase has come.
+    /// Whether this phase has begun.
     pub fn reached(&self, phase: RunPhase) -> bool {
         self.phase.load(Ordering::Acquire) >= phase as u8
     }
 
-    /// A phase begins.
+    /// Begins a phase.
     pub fn enter(&self, phase: RunPhase) {
         self.phase.store(phase as u8, Ordering::Release);
     }
 
-    /// How many measured replies are there.
+    /// The number of measured replies received so far.
     pub fn replies(&self) -> u64 {
         self.replies.load(Ordering::Acquire)
     }
 }
 
-/// What the client saw of the measured part.
+/// The outcome of the measured part, as the client observed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientOutcome {
-    /// All replies, as they should be.
+    /// All replies were right.
     Right,
     /// The first wrong reply.
     Deviates {
         /// Its number, from 0.
         message: usize,
-        /// In what it is wrong.
+        /// How it deviates.
         wrong: Wrong,
-        /// Its bytes, if they are text the text.
+        /// Its bytes, as text if they are text.
         got: String,
     },
     /// The connection ended.
     Closed {
         /// Before this reply was whole.
         message: usize,
-        /// A part of it had come.
+        /// Whether a part of it was received.
         within: bool,
     },
-    /// Everything fell asleep.
+    /// All threads slept, and no reply came.
     Stalled {
         /// Before this reply.
         message: usize,
     },
-    /// Something went on, without replies.
+    /// Some thread ran, and no reply came.
     Spun {
         /// Before this reply.
         message: usize,
@@ -105,35 +105,34 @@ pub enum ClientOutcome {
 /// One run's client.
 #[derive(Debug)]
 pub struct TraceClient<'a> {
-    /// What is talked to.
+    /// The target.
     pub target: &'a Target,
-    /// What is said.
+    /// The requests.
     pub trace: &'a Trace,
-    /// The right replies; none while they are being found out.
+    /// The right replies; none while the golden run determines them.
     pub golden: Option<&'a [Vec<u8>]>,
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: String,
-    /// To end it, whatever state it is in.
+    /// A handle that ends it in any state.
     pub process: OwnedFd,
-    /// Its process id, to look whether it sleeps.
+    /// Its process id, to check whether it sleeps.
     pub id: i32,
     /// Shared with the tracer.
     pub progress: &'a RunProgress,
-    /// Says that the server is held.
+    /// Reports that the server is held.
     pub held: mpsc::Receiver<()>,
-    /// Says that all requests are queued.
+    /// Reports that all requests are queued.
     pub queued: mpsc::Sender<()>,
 }
 
 impl TraceClient<'_> {
-    /// Drives the server to its end, which is this client's doing at the latest. Gives what it saw, and all
-    /// whole replies.
+    /// Drives the server to its end; at the latest, this client ends it. Returns the outcome, and all whole replies.
     ///
     /// # Errors
-    /// When the server did not get as far as the measured part.
+    /// When the server did not reach the measured part.
     pub fn run(self) -> anyhow::Result<(ClientOutcome, Vec<Vec<u8>>)> {
         let outcome = self.drive();
-        // A server that is gone already has not to be ended.
+        // If the server has ended already, the signal is not needed.
         let _ = pidfd_send_signal(&self.process, Signal::KILL);
         outcome
     }
@@ -169,7 +168,7 @@ impl TraceClient<'_> {
         self.listen(&mut stream)
     }
 
-    /// Sends requests one after the other, and waits for each reply.
+    /// Sends requests one after another, and waits for each reply.
     fn exchange(&self, stream: &mut TargetStream, requests: &[TraceRequest]) -> anyhow::Result<()> {
         let mut bytes = Vec::new();
         for request in requests {
@@ -227,7 +226,7 @@ impl TraceClient<'_> {
         }
     }
 
-    /// Cuts whole replies off `bytes`; tells of the first wrong one.
+    /// Cuts whole replies off `bytes`; returns the first wrong one.
     fn take_apart(&self, bytes: &mut Vec<u8>, replies: &mut Vec<Vec<u8>>) -> Option<ClientOutcome> {
         let mut at = 0;
         let seen = loop {
@@ -261,7 +260,7 @@ impl TraceClient<'_> {
     }
 }
 
-/// Whether no thread of the process is running.
+/// Whether all threads of the process sleep.
 fn all_asleep(process: i32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return true };
     let state = |stat: String| stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]);
@@ -274,9 +273,9 @@ fn all_asleep(process: i32) -> bool {
 /// A connection of either kind.
 #[derive(Debug)]
 pub enum TargetStream {
-    /// A path.
+    /// A Unix socket.
     Unix(UnixStream),
-    /// A loopback address.
+    /// A TCP socket on loopback.
     Tcp(TcpStream),
 }
 
@@ -284,7 +283,7 @@ impl TargetStream {
     /// Connects to `unix:PATH` or `tcp:HOST:PORT`.
     ///
     /// # Errors
-    /// When nobody listens there yet.
+    /// When no process listens there yet.
     pub fn connect(address: &str) -> io::Result<Self> {
         match address.split_once(':') {
             Some(("unix", path)) => UnixStream::connect(path).map(TargetStream::Unix),
@@ -297,10 +296,10 @@ impl TargetStream {
         }
     }
 
-    /// Longest wait for bytes.
+    /// Sets the longest wait for bytes.
     ///
     /// # Errors
-    /// When the socket is gone.
+    /// When the socket is closed.
     pub fn patience(&self, patience: Duration) -> io::Result<()> {
         match self {
             TargetStream::Unix(stream) => stream.set_read_timeout(Some(patience)),
@@ -308,10 +307,10 @@ impl TargetStream {
         }
     }
 
-    /// Appends what has come to `bytes`, at least one byte unless the other end has closed.
+    /// Appends the received bytes to `bytes`, at least one byte unless the other end has closed.
     ///
     /// # Errors
-    /// When nothing comes in time, or the connection broke.
+    /// When nothing was received in time, or the connection broke.
     pub fn more(&mut self, bytes: &mut Vec<u8>) -> io::Result<usize> {
         let mut buffer = [0; 16 << 10];
         let count = match self {

@@ -1,8 +1,7 @@
-//! A clock that can be stopped: without it a program that looks at the time takes another path on every run.
+//! A clock that can be stopped: without it, a program that reads the time takes another path on every run.
 //!
-//! Programs read the time without a system call, by a function that the kernel maps into them (vdso(7)). That
-//! function is overwritten with one that gives the stopped time if there is one and asks the kernel
-//! otherwise.
+//! Programs read the time without a system call, by a function that the kernel maps into them (vdso(7)). That function
+//! is overwritten with one that returns the stopped time if there is one, and otherwise calls the kernel.
 
 use std::io;
 
@@ -25,7 +24,7 @@ const CLOCKS: [Option<ClockId>; 8] = [
 ];
 /// Bytes of a time: seconds, nanoseconds.
 const TIME: usize = 16;
-/// Bytes of the table: the address that tells the thread, then the stopped times.
+/// Bytes of the table: the address that identifies the thread, then the stopped times.
 const TABLE: usize = 8 + CLOCKS.len() * TIME;
 /// `clock_gettime` in the kernel's table.
 const SYS_CLOCK_GETTIME: u32 = 228;
@@ -33,16 +32,16 @@ const SYS_CLOCK_GETTIME: u32 = 228;
 /// The clock of one traced process.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// Where the table stands; zero seconds mean that a clock goes.
+    /// The address of the table; zero seconds mean that a clock runs.
     table: u64,
 }
 
 impl Clock {
-    /// Replaces the function; the process must stand before its first instruction. None where there is no
-    /// such function.
+    /// Replaces the function; the process must be stopped before its first instruction. None where there is no such
+    /// function.
     ///
     /// # Errors
-    /// When the process is gone, or its mapped functions are not what vdso(7) says.
+    /// When the process has ended, or its mapped functions are not as in vdso(7).
     pub fn install(memory: &Memory) -> io::Result<Option<Self>> {
         let modules = memory.modules()?;
         let Some(module) = modules.iter().find(|module| module.path == "[vdso]") else { return Ok(None) };
@@ -58,11 +57,11 @@ impl Clock {
         Ok(Some(Clock { table: address + (code.len() - TABLE) as u64 }))
     }
 
-    /// Stops it at the present time, for the thread whose FS register holds `thread` only: others sleep up to
-    /// a moment, and would find a stopped one already over, again and again.
+    /// Stops it at the present time, only for the thread whose FS register holds `thread`: other threads sleep until a
+    /// point in time, and with a stopped clock would wake up again and again.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// When the process has ended.
     pub fn stop(&self, memory: &Memory, thread: u64) -> io::Result<()> {
         let mut bytes = thread.to_ne_bytes().to_vec();
         for clock in CLOCKS {
@@ -73,16 +72,16 @@ impl Clock {
         memory.write(self.table, &bytes)
     }
 
-    /// Lets it go.
+    /// Lets the clock run again.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// When the process has ended.
     pub fn go(&self, memory: &Memory) -> io::Result<()> {
         memory.write(self.table, &[0; TABLE])
     }
 }
 
-/// Address of a function and the room it has.
+/// The address of a function and the bytes that are available for it.
 fn function(image: &[u8], name: &str, base: u64) -> Option<(u64, u64)> {
     let file = elf::ElfBytes::<elf::endian::LittleEndian>::minimal_parse(image).ok()?;
     let (symbols, names) = file.dynamic_symbol_table().ok()??;

@@ -1,10 +1,9 @@
 //! Faults in one replica of a running cluster, under clients that check every reply against a model.
 //!
-//! Timing makes every run of a cluster different, so that nothing is repeated exactly: sites are drawn from a
-//! sample of the instructions that the victim's thread executes under this load, and the fault strikes at the
-//! next execution after a random pause. What is repeated of a recorded run ([`again`]) is its site and its
-//! bit, as often as wanted. One cluster takes many injections; a victim that died is started again and filled
-//! by the others.
+//! Timing makes every run of a cluster different, so that nothing is repeated exactly: sites are drawn from a sample of
+//! the instructions that the victim's thread executes under this load, and the fault is injected at the next execution
+//! after a random pause. A repetition of a recorded run ([`again`]) has the same site and the same bit, any number of
+//! times. One cluster takes many injections; a victim that died is restarted and receives its state from the others.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -29,11 +28,11 @@ use crate::symbols::Symbols;
 use crate::sys;
 use crate::target::Target;
 
-/// Draws after which an injection has found an instruction that can carry it.
+/// Draws after which an injection is given up, if no drawn instruction can carry it.
 const DRAWS: u32 = 100_000;
-/// Moments after which one has been found in which the victim's thread ran.
+/// Attempts to stop the victim's thread while it runs its own code.
 const MOMENTS: u32 = 10_000;
-/// The instruction.
+/// The instruction `syscall`.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// The instructions that the victim executes under load.
@@ -44,7 +43,7 @@ pub struct Sample {
     modules: Vec<Module>,
 }
 
-/// What a campaign on a cluster is about.
+/// The settings of a campaign on a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterInjection<'a> {
     /// The target; it has a group.
@@ -57,7 +56,7 @@ pub struct ClusterInjection<'a> {
     pub flips: bool,
 }
 
-/// Runs `runs` injections of each of `faults`, or until `tell`, which is told of each, says `false`.
+/// Runs `runs` injections of each of `faults`, or until `tell`, which receives each record, returns `false`.
 ///
 /// # Errors
 /// When no cluster comes up.
@@ -76,7 +75,7 @@ pub fn campaign(
     plan.series(runs * kinds).run(|watch| Sample::take(plan, watch), one, tell)
 }
 
-/// The injection of `record` again, `times` times: the same bit of the same instruction, at its next execution.
+/// Repeats the injection of `record` `times` times: the same bit of the same instruction, at its next execution.
 ///
 /// # Errors
 /// When no cluster comes up, or the program is another than the recorded one.
@@ -101,7 +100,7 @@ pub fn again(
     plan.series(times).run(|watch| Sample::of_site(plan, watch.cluster, record), one, tell)
 }
 
-/// The numbers of a recorded injection as they were when its site had been drawn: its bit comes from those behind.
+/// The random numbers of a recorded injection after its site was drawn: its bit comes from the next ones.
 fn at_the_strike(plan: &ClusterInjection<'_>, record: &InjectionRecord) -> anyhow::Result<SplitMix64> {
     let series = plan.series(1);
     let group = series.group()?;
@@ -129,7 +128,7 @@ fn victim_thread(plan: &ClusterInjection<'_>, cluster: &Cluster, victim: u8) -> 
     bail!("replica {victim} has no thread {:?}", plan.target.thread)
 }
 
-/// The thread, stopped at a random moment in which it ran in its own code.
+/// The thread, stopped at a random moment while it runs its own code.
 fn stopped_on_its_way(thread: i32, memory: &Memory, stream: &mut SplitMix64) -> anyhow::Result<Seized> {
     for _ in 0..MOMENTS {
         std::thread::sleep(Duration::from_micros(stream.below(2_000)));
@@ -137,7 +136,7 @@ fn stopped_on_its_way(thread: i32, memory: &Memory, stream: &mut SplitMix64) -> 
         if !seized.interrupt()? {
             bail!("the victim ended while it was sampled");
         }
-        // What was stopped within a system call stands behind it, or before it when it is to be called again.
+        // A thread that was stopped within a system call stands behind it, or before it if the call will be repeated.
         let around = sys::instruction_pointer(thread)?.wrapping_sub(SYSCALL.len() as u64);
         let mut bytes = [0; 2 * SYSCALL.len()];
         memory.read_some(around, &mut bytes);
@@ -149,13 +148,13 @@ fn stopped_on_its_way(thread: i32, memory: &Memory, stream: &mut SplitMix64) -> 
 }
 
 impl Sample {
-    /// Steps the victim's thread through stretches of what it does, at random moments under load.
+    /// Steps the victim's thread through windows of its execution, at random moments under load.
     ///
-    /// It is ten thousand times slower then, and behind the others afterwards: before the next stretch its
-    /// client has to have its replies again. Otherwise a follower does nothing but catch up, and the code
-    /// that serves clients is missing from the sample. And a stretch begins where the thread ran: if it began
-    /// where a thread that sleeps wakes up, too, half of all stretches would be of what comes first then,
-    /// which is to read from clients.
+    /// Stepping is ten thousand times slower, and leaves the victim behind the others: before the next window its
+    /// client must have received its replies again. Otherwise a follower only catches up, and the code that serves
+    /// clients is missing from the sample. A window begins where the thread was running. If windows also began where a
+    /// sleeping thread wakes up, half of them would contain the code that runs first after that, which reads from
+    /// clients.
     ///
     /// # Errors
     /// When tracing is not permitted, or the victim does not serve its client.
@@ -189,7 +188,7 @@ impl Sample {
         Ok(sample)
     }
 
-    /// The one site of a recorded injection, in a cluster of the same program.
+    /// The site of a recorded injection, in a cluster of the same program.
     fn of_site(
         plan: &ClusterInjection<'_>,
         cluster: &Cluster,
@@ -227,7 +226,7 @@ impl ClusterInjection<'_> {
     }
 }
 
-/// A plan, and the running cluster that it is carried out on.
+/// A plan, and the running cluster on which it is carried out.
 struct ClusterRun<'a> {
     plan: &'a ClusterInjection<'a>,
     watch: &'a WatchedCluster<'a>,
@@ -240,7 +239,7 @@ struct Drawn<'a> {
     /// Number of the step in the sample.
     index: u64,
     code: &'a Code,
-    /// Decides what is left to decide: the pause and the bit.
+    /// Decides the remaining choices: the pause and the bit.
     stream: SplitMix64,
 }
 
@@ -258,7 +257,7 @@ impl ClusterRun<'_> {
         self.carry_out(sample, Drawn { fault, id, index: index as u64, code, stream }, symbols)
     }
 
-    /// The record, and whether the cluster can take another one.
+    /// Returns the record, and whether the cluster can take another injection.
     fn carry_out(
         &self,
         sample: &Sample,

@@ -1,4 +1,4 @@
-//! What one static instruction reads and writes, and so which faults it can carry.
+//! The registers and memory that one static instruction reads and writes, and therefore the faults that it can carry.
 
 use iced_x86::{
     Decoder, DecoderOptions, Formatter, Instruction, InstructionInfoFactory, IntelFormatter, Mnemonic,
@@ -18,13 +18,13 @@ pub const STATUS_FLAGS: u64 = 0x8d5;
 /// A register that an instruction names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// As named: `EAX` for an instruction on 32 bits of RAX.
+    /// The named register: `EAX` for an instruction on 32 bits of RAX.
     pub register: Register,
     /// Width of the name in bits.
     pub bits: u32,
 }
 
-/// A place that a fault of a register can strike.
+/// A place into which a register fault can be injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultPlace {
     /// A general or vector register.
@@ -36,15 +36,15 @@ pub enum FaultPlace {
 /// One decoded instruction and its uses.
 #[derive(Clone, Debug)]
 pub struct Code {
-    /// Where it stands.
+    /// Its address.
     pub address: u64,
     /// Its bytes; longer than the instruction.
     pub bytes: [u8; LONGEST],
-    /// Decoded.
+    /// The decoded instruction.
     pub instruction: Instruction,
-    /// What it writes, flags last.
+    /// The registers that it writes, flags last.
     pub written: Vec<FaultPlace>,
-    /// What it reads, address registers included, flags last.
+    /// The registers that it reads, address registers included, flags last.
     pub read: Vec<FaultPlace>,
     /// Memory it writes.
     pub stores: Vec<UsedMemory>,
@@ -91,7 +91,7 @@ impl Code {
         code
     }
 
-    /// Whether an injection of `fault` has something to strike here.
+    /// Whether this instruction has a place for `fault`.
     pub fn can(&self, fault: Fault) -> bool {
         self.can & fault.bit() != 0
     }
@@ -101,12 +101,12 @@ impl Code {
         self.instruction.mnemonic() == Mnemonic::Syscall
     }
 
-    /// Whether it repeats itself: each turn is one step, but a breakpoint stops only before the first.
+    /// Whether it repeats itself: each iteration is one step, but a breakpoint stops only before the first.
     pub fn repeats(&self) -> bool {
         self.instruction.has_rep_prefix() || self.instruction.has_repne_prefix()
     }
 
-    /// As an assembler would write it.
+    /// The instruction in assembly language.
     pub fn text(&self) -> String {
         let mut text = String::new();
         IntelFormatter::new().format(&self.instruction, &mut text);
@@ -124,7 +124,7 @@ impl Code {
     }
 }
 
-/// The register under the name the instruction gives it; none for those that are not injected into (segment, x87, MMX,
+/// The register as the instruction names it; none for those into which no fault is injected (segment, x87, MMX,
 /// mask and control registers, and the instruction pointer, which has its own fault).
 fn named(instruction: &Instruction, register: Register) -> Option<Named> {
     let full = register.full_register();

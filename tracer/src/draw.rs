@@ -21,7 +21,7 @@ mod tests {
         }
     }
 
-    /// Recorded campaigns mean these numbers.
+    /// Recorded campaigns depend on these numbers.
     #[test]
     fn a_known_seed_keeps_its_numbers() {
         let mut stream = stream(7, 3, 5);

@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Where the flipped bit strikes.
+/// Where the flipped bit is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fault {
-    /// Control flow: the instruction pointer, before the instruction.
+    /// Control flow: the instruction pointer, before the instruction is executed.
     Cf,
     /// A register that the instruction has written.
     Wreg,
@@ -20,9 +20,9 @@ pub enum Fault {
     Waddr,
     /// The address of the memory that it reads.
     Raddr,
-    /// A register that it reads; the damage stays.
+    /// A register that it reads; the wrong value stays.
     Rreg,
-    /// The memory that it reads; the damage stays.
+    /// The memory that it reads; the wrong value stays.
     Rval,
 }
 
@@ -36,7 +36,7 @@ impl Fault {
         1 << self as u8
     }
 
-    /// Its number, which tells its random streams from the others'.
+    /// Its number, which separates its random streams from those of other types.
     pub fn number(self) -> u64 {
         self as u64
     }
@@ -71,12 +71,13 @@ impl FromStr for Fault {
     }
 }
 
-/// Which bits of instruction pointers, registers and addresses are flipped. Memory has no width of its own: there, any.
+/// The range of bits of instruction pointers, registers and addresses that are flipped. Memory has no width of its own:
+/// any of its bits is flipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bits {
     /// The lowest.
     pub low: u32,
-    /// The highest; registers that are wider or narrower are cut to it.
+    /// The highest; for wider or narrower registers the range is clipped.
     pub high: u32,
 }
 
@@ -84,7 +85,8 @@ impl Bits {
     /// All bits, those of wide vector registers included.
     pub const FULL: Bits = Bits { low: 0, high: u32::MAX };
 
-    /// The bits of something `width` wide: the first, and how many. Where the range has none of them, all are taken.
+    /// The bits of something `width` wide: the first, and how many. If the range contains none of them, all bits are
+    /// used.
     pub fn within(self, width: u32) -> (u32, u32) {
         let high = self.high.min(width - 1);
         if self.low > high { (0, width) } else { (self.low, high - self.low + 1) }

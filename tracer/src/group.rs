@@ -1,4 +1,4 @@
-//! A running cluster: its supervisor, what that tells, and the admin sockets of its replicas.
+//! A running cluster: its supervisor, the supervisor's output, and the admin sockets of its replicas.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -19,15 +19,15 @@ use crate::session;
 use crate::sys;
 use crate::target::{RunPlace, Target};
 
-/// A cluster, as its target file describes it: `argv` starts all of it, in the way of `crosscheck up --json`.
+/// A cluster, as its target file describes it: `argv` starts all of it, as `crosscheck up --json` does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
     /// How many replicas.
     pub replicas: u8,
-    /// The one that faults strike, from 1.
+    /// The replica into which faults are injected, from 1.
     pub victim: u8,
-    /// Stretches of instructions in the sample of the victim's thread.
+    /// Windows in the sample of the victim's thread.
     #[serde(default = "windows")]
     pub windows: u32,
     /// Instructions of each, single-stepped.
@@ -36,7 +36,7 @@ pub struct Group {
     /// Batches of eight requests that each healthy replica's client must see answered after a fault.
     #[serde(default = "batches")]
     pub batches: u64,
-    /// Whether the replicas repair each other: then a difference of their states is given time to heal.
+    /// Whether the replicas repair each other: then different states are given time to heal.
     #[serde(default = "heals")]
     pub heals: bool,
 }
@@ -56,39 +56,39 @@ fn heals() -> bool {
 
 /// How long a cluster may take until all its replicas serve.
 const START: Duration = Duration::from_secs(60);
-/// Between two looks.
+/// Pause between two checks.
 const LOOK: Duration = Duration::from_millis(10);
-/// Pauses between asking for digests while a replica is being filled, or repaired: from the first on, each
-/// twice as long.
+/// Pauses between requests for digests while a replica receives its state or is repaired: from the first on, each twice
+/// as long.
 const DIGESTS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(640)];
 
-/// A cluster that ends with this value.
+/// A cluster that is stopped when this value is dropped.
 #[derive(Debug)]
 pub struct Cluster {
     supervisor: Child,
     told: Arc<Mutex<Vec<Value>>>,
-    /// Where clients connect, by replica.
+    /// The addresses for clients, by replica.
     pub clients: Vec<SocketAddr>,
     admin: Vec<Endpoint>,
 }
 
-/// What the replicas' digests say.
+/// The result of comparing the replicas' digests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Digests {
     /// All equal.
     Equal,
     /// These replicas, from 1, differ from the rest.
     Different(Vec<u8>),
-    /// These gave none.
+    /// These replicas returned none.
     Silent(Vec<u8>),
 }
 
 impl Cluster {
-    /// Starts it, and waits until all replicas serve. Addresses are not randomized, so that a replica that
-    /// was started again has its code where the sample found it.
+    /// Starts it, and waits until all replicas serve. Addresses are not randomized, so that a restarted replica has its
+    /// code at the addresses of the sample.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// When the cluster does not start.
     pub fn up(target: &Target, place: &RunPlace) -> anyhow::Result<Self> {
         let mut command = session::command(target, place)?;
         command.env("XDG_RUNTIME_DIR", &place.dir).stdout(Stdio::piped());
@@ -133,20 +133,20 @@ impl Cluster {
         ours.filter_map(|event| Some(event["pid"].as_i64()? as i32)).collect()
     }
 
-    /// How often replica `number` has ended, and how it did last.
+    /// How often replica `number` has ended, and how it ended last.
     pub fn deaths(&self, number: u8) -> (usize, String) {
         let died: Vec<Value> =
             self.events("died").into_iter().filter(|event| event["replica"] == number).collect();
         (died.len(), died.last().and_then(|event| event["how"].as_str()).unwrap_or("").to_owned())
     }
 
-    /// The lines that replica `number` has said so far, in all its lives.
+    /// The lines that replica `number` has written so far, in all its processes.
     pub fn lines(&self, number: u8) -> Vec<String> {
         let said = self.events("said").into_iter().filter(|event| event["replica"] == number);
         said.filter_map(|event| Some(event["line"].as_str()?.to_owned())).collect()
     }
 
-    /// What replica `number` said last, but for the first `before` lines.
+    /// The last lines of replica `number`, without the first `before` lines.
     pub fn said(&self, number: u8, before: usize) -> String {
         let lines = self.lines(number);
         let lines = lines.iter().skip(before).rev();
@@ -155,7 +155,7 @@ impl Cluster {
         lines.take(3).map(|line| words(line)).collect::<Vec<_>>().join(" | ")
     }
 
-    /// Asks a replica, from 1.
+    /// Sends a command to a replica, from 1.
     pub fn ask<T: DeserializeOwned>(
         &self,
         number: u8,
@@ -170,7 +170,7 @@ impl Cluster {
         self.ask(number, &AdminCommand::Status, Duration::from_secs(2))
     }
 
-    /// Evidence behind record `after`, as `replica` keeps it.
+    /// Evidence records of `replica` after record `after`.
     pub fn evidence(&self, number: u8, after: u64) -> Option<EvidenceList> {
         self.ask(number, &AdminCommand::Evidence { after }, Duration::from_secs(2))
     }
@@ -180,7 +180,7 @@ impl Cluster {
         self.admin.len() as u8
     }
 
-    /// Waits until all replicas serve; false if they do not in time.
+    /// Waits until all replicas serve; false at a timeout.
     pub fn all_serve(&self, patience: Duration) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < patience {
@@ -229,7 +229,7 @@ impl Cluster {
         if other.is_empty() { Digests::Equal } else { Digests::Different(other) }
     }
 
-    /// Kills a replica; the supervisor starts it again.
+    /// Kills a replica; the supervisor restarts it.
     pub fn kill(&self, number: u8) {
         if let Some(process) = self.processes(number).last().and_then(|id| Pid::from_raw(*id)) {
             let _ = kill_process(process, Signal::KILL);
@@ -246,7 +246,7 @@ impl Drop for Cluster {
     }
 }
 
-/// A word of a message; of a path its last part.
+/// A word of a message; if it is a path, only its last part.
 fn short(word: &str) -> &str {
     if word.starts_with('/') { file_name(word) } else { word }
 }

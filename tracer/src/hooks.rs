@@ -1,10 +1,9 @@
-//! Faults that a replica does to itself when it is asked to: the hooks of builds with the fault injector, one
-//! at a time, judged as the flips of single instructions are ([`crate::cluster`]).
+//! Faults that a replica injects into itself on request: the hooks of builds with the fault injector, one at a time,
+//! judged as the flips of single instructions are ([`crate::cluster`]).
 //!
-//! They strike what a flip by the tracer meets once in a million runs, an object at rest, a digest, a CHECK,
-//! and strike it every time. They are placed by code that knows the structures, so their counts say how well
-//! each protection does its own work, and nothing about how often such errors happen. The two kinds of
-//! campaigns have records of different shapes and never share a table.
+//! Every hook hits a place that a flip by the tracer hits once in a million runs: an object at rest, a digest, a CHECK.
+//! Code that knows the structures places them, so the counts measure how well each protection does its own work, not
+//! how often such errors happen. The records of the two kinds of campaigns differ in shape and never share a table.
 
 use std::time::{Duration, Instant};
 
@@ -20,11 +19,11 @@ use crate::target::Target;
 
 /// How long a replica may take to place a fault: one in a resting object waits for an ordered turn.
 const PLACING: Duration = Duration::from_secs(3);
-/// How long a placed fault may wait for its occasion.
+/// How long a placed fault may wait until a request triggers it.
 const OCCASION: Duration = Duration::from_secs(1);
-/// Between two looks.
+/// Pause between two checks.
 const LOOK: Duration = Duration::from_millis(1);
-/// Sets the streams of hooks apart from those of the native faults.
+/// Separates the random streams of hooks from those of the native faults.
 const STREAMS: u64 = 1_000;
 
 /// One injection.
@@ -33,23 +32,23 @@ const STREAMS: u64 = 1_000;
 pub struct HookRecord {
     /// Number within its campaign and kind.
     pub id: u64,
-    /// The campaign's seed: with `kind` and `id` it decides everything that is not left to timing.
+    /// The campaign's seed: with `kind` and `id` it decides everything except timing.
     pub seed: u64,
-    /// What was corrupted.
+    /// The kind of corruption.
     pub kind: CorruptionKind,
-    /// The replica's own words for what was hit.
+    /// The corrupted place, as the replica reported it.
     pub hit: String,
     /// How it ended.
     pub class: InjectionClass,
-    /// More precisely.
+    /// Details.
     pub subclass: String,
-    /// What replicas and clients say of it.
+    /// Reports of replicas and clients about it.
     pub told: String,
     /// Of several replicas: whether their digests were equal in the end.
     pub states_equal: Option<bool>,
-    /// The replicas that noticed something by themselves.
+    /// The replicas that detected an error by themselves.
     pub noticed: Vec<u8>,
-    /// From the start until the fault had struck, in microseconds.
+    /// From the start until the fault had taken effect, in microseconds.
     pub struck_us: u64,
     /// From the start to the end.
     pub total_us: u64,
@@ -65,7 +64,7 @@ impl HookRecord {
     }
 }
 
-/// What a campaign is about.
+/// The settings of a campaign.
 #[derive(Clone, Copy, Debug)]
 pub struct HookInjection<'a> {
     /// The target; it has a group.
@@ -74,7 +73,7 @@ pub struct HookInjection<'a> {
     pub seed: u64,
 }
 
-/// The kinds that strike one replica alone, in any mode: objects, handlers, requests and replies.
+/// The kinds that affect one replica alone, in any mode: objects, handlers, requests and replies.
 const ANYWHERE: [CorruptionKind; 16] = [
     CorruptionKind::Flip,
     CorruptionKind::MultiFlip,
@@ -94,8 +93,8 @@ const ANYWHERE: [CorruptionKind; 16] = [
     CorruptionKind::Image,
 ];
 
-/// The kinds that mode `mode` (the paper's letters) has something for. Left out are those that strike several
-/// replicas, or need a second fault: a request's checksum before it is ordered, and a REPAIR packet.
+/// The kinds that have a target in mode `mode` (the paper's letters). Not included are kinds that affect several
+/// replicas or need a second fault: a request's checksum before it is ordered, and a REPAIR packet.
 pub fn kinds(mode: &str) -> Vec<CorruptionKind> {
     let mut kinds = ANYWHERE.to_vec();
     if mode.starts_with("RD") {
@@ -107,7 +106,7 @@ pub fn kinds(mode: &str) -> Vec<CorruptionKind> {
     kinds
 }
 
-/// The kind that the admin protocol has under this name.
+/// The kind with this name in the admin protocol.
 ///
 /// # Errors
 /// When there is none.
@@ -116,10 +115,10 @@ pub fn kind(word: &str) -> Result<CorruptionKind, String> {
         .map_err(|_| format!("there is no kind {word}; `crosscheck inject hooks --help` has them"))
 }
 
-/// Runs `runs` injections of each of `kinds`, or until `tell`, which is told of each, says `false`.
+/// Runs `runs` injections of each of `kinds`, or until `tell`, which receives each record, returns `false`.
 ///
 /// # Errors
-/// When no cluster comes up, or its replicas carry no injector.
+/// When no cluster comes up, or its replicas have no injector.
 pub fn campaign(
     plan: &HookInjection<'_>,
     kinds: &[CorruptionKind],
@@ -135,7 +134,7 @@ pub fn campaign(
 }
 
 impl HookInjection<'_> {
-    /// The record, and whether the cluster can take another one.
+    /// Returns the record, and whether the cluster can take another injection.
     fn carry_out(
         &self,
         watch: &WatchedCluster<'_>,
@@ -177,21 +176,21 @@ impl HookInjection<'_> {
         Ok((record, judged.healthy))
     }
 
-    /// A fault that may still wait for its occasion would strike in a later run: it ends with its process.
+    /// A fault that still waits could take effect in a later run: ending the process removes it.
     fn given_up(&self, watch: &WatchedCluster<'_>, why: &str) -> Judged {
         watch.cluster.kill(watch.victim());
         Judged { healthy: false, ..Judged::lost(why.into()) }
     }
 }
 
-/// The order is given once: a fault whose answer was lost may have been placed, and a second one like it would undo it.
-/// `None` when the victim serves and has not answered.
+/// The command is sent once: a fault whose answer was lost may have been placed, and a second one like it would undo
+/// it. `None` when the victim serves and has not answered.
 fn place(watch: &WatchedCluster<'_>, before: &Before, kind: CorruptionKind, seed: u64) -> Option<Injected> {
     let inject = Inject { kind, object: None, bit: None, member: None, seed };
     if let Some(answer) = watch.cluster.ask(watch.victim(), &AdminCommand::Inject(inject), PLACING) {
         return Some(answer);
     }
-    // What was placed before may have brought it down only now.
+    // The fault may have been placed before the timeout, and end the victim only now.
     let serves = watch.cluster.all_serve(BACK);
     if watch.has_ended(before) || !serves {
         let what = "the victim ended before it could tell".to_owned();
@@ -200,7 +199,7 @@ fn place(watch: &WatchedCluster<'_>, before: &Before, kind: CorruptionKind, seed
     None
 }
 
-/// Until no placed fault waits any more, or the victim is gone; false when one still does.
+/// Waits until no placed fault is left, or the victim has ended; false when one still waits.
 fn await_occasion(watch: &WatchedCluster<'_>) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < OCCASION {

@@ -1,5 +1,5 @@
-//! What became of a fault in one replica of a running cluster: by its clients' replies, by what the replicas
-//! noticed, by whether the struck one came back, and by the digests of all of them.
+//! The outcome of a fault in one replica of a running cluster: judged by its clients' replies, by the errors that the
+//! replicas detected, by whether the victim came back, and by the digests of all replicas.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -12,39 +12,39 @@ use crate::model::{self, Expected, Tally};
 use crate::protocol::Wrong;
 use crate::record::InjectionClass;
 
-/// Between two looks at something that takes milliseconds.
+/// Pause between two checks of something that takes milliseconds.
 const LOOK: Duration = Duration::from_micros(500);
 /// How long healthy replicas may leave their clients without a reply: a leader may have to be elected.
 const PROGRESS: Duration = Duration::from_secs(8);
-/// How long a victim may hang before it is ended from outside: the watchdog's 5 s, and some.
+/// How long a victim may hang before it is killed: the watchdog's 5 s, and a margin.
 const HUNG: Duration = Duration::from_secs(8);
 /// How long a victim may take to come back.
 pub const BACK: Duration = Duration::from_secs(30);
-/// A difference of digests may be on its way to repair for this long.
+/// How long different digests may wait for a repair.
 const HEALING: Duration = Duration::from_secs(10);
-/// Between two looks at different states: first, and at most.
+/// Pause between two comparisons of different states: first, and at most.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(40);
 
-/// How it was after the fault.
+/// The outcome of the fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judged {
     /// How it ended.
     pub class: InjectionClass,
-    /// More precisely.
+    /// Details.
     pub subclass: String,
-    /// What replicas and clients say of it.
+    /// Reports of replicas and clients about it.
     pub told: String,
     /// Whether all replicas' digests were equal in the end; none where there was nothing to compare.
     pub states_equal: Option<bool>,
-    /// The replicas that noticed something by themselves.
+    /// The replicas that detected an error by themselves.
     pub noticed: Vec<u8>,
     /// Whether the cluster can take another injection.
     pub healthy: bool,
 }
 
 impl Judged {
-    /// Of a fault that did not strike.
+    /// The outcome of a fault that was not injected.
     pub fn lost(why: String) -> Self {
         let (told, noticed) = (String::new(), vec![]);
         Judged {
@@ -58,11 +58,11 @@ impl Judged {
     }
 }
 
-/// What was to be seen before the fault.
+/// The observed state before the fault.
 #[derive(Clone, Debug)]
 pub struct Before {
     deaths: usize,
-    /// Lines that the victim had said.
+    /// Lines that the victim had written.
     lines: usize,
     process: i32,
     signs: Vec<u64>,
@@ -74,21 +74,21 @@ pub struct Before {
 /// A running cluster, and its clients.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchedCluster<'a> {
-    /// What the target's file says of it.
+    /// The description of the group in the target's file.
     pub group: &'a Group,
     /// Its processes.
     pub cluster: &'a Cluster,
-    /// What the client of each replica has seen.
+    /// The observations of each replica's client.
     pub clients: &'a [Tally],
 }
 
 impl WatchedCluster<'_> {
-    /// The replica that faults strike, from 1.
+    /// The replica into which faults are injected, from 1.
     pub fn victim(&self) -> u8 {
         self.group.victim
     }
 
-    /// How it is now.
+    /// The observed state now.
     ///
     /// # Errors
     /// When the victim has no process.
@@ -108,14 +108,14 @@ impl WatchedCluster<'_> {
         self.cluster.deaths(self.victim()).0 > before.deaths
     }
 
-    /// Everything by which a replica shows that it noticed an error, added up.
+    /// The sum of all counters by which a replica reports that it detected an error.
     fn signs(&self, number: u8) -> u64 {
         self.cluster.status(number).map_or(0, |status| {
             status.mismatches + status.repairs + status.failed_checks + status.dropped_frames
         })
     }
 
-    /// What the victim says of itself.
+    /// The victim's status, as text.
     fn victims_words(&self) -> String {
         self.cluster.status(self.victim()).map_or("no status".into(), |status| {
             let crosscheck::admin::Status { phase, executed, mismatches, repairs, failed_checks, .. } =
@@ -127,7 +127,7 @@ impl WatchedCluster<'_> {
         })
     }
 
-    /// How far the clients of each replica came, and what the replicas do.
+    /// The progress of each replica's clients, and the replicas' statuses.
     fn stuck_words(&self, before: &Before) -> String {
         let batches: Vec<u64> =
             self.progress().iter().zip(&before.progress).map(|(now, then)| now - then).collect();
@@ -137,7 +137,7 @@ impl WatchedCluster<'_> {
         format!("clients of each replica: batches {batches:?}; {}", statuses.join(" "))
     }
 
-    /// What each replica does at present.
+    /// The phase of each replica.
     fn phases(&self) -> String {
         let phase = |number| match self.cluster.status(number) {
             Some(status) => format!("{number} {:?} at {}", status.phase, status.executed),
@@ -151,7 +151,7 @@ impl WatchedCluster<'_> {
         self.clients.iter().map(count).collect()
     }
 
-    /// The wrong replies since then.
+    /// The wrong replies since `before`.
     fn wrong_since(&self, before: &Before) -> Vec<model::WrongReply> {
         let since = |(tally, already): (&Tally, &usize)| {
             let wrong = tally.wrong.lock().unwrap_or_else(PoisonError::into_inner);
@@ -164,14 +164,14 @@ impl WatchedCluster<'_> {
         self.clients.iter().map(|tally| tally.batches.load(Ordering::Relaxed)).collect()
     }
 
-    /// What became of a fault that struck after `before`.
+    /// The outcome of a fault that was injected after `before`.
     pub fn judge(&self, before: &Before) -> Judged {
         let judged =
             if self.cluster.size() == 1 { self.judge_alone(before) } else { self.judge_group(before) };
         self.with_all_serving(judged)
     }
 
-    /// The same, if all replicas serve then; the cluster is of no use any more if they do not.
+    /// The same outcome if all replicas then serve; otherwise the cluster takes no more injections.
     pub fn with_all_serving(&self, mut judged: Judged) -> Judged {
         if judged.healthy && !self.cluster.all_serve(BACK) {
             judged.class = InjectionClass::NoProgress;
@@ -181,8 +181,8 @@ impl WatchedCluster<'_> {
         judged
     }
 
-    /// One server, without peers to compare it with. What rests in its store must not be blamed on the next
-    /// fault: it is started anew.
+    /// Judges a single server, which has no peers to compare with. Errors that stay in its store must not be blamed on
+    /// the next fault: it is restarted.
     fn judge_alone(&self, before: &Before) -> Judged {
         let serves = self.await_victims_client(before);
         let (end, back) = self.await_victim(before);
@@ -199,13 +199,13 @@ impl WatchedCluster<'_> {
             None => (InjectionClass::Masked, String::new()),
         };
         let told = wrong.iter().map(|wrong| wrong.told.clone()).collect::<Vec<_>>().join("; ");
-        // The next fault is to meet a server in which its client has stored something.
+        // The next fault needs a server in which its client has stored something.
         let anew =
             back && self.begin_anew() && self.before().is_ok_and(|now| self.await_victims_client(&now));
         Judged { class, subclass, told, states_equal: None, noticed, healthy: anew }
     }
 
-    /// Ends the victim, so that nothing of it is left; whether another process of it serves then.
+    /// Ends the victim, so that no part of its state is left; returns whether its next process serves.
     fn begin_anew(&self) -> bool {
         let process = self.cluster.processes(self.victim()).last().copied();
         self.cluster.kill(self.victim());
@@ -222,13 +222,13 @@ impl WatchedCluster<'_> {
         let mut digests = self.cluster.digests(self.victim());
         let (since, mut pause) = (Instant::now(), SHORTEST_PAUSE);
         while digests != Digests::Equal && since.elapsed() < self.healing() {
-            // The look at the states itself is what finds an error at rest; its repair takes milliseconds.
+            // Comparing the states is what detects an error at rest; its repair takes milliseconds.
             std::thread::sleep(pause);
             pause = (2 * pause).min(LONGEST_PAUSE);
             digests = self.cluster.digests(self.victim());
         }
-        // One that stands still replaces itself after its watchdog's time, while it is asked for its digest,
-        // or its client waits.
+        // A victim that makes no progress replaces itself after its watchdog's time, while its digest is requested or
+        // its client waits.
         let serves = end.is_some() || self.await_victims_client(before);
         let (end, back) = if end.is_none() { self.await_victim(before) } else { (end, back) };
         let noticed = self.noticed(before, end.is_some());
@@ -279,7 +279,7 @@ impl WatchedCluster<'_> {
         if self.group.heals { HEALING } else { Duration::ZERO }
     }
 
-    /// Until every client of a healthy replica has had its replies.
+    /// Waits until every client of a healthy replica has received its replies.
     fn await_progress(&self, before: &Before) -> bool {
         let victim = usize::from(self.victim()) - 1;
         let begun = Instant::now();
@@ -291,12 +291,12 @@ impl WatchedCluster<'_> {
             }
             std::thread::sleep(LOOK);
         }
-        // A reply that is wrong ends a connection: that is no lack of progress.
+        // A wrong reply ends a connection: that does not count as lack of progress.
         self.wrong() != before.wrong
     }
 
-    /// Until the client of the victim, which may have had to connect again, has had its replies, or the
-    /// victim has ended. False if neither comes: who is there and says that it serves must answer.
+    /// Waits until the victim's client, which may have had to reconnect, has received its replies, or the victim has
+    /// ended. False if neither happens: a replica that reports that it serves must answer.
     pub fn await_victims_client(&self, before: &Before) -> bool {
         let victim = usize::from(self.victim()) - 1;
         let wanted = before.progress[victim] + self.group.batches;
@@ -310,7 +310,8 @@ impl WatchedCluster<'_> {
         false
     }
 
-    /// How the victim ended, if it did, and whether it is back. One that hangs is ended when its watchdog did not.
+    /// How the victim ended, if it did, and whether it is back. A victim that hangs is killed if its watchdog did not
+    /// end it.
     fn await_victim(&self, before: &Before) -> (Option<String>, bool) {
         let begun = Instant::now();
         let mut killed = false;
@@ -321,7 +322,7 @@ impl WatchedCluster<'_> {
                 return (Some(how), self.cluster.all_serve(BACK));
             }
             if !killed && self.cluster.status(self.victim()).is_some() {
-                // It may be on its way out: an answer and the same process are not yet a life.
+                // It may be ending: an answer from the same process does not yet show that it stays.
                 let same = self.cluster.processes(self.victim()).last() == Some(&before.process);
                 if same && self.cluster.deaths(self.victim()).0 == before.deaths {
                     return (None, true);
@@ -338,7 +339,7 @@ impl WatchedCluster<'_> {
         }
     }
 
-    /// The replicas by whose counters the error was noticed.
+    /// The replicas whose counters show that they detected the error.
     fn noticed(&self, before: &Before, ended: bool) -> Vec<u8> {
         let grown = |number: &u8| {
             let fresh = ended && *number == self.victim();
@@ -367,8 +368,8 @@ impl WatchedCluster<'_> {
         words.join("; ")
     }
 
-    /// What a healthy replica gives for the same question afterwards: the right answer means that only the reply was
-    /// wrong; the wrong one, that all replicas agree on it, and the request was wrong before it was ordered.
+    /// The reply of a healthy replica to the same request afterwards: the right reply means that only the first reply
+    /// was wrong; the same wrong reply, that all replicas agree on it, and the request was wrong before it was ordered.
     fn healthy_answer(&self, expected: &Expected) -> String {
         if !expected.request.starts_with(b"get ") {
             return "not asked: the request changes something".into();

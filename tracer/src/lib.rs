@@ -1,12 +1,12 @@
 //! Native fault injection: one flipped bit in one dynamic instruction of a running server, after SEI's fault model
 //! (Behrens et al., NSDI 2015, section 6), without Pin, source or recompilation.
 //!
-//! A golden run is single-stepped once and its sequence of instructions kept ([`profile`]). An injection starts the
-//! target anew ([`session`]), gets to the drawn instruction by one hardware breakpoint and a few steps, flips the bit
-//! ([`strike`]) and lets it run natively, under a client that compares every reply ([`client`]). A cluster cannot be
-//! repeated exactly: there, sites are drawn from samples and struck under load ([`cluster`]).
+//! A golden run is single-stepped once and its sequence of instructions kept ([`profile`]). An injection restarts the
+//! target ([`session`]), reaches the drawn instruction by one hardware breakpoint and a few steps, flips the bit
+//! ([`strike`]) and lets the target run natively, under a client that compares every reply ([`client`]). A cluster
+//! cannot be repeated exactly: there, sites are drawn from samples and faults are injected under load ([`cluster`]).
 //!
-//! Linux on x86-64 only; elsewhere the room is empty.
+//! Linux on x86-64 only; elsewhere the crate is empty.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 pub mod callers;

@@ -1,4 +1,4 @@
-//! The address space of a traced process: its bytes, its mappings, and the modules that code belongs to.
+//! The address space of a traced process: its bytes, its mappings, and the modules that contain its code.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use serde::{Deserialize, Serialize};
 
-/// One process's memory, through the kernel's file of it: writes ignore the protection of pages and stay private.
+/// One process's memory, through the kernel's file of it: writes ignore page protection and stay private.
 #[derive(Debug)]
 pub struct Memory {
     process: i32,
@@ -37,7 +37,7 @@ impl Memory {
     /// Opens the memory of `process`, which the calling thread traces.
     ///
     /// # Errors
-    /// When it is gone or not ours to trace.
+    /// When it has ended, or may not be traced by this process.
     pub fn open(process: i32) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(format!("/proc/{process}/mem"))?;
         Ok(Memory { process, file })
@@ -53,7 +53,8 @@ impl Memory {
         Ok(bytes)
     }
 
-    /// As many bytes as there are at `address`, up to the length of `bytes`; the rest stays.
+    /// Reads as many mapped bytes as there are at `address`, up to the length of `bytes`; the rest of `bytes` is
+    /// unchanged.
     pub fn read_some(&self, address: u64, bytes: &mut [u8]) {
         let mut read = 0;
         while read < bytes.len() {
@@ -64,7 +65,7 @@ impl Memory {
         }
     }
 
-    /// Overwrites what is at `address`.
+    /// Overwrites the memory at `address`.
     ///
     /// # Errors
     /// When not all of it is mapped.
@@ -75,7 +76,7 @@ impl Memory {
     /// Whether the process itself may read (or write) `length` bytes at `address`.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// When the process has ended.
     pub fn allows(&self, address: u64, length: usize, to_write: bool) -> io::Result<bool> {
         let Some(end) = address.checked_add(length as u64) else { return Ok(false) };
         let mut reached = address;
@@ -88,10 +89,10 @@ impl Memory {
         Ok(reached >= end && reached > address)
     }
 
-    /// What is mapped, by file.
+    /// The mappings, by file.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// When the process has ended.
     pub fn modules(&self) -> io::Result<Vec<Module>> {
         let mut modules: Vec<Module> = Vec::new();
         for mapping in self.mappings()?.into_iter().filter(|mapping| !mapping.path.is_empty()) {
@@ -103,10 +104,10 @@ impl Memory {
         Ok(modules)
     }
 
-    /// An entry of the auxiliary vector that the kernel gave the program (getauxval(3)).
+    /// An entry of the auxiliary vector that the kernel passed to the program (getauxval(3)).
     ///
     /// # Errors
-    /// When the process is gone.
+    /// When the process has ended.
     pub fn auxiliary(&self, key: u64) -> io::Result<Option<u64>> {
         let bytes = fs::read(format!("/proc/{}/auxv", self.process))?;
         let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).unwrap_or(0);

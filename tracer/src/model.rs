@@ -1,5 +1,5 @@
 //! An independent model of memcached for one connection that has its keys for itself, and a client that checks every
-//! reply against it. It shares nothing with the server under test.
+//! reply against it. It shares no code with the server under test.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -13,18 +13,18 @@ use wire::SplitMix64;
 use crate::draw;
 use crate::protocol::{Protocol, ReplyFrame, Wrong};
 
-/// Requests on their way at a time.
+/// Requests that a client sends before it waits for replies.
 const BATCH: usize = 8;
 /// Keys of a connection.
 const KEYS: u64 = 40;
 /// Longest value, in bytes.
 const LONGEST: u64 = 300;
-/// A reply that does not come for this long is no progress.
+/// A reply that takes longer counts as lack of progress.
 pub const PATIENCE: Duration = Duration::from_secs(8);
-/// Between two attempts to connect.
+/// Pause between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// What is stored under one key.
+/// The item stored under one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct TraceItem {
     flags: u64,
@@ -41,9 +41,9 @@ pub struct TraceModel {
 /// A request with the only right reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
-    /// As sent.
+    /// The bytes that are sent.
     pub request: Vec<u8>,
-    /// Keys it asks for.
+    /// Keys that it requests.
     pub keys: Vec<Vec<u8>>,
     /// The right reply.
     pub reply: Vec<u8>,
@@ -154,29 +154,29 @@ fn text(bytes: &[u8]) -> String {
 /// A wrong reply.
 #[derive(Clone, Debug)]
 pub struct WrongReply {
-    /// In what it is wrong.
+    /// How it deviates.
     pub wrong: Wrong,
-    /// The replica that gave it.
+    /// The replica that sent it.
     pub replica: u8,
     /// The request and its right reply.
     pub expected: Expected,
-    /// What was asked, what should have come, what came.
+    /// The request, the right reply and the received reply, as text.
     pub told: String,
 }
 
-/// What a client of one replica has seen so far.
+/// The observations of one replica's client so far.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Batches whose replies were all right.
     pub batches: AtomicU64,
-    /// Connections that ended or fell silent.
+    /// Connections that ended or timed out.
     pub breaks: AtomicU64,
     /// Replies that were wrong.
     pub wrong: Mutex<Vec<WrongReply>>,
 }
 
-/// Drives one replica until `stop`, with new keys after every break: what became of requests without a reply
-/// is not known.
+/// Drives one replica until `stop`, with new keys after every break, because the effect of requests without a reply is
+/// unknown.
 pub fn drive(replica: u8, address: SocketAddr, seed: u64, tally: &Tally, stop: &AtomicBool) {
     let mut stream = draw::stream(seed, 100 + u64::from(replica), 0);
     let mut generation = 0_u32;
@@ -199,7 +199,7 @@ pub fn drive(replica: u8, address: SocketAddr, seed: u64, tally: &Tally, stop: &
     }
 }
 
-/// Until the first wrong reply, a break, or `stop`.
+/// Sends requests until the first wrong reply, a break, or `stop`.
 fn talk(
     mut connection: TcpStream,
     mut model: TraceModel,
@@ -243,7 +243,7 @@ pub fn ask_once(address: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> {
     Ok(read_one(&mut connection, &mut Vec::new())?.0)
 }
 
-/// One reply, and whether it is none of the protocol.
+/// One reply, and whether it violates the protocol.
 fn read_one(connection: &mut TcpStream, bytes: &mut Vec<u8>) -> io::Result<(Vec<u8>, bool)> {
     loop {
         match Protocol::Memcached.frame(bytes) {
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(model.store("add", "xk1".into(), &mut stream).reply, b"NOT_STORED\r\n");
     }
 
-    /// Gives a right reply, then one with a letter exchanged.
+    /// Sends a right reply, then one with a changed letter.
     #[test]
     fn a_server_that_lies_is_caught() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -1,5 +1,5 @@
-//! The golden run, stepped once: the sequence of instructions of the measured part, from which sites are drawn and on
-//! which every landing is planned.
+//! The golden run, stepped once: the sequence of instructions of the measured part. Sites are drawn from it, and it
+//! gives the route to each of them.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -23,7 +23,7 @@ use crate::trace::Trace;
 
 /// How far before the site its anchor may be, in steps.
 const REACH: usize = 20_000;
-/// What one more hit of the anchor costs, in steps: both stop the thread once.
+/// The cost of one more hit of the anchor, in steps: both stop the thread once.
 const HIT_COST: f64 = 1.1;
 /// System calls that send a reply: write, writev, sendto, sendmsg.
 const SENDS: [u64; 4] = [1, 20, 44, 46];
@@ -33,7 +33,7 @@ const LONGEST_PROFILE: usize = 200_000_000;
 /// The golden run.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// What it is a profile of.
+    /// The identity of the run.
     pub head: ProfileHead,
     /// The static instructions.
     pub codes: Vec<Code>,
@@ -43,14 +43,14 @@ pub struct Profile {
     ranks: Vec<u32>,
 }
 
-/// What stands in the first line of a profile's file.
+/// The first line of a profile's file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfileHead {
-    /// Of the target: program, arguments, requests.
+    /// Identifies the target: program, arguments, requests.
     pub identity: String,
-    /// Of the sequence of addresses.
+    /// Hash of the sequence of addresses.
     pub hash: String,
-    /// What was mapped where.
+    /// The modules and their addresses.
     pub modules: Vec<Module>,
     /// The right replies.
     pub golden: Vec<Vec<u8>>,
@@ -60,18 +60,18 @@ pub struct ProfileHead {
     pub steps: usize,
 }
 
-/// How to get to a step.
+/// How to reach a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Address of the breakpoint; none = steps alone.
+    /// Address of the breakpoint; none = only single steps.
     pub anchor: Option<u64>,
-    /// Which hit of it.
+    /// The number of the hit to stop at.
     pub hits: u32,
     /// Steps from there.
     pub steps: usize,
 }
 
-/// What the tracer's part of the golden run collects.
+/// The data that the tracer's part of the golden run collects.
 #[derive(Debug, Default)]
 struct Recording {
     codes: Vec<Code>,
@@ -119,7 +119,7 @@ impl Profile {
         Profile { head, codes, steps, ranks }
     }
 
-    /// Reads a profile of `identity`; none if the file is of another.
+    /// Reads a profile of `identity`; none if the file has another identity.
     ///
     /// # Errors
     /// When the file is damaged.
@@ -156,7 +156,7 @@ impl Profile {
         Ok(Some(Profile::new(head, codes, steps)))
     }
 
-    /// Writes it.
+    /// Writes the profile to a file.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -179,7 +179,7 @@ impl Profile {
         &self.codes[self.steps[step] as usize]
     }
 
-    /// A step, uniformly among those that can carry `fault`. None if there is none.
+    /// Draws a step, uniformly among those that can carry `fault`. None if there is none.
     pub fn draw(&self, fault: Fault, stream: &mut SplitMix64) -> Option<usize> {
         if !self.codes.iter().any(|code| code.can(fault)) || self.steps.is_empty() {
             return None;
@@ -192,7 +192,8 @@ impl Profile {
         }
     }
 
-    /// The cheapest way to `step`: a breakpoint on an instruction that is rare up to there, and steps for the rest.
+    /// The cheapest route to `step`: a breakpoint on an instruction that is rare before it, and single steps for the
+    /// rest.
     pub fn route(&self, step: usize) -> Route {
         let mut best = Route { anchor: None, hits: 0, steps: step };
         let mut cost = step as f64;
@@ -210,8 +211,8 @@ impl Profile {
         best
     }
 
-    /// Where a breakpoint does not stop once per step: repeated strings, and what follows a system call, which a step
-    /// passes and a breakpoint may too.
+    /// Instructions at which a breakpoint does not stop exactly once per step: repeated string instructions, and the
+    /// one after a system call, which a step passes and a breakpoint may pass too.
     fn is_bad_anchor(&self, step: usize) -> bool {
         self.code(step).repeats() || self.code(step).is_syscall()
     }

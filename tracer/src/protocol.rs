@@ -1,9 +1,8 @@
-//! Where one reply ends and the next begins, and in what a wrong one is wrong: memcached's text protocol, or
-//! plain lines.
+//! Finds the end of each reply, and classifies how a wrong one deviates: for memcached's text protocol, or plain lines.
 
 use serde::{Deserialize, Serialize};
 
-/// How a target answers.
+/// The format of a target's replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
@@ -14,38 +13,38 @@ pub enum Protocol {
     Lines,
 }
 
-/// What the beginning of a stream of replies is.
+/// What the beginning of a stream of replies contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyFrame {
     /// A reply of this many bytes.
     Whole(usize),
-    /// Not all of it is there yet.
+    /// An incomplete reply.
     Part,
     /// No reply of this protocol begins like this.
     Malformed,
 }
 
-/// In what a reply deviates from the right one.
+/// How a reply deviates from the right one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wrong {
-    /// A stored value is other than it was, or a number is.
+    /// A stored value differs, or a number does.
     Value,
-    /// A value that is stored is not given: legal for a cache, wrong against the trace.
+    /// A stored value is not returned: legal for a cache, wrong against the trace.
     Missing,
-    /// A value is given that is not stored.
+    /// A value is returned that is not stored.
     Extra,
     /// Another outcome than the right one.
     Status,
-    /// The server says that it failed.
+    /// The server reports a failure.
     ErrorReply,
-    /// A value for a key that was not asked for: a client notices.
+    /// A value for a key that was not requested: a client detects this.
     ForeignKey,
     /// Not a reply of the protocol.
     Malformed,
 }
 
-/// Longest line that is believed.
+/// Longest line that is accepted.
 const LONGEST_LINE: usize = 2048;
 /// Lines that are whole replies.
 const WORDS: [&str; 10] =
@@ -64,7 +63,7 @@ pub struct Value<'a> {
 }
 
 impl Protocol {
-    /// What `bytes` begin with.
+    /// Classifies the beginning of `bytes`.
     pub fn frame(self, bytes: &[u8]) -> ReplyFrame {
         let mut at = 0;
         loop {
@@ -88,13 +87,13 @@ impl Protocol {
                 }
                 continue;
             }
-            // Behind a value only the end of the list may stand.
+            // After a value only the end of the list may follow.
             let known = if begin > 0 { line == b"END" } else { is_reply(line) };
             return if known { ReplyFrame::Whole(at) } else { ReplyFrame::Malformed };
         }
     }
 
-    /// In what the reply `got` to a request for `keys` is wrong, if `right` is the right one.
+    /// How the reply `got` to a request for `keys` deviates, if `right` is the right one.
     pub fn difference(self, keys: &[Vec<u8>], right: &[u8], got: &[u8]) -> Option<Wrong> {
         if right == got {
             return None;
@@ -147,7 +146,7 @@ pub fn values(reply: &[u8]) -> Option<Vec<Value<'_>>> {
     }
 }
 
-/// Whether the server says that it failed.
+/// Whether the server reports a failure.
 pub fn is_error(reply: &[u8]) -> bool {
     ERRORS.iter().any(|word| reply.starts_with(word.as_bytes()))
 }
@@ -168,7 +167,7 @@ fn value_header(header: &[u8]) -> Option<(&[u8], &[u8], usize)> {
     let sound = !key.is_empty() && is_number(flags) && cas.is_none_or(is_number) && words.next().is_none();
     let length =
         std::str::from_utf8(length).ok()?.parse::<usize>().ok().filter(|&length| length <= 1 << 20)?;
-    // Flags and unique number together, whatever stands between them.
+    // Flags and unique number together, with all bytes between them.
     sound.then(|| (key, &header[key.len()..], length))
 }
 

@@ -1,4 +1,4 @@
-//! What is kept of one injection: one line of JSON, enough to do it again.
+//! The record of one injection: one line of JSON, sufficient to repeat it.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,27 +9,27 @@ use crate::strike::Flip;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InjectionClass {
-    /// Every reply right, nothing else to see.
+    /// Every reply was right, and nothing else was observed.
     Masked,
-    /// Every reply right, and a crash afterwards.
+    /// Every reply was right, and the target crashed afterwards.
     Late,
-    /// A valid reply that is wrong, and nobody said so. Of a single server.
+    /// A valid reply was wrong, and no error was reported. Of a single server.
     Undetected,
-    /// The target's own protection noticed: an error reply or an exit of its own.
+    /// The target's own protection detected the error: an error reply, or an exit of its own.
     Detected,
-    /// Noticed by other means: crash, hang, error reply, a reply that is none.
+    /// Detected by other means: crash, hang, error reply, invalid reply.
     Otherwise,
     /// A replica was corrupted, the others healed it, and all are equal again.
     Repaired,
-    /// Right replies, but a replica's state differs, and nobody noticed yet.
+    /// Right replies, but a replica's state differs, and no replica has detected it yet.
     Latent,
-    /// The victim crashed, hung, or gave itself up; it was started again and filled by the others.
+    /// The victim crashed, hung, or ended itself; it was restarted and received the state of the others.
     Replaced,
-    /// Clients of healthy replicas got no answer.
+    /// Clients of healthy replicas received no reply.
     NoProgress,
     /// A wrong reply reached a client of a cluster: the only failure of error isolation.
     WrongReply,
-    /// The fault did not strike where it should have: not counted.
+    /// The fault could not be injected at the intended place: not counted.
     Lost,
 }
 
@@ -66,17 +66,17 @@ impl InjectionClass {
         }
     }
 
-    /// Whether the fault had an effect while it was looked: SEI counts a crash after the right replies as none.
+    /// Whether the fault had an effect while the run was observed: SEI counts a crash after the right replies as none.
     pub fn is_manifested(self) -> bool {
         !matches!(self, InjectionClass::Masked | InjectionClass::Late | InjectionClass::Lost)
     }
 
-    /// Whether a wrong reply got out unnoticed.
+    /// Whether a wrong reply reached a client undetected.
     pub fn is_failure(self) -> bool {
         matches!(self, InjectionClass::Undetected | InjectionClass::WrongReply)
     }
 
-    /// Whether somebody has to look at the run: it failed, left a wrong state, or stopped the cluster.
+    /// Whether the run should be inspected: it failed, left a wrong state, or stopped the cluster.
     pub fn is_suspicious(self) -> bool {
         self.is_failure() || matches!(self, InjectionClass::Latent | InjectionClass::NoProgress)
     }
@@ -91,11 +91,11 @@ pub struct InjectionRecord {
     pub seed: u64,
     /// Its type.
     pub fault: Fault,
-    /// The bits it was drawn from.
+    /// The range from which the bit was drawn.
     pub bits: Bits,
     /// False in a null campaign.
     pub flips: bool,
-    /// Hash of the profile that the site was drawn from.
+    /// Hash of the profile from which the site was drawn.
     pub profile: String,
     /// Number of the dynamic instruction in the measured part; of a cluster, of the sample.
     pub index: u64,
@@ -110,24 +110,24 @@ pub struct InjectionRecord {
     /// Functions on the stack, the nearest first.
     #[serde(default)]
     pub callers: Vec<String>,
-    /// As an assembler would write it.
+    /// The instruction in assembly language.
     pub text: String,
-    /// Breakpoint hits on the way.
+    /// Breakpoint hits until the site was reached.
     pub hits: u32,
-    /// What was flipped.
+    /// The flipped place and bit.
     pub flip: Option<Flip>,
     /// How it ended.
     pub class: InjectionClass,
-    /// More precisely.
+    /// Details.
     pub subclass: String,
     /// Number of the first wrong or missing reply.
     pub message: Option<u64>,
-    /// What that reply was, or other words on how it ended.
+    /// That reply, or other details of the end.
     pub told: String,
     /// Of a cluster: whether the digests of all replicas' whole states were equal in the end.
     #[serde(default)]
     pub states_equal: Option<bool>,
-    /// Of a cluster: the replicas that noticed something by themselves.
+    /// Of a cluster: the replicas that detected an error by themselves.
     #[serde(default)]
     pub noticed: Vec<u8>,
     /// Signal of a crash.
@@ -138,7 +138,7 @@ pub struct InjectionRecord {
     pub start_us: u64,
     /// From the start to the end.
     pub total_us: u64,
-    /// How often it had to be tried because the fault did not strike where it should have.
+    /// How often the run was repeated because the fault could not be injected at the intended place.
     pub retries: u32,
 }
 
@@ -146,7 +146,8 @@ pub struct InjectionRecord {
 pub type Essence<'a> = (u64, u64, &'a str, Option<(&'a str, u32)>, InjectionClass, &'a str, Option<u64>);
 
 impl InjectionRecord {
-    /// What a repetition must have in common: everything but times, the count of retries, and contents that hold times.
+    /// The part that a repetition must share: everything except times, the count of retries, and contents that hold
+    /// times.
     pub fn essence(&self) -> Essence<'_> {
         let flip = self.flip.as_ref().map(|flip| (flip.place.as_str(), flip.bit));
         (self.index, self.address, &self.text, flip, self.class, &self.subclass, self.message)

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::hooks;
 use crate::record::{InjectionClass, InjectionRecord};
 
-/// What a campaign was, for everybody who reads its figures or runs it again.
+/// The description of a campaign, for every reader of its figures and for repetitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Origin {
@@ -26,11 +26,11 @@ pub struct Origin {
     pub records: u64,
     /// The source that the target was built from.
     pub commit: String,
-    /// Where it ran.
+    /// The machine.
     pub machine: String,
-    /// When it began, in seconds since 1970; 0 when that is not known.
+    /// When it began, in seconds since 1970; 0 when that is unknown.
     pub started_s: u64,
-    /// What a reader has to know besides.
+    /// Further information for readers.
     pub remark: String,
 }
 
@@ -41,7 +41,7 @@ struct Heading {
     campaign: Origin,
 }
 
-/// Records of one kind. Flips in instructions and hooks say different things: no table has both.
+/// Records of one kind. Flips in instructions and hooks measure different things: no table contains both.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Records {
@@ -82,14 +82,14 @@ impl Records {
 }
 
 impl Origin {
-    /// The same, with what the records themselves say.
+    /// Completes the description from the records themselves.
     #[must_use]
     pub fn of(self, records: &Records) -> Self {
         Origin { seed: records.seed().unwrap_or(self.seed), records: records.len() as u64, ..self }
     }
 }
 
-/// Opens a file of raw records, and writes what the campaign is.
+/// Creates a file of raw records, and writes the description of the campaign.
 ///
 /// # Errors
 /// When it cannot be created or written.
@@ -105,7 +105,7 @@ pub fn create(path: &Path, campaign: &Origin) -> anyhow::Result<fs::File> {
     open().with_context(|| format!("records {}", path.display()))
 }
 
-/// Appends a line to a file of raw records, as soon as the run is over.
+/// Appends a line to a file of raw records, as soon as its run has ended.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -133,7 +133,7 @@ pub fn text(path: &Path) -> anyhow::Result<String> {
 /// Reads a file of raw records.
 ///
 /// # Errors
-/// When it is none.
+/// When it is not such a file.
 pub fn read(path: &Path) -> anyhow::Result<(Origin, Records)> {
     parse(path, &text(path)?)
 }

@@ -1,4 +1,4 @@
-//! One thread of a running process under ptrace: stopped for the moment in which the fault strikes, and let go.
+//! One thread of a running process under ptrace: stopped while the fault is injected, and then released.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use crate::sys::{self, Resume, ThreadEvent};
 
 /// How long a site may take to be executed.
 const REACHED: Duration = Duration::from_millis(500);
-/// `PTRACE_EVENT_STOP`: the stop that an interrupt asked for.
+/// `PTRACE_EVENT_STOP`: the stop that an interrupt requested.
 const EVENT_STOP: i32 = 128;
 
-/// A seized thread that runs or stands, let go when this value ends.
+/// A seized thread, running or stopped, released when this value is dropped.
 #[derive(Debug)]
 pub struct Seized {
     thread: i32,
@@ -19,16 +19,16 @@ pub struct Seized {
 }
 
 impl Seized {
-    /// Takes hold of it; it runs on.
+    /// Seizes it; it continues to run.
     ///
     /// # Errors
-    /// When tracing is not permitted, or the thread is gone.
+    /// When tracing is not permitted, or the thread has ended.
     pub fn new(thread: i32) -> io::Result<Self> {
         sys::seize(thread)?;
         Ok(Seized { thread, stopped: false, signal: 0 })
     }
 
-    /// Stops it where it is; false when it ended.
+    /// Stops it where it is; false when it has ended.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -48,7 +48,7 @@ impl Seized {
         }
     }
 
-    /// One instruction; false when it ended, or got a signal of a crash, which it then has on its way.
+    /// Executes one instruction; false when the thread ended, or received a signal of a crash, which is then pending.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -74,7 +74,7 @@ impl Seized {
         }
     }
 
-    /// Runs up to the instruction at `address`; false when that does not come in time.
+    /// Runs up to the instruction at `address`; false when that is not reached in time.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -1,4 +1,4 @@
-//! Many injections on one cluster after the other, under one client per replica that checks every reply.
+//! Many injections on one cluster, one after another, under one client per replica that checks every reply.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,11 +9,11 @@ use crate::judge::WatchedCluster;
 use crate::model::{self, Tally};
 use crate::target::{RunPlace, Target};
 
-/// Injections that one cluster takes: clients leave keys behind, and a replica that is replaced is given all
-/// of them, each time more.
+/// Injections that one cluster takes: clients leave keys behind, and a replica that is replaced receives all of them,
+/// each time more.
 const RUNS_PER_CLUSTER: u64 = 250;
 
-/// So many injections, of whatever kind.
+/// A number of injections, of any kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Series<'a> {
     /// The target; it has a group.
@@ -25,17 +25,16 @@ pub struct Series<'a> {
 }
 
 impl Series<'_> {
-    /// What the target's file says of the cluster.
+    /// The description of the cluster in the target's file.
     ///
     /// # Errors
-    /// When it is no cluster.
+    /// When the target is not a cluster.
     pub fn group(&self) -> anyhow::Result<&Group> {
         self.target.cluster.as_ref().context("the target is no cluster: its file has no [cluster]")
     }
 
-    /// Carries the injections out, until `tell`, which is told of each, says `false`. `prepare` looks at the
-    /// first cluster under its clients; `one` does one injection, and says whether its cluster can take
-    /// another one.
+    /// Carries the injections out, until `tell`, which receives each record, returns `false`. `prepare` prepares the
+    /// first cluster under its clients; `one` does one injection, and returns whether its cluster can take another one.
     ///
     /// # Errors
     /// When no cluster comes up.
@@ -78,7 +77,7 @@ impl Series<'_> {
         Ok(())
     }
 
-    /// Lets one client per replica run while `work` does.
+    /// Runs one client per replica while `work` runs.
     fn with_clients<T>(
         &self,
         cluster: &Cluster,

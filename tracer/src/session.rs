@@ -1,5 +1,5 @@
-//! One run of a single server under the tracer: from its start to where it waits for requests, over the
-//! measured part, to its end.
+//! One run of a single server under the tracer: from its start until it waits for requests, over the measured part, to
+//! its end.
 
 use std::fs;
 use std::io;
@@ -22,11 +22,11 @@ use crate::trace::Trace;
 const SYSCALL_STOP: i32 = libc::SIGTRAP | 0x80;
 /// `getrandom` in the kernel's table.
 const SYS_GETRANDOM: u64 = 318;
-/// What the kernel puts into rax before a system call is made.
+/// The value that the kernel puts into rax before a system call is made.
 const NOT_YET: u64 = -38_i64 as u64;
 /// `AT_RANDOM`: address of 16 random bytes that the kernel gives each program.
 const AT_RANDOM: u64 = 25;
-/// How long a thread is kept before its wait for requests, for the reply of the poke to arrive.
+/// How long a thread is held before its wait for requests, for the reply of the poke to arrive.
 const POKE_ARRIVES: Duration = Duration::from_millis(2);
 /// Signals of a processor fault or an abort.
 const CRASHES: [i32; 7] =
@@ -68,26 +68,27 @@ pub struct TracedThreads {
     to_syscall: bool,
 }
 
-/// What a run gives: what the client saw, the replies, how the server ended, and what the tracer's part gives.
+/// The result of a run: the client's observations, the replies, how the server ended, and the result of the tracer's
+/// part.
 #[derive(Debug)]
 pub struct RunResult<T> {
-    /// By the client.
+    /// The client's observations.
     pub seen: ClientOutcome,
     /// All whole replies of the measured part.
     pub replies: Vec<Vec<u8>>,
-    /// None when only the client ended it.
+    /// None when the client ended it.
     pub ended: Option<ProcessEnd>,
     /// The first signal of a crash.
     pub crashed: Option<i32>,
     /// From the start to the beginning of the measured part.
     pub start: Duration,
-    /// All of it.
+    /// Duration of the whole run.
     pub total: Duration,
-    /// The tracer's part.
+    /// The result of the tracer's part.
     pub part: T,
 }
 
-/// Starts the target, brings it to the beginning of the measured part, and lets `part` do there what it wants, with the
+/// Starts the target, brings it to the beginning of the measured part, and calls `part` there, with the
 /// traced thread stopped at the exit of the system call in which it waits.
 ///
 /// # Errors
@@ -130,7 +131,7 @@ pub fn run<T>(
 }
 
 impl RunProgress {
-    /// The fault has struck, unless all is over already.
+    /// Enters the phase after the injection, unless the run is complete already.
     pub fn enter_struck(&self) {
         if !self.reached(RunPhase::Struck) {
             self.enter(RunPhase::Struck);
@@ -174,8 +175,8 @@ impl TracedServer {
         Ok(pidfd_open(id, PidfdFlags::empty())?)
     }
 
-    /// Lets it start and serve the warm-up, until the traced thread is about to wait for requests and none is
-    /// on its way.
+    /// Lets the target start and serve the warm-up, until the traced thread is about to wait for requests and none is
+    /// pending.
     fn until_held(&mut self, progress: &RunProgress) -> anyhow::Result<()> {
         while let Some((thread, signal)) = self.threads.next_stop()? {
             if signal != SYSCALL_STOP {
@@ -185,7 +186,7 @@ impl TracedServer {
             let registers = sys::registers(thread)?;
             let entering = registers.rax == NOT_YET;
             if !entering && registers.orig_rax == SYS_GETRANDOM {
-                // Hash seeds and cookies decide paths: the same ones on every run.
+                // Hash seeds and cookies decide paths: every run gets the same ones.
                 let length = (registers.rax as usize).min(4096);
                 let _ = self.memory.write(registers.rdi, &vec![0x5a; length]);
             }
@@ -210,7 +211,7 @@ impl TracedServer {
         fs::read_to_string(path).is_ok_and(|name| name.trim_end() == self.name)
     }
 
-    /// Has all requests queued while the thread is held, and lets it enter and leave its wait.
+    /// Queues all requests while the thread is held, and lets it enter and leave its wait.
     fn begin(&mut self, hold: &mpsc::Sender<()>, queued: &mpsc::Receiver<()>) -> anyhow::Result<()> {
         if let Some(clock) = self.clock {
             clock.stop(&self.memory, sys::registers(self.threads.worker)?.fs_base)?;
@@ -229,10 +230,10 @@ impl TracedServer {
         bail!("the target ended at the beginning of the measured part: {:?}", self.threads.ended)
     }
 
-    /// Lets the clock and the traced thread go; delivers `signal` if the thread has one on its way.
+    /// Releases the clock and the traced thread; delivers `signal` if the thread has one pending.
     ///
     /// # Errors
-    /// When the process is gone in a way that no event told.
+    /// When the process has ended without an event.
     pub fn release(&mut self) -> io::Result<()> {
         if let Some(clock) = self.clock {
             // A process that crashed a moment ago has no clock.
@@ -251,7 +252,7 @@ impl TracedServer {
 }
 
 impl TracedThreads {
-    /// The next stop of a thread that is more than housekeeping: `(thread, signal)`. None when the process is gone.
+    /// The next stop of a thread that the caller must handle: `(thread, signal)`. None when the process has ended.
     ///
     /// # Errors
     /// When the kernel refuses to wait.
@@ -281,18 +282,18 @@ impl TracedThreads {
         Ok(None)
     }
 
-    /// Lets a thread go on that [`TracedThreads::next_stop`] told of, with its signal.
+    /// Resumes a thread that [`TracedThreads::next_stop`] returned, with its signal.
     pub fn go_on(&mut self, thread: i32, signal: i32) {
         let how = if self.to_syscall { Resume::ToSyscall } else { Resume::Freely };
         let signal = if signal == SYSCALL_STOP { 0 } else { signal };
         if CRASHES.contains(&signal) && self.crashed.is_none() {
             self.crashed = Some(signal);
         }
-        // A thread that was killed meanwhile tells so by its next event.
+        // If the thread was killed meanwhile, its next event reports that.
         let _ = sys::resume(thread, how, signal);
     }
 
-    /// Runs the worker until it stops by a trap: one step, or a breakpoint. False when it did not come to that.
+    /// Runs the worker until it stops by a trap: one step, or a breakpoint. False when it stopped otherwise.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -325,7 +326,7 @@ impl TracedThreads {
     }
 }
 
-/// The command that starts a target at a place.
+/// The command that starts a target in a directory.
 ///
 /// # Errors
 /// When its program is missing.

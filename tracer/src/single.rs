@@ -1,4 +1,4 @@
-//! One injection into a single server: draw, start, land, strike, and judge by its replies.
+//! One injection into a single server: draw, start, land, inject, and judge by its replies.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use crate::sys::{self, Resume};
 use crate::target::{RunPlace, Target};
 use crate::trace::Trace;
 
-/// A run whose fault did not strike where it should have is tried so often.
+/// Attempts at a run whose fault could not be injected at the intended place.
 const ATTEMPTS: u32 = 4;
 
-/// What all injections of a campaign have in common.
+/// The settings that all injections of a campaign share.
 #[derive(Clone, Copy, Debug)]
 pub struct SingleInjection<'a> {
-    /// What is injected into.
+    /// The target.
     pub target: &'a Target,
     /// Its requests.
     pub trace: &'a Trace,
@@ -42,7 +42,7 @@ pub struct SingleInjection<'a> {
     pub steps_only: bool,
 }
 
-/// What the tracer's part of a run gives.
+/// The result of the tracer's part of a run.
 #[derive(Debug)]
 struct Struck {
     flip: Option<Flip>,
@@ -51,10 +51,10 @@ struct Struck {
 }
 
 impl SingleInjection<'_> {
-    /// Injection `id` of type `fault`. `number` is different for all runs of this process at the same time.
+    /// Carries out injection `id` of type `fault`. `number` is different for all runs of this process at the same time.
     ///
     /// # Errors
-    /// When the target does not run at all.
+    /// When the target does not run.
     pub fn inject(
         &self,
         fault: Fault,
@@ -192,7 +192,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Brings the thread before the instruction of its route's end.
+/// Brings the thread to the instruction at the end of its route.
 fn land(session: &mut TracedServer, route: &Route, code: &Code) -> Result<(), &'static str> {
     let threads = &mut session.threads;
     let failed = |_| "a system call of the tracer failed on the way";
@@ -225,7 +225,7 @@ fn land(session: &mut TracedServer, route: &Route, code: &Code) -> Result<(), &'
     }
 }
 
-/// Class, subclass, first wrong message, and words.
+/// Class, subclass, number of the first wrong reply, and details.
 fn judge<T>(target: &Target, ran: &RunResult<T>) -> (InjectionClass, String, Option<usize>, String) {
     let exit = match ran.ended {
         Some(ProcessEnd::Exited(code)) => Some(code),

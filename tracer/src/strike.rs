@@ -1,8 +1,8 @@
-//! Puts one fault into a thread that stands before the chosen instruction.
+//! Injects one fault into a thread that stands before the chosen instruction.
 //!
-//! A wrong address that is not mapped, or not for this kind of access, must be a real fault: a made-up
-//! SIGSEGV is ignored by handlers that return and expect the instruction to fault again, as Rust's does. So
-//! the thread is sent to an address where nothing is.
+//! A wrong address that is not mapped, or not for this kind of access, must cause a real fault: a simulated SIGSEGV is
+//! ignored by handlers that return and expect the instruction to fault again, as Rust's does. So the thread is sent to
+//! an address that is never mapped.
 
 use std::io;
 
@@ -15,33 +15,33 @@ use crate::fault::{Bits, Fault};
 use crate::memory::Memory;
 use crate::sys::{self, Registers};
 
-/// The first page is never mapped: going there is a fault of the processor itself.
+/// The first page is never mapped: a jump there is a fault of the processor itself.
 const NOWHERE: u64 = 0x40;
 
-/// What was flipped.
+/// The flipped bit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flip {
     /// Register name, or the address and length of memory.
     pub place: String,
-    /// Which bit of it.
+    /// The number of the bit.
     pub bit: u32,
     /// Before the flip: up to 64 bytes in hexadecimal, the highest digit first.
     pub old: String,
     /// After it.
     pub new: String,
-    /// A wrong address led nowhere: the processor faulted.
+    /// Whether a wrong address was not mapped: the processor faulted.
     pub nowhere: bool,
 }
 
-/// What a strike needs to know of the thread.
+/// The thread into which a fault is injected.
 pub struct TargetThread<'a> {
     /// Kernel id of the stopped thread.
     pub thread: i32,
     /// Its address space.
     pub memory: &'a Memory,
-    /// False for the null campaign: everything is done but the flip.
+    /// False for the null campaign: everything is done except the flip.
     pub flips: bool,
-    /// Lets the thread execute one instruction; false when it did not come back from it.
+    /// Lets the thread execute one instruction; false when the thread did not complete it.
     pub step: &'a mut dyn FnMut() -> io::Result<bool>,
 }
 
@@ -59,7 +59,7 @@ impl std::fmt::Debug for TargetThread<'_> {
 pub enum Missed {
     /// The operand cannot be reached from outside (the kernel's clock pages, for one).
     OutOfReach,
-    /// The thread was ended, or left the instruction by a signal, while it was being struck.
+    /// The thread was ended, or left the instruction by a signal, during the injection.
     Gone,
     /// A system call of the tracer failed.
     Failed(io::Error),
@@ -72,7 +72,7 @@ impl From<io::Error> for Missed {
 }
 
 impl TargetThread<'_> {
-    /// Strikes `code`, before which the thread stands. Place and bit are drawn from `stream`.
+    /// Injects into `code`, before which the thread stands. Place and bit are drawn from `stream`.
     ///
     /// # Errors
     /// See [`Missed`].
@@ -181,7 +181,7 @@ impl TargetThread<'_> {
         Ok(Flip { place, bit, old: hex(&old), new: hex(&new), nowhere: false })
     }
 
-    /// The value goes to the wrong address, and the right one keeps what it had.
+    /// The value is written to the wrong address, and the right one keeps its old content.
     fn wrong_store(&mut self, code: &Code, bits: Bits, stream: &mut SplitMix64) -> Result<Flip, Missed> {
         let (right, length) = self.operand(&code.stores, stream)?;
         let bit = bit_of(bits, 64, stream);
@@ -197,7 +197,7 @@ impl TargetThread<'_> {
         Ok(address_flip(right, wrong, length, bit, false))
     }
 
-    /// The bytes of the wrong address stand at the right one while the instruction runs.
+    /// The bytes of the wrong address are at the right one while the instruction runs.
     fn wrong_load(&mut self, code: &Code, bits: Bits, stream: &mut SplitMix64) -> Result<Flip, Missed> {
         let (right, length) = self.operand(&code.loads, stream)?;
         let bit = bit_of(bits, 64, stream);
@@ -232,7 +232,7 @@ impl TargetThread<'_> {
     }
 }
 
-/// Where a memory operand lies. None for the forms that need a vector register's lanes.
+/// The address of a memory operand. None for the forms that need a vector register's lanes.
 pub fn address_of(memory: &UsedMemory, registers: &Registers) -> Option<u64> {
     let mut copy = *registers;
     memory.virtual_address(0, |register, _, _| match register {
@@ -269,7 +269,7 @@ fn general_mut(registers: &mut Registers, register: Register) -> Option<&mut u64
     })
 }
 
-/// Header field that tells which components are stored (Intel SDM volume 1, 13.4.2).
+/// Header field that shows which components are stored (Intel SDM volume 1, 13.4.2).
 const XSTATE_BV: usize = 512;
 /// Low 16 bytes of each vector register, in the legacy region.
 const XMM: usize = 160;

@@ -1,7 +1,7 @@
-//! What a campaign amounts to: counts in every group of the report, and the full records of the runs that failed.
+//! The result of a campaign: counts in every group of the report, and the full records of the runs that failed.
 //!
-//! The report reads summaries alone. A file of raw records becomes one when it is read, so that the summary in the
-//! repository and the records that it was made of give the same tables.
+//! The report reads summaries alone. A file of raw records is summarized when it is read, so that the summary in the
+//! repository and the records from which it was made give the same tables.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,57 +14,57 @@ use crate::hooks;
 use crate::record::{InjectionClass, InjectionRecord};
 use crate::records::{self, Origin, Records};
 
-/// Grows when old files can no longer be read.
+/// Incremented when old files can no longer be read.
 const FORMAT: u32 = 1;
-/// Groups of one table that a report shows, and that a file has: the largest.
+/// The number of groups of one table, the largest ones, that a report shows and a file contains.
 pub const LARGEST: usize = 25;
 /// Full records of runs that did not fail, but left a wrong state or stopped the cluster.
 const OTHERS_IN_FULL: usize = 100;
-/// Bytes for the words of all full records together: a few runs are quoted at length, hundreds are not.
+/// Bytes for the text of all full records together: a few runs are quoted at length, hundreds are not.
 const WORDS: usize = 32 * 1024;
-/// Bytes that each of them has at least.
+/// Bytes that each of them gets at least.
 const FEWEST_WORDS: usize = 120;
-/// Crates that exist to check others: a fault in them is a fault in the checker.
+/// Crates whose code checks other code: a fault in them is a fault in the checker.
 pub const CHECKER: [&str; 3] = ["object", "execute", "vote"];
 
 /// Runs, by how they ended.
 pub type Counts = BTreeMap<InjectionClass, u64>;
-/// Runs that have something in common, under its name.
+/// Runs with a common property, under its name.
 pub type Group = BTreeMap<String, Counts>;
 
-/// What the runs of a group have in common, in the order of the tables.
+/// The common property of a group, in the order of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
     /// The fault's type.
     Fault,
-    /// What a replica corrupted itself.
+    /// The kind of fault that a replica injected into itself.
     Kind,
-    /// The crate of the instruction, or of the nearest caller of ours.
+    /// The crate of the instruction, or of its nearest caller in this workspace.
     Room,
     /// The module of the instruction.
     Module,
     /// Its function.
     Function,
-    /// Which bit of what was flipped.
+    /// The flipped bit, and its place.
     Bit,
     /// How the run ended, with the details.
     Ending,
 }
 
-/// Of clusters: who could have noticed wrong replies, and states that differ.
+/// Of clusters: by which comparison wrong replies and different states could have been detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterComparison {
     /// Runs whose final states were compared.
     pub runs: u64,
-    /// Wrong replies that a replica noticed.
+    /// Wrong replies that a replica detected.
     pub noticed: u64,
-    /// Wrong replies that no replica noticed, with states that differ in the end.
+    /// Wrong replies that no replica detected, with states that differ in the end.
     pub differ: u64,
     /// The same, with equal states.
     pub equal: u64,
-    /// Right replies, with states that differ in the end, which no replica noticed.
+    /// Right replies, with states that differ in the end, which no replica detected.
     pub latent: u64,
 }
 
@@ -76,9 +76,9 @@ pub struct Summary {
     pub campaigns: Vec<Origin>,
     /// All runs.
     pub all: Counts,
-    /// The same runs in groups. A table of which a part is missing is not here.
+    /// The same runs in groups. A table that lacks a part is not included.
     pub tables: BTreeMap<By, Group>,
-    /// How many of the smaller groups of a table are not here.
+    /// How many of the smaller groups of a table are not included.
     pub left_out: BTreeMap<By, u64>,
     /// Zeros where no states were compared.
     pub compared: ClusterComparison,
@@ -140,7 +140,7 @@ impl Summary {
                 add_counts(sums.entry(name).or_default(), &counts);
             }
         }
-        // A sum over groups of which some are missing would look like one over all of them.
+        // A sum over incomplete groups would look like one over all of them.
         for (by, count) in other.left_out {
             *self.left_out.entry(by).or_default() += count;
         }
@@ -156,7 +156,7 @@ impl Summary {
         Ok(())
     }
 
-    /// The same for a file in the repository: without small groups, and with long quotations cut.
+    /// A version for a file in the repository: without small groups, and with long quotations cut.
     #[must_use]
     pub fn shortened(mut self) -> Self {
         for (by, group) in &mut self.tables {
@@ -263,12 +263,12 @@ pub fn largest(group: &Group) -> Vec<(&String, &Counts)> {
     groups
 }
 
-/// How a run ended, in the words of a table.
+/// How a run ended, as a table shows it.
 pub fn ending(class: InjectionClass, subclass: &str) -> String {
     format!("{}: {}", class.name(), folded(subclass))
 }
 
-/// A part that is repeated, as by a replica that gives one wrong reply after the other, is told once, with its count.
+/// A part that is repeated, as by a replica that sends one wrong reply after another, is shown once, with its count.
 pub fn folded(subclass: &str) -> String {
     let mut parts: Vec<(&str, u32)> = Vec::new();
     for part in subclass.split(", ") {
@@ -283,7 +283,7 @@ pub fn folded(subclass: &str) -> String {
     parts.iter().map(told).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether the text is that of a summary: both kinds of files begin with an object, and only a summary with this one.
+/// Whether the text is a summary: both kinds of files begin with an object, and only a summary with this one.
 fn is_summary(text: &str) -> bool {
     text.trim_start()
         .strip_prefix('{')
@@ -313,7 +313,7 @@ fn shorten(words: &mut String, longest: usize) {
     }
 }
 
-/// The crate of this workspace that the function belongs to; of a library's function, the nearest on the stack.
+/// The crate of this workspace that contains the function; of a library's function, the nearest one on the stack.
 fn room(record: &InjectionRecord) -> &'static str {
     const ROOMS: [&str; 7] = ["object", "order", "schedule", "vote", "execute", "crosscheck", "memcached"];
     let of = |name: &str| {
@@ -351,7 +351,7 @@ fn bit_range(record: &InjectionRecord) -> String {
     format!("{kind}, bits {range}")
 }
 
-/// A summary as its file has it: each group's counts stand in the order of `classes`.
+/// A summary in its file's format: each group's counts are in the order of `classes`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Form {
@@ -440,7 +440,7 @@ pub(crate) mod tests {
         InjectionRecord { fault: fault.parse().expect("a fault type"), class, ..record }
     }
 
-    /// The same of the other injector.
+    /// The same for the other injector.
     pub fn hook(kind: &str, class: InjectionClass) -> hooks::HookRecord {
         let line = r#"{"id":3,"seed":1,"kind":"flip","hit":"an item","class":"repaired","subclass":"noticed by 1",
             "told":"","states_equal":true,"noticed":[1],"struck_us":1,"total_us":2}"#;
@@ -448,13 +448,13 @@ pub(crate) mod tests {
         hooks::HookRecord { kind: hooks::kind(kind).expect("a kind"), class, ..record }
     }
 
-    /// Of a campaign that nothing is known of.
+    /// The summary of a campaign without a description.
     pub fn summary(records: Records) -> Summary {
         Summary::of(Origin::default(), records)
     }
 
-    /// A campaign on a cluster with every outcome, fault type and kind of bit, more functions than a table
-    /// shows, and runs that are told at length.
+    /// A campaign on a cluster with every outcome, fault type and kind of bit, more functions than a table shows, and
+    /// runs with long texts.
     fn campaign() -> Vec<InjectionRecord> {
         let classes =
             InjectionClass::ALL.into_iter().filter(|class| *class != InjectionClass::Undetected).cycle();
@@ -484,7 +484,7 @@ pub(crate) mod tests {
         (0..3_000).zip(classes).map(record).collect()
     }
 
-    /// What a file of this summary says.
+    /// The text of a summary's file, and the summary that is read from it.
     fn kept(summary: &Summary) -> (String, Summary) {
         let text = serde_json::to_string(&summary.clone().shortened()).expect("JSON");
         let read = serde_json::from_str(&text).expect("a summary");

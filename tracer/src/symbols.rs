@@ -1,4 +1,4 @@
-//! Names of functions: from a module's symbol table, or what its dynamic linker sees where it is stripped.
+//! Names of functions: from a module's symbol table, or from its dynamic symbols where it is stripped.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use elf::ElfBytes;
 use elf::abi::{ET_EXEC, STT_FUNC};
 use elf::endian::LittleEndian;
 
-/// The functions of the modules asked for so far.
+/// The functions of the modules that were looked up so far.
 #[derive(Debug, Default)]
 pub struct Symbols {
     modules: BTreeMap<String, Functions>,
@@ -17,7 +17,7 @@ pub struct Symbols {
 type Functions = BTreeMap<u64, (u64, String)>;
 
 impl Symbols {
-    /// The function at `offset` in the module of file `path`; empty where nothing is known.
+    /// The function at `offset` in the module of file `path`; empty where it is unknown.
     pub fn name(&mut self, path: &str, offset: u64) -> String {
         let functions = self.modules.entry(path.to_owned()).or_insert_with(|| read(path).unwrap_or_default());
         match functions.range(..=offset).next_back() {

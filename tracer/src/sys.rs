@@ -1,4 +1,4 @@
-//! The system calls of a debugger behind safe functions: the only file of this room with `unsafe`.
+//! The system calls of a debugger behind safe functions: the only file of this crate with `unsafe`.
 //!
 //! All of them name their thread by its kernel id and fail with an [`io::Error`] when it is gone, is not traced by the
 //! calling thread, or is not stopped. None of them can touch the memory of *this* process, except through the buffers
@@ -17,10 +17,10 @@ const NT_X86_XSTATE: usize = 0x202;
 /// More than the extended state of today's processors takes: 11,008 bytes with AMX, whose tiles are 8 KiB of it.
 const XSTATE_BYTES: usize = 32 << 10;
 
-/// How a stopped thread goes on.
+/// How a stopped thread continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
-    /// Until something happens to it.
+    /// Until the next event.
     Freely,
     /// For one instruction.
     Step,
@@ -28,36 +28,36 @@ pub enum Resume {
     ToSyscall,
 }
 
-/// What the kernel tells about a traced thread.
+/// An event of a traced thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadEvent {
     /// It stopped.
     Stopped {
-        /// Which one.
+        /// The thread.
         thread: i32,
-        /// By which signal.
+        /// The signal.
         signal: i32,
         /// Number of the ptrace event that it is, 0 for none.
         event: i32,
     },
     /// It ended by itself.
     Exited {
-        /// Which one.
+        /// The thread.
         thread: i32,
-        /// With which exit code.
+        /// The exit code.
         code: i32,
     },
-    /// It was ended.
+    /// It was killed.
     Killed {
-        /// Which one.
+        /// The thread.
         thread: i32,
-        /// By which signal.
+        /// The signal.
         signal: i32,
     },
 }
 
 impl ThreadEvent {
-    /// The thread it is about.
+    /// The thread of the event.
     pub fn thread(self) -> i32 {
         match self {
             ThreadEvent::Stopped { thread, .. }
@@ -98,7 +98,7 @@ fn fixed_addresses() -> io::Result<()> {
     }
 }
 
-/// Asks for new threads to be traced too, for tellable system call stops, and for the end of the tracees with
+/// Requests that new threads are traced too, that system call stops are distinguishable, and that the tracees end with
 /// the tracer.
 ///
 /// # Errors
@@ -124,7 +124,7 @@ pub fn interrupt(thread: i32) -> io::Result<()> {
     request(libc::PTRACE_INTERRUPT, thread, 0, 0).map(drop)
 }
 
-/// Lets a stopped thread go for good, delivering `signal` (0: none).
+/// Releases a stopped thread, delivering `signal` (0: none).
 ///
 /// # Errors
 /// See the file's comment.
@@ -132,7 +132,7 @@ pub fn detach(thread: i32, signal: i32) -> io::Result<()> {
     request(libc::PTRACE_DETACH, thread, 0, signal as usize).map(drop)
 }
 
-/// Lets a stopped thread go on, delivering `signal` (0: none).
+/// Resumes a stopped thread, delivering `signal` (0: none).
 ///
 /// # Errors
 /// See the file's comment.
@@ -145,7 +145,7 @@ pub fn resume(thread: i32, how: Resume, signal: i32) -> io::Result<()> {
     request(what, thread, 0, signal as usize).map(drop)
 }
 
-/// The id of the thread that the clone event of `thread` is about.
+/// The id of the new thread in the clone event of `thread`.
 ///
 /// # Errors
 /// See the file's comment.
@@ -191,8 +191,8 @@ pub fn instruction_pointer(thread: i32) -> io::Result<u64> {
 /// The extended state in its standard format (Intel SDM volume 1, 13.4).
 ///
 /// # Errors
-/// See the file's comment; also when it is larger than this room knows: a state that was cut off could not be
-/// set again.
+/// See the file's comment; also when it is larger than the buffer of this crate: an incomplete state could not be set
+/// again.
 pub fn extended_state(thread: i32) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; XSTATE_BYTES];
     let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
@@ -204,7 +204,7 @@ pub fn extended_state(thread: i32) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Sets the extended state from what [`extended_state`] gave.
+/// Sets the extended state to a result of [`extended_state`].
 ///
 /// # Errors
 /// See the file's comment.
@@ -213,7 +213,7 @@ pub fn set_extended_state(thread: i32, bytes: &mut [u8]) -> io::Result<()> {
     request(libc::PTRACE_SETREGSET, thread, NT_X86_XSTATE, &raw mut vector as usize).map(drop)
 }
 
-/// Makes a stopped thread stop before the instruction at `address`, by the first debug register; none takes it away.
+/// Makes a stopped thread stop before the instruction at `address`, by the first debug register; with none, clears it.
 ///
 /// # Errors
 /// See the file's comment; also where the machine or its sandbox has no debug registers.
@@ -229,7 +229,7 @@ pub fn set_breakpoint(thread: i32, address: Option<u64>) -> io::Result<()> {
 }
 
 /// Waits for the next event of `thread`, or of any thread that the calling thread traces or started. None when there is
-/// nobody to wait for, or, without `patiently`, when nothing has happened.
+/// no such thread, or, without `patiently`, when no event has occurred.
 ///
 /// # Errors
 /// When the wait itself fails.
@@ -263,7 +263,7 @@ fn event_of(thread: i32, status: i32) -> ThreadEvent {
 
 fn request(what: libc::c_uint, thread: i32, address: usize, data: usize) -> io::Result<libc::c_long> {
     // SAFETY: every caller is in this file. `data` is a number, or the address of a live buffer of the size that the
-    // request writes or reads, held by the caller across the call; `address` is never one of ours.
+    // request writes or reads, held by the caller across the call; `address` is never an address of this process.
     match unsafe { libc::ptrace(what, thread, address, data) } {
         -1 => Err(io::Error::last_os_error()),
         done => Ok(done),

@@ -1,4 +1,4 @@
-//! What faults are injected into, as its file describes it.
+//! The target of fault injection, as its file describes it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::group::Group;
 use crate::protocol::Protocol;
 use crate::trace::{Recipe, Trace};
 
-/// What stands for the running program in `argv`.
+/// The placeholder in `argv` for the running program.
 pub const CROSSCHECK: &str = "{crosscheck}";
 
 /// A target file.
@@ -22,16 +22,17 @@ pub const CROSSCHECK: &str = "{crosscheck}";
 pub struct Target {
     /// Name in reports.
     pub title: String,
-    /// Program and arguments. `{dir}` is a fresh directory, `{host}` a loopback address that no other run has,
-    /// `{crosscheck}` the program that runs this.
+    /// Program and arguments. `{dir}` is replaced by a fresh directory, `{host}` by a loopback address that no other
+    /// run has, `{crosscheck}` by the program that runs this.
     pub argv: Vec<String>,
-    /// Environment; nothing else is inherited but PATH.
+    /// Environment; only PATH is inherited.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     /// Files written into the directory before the start.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
-    /// Where it listens: `unix:PATH` or `tcp:HOST:PORT`. It is ready when it accepts and answers the warm-up.
+    /// The address on which it listens: `unix:PATH` or `tcp:HOST:PORT`. It is ready when it accepts and answers the
+    /// warm-up.
     #[serde(default)]
     pub connect: String,
     /// Name of the traced thread, as it names itself; the kernel keeps 15 bytes.
@@ -43,28 +44,28 @@ pub struct Target {
     /// Stop the clock from the beginning of the measured part up to the fault, so that every run takes the same path.
     #[serde(default = "yes")]
     pub stop_clock: bool,
-    /// How it answers.
+    /// The format of its replies.
     #[serde(default)]
     pub protocol: Protocol,
-    /// Replies that begin like one of these are the target's own detection of an error.
+    /// Beginnings of replies by which the target itself reports that it detected an error.
     #[serde(default)]
     pub detected_replies: Vec<String>,
-    /// Exit codes that are.
+    /// Exit codes by which it does.
     #[serde(default)]
     pub detected_exits: Vec<i32>,
     /// Longest time from start to the end of the warm-up, in milliseconds.
     #[serde(default = "start_ms")]
     pub start_ms: u64,
-    /// All threads asleep and no byte for this long after the fault: it hangs.
+    /// The target hangs if all threads sleep and no byte comes for this long after the fault.
     #[serde(default = "stall_ms")]
     pub stall_ms: u64,
-    /// No byte for this long after the fault, asleep or not: it hangs.
+    /// The target hangs if no byte comes for this long after the fault, asleep or not.
     #[serde(default = "hang_ms")]
     pub hang_ms: u64,
     /// The requests.
     #[serde(default)]
     pub trace: Recipe,
-    /// Set for a cluster: then `argv` starts one replica.
+    /// Set for a cluster: then `argv` starts all of its replicas.
     pub cluster: Option<Group>,
 }
 
@@ -88,7 +89,7 @@ impl Target {
     /// Reads a target file.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// What is wrong with the file.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("target file {}", path.display()))?;
         let target: Target =
@@ -121,7 +122,7 @@ impl Target {
             .ok_or_else(|| anyhow!("{name} is not installed: no folder of PATH has it"))
     }
 
-    /// Identifies the program and everything that decides its path: a profile holds for one of them.
+    /// Identifies the program and everything that decides its path: a profile is valid for one identity.
     ///
     /// # Errors
     /// When the program cannot be read.
@@ -140,7 +141,7 @@ impl Target {
     }
 }
 
-/// Where one run of a target lives.
+/// The directory and address of one run of a target.
 #[derive(Clone, Debug)]
 pub struct RunPlace {
     /// Its directory.
@@ -150,16 +151,16 @@ pub struct RunPlace {
 }
 
 impl RunPlace {
-    /// A place in `dir` that no other run of this process has at the same time: `number` is different for each.
+    /// A directory in `dir` that no other run of this process has at the same time: `number` is different for each.
     pub fn new(dir: &Path, number: u64) -> Self {
-        // Two campaigns at the same time have different processes; 127.0 to 127.63 is left to others.
+        // Two campaigns at the same time have different processes; 127.0 to 127.63 is left to other programs.
         let process = u64::from(std::process::id());
         let (high, middle, low) =
             (64 + process % 128, (process / 128 + number / 250) % 250, 1 + number % 250);
         RunPlace { dir: dir.to_owned(), host: format!("127.{high}.{middle}.{low}") }
     }
 
-    /// `text` with the places filled in.
+    /// `text` with the placeholders replaced.
     pub fn fill(&self, text: &str) -> String {
         text.replace("{dir}", &self.dir.display().to_string()).replace("{host}", &self.host)
     }

@@ -1,4 +1,4 @@
-//! The requests that a single server is driven with: the same bytes on every run.
+//! The requests that drive a single server: the same bytes on every run.
 
 use serde::{Deserialize, Serialize};
 use wire::SplitMix64;
@@ -8,9 +8,9 @@ use crate::draw;
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceRequest {
-    /// As sent.
+    /// The bytes that are sent.
     pub bytes: Vec<u8>,
-    /// The keys it names, in their order.
+    /// The keys in it, in their order.
     pub keys: Vec<Vec<u8>>,
 }
 
@@ -27,18 +27,18 @@ pub struct Recipe {
     /// `set` requests before the measured part; each key gets its share.
     #[serde(default = "warmup")]
     pub warmup: u64,
-    /// Mixed requests of the measured part; a `get` of every key follows, so that damaged state shows.
+    /// Mixed requests of the measured part; a `get` of every key follows, so that damaged state becomes visible.
     #[serde(default = "requests")]
     pub requests: u64,
     /// Shortest and longest value in bytes.
     #[serde(default = "value")]
     pub value: [u64; 2],
-    /// Requests as they are, for services of other protocols: instead of made ones.
+    /// Literal requests instead of generated ones, for services of other protocols.
     #[serde(default)]
     pub lines: Option<Lines>,
 }
 
-/// Requests written out, each a line without its end.
+/// Literal requests, each a line without its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lines {
@@ -46,7 +46,7 @@ pub struct Lines {
     pub warmup: Vec<String>,
     /// The measured part.
     pub requests: Vec<String>,
-    /// A request without effect, sent between the two.
+    /// A request without effect, sent between warm-up and measured part.
     pub poke: String,
 }
 
@@ -79,7 +79,7 @@ impl Default for Recipe {
     }
 }
 
-/// What is sent, in its parts.
+/// The requests, in their parts.
 #[derive(Clone, Debug)]
 pub struct Trace {
     /// Sent and answered before the measured part.
@@ -120,7 +120,7 @@ impl Trace {
 }
 
 fn key(number: u64) -> String {
-    // Counters have keys of their own, so that incr and decr find numbers.
+    // Counters have keys of their own, so that incr and decr always find numbers.
     format!("key-{number:04}")
 }
 

@@ -1,7 +1,7 @@
-//! Each fault type has one known effect on a program of a few instructions, and everything but the flip has none.
+//! Each fault type has one known effect on a program of a few instructions, and a run without the flip has none.
 //!
-//! The program is assembled here and written as an ELF file of its own: no runtime, no library, an exit code that tells
-//! what it computed.
+//! The program is assembled here and written as an ELF file of its own: no runtime, no library; its exit code shows the
+//! result of its computation.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use std::fs::{self, Permissions};
@@ -29,8 +29,8 @@ const LOAD: usize = 4;
 const TO_VECTOR: usize = 5;
 const FROM_VECTOR: usize = 6;
 
-/// Exits with 5, the value that goes through two registers, the memory at [rsp] and a vector register; 9
-/// stands 16 bytes above it.
+/// Exits with 5, the value that passes through two registers, the memory at [rsp] and a vector register; the value 9 is
+/// 16 bytes above it.
 fn program() -> Vec<u8> {
     let assemble = || {
         let mut a = CodeAssembler::new(64)?;
@@ -65,7 +65,7 @@ fn elf(code: &[u8]) -> Vec<u8> {
     file
 }
 
-/// How the program ended after a strike before its instruction `at`; none where this machine permits no tracing.
+/// How the program ended after an injection before its instruction `at`; none where this machine permits no tracing.
 fn struck(
     fault: Fault,
     at: usize,
@@ -119,7 +119,7 @@ fn wait(thread: i32) -> ThreadEvent {
     sys::wait(Some(thread), true).expect("waited").expect("an event")
 }
 
-/// The exit code after a strike.
+/// The exit code after an injection.
 fn exit(fault: Fault, at: usize, bits: &str) -> Option<i32> {
     let (end, flip) = struck(fault, at, bits, 1, true)?;
     let flip = flip.expect("struck");

@@ -1,5 +1,5 @@
 //! The tracer against stock memcached, end to end and small: the null campaign is masked, the same seed gives the same
-//! records, and landing by breakpoint is landing by steps.
+//! records, and landing by breakpoint gives the same result as landing by steps.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use tracer::single::SingleInjection;
 use tracer::target::{RunPlace, Target};
 use tracer::trace::{Recipe, Trace};
 
-/// The shipped target with a trace of a few requests: a profile of seconds, not of a minute.
+/// The shipped target with a trace of a few requests: its profile takes seconds, not a minute.
 fn target() -> Option<Target> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("targets/memcached.toml");
     let mut target = Target::load(&file).expect("the shipped target");

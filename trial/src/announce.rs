@@ -1,27 +1,27 @@
-//! Failover windows: what a trouble announces before it begins, so that a failed request is either foreseen
-//! or a failure.
+//! Failover windows: a trouble announces its window before it begins, so that a failed request is either foreseen or a
+//! failure.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// Shorter waits than this are not kept one by one.
+/// Shorter waits than this are not recorded one by one.
 pub const SHORT: Duration = Duration::from_millis(100);
 
 /// A time in which requests may fail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Window {
-    /// From, in nanoseconds of the run.
+    /// Begin, in nanoseconds of the run.
     pub begin: u64,
-    /// To, grace included; none while it is open.
+    /// End, grace included; none while it is open.
     pub end: Option<u64>,
-    /// The replica that is troubled, from 1.
+    /// The victim of the trouble, from 1.
     pub replica: u8,
-    /// True: announced before it began, for all clients. False: the replica replaced itself, which is seen
+    /// True: announced before it began, for all clients. False: the replica replaced itself, which is detected
     /// afterwards and concerns its own clients only.
     pub planned: bool,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -30,9 +30,9 @@ pub struct Window {
 pub struct Unanswered {
     /// The client.
     pub client: u16,
-    /// Which replica, from 1.
+    /// The replica, from 1.
     pub replica: u8,
-    /// When, in nanoseconds of the run.
+    /// When it was sent, in nanoseconds of the run.
     pub asked: u64,
     /// When it was given up.
     pub ended: u64,
@@ -43,24 +43,24 @@ pub struct Unanswered {
 /// A time in which a client got no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Gap {
-    /// Whose.
+    /// The client.
     pub client: u16,
     /// The replica it waited for last, from 1.
     pub replica: u8,
-    /// From the last answer (or from when it began to ask), in nanoseconds of the run.
+    /// From the last answer (or from its first request), in nanoseconds of the run.
     pub from: u64,
     /// To the next.
     pub to: u64,
 }
 
-/// Which kind of window a failure or a gap meets.
+/// Which kind of window a failure or a gap overlaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Foreseen {
-    /// It meets a planned window.
+    /// It overlaps a planned window.
     Announced,
-    /// It meets the window of its own replica's replacement.
+    /// It overlaps the window of its own replica's replacement.
     Replaced,
-    /// It meets none.
+    /// It overlaps none.
     No,
 }
 
@@ -72,12 +72,12 @@ pub struct Announcer {
 }
 
 impl Announcer {
-    /// None yet; time counts from `epoch`.
+    /// No window yet; time counts from `epoch`.
     pub fn new(epoch: Instant) -> Self {
         Announcer { epoch, windows: Mutex::new(Vec::new()) }
     }
 
-    /// Nanoseconds of the run.
+    /// The time, in nanoseconds of the run.
     pub fn now(&self) -> u64 {
         self.epoch.elapsed().as_nanos() as u64
     }
@@ -90,13 +90,13 @@ impl Announcer {
         windows.len() - 1
     }
 
-    /// Lets a window end after `grace`.
+    /// Ends a window after `grace`.
     pub fn close(&self, number: usize, grace: Duration) {
         let end = self.now() + grace.as_nanos() as u64;
         self.lock()[number].end = Some(end);
     }
 
-    /// A replica was seen to have replaced itself, and may have been on its way out for `before`.
+    /// Records that a replica has replaced itself; it may have been faulty for `before`.
     pub fn replaced(&self, replica: u8, before: Duration, grace: Duration, why: &str) {
         let now = self.now();
         self.lock().push(Window {
@@ -126,7 +126,7 @@ impl Announcer {
     }
 }
 
-/// Whether something of a client of `replica` from `from` to `to` was foreseen.
+/// Whether a failure or gap of a client of `replica` from `from` to `to` was foreseen.
 pub fn foreseen(windows: &[Window], replica: u8, from: u64, to: u64) -> Foreseen {
     let meets = |window: &&Window| window.begin <= to && window.end.is_none_or(|end| from <= end);
     let mut met = windows.iter().filter(meets);

@@ -1,11 +1,10 @@
-//! Decides for every key whether one correct server could have given these answers, in some order that agrees
-//! with time.
+//! Decides for every key whether one correct server could have given these answers, in some order that agrees with
+//! their times.
 //!
-//! The decision is that of Wing, Gong and Lowe, as `todc-utils` has it; linearizability is local, so that
-//! each key's history stands for itself (Herlihy and Wing, theorem 1). An operation whose answer never came
-//! is given an answer after all others: it may take effect at any time since it was asked, or so late that
-//! no client reads it. A `gets` of several keys counts as one read of each, so that its being one operation on
-//! all of them is not checked here (the simulation does).
+//! The decision is that of Wing, Gong and Lowe, as `todc-utils` implements it; linearizability is local, so that each
+//! key's history is judged alone (Herlihy and Wing, theorem 1). An operation whose answer never came is given an answer
+//! after all others: it may take effect at any time since it was sent, or so late that no client reads it. A `gets` of
+//! several keys counts as one read of each, so that its atomicity is not checked here (the simulation checks it).
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -29,10 +28,10 @@ thread_local! {
     static STEPS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// What unwinds a search that takes too long.
+/// The payload that unwinds a search that takes too long.
 struct TooLong;
 
-/// One key of memcached, as one request after the other changes it.
+/// The state of one key, changed by one request after another.
 #[derive(Debug)]
 struct OneKey;
 
@@ -47,7 +46,7 @@ impl Specification for OneKey {
     fn apply(event: &Operation, state: &Self::State) -> (bool, Self::State) {
         STEPS.with(|steps| {
             if steps.get() == 0 {
-                // Unwinds without the message of a panic, to leave the search.
+                // Unwinds without a panic message, to leave the search.
                 panic::resume_unwind(Box::new(TooLong));
             }
             steps.set(steps.get() - 1);
@@ -56,7 +55,7 @@ impl Specification for OneKey {
     }
 }
 
-/// Whether a key in `state` can answer so, and its state afterwards. An answer that never came is any answer.
+/// Whether a key in `state` can give this answer, and its state afterwards. A missing answer matches any answer.
 fn step(event: &Operation, state: &Option<Bytes>) -> (bool, Option<Bytes>) {
     let there = state.is_some();
     let fits = |told: &Option<bool>, is: bool| told.is_none_or(|told| told == is);
@@ -83,19 +82,19 @@ fn step(event: &Operation, state: &Option<Bytes>) -> (bool, Option<Bytes>) {
             let number =
                 state.as_ref().and_then(|value| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
             let is = number.map(|number| number.wrapping_add(*by));
-            // Counters hold numbers only: one that is there and holds none is wrong, whatever was answered.
+            // Counters hold numbers only: one that exists and holds no number is wrong, whatever the answer is.
             let fits = is.is_some() == there && told.is_none_or(|told| told == is);
             (fits, is.map(|number| Arc::from(number.to_string().as_bytes())))
         }
     }
 }
 
-/// What is found about one key.
+/// The verdict on one key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum KeyVerdict {
-    /// A correct server could have answered so.
+    /// A correct server could have given these answers.
     Linearizable,
-    /// None could.
+    /// No correct server could have given them.
     Wrong(String),
     /// The search was given up.
     Undecided,
@@ -109,7 +108,7 @@ pub fn judge(records: &[OperationRecord]) -> KeyVerdict {
     if records.is_empty() {
         return KeyVerdict::Linearizable;
     }
-    // Of two things at the same time the question comes first: they are concurrent.
+    // Of two events at the same time the request comes first: the operations are concurrent.
     let mut times: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * records.len());
     for (number, record) in records.iter().enumerate() {
         times.push((record.asked, false, number));
@@ -130,7 +129,7 @@ pub fn judge(records: &[OperationRecord]) -> KeyVerdict {
     }
 }
 
-/// Each number that `gets` gives belongs to one value.
+/// Checks that each unique number of a `gets` belongs to one value.
 fn numbers_contradict(records: &[OperationRecord]) -> Option<String> {
     let mut values: HashMap<u64, &Bytes> = HashMap::new();
     for record in records {
@@ -147,15 +146,15 @@ fn numbers_contradict(records: &[OperationRecord]) -> Option<String> {
 /// A key whose history is not linearizable, or undecided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KeyFinding {
-    /// Which.
+    /// The key.
     pub key: Key,
-    /// What is wrong.
+    /// The error.
     pub why: String,
-    /// Everything that clients saw of it.
+    /// Every operation of clients on it.
     pub history: Vec<OperationRecord>,
 }
 
-/// What was checked, and what was found.
+/// What was checked, and with what result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Checked {
     /// Keys whose histories were judged.
@@ -170,7 +169,7 @@ pub struct Checked {
     pub wrong_keys: u64,
     /// Replies that no correct server gives in any state.
     pub impossible: u64,
-    /// The first of them, in words.
+    /// The first of them, as text.
     pub impossible_words: Vec<String>,
     /// Keys whose search was given up.
     pub undecided: u64,
@@ -178,21 +177,21 @@ pub struct Checked {
     pub longest: u64,
 }
 
-/// Collects what clients did, and judges generations of keys that no client uses any more.
+/// Collects the operations of clients, and judges generations of keys that no client uses any more.
 #[derive(Debug)]
 pub struct Checker {
     generations: BTreeMap<u32, BTreeMap<Key, Vec<OperationRecord>>>,
     left: Vec<u32>,
     /// Generations that stay open after the last client has left them.
     linger: u32,
-    /// What was found so far.
+    /// The results so far.
     pub checked: Checked,
     /// Histories of the first wrong and undecided keys.
     pub findings: Vec<KeyFinding>,
 }
 
 impl Checker {
-    /// For so many clients. A generation is judged when all have left it and the `linger` following ones.
+    /// A checker for so many clients. A generation is judged when all have left it and the `linger` following ones.
     pub fn new(clients: usize, linger: u32) -> Self {
         Checker {
             generations: BTreeMap::new(),
@@ -203,7 +202,7 @@ impl Checker {
         }
     }
 
-    /// Takes a note.
+    /// Records a note.
     pub fn take(&mut self, note: Note) {
         match note {
             Note::Did(record) => {
@@ -223,7 +222,7 @@ impl Checker {
         }
     }
 
-    /// Judges what is complete; `late` reads a key once more before that.
+    /// Judges the complete generations; before that, `late` reads each key once more.
     pub fn judge_complete(&mut self, mut late: impl FnMut(Key) -> Option<OperationRecord>) {
         let before = self.left.iter().copied().min().unwrap_or(0).saturating_sub(self.linger);
         while let Some(entry) = self.generations.first_entry().filter(|entry| *entry.key() < before) {
@@ -237,7 +236,7 @@ impl Checker {
         }
     }
 
-    /// Judges everything that is left.
+    /// Judges all remaining generations.
     pub fn finish(&mut self, late: impl FnMut(Key) -> Option<OperationRecord>) {
         self.left.fill(u32::MAX);
         self.linger = 0;

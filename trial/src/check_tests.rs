@@ -1,4 +1,4 @@
-//! The checker is seen to fail on histories that no correct server gives, and to accept those that one could.
+//! The checker rejects histories that no correct server gives, and accepts those that one could give.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn assert_right(records: &[OperationRecord]) {
 fn a_stale_read_is_wrong() {
     let mut history = vec![set(0, 0, 10, "a"), set(0, 20, 30, "b"), read(1, 40, 50, "a")];
     assert!(is_wrong(&history));
-    // While the second write is on its way, both values may be read, the older one first.
+    // While the second write is in progress, both values may be read, the older one first.
     history[1].answered = 100;
     history.push(read(1, 60, 70, "b"));
     assert_right(&history);
@@ -113,7 +113,7 @@ fn one_number_for_two_values_is_wrong() {
 
 #[test]
 fn a_search_without_end_is_told_and_not_called_right() {
-    // Many writes that never answered, and a value that none of them wrote: every subset of them is tried.
+    // Many writes that were never answered, and a value that none of them wrote: every subset of them is tried.
     let lost = |number: u64| set(number as u16, number, NEVER, &format!("v{number}"));
     let mut history: Vec<OperationRecord> = (0..40).map(lost).collect();
     history.push(read(99, 100, 110, "nobody wrote this"));

@@ -1,4 +1,5 @@
-//! One client: asks one thing after the other over one connection, and records what it asked, when, and what came back.
+//! One client: sends one request after another over one connection, and records the request, the answer, and their
+//! times.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,25 +18,25 @@ use crate::history::{Bytes, Key, NEVER, Note, Operation, OperationRecord};
 
 /// How long a replica may take to accept; a host that is cut off never answers.
 const CONNECT: Duration = Duration::from_millis(700);
-/// Between two attempts to connect.
+/// Pause between two attempts to connect.
 const RECONNECT: Duration = Duration::from_millis(30);
-/// Keys with values, and counters, of each generation: few, so that clients meet.
+/// Keys with values, and counters, of each generation: few, so that clients conflict.
 pub const KEYS: (u16, u16) = (12, 4);
 /// Keys of one `gets`, at most.
 const MOST_AT_ONCE: u64 = 4;
-/// Failures that are kept.
+/// The most failures that are kept.
 const MOST_FAILURES: usize = 1 << 20;
 
-/// What all clients of a run share.
+/// Shared state of all clients of a run.
 #[derive(Debug)]
 pub struct SharedRun {
-    /// Tells the keys of runs apart.
+    /// Distinguishes the keys of different runs.
     pub run: u64,
-    /// Decides what is asked.
+    /// Decides the requests.
     pub seed: u64,
-    /// Where the replicas' clients connect.
+    /// Where clients connect to the replicas.
     pub replicas: Vec<SocketAddr>,
-    /// How long a generation of keys lives.
+    /// How long a generation of keys is used.
     pub generation: Duration,
     /// How long an answer may take.
     pub patience: Duration,
@@ -43,7 +44,7 @@ pub struct SharedRun {
     pub pace: Duration,
     /// Announced windows, and the run's clock.
     pub announcer: Arc<Announcer>,
-    /// No more requests.
+    /// Clients send no more requests.
     pub over: AtomicBool,
     /// Requests sent.
     pub asked: AtomicU64,
@@ -53,12 +54,12 @@ pub struct SharedRun {
     pub connected: AtomicU64,
     /// Requests without an answer.
     pub failures: Mutex<Vec<Unanswered>>,
-    /// Times without an answer that were not short.
+    /// Intervals without an answer that were not short.
     pub gaps: Mutex<Vec<Gap>>,
 }
 
 impl SharedRun {
-    /// The generation of keys that clients ask about now.
+    /// The generation of keys that clients use now.
     pub fn generation_now(&self) -> u32 {
         (self.announcer.now() / self.generation.as_nanos() as u64) as u32
     }
@@ -75,13 +76,13 @@ pub struct TrialClient {
     at: usize,
     connection: Option<Connection>,
     generation: u32,
-    /// What `gets` answered for keys of this generation.
+    /// The answers of `gets` for keys of this generation.
     read: HashMap<u16, Value>,
     sequence: u64,
     last_answer: u64,
 }
 
-/// What is to be asked.
+/// A request to be sent.
 #[derive(Clone, Debug)]
 enum Ask {
     Gets(Vec<u16>),
@@ -95,7 +96,7 @@ enum Ask {
 }
 
 impl TrialClient {
-    /// Client `number`, from 0, whose home is the replica of that number.
+    /// Client `number`, from 0; its home is the replica of the same number.
     pub fn new(number: u16, shared: Arc<SharedRun>, notes: Sender<Note>) -> Self {
         TrialClient {
             number,
@@ -111,7 +112,7 @@ impl TrialClient {
         }
     }
 
-    /// Asks until the run is over.
+    /// Sends requests until the run is over.
     pub fn run(mut self) {
         self.last_answer = self.now();
         while !self.shared.over.load(Ordering::Relaxed) {
@@ -125,7 +126,7 @@ impl TrialClient {
             let pause = self.shared.pace.mul_f64(2.0 * self.draw.unit());
             thread::sleep(pause);
         }
-        // A client that waits when the run ends has waited until then.
+        // A client that waits when the run ends counts its wait until then.
         self.note_gap(self.now());
         let _ = self.notes.send(Note::Left { client: self.number, before: u32::MAX });
     }
@@ -134,7 +135,7 @@ impl TrialClient {
         self.shared.announcer.now()
     }
 
-    /// New keys when their time has come; then is also the time to go home again.
+    /// Takes new keys when their time has come, and then also moves back to the home replica.
     fn enter_generation(&mut self) {
         let generation = self.shared.generation_now();
         if generation == self.generation {
@@ -150,7 +151,7 @@ impl TrialClient {
         }
     }
 
-    /// To the next replica if this one does not accept.
+    /// Connects to this replica, or to the next one if this one does not accept.
     fn connect(&mut self) -> bool {
         let address = self.shared.replicas[self.at];
         match Connection::connect_within(address, CONNECT, self.shared.patience) {
@@ -196,14 +197,15 @@ impl TrialClient {
             74..=81 => Ask::Append(key, self.value("+")),
             82..=93 => match self.read.get(&key).cloned() {
                 Some(found) => Ask::Cas(key, found.bytes.into(), self.value(""), found.unique),
-                // Nothing was read yet that could be compared with.
+                // No value was read yet with which `cas` could compare.
                 None => Ask::Gets(vec![key]),
             },
             _ => Ask::Delete(key),
         }
     }
 
-    /// A value that is written once: a read of it identifies its write. Lengths differ: objects grow and shrink.
+    /// A value that is written once: a read of it identifies its write. Lengths differ, so that objects grow and
+    /// shrink.
     fn value(&mut self, mark: &str) -> Bytes {
         self.sequence += 1;
         let filling = "0123456789abcdefghijklmnopqrstuvwxyz".chars().cycle();
@@ -212,7 +214,7 @@ impl TrialClient {
         Arc::from(format!("{mark}c{}.{}.{filling};", self.number, self.sequence).as_bytes())
     }
 
-    /// A counter's first value, far from all others.
+    /// A counter's first value, far from all other counters.
     fn number_value(&mut self) -> Bytes {
         self.sequence += 1;
         let number = (u64::from(self.number) * 1_000_000 + self.sequence) * 1_000_000;
@@ -240,7 +242,7 @@ impl TrialClient {
         }
     }
 
-    /// What a later `cas` may be about.
+    /// Remembers a value for a later `cas`.
     fn remember(&mut self, key: u16, found: Option<Value>, event: &Operation) {
         match (found, event) {
             (Some(found), _) if key < KEYS.0 => drop(self.read.insert(key, found)),
@@ -289,10 +291,10 @@ impl TrialClient {
     }
 }
 
-/// What an answer says of one key: the event, and what a `gets` found.
+/// The result of an answer for one key: the operation, and the value that a `gets` found.
 type Said = (u16, Operation, Option<Value>);
 
-/// Asks, and turns the answer into events.
+/// Sends a request, and converts the answer to operations.
 fn answer(
     connection: &mut Connection,
     ask: &Ask,
@@ -303,7 +305,7 @@ fn answer(
         Ask::Gets(keys) => {
             let names: Vec<String> = keys.iter().map(|key| name(*key)).collect();
             let found = connection.gets(&names)?;
-            // Every value here is stored with flags 0.
+            // Every value of this run is stored with flags 0.
             if let Some(other) = found.iter().flatten().find(|value| value.flags != 0) {
                 return Err(NoReply::Malformed(format!("a value with the flags {}", other.flags)));
             }
@@ -344,7 +346,7 @@ fn answer(
     }
 }
 
-/// The event of something that may have been done, or may be done later; none for reads.
+/// The operation of a request that may have been executed, or may be executed later; none for reads.
 fn unanswered(ask: &Ask) -> Option<(u16, Operation)> {
     Some(match ask {
         Ask::Gets(_) => return None,

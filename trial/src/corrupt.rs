@@ -17,27 +17,27 @@ use crate::history::Key;
 use crate::plan::Corruption;
 
 /// Connections used in turn: a replica answers one command of a connection after the other. It takes
-/// [`crosscheck::limits::ADMIN_CONNECTIONS`], and others ask it too.
+/// [`crosscheck::limits::ADMIN_CONNECTIONS`], and other threads connect too.
 const LANES: usize = 24;
 const _: () = assert!(LANES + 4 <= crosscheck::limits::ADMIN_CONNECTIONS);
 /// How long a replica may take to accept.
 const CONNECT: Duration = Duration::from_millis(500);
-/// Between two checks of the connections.
+/// Pause between two checks of the connections.
 const LOOK: Duration = Duration::from_millis(2);
-/// Between two attempts to reach a replica that is down.
+/// Pause between two attempts to reach a replica that is down.
 const RECONNECT: Duration = Duration::from_millis(200);
-/// How long the last answers are awaited.
+/// How long the last answers are waited for.
 const LAST_ANSWERS: Duration = Duration::from_secs(20);
-/// Armed faults at most while no ordered turn has come. In a replica that executes nothing none takes effect, and all
+/// The most armed faults while no ordered turn has come. In a replica that executes nothing none takes effect, and all
 /// would take effect at once afterwards.
 const MOST_ARMED: u64 = 16;
 
 /// Counts of faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
-    /// That were due, by the rate.
+    /// Faults that were due, by the rate.
     pub due: u64,
-    /// That the replica said are in place.
+    /// Faults that the replica confirmed to be in place.
     pub placed: u64,
 }
 
@@ -49,10 +49,10 @@ pub struct Corrupter {
 }
 
 impl Corrupter {
-    /// Begins to corrupt replica `victim`, from 0. Every second fault in an object hits one that clients ask about.
+    /// Begins to corrupt replica `victim`, from 0. Every second fault in an object hits one that clients use.
     ///
     /// # Errors
-    /// No more threads.
+    /// No thread can be started.
     pub fn start(
         ground: &Arc<Ground>,
         victim: usize,
@@ -79,7 +79,7 @@ impl Corrupter {
         Ok(Corrupter { over, thread: Some(thread) })
     }
 
-    /// Places no more, waits until those under way are in place, and returns the counts.
+    /// Stops placing faults, waits until the pending ones are in place, and returns the counts.
     pub fn finish(mut self) -> Placed {
         self.over.store(true, Ordering::Relaxed);
         let placed = self.thread.take().map(JoinHandle::join);
@@ -94,7 +94,7 @@ impl Drop for Corrupter {
     }
 }
 
-/// Whether a fault of this kind is placed at an ordered turn, and answered then.
+/// Whether a fault of this kind is placed at an ordered turn, and is confirmed then.
 fn takes_a_turn(kind: CorruptionKind) -> bool {
     use CorruptionKind::{Checksum, Doubled, Flip, Id, Length, Lost, MultiFlip};
     matches!(kind, Flip | MultiFlip | Checksum | Id | Length | Lost | Doubled)
@@ -113,7 +113,7 @@ struct CorruptionSeries {
     placed: Placed,
 }
 
-/// One connection to the victim's admin socket, with at most one question on its way.
+/// One connection to the victim's admin socket, with at most one pending command.
 #[derive(Debug, Default)]
 struct Lane {
     stream: Option<AdminStream>,
@@ -127,7 +127,7 @@ impl CorruptionSeries {
         while !over.load(Ordering::Relaxed) {
             self.listen();
             let due = (begin.elapsed().as_secs_f64() / gap.as_secs_f64()) as u64;
-            // What could not be placed in its time is not made up for later.
+            // Faults that could not be placed in time are not placed later.
             if self.placed.due < due {
                 self.placed.due += 1;
                 self.place();
@@ -169,9 +169,9 @@ impl CorruptionSeries {
         }
     }
 
-    /// An item of the present generation, every second time; the replica chooses from all objects otherwise.
-    /// A fault that waits for a request names none: with a key that no client uses any more it would wait
-    /// until another replica is wrong.
+    /// An item of the present generation, every second time; otherwise the replica chooses from all objects. A fault
+    /// that waits for a request names no object: with a key that no client uses any more, it would wait until another
+    /// replica is wrong.
     fn object(&mut self, kind: CorruptionKind) -> Option<String> {
         if !takes_a_turn(kind) || self.draw.below(2) == 0 {
             return None;
@@ -216,7 +216,7 @@ impl Lane {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                 return None;
             }
-            // The replica is gone, and the fault with it.
+            // The replica has ended, and the fault with it.
             _ => {
                 *self = Lane::default();
                 return Some(false);

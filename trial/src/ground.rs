@@ -1,10 +1,9 @@
-//! Hosts: threads with a network and mounts of their own, on which replicas and clients run as if on other machines.
+//! Hosts: threads with a network and mounts of their own, on which replicas and clients run as on other machines.
 //!
-//! A thread that leaves its namespaces takes whatever it starts with it: processes, threads, sockets. Nothing
-//! has a name that could outlive the run: when the last process of a host is gone, the kernel takes its
-//! network and its mounts back, also after a `kill -9` of the run itself (replicas end when their standard
-//! input closes). Where namespaces are not allowed, all hosts are this one, on loopback addresses, and there
-//! is no network to trouble.
+//! A thread that leaves its namespaces takes everything that it starts with it: processes, threads, sockets. No
+//! namespace has a name that could outlive the run: when the last process of a host has ended, the kernel removes its
+//! network and its mounts, also after a `kill -9` of the run itself (replicas end when their standard input closes).
+//! Where namespaces are not allowed, all hosts are this one, on loopback addresses, and there is no network to disturb.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -20,13 +19,13 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 
 use crate::switch::{self, MTU, Switch};
 
-/// What is run on a host.
+/// A job for a host.
 type Job = Box<dyn FnOnce() + Send>;
 
 /// One host.
 #[derive(Debug)]
 pub struct Host {
-    /// Where others reach it.
+    /// Its address for other hosts.
     pub address: IpAddr,
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -70,38 +69,38 @@ impl Drop for Host {
     }
 }
 
-/// Where a replica is reached.
+/// The addresses of a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaHost {
-    /// By clients.
+    /// For clients.
     pub clients: SocketAddr,
-    /// By other replicas.
+    /// For other replicas.
     pub peers: SocketAddr,
-    /// By this program, over a socket file, which no trouble of the network affects.
+    /// For this program, over a socket file, which no trouble of the network affects.
     pub admin: Endpoint,
 }
 
-/// The hosts of a run, and what is between them.
+/// The hosts of a run, and their network.
 #[derive(Debug)]
 pub struct Ground {
     /// Replicas' hosts first, then the clients'.
     pub hosts: Vec<Host>,
-    /// Where each replica is.
+    /// The addresses of each replica.
     pub places: Vec<ReplicaHost>,
     /// The network; none on loopback.
     pub switch: Option<Switch>,
-    /// Directory of a small disk on each replica's host; none on loopback, or where none was asked for.
+    /// Directory of a small disk on each replica's host; none on loopback, or without one in the plan.
     pub disks: Vec<Option<PathBuf>>,
     /// Why there are no namespaces.
     pub confined: Option<String>,
 }
 
 impl Ground {
-    /// Hosts for `replicas` replicas and the clients. With `disk`, each replica has a disk of so many bytes
-    /// below `dir`.
+    /// Hosts for `replicas` replicas and the clients. With `disk`, each replica has a disk of so many bytes below
+    /// `dir`.
     ///
     /// # Errors
-    /// When not even loopback will do.
+    /// When not even loopback can be used.
     pub fn make(replicas: usize, dir: &Path, disk: Option<u64>, seed: u64) -> anyhow::Result<Self> {
         match Self::namespaces(replicas, dir, disk, seed) {
             Ok(ground) => Ok(ground),
@@ -165,7 +164,7 @@ impl Ground {
         })
     }
 
-    /// How many replicas.
+    /// The number of replicas.
     pub fn replicas(&self) -> usize {
         self.places.len()
     }
@@ -176,7 +175,7 @@ impl Ground {
     }
 }
 
-/// In the run's directory, which all hosts share and no other user may enter.
+/// In the run's directory, which all hosts share and which no other user may enter.
 fn admin_of(dir: &Path, number: usize) -> anyhow::Result<Endpoint> {
     Endpoint::unix(dir.join(format!("admin-{}.sock", number + 1)))
         .map_err(|(what, _)| anyhow!("{what}; set TMPDIR to a directory with a shorter path"))
@@ -186,11 +185,11 @@ fn disk_of(dir: &Path, number: usize) -> PathBuf {
     dir.join(format!("disk-{}", number + 1))
 }
 
-/// Makes the calling thread a host: a network with one device, and where asked for a disk of its own.
+/// Makes the calling thread a host: a network with one device, and a disk of its own if requested.
 fn enter(address: Ipv4Addr, disk: Option<&(PathBuf, u64)>) -> anyhow::Result<SyncDevice> {
     unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)
         .context("leaving the machine's namespaces")?;
-    // What is mounted from here on is seen on this host only.
+    // Later mounts are visible on this host only.
     mount::<str, str, str, str>(None, "/", None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)
         .context("keeping mounts private")?;
     ip(&["link", "set", "lo", "up"])?;

@@ -1,17 +1,18 @@
-//! The histories of clients: operations on keys with the time they were asked, the time of the answer, and the answer.
+//! The histories of clients: operations on keys with the time of the request, the time of the answer, and the answer.
 
 use std::sync::Arc;
 
 use probe::CasReply;
 use serde::Serialize;
 
-/// Time of an answer that never came: the operation may have taken effect at any time since it was asked.
+/// Time of an answer that never came: the operation may have taken effect at any time since its request.
 pub const NEVER: u64 = u64::MAX;
 
 /// Bytes of a value, shared between records.
 pub type Bytes = Arc<[u8]>;
 
-/// One of the keys of a generation. Keys live for some seconds, so that each has a history short enough to be checked.
+/// One of the keys of a generation. Keys are used for some seconds, so that each has a history short enough to be
+/// checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Key {
     /// Which generation, from 0.
@@ -21,13 +22,13 @@ pub struct Key {
 }
 
 impl Key {
-    /// Its name on the server; `run` tells the keys of runs apart.
+    /// Its name on the server; `run` distinguishes the keys of different runs.
     pub fn name(self, run: u64) -> String {
         format!("t{:x}:{}:{}", run & 0xFFFF_FFFF, self.generation, self.number)
     }
 }
 
-/// An operation and its answer; `None` where an answer should be: it never came.
+/// An operation and its answer; `None` in place of an answer: it never came.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Operation {
     /// `get`, `gets`: the value that was there. Reads without an answer are not recorded: they have no effect.
@@ -40,7 +41,7 @@ pub enum Operation {
     Replace(#[serde(serialize_with = "text")] Bytes, Option<bool>),
     /// `append`, and whether it stored.
     Append(#[serde(serialize_with = "text")] Bytes, Option<bool>),
-    /// `cas`: the value whose number was given, the new one, and what came of it.
+    /// `cas`: the expected value, the new one, and the answer.
     Cas(#[serde(serialize_with = "text")] Bytes, #[serde(serialize_with = "text")] Bytes, Option<CasReply>),
     /// `delete`, and whether something was there.
     Delete(Option<bool>),
@@ -62,43 +63,43 @@ fn maybe_text<S: serde::Serializer>(bytes: &Option<Bytes>, to: S) -> Result<S::O
 /// One operation on one key by one client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OperationRecord {
-    /// Who asked.
+    /// The client.
     pub client: u16,
-    /// Which replica was asked, from 1.
+    /// The replica that received the request, from 1.
     pub replica: u8,
-    /// About what.
+    /// The key.
     pub key: Key,
-    /// When it was asked, in nanoseconds of the run.
+    /// When the request was sent, in nanoseconds of the run.
     pub asked: u64,
-    /// When the answer was there; [`NEVER`] when it did not come.
+    /// When the answer was received; [`NEVER`] when it did not come.
     pub answered: u64,
-    /// What was asked and answered.
+    /// The request and the answer.
     pub event: Operation,
     /// The unique number that `gets` gave with the value.
     pub unique: Option<u64>,
 }
 
-/// What clients tell the checker.
+/// Messages of clients to the checker.
 #[derive(Clone, Debug)]
 pub enum Note {
     /// An operation is over.
     Did(OperationRecord),
-    /// This client asks nothing more about generations before this one.
+    /// This client sends no more requests for generations before this one.
     Left {
-        /// Who.
+        /// The client.
         client: u16,
-        /// The first generation it may still ask about.
+        /// The first generation that it may still use.
         before: u32,
     },
-    /// A reply that is none: no correct server gives it, whatever its state.
+    /// An impossible reply: no correct server gives it, whatever its state.
     Impossible {
-        /// Who got it.
+        /// The client that received it.
         client: u16,
-        /// From which replica, from 1.
+        /// The replica that sent it, from 1.
         replica: u8,
         /// When, in nanoseconds of the run.
         at: u64,
-        /// What it was.
+        /// The reply.
         what: String,
     },
 }

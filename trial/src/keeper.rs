@@ -1,4 +1,4 @@
-//! Keeps the replicas running as an operator's supervisor would, and watches what they say of themselves.
+//! Keeps the replicas running as an operator's supervisor would, and collects their statuses.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,29 +17,29 @@ use crate::announce::Announcer;
 use crate::ground::Ground;
 use crate::replica::ReplicaProcess;
 
-/// Between two checks of the processes.
+/// Pause between two checks of the processes.
 const TICK: Duration = Duration::from_millis(20);
-/// Between two questions for a status.
+/// Pause between two requests for a status.
 const WATCH: Duration = Duration::from_millis(100);
 /// A status that is older does not count.
 const FRESH: Duration = Duration::from_secs(1);
-/// A replica that ended by itself is started again after this long.
+/// A replica that ended by itself is restarted after this long.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long a replica that replaced itself may have been faulty before its process ended.
 const UNWELL: Duration = Duration::from_secs(1);
-/// How long its clients may take to settle elsewhere.
+/// How long its clients may take to move to other replicas.
 const SETTLE: Duration = Duration::from_secs(2);
-/// How long a replica may take to digest its whole state.
+/// How long a replica may take to compute the digest of its whole state.
 const DIGEST: Duration = Duration::from_secs(10);
 
 /// The unexpected end of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Death {
-    /// Which replica, from 1.
+    /// The replica, from 1.
     pub replica: u8,
     /// When, in nanoseconds of the run.
     pub at: u64,
-    /// How.
+    /// Its exit status as text.
     pub how: String,
 }
 
@@ -54,11 +54,11 @@ pub struct Totals {
     pub failed_checks: u64,
     /// Frames dropped for their checksum.
     pub dropped_frames: u64,
-    /// Requests it ran.
+    /// Requests that it executed.
     pub requests: u64,
     /// Processes it had.
     pub processes: u64,
-    /// Times it lost its memory or its place and was filled by its peers: incarnations after the first.
+    /// How often it lost its memory or its place and received its state from its peers: incarnations after the first.
     pub state_transfers: u64,
 }
 
@@ -77,7 +77,7 @@ struct Ward {
     start_at: Instant,
 }
 
-/// The replicas of a run, until it is dropped.
+/// The replicas of a run; they end when this is dropped.
 #[derive(Debug)]
 pub struct Keeper {
     ground: Arc<Ground>,
@@ -93,10 +93,10 @@ pub struct Keeper {
 pub struct Threads(Arc<Keeper>, Vec<JoinHandle<()>>);
 
 impl Keeper {
-    /// Starts the replicas, and threads that look after them.
+    /// Starts the replicas, and threads that supervise them.
     ///
     /// # Errors
-    /// No more threads.
+    /// No thread can be started.
     pub fn start(
         ground: Arc<Ground>,
         replicas: Vec<ReplicaProcess>,
@@ -123,12 +123,12 @@ impl Keeper {
         Ok((Arc::clone(&keeper), Threads(keeper, threads)))
     }
 
-    /// How many replicas there are.
+    /// The number of replicas.
     pub fn size(&self) -> usize {
         self.wards.len()
     }
 
-    /// Does something to a replica, from 0.
+    /// Calls `act` with a replica, from 0.
     pub fn with<T>(&self, number: usize, act: impl FnOnce(&mut ReplicaProcess) -> T) -> T {
         act(&mut self.ward(number).replica)
     }
@@ -157,7 +157,7 @@ impl Keeper {
         (at.elapsed() < FRESH).then(|| status.clone())
     }
 
-    /// What a replica said of itself so far.
+    /// The sums of a replica's reports so far.
     pub fn totals(&self, number: usize) -> Totals {
         let watched = self.watched(number);
         let state_transfers = watched.incarnations.len().saturating_sub(1) as u64;
@@ -169,7 +169,7 @@ impl Keeper {
         self.deaths.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The replica that most name as their leader, from 0.
+    /// The replica that most replicas report as their leader, from 0.
     pub fn leader(&self) -> Option<usize> {
         let named: Vec<u8> = (0..self.size()).filter_map(|number| self.status(number)?.leader).collect();
         let votes = |leader: &u8| named.iter().filter(|named| *named == leader).count();
@@ -177,14 +177,15 @@ impl Keeper {
         Some(usize::from(most) - 1)
     }
 
-    /// Last batch up to which every replica says that the vote is closed; none while one says nothing.
+    /// Last batch up to which every replica reports that the vote is closed; none while one does not report.
     pub fn validated(&self) -> Option<u64> {
         let said: Vec<u64> =
             (0..self.size()).filter_map(|number| Some(self.status(number)?.validated)).collect();
         if said.len() == self.size() { said.into_iter().min() } else { None }
     }
 
-    /// What is not as it should be; none when all serve, see each other, follow one leader and hold nothing back.
+    /// What is wrong with the group; none when all replicas serve, are connected, follow one leader and hold no reply
+    /// back.
     pub fn unwell(&self) -> Option<String> {
         let mut leaders = BTreeSet::new();
         for number in 0..self.size() {
@@ -207,10 +208,10 @@ impl Keeper {
         (leaders.len() > 1).then(|| format!("leaders {leaders:?}"))
     }
 
-    /// Digests of all replicas at one position of the log, while requests go on. `first` is asked for a new one.
+    /// Digests of all replicas at one position of the log, while requests go on. `first` computes a new one first.
     ///
     /// # Errors
-    /// In words: who gave none, or who differs.
+    /// As text: which replica returned none, or which ones differ.
     pub fn digests(&self, first: usize) -> Result<StateDigest, String> {
         let digest = |number: usize, at: Option<Position>| {
             ask::<StateDigest>(&self.ground.places[number].admin, &AdminCommand::Digest { at }, DIGEST)
@@ -226,7 +227,7 @@ impl Keeper {
         Ok(one)
     }
 
-    /// Evidence records of a replica after number `after` of process `pid`; all of them when it is another process now.
+    /// Evidence records of a replica after number `after` of process `pid`; all of them if it has another process now.
     pub fn evidence(&self, number: usize, (pid, after): (u32, u64)) -> (u32, Vec<EvidenceRecord>) {
         let Some(now) = self.ward(number).replica.pid() else { return (pid, Vec::new()) };
         let after = if now == pid { after } else { 0 };
@@ -255,7 +256,7 @@ impl Keeper {
             self.deaths.lock().unwrap_or_else(PoisonError::into_inner).push(death);
         }
         if ward.wanted && ward.replica.pid().is_none() && Instant::now() >= ward.start_at {
-            // Without a process or memory to start it, it is tried again in a moment.
+            // If no process or memory is available to start it, the next attempt follows after the pause.
             ward.start_at = Instant::now() + PAUSE;
             let _ = ward.replica.start();
         }
@@ -299,7 +300,7 @@ impl WatchedReplica {
 }
 
 impl Threads {
-    /// Stops looking after the replicas, and then the replicas themselves, which have `patience` each.
+    /// Stops supervising the replicas, and then stops the replicas, which have `patience` each.
     pub fn stop(mut self, patience: Duration) {
         self.join();
         for number in 0..self.0.size() {

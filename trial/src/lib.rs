@@ -1,12 +1,12 @@
-//! A real cluster under real trouble: `serve` processes on hosts of their own, clients that record what they saw, and a
-//! checker that decides whether a single correct server could have answered so.
+//! A real cluster under real failures: `serve` processes on hosts of their own, clients that record their requests and
+//! the answers, and a checker that decides whether a single correct server could have given these answers.
 //!
-//! A [`plan::Plan`] describes a run: which troubles come, how long, and what is corrupted meanwhile.
-//! [`run::run`] makes the hosts ([`ground`]: namespaces of threads joined by a switch in this process,
-//! [`switch`]), starts the replicas on them ([`replica`]), lets clients ask ([`client`]), troubles one replica
-//! at a time ([`trouble`], [`corrupt`]), waits until everything has healed, and gives the histories to the
-//! checker ([`check`]) while the run goes on. Everything that is made belongs to threads and processes of
-//! this run, so that the kernel takes it back however the run ends.
+//! A [`plan::Plan`] describes a run: the troubles, their duration, and the corruption meanwhile. [`run::run`] makes the
+//! hosts ([`ground`]: namespaces of threads joined by a switch in this process, [`switch`]), starts the replicas on
+//! them ([`replica`]) and the clients ([`client`]), brings troubles to one replica at a time ([`trouble`],
+//! [`corrupt`]), waits until everything has healed, and gives the histories to the checker ([`check`]) while the run
+//! goes on. All resources belong to threads and processes of this run, so that the kernel releases them however the run
+//! ends.
 #![cfg(target_os = "linux")]
 
 pub mod announce;

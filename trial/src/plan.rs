@@ -1,5 +1,5 @@
-//! What a run is: a named file of troubles, corruption and clients, so that it can be repeated;
-//! and the order in which a seed lets the troubles come.
+//! The description of a run: a named file of troubles, corruption and clients, so that it can be repeated; and the
+//! order of the troubles, drawn from a seed.
 
 use anyhow::{Context, bail};
 use crosscheck::admin::CorruptionKind;
@@ -27,9 +27,9 @@ pub struct Plan {
     pub name: String,
     /// One line.
     pub title: String,
-    /// What it shows, in a few sentences.
+    /// The purpose of the run, in a few sentences.
     pub about: String,
-    /// The paper's letters.
+    /// The mode, in the paper's letters.
     #[serde(default = "mode")]
     pub mode: String,
     /// 3 or 5.
@@ -44,16 +44,16 @@ pub struct Plan {
     /// MiB of each replica's disk, on which its log is; none: the log is in memory.
     #[serde(default)]
     pub disk_mb: Option<u64>,
-    /// How many clients.
+    /// The number of clients.
     #[serde(default = "clients")]
     pub clients: u16,
-    /// How long troubles come.
+    /// How long troubles are brought.
     #[serde(default = "seconds")]
     pub seconds: f64,
-    /// Requests per second of all clients together, about.
+    /// Requests per second of all clients together, approximately.
     #[serde(default = "rate")]
     pub requests_per_second: f64,
-    /// How long a generation of keys lives.
+    /// How long a generation of keys is used.
     #[serde(default = "generation")]
     pub generation_seconds: f64,
     /// How long a client waits for an answer.
@@ -62,26 +62,26 @@ pub struct Plan {
     /// How long everything may take to heal after a trouble.
     #[serde(default = "heal")]
     pub heal_seconds: f64,
-    /// True for a system that is wrong on purpose: the run succeeds when the checker notices.
+    /// True for a system that is wrong on purpose: the run succeeds if the checker detects it.
     #[serde(default)]
     pub expect_wrong: bool,
-    /// What corrupts the state of the replica that is in trouble; none: nothing does.
+    /// The corruption of the victim's state; none: no corruption.
     #[serde(default)]
     pub corruption: Option<Corruption>,
-    /// The troubles; each comes once before any comes again.
+    /// The troubles; each comes once before any is repeated.
     #[serde(rename = "trouble")]
     pub troubles: Vec<Trouble>,
 }
 
-/// Corruption of the state, in the replica that is in trouble only.
+/// Corruption of the state, in the victim of the trouble only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Corruption {
     /// Faults per second.
     pub per_second: f64,
-    /// Which, each as likely as the others.
+    /// The kinds of faults, equally likely.
     pub kinds: Vec<CorruptionKind>,
-    /// From and to: seconds of corruption alone before the trouble begins.
+    /// Shortest and longest time of corruption alone before the trouble begins, in seconds.
     pub before_seconds: [f64; 2],
 }
 
@@ -89,20 +89,20 @@ pub struct Corruption {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trouble {
-    /// What.
+    /// Its kind.
     pub kind: Kinds,
-    /// Whom.
+    /// Its victim.
     #[serde(default)]
     pub victim: Victim,
-    /// From and to: how long.
+    /// Its shortest and longest duration.
     pub seconds: [f64; 2],
     /// How long requests may fail after it has ended.
     #[serde(default = "grace")]
     pub grace_seconds: f64,
-    /// Network: which packets of the victim.
+    /// Network: the affected packets of the victim.
     #[serde(default)]
     pub direction: Direction,
-    /// Network: on which of its links.
+    /// Network: the affected links of the victim.
     #[serde(default)]
     pub links: Links,
     /// Loss: share of the packets.
@@ -111,10 +111,10 @@ pub struct Trouble {
     /// Delay: of every packet.
     #[serde(default)]
     pub delay_ms: f64,
-    /// Delay: that much more at most.
+    /// Delay: the most by which a packet takes longer.
     #[serde(default)]
     pub jitter_ms: f64,
-    /// Memory: MiB that the process may still get.
+    /// Memory: MiB that the process may still allocate.
     #[serde(default)]
     pub more_mb: u64,
 }
@@ -123,7 +123,7 @@ pub struct Trouble {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kinds {
-    /// None: corruption alone.
+    /// No trouble: corruption alone.
     Calm,
     /// No packet arrives.
     Partition,
@@ -135,9 +135,9 @@ pub enum Kinds {
     Kill,
     /// SIGSTOP, and SIGCONT at the end.
     Pause,
-    /// Not a byte more fits on its disk.
+    /// No byte is free on its disk.
     DiskFull,
-    /// No more memory.
+    /// The process cannot allocate memory.
     Memory,
 }
 
@@ -148,33 +148,33 @@ pub enum Victim {
     /// Any replica.
     #[default]
     Any,
-    /// The one that leads then.
+    /// The leader at that time.
     Leader,
-    /// One that does not.
+    /// A replica that is not the leader.
     Follower,
 }
 
-/// Which packets.
+/// The packets that a trouble of the network affects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
     /// To and from the victim.
     #[default]
     Both,
-    /// To it: it is deaf.
+    /// To the victim: it receives nothing.
     In,
-    /// From it: it is mute.
+    /// From the victim: it sends nothing.
     Out,
 }
 
-/// Which links.
+/// The links that a trouble of the network affects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Links {
-    /// To all others, clients too.
+    /// To all other hosts, including the clients'.
     #[default]
     All,
-    /// To the other replicas; clients reach it.
+    /// To the other replicas; clients still reach it.
     Replicas,
     /// To one other replica.
     One,
@@ -241,7 +241,7 @@ impl Plan {
         SHIPPED.iter().map(|(name, text)| Self::parse(name, text)).collect()
     }
 
-    /// A cluster of this mode and nothing else: for what brings its own clients and troubles.
+    /// A cluster of this mode without clients and troubles: for callers that bring their own.
     pub fn bare(mode: &str, replicas: usize) -> Self {
         Plan {
             name: String::new(),
@@ -267,7 +267,7 @@ impl Plan {
     /// Reads and checks a plan's text.
     ///
     /// # Errors
-    /// What is wrong, with the line of a syntax error.
+    /// What is wrong with it, with the line of a syntax error.
     pub fn parse(name: &str, text: &str) -> anyhow::Result<Self> {
         let mut plan: Plan = toml::from_str(text)?;
         plan.name = name.to_owned();
@@ -275,10 +275,10 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Checks what the syntax does not ensure.
+    /// Checks rules that the syntax does not ensure.
     ///
     /// # Errors
-    /// The first thing that is wrong, and what would be right.
+    /// The first violation, and the remedy.
     pub fn check(&self) -> anyhow::Result<()> {
         if !matches!(self.replicas, 3 | 5) {
             bail!("replicas = {}: use 3 or 5", self.replicas);
@@ -343,13 +343,13 @@ fn range(what: &str, [low, high]: [f64; 2]) -> anyhow::Result<()> {
 /// One trouble of a sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stroke {
-    /// What.
+    /// The trouble.
     pub trouble: Trouble,
     /// Seconds of corruption alone before it.
     pub before: f64,
     /// Seconds that it lasts.
     pub lasts: f64,
-    /// Decides whom, where the plan leaves it open.
+    /// Decides the victim, where the plan leaves it open.
     pub choice: u64,
 }
 
@@ -381,7 +381,7 @@ impl Iterator for Sequence<'_> {
 }
 
 impl Kinds {
-    /// Its word in plans.
+    /// Its name in plans.
     pub fn word(self) -> &'static str {
         match self {
             Kinds::Calm => "calm",
@@ -402,7 +402,7 @@ impl Kinds {
 }
 
 impl Trouble {
-    /// In a few words.
+    /// A short description.
     pub fn told(&self) -> String {
         let links = match self.links {
             Links::All => "all links",

@@ -1,5 +1,5 @@
-//! One replica's process on its host: its configuration, its start, its end, and what else can be done to it
-//! from outside.
+//! The process of one replica on its host: its configuration, its start, its end, and failures that affect it from
+//! outside.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -17,7 +17,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use crate::ground::Ground;
 use crate::plan::Plan;
 
-/// What fills a disk.
+/// The file that fills a disk.
 const BALLAST: &str = "ballast";
 
 /// A replica's file, log and process.
@@ -34,8 +34,7 @@ pub struct ReplicaProcess {
 }
 
 impl ReplicaProcess {
-    /// Writes the configuration of replica `number` (from 0) below `dir`; nothing is started. What it says
-    /// goes to `log`.
+    /// Writes the configuration of replica `number` (from 0) below `dir`; nothing is started. Its output goes to `log`.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -70,7 +69,7 @@ impl ReplicaProcess {
     /// The program cannot be started.
     pub fn start(&mut self) -> anyhow::Result<u32> {
         let (program, config) = (self.program.clone(), self.config.clone());
-        // The group begins once: replicas that have all lost their memory are a finding.
+        // The group begins once: if all replicas lose their memories later, that is a finding.
         let begins = self.number == 0 && !std::mem::replace(&mut self.has_started, true);
         let log = OpenOptions::new().append(true).open(&self.log).context("the replica's log")?;
         let process = self.ground.hosts[self.number]
@@ -88,7 +87,7 @@ impl ReplicaProcess {
         self.process.as_ref().map(Process::pid)
     }
 
-    /// How it ended, if it has since the last question.
+    /// How it ended, if it has since the last call.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         let status = self.process.as_mut()?.ended()?;
         self.process = None;
@@ -102,23 +101,23 @@ impl ReplicaProcess {
         }
     }
 
-    /// Asks it to stop, as an operator would, and waits at most `patience`; then it is killed.
+    /// Requests a stop, as an operator would, waits at most `patience`, and then kills the process.
     pub fn stop(&mut self, patience: Duration) {
         if let Some(mut process) = self.process.take() {
             process.stop(patience);
         }
     }
 
-    /// Stops its process where it is, or lets it go on.
+    /// Stops its process where it is, or lets it continue.
     pub fn freeze(&self, freeze: bool) {
         let signal = if freeze { Signal::STOP } else { Signal::CONT };
         if let Some(pid) = self.process_id() {
-            // Gone already: then there is nothing to stop.
+            // If it has ended already, there is no process to stop.
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// Lets it have no more address space than it has now and `more` bytes; none: as much as it likes.
+    /// Limits its address space to its present size and `more` bytes; none: no limit.
     pub fn limit_memory(&self, more: Option<u64>) {
         let Some(pid) = self.process_id() else { return };
         let now =
@@ -130,7 +129,7 @@ impl ReplicaProcess {
         let _ = prlimit(Some(pid), Resource::As, Rlimit { current, maximum: None });
     }
 
-    /// Fills its disk to the last byte, or frees what was filled. Returns the bytes that were written.
+    /// Fills its disk to the last byte, or removes the file that filled it. Returns the bytes that were written.
     pub fn fill_disk(&self, fill: bool) -> u64 {
         let Some(path) = self.ground.disks[self.number].as_ref().map(|disk| disk.join(BALLAST)) else {
             return 0;
@@ -142,7 +141,7 @@ impl ReplicaProcess {
             }
             let Ok(mut file) = OpenOptions::new().create(true).append(true).open(&path) else { return 0 };
             let mut written = 0;
-            // Ever smaller pieces, until not one byte more fits.
+            // Ever smaller pieces, until no byte more fits.
             for size in [1 << 20, 1 << 12, 1] {
                 let block = vec![0xBA; size];
                 while file.write_all(&block).is_ok() {
@@ -153,14 +152,14 @@ impl ReplicaProcess {
         })
     }
 
-    /// Lines it wrote that contain `word`.
+    /// Lines of its output that contain `word`.
     pub fn said(&self, word: &str) -> Vec<String> {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text).into_owned();
         text.lines().filter(|line| line.contains(word)).map(str::to_owned).collect()
     }
 
-    /// The last lines it wrote.
+    /// The last lines of its output.
     pub fn last_words(&self) -> String {
         let lines = self.said("");
         lines[lines.len().saturating_sub(6)..].join("\n")
@@ -183,7 +182,7 @@ fn virtual_bytes(status: &str) -> Option<u64> {
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
 }
 
-/// The file of `serve`: what every service has, and memcached's limit.
+/// The file of `serve`: the fields of every service, and memcached's limit.
 fn configuration(number: usize, ground: &Ground, plan: &Plan, key: PathBuf) -> anyhow::Result<String> {
     let place = &ground.places[number];
     let peers = ground.places.iter().map(|place| place.peers).collect();

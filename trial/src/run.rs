@@ -1,4 +1,4 @@
-//! One run of one plan: makes the hosts, starts everything, troubles replicas, waits until they heal, collects results.
+//! One run of one plan: makes the hosts, starts everything, brings troubles, waits until they heal, collects results.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -30,29 +30,29 @@ use crate::trouble::{Active, victim};
 const START: Duration = Duration::from_secs(60);
 /// How long a replica may take to stop.
 const STOP: Duration = Duration::from_secs(5);
-/// Between two checks of the replicas.
+/// Pause between two checks of the replicas.
 const LOOK: Duration = Duration::from_millis(50);
-/// Between two lines of progress.
+/// Pause between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(5);
-/// How long the last digests are asked for.
+/// How long the last digests are retried.
 const FINAL_DIGEST: Duration = Duration::from_secs(10);
-/// Armed faults take effect at the next requests: so long requests go on before the cluster counts as healed.
+/// Armed faults take effect at the next requests: requests continue this long before the cluster counts as healed.
 const STRIKE_OUT: Duration = Duration::from_millis(500);
 /// Generations that stay open for a late read.
 const LINGER: u32 = 2;
-/// Records that blame others than the victim, and are kept of an episode.
+/// Records of an episode that blame a replica other than the victim, and are kept.
 const MOST_BLAMES: usize = 20;
 /// Client number of the late reads.
 const LATE_READER: u16 = u16::MAX;
 /// How long a late read may take.
 const LATE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is asked for.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The `crosscheck` program, built with the injector.
     pub program: PathBuf,
-    /// What is done.
+    /// The plan.
     pub plan: Plan,
     /// Decides order, victims, faults, requests and lost packets.
     pub seed: u64,
@@ -60,7 +60,7 @@ pub struct Options {
     pub out: PathBuf,
     /// Whether all hosts are this one even where namespaces are allowed.
     pub loopback: bool,
-    /// Commit, machine, command line, as the caller knows them.
+    /// Commit, machine and command line, given by the caller.
     pub context: Value,
 }
 
@@ -69,25 +69,25 @@ pub struct Options {
 pub struct Episode {
     /// From 1.
     pub number: usize,
-    /// Its kind, in the plan's word.
+    /// Its kind, as plans name it.
     pub kind: String,
-    /// In words.
+    /// A short description.
     pub trouble: String,
     /// The victim, from 1.
     pub victim: u8,
-    /// Whether that led the others then.
+    /// Whether the victim led the group then.
     pub led: bool,
     /// Seconds of the run at which corruption began.
     pub begin: f64,
-    /// At which the trouble began.
+    /// The second at which the trouble began.
     pub struck: f64,
-    /// At which it ended.
+    /// The second at which it ended.
     pub ended: f64,
-    /// Seconds until everything had healed; none when it had not in time.
+    /// Seconds until everything had healed; none at a timeout.
     pub healed_after: Option<f64>,
-    /// Why not.
+    /// Why it had not healed.
     pub unwell: Option<String>,
-    /// Objects that all replicas had alike then.
+    /// Objects that were equal at all replicas then.
     pub objects: u64,
     /// Faults that were due.
     pub faults_due: u64,
@@ -95,33 +95,33 @@ pub struct Episode {
     pub faults: u64,
     /// Requests that were answered from begin to heal.
     pub answered: u64,
-    /// Records by how they ended.
+    /// Records of evidence, by how they ended.
     pub evidence: std::collections::BTreeMap<String, u64>,
-    /// Records that blame the victim of the episode before: an error of that episode was found after everything had
-    /// healed.
+    /// Records that blame the victim of the previous episode: an error of that episode was detected after everything
+    /// had healed.
     pub blamed_late: u64,
-    /// Records that blame yet another replica, in words.
+    /// Records that blame any other replica, as text.
     pub blamed_others: Vec<String>,
-    /// What the trouble did, where its name does not say it.
+    /// The effect of the trouble, where its name does not show it.
     pub note: Option<String>,
 }
 
-/// Whom a record blames, compared with the victim.
+/// The replica that a record blames, compared with the victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blamed {
     /// No replica, or the victim.
     Rightly,
-    /// The victim of the episode before.
+    /// The victim of the previous episode.
     Late,
     /// Another replica.
     Wrongly,
 }
 
-/// Runs a plan. `ending` ends it early; `tell` is given lines for people.
+/// Runs a plan. `ending` ends it early; `tell` receives lines of progress.
 ///
 /// # Errors
-/// When the cluster does not come up, or results cannot be written. That promises were broken is no error,
-/// but in the report.
+/// When the cluster does not come up, or results cannot be written. Broken promises are not an error, but a result of
+/// the report.
 pub fn run(options: &Options, ending: &AtomicBool, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
     let mut scene = Scene::set(options, tell)?;
     scene.until_well(START, ending)?;
@@ -163,7 +163,7 @@ pub fn run(options: &Options, ending: &AtomicBool, tell: &dyn Fn(&str)) -> anyho
 
 /// The hosts and replicas of a run.
 pub struct Scene<'a> {
-    /// What is done: the plan, less what this machine does not allow.
+    /// The plan, without the troubles that this machine does not allow.
     pub plan: Plan,
     /// The hosts.
     pub ground: Arc<Ground>,
@@ -174,7 +174,7 @@ pub struct Scene<'a> {
     threads: Option<Threads>,
     timeline: Mutex<File>,
     seed: u64,
-    /// Last evidence seen, by replica: process and number.
+    /// Number of the last evidence record read, by replica: process and number.
     seen: Vec<(u32, u64)>,
     /// By episode: the first batch that it may concern, and its victim.
     struck: Vec<(u64, u8)>,
@@ -247,7 +247,7 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Corruption, the trouble with it, its end, and the time until everything has healed.
+    /// Corruption, the trouble during it, its end, and the time until everything has healed.
     fn episode(
         &mut self,
         number: usize,
@@ -313,13 +313,14 @@ impl<'a> Scene<'a> {
         Ok(episode)
     }
 
-    /// Waits until all is well and all states are equal; seconds since `ended`, and how many objects.
+    /// Waits until the group is well and all states are equal; returns the seconds since `ended`, and the number of
+    /// objects.
     fn heal(&self, ended: f64, victim: usize) -> Result<(f64, u64), String> {
         let patience = if self.plan.expect_wrong { 1.0 } else { self.plan.heal_seconds };
         let deadline = ended + patience;
         thread::sleep(STRIKE_OUT);
         let digest = loop {
-            // A healthy one takes the digest first.
+            // A healthy replica computes the digest first.
             let found = match self.keeper.unwell() {
                 Some(why) => Err(why),
                 None => self.keeper.digests((victim + 1) % self.keeper.size()),
@@ -330,7 +331,7 @@ impl<'a> Scene<'a> {
                 Err(_) => thread::sleep(LOOK),
             }
         };
-        // Until the vote up to there is closed, an error of this episode may still be found.
+        // Until the vote up to this batch is closed, an error of this episode may still be detected.
         while self.keeper.validated().is_none_or(|batch| batch < digest.position.index) {
             if self.seconds() > deadline {
                 return Err(format!("the vote is not closed up to batch {}", digest.position.index));
@@ -340,7 +341,7 @@ impl<'a> Scene<'a> {
         Ok((self.seconds() - ended, digest.objects))
     }
 
-    /// What replicas recorded of this episode: how it ended, and whom they blame.
+    /// Reads the replicas' records of this episode: how it ended, and which replica they blame.
     fn read_evidence(&mut self, episode: &mut Episode) {
         for number in 0..self.keeper.size() {
             let before = self.seen[number];
@@ -348,7 +349,7 @@ impl<'a> Scene<'a> {
             let last = if pid == before.0 { before.1 } else { 0 };
             self.seen[number] = (pid, records.last().map_or(last, |record| record.number));
             for record in records {
-                // What comes behind the colon names the object.
+                // The text after the colon names the object.
                 let ended = record.outcome.split(':').next().unwrap_or_default().to_owned();
                 *episode.evidence.entry(ended).or_default() += 1;
                 let blamed = self.blamed(&record, pid != before.0);
@@ -361,8 +362,8 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Whom a record blames. A process that began anew runs what its log on disk has of earlier episodes, and
-    /// finds the errors of those again.
+    /// Classifies the replica that a record blames. A process that was restarted executes the entries of earlier
+    /// episodes in its log on disk again, and detects their errors again.
     fn blamed(&self, record: &EvidenceRecord, begins_anew: bool) -> Blamed {
         let Some(blamed) = record.replica else { return Blamed::Rightly };
         let about = |(from, _): &&(u64, u8)| record.request.is_none_or(|(batch, _)| *from <= batch);
@@ -411,7 +412,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Sleeps unless the run is to end.
+/// Sleeps, unless the end of the run is requested.
 fn sleep(seconds: f64, ending: &AtomicBool) {
     let until = Instant::now() + Duration::from_secs_f64(seconds);
     while Instant::now() < until && !ending.load(Ordering::Relaxed) {
@@ -419,7 +420,7 @@ fn sleep(seconds: f64, ending: &AtomicBool) {
     }
 }
 
-/// What the checker has found so far, for the lines of progress.
+/// The results of the checker so far, for the lines of progress.
 type Sight = Arc<Mutex<Checked>>;
 
 /// The clients and the checker.
@@ -455,7 +456,7 @@ impl TrialLoad {
         for number in 0..plan.clients {
             let client = TrialClient::new(number, Arc::clone(&shared), notes.clone());
             let thread = thread::Builder::new().name(format!("client-{number}"));
-            // Started there, it runs there.
+            // A thread that is started there runs there.
             clients.push(host.run(move || thread.spawn(move || client.run()))?);
         }
         let judge = Judge {
@@ -536,7 +537,7 @@ impl Judge {
     }
 }
 
-/// Reads keys some generations after the last write: what was acknowledged must have survived all troubles since.
+/// Reads keys some generations after the last write: acknowledged writes must have survived all troubles since.
 struct LateReader {
     shared: Arc<SharedRun>,
     connection: Option<probe::Client>,

@@ -1,8 +1,8 @@
-//! The network between the hosts: IP packets go from one TUN device to another through this process, which
-//! delivers, delays or loses them, by the settings of each direction of each link.
+//! The network between the hosts: IP packets go from one TUN device to another through this process, which delivers,
+//! delays or loses them, by the settings of each direction of each link.
 //!
-//! Kernels without `netem` cannot delay or lose packets, and a switch of our own draws what it loses from the
-//! run's seed. The hosts' TCP is the kernel's: it sees real packets that come late, or never.
+//! Kernels without `netem` cannot delay or lose packets, and this switch draws the lost packets from the run's seed.
+//! The hosts' TCP is the kernel's: it sees real packets that come late, or never.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -26,7 +26,7 @@ use crate::draw::stream;
 const NET: [u8; 3] = [10, 77, 0];
 /// Longest packet of a link, in bytes.
 pub const MTU: u16 = 9000;
-/// Packets that may be on their way on delayed links; more are lost, as in a full queue.
+/// The most packets in flight on delayed links; further ones are lost, as in a full queue.
 const MOST_DELAYED: usize = 1 << 16;
 /// Longest sleep, so that the end of the run is noticed.
 const LOOK: Duration = Duration::from_millis(50);
@@ -36,20 +36,20 @@ pub fn address(number: usize) -> Ipv4Addr {
     Ipv4Addr::new(NET[0], NET[1], NET[2], number as u8 + 1)
 }
 
-/// What happens to packets that go one way on one link.
+/// The settings of one direction of one link.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Way {
     /// Nothing arrives.
     pub cut: bool,
     /// Share of the packets that do not arrive, 0 to 1.
     pub loss: f64,
-    /// How long every packet takes.
+    /// The delay of every packet.
     pub delay: Duration,
-    /// How much longer it takes at most; packets stay in their order, as in a queue.
+    /// The most by which it takes longer; packets stay in their order, as in a queue.
     pub jitter: Duration,
 }
 
-/// Packets, counted.
+/// Counts of packets.
 #[derive(Debug, Default)]
 pub struct Traffic {
     /// Delivered.
@@ -60,7 +60,7 @@ pub struct Traffic {
     pub delayed: AtomicU64,
 }
 
-/// A running switch; it ends with this value.
+/// A running switch; it ends when this value is dropped.
 #[derive(Debug)]
 pub struct Switch {
     ways: Arc<Mutex<Vec<Way>>>,
@@ -71,7 +71,7 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Joins the hosts whose devices these are; `seed` decides which packets are lost.
+    /// Joins the hosts of these devices; `seed` decides which packets are lost.
     ///
     /// # Errors
     /// The operating system refuses to wait for the devices.
@@ -101,17 +101,17 @@ impl Switch {
         Ok(Switch { ways, hosts, traffic, over, thread: Some(thread) })
     }
 
-    /// From now on, packets from host `from` to host `to` go this way.
+    /// From now on, packets from host `from` to host `to` are treated by `way`.
     pub fn set(&self, from: usize, to: usize, way: Way) {
         self.ways.lock().unwrap_or_else(PoisonError::into_inner)[from * self.hosts + to] = way;
     }
 
-    /// How many hosts it joins.
+    /// The number of hosts that it joins.
     pub fn hosts(&self) -> usize {
         self.hosts
     }
 
-    /// What it did so far.
+    /// The counts so far.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
     }
@@ -126,7 +126,7 @@ impl Drop for Switch {
     }
 }
 
-/// A packet on its way: due, number for equal times, to whom, bytes.
+/// A packet in flight: due time, number for equal times, destination, bytes.
 type Delayed = Reverse<(Instant, u64, usize, Vec<u8>)>;
 
 struct Forwarder {
@@ -135,7 +135,7 @@ struct Forwarder {
     traffic: Arc<Traffic>,
     draw: SplitMix64,
     delayed: BinaryHeap<Delayed>,
-    /// When the last packet of each way is due: a later one does not overtake it.
+    /// When the last packet of each direction is due: a later one does not overtake it.
     last: Vec<Instant>,
     sequence: u64,
 }
@@ -152,7 +152,7 @@ impl Forwarder {
             }
             for event in &events {
                 let from = event.token().0;
-                // Edge-triggered: read until there is nothing more.
+                // Edge-triggered: read until no packet is left.
                 while let Ok(length) = self.devices[from].recv(&mut buffer) {
                     self.take(from, &buffer[..length]);
                 }
@@ -160,7 +160,7 @@ impl Forwarder {
         }
     }
 
-    /// Sends what is due; returns how long the next one has time.
+    /// Sends the packets that are due; returns the time until the next one is.
     fn send_due(&mut self) -> Duration {
         let now = Instant::now();
         while let Some(Reverse((due, ..))) = self.delayed.peek() {
@@ -201,7 +201,8 @@ impl Forwarder {
     }
 }
 
-/// Host that an IPv4 packet is for; none for everything else that hosts send by themselves (IPv6 solicitations).
+/// The host to which an IPv4 packet is addressed; none for all other packets that hosts send by themselves (IPv6
+/// solicitations).
 fn destination(packet: &[u8], hosts: usize) -> Option<usize> {
     let address = packet.get(16..20)?;
     let ours = packet[0] >> 4 == 4 && address[..3] == NET;

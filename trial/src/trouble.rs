@@ -1,4 +1,4 @@
-//! Brings one trouble to one replica, and takes it away again, whatever happens meanwhile.
+//! Brings one trouble to one replica, and removes it again, whatever happens meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,17 +21,17 @@ pub fn victim(stroke: &Stroke, keeper: &Keeper) -> usize {
     }
 }
 
-/// A trouble that lasts; it ends with this value at the latest.
+/// A trouble in effect; it ends at the latest when this value is dropped.
 #[derive(Debug)]
 pub struct Active {
     ground: Arc<Ground>,
     keeper: Arc<Keeper>,
     trouble: Trouble,
     victim: usize,
-    /// The links that are troubled: to these hosts.
+    /// The affected links: the hosts at their other ends.
     others: Vec<usize>,
     over: bool,
-    /// What it did, where its name does not say it.
+    /// Its effect, where its name does not show it.
     pub note: Option<String>,
 }
 
@@ -75,7 +75,7 @@ impl Active {
         }
     }
 
-    /// Takes the trouble away.
+    /// Removes the trouble.
     pub fn end(&mut self) {
         if std::mem::replace(&mut self.over, true) {
             return;
@@ -109,7 +109,7 @@ impl Drop for Active {
     }
 }
 
-/// The hosts at the other ends of the troubled links; the clients' comes after the replicas'.
+/// The hosts at the other ends of the affected links; the clients' host comes after the replicas'.
 fn others(stroke: &Stroke, victim: usize, replicas: usize) -> Vec<usize> {
     let others = (0..=replicas).filter(|host| *host != victim);
     match stroke.trouble.links {

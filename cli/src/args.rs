@@ -1,4 +1,4 @@
-//! The command line: every command with the help that teaches it.
+//! The command line: every command, with the help that explains it.
 
 use clap::{Parser, Subcommand};
 use node::program::{program, text};
@@ -18,7 +18,7 @@ use crate::service::MemcachedOptions;
     max_term_width = 110
 )]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: CliCommand,
 }
@@ -26,13 +26,13 @@ pub struct Cli {
 /// One file per command.
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
-    /// Commands of every program that run a group, and ask it.
+    /// Commands of every program that run a group, and query it.
     #[command(flatten)]
     Run(RunCommand<MemcachedOptions>),
     /// Corrupt one replica of a running cluster on purpose
     #[command(long_about = crate::inject::about())]
     Inject(crate::inject::Args),
-    /// Tell the whole story on a cluster of its own: load, faults, detection, repair
+    /// Demonstrate load, faults, detection and repair on a cluster of its own
     #[command(long_about = crate::demo::ABOUT)]
     Demo(crate::demo::Args),
     /// Put a load on a cluster, measure it, and check every byte of every reply
@@ -45,7 +45,7 @@ pub enum CliCommand {
     #[cfg(feature = "inject")]
     #[command(long_about = crate::sim::ABOUT)]
     Sim(crate::sim::Args),
-    /// Strike a real cluster on hosts of its own with real trouble, and check what its clients saw
+    /// Bring failures to a real cluster on hosts of its own, and check the replies that its clients received
     #[cfg(all(feature = "inject", target_os = "linux"))]
     #[command(long_about = crate::trial::ABOUT)]
     Trial(crate::trial::Args),
@@ -55,7 +55,7 @@ pub enum CliCommand {
     /// Not in this build: a real cluster under trouble. Build with --features inject, on Linux
     #[cfg(not(all(feature = "inject", target_os = "linux")))]
     Trial(Absent),
-    /// Commands of every program that prepare a group, and explain it.
+    /// Commands of every program that prepare a group, and explain the modes.
     #[command(flatten)]
     Setup(SetupCommand),
 }
@@ -64,7 +64,7 @@ pub enum CliCommand {
 #[cfg(not(all(feature = "inject", target_os = "linux")))]
 #[derive(Debug, clap::Args)]
 pub struct Absent {
-    /// Whatever the command would take.
+    /// Any arguments that the command would accept.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     _ignored: Vec<String>,
 }
@@ -81,7 +81,7 @@ Any memcached client works, on any replica. Start here:
   crosscheck inject flip --replica 2 --object item:k
   crosscheck evidence                      what was wrong, where, and how it ended
   crosscheck digest                        are all replicas bit-identical again?
-  crosscheck demo                          the whole story by itself, line by line";
+  crosscheck demo                          all of this on a cluster of its own, step by step";
 
 #[cfg(test)]
 mod tests {

@@ -1,18 +1,18 @@
-//! `crosscheck inject`: the faults that replicas place in themselves, and the other injector, which needs no help
-//! of the server.
+//! `crosscheck inject`: the faults that replicas place in themselves, and the tracer, an injector that needs no help of
+//! the server.
 
 use node::outcome::CommandOutcome;
 use node::program::text;
 
 use crate::native::{self, Native};
 
-/// What `inject --help` begins with.
+/// The beginning of `inject --help`.
 pub fn about() -> String {
     format!("{} {NATIVE}", text(node::inject::ABOUT))
 }
 
 const NATIVE: &str = "The commands below (golden to report) are another injector: they flip bits in single \
-    instructions of any server, by a tracer, and need no cooperation of it.";
+    instructions of any server, by a tracer, and the server needs no help for it.";
 
 /// Options of `inject`.
 #[derive(Clone, Debug, clap::Args)]

@@ -1,5 +1,4 @@
-//! How files in `bench/results` are written and read: JSON with a row per line, compressed where the name
-//! ends in `.gz`.
+//! The format of files in `bench/results`: JSON with a row per line, compressed if the name ends in `.gz`.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -15,10 +14,10 @@ use serde_json::ser::{Formatter, Serializer};
 /// Ending of a compressed file.
 pub const COMPRESSED: &str = ".gz";
 
-/// The value as JSON. What is nested deeper than `depth` stands on one line.
+/// The value as JSON. Values that are nested deeper than `depth` are on one line.
 ///
 /// # Errors
-/// When the value cannot be JSON.
+/// When the value cannot be represented in JSON.
 pub fn layout(value: &impl Serialize, depth: usize) -> anyhow::Result<Vec<u8>> {
     let mut text = Vec::new();
     value.serialize(&mut Serializer::with_formatter(&mut text, Rows { depth, open: 0, is_filled: false }))?;
@@ -26,7 +25,7 @@ pub fn layout(value: &impl Serialize, depth: usize) -> anyhow::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Writes `text` in place of what was there. Who interrupts the command finds the old file or the new one.
+/// Writes `text` in place of the old file. If the command is interrupted, the file is either the old or the new one.
 ///
 /// # Errors
 /// When the folder or the file cannot be written.
@@ -51,7 +50,7 @@ pub fn write(path: &Path, text: &[u8]) -> anyhow::Result<()> {
 /// Reads a file.
 ///
 /// # Errors
-/// When it cannot be read, or its checksum does not fit.
+/// When it cannot be read, or its checksum is wrong.
 pub fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     let read = || -> io::Result<Vec<u8>> {
         if !is_compressed(path) {
@@ -75,7 +74,7 @@ fn is_compressed(path: &Path) -> bool {
     path.to_string_lossy().ends_with(COMPRESSED)
 }
 
-/// Breaks lines between the values of what is nested no deeper than `depth`.
+/// Breaks lines between values that are nested no deeper than `depth`.
 struct Rows {
     depth: usize,
     open: usize,

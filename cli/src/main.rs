@@ -1,5 +1,5 @@
-//! The `crosscheck` command: reads the command line, hands over to one file per command, turns the outcome
-//! into an exit code.
+//! The `crosscheck` command: parses the command line, runs the module of the command, turns the outcome into an exit
+//! code.
 
 mod args;
 mod bench;

@@ -1,6 +1,6 @@
-//! `crosscheck inject golden`, `profile`, `null`, `campaign`, `replay`, `summary`, `report`: faults in single
-//! machine instructions of any server, from outside. `hooks`: campaigns of the faults that our own replicas
-//! place when they are asked to.
+//! `crosscheck inject golden`, `profile`, `null`, `campaign`, `replay`, `summary`, `report`: faults in single machine
+//! instructions of any server, from outside. `hooks`: campaigns of the faults that our own replicas place in themselves
+//! on request.
 
 use std::path::PathBuf;
 
@@ -9,15 +9,15 @@ use node::outcome::CommandOutcome;
 /// The commands.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Native {
-    /// Runs the target fault-free several times and says whether its instructions and replies are repeatable
+    /// Runs the target fault-free several times and reports whether its instructions and replies are repeatable
     #[command(after_long_help = "Example:
   crosscheck inject golden --target tracer/targets/memcached.toml --repeat 3")]
     Golden(Golden),
-    /// Steps the target once through its measured part and keeps the sequence of its instructions
+    /// Single-steps the target through its measured part once and records the sequence of its instructions
     #[command(after_long_help = "Example:
   crosscheck inject profile --target tracer/targets/memcached.toml --profile mc.profile")]
     Profile(Golden),
-    /// Does everything but the flip: every run must be masked, or the tracer itself disturbs the target
+    /// Does everything except the flip: every run must be masked, or the tracer itself disturbs the target
     #[command(after_long_help = "Example:
   crosscheck inject null --target tracer/targets/memcached.toml --runs 400
 
@@ -39,13 +39,13 @@ Then:
   crosscheck inject replay --target tracer/targets/memcached.toml --run mc.jsonl:wreg/17"
     )]
     Campaign(Many),
-    /// Lets one replica do one fault of the other injector to itself per run, and judges each run as `campaign` does
+    /// Lets one replica inject one fault into itself per run, and judges each run as `campaign` does
     #[command(
         after_long_help = "Kinds: those of `crosscheck inject --help`, and stray (bytes of an object that \
             were meant for another
 one), sticky, erratic (a core that is wrong every n-th time, or sometimes), skip, twice (a handler
 that does not run, or runs again), image (a before-image), footprint (another lock), position (the
-count of turns). Without --kind: all that the target's mode has something for, but those that strike
+count of turns). Without --kind: all that the target's mode has a target for, except those that affect
 more than one replica (asked, repair).
 
 Examples:
@@ -55,26 +55,26 @@ Then:
   crosscheck inject report hooks-RDGX.jsonl"
     )]
     Hooks(Hooks),
-    /// One injection of a campaign again, exactly (a cluster: the same site and bit, at its next execution)
+    /// Repeats one injection of a campaign exactly (a cluster: the same site and bit, at its next execution)
     #[command(after_long_help = "Examples:
   crosscheck inject replay --target tracer/targets/memcached.toml --run mc.jsonl:wreg/17
   crosscheck inject replay --target tracer/targets/cluster-RDGX.toml --run rdgx.jsonl:wval/92 --times 50
 
 Exit code: 0 when everything recorded repeats, 1 when not. Of a cluster: 0 when some run ended as recorded.")]
     Replay(Replay),
-    /// Counts the records of campaigns into a small file, with the full records of all failures
+    /// Writes the counts of campaigns to a small file, with the full records of all failures
     #[command(
         after_long_help = "`crosscheck inject report` gives the same tables from a summary as from the \
             records that it was made of.
-Of tables by function and by how runs ended, a summary has the 25 largest groups. Beside every run with a wrong
-reply it keeps the first 100 that were latent or made no progress. Several files give one summary of all.
+Of tables by function and by how runs ended, a summary has the 25 largest groups. It keeps every run with a wrong
+reply, and the first 100 that were latent or made no progress. Several files give one summary of all.
 
 Examples:
   crosscheck inject summary bench/results/raw/inject/rdgx.jsonl --out bench/results/inject/rdgx.json
-  crosscheck inject summary rd00.jsonl rd00-2.jsonl --out rd00.json.gz --remark 'beside a compilation'"
+  crosscheck inject summary rd00.jsonl rd00-2.jsonl --out rd00.json.gz --remark 'during a compilation'"
     )]
     Summary(SummaryArgs),
-    /// Tables of one or more campaigns, with 95 % Wilson intervals; also as HTML
+    /// Prints tables of one or more campaigns, with 95 % Wilson intervals; also as HTML
     #[command(after_long_help = "Examples:
   crosscheck inject report bench/results/inject/*.json* --html coverage.html
   crosscheck inject report --together bench/results/inject/cluster-RD00*")]
@@ -87,13 +87,13 @@ pub struct Golden {
     /// The target's file, TOML
     #[arg(long, short, value_name = "FILE")]
     pub target: PathBuf,
-    /// Program that a target's {crosscheck} stands for [default: this one]
+    /// Program that replaces {crosscheck} in the target's file [default: this one]
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
-    /// How many runs (golden)
+    /// Number of runs (golden)
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub repeat: u32,
-    /// Where the profile is kept
+    /// File for the profile
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
 }
@@ -104,10 +104,10 @@ pub struct Many {
     /// The target's file, TOML
     #[arg(long, short, value_name = "FILE")]
     pub target: PathBuf,
-    /// Program that a target's {crosscheck} stands for [default: this one]
+    /// Program that replaces {crosscheck} in the target's file [default: this one]
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
-    /// Fault types, with commas between them
+    /// Fault types, separated by commas
     #[arg(
         long,
         value_name = "TYPES",
@@ -127,13 +127,13 @@ pub struct Many {
     /// Bits of instruction pointer, registers and addresses that are flipped: "full", or LOW..HIGH with both included
     #[arg(long, value_name = "BITS", default_value = "full")]
     pub bits: String,
-    /// The profile, made before if there is none or it is of another target
+    /// File of the profile; it is made first if it does not exist or belongs to another target
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
-    /// Land by single steps alone: slow, to check the landing by breakpoint
+    /// Reach the site by single steps alone: slow, to verify the use of breakpoints
     #[arg(long)]
     pub steps_only: bool,
-    /// Where the records go, one JSON line per run [default: a new file in bench/results/raw/inject]
+    /// File for the records, one JSON line per run [default: a new file in bench/results/raw/inject]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Stop beginning new runs after this many seconds
@@ -144,22 +144,22 @@ pub struct Many {
 /// Options of `hooks`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Hooks {
-    /// The target's file, TOML; one with a [cluster], which may be of one replica
+    /// The target's file, TOML; it needs a [cluster] section, which may have one replica
     #[arg(long, short, value_name = "FILE")]
     pub target: PathBuf,
-    /// Program that a target's {crosscheck} stands for [default: this one]
+    /// Program that replaces {crosscheck} in the target's file [default: this one]
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
-    /// What is corrupted, with commas between kinds [default: what the target's mode has]
+    /// Kinds of faults, separated by commas [default: those that the target's mode has a target for]
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     pub kind: Vec<String>,
     /// Runs of each kind
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub runs: u64,
-    /// Decides what is struck, and when
+    /// Decides where and when each fault is injected
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
-    /// Where the records go, one JSON line per run [default: a new file in bench/results/raw/inject]
+    /// File for the records, one JSON line per run [default: a new file in bench/results/raw/inject]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Stop beginning new runs after this many seconds
@@ -173,16 +173,16 @@ pub struct Replay {
     /// The target's file, TOML
     #[arg(long, short, value_name = "FILE")]
     pub target: PathBuf,
-    /// Program that a target's {crosscheck} stands for [default: this one]
+    /// Program that replaces {crosscheck} in the target's file [default: this one]
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
-    /// FILE:TYPE/NUMBER, as the report names it; a summary has the runs that failed
+    /// FILE:TYPE/NUMBER, as in the report; a summary has the runs that failed
     #[arg(long, value_name = "RUN")]
     pub run: String,
-    /// How often (a cluster: no two runs of it are the same)
+    /// Number of repetitions (a cluster: no two runs are the same)
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub times: u64,
-    /// The profile, made before if there is none or it is of another target
+    /// File of the profile; it is made first if it does not exist or belongs to another target
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
 }
@@ -193,22 +193,22 @@ pub struct SummaryArgs {
     /// Records or summaries of campaigns; compressed ones end in .gz
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// Where the summary goes, as JSON; compressed if the name ends in .gz
+    /// File for the summary, as JSON; compressed if the name ends in .gz
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// The target, where the records do not say it
+    /// The target, if the records do not contain it
     #[arg(long, value_name = "NAME")]
     pub target: Option<String>,
-    /// The command that made the records, where they do not say it
+    /// The command that made the records, if they do not contain it
     #[arg(long, value_name = "COMMAND")]
     pub command: Option<String>,
-    /// The commit that the target was built from, where the records do not say it
+    /// The commit from which the target was built, if the records do not contain it
     #[arg(long, value_name = "ID")]
     pub commit: Option<String>,
-    /// The machine that made the records, where they do not say it
+    /// The machine that made the records, if they do not contain it
     #[arg(long, value_name = "TEXT")]
     pub machine: Option<String>,
-    /// What a reader has to know besides
+    /// Further information for readers
     #[arg(long, value_name = "TEXT")]
     pub remark: Option<String>,
 }
@@ -219,10 +219,10 @@ pub struct ReportArgs {
     /// Records or summaries of campaigns; compressed ones end in .gz
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// One set of tables over all files; without those of which a summary has the largest groups only
+    /// One set of tables over all files, without those that a summary contains incompletely
     #[arg(long)]
     pub together: bool,
-    /// Write a self-contained page too
+    /// Also write a self-contained HTML page to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
@@ -233,7 +233,7 @@ pub fn run(native: &Native) -> CommandOutcome {
     linux::run(native)
 }
 
-/// Says why it cannot.
+/// Reports why the command cannot run.
 #[cfg(not(all(feature = "inject", target_os = "linux", target_arch = "x86_64")))]
 pub fn run(_: &Native) -> CommandOutcome {
     Err(node::outcome::misuse(format!(

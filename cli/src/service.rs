@@ -8,15 +8,15 @@ use memcached::limits::{ITEM_BYTES_MAX, ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD}
 use node::config::{TableReader, quoted};
 use node::{Application, ReplicaParts, Wrong};
 
-/// Memory for items in MiB when nothing else is said; memcached's own default.
+/// Memory for items in MiB unless the operator gives another number; memcached's own default.
 pub const DEFAULT_MEMORY_MB: u64 = 64;
 
-/// A replica's configuration; trials change it, which are not in every build.
+/// A replica's configuration; trials, which not every build has, change it.
 #[cfg(all(feature = "inject", target_os = "linux"))]
 pub type NodeConfig = node::config::NodeConfig<MemcachedOptions>;
 /// A cluster that can be started.
 pub type ClusterPlan = node::cluster::ClusterPlan<MemcachedOptions>;
-/// What cluster is wanted.
+/// The options of a cluster.
 pub type ClusterOptions = node::cluster::ClusterOptions<MemcachedOptions>;
 
 /// The program `crosscheck`.
@@ -62,7 +62,7 @@ pub struct MemcachedOptions {
     /// Longest item, in bytes.
     #[arg(skip = MemcachedOptions::default().item_size_max)]
     pub item_size_max: u64,
-    /// Processor time that every request burns, in microseconds. For benchmarks.
+    /// Processor time that every request uses in addition, in microseconds. For benchmarks.
     #[arg(skip)]
     pub work_us: u32,
     /// Classes that the letter G protects; none = all. For benchmarks.
@@ -82,7 +82,7 @@ impl Default for MemcachedOptions {
 }
 
 impl MemcachedOptions {
-    /// What the service is told: as many shards as memory and longest item allow.
+    /// The configuration of the service: as many shards as memory and longest item allow.
     pub fn config(&self) -> memcached::Config {
         let mut config = memcached::Config {
             memory: self.memory_limit_mb << 20,
@@ -96,7 +96,7 @@ impl MemcachedOptions {
         config
     }
 
-    /// `guarded_classes` as the file has it.
+    /// `guarded_classes` in the file's format.
     fn classes(&self) -> String {
         match &self.guarded_classes {
             None => "all".to_owned(),
@@ -105,7 +105,7 @@ impl MemcachedOptions {
         }
     }
 
-    /// Leaves out what a benchmark wants to know the price of.
+    /// Switches off the protections whose cost a benchmark measures.
     fn protect_only(&self) -> Result<(), String> {
         let Some(names) = &self.guarded_classes else { return Ok(()) };
         #[cfg(feature = "inject")]
@@ -143,14 +143,14 @@ impl node::ServiceOptions for MemcachedOptions {
     }
 
     fn write(&self, file: &mut String) {
-        // Writing into a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(file, "memory_limit_mb = {}", self.memory_limit_mb);
         let _ = writeln!(file, "item_size_max = {}", self.item_size_max);
         let _ = writeln!(file, "work_us = {}", self.work_us);
         let _ = writeln!(file, "guarded_classes = {}", quoted(&self.classes()));
     }
 
-    /// Memory must hold a few of the longest items, or they could never be stored.
+    /// Memory must have space for a few of the longest items, or they could never be stored.
     fn check(&self) -> Result<(), Wrong> {
         self.config().check().map_err(|error| {
             let needed = (LARGEST_ITEMS_PER_SHARD * self.item_size_max).div_ceil(1 << 20);
@@ -179,7 +179,7 @@ impl node::ServiceOptions for MemcachedOptions {
     }
 }
 
-/// `all`, `none`, or classes of the service with commas between them.
+/// `all`, `none`, or classes of the service, separated by commas.
 fn read_classes(text: &str) -> Result<Option<Vec<String>>, String> {
     match text {
         "all" => Ok(None),
@@ -209,7 +209,7 @@ mod tests {
         node::config::parse("node.toml", text, &|_| Ok(key.to_text()))
     }
 
-    /// The example with one line replaced, read again: the only problem's text.
+    /// Reads the example with one line replaced, and returns the text of its only problem.
     fn problem_with(line: &str, instead: &str) -> String {
         let example = example::<MemcachedOptions>();
         assert!(example.contains(line), "the example has no line `{line}`");

@@ -1,4 +1,4 @@
-//! The byte-checking load itself: it agrees with stock memcached, and it sees every lie that a proxy tells.
+//! The byte-checking load itself: it agrees with stock memcached, and it detects every wrong reply of a proxy.
 
 use crate::support::checker::{Draw, Load};
 use crate::support::stock::Stock;
@@ -22,7 +22,7 @@ fn agrees_with_stock_memcached() {
     }
 }
 
-/// One flipped bit somewhere in the replies must be seen, whichever it is.
+/// One flipped bit anywhere in the replies must be detected, whichever it is.
 #[test]
 fn sees_every_single_flip() {
     let Some(stock) = Stock::start() else { return };
@@ -47,7 +47,7 @@ fn sees_every_single_flip() {
     }
 }
 
-/// With several clients and the shared keys the load stays sharp.
+/// With several clients and the shared keys, the load still detects wrong replies.
 #[test]
 fn sees_a_flip_among_many_clients() {
     let Some(stock) = Stock::start() else { return };
@@ -57,7 +57,7 @@ fn sees_a_flip_among_many_clients() {
     assert!(proxy.told.load(Ordering::SeqCst));
 }
 
-/// Lost replies are no lies, but an acknowledged write that is gone is one.
+/// Lost replies are not wrong, but a lost acknowledged write is.
 #[test]
 fn survives_cut_connections_and_misses_lost_writes() {
     let Some(stock) = Stock::start() else { return };
@@ -77,7 +77,7 @@ fn survives_cut_connections_and_misses_lost_writes() {
     assert!(!report.wrong.is_empty(), "every write was thrown away and nobody noticed: {report}");
 }
 
-/// An increment that was counted twice shows, although every reply looks right.
+/// An increment that was counted twice is detected, although every reply looks right.
 #[test]
 fn sees_a_doubled_increment() {
     let Some(stock) = Stock::start() else { return };
@@ -100,16 +100,16 @@ fn command(server: SocketAddr, line: &str) {
     assert!(count > 0);
 }
 
-/// What the proxy does to replies.
+/// The proxy's change to replies.
 #[derive(Clone, Copy)]
 enum Lie {
-    /// Flips one bit of byte `at` of everything the server ever says.
+    /// Flips one bit of byte `at` of all bytes that the server sends.
     FlipBit { at: u64, bit: u8 },
     /// Cuts the connection after about this many bytes.
     Cut { every: u64 },
 }
 
-/// Stands between client and server and is not honest.
+/// A proxy between client and server that changes replies.
 struct Proxy {
     address: SocketAddr,
     told: Arc<AtomicBool>,

@@ -1,6 +1,6 @@
-//! The tests that start clusters, in one binary: what they share is compiled and linked once.
+//! The tests that start clusters, in one binary: their shared code is compiled and linked once.
 //!
-//! `cargo test -p cli --test cluster corruption` runs those of one file.
+//! `cargo test -p cli --test cluster corruption` runs the tests of one file.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Byte-exact protocol exchanges: stock memcached answers them as the table says, and so do we, except where
-//! listed with reasons.
+//! Byte-exact protocol exchanges: stock memcached and CrossCheck answer as the table specifies, except for the listed
+//! differences with their reasons.
 
 use crate::support::cluster::{Cluster, Wish};
 use crate::support::stock::{Stock, find};
@@ -28,7 +28,7 @@ fn every_replica_of_a_cluster() {
     cluster.finish();
 }
 
-/// The script needs nothing but Python 3.11's standard library.
+/// The script needs only the standard library of Python 3.11.
 fn exchange(options: &[&str], servers: &[SocketAddr]) {
     let Some(python) = find("python3", "apt-get install python3") else { return };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../clients/conformance.py");

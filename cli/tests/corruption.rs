@@ -1,5 +1,5 @@
-//! Random corruption of one replica at a time under load: no client sees a wrong byte, the right replica and
-//! object are named, and repaired.
+//! Random corruption of one replica at a time under load: no client receives a wrong byte, and the right replica and
+//! object are named and repaired.
 
 use crate::support::checker::{Draw, Load, Running};
 use crate::support::cluster::{Cluster, PATIENCE, Wish};
@@ -10,18 +10,18 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 
-/// Faults in a named, resting object: the record must name it.
+/// Faults in a named object at rest: the record must name it.
 const OBJECT_KINDS: [&str; 6] = ["flip", "multi-flip", "checksum", "id", "lost", "doubled"];
-/// Faults that strike at the next occasion, wherever that is.
+/// Faults that take effect at the next opportunity, wherever that is.
 const ARMED_KINDS: [&str; 7] = ["in-request", "digest", "check", "reply", "message", "repair", "request"];
-/// Faults in any object that the replica chooses from the seed; structure included.
+/// Faults in any object that the replica chooses from the seed; tables and queues included.
 const ANYWHERE_KINDS: [&str; 5] = ["flip", "multi-flip", "length", "lost", "doubled"];
 
-/// Faults placed in one replica before it is asked to be healthy again: at most f replicas are wrong at a time.
+/// Faults placed in one replica before it must be healthy again: at most f replicas are wrong at a time.
 const FAULTS_PER_ROUND: u64 = 10;
 
-/// Each replica in turn is the only one that is ever hit, so that a record that blames another is a lie; then all are
-/// hit, one at a time, so that a replica that was repaired must repair others.
+/// Each replica in turn is the only victim, so that a record that blames another one is wrong; then all are victims,
+/// one at a time, so that a repaired replica must repair others.
 #[test]
 fn random_corruption_under_load() {
     let faults = crate::support::size("CROSSCHECK_FAULTS", 1_000, 20_000);
@@ -37,7 +37,7 @@ fn random_corruption_under_load() {
 }
 
 fn campaign(victims: &[usize], faults: u64, seed: u64, by_kind: &mut BTreeMap<String, u64>) {
-    // One thread that does everything, and threads that hand over to each other, in turn.
+    // One thread that runs all stages, and threads that pass requests to each other, in turn.
     let cluster = Cluster::up(&Wish { workers: 1 + seed as usize % 2, ..Wish::default() });
     let running = Load { seed, ..Load::on(cluster.clients()) }.start();
     let mut campaign =
@@ -56,7 +56,7 @@ fn campaign(victims: &[usize], faults: u64, seed: u64, by_kind: &mut BTreeMap<St
     cluster.finish();
 }
 
-/// One named object, one fault, the whole story: found, blamed on the right replica, named, repaired.
+/// One named object, one fault, every step: detected, blamed on the right replica, named, repaired.
 #[test]
 fn each_kind_in_a_named_object_is_found_named_and_repaired() {
     let cluster = Cluster::up(&Wish::default());
@@ -80,8 +80,8 @@ fn each_kind_in_a_named_object_is_found_named_and_repaired() {
                 );
             }
             let id = injected["id"].as_str().unwrap_or("no id").to_owned();
-            // A scrub that comes before the readers, and finds an object too many or too few, has the region
-            // repaired as a whole.
+            // If a scrub comes before the readers and finds an object too many or too few, it has the region repaired
+            // as a whole.
             let region = format!("region {} replaced", injected["home"]);
             cluster.wait_until("a record names replica and object", |cluster| {
                 let records = new_records(cluster, &before);
@@ -120,7 +120,7 @@ fn a_wrong_computation_on_a_named_object_is_found_named_and_repaired() {
     cluster.finish();
 }
 
-/// Two replicas that differ cannot outvote each other: while one is away, each sees to its own computations.
+/// Two replicas that differ have no majority: while one is away, each verifies its own computations.
 #[test]
 fn a_fault_in_a_computation_while_a_replica_is_away_is_masked() {
     let cluster = Cluster::up(&Wish { workers: 1, ..Wish::default() });
@@ -155,8 +155,8 @@ fn a_fault_in_a_computation_while_a_replica_is_away_is_masked() {
     cluster.finish();
 }
 
-/// A request whose checksum was wrong before it was ordered is wrong at every replica alike. Were each to
-/// take its own memory for wrong, none would be left to copy the state from.
+/// A request whose checksum was wrong before it was ordered is wrong at every replica alike. If each replica blamed its
+/// own memory, none would be left to copy the state from.
 #[test]
 fn a_request_that_is_wrong_for_all_costs_its_client_the_reply_and_nobody_a_state() {
     for mode in ["RDGX", "RDG0", "RD00"] {
@@ -184,7 +184,7 @@ fn a_request_that_is_wrong_for_all_costs_its_client_the_reply_and_nobody_a_state
     }
 }
 
-/// Injects faults into one replica at a time, and waits until the group is healthy before it hits another.
+/// Injects faults into one replica at a time, and waits until the group is healthy before the next one.
 struct Campaign<'a> {
     cluster: &'a Cluster,
     running: &'a Running,
@@ -225,7 +225,8 @@ impl Campaign<'_> {
         let seed = self.draw.bits() >> 12;
         match self.draw.below(3) {
             0 => {
-                // Keys that the load uses while it is undisturbed; where one is missing just now, nothing is placed.
+                // Keys that the load uses while it runs undisturbed; where one is missing at the moment, no fault is
+                // placed.
                 let key = format!("c{}k{}g0", self.draw.below(24), self.draw.below(12));
                 let kind = OBJECT_KINDS[self.draw.below(OBJECT_KINDS.len() as u64) as usize];
                 json!({"cmd": "inject", "kind": kind, "object": format!("item:{key}"), "seed": seed})

@@ -1,4 +1,5 @@
-//! Replicas with several workers end bit-identical in every deterministic mode, and visibly do not without determinism.
+//! Replicas with several workers end bit-identical in every deterministic mode, and demonstrably not without
+//! determinism.
 
 use crate::support::checker::{Draw, Load};
 use crate::support::cluster::{Cluster, Wish};
@@ -29,8 +30,8 @@ fn mixed_requests_leave_equal_states() {
     }
 }
 
-/// The negative control: the same conflicts that leave `RD00` equal must drive the replicas of `R000` apart,
-/// or they prove nothing.
+/// The negative control: the same conflicts that leave `RD00` equal must make the replicas of `R000` diverge, or they
+/// prove nothing.
 #[test]
 fn conflicts_diverge_without_determinism_and_only_then() {
     for mode in ["R000", "RD00"] {
@@ -67,7 +68,7 @@ fn conflict(servers: &[SocketAddr], round: u64) {
                         request += &format!("set hot{} 0 0 {}\r\n{value}\r\n", draw.below(4), value.len());
                     }
                     stream.write_all(request.as_bytes()).expect("the replica reads");
-                    // Whatever a reply says, there is one line for each command.
+                    // Whatever the replies are, each command has one of one line.
                     let mut lines = 0;
                     let mut chunk = [0; 4096];
                     while lines < 32 {

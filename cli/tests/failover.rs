@@ -1,5 +1,5 @@
-//! Replicas are killed and stopped under load: nothing acknowledged is lost, nothing is counted twice, and
-//! the replica comes back equal.
+//! Replicas are killed and stopped under load: no acknowledged write is lost, no increment is counted twice, and the
+//! replica comes back with an equal state.
 
 use crate::support::checker::Load;
 use crate::support::cluster::{Cluster, PATIENCE, Wish};
@@ -7,15 +7,15 @@ use rustix::process::Signal;
 use serde_json::json;
 use std::time::Duration;
 
-/// How long a client waits for a reply before it goes to another replica.
+/// How long a client waits for a reply before it connects to another replica.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What happens to a replica.
+/// The failure of a replica.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Blow {
-    /// SIGKILL: memory is gone.
+    /// SIGKILL: its memory is lost.
     Kill,
-    /// SIGSTOP, and SIGCONT when the others have gone on.
+    /// SIGSTOP, and SIGCONT after the others have made progress.
     Pause,
 }
 
@@ -47,7 +47,7 @@ fn the_leader_is_stopped_and_goes_on() {
     }
 }
 
-/// One after the other: each replica that comes back must be as good as before.
+/// One after another: each replica that comes back must work as before.
 #[test]
 fn every_replica_is_killed_in_turn() {
     let cluster = Cluster::up(&Wish { workers: 1, ..Wish::default() });
@@ -63,7 +63,7 @@ fn every_replica_is_killed_in_turn() {
     cluster.finish();
 }
 
-/// With the log on disk even the death of all replicas at once loses nothing that was acknowledged.
+/// With the log on disk, even the death of all replicas at once loses no acknowledged write.
 #[test]
 fn all_replicas_are_killed_at_once_with_the_log_on_disk() {
     let cluster = Cluster::up(&Wish { disk: true, ..Wish::default() });
@@ -83,9 +83,9 @@ fn all_replicas_are_killed_at_once_with_the_log_on_disk() {
     cluster.finish();
 }
 
-/// A log on disk keeps the repairs of a life that was corrupted. The next life runs all of it again, with
-/// objects that are right, and must not wait for repairs that nobody keeps for it any more: it would give
-/// itself up, and so would each life after it.
+/// A log on disk keeps the repairs of a corrupted process. The next process executes all entries again, with right
+/// objects, and must not wait for repairs that no replica keeps for it any more: it would end itself, and so would each
+/// process after it.
 #[test]
 fn a_replica_that_was_repaired_comes_back_from_its_log_on_disk() {
     let cluster = Cluster::up(&Wish { disk: true, workers: 1, ..Wish::default() });
@@ -120,7 +120,7 @@ fn strike(disk: bool, leader: bool, blow: Blow) {
         Blow::Kill => kill_and_wait(&cluster, victim),
         Blow::Pause => {
             cluster.signal(victim, Signal::STOP);
-            // Long enough for clients of the stopped replica to lose their patience and for a new leader.
+            // Long enough for clients of the stopped replica to time out and for a new leader.
             std::thread::sleep(CLIENT_PATIENCE * 2);
             let went_on = running.wait_for(2_000, PATIENCE);
             cluster.signal(victim, Signal::CONT);

@@ -1,5 +1,5 @@
-//! More memories are lost than a group can do without: nobody begins anew in silence, everybody says what he
-//! waits for, and an operator has a command to decide with. (The review's 2.6.)
+//! More memories are lost than a group can lose: no replica begins a new group by itself, all report what they wait
+//! for, and an operator has a command to decide. (The review's 2.6.)
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,7 +8,7 @@ use crate::support::cluster::{Cluster, PATIENCE, Wish};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// Sends lines, and reads as many lines of answer as are asked for.
+/// Sends text, and reads `lines` lines of the answer.
 fn say(address: SocketAddr, text: &str, lines: usize) -> Vec<String> {
     let mut stream = TcpStream::connect(address).expect("the replica takes clients");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -20,7 +20,7 @@ fn stored(cluster: &Cluster, replica: usize) -> Vec<String> {
     say(cluster.clients()[replica], "get kept\r\n", 1)
 }
 
-/// Ends processes together, and waits until others are in their place.
+/// Ends processes together, and waits until others have replaced them.
 fn lose(cluster: &Cluster, replicas: &[usize]) {
     let before: Vec<u32> = replicas.iter().map(|&replica| cluster.pid(replica)).collect();
     replicas.iter().for_each(|&replica| cluster.signal(replica, Signal::KILL));
@@ -31,8 +31,7 @@ fn lose(cluster: &Cluster, replicas: &[usize]) {
     });
 }
 
-/// Waits until a replica says, in `status` and on its stderr, that it waits for something of which these
-/// words are told.
+/// Waits until a replica reports, in `status` and on its stderr, that it waits, with these words.
 fn waits(cluster: &Cluster, replica: usize, words: &str) {
     cluster.wait_until(&format!("replica {} says: {words}", replica + 1), |cluster| {
         let told =
@@ -73,7 +72,7 @@ fn an_operator_has_the_group_go_on_with_the_memory_that_is_left() {
         }
         assert_eq!(say(cluster.clients()[1], "set more 0 0 3\r\nabc\r\n", 1), ["STORED"]);
         cluster.assert_equal_state();
-        // It is an ordinary group again: it survives the loss of one.
+        // The group is complete again: it survives the loss of one replica.
         lose(&cluster, &[2]);
         cluster.wait_serving();
         assert_eq!(stored(&cluster, 2), ["VALUE kept 0 3"]);
@@ -85,7 +84,7 @@ fn an_operator_has_the_group_go_on_with_the_memory_that_is_left() {
 fn a_group_whose_memories_are_all_lost_begins_anew_only_at_an_operators_word() {
     let cluster = Cluster::up(&Wish::default());
     assert_eq!(say(cluster.clients()[0], "set kept 0 0 3\r\nabc\r\n", 1), ["STORED"]);
-    // As the review did: two, and then the third is restarted, as one would.
+    // The sequence of the review: two are lost, and then the third is restarted.
     lose(&cluster, &[0, 1]);
     waits(&cluster, 1, "to be let into the group of replica 3");
     lose(&cluster, &[2]);
@@ -105,7 +104,8 @@ fn a_group_whose_memories_are_all_lost_begins_anew_only_at_an_operators_word() {
     cluster.finish();
 }
 
-/// With logs on disk: two disks are lost. The one that is left is the group, and what its log holds was acknowledged.
+/// With logs on disk: two disks are lost. The remaining replica is the group, and the entries of its log were
+/// acknowledged.
 #[test]
 fn an_operator_has_the_group_go_on_with_the_disk_that_is_left() {
     let cluster = Cluster::up(&Wish { disk: true, ..Wish::default() });
@@ -126,7 +126,7 @@ fn an_operator_has_the_group_go_on_with_the_disk_that_is_left() {
     let (code, told) = cluster.command(&["group", "keep", "3", "--yes"]);
     assert!(code == 0 && told.contains("the group serves: 3 of 3 replicas"), "{told}");
     (0..3).for_each(|replica| assert_eq!(stored(&cluster, replica), ["VALUE kept 0 3"]));
-    // What was decided is in the logs: the group comes back by itself when all processes have ended.
+    // The decision is in the logs: the group starts by itself after all processes have ended.
     lose(&cluster, &[0, 1, 2]);
     cluster.wait_serving();
     (0..3).for_each(|replica| assert_eq!(stored(&cluster, replica), ["VALUE kept 0 3"]));

@@ -1,4 +1,4 @@
-//! The quick attacks of `crosscheck trial run hostile` on real replicas hold, and so do all others in a long run.
+//! The quick attacks of `crosscheck trial run hostile` on real replicas hold; a long run includes all others.
 #![cfg(target_os = "linux")]
 
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// Those that take some seconds each. The others wait for what takes its time, or need a machine to themselves.
+/// The attacks that take some seconds each. The others take long, or need the machine for themselves.
 const QUICK: &str = "http,settings,strangers,descriptors,files";
 
 fn hostile(more: &[&str], out: &Path) -> Output {
@@ -25,7 +25,7 @@ fn what_is_attacked_holds() {
     let out = tempfile::tempdir().expect("a temporary directory");
     let is_long = std::env::var_os("CROSSCHECK_LONG").is_some();
     let output = hostile(if is_long { &[] } else { &["--only", QUICK] }, out.path());
-    // A time that was missed is one for people: other tests run beside this one.
+    // A missed time limit is for people to judge: other tests run at the same time.
     assert!(matches!(output.status.code(), Some(0 | 1)), "it was not carried out");
     let folder =
         std::fs::read_dir(out.path()).expect("results").next().expect("one run").expect("a folder").path();

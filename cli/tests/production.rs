@@ -1,5 +1,5 @@
-//! The binary of a plain release build, named by `CROSSCHECK_PRODUCTION`: it carries no fault injector, refuses an
-//! operator who asks for one, and says how to get it. `.ci/run` builds it; elsewhere these tests say that they skip.
+//! The binary of a plain release build, named by `CROSSCHECK_PRODUCTION`: it has no fault injector, refuses an operator
+//! who requests one, and reports how to get it. `.ci/run` builds it; elsewhere these tests report that they skip.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -9,11 +9,11 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What the injector says, and the names of its functions, which the linker keeps in a build that has them.
+/// Messages of the injector, and the names of its functions, which the linker keeps in a build that has them.
 const TRACES: [&str; 4] =
     ["armed; it strikes at the next occasion", "10crosscheck6faults", "6object6inject", "PendingFaults"];
 
-/// The binary to be looked at.
+/// The binary to be tested.
 fn production() -> Option<PathBuf> {
     let named = std::env::var_os("CROSSCHECK_PRODUCTION").map(PathBuf::from);
     if named.is_none() {
@@ -59,7 +59,7 @@ fn commands_that_need_the_injector_say_how_to_build_it() {
     }
 }
 
-/// Ends with the test.
+/// A process that is killed when the test ends.
 struct Running(Child);
 
 impl Drop for Running {

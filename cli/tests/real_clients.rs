@@ -1,5 +1,5 @@
-//! Clients written by others work, on several replicas at once: a crate, two Python libraries, and
-//! libmemcached's own test.
+//! Clients by other authors work, on several replicas at once: a crate, two Python libraries, and libmemcached's own
+//! test.
 
 use crate::support::cluster::{Cluster, Wish};
 use crate::support::stock::{self, Stock};
@@ -47,12 +47,12 @@ fn memccapable_passes_on_a_single_node_and_on_every_replica() {
     }
 }
 
-/// A round of everything the `memcache` crate offers on its own keys, in the text protocol (its default is
-/// the binary one); `Err` when a call fails, panic when a result is wrong.
+/// A round of all functions that the `memcache` crate offers on its own keys, in the text protocol (its default is the
+/// binary one); `Err` when a call fails, panic when a result is wrong.
 fn drive_crate(server: SocketAddr, name: &str, rounds: u64) -> Result<(), MemcacheError> {
     let client = Client::connect(format!("memcache://{server}?protocol=ascii&timeout=15&tcp_nodelay=true"))?;
     assert_eq!(client.version()?.len(), 1);
-    // Version 0.21 drops every line of a text reply; that the reply is read to its end still shows below.
+    // Version 0.21 drops every line of a text reply; the next calls still show that the reply was read to its end.
     client.stats()?;
     for round in 0..rounds {
         let key = &format!("crate-{name}-{}", round % 7);

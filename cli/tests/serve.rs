@@ -1,5 +1,5 @@
-//! One `serve` process as an operator starts it: who reaches its admin socket, what it leaves behind, and
-//! what it refuses to start with.
+//! One `serve` process as an operator starts it: who can connect to its admin socket, which files it leaves behind, and
+//! which configurations it refuses.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -37,7 +37,7 @@ impl Node {
         Node { folder, running: None }
     }
 
-    /// Where its clients connect.
+    /// Its address for clients.
     fn clients(&self) -> String {
         let text = std::fs::read_to_string(self.path("node.toml")).expect("read");
         text.split('"').nth(1).expect("the first string is `listen`").to_owned()
@@ -47,7 +47,7 @@ impl Node {
         self.folder.path().join(name)
     }
 
-    /// The same in a shell that has set limits first.
+    /// The same in a shell that sets limits first.
     fn serve_after(&self, limits: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("{limits} && exec \"$@\""), "sh"]);
@@ -65,7 +65,7 @@ impl Node {
         command
     }
 
-    /// Starts it, and waits until it answers on the socket `admin.sock`, or as `ask` says.
+    /// Starts it, and waits until it answers on the socket `admin.sock`, or with the arguments `ask`.
     fn start(&mut self, ask: &[&str]) {
         self.start_as(self.serve(), ask);
     }
@@ -98,7 +98,7 @@ impl Node {
         command.output().expect("an answer")
     }
 
-    /// Sends a signal and waits for the end; its exit code, and what it said.
+    /// Sends a signal and waits for the end; returns the exit code and stderr.
     fn end(&mut self, signal: Signal) -> (Option<i32>, String) {
         self.signal(signal);
         let mut child = self.running.take().expect("it runs");
@@ -118,7 +118,7 @@ impl Drop for Node {
     }
 }
 
-/// What a command that ends by itself says on stderr, with its exit code.
+/// The stderr and exit code of a command that ends by itself.
 fn refused(command: &mut Command) -> (Option<i32>, String) {
     let output = command.output().expect("it starts");
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -126,7 +126,7 @@ fn refused(command: &mut Command) -> (Option<i32>, String) {
 
 const SOCKET: [&str; 2] = ["--admin", "./admin.sock"];
 
-/// What a web page makes a browser send, to whatever listens.
+/// The request that a web page makes a browser send, to any port.
 const HTTP: &[u8] =
     b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: text/plain\r\nContent-Length: 19\r\n\r\n\
                       {\"cmd\":\"shutdown\"}\n";
@@ -169,7 +169,7 @@ fn sighup_ends_no_replica_and_says_that_the_configuration_is_read_at_the_start_o
     );
 }
 
-/// A shell and the kernel each send SIGHUP when a terminal goes away, and what is written to it is lost.
+/// A shell and the kernel each send SIGHUP when a terminal goes away, and later output to it is lost.
 #[test]
 fn up_stops_its_replicas_properly_when_its_terminal_goes_away() {
     let folder = tempfile::tempdir().expect("a directory");
@@ -193,7 +193,7 @@ fn up_stops_its_replicas_properly_when_its_terminal_goes_away() {
     drop(lines);
     let pid = |number: i64| Pid::from_raw(i32::try_from(number).expect("a process id")).expect("not 0");
     for _ in 0..3 {
-        // It may be gone by the second or third.
+        // It may have ended by the second or third.
         let _ = kill_process(pid(i64::from(up.id())), Signal::HUP);
     }
     assert_eq!(up.wait().expect("its end").code(), Some(0));
@@ -308,7 +308,7 @@ fn connections_that_do_not_fit_below_the_limit_of_open_files_are_refused_or_lowe
     assert!(said.contains("lowered from 1024 to 40") && said.lines().count() == 1, "{said}");
     let (code, said) = refused(left_out.serve_after("ulimit -n 186").arg("--check"));
     assert_eq!(code, Some(2), "{said}");
-    // A soft limit alone is raised, and nothing is said.
+    // A soft limit alone is raised, without a message.
     assert_eq!(refused(asked.serve_after("ulimit -Sn 64").arg("--check")), (Some(0), String::new()));
 }
 

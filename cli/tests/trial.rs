@@ -1,5 +1,5 @@
-//! A short trial of real replicas under real trouble: what the checker sees is right, and where the replicas
-//! are wrong on purpose it is not.
+//! A short trial of real replicas under real failures: the checker accepts the replies, and rejects them where the
+//! replicas are wrong on purpose.
 #![cfg(target_os = "linux")]
 
 use serde_json::Value;
@@ -34,7 +34,7 @@ fn a_cluster_in_trouble_answers_as_one_correct_server() {
     assert!(result["episodes"].as_array().is_some_and(|episodes| episodes.len() >= 2));
 }
 
-/// Without protection the same corruption reaches clients, and the checker says so.
+/// Without protection the same corruption reaches clients, and the checker reports that.
 #[test]
 fn replicas_without_protection_are_caught() {
     let out = tempfile::tempdir().expect("a temporary directory");

@@ -1,7 +1,7 @@
-//! The summary of a run: a row of figures for each measurement, without single times of repairs and
-//! step-by-step replies.
+//! The summary of a run: a row of figures for each measurement, without the times of single repairs and the counts of
+//! single steps.
 //!
-//! A summary is read back as a [`BenchRun`], so that the report makes the same tables of both.
+//! A summary is read back as a [`BenchRun`], so that the report makes the same tables from both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use super::results::{
 use crate::json_rows;
 use node::outcome::{CommandOutcome, CommandVerdict, say};
 
-/// Grows when old files can no longer be read.
+/// Incremented when old files can no longer be read.
 const FORMAT: u32 = 1;
 /// Longer summaries are compressed.
 const LONGEST_PLAIN: usize = 8 * 1024;
@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> CommandOutcome {
     for file in &args.files {
         let text = match Cost::read(file)? {
             Some(cost) => json_rows::layout(&cost, 2)?,
-            // Rows of figures stand on lines of their own.
+            // Each row of figures has a line of its own.
             None => json_rows::layout(&BenchSummary::of(BenchRun::read(file)?), 2)?,
         };
         say(&write(&args.out, &json_rows::stem(file), &text)?.display().to_string())?;
@@ -55,7 +55,7 @@ fn write(folder: &Path, stem: &str, text: &[u8]) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// The run that a summary is of; none when the text is no summary.
+/// The run in a summary; none when the text is not a summary.
 pub fn parse(text: &[u8]) -> Option<anyhow::Result<BenchRun>> {
     #[derive(Deserialize)]
     struct Head {
@@ -71,7 +71,7 @@ pub fn parse(text: &[u8]) -> Option<anyhow::Result<BenchRun>> {
     })
 }
 
-/// A summary as its file has it; fields without a comment are those of [`BenchRun`].
+/// A summary in its file's format; fields without a comment are those of [`BenchRun`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BenchSummary {
@@ -86,19 +86,19 @@ struct BenchSummary {
     skipped: Vec<Skipped>,
     /// Names of the processes of a row, for each combination that occurs.
     processes: Vec<Vec<String>>,
-    /// What stands in a row after repetition, workload, clients and side; the last place has the processes. What is not
-    /// listed is zero, or was not measured, in every row.
+    /// The values of a row after repetition, workload, clients and side; the last one has the processes. A column that
+    /// is not listed is zero, or was not measured, in every row.
     columns: Vec<String>,
     /// A row for each measurement; one that failed ends after the side.
     rows: Vec<Vec<Value>>,
-    /// Words on single measurements.
+    /// Remarks on single measurements.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     notes: Vec<MeasurementNote>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pooled: Vec<PooledCell>,
 }
 
-/// What was said about a measurement.
+/// A remark on a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct MeasurementNote {
@@ -110,7 +110,7 @@ struct MeasurementNote {
     /// The first reason why a fault was not placed.
     #[serde(skip_serializing_if = "Option::is_none")]
     why_not: Option<String>,
-    /// The first complaints of clients.
+    /// The first errors that clients reported.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     words: Vec<String>,
 }
@@ -123,7 +123,7 @@ impl BenchSummary {
         let pooled = pooled_cells(&run);
         let blank = blank(&run.definition);
         let figures = || run.measurements.iter().filter_map(|one| one.figures.as_ref());
-        // What is the same as in a blank row everywhere says nothing.
+        // A column that equals that of a blank row everywhere is left out.
         let is_told = |column: &&Column| figures().any(|one| (column.get)(one) != (column.get)(&blank));
         let columns: Vec<&Column> = COLUMNS.iter().filter(is_told).collect();
         let names: BTreeSet<Vec<String>> = figures().map(names_of).collect();
@@ -292,7 +292,7 @@ fn processes_of(values: &Value, names: &[Vec<String>]) -> anyhow::Result<Vec<Pro
     names.iter().zip(values.chunks(3)).map(process).collect()
 }
 
-/// A number without digits that say nothing, as an integer where it is one.
+/// A number without insignificant digits, as an integer where it is one.
 fn number(value: Option<f64>, digits: i32) -> Value {
     let Some(value) = value else { return Value::Null };
     let scale = 10f64.powi(digits);
@@ -304,7 +304,7 @@ fn number(value: Option<f64>, digits: i32) -> Value {
     }
 }
 
-/// A measurement in which nothing happened.
+/// A measurement with zeros only.
 fn blank(definition: &Definition) -> Figures {
     Figures {
         seconds: definition.seconds,
@@ -568,7 +568,7 @@ mod tests {
         }
     }
 
-    /// What a summary has of a measurement.
+    /// The part of a measurement that its summary keeps.
     fn without_times(before: &Measurement) -> Measurement {
         let mut one = before.clone();
         if let Some(figures) = &mut one.figures {

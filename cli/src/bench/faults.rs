@@ -1,5 +1,5 @@
-//! Places faults in one replica while it is measured: at even distances, over connections of its own, and
-//! without waiting for answers, so that the rate is the definition's and not the admin socket's.
+//! Places faults in one replica while it is measured: at equal intervals, over connections of its own, and without
+//! waiting for answers, so that the rate is the definition's and not the admin socket's.
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use super::definition::{SweepFault, SweepFaults, Workload};
 use super::generator::{Draw, KeyName};
 use node::cluster::ReplicaHandle;
 
-/// Connections used in turn: the replica answers one command of a connection after the other, and each takes an ordered
-/// position first.
+/// Connections used in turn: the replica answers the commands of a connection one after another, and each takes an
+/// ordered position first.
 const LANES: usize = 16;
-/// Number of an item's value among its members.
+/// Number of the member of an item that is its value.
 const VALUE: u8 = 1;
-/// How long the last answers are awaited.
+/// How long the last answers are waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Between two looks at answers while nothing is due.
+/// Pause between two checks for answers while no fault is due.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Places faults until it is finished.
@@ -32,14 +32,14 @@ pub struct Injector {
     thread: JoinHandle<Placed>,
 }
 
-/// What became of the faults.
+/// The outcome of the faults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
     /// Faults that were due.
     pub due: u64,
     /// Faults that are in place.
     pub placed: u64,
-    /// The first reason why one was not.
+    /// The first reason why a fault was not placed.
     pub why_not: Option<String>,
 }
 
@@ -64,7 +64,7 @@ impl Injector {
             let begin = Instant::now();
             let mut due = 0;
             while !asked.load(Ordering::Relaxed) {
-                // The first comes half a distance after the beginning.
+                // The first fault comes half an interval after the beginning.
                 let next = begin + gap.mul_f64(due as f64 + 0.5);
                 let now = Instant::now();
                 if now < next {
@@ -80,7 +80,7 @@ impl Injector {
         Ok(Injector { over, thread })
     }
 
-    /// Places no more, and tells what became of them.
+    /// Stops placing faults, and returns the outcome.
     pub fn finish(self) -> Placed {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -102,7 +102,7 @@ fn conclude(due: u64, mut lanes: Vec<Lane>) -> Placed {
     placed
 }
 
-/// Draws what is hit.
+/// Draws the items that are corrupted.
 struct Targets {
     kind: CorruptionKind,
     draw: Draw,
@@ -194,7 +194,7 @@ impl Lane {
     }
 }
 
-/// Why a fault was not placed, by the answer to it; none when it was.
+/// Why a fault was not placed, from the answer; none when it was placed.
 fn outcome(line: &[u8]) -> Option<String> {
     let Ok(answer) = serde_json::from_slice::<serde_json::Value>(line) else {
         return Some("an answer of another version".into());

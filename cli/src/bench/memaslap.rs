@@ -1,4 +1,4 @@
-//! memaslap, a load generator that others wrote, on the same servers: if it and ours disagree, one of them
+//! memaslap, an independent load generator, on the same servers: if its figures and ours disagree, one of the two
 //! measures wrongly.
 
 use std::fmt::Write as _;
@@ -16,9 +16,9 @@ use node::signals::Ending;
 
 /// Its names: upstream's and Debian's.
 const PROGRAMS: [&str; 2] = ["memaslap", "memcaslap"];
-/// What to tell when it is missing.
+/// The message when it is missing.
 pub const INSTALL: &str = "memaslap is not installed; install it with: apt-get install libmemcached-tools";
-/// How much longer than asked it may take: it fills its windows first.
+/// How much longer than requested it may take: it fills its windows first.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Its shortest key.
 const SHORTEST_KEY: usize = 16;
@@ -28,13 +28,13 @@ pub fn program() -> Option<PathBuf> {
     PROGRAMS.iter().find_map(|name| servers::find(name))
 }
 
-/// Runs it for as long as our generator measured; none when it cannot ask for this workload.
+/// Runs it for as long as our generator measured; none when it cannot produce this workload.
 ///
-/// It draws keys of its own, uniformly from a window per connection, so the figures agree only roughly by nature, and
-/// closely for uniform workloads.
+/// It draws its keys uniformly from a window per connection, so the figures agree only roughly in general, and closely
+/// for uniform workloads.
 ///
 /// # Errors
-/// It fails, or says nothing that can be understood.
+/// It fails, or its output cannot be parsed.
 pub fn run(
     definition: &Definition,
     workload: &Workload,
@@ -43,7 +43,7 @@ pub fn run(
     data: &Path,
     ending: &Ending,
 ) -> anyhow::Result<Option<Independent>> {
-    // It wants a thread per server and as many connections on each of them.
+    // It requires a thread per server and as many connections to each of them.
     let threads = addresses.len();
     let connections = clients / threads * threads;
     let Some(config) = config(workload).filter(|_| connections == clients && definition.pipeline == 1) else {
@@ -54,7 +54,7 @@ pub fn run(
     let servers: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
     let window = (workload.keys / clients / 1024).max(1);
     let seconds = definition.seconds.ceil() as u64;
-    // Into a file: it can say more than a pipe holds, and would wait for a reader.
+    // Its output goes to a file: it can be longer than a pipe holds, and would wait for a reader.
     let said = tempfile::Builder::new().prefix("memaslap-").tempfile_in(data)?;
     let child = Command::new(program().context(INSTALL)?)
         .args(["-s", &servers.join(","), "-T", &threads.to_string(), "-c", &connections.to_string()])
@@ -74,7 +74,7 @@ pub fn run(
     understood(&text).map(Some)
 }
 
-/// Waits for its end, and kills it when that takes too long.
+/// Waits for its end, and kills it after a timeout.
 fn wait(mut child: Child, patience: Duration, ending: &Ending) -> anyhow::Result<ExitStatus> {
     let deadline = Instant::now() + patience;
     loop {
@@ -89,7 +89,7 @@ fn wait(mut child: Child, patience: Duration, ending: &Ending) -> anyhow::Result
     }
 }
 
-/// Its configuration; it knows reads and writes, and neither lifetimes nor popularity.
+/// Its configuration; it supports reads and writes, and neither lifetimes nor popularity.
 fn config(workload: &Workload) -> Option<String> {
     let share = |op| workload.mix.get(&op).copied().unwrap_or(0.0);
     let (gets, sets) = (share(Op::Get), share(Op::Set));
@@ -113,14 +113,14 @@ fn config(workload: &Workload) -> Option<String> {
     Some(text)
 }
 
-/// Its last lines: `get_misses: 0` and `Run time: 2.0s Ops: 74555 TPS: 37273 Net_rate: 21.4M/s`. It counts
-/// refusals as done, and only echoes them.
+/// Parses its last lines: `get_misses: 0` and `Run time: 2.0s Ops: 74555 TPS: 37273 Net_rate: 21.4M/s`. It counts
+/// refused requests as completed, and only prints them.
 fn understood(text: &str) -> anyhow::Result<Independent> {
     if let Some(refused) = text.lines().find(|line| line.contains("ERROR")) {
         bail!("memaslap was refused: {refused}");
     }
     let after = |name: &str| text.rsplit_once(name)?.1.split_whitespace().next()?.parse::<f64>().ok();
-    let throughput = after("TPS:").context("memaslap told no TPS")?;
+    let throughput = after("TPS:").context("memaslap reported no TPS")?;
     Ok(Independent { throughput, misses: after("get_misses:").unwrap_or(0.0) as u64 })
 }
 

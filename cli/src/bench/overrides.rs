@@ -1,5 +1,5 @@
-//! What the command line changes in a definition, and a note of it for the results: a changed run must not
-//! pass for the whole one.
+//! Changes to a definition from the command line, with a note for the results: a changed run must not be mistaken for
+//! the whole one.
 
 use super::definition::{Definition, Side};
 use node::outcome::misuse;
@@ -40,16 +40,16 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 impl Overrides {
-    /// Changes the definition; returns what was changed, in words.
+    /// Changes the definition; returns the changes as text.
     ///
     /// # Errors
-    /// Nothing would be left to measure.
+    /// No measurement would be left.
     pub fn apply(&self, mut definition: Definition) -> anyhow::Result<(Definition, Vec<String>)> {
         let mut changed = Vec::new();
         let mut note = |what: String| changed.push(what);
         if let Some(seconds) = self.seconds {
             note(format!("seconds = {seconds}"));
-            // Nothing can be divided by no time.
+            // A duration of zero cannot be divided by.
             definition.seconds = seconds.max(0.05);
         }
         if let Some(seconds) = self.warmup {

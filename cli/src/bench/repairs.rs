@@ -1,4 +1,5 @@
-//! What faults did: how long repairs took by the damaged replica's own records, and what clients saw around them.
+//! The effects of faults: how long repairs took by the damaged replica's own records, and the replies to clients around
+//! them.
 
 use crosscheck::admin::EvidenceRecord;
 use serde::{Deserialize, Serialize};
@@ -10,29 +11,29 @@ use super::generator::{STEP_NS, Timeline, TimelineStep};
 /// Steps before the verdict and after it that belong to a repair.
 const BEFORE: usize = 10;
 const AFTER: usize = 40;
-/// Above this rate the stretches around repairs would run into each other.
+/// Above this rate the windows around repairs would overlap.
 const HIGHEST_RATE: f64 = 5.0;
-/// Times that a result keeps; of more, evenly chosen ones.
+/// The most times that a result keeps; of more, evenly distributed ones.
 const TIMES_KEPT: usize = 1000;
 
-/// What the faults of one measurement did.
+/// The effects of the faults of one measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RepairFigures {
     /// Faults that were due while it was measured.
     pub due: u64,
     /// Faults that were in place.
     pub placed: u64,
-    /// The first reason why one was not.
+    /// The first reason why a fault was not placed.
     pub why_not: Option<String>,
     /// Objects that were repaired.
     pub repaired: u64,
     /// The same, per second.
     pub repaired_per_second: f64,
-    /// Microseconds from verdict to installed objects; of the newest repairs, where there were thousands.
+    /// Microseconds from verdict to installed objects; only of the newest repairs if there were thousands.
     pub times_us: Times,
     /// The longest that any client waited around each repair, in microseconds.
     pub waits_us: Times,
-    /// The same in stretches as long before the faults: what the machine does by itself.
+    /// The same in windows of the same length before the faults: the waits that the machine causes.
     pub quiet_waits_us: Times,
     /// Replies around the verdicts.
     pub around: Option<Around>,
@@ -44,7 +45,7 @@ pub struct RepairFigures {
 pub enum Times {
     /// Each of them.
     All(Vec<u64>),
-    /// What a report shows of them.
+    /// The points that a report shows of them.
     Points(Points),
 }
 
@@ -76,7 +77,7 @@ impl Default for Times {
 }
 
 impl Times {
-    /// What a report shows of them.
+    /// The points that a report shows of them.
     pub fn points(&self) -> Points {
         match self {
             Times::All(times) => Points::of(times),
@@ -84,7 +85,7 @@ impl Times {
         }
     }
 
-    /// Sets a point; the single times are given up.
+    /// Changes the points; the single times are discarded.
     pub fn change(&mut self, change: impl FnOnce(&mut Points)) {
         let mut points = self.points();
         change(&mut points);
@@ -101,7 +102,7 @@ impl Times {
 }
 
 impl Points {
-    /// Of times in order.
+    /// The points of sorted times.
     pub fn of(sorted: &[u64]) -> Self {
         let Some(last) = sorted.len().checked_sub(1) else { return Points::default() };
         let at = |share: f64| sorted[(share * last as f64).round() as usize];
@@ -115,13 +116,13 @@ impl Points {
         }
     }
 
-    /// A point, where there is a time.
+    /// A point, if there is a time.
     pub fn at(&self, point: Point) -> Option<f64> {
         (self.count > 0).then(|| point(self) as f64)
     }
 }
 
-/// What the repairs of all repetitions of one cell came to.
+/// The repairs of all repetitions of one cell together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pooled {
     /// From verdict to installed objects.
@@ -136,7 +137,7 @@ pub struct Pooled {
 }
 
 impl Pooled {
-    /// Of the repetitions that worked, each with all its times.
+    /// Of the repetitions that succeeded, each with all its times.
     pub fn of(each: &[&RepairFigures]) -> Self {
         let pool = |times: fn(&RepairFigures) -> &Times| {
             let mut all: Vec<u64> = each.iter().flat_map(|one| times(one).all().iter().copied()).collect();
@@ -157,7 +158,7 @@ impl Pooled {
 pub struct Around {
     /// Length of a step, in microseconds.
     pub step_us: u64,
-    /// The step in which the verdict fell.
+    /// The step that contains the verdict.
     pub verdict: usize,
     /// Replies of each step, on average over the repairs.
     pub mean: Vec<f64>,
@@ -165,12 +166,12 @@ pub struct Around {
     pub example: Vec<u32>,
     /// Microseconds from the verdict to the installed objects of that repair.
     pub example_took_us: u64,
-    /// Repairs that the average is over.
+    /// Repairs over which the average was computed.
     pub repairs: usize,
 }
 
 impl Around {
-    /// Several as one: the mean over all repairs, and the first one's example.
+    /// The union of several: the mean over all repairs, and the first one's example.
     fn pooled(each: &[&Around]) -> Option<Around> {
         let first = *each.first()?;
         let repairs: usize = each.iter().map(|one| one.repairs).sum();
@@ -187,7 +188,7 @@ struct Repair {
     took_us: u64,
 }
 
-/// Puts together what is known. `records` are those of the damaged `replica`, from the beginning of the measured time.
+/// Combines records and counts. `records` are those of the damaged `replica`, from the beginning of the measured time.
 pub fn of(
     faults: SweepFaults,
     placed: Placed,
@@ -220,7 +221,7 @@ fn repair_of(record: &EvidenceRecord, replica: u8) -> Option<Repair> {
     Some(Repair { verdict_wall_us: record.time_us.saturating_sub(took_us), took_us })
 }
 
-/// In order; evenly chosen ones where there are too many to keep.
+/// Sorted times; evenly distributed ones where there are too many to keep.
 fn some_of(mut times: Vec<u64>) -> Vec<u64> {
     times.sort_unstable();
     let count = times.len();
@@ -294,8 +295,8 @@ mod tests {
         }
     }
 
-    /// One reply in each of 200 steps, waited for 100 us, but for a gap of five steps from `gap` on, and a
-    /// long wait after it.
+    /// One reply in each of 200 steps, after a wait of 100 us, except a gap of five steps from `gap` on, and a long
+    /// wait after it.
     fn timeline(gap: usize) -> Timeline {
         let usual = TimelineStep { replies: 1, longest_us: 100 };
         let mut steps = vec![usual; 200];
@@ -306,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_gap_after_the_verdict_is_seen_and_told_from_the_quiet_before() {
-        // The verdict falls into step 100; the objects are installed 5 ms later.
+        // The verdict is in step 100; the objects are installed 5 ms later.
         let records = [
             record("entry-check", 2, 1_201_000, None),
             record("repair", 2, 1_206_000, Some(5_000)),

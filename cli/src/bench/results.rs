@@ -1,5 +1,4 @@
-//! What a run leaves behind: every repetition of every side, with the machine, the commit and the definition
-//! it belongs to.
+//! The results of a run: every repetition of every side, with the machine, the commit and the definition.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,37 +16,37 @@ use super::measure::{Commit, Cpu, Machine, Wire};
 use super::repairs::{Pooled, RepairFigures};
 use crate::json_rows;
 
-/// Where summaries of results are, seen from the workspace.
+/// Where summaries of results are, relative to the workspace.
 pub const FOLDER: &str = "bench/results";
-/// Where results and reports go by default; git ignores what is there.
+/// Where results and reports go by default; git ignores this folder.
 pub const RAW: &str = "bench/results/raw";
-/// Grows when old files can no longer be read.
+/// Incremented when old files can no longer be read.
 pub const FORMAT: u32 = 1;
 
 /// One run of one definition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BenchRun {
-    /// Form of this file.
+    /// Format of this file.
     pub format: u32,
     /// When it began, in seconds since 1970.
     pub started_s: u64,
-    /// Where it ran.
+    /// The machine.
     pub machine: Machine,
-    /// What was measured.
+    /// The commit that was measured.
     pub commit: Commit,
     /// Whether the binary was built with optimisation.
     pub optimised: bool,
-    /// What was asked for, with what the command line changed.
+    /// The definition, with the changes of the command line.
     pub definition: Definition,
-    /// What the command line changed; a definition's hash stands for its figures only where this is empty.
+    /// The changes of the command line; the definition's hash identifies the figures only if this is empty.
     pub changed: Vec<String>,
-    /// What each side calls its version.
+    /// The version that each side reports.
     pub versions: BTreeMap<Side, String>,
-    /// What was not measured, and why.
+    /// Sides that were not measured, and why.
     pub skipped: Vec<Skipped>,
-    /// Everything that was measured, in its order.
+    /// All measurements, in their order.
     pub measurements: Vec<Measurement>,
-    /// Of a summary: what the repairs of each cell came to, all repetitions together.
+    /// Of a summary: the repairs of each cell, all repetitions together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pooled: Vec<PooledCell>,
 }
@@ -59,9 +58,9 @@ pub struct PooledCell {
     pub workload: String,
     /// Connections.
     pub clients: usize,
-    /// Which side.
+    /// The side.
     pub side: Side,
-    /// What all repetitions came to.
+    /// The repairs of all repetitions.
     #[serde(flatten)]
     pub repairs: Pooled,
 }
@@ -69,11 +68,11 @@ pub struct PooledCell {
 /// A side that was left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
-    /// Which.
+    /// The side.
     pub side: Side,
     /// For one workload only.
     pub workload: Option<String>,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -86,20 +85,20 @@ pub struct Measurement {
     pub workload: String,
     /// Connections.
     pub clients: usize,
-    /// Which side.
+    /// The side.
     pub side: Side,
-    /// What was found; none when it failed.
+    /// The figures; none when it failed.
     pub figures: Option<Figures>,
     /// Why it failed.
     pub failed: Option<String>,
 }
 
-/// What one measurement found.
+/// The figures of one measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Seconds measured.
     pub seconds: f64,
-    /// Requests answered meanwhile.
+    /// Requests answered in that time.
     pub requests: u64,
     /// Requests answered per second.
     pub throughput: f64,
@@ -107,24 +106,24 @@ pub struct Figures {
     pub latency: Latency,
     /// Reads that found nothing, of all reads; none without reads.
     pub miss_ratio: Option<f64>,
-    /// What went wrong.
+    /// Errors.
     pub errors: Errors,
     /// Processor time per process.
     pub processes: Vec<ProcessFigures>,
     /// Processor time of the generator's thread, as a share of one core.
     pub generator_cpu_share: f64,
-    /// Everything on the loopback device meanwhile.
+    /// The whole traffic of the loopback device in that time.
     pub wire: Option<Wire>,
     /// Payload of requests and replies between the generator and the servers.
     pub client_bytes: u64,
-    /// Seconds from starting the side to its being ready; a summary does not have them.
+    /// Seconds from starting the side until it was ready; a summary does not have them.
     pub start_seconds: Option<f64>,
-    /// What memaslap found on the same servers just after, where it was asked.
+    /// memaslap's figures on the same servers just after, where requested.
     pub memaslap: Option<Independent>,
-    /// What replicas sent to each other, all of them together; ours only.
+    /// The messages between replicas, all of them together; ours only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<Sent>,
-    /// What faults did, where some were placed.
+    /// The effects of faults, where some were placed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repairs: Option<RepairFigures>,
 }
@@ -149,32 +148,32 @@ pub struct Latency {
 /// Things that should not happen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Errors {
-    /// Requests that a server said it could not do.
+    /// Requests that a server refused.
     pub refused: u64,
-    /// Replies that no correct server gives; values are compared only where the definition says `verify`.
+    /// Replies that no correct server gives; values are compared only if the definition sets `verify`.
     pub wrong: u64,
-    /// Values without a lifetime that had gone; only seen with `verify`.
+    /// Values without a lifetime that were missing; only detected with `verify`.
     pub lost: u64,
     /// Broken connections.
     pub broken: u64,
     /// Requests that never got a reply.
     pub unanswered: u64,
-    /// The first complaints.
+    /// The first error messages.
     pub words: Vec<String>,
 }
 
 /// One process of a side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessFigures {
-    /// What it is.
+    /// Its name.
     pub name: String,
-    /// Processor time while it was measured.
+    /// Processor time during the measurement.
     pub cpu: Cpu,
-    /// Most memory it has had resident since its start, in bytes.
+    /// Peak of its resident memory since its start, in bytes.
     pub peak_memory: Option<u64>,
 }
 
-/// What an independent generator found.
+/// The figures of an independent generator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Independent {
     /// Requests per second.
@@ -207,7 +206,7 @@ impl BenchRun {
         folder.join(format!("{}-{}.json", self.definition.name, stamp(self.started_s)))
     }
 
-    /// Writes the file anew.
+    /// Writes the file again.
     ///
     /// # Errors
     /// The folder cannot be written.
@@ -215,7 +214,7 @@ impl BenchRun {
         fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
         let path = self.path(folder);
         let draft = path.with_extension("new");
-        // Written aside and renamed, so that a run that is killed leaves a whole file.
+        // Written under another name and renamed, so that a run that is killed leaves a complete file.
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
         fs::write(&draft, text)
@@ -227,7 +226,7 @@ impl BenchRun {
     /// Reads a result, or the summary of one.
     ///
     /// # Errors
-    /// It cannot be read, or is neither.
+    /// It cannot be read, or is neither of them.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = json_rows::read(path)?;
         if let Some(run) = compact::parse(&text) {
@@ -239,12 +238,12 @@ impl BenchRun {
         Ok(run)
     }
 
-    /// Whether its figures are those that the definition asks for, of an optimised program.
+    /// Whether its figures are those of the unchanged definition, measured with an optimised program.
     pub fn is_as_defined(&self) -> bool {
         self.optimised && self.changed.is_empty() && self.is_whole()
     }
 
-    /// Whether everything was measured that was to be, so that nobody ended it early.
+    /// Whether everything was measured, so that no operator ended it early.
     pub fn is_whole(&self) -> bool {
         let definition = &self.definition;
         let skipped = |workload: &str, side: &Side| {
@@ -258,7 +257,7 @@ impl BenchRun {
         self.measurements.len() == pairs.count() * definition.clients.len() * definition.repetitions
     }
 
-    /// Repetitions of one cell that worked, with their number.
+    /// The repetitions of one cell that succeeded, with their numbers.
     pub fn figures<'r>(
         &'r self,
         workload: &'r str,
@@ -273,7 +272,7 @@ impl BenchRun {
 }
 
 impl BenchRun {
-    /// What the repairs of all repetitions of one cell came to.
+    /// The repairs of all repetitions of one cell together.
     pub fn pooled(&self, workload: &str, clients: usize, side: &Side) -> Pooled {
         let is_it =
             |one: &&PooledCell| one.workload == workload && one.clients == clients && one.side == *side;
@@ -294,12 +293,12 @@ impl Figures {
         Cpu { user_s: sum(|cpu| cpu.user_s) / millions, system_s: sum(|cpu| cpu.system_s) / millions }
     }
 
-    /// The largest process, in bytes.
+    /// The peak memory of the largest process, in bytes.
     pub fn peak_memory(&self) -> Option<u64> {
         self.processes.iter().filter_map(|process| process.peak_memory).max()
     }
 
-    /// Everything that should not have happened.
+    /// The sum of all errors.
     pub fn error_count(&self) -> u64 {
         let Errors { refused, wrong, lost: _, broken, unanswered, words: _ } = &self.errors;
         refused + wrong + broken + unanswered
@@ -307,7 +306,7 @@ impl Figures {
 }
 
 impl Latency {
-    /// What the generator saw.
+    /// From the counts of the generator.
     pub fn of(seen: &MeasuredCounts) -> Self {
         let at = |share: f64| seen.latencies.value_at_quantile(share) as f64 / 1000.0;
         Latency {
@@ -331,7 +330,7 @@ pub fn date(seconds: u64) -> String {
     instant(seconds).strftime("%Y-%m-%d").to_string()
 }
 
-/// Seconds since 1970 as an instant; those that no calendar has are its last one.
+/// Seconds since 1970 as an instant; if out of the calendar's range, its last instant.
 fn instant(seconds: u64) -> Timestamp {
     i64::try_from(seconds)
         .ok()

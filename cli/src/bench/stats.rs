@@ -1,11 +1,11 @@
-//! Medians with their spread: what a few repetitions allow to say, and how sure it is.
+//! Medians with their spread: the conclusions that a few repetitions allow, and their confidence.
 
 use serde::{Deserialize, Serialize};
 
 /// Coverage that an interval should have.
 const WANTED: f64 = 0.95;
 
-/// The middle of some repetitions, and how far they lie apart.
+/// The median of some repetitions, and their spread.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// The median.
@@ -25,11 +25,11 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of some repetitions; none when there is none, or one of them is not a number.
+    /// The spread of some values; none when there is none, or one of them is not a number.
     ///
-    /// The interval is between two order statistics: it assumes that repetitions are independent and nothing about how
-    /// they are distributed. Below six repetitions even the widest one, from lowest to highest, holds the median less
-    /// surely than in 95 of 100 cases; its coverage says how surely.
+    /// The interval is between two order statistics: it assumes that repetitions are independent, and nothing about
+    /// their distribution. Below six repetitions even the widest interval, from lowest to highest, contains the median
+    /// with a probability below 95 %; its coverage gives that probability.
     pub fn of(values: &[f64]) -> Option<Spread> {
         let mut sorted = values.to_vec();
         if sorted.is_empty() || sorted.iter().any(|value| !value.is_finite()) {
@@ -50,7 +50,7 @@ impl Spread {
     }
 }
 
-/// The rank (from 0) of the narrowest interval with the wanted coverage, or of the widest one, and what it covers.
+/// The rank (from 0) of the narrowest interval with the required coverage, or of the widest one, and its coverage.
 fn ranks(count: usize) -> (usize, f64) {
     // Probability that fewer than `rank + 1` of `count` values lie below the true median.
     let mut outside = 0.0;

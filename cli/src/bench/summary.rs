@@ -1,4 +1,4 @@
-//! A run in a few lines for the terminal: medians per cell, ratios with their spread, and what went wrong.
+//! A run in a few lines for the terminal: medians per cell, ratios with their spread, and errors.
 
 use super::definition::{Ratio, Side, Workload};
 use super::repairs::{Point, RepairFigures};
@@ -72,7 +72,7 @@ pub fn kept(run: &BenchRun, workload: &str, clients: usize, side: &Side) -> Opti
     Spread::of(&values)
 }
 
-/// Which times of a repair, of one repetition and of all of them together.
+/// The kinds of times of a repair.
 #[derive(Clone, Copy, Debug)]
 pub enum Stretch {
     /// From verdict to installed objects.
@@ -83,8 +83,8 @@ pub enum Stretch {
     QuietWait,
 }
 
-/// A point of the times of all repetitions' repairs together. Its interval is that of the repetitions, each
-/// taken by itself.
+/// A point of the times of all repetitions' repairs together. Its interval is that of the repetitions, each taken
+/// alone.
 pub fn pooled(
     run: &BenchRun,
     workload: &str,

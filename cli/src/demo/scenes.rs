@@ -1,30 +1,31 @@
-//! The faults that the demonstration shows, as data: what is told, what is injected where, and what must follow.
+//! The faults that the demonstration shows, as data: the text, the fault and its victim, and the expected outcome.
 
 use crosscheck::admin::{CorruptionKind, Inject};
 
 /// Length of the long value: several pieces of a value that is summed in pieces.
 const LONG_VALUE: usize = 3000;
 
-/// One fault of the story.
+/// One fault of the demonstration.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene {
     /// For the summary.
     pub title: &'static str,
-    /// Told before anything happens.
+    /// The text shown before the fault is injected.
     pub tale: &'static str,
-    /// What is corrupted.
+    /// The kind of corruption.
     pub kind: CorruptionKind,
-    /// Which object, by the service's name.
+    /// The object, by the service's name.
     pub object: Option<Object>,
-    /// The member that is hit, by number and name; none = any.
+    /// The member with the fault, by number and name; none = any.
     pub member: Option<(u8, &'static str)>,
-    /// Whether the object is stored again first: a fault in an object in use strikes only at a request that writes.
+    /// Whether the object is stored again first: a fault in an object in use takes effect only at a request that
+    /// writes.
     pub stores: bool,
-    /// What must follow.
+    /// The expected outcome.
     pub proof: Proof,
 }
 
-/// An object of the story.
+/// An object of the demonstration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Object {
     /// The item with the long value.
@@ -35,23 +36,23 @@ pub enum Object {
     Slot,
 }
 
-/// What proves that a fault was noticed and dealt with.
+/// The evidence that a fault was detected and handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// An evidence record names the replica, and its object was replaced.
     Repaired,
-    /// An evidence record names the replica; nothing is left that would need a repair.
+    /// An evidence record names the replica; no object needs a repair.
     Named,
     /// A peer dropped a frame.
     FrameDropped,
 }
 
-/// The story.
+/// The scenes of the demonstration.
 pub const SCENES: [Scene; 7] = [
     Scene {
         title: "a bit of a value",
-        tale: "A bit flips in a stored value while nobody looks. The next request that touches the item checks it \
-               first, and does not use it.",
+        tale: "A bit flips in a stored value while no request uses it. The next request that enters the item checks it \
+               first, and does not use the value.",
         kind: CorruptionKind::Flip,
         object: Some(Object::LongValue),
         member: Some((1, "value")),
@@ -60,8 +61,8 @@ pub const SCENES: [Scene; 7] = [
     },
     Scene {
         title: "a bit of a key",
-        tale: "A bit flips in a key. Without a check the item would no longer be found, or be found under a name that \
-               nobody gave it.",
+        tale: "A bit flips in a key. Without a check the item would no longer be found, or be found under a key that \
+               no client stored.",
         kind: CorruptionKind::Flip,
         object: Some(Object::LongKey),
         member: Some((0, "key")),
@@ -70,8 +71,8 @@ pub const SCENES: [Scene; 7] = [
     },
     Scene {
         title: "a table slot",
-        tale: "The hash table itself is hit: the entry that leads to an item now leads elsewhere. Structure is \
-               protected like data.",
+        tale: "A bit flips in the hash table itself: the entry of an item now refers to another place. The table is \
+               protected like the data.",
         kind: CorruptionKind::Flip,
         object: Some(Object::Slot),
         member: None,
@@ -80,8 +81,8 @@ pub const SCENES: [Scene; 7] = [
     },
     Scene {
         title: "a bit while a request runs",
-        tale: "A bit flips after the check and before the seal: the replica itself cannot know. Its result differs \
-               from the others', which outvote it before its reply leaves.",
+        tale: "A bit flips after the check and before the seal: the replica itself cannot detect it. Its \
+               result differs from the others', which outvote it before its reply leaves.",
         kind: CorruptionKind::InRequest,
         object: Some(Object::LongValue),
         member: None,
@@ -90,8 +91,8 @@ pub const SCENES: [Scene; 7] = [
     },
     Scene {
         title: "a digest",
-        tale: "The replica's state is right, but the digest it compares with is hit. It looks wrong, is outvoted, and \
-               nothing needs repair.",
+        tale: "The replica's state is right, but a bit of its digest flips. The replica is outvoted, and \
+               no object needs a repair.",
         kind: CorruptionKind::Digest,
         object: None,
         member: None,
@@ -100,8 +101,8 @@ pub const SCENES: [Scene; 7] = [
     },
     Scene {
         title: "a reply",
-        tale: "A reply is hit after it was rendered, on its way to the client. It never leaves; the client gets what \
-               the majority computed.",
+        tale: "A bit of a reply flips after it was rendered, on its way to the client. It never leaves; the client \
+               receives the reply of the majority.",
         kind: CorruptionKind::Reply,
         object: None,
         member: None,
@@ -110,7 +111,8 @@ pub const SCENES: [Scene; 7] = [
     },
     Scene {
         title: "a message to a peer",
-        tale: "A frame between replicas is hit on the wire. Its receiver drops it, and it is sent again.",
+        tale: "A bit of a frame between replicas flips on the wire. The receiver drops the frame, and the sender sends \
+               it again.",
         kind: CorruptionKind::Message,
         object: None,
         member: None,

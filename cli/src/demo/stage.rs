@@ -1,4 +1,4 @@
-//! The running cluster of the demonstration: its clients, its background load, and what its replicas report.
+//! The running cluster of the demonstration: its clients, its background load, and the reports of its replicas.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,11 +21,11 @@ const START: Duration = Duration::from_secs(30);
 /// Connections of the background load.
 const CONNECTIONS: usize = 6;
 
-/// Everything on stage.
+/// The cluster and its clients.
 pub struct Stage {
     /// The replicas.
     pub replicas: Vec<ReplicaHandle>,
-    /// The load that runs beside every scene and checks every reply.
+    /// The load that runs during every scene and checks every reply.
     pub load: Load,
     keeper: Keeper,
     clients: Vec<Client>,
@@ -33,15 +33,15 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Starts a cluster on free ports, stores the story's items, and starts the load.
+    /// Starts a cluster on free ports, stores the demonstration's items, and starts the load.
     ///
     /// # Errors
-    /// Something does not come up.
+    /// A part does not start.
     pub fn set(replicas: u8, ending: &Ending) -> anyhow::Result<Self> {
         let wish = ClusterOptions { replicas: Some(replicas), port: Some(0), ..ClusterOptions::default() };
         let keeper = Keeper::start(&ClusterPlan::new(&wish)?, node::up::STOP_PATIENCE)?;
         keeper.until_ready(START, ending)?;
-        // The starts are told otherwise; from here on, nothing should happen to a process.
+        // The starts are shown elsewhere; events of a process after this point are errors.
         keeper.events();
         let replicas = keeper.replicas.clone();
         let addresses: Vec<_> = replicas.iter().filter_map(|replica| replica.clients).collect();
@@ -60,7 +60,7 @@ impl Stage {
     /// Stores an object's item again through one replica.
     ///
     /// # Errors
-    /// It is not stored.
+    /// The replica does not store it.
     pub fn store(&mut self, replica: u8, object: Object) -> anyhow::Result<()> {
         let client = &mut self.clients[usize::from(replica - 1)];
         client
@@ -92,7 +92,7 @@ impl Stage {
         }
     }
 
-    /// What a replica last said of itself.
+    /// A replica's last status.
     pub fn status(&self, replica: u8) -> Option<Status> {
         let rows = self.keeper.observer.rows();
         let row: Option<ReplicaRow> = rows.into_iter().find(|row| row.replica.number == replica);
@@ -105,17 +105,17 @@ impl Stage {
         rows.iter().filter_map(|row| row.seen.as_ref().ok()).map(|status| status.dropped_frames).sum()
     }
 
-    /// Evidence that is new since this was last asked, with the replica that saw it.
+    /// Evidence since the last call, with the replica that detected the error.
     pub fn news(&mut self) -> Vec<(u8, EvidenceRecord)> {
         self.watch.poll().records
     }
 
-    /// What happened to the processes.
+    /// The events of the processes since the last call.
     pub fn events(&self) -> Vec<node::cluster::SupervisorEvent> {
         self.keeper.events()
     }
 
-    /// Ends the load, keeps the cluster; for the last comparison.
+    /// Ends the load and keeps the cluster, for the last comparison.
     pub fn quiet(self) -> (crate::load::LoadCounts, Keeper) {
         let tally = std::sync::Arc::clone(&self.load.tally);
         self.load.end();

@@ -1,5 +1,5 @@
-//! `crosscheck load`: a closed-loop load that measures, and with --check compares every byte of every reply
-//! with a model.
+//! `crosscheck load`: a closed-loop load that measures throughput and latency, and with --check compares every byte of
+//! every reply with a model.
 
 mod model;
 mod tally;
@@ -25,11 +25,11 @@ use node::view::{grouped, micros};
 /// Stack of a connection's thread: thousands of them must fit.
 const STACK: usize = 256 << 10;
 
-/// What `load --help` begins with.
+/// The beginning of `load --help`.
 pub const ABOUT: &str = "Sends requests over many connections, each waiting for its replies before it sends again \
-(closed loop), and tells requests per second and latencies. With --check every connection has keys of its own and \
-compares every byte of every reply with what it stored, also across broken connections: what was acknowledged must \
-be there, and no `incr` may be lost or doubled.";
+(closed loop), and reports requests per second and latencies. With --check every connection has keys of its own and \
+compares every byte of every reply with what it stored, also across broken connections: acknowledged \
+writes must be there, and no `incr` may be lost or counted twice.";
 
 /// Options of `load`.
 #[derive(Clone, Debug, clap::Args)]
@@ -40,9 +40,9 @@ be there, and no `incr` may be lost or doubled.";
   crosscheck load --server 127.0.0.1:11211               any memcached server, for comparison
   crosscheck load --json >> figures.jsonl
 
-Exit code: 0 when every reply was right, 1 when one was wrong or nothing was answered.")]
+Exit code: 0 when every reply was right, 1 when one was wrong or no request was answered.")]
 pub struct Args {
-    /// Which cluster.
+    /// The cluster.
     #[command(flatten)]
     pub target: ClusterTarget,
     /// Servers to use instead of a cluster's replicas; connections are spread over them
@@ -86,7 +86,7 @@ pub struct Args {
     /// Compare every byte of every reply with a model
     #[arg(long)]
     pub check: bool,
-    /// Decides which requests are sent
+    /// Decides which requests are sent: the same seed sends the same ones
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
     /// Print JSON
@@ -96,7 +96,7 @@ pub struct Args {
 
 /// A load that runs in the background until it is ended.
 pub struct Load {
-    /// What it has seen so far.
+    /// Its counts so far.
     pub tally: Arc<LoadTally>,
     connections: Vec<JoinHandle<Histogram<u64>>>,
 }
@@ -126,7 +126,7 @@ impl Load {
         Ok(Load { tally, connections: started.context("starting a thread per connection")? })
     }
 
-    /// Ends it and returns all latencies that were measured, in microseconds.
+    /// Ends it and returns all measured latencies, in microseconds.
     pub fn end(self) -> Histogram<u64> {
         self.tally.end();
         let mut all = worker::no_latencies();
@@ -140,7 +140,7 @@ impl Load {
     }
 }
 
-/// Stores every key, each by one of a few connections.
+/// Stores every key, using a few connections.
 fn fill(workers: &mut [Worker], keys: usize) -> anyhow::Result<()> {
     let fillers = workers.len().min(16);
     thread::scope(|scope| {
@@ -154,7 +154,7 @@ fn fill(workers: &mut [Worker], keys: usize) -> anyhow::Result<()> {
     })
 }
 
-/// Runs the load and tells its figures.
+/// Runs the load and prints its figures.
 pub fn run(args: &Args) -> CommandOutcome {
     if args.sets + args.incrs > 100 {
         return Err(misuse("--sets and --incrs together are more than 100 percent"));
@@ -169,7 +169,7 @@ pub fn run(args: &Args) -> CommandOutcome {
     };
     let addresses = addresses(args)?;
     let ending = Ending::catch()?;
-    // Keys of an earlier checked load would be taken for wrong values.
+    // Values that an earlier checked load left would count as wrong.
     let seed = args.seed ^ if args.check { u64::from(std::process::id()) << 8 } else { 0 };
     let load = Load::start(&shape, usize::try_from(args.connections)?, &addresses, seed)?;
     ending.sleep(Duration::from_secs(args.warmup));

@@ -1,9 +1,8 @@
-//! What a connection knows about its own keys: no other connection writes them, so that every reply has one
-//! right value.
+//! The model of a connection's own keys: no other connection writes them, so that every reply has one right value.
 
 use wire::mix;
 
-/// The keys of one connection, how far each was written, and what its bytes then are.
+/// The keys of one connection, the last version of each, and its bytes.
 #[derive(Debug)]
 pub struct ConnectionModel {
     prefix: String,
@@ -22,7 +21,7 @@ pub enum KeySlot {
     Counter(usize),
 }
 
-/// How far one key was written. Version 0 = never stored.
+/// The last version of one key. Version 0 = never stored.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     sent: u32,
@@ -30,7 +29,7 @@ struct Known {
 }
 
 impl ConnectionModel {
-    /// `keys` values of `size` bytes and as many counters, none stored yet; `name` is this connection's alone.
+    /// `keys` values of `size` bytes and as many counters, none stored yet; no other connection has this `name`.
     pub fn new(name: &str, keys: usize, size: usize) -> Self {
         let none = vec![Known::default(); keys.max(1)];
         ConnectionModel { prefix: name.to_owned(), generation: 0, values: none.clone(), counters: none, size }
@@ -50,7 +49,7 @@ impl ConnectionModel {
         }
     }
 
-    /// The version after everything that was sent.
+    /// The version after all requests that were sent.
     pub fn sent(&self, slot: KeySlot) -> u32 {
         self.known(slot).sent
     }
@@ -60,20 +59,20 @@ impl ConnectionModel {
         self.known(slot).acknowledged
     }
 
-    /// Goes on to the next version, which is sent now.
+    /// Advances to the next version, which is sent now.
     pub fn advance(&mut self, slot: KeySlot) -> u32 {
         let known = self.known_mut(slot);
         known.sent += 1;
         known.sent
     }
 
-    /// The server said that this version is stored.
+    /// Notes that the server acknowledged this version.
     pub fn acknowledge(&mut self, slot: KeySlot, version: u32) {
         let known = self.known_mut(slot);
         known.acknowledged = known.acknowledged.max(version);
     }
 
-    /// Begins anew with fresh keys: after a broken connection a late request may still change the old ones.
+    /// Switches to fresh keys: after a broken connection a late request may still change the old ones.
     pub fn renew(&mut self) {
         self.generation += 1;
         self.values.fill(Known::default());
@@ -94,7 +93,7 @@ impl ConnectionModel {
         let mut value = Vec::with_capacity(self.size + 8);
         while value.len() < self.size {
             state = mix(state);
-            // Printable, so that a person can read a wrong one.
+            // Printable, so that people can read a wrong value.
             value.extend(state.to_le_bytes().map(|byte| b'0' + byte % 75));
         }
         value.truncate(self.size);

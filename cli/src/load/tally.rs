@@ -1,10 +1,10 @@
-//! What all connections of a load have seen together, readable while it runs.
+//! The counts of all connections of a load together, readable while it runs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Wrong replies and refusals that are kept word by word.
+/// The most wrong replies and refusals that are kept as text.
 const KEPT: usize = 8;
 
 /// Counters of a running load.
@@ -26,7 +26,7 @@ pub struct LoadTally {
 pub struct LoadCounts {
     /// Replies.
     pub answered: u64,
-    /// Replies with a wrong byte, or that were no replies.
+    /// Replies with a wrong byte, or malformed ones.
     pub wrong: u64,
     /// Reads that found nothing.
     pub missed: u64,
@@ -34,27 +34,27 @@ pub struct LoadCounts {
     pub refused: u64,
     /// Connections that broke or stayed silent too long.
     pub broken: u64,
-    /// The first wrong replies and refusals, in words.
+    /// The first wrong replies and refusals, as text.
     pub words: Vec<String>,
 }
 
 impl LoadTally {
-    /// Asks every connection to end.
+    /// Requests every connection to end.
     pub fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the load is at its end.
+    /// Whether the end was requested.
     pub fn over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Begins or ends to keep latencies.
+    /// Begins or stops to record latencies.
     pub fn measure(&self, on: bool) {
         self.measuring.store(on, Ordering::Relaxed);
     }
 
-    /// Whether latencies are kept.
+    /// Whether latencies are recorded.
     pub fn measuring(&self) -> bool {
         self.measuring.load(Ordering::Relaxed)
     }
@@ -88,7 +88,7 @@ impl LoadTally {
         self.broken.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The longest latency since this was last asked.
+    /// The longest latency since the last call.
     pub fn take_longest(&self) -> Duration {
         Duration::from_micros(self.longest_us.swap(0, Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! The load against servers that lie: a comparison that cannot fail would prove nothing.
+//! The load against servers that send wrong replies: a comparison that cannot fail would prove nothing.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,7 +11,7 @@ use super::{Load, LoadCounts, Shape};
 
 type Items = Arc<Mutex<BTreeMap<String, (String, Vec<u8>)>>>;
 
-/// What goes wrong at the little server, given the count of replies so far.
+/// The error of the test server, given the count of replies so far.
 #[derive(Clone, Copy)]
 enum Lie {
     Nothing,
@@ -21,7 +21,8 @@ enum Lie {
     ClosesWithoutAnswer,
 }
 
-/// Just enough of memcached for the load; it lies once, at its thousandth reply, and then in the same way every time.
+/// The commands of memcached that the load needs; it sends one kind of wrong reply, first at its thousandth reply, and
+/// then in the same way every time.
 fn little_server(lie: Lie) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");
@@ -89,7 +90,7 @@ fn serve(stream: &TcpStream, items: &Items, count: &Mutex<u64>, lie: Lie) -> Opt
     }
 }
 
-/// Runs a checked load until it has seen something wrong or `replies` replies.
+/// Runs a checked load until it detects an error or receives `replies` replies.
 fn seen_of(lie: Lie, replies: u64) -> LoadCounts {
     let shape = Shape { keys: 5, value_size: 20, sets: 300, incrs: 300, pipeline: 3, check: true };
     let load = Load::start(&shape, 2, &[little_server(lie)], 1).expect("started");

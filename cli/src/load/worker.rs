@@ -1,4 +1,4 @@
-//! One connection of the load: sends, waits, and looks at every byte that comes back.
+//! One connection of the load: sends requests, waits for replies, and compares every byte of them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const RECONNECT: Duration = Duration::from_millis(20);
 /// Shares of the mix are given in parts of this.
 pub const PARTS: u64 = 1000;
 
-/// What a connection sends.
+/// The requests of a connection.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// Keys of each connection (with `check`), or of all together.
@@ -50,14 +50,14 @@ pub struct Worker {
     addresses: Vec<SocketAddr>,
     turn: usize,
     model: ConnectionModel,
-    /// What is stored when replies are not compared.
+    /// The stored value when replies are not compared.
     filler: Vec<u8>,
     draws: u64,
     tally: Arc<LoadTally>,
     latencies: Histogram<u64>,
 }
 
-/// A request on its way, and the version its answer must show.
+/// A pending request, and the version that its reply must show.
 enum Pending {
     Stored(KeySlot, u32),
     Number(KeySlot, u32),
@@ -65,7 +65,7 @@ enum Pending {
 }
 
 impl Worker {
-    /// Connection `number`, which begins with the address of that number.
+    /// Connection `number`, which begins with the server of that number.
     pub fn new(
         number: usize,
         shape: &Shape,
@@ -82,7 +82,7 @@ impl Worker {
         Worker { shape, addresses, turn: number, model, filler, draws, tally, latencies: no_latencies() }
     }
 
-    /// Sends until the tally says stop. Returns the latencies of what was measured.
+    /// Sends requests until the tally requests the end. Returns the measured latencies.
     pub fn run(mut self) -> Histogram<u64> {
         let mut client: Option<Client> = None;
         while !self.tally.over() {
@@ -98,20 +98,20 @@ impl Worker {
                     std::thread::sleep(RECONNECT);
                 }
                 Err(Failure::Refused(line)) => {
-                    // What was refused is not known to be undone: begin on a connection and keys of its own.
+                    // A refused request may have been executed: continue on another connection with fresh keys.
                     client = None;
                     self.tally.refused(&line);
                 }
                 Err(Failure::Malformed(what)) => {
                     client = None;
-                    self.tally.wrong(format!("not an answer: {what}"));
+                    self.tally.wrong(format!("malformed reply: {what}"));
                 }
             }
         }
         self.latencies
     }
 
-    /// Stores every value, so that a load without comparing finds what it reads.
+    /// Stores every value, so that the reads of a load without comparison find a value.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -130,8 +130,8 @@ impl Worker {
         Ok(Client::connect(address, PATIENCE)?)
     }
 
-    /// A connection after a broken one, to the next replica. What was acknowledged must still be there; what was on its
-    /// way may or may not have been done.
+    /// A connection to the next replica, after one broke. Acknowledged writes must still be there; pending ones may or
+    /// may not have been executed.
     fn reconnect(&mut self) -> Result<Client, Failure> {
         let mut client = self.connect()?;
         if self.shape.check {
@@ -215,7 +215,7 @@ impl Worker {
                 let expected = u64::from(version).checked_sub(1);
                 if self.shape.check && number != expected {
                     let name = self.model.name(slot);
-                    self.tally.wrong(format!("{name}: incr gave {number:?}, not {expected:?}"));
+                    self.tally.wrong(format!("{name}: incr returned {number:?}, expected {expected:?}"));
                 }
             }
             Pending::Value(slot, version) => {
@@ -226,7 +226,7 @@ impl Worker {
                 }
                 if self.shape.check && !self.fits(slot, version, value.as_ref()) {
                     let told = shown(value.as_ref());
-                    self.tally.wrong(format!("{name}: {told} is not version {version}"));
+                    self.tally.wrong(format!("{name}: the reply {told} is not version {version}"));
                 }
             }
         }

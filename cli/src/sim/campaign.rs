@@ -14,11 +14,11 @@ use crate::json_rows;
 use node::outcome::{CommandOutcome, CommandVerdict, say};
 use node::signals::Ending;
 
-/// How often what was found so far is written.
+/// How often the results so far are written.
 const SAVED_EVERY: Duration = Duration::from_secs(20);
 
-/// Runs until `--seeds` or `--minutes` are over, and writes `part-FIRST.json`; then `summary.json` and
-/// `summary.md` of all parts in the directory, and of those that the summary there had before.
+/// Runs until `--seeds` or `--minutes` are reached, and writes `part-FIRST.json`; then `summary.json` and `summary.md`
+/// of all parts in the directory and of the parts in the previous summary there.
 pub fn run_campaign(args: &Args, directory: &Path) -> CommandOutcome {
     let cells = cells_with(args.cells.as_deref().unwrap_or_default())?;
     fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
@@ -82,7 +82,7 @@ pub fn run_campaign(args: &Args, directory: &Path) -> CommandOutcome {
     Ok(CommandVerdict::of(total.failed == 0))
 }
 
-/// The cells that have `wanted` in their name.
+/// The cells whose names contain `wanted`.
 fn cells_with(wanted: &str) -> anyhow::Result<Vec<&'static Cell>> {
     let cells: Vec<&Cell> = CELLS.iter().filter(|cell| cell.name.contains(wanted)).collect();
     if cells.is_empty() {

@@ -1,5 +1,5 @@
-//! `crosscheck trial`: a real cluster on hosts of its own under real trouble, with a checker for what its
-//! clients saw; and the soak, in which nothing is wrong and nothing may be reported.
+//! `crosscheck trial`: a real cluster on hosts of its own under real failures, with a checker for the replies that its
+//! clients received; and the soak, in which nothing is wrong and no replica may report anything.
 
 mod hostile;
 mod run;
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use crate::bench::{Commit, Machine};
 use node::outcome::CommandOutcome;
 
-/// Where results go by default, seen from the workspace; git ignores what is there.
+/// Where results go by default, relative to the workspace; git ignores this folder.
 const FOLDER: &str = "bench/results/raw/trial";
 
-/// What `trial --help` begins with.
+/// The beginning of `trial --help`.
 pub const ABOUT: &str = "Runs real replicas on hosts of their own (network namespaces joined by a switch in \
-    this process), lets one trouble after the other strike one of them while its state is corrupted, and \
-    lets a linearizability checker judge what concurrent clients saw. Between two troubles everything must \
+    this process), brings one trouble after another to one of them while its state is corrupted, and lets a \
+    linearizability checker judge the replies that concurrent clients received. Between two troubles everything must \
     heal and become bit-identical. Needs Linux and root (or the right to make namespaces); without, all \
     hosts are this one, and troubles of the network are left out.";
 
@@ -35,7 +35,7 @@ pub const ABOUT: &str = "Runs real replicas on hosts of their own (network names
 
 docs/trial.md says what this shows, and what it does not.")]
 pub struct Args {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: TrialCommand,
 }
@@ -51,14 +51,14 @@ pub enum TrialCommand {
   crosscheck trial run hostile --only long-replies,clock       two of them
 
 Writes result.json, result.md, timeline.jsonl and the replicas' logs into a folder per plan below --out.
-What the repository keeps of a run is its result.md, in bench/results/trial.
+The repository keeps the result.md of a run, in bench/results/trial.
 
-`hostile` is no plan of troubles. Each of its attacks (`trial list` names them) starts small clusters of its
-own on loopback, tries on them what a hostile tester would, and says what was done, what was seen, and what
-has to hold: no replica ends, no acknowledged value is lost, memory stays below its limits, and nobody
-else's client waits for half a second. The other options are not for it.
+`hostile` is not a plan of troubles. Each of its attacks (`trial list` names them) starts small clusters of its
+own on loopback, attacks them as a hostile tester would, and reports the actions, the observations, and the
+required properties: no replica ends, no acknowledged value is lost, memory stays below its limits, and no
+other client waits for half a second. The other options do not apply to it.
 
-Exit code: 0 when everything held, 1 when something did not, 2 for a plan that is none.")]
+Exit code: 0 when everything held, 1 when something did not, 2 when there is no such plan.")]
     Run(run::Args),
     /// List the plans that come with the program
     List,
@@ -69,14 +69,14 @@ Exit code: 0 when everything held, 1 when something did not, 2 for a plan that i
   crosscheck trial soak --modes RDGX --requests 1000000 --away-every 5
 
 Replicas are killed, stopped and paused in turn, the leader every second time. A single node (0000, 00G0) is
-left alone: its memory would be gone, and nothing left to check. Replicas of R000 may differ, so that none
-could be filled by the others: they are only paused.
+left alone: its memory would be lost, and no data left to check. Replicas of R000 may differ, so that none
+could take the state of the others: they are only paused.
 
 Exit code: 0 when no reply was wrong and no replica reported anything, 1 otherwise.")]
     Soak(soak::Args),
 }
 
-/// Does it.
+/// Runs the command.
 pub fn run(args: &Args) -> CommandOutcome {
     match &args.command {
         TrialCommand::Run(args) => run::run(args),
@@ -85,7 +85,7 @@ pub fn run(args: &Args) -> CommandOutcome {
     }
 }
 
-/// What every result says of the run that made it; it began at `since`, of the Unix epoch.
+/// The context in every result of the run; it began at `since`, of the Unix epoch.
 fn context(since: Duration) -> Value {
     json!({
         "started_s": since.as_secs(),

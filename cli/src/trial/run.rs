@@ -1,4 +1,4 @@
-//! `crosscheck trial run` and `list`: plans from names or files, changed by the command line, one after the other.
+//! `crosscheck trial run` and `list`: plans from names or files, changed by the command line, one after another.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,16 +17,16 @@ pub struct Args {
     /// Names of plans (see `trial list`), or files that end in .toml
     #[arg(value_name = "PLAN", default_value = "everything")]
     pub plans: Vec<String>,
-    /// How long troubles come, for each plan [default: the plan's]
+    /// Seconds during which troubles come, for each plan [default: the plan's]
     #[arg(long, value_name = "N")]
     pub seconds: Option<f64>,
-    /// Decides order, victims, faults, requests and lost packets [default: one that is drawn]
+    /// Decides order, victims, faults, requests and lost packets [default: a random one]
     #[arg(long, value_name = "S")]
     pub seed: Option<u64>,
     /// Concurrent clients [default: the plan's]
     #[arg(long, value_name = "N")]
     pub clients: Option<u16>,
-    /// 3 or 5 [default: the plan's]
+    /// Number of replicas, 3 or 5 [default: the plan's]
     #[arg(long, value_name = "N")]
     pub replicas: Option<usize>,
     /// Worker threads of each replica [default: the plan's]
@@ -35,11 +35,11 @@ pub struct Args {
     /// Requests per second, of all clients together [default: the plan's]
     #[arg(long, value_name = "N")]
     pub rate: Option<f64>,
-    /// Of `hostile`, only these attacks (see `trial list`) [default: all]
+    /// Only these attacks of `hostile` (see `trial list`) [default: all]
     #[arg(long, value_name = "ATTACK,ATTACK", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// All on this machine's loopback addresses, as where namespaces are not allowed: no trouble of the
-    /// network, no full disks
+    /// All hosts on this machine's loopback addresses, as where namespaces are not allowed: no trouble of the network,
+    /// no full disks
     #[arg(long)]
     pub loopback: bool,
     /// Folder for the results; each plan gets one of its own below it
@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> CommandOutcome {
         }
         let context = super::context(since);
         let options = Options { program: program.clone(), plan, seed, out, loopback: args.loopback, context };
-        // A closed pipe ends the lines, not the run.
+        // If the pipe is closed, the run continues without output.
         let report = trial::run::run(&options, ending.flag(), &|line| drop(say(line)))?;
         say(report.summary().trim_end())?;
         holds &= report.holds;
@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> CommandOutcome {
     Ok(CommandVerdict::of(holds))
 }
 
-/// Options that mean nothing for what is to run.
+/// Checks for options that have no meaning for these plans.
 fn fits(args: &Args, is_hostile: bool, is_alone: bool) -> anyhow::Result<()> {
     if !args.only.is_empty() && !is_hostile {
         return Err(misuse(format!(

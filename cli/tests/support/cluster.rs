@@ -10,13 +10,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Clusters of one test binary run one after the other: each is meant to have the machine for itself.
+/// Clusters of one test binary run one after another: each should have the machine for itself.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// How long a cluster, or a replica that was hit, may take to serve. Generous: machines of CI are slow, not wrong.
+/// How long a cluster, or a corrupted replica, may take to serve. Generous: machines of CI are slow.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What cluster to start.
+/// The options of a cluster.
 #[derive(Clone, Debug)]
 pub struct Wish {
     /// How many replicas.
@@ -77,22 +77,22 @@ impl Cluster {
         cluster
     }
 
-    /// Where clients connect, by replica.
+    /// The addresses for clients, by replica.
     pub fn clients(&self) -> &[SocketAddr] {
         &self.clients
     }
 
-    /// Where the log of a replica is.
+    /// The directory of a replica's log.
     pub fn data_of(&self, replica: usize) -> std::path::PathBuf {
         self.data.path().join("log").join(format!("replica-{}", replica + 1))
     }
 
-    /// Everything `up` has told so far.
+    /// All output of `up` so far.
     pub fn told(&self) -> Vec<Value> {
         self.told.lock().expect("the reader does not panic").clone()
     }
 
-    /// What replicas said that gave up their state for their peers'.
+    /// Messages of replicas that discarded their state to receive that of their peers.
     pub fn replaced(&self) -> Vec<String> {
         let line = |event: Value| event["line"].as_str().map(|line| format!("{}: {line}", event["replica"]));
         let said = self.events("said").into_iter().filter_map(line);
@@ -103,14 +103,14 @@ impl Cluster {
         self.told().into_iter().filter(|event| event["event"] == kind).collect()
     }
 
-    /// Asks a replica's admin socket; `None` when it does not answer.
+    /// Sends a command to a replica's admin socket; `None` when it does not answer.
     pub fn try_ask(&self, replica: usize, command: &Value) -> Option<Value> {
         let mut link = Link::new(self.admin[replica].clone());
         let answer = link.exchange(&format!("{command}\n"), Duration::from_secs(35)).ok()?;
         serde_json::from_str(&answer).ok()
     }
 
-    /// Asks a replica until it answers: one that was hit too badly replaces itself, and is back in a moment.
+    /// Sends a command to a replica until it answers: one that is badly corrupted replaces itself, and is soon back.
     pub fn ask(&self, replica: usize, command: &Value) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -127,7 +127,7 @@ impl Cluster {
         }
     }
 
-    /// Runs another command about this cluster; gives its exit code and what it printed.
+    /// Runs another command for this cluster; returns its exit code and output.
     pub fn command(&self, arguments: &[&str]) -> (i32, String) {
         let output = Command::new(env!("CARGO_BIN_EXE_crosscheck"))
             .args(arguments)
@@ -171,7 +171,7 @@ impl Cluster {
         kill_process(pid, signal).expect("the replica's process is there");
     }
 
-    /// Waits until every replica says that it serves.
+    /// Waits until every replica reports that it serves.
     pub fn wait_serving(&self) {
         self.wait_until("all replicas serve", |cluster| {
             (0..cluster.admin.len())
@@ -179,7 +179,7 @@ impl Cluster {
         });
     }
 
-    /// Waits until replicas report equal digests of the state, taken at one position; tells them when they
+    /// Waits until replicas report equal digests of the state, taken at one position; fails with the digests if they
     /// stay unequal.
     pub fn assert_equal_state(&self) {
         let digests = self.settled_digests(PATIENCE / 2);
@@ -191,7 +191,7 @@ impl Cluster {
         assert!(first["digest"].is_string(), "no digests: {digests:?}");
     }
 
-    /// Digests by replica, asked for until all are equal, or `limit` has passed.
+    /// Digests by replica, requested until all are equal, or `limit` has passed.
     pub fn settled_digests(&self, limit: Duration) -> Vec<Value> {
         let deadline = Instant::now() + limit;
         loop {
@@ -209,7 +209,7 @@ impl Cluster {
 
     /// Every replica's digest of one position of the log, while requests go on.
     fn digests(&self) -> Vec<Value> {
-        // A replica that replaces itself just now answers later; until then its digest is null, and equal to no other.
+        // A replica that is replacing itself answers later; until then its digest is null, and equal to no other.
         let ask = |replica, command: &Value| self.try_ask(replica, command).unwrap_or(Value::Null);
         let first = ask(0, &json!({"cmd": "digest"}));
         let at = json!({"cmd": "digest", "at": {"index": first["index"], "ticket": first["ticket"]}});
@@ -223,7 +223,7 @@ impl Cluster {
         answer["records"].as_array().cloned().unwrap_or_default()
     }
 
-    /// Waits for something that must come to be.
+    /// Waits until a condition holds, and fails if it does not.
     pub fn wait_until(&self, what: &str, mut is_so: impl FnMut(&Cluster) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !is_so(self) {
@@ -232,7 +232,7 @@ impl Cluster {
         }
     }
 
-    /// For messages: what `up` told last, and how every replica is.
+    /// For messages: the last output of `up`, and the state of every replica.
     pub fn seen(&self) -> String {
         let told = self.told().into_iter().rev().take(8).map(|event| format!("  told: {event}\n"));
         let statuses = (0..self.admin.len()).map(|replica| match self.status(replica) {
@@ -242,7 +242,7 @@ impl Cluster {
         told.chain(statuses).collect()
     }
 
-    /// Ctrl-C: the cluster must stop cleanly, and no process of it may be left.
+    /// Sends Ctrl-C: the cluster must stop cleanly, and leave no process.
     pub fn finish(mut self) {
         self.end(Signal::INT);
         let exit = self.supervisor.wait().expect("it was waited for");
@@ -281,7 +281,7 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// A test that failed leaves nothing running: only processes that this cluster started are ended.
+    /// A failed test leaves no process running: only processes that this cluster started are ended.
     fn drop(&mut self) {
         self.end(Signal::TERM);
         let _ = self.supervisor.kill();
@@ -296,7 +296,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Whether a process is still the program we started, and not another that got its number.
+/// Whether a process is still the program we started, and not another one with the same id.
 fn is_crosscheck(pid: u32) -> bool {
     let exe = std::fs::read_link(format!("/proc/{pid}/exe"));
     exe.is_ok_and(|exe| exe == std::path::Path::new(env!("CARGO_BIN_EXE_crosscheck")))
@@ -309,7 +309,7 @@ fn listen(supervisor: &mut Child) -> Arc<Mutex<Vec<Value>>> {
     std::thread::spawn(move || {
         for line in lines.lines().map_while(Result::ok) {
             let event: Value = serde_json::from_str(&line).unwrap_or(Value::String(line));
-            // Status lines come all the time and are asked for directly where they matter.
+            // Status lines come continuously; tests request a status directly where they need one.
             if event["event"] != "status" {
                 into.lock().expect("nobody panics while it is held").push(event);
             }

@@ -1,4 +1,4 @@
-//! What the cluster tests share: clusters of real processes, a load that checks every byte, and tools found or named.
+//! Shared code of the cluster tests: clusters of real processes, a load that checks every byte, and external programs.
 
 pub mod checker;
 pub mod cluster;

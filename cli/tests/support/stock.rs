@@ -1,4 +1,4 @@
-//! Programs of others that tests run: found, or named with the step that installs them.
+//! Other programs that tests run: found, or reported with the command that installs them.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The file of `program`; without it the calling test is skipped with a note, and in CI fails and says what to install.
+/// The file of `program`; without it the calling test is skipped with a note, and in CI fails with the command to
+/// install it.
 pub fn find(program: &str, install: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file());
@@ -48,7 +49,7 @@ pub fn free_port() -> u16 {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
     loop {
         let number = std::process::id().wrapping_mul(131) + TAKEN.fetch_add(1, Ordering::Relaxed);
-        // Below the ports that the kernel gives to outgoing connections and to listeners that ask for any.
+        // Below the ports that the kernel assigns to outgoing connections and to listeners without a fixed port.
         let port = 20_000 + (number % 12_000) as u16;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
@@ -56,10 +57,10 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// A stock memcached on loopback that ends with this value.
+/// A stock memcached on loopback that ends when this value is dropped.
 pub struct Stock {
     child: Child,
-    /// Where it serves.
+    /// Its address.
     pub server: SocketAddr,
 }
 
@@ -69,7 +70,7 @@ impl Stock {
         let program = find("memcached", "apt-get install memcached")?;
         loop {
             let server = SocketAddr::from(([127, 0, 0, 1], free_port()));
-            // It refuses to run as root without being told so, and drops to that user.
+            // It refuses to run as root without a user to switch to.
             let child = Command::new(&program)
                 .args(["-u", "nobody", "-l", "127.0.0.1", "-U", "0", "-m", "256", "-c", "2048", "-p"])
                 .arg(server.port().to_string())
@@ -78,7 +79,7 @@ impl Stock {
                 .expect("memcached starts");
             let mut stock = Stock { child, server };
             let deadline = Instant::now() + Duration::from_secs(10);
-            // Who looked whether the port is free may hold it still, through a process that was just forked.
+            // The test that checked whether the port is free may still hold it, through a process that was just forked.
             while stock.child.try_wait().is_ok_and(|ended| ended.is_none()) {
                 if is_memcached(server) {
                     return Some(stock);
@@ -90,7 +91,7 @@ impl Stock {
     }
 }
 
-/// Whether a memcached answers there: that a connection opens does not say so.
+/// Whether a memcached answers there: an open connection does not prove that.
 fn is_memcached(server: SocketAddr) -> bool {
     let Ok(mut stream) = TcpStream::connect(server) else { return false };
     let mut answer = [0; 8];

@@ -1,8 +1,8 @@
-//! What callgrind wrote: instructions in all, and how often the allocator was called by others.
+//! The output of callgrind: the total number of instructions, and how often other code called the allocator.
 
 use std::collections::HashMap;
 
-/// What takes memory from the allocator: mimalloc's functions that Rust's allocator calls, and the C library's.
+/// Functions that allocate memory: mimalloc's functions that Rust's allocator calls, and the C library's.
 const ALLOCATING: [&str; 11] = [
     "mi_malloc",
     "mi_malloc_aligned",
@@ -50,7 +50,7 @@ pub fn parse(text: &str) -> Option<Totals> {
     known.then_some(totals)
 }
 
-/// `(12) name` gives a name its number, `(12)` uses it; a recursive call has `'2` behind its name.
+/// `(12) name` gives a name its number, `(12)` uses it; the name of a recursive call ends in `'2`.
 fn resolve<'t>(text: &'t str, names: &mut HashMap<&'t str, &'t str>) -> &'t str {
     let name = match text.split_once(' ') {
         Some((number, name)) => {

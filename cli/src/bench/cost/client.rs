@@ -1,5 +1,5 @@
-//! A client that sends exactly so many requests, in groups of the same size: two runs of it differ in their
-//! number only.
+//! A client that sends an exact number of requests, in groups of the same size: two runs of it differ in the number of
+//! requests only.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use crate::bench::definition::{Op, Workload};
 use crate::bench::generator::KeyName;
 use crate::bench::wire::{Dialect, Reply, Taken, WireRequest};
 
-/// How long one reply may take; under valgrind everything is slow.
+/// How long one reply may take; under valgrind all programs are slow.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One connection.
@@ -24,10 +24,10 @@ pub struct CostClient {
 }
 
 impl CostClient {
-    /// Connects; keys and values are as long as the workload says.
+    /// Connects; keys and values have the lengths of the workload.
     ///
     /// # Errors
-    /// Nobody accepts.
+    /// No process accepts.
     pub fn connect(address: SocketAddr, workload: &Workload) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address).with_context(|| format!("connecting to {address}"))?;
         stream.set_nodelay(true)?;
@@ -37,10 +37,10 @@ impl CostClient {
         Ok(CostClient { stream, name, value, out: Vec::new(), input: Vec::new() })
     }
 
-    /// Asks for every key, `together` at a time.
+    /// Sends a request for every key, `together` at a time.
     ///
     /// # Errors
-    /// The connection breaks, or an answer is none.
+    /// The connection breaks, or an answer is malformed.
     pub fn ask(&mut self, op: Op, keys: impl Iterator<Item = u32>, together: usize) -> anyhow::Result<()> {
         let mut keys = keys.peekable();
         while keys.peek().is_some() {

@@ -1,5 +1,5 @@
-//! Runs one of our processes under valgrind with a fixed number of requests, twice: what both runs do,
-//! starting above all, cancels.
+//! Runs one of our processes under valgrind with a fixed number of requests, twice: the cost that both runs share,
+//! mainly of starting, cancels.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,17 +18,17 @@ use node::signals::Ending;
 
 /// Keys in use; all are stored first, in both runs.
 const KEYS: u32 = 1000;
-/// Requests on their way.
+/// Requests in progress.
 const TOGETHER: usize = 16;
 /// Requests of the shorter run.
 const FEW: u32 = 1000;
-/// Under valgrind starting and stopping takes its time.
+/// Starting and stopping take longer under valgrind.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Counts what one request costs one replica in `mode`; the others of its group run without valgrind.
+/// Counts the cost of one request in one replica in `mode`; the others of its group run without valgrind.
 ///
 /// # Errors
-/// valgrind is missing, or a process does not do what it should.
+/// valgrind is missing, or a process fails.
 pub fn count(
     mode: &str,
     op: Op,
@@ -45,7 +45,7 @@ pub fn count(
         op,
         requests,
         instructions: each(many.instructions, few.instructions),
-        // Starting allocates in any case: no calls at all means that nobody knows their names.
+        // A process allocates when it starts in any case: zero calls mean that the symbols are missing.
         allocations: (many.allocations > 0).then_some(allocations),
     })
 }
@@ -70,7 +70,7 @@ fn totals(
     let configs = plan.write()?;
     let output = folder.path().join("callgrind");
     let mut peers = Vec::new();
-    // The last replica is the slow one, so that another one leads.
+    // The last replica is the slow one, so that another one becomes the leader.
     for (number, config) in (1..).zip(&configs) {
         let slow = number == configs.len();
         let command = if slow { under_valgrind(&output)? } else { Command::new(std::env::current_exe()?) };
@@ -106,7 +106,7 @@ fn serve(mut command: Command, number: usize, config: &Path, folder: &Path) -> a
     Peer::start(&format!("replica {number}"), command, folder.join(format!("log-{number}")))
 }
 
-/// Waits until all serve, stores the keys, and asks through the replica that is counted.
+/// Waits until all serve, stores the keys, and sends the requests through the replica that is counted.
 fn ask(
     plan: &ClusterPlan,
     op: Op,

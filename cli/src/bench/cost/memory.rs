@@ -1,4 +1,4 @@
-//! How much memory an object takes: resident memory before and after storing many more of them in the same processes.
+//! The memory of an object: resident memory before and after storing many more of them in the same processes.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::bench::measure::resident_of;
 use crate::bench::servers::Running;
 use node::signals::Ending;
 
-/// Objects that are stored before: tables, buffers, and the log of the last requests have their sizes then.
-/// One request at a time makes one log entry each, and a replica keeps 16,384 of them.
+/// Objects that are stored before the measurement: tables, buffers and the log of the last requests then have their
+/// sizes. One request at a time makes one log entry each, and a replica keeps 16,384 of them.
 const FIRST: u32 = 30_000;
-/// What was freed goes back to the system meanwhile.
+/// In this time freed memory is returned to the system.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Stores `objects` and divides what they took.
+/// Stores `objects` and divides the memory that they need by their number.
 ///
 /// # Errors
-/// The side does not come up, or refuses.
+/// The side does not come up, or refuses to store.
 pub fn measure(
     side: &Side,
     objects: u32,

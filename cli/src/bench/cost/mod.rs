@@ -1,5 +1,5 @@
-//! `crosscheck bench cost`: what does not depend on how busy a machine is: instructions and calls of the
-//! allocator per request, as valgrind counts them, and memory per object.
+//! `crosscheck bench cost`: figures that do not depend on how busy a machine is: instructions and allocator calls per
+//! request, as valgrind counts them, and memory per object.
 
 mod callgrind;
 mod client;
@@ -19,7 +19,7 @@ use super::servers;
 use node::outcome::{CommandOutcome, CommandVerdict, error_text, misuse, say, say_json};
 use node::signals::Ending;
 
-/// What is stored and asked for: the paper's lengths.
+/// The workload: the paper's lengths.
 const SHAPE: &str = r#"
 title = "Cost of a request and of an object"
 about = "Instructions and calls of the allocator per request, memory per object."
@@ -72,58 +72,58 @@ pub struct Args {
     json: bool,
 }
 
-/// What was found.
+/// The results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// Tells this form from that of a run.
+    /// Distinguishes this format from that of a run.
     pub cost_format: u32,
     /// When it began, in seconds since 1970.
     pub started_s: u64,
-    /// Where.
+    /// The machine.
     pub machine: Machine,
-    /// What was measured.
+    /// The commit that was measured.
     pub commit: Commit,
     /// Whether the binary was built with optimisation.
     pub optimised: bool,
-    /// Stands for the keys, values and settings.
+    /// The keys, values and settings.
     pub definition: Definition,
-    /// Per side and operation.
+    /// Results per side and operation.
     pub requests: Vec<PerRequest>,
-    /// Per side.
+    /// Results per side.
     pub objects: Vec<PerObject>,
-    /// What could not be measured, and why.
+    /// Measurements that failed, and why.
     pub failed: Vec<String>,
 }
 
-/// What one request costs one process, counted over many of them.
+/// The cost of one request in one process, as a mean over many requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PerRequest {
-    /// Which side; of a replicated one, a single replica that all clients use.
+    /// The side; for a replicated one, a single replica that all clients use.
     pub side: Side,
     /// The operation.
     pub op: Op,
-    /// Requests over which the difference was taken.
+    /// Requests over which the difference was computed.
     pub requests: u32,
-    /// Instructions in the process' own mode; system calls count up to their entry.
+    /// Instructions in user mode; system calls count up to their entry.
     pub instructions: f64,
-    /// Calls that take memory from the allocator, or change its size; none where the program's symbols do not tell.
+    /// Calls that allocate memory or change the size of an allocation; none where the program's symbols are missing.
     pub allocations: Option<f64>,
 }
 
-/// What one object costs one process.
+/// The memory of one object in one process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PerObject {
-    /// Which side.
+    /// The side.
     pub side: Side,
-    /// Objects over which the difference was taken.
+    /// Objects over which the difference was computed.
     pub objects: u32,
     /// Bytes of key and value.
     pub payload: u64,
-    /// Resident memory that each took, in bytes; the mean of the replicas.
+    /// Resident memory per object, in bytes; the mean of the replicas.
     pub resident: f64,
 }
 
-/// Grows when old files can no longer be read.
+/// Incremented when old files can no longer be read.
 const FORMAT: u32 = 1;
 
 /// Counts everything and writes the result.
@@ -169,7 +169,7 @@ pub fn run(args: &Args) -> CommandOutcome {
 }
 
 impl Args {
-    /// Everything, into `out`.
+    /// Options for a full measurement, into `out`.
     pub fn into_folder(out: &Path, unoptimised: bool) -> Self {
         let (requests, objects) = (10_000, 100_000);
         Args { only: Vec::new(), requests, objects, out: out.to_owned(), unoptimised, json: false }
@@ -201,7 +201,7 @@ impl Cost {
         Ok(path)
     }
 
-    /// Reads a file; none when it is the result of something else.
+    /// Reads a file; none when it is the result of another command.
     ///
     /// # Errors
     /// It cannot be read.
@@ -211,7 +211,7 @@ impl Cost {
         Ok(cost.filter(|cost| cost.cost_format == FORMAT))
     }
 
-    /// What was found, in lines.
+    /// The results, as lines of text.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for one in &self.requests {

@@ -1,4 +1,4 @@
-//! A figure of the paper, or a target, that stands beside what is measured.
+//! A figure of the paper, or a target, that the report shows next to the measured one.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,11 +11,11 @@ pub struct Figure {
     pub workload: String,
     /// Connections.
     pub clients: usize,
-    /// What is compared.
+    /// The figure that is compared.
     pub measure: Measure,
-    /// The side it is about.
+    /// The side that it describes.
     pub of: Side,
-    /// The side it is compared with, where the measure compares two.
+    /// The side with which it is compared, where the measure compares two.
     pub to: Option<Side>,
     /// Lowest and highest value that the paper gives.
     pub paper: Option<(f64, f64)>,
@@ -25,7 +25,7 @@ pub struct Figure {
     pub says: String,
 }
 
-/// What a [`Figure`] is about.
+/// The measures that a [`Figure`] can describe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
@@ -68,18 +68,18 @@ impl Measure {
         matches!(self, Measure::ThroughputRatio | Measure::P50AddedUs)
     }
 
-    /// Whether more is better.
+    /// Whether a higher value is better.
     pub fn wants_more(self) -> bool {
         matches!(self, Measure::ThroughputRatio | Measure::ThroughputKept)
     }
 
-    /// Whether it is about repairs, which only faults bring.
+    /// Whether it describes repairs, which need faults.
     pub fn is_of_repairs(self) -> bool {
         use Measure::{RepairMeanUs, RepairP50Us, RepairP99Us, WaitMaxUs, WaitP50Us};
         matches!(self, RepairP50Us | RepairP99Us | RepairMeanUs | WaitP50Us | WaitMaxUs)
     }
 
-    /// What it is, in words.
+    /// A description.
     pub fn title(self) -> &'static str {
         match self {
             Measure::ThroughputRatio => "Ratios of throughput",

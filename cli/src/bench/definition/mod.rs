@@ -1,5 +1,5 @@
-//! What a benchmark is: a named file of workloads, sides and repetitions, so that a figure can be measured
-//! again by anybody.
+//! The definition of a benchmark: a named file of workloads, sides and repetitions, so that every reader can measure a
+//! figure again.
 
 mod figure;
 mod parse;
@@ -23,7 +23,7 @@ pub use sweep::{Axis, Sweep, SweepFault, SweepFaults, SweepVictim};
 use node::config::meant;
 use node::outcome::misuse;
 
-/// Where definitions are kept, seen from the workspace.
+/// Where definitions are kept, relative to the workspace.
 pub const FOLDER: &str = "bench/definitions";
 
 /// One benchmark, checked.
@@ -35,17 +35,17 @@ pub struct Definition {
     pub hash: String,
     /// One line.
     pub title: String,
-    /// What it shows, in a few sentences.
+    /// Its purpose, in a few sentences.
     pub about: String,
     /// Where the workload comes from.
     pub source: Option<String>,
-    /// What is compared, in the order in which it is measured within each repetition.
+    /// The compared sides, in the order in which they are measured within each repetition.
     pub sides: Vec<Side>,
     /// Replicas of the replicated sides.
     pub replicas: u8,
     /// Threads that execute requests, per replica; memcached's `-t`.
     pub workers: usize,
-    /// Where acknowledged writes are.
+    /// Where acknowledged writes are kept.
     pub durability: SideStorage,
     /// Memory for items per server, in MiB.
     pub memory_mb: u64,
@@ -53,7 +53,7 @@ pub struct Definition {
     pub connect: Connect,
     /// Connections at the same time; each number is measured on its own.
     pub clients: Vec<usize>,
-    /// Requests that one connection has on their way at most.
+    /// The most requests that one connection has in progress.
     pub pipeline: usize,
     /// Seconds measured per repetition.
     pub seconds: f64,
@@ -61,21 +61,21 @@ pub struct Definition {
     pub warmup_seconds: f64,
     /// How often every side is measured.
     pub repetitions: usize,
-    /// Open loop: requests per second that are intended, all connections together. None: closed loop.
+    /// Open loop: intended requests per second, all connections together. None: closed loop.
     pub rate: Option<f64>,
     /// Whether every reply is compared with a model.
     pub verify: bool,
     /// Whether memaslap drives the memcached sides too, as a check of our own generator.
     pub memaslap: bool,
-    /// What clients ask for; each is measured on its own.
+    /// The requests of clients; each workload is measured on its own.
     pub workloads: Vec<Workload>,
-    /// Which sides are divided by which in the report.
+    /// The ratios of sides in the report.
     pub ratios: Vec<Ratio>,
-    /// Figures of the paper and our targets, to stand beside the measured ones.
+    /// Figures of the paper and our targets, shown next to the measured ones.
     pub figures: Vec<Figure>,
 }
 
-/// What the clients of one measurement ask for.
+/// The requests of the clients in one measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
     /// Short, for tables and plots.
@@ -94,20 +94,20 @@ pub struct Workload {
     pub ttl_seconds: Amount,
     /// Percent of the keys that are stored before the load.
     pub prefill_percent: f64,
-    /// Processor time that our handler burns per request beyond what it needs, in microseconds.
+    /// Processor time that our handler uses per request in addition to what it needs, in microseconds.
     #[serde(default)]
     pub work_us: u32,
     /// Faults that are placed in one replica while it is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faults: Option<SweepFaults>,
-    /// Classes of objects that our modes with the letter G protect, with commas between them; none: all.
+    /// Classes of objects that our modes with the letter G protect, separated by commas; none: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarded_classes: Option<String>,
-    /// Whether our modes with the letter G keep before-images; those without it keep none where this is said.
-    /// None: all do.
+    /// Whether our modes with the letter G keep before-images; if this is given, modes without G keep none. None: all
+    /// modes keep them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before_images: Option<bool>,
-    /// Which value of which setting this is, where the file gives several.
+    /// The value of the swept setting, where the file gives several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Sweep>,
 }
@@ -148,7 +148,7 @@ pub struct Ratio {
     pub to: Side,
 }
 
-/// Something that serves: one of our modes, or a program that people would otherwise pick.
+/// A server: one of our modes, or a program that users would otherwise choose.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Side {
@@ -163,7 +163,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// Names of the programs that can be measured beside ours.
+    /// Names of the other programs that can be measured.
     pub const PEERS: [&str; 3] = ["memcached", "redis", "etcd"];
 
     /// Whether it has an operation of this kind.
@@ -180,7 +180,7 @@ impl Side {
         matches!(self, Side::Ours(_) | Side::Memcached)
     }
 
-    /// How its promises differ from ours, for whoever reads the figures; none for our own modes.
+    /// How its guarantees differ from ours, for readers of the figures; none for our own modes.
     pub fn semantics(&self) -> Option<&'static str> {
         match self {
             Side::Ours(_) => None,
@@ -309,7 +309,7 @@ impl Op {
 /// Reads a definition: a name in `folder`, or a path that ends in `.toml`.
 ///
 /// # Errors
-/// There is no such file, or it says something that cannot be.
+/// There is no such file, or it contains an error.
 pub fn read(folder: &Path, name: &str) -> anyhow::Result<Definition> {
     let path =
         if name.ends_with(".toml") { PathBuf::from(name) } else { folder.join(format!("{name}.toml")) };

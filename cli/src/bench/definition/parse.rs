@@ -1,4 +1,4 @@
-//! Checks a definition file and tells every mistake as `FILE:LINE: field: what. Remedy: do this`.
+//! Checks a definition file and reports every mistake as `FILE:LINE: field: what. Remedy: do this`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use super::{Amount, Connect, Definition, Figure, Measure, Op, Ratio, Side, SideS
 use crate::service::DEFAULT_MEMORY_MB;
 use node::config::{check_group, meant};
 
-/// Every field of the file and its tables, for guesses at what was meant.
+/// Every field of the file and its tables, for guesses at the intended one.
 const FIELDS: [&str; 42] = [
     "title",
     "about",
@@ -62,18 +62,19 @@ const FIELDS: [&str; 42] = [
 const LONGEST_KEY: usize = 250;
 /// Longest value that the generator keeps a pattern for: memcached's longest item.
 pub const LONGEST_VALUE: u64 = 1 << 20;
-/// memcached takes a longer lifetime for a date.
+/// memcached interprets a longer lifetime as a date.
 const LONGEST_TTL: u64 = 30 * 86_400;
 /// Most keys: versions are kept per key when replies are verified.
 const MOST_KEYS: usize = 50_000_000;
 /// Most connections: a stock server's and ours allow about a thousand.
 const MOST_CLIENTS: usize = 1000;
-/// Longest additional execution time, in microseconds: a tenth of what the watchdog takes for a hung handler.
+/// Longest additional execution time, in microseconds: a tenth of the time after which the watchdog ends a hung
+/// handler.
 const LONGEST_WORK_US: f64 = 100_000.0;
 /// Most faults per second: each takes an ordered position of its own.
 const MOST_FAULTS: f64 = 10_000.0;
 
-/// Checks `text`; `file` is its name in messages, `name` the benchmark's.
+/// Checks `text`; messages call the file `file`, and the benchmark is called `name`.
 ///
 /// # Errors
 /// Every mistake, one per line.
@@ -84,7 +85,7 @@ pub fn parse(name: &str, file: &str, text: &str) -> Result<Definition, String> {
     if check.told.is_empty() { Ok(definition) } else { Err(check.told.trim_end().to_owned()) }
 }
 
-/// What the TOML reader found, with a remedy where its words allow one.
+/// The error of the TOML reader, with a remedy where its text allows one.
 fn syntax(file: &str, text: &str, error: &toml::de::Error) -> String {
     let line = error.span().map_or(String::new(), |span| format!(":{}", line_of(text, span.start)));
     let message = error.message().replace('\n', " ");
@@ -106,7 +107,7 @@ fn line_of(text: &str, offset: usize) -> usize {
     1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
 }
 
-/// The file under examination and what is wrong with it so far.
+/// The file that is checked, and its mistakes so far.
 struct Check<'t> {
     file: &'t str,
     text: &'t str,
@@ -116,7 +117,7 @@ struct Check<'t> {
 impl Check<'_> {
     fn tell(&mut self, at: Range<usize>, field: &str, what: &str, remedy: &str) {
         let line = line_of(self.text, at.start);
-        // Writing into a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.told, "{}:{line}: {field}: {what}. Remedy: {remedy}", self.file);
     }
 
@@ -313,7 +314,7 @@ impl Check<'_> {
         }
     }
 
-    /// Whether every side has what the setting asks for.
+    /// Whether every side supports the setting.
     fn offered(&mut self, axis: Axis, field: &str, values: &Spanned<Numbers>, sides: &[Side]) {
         if values.get_ref().list().iter().all(|value| *value == 0.0) {
             return;
@@ -378,7 +379,7 @@ impl Check<'_> {
             self.tell(
                 mix.span(),
                 "mix",
-                "nothing is asked for",
+                "all shares are 0, so that no request is sent",
                 "write for example `mix = { get = 75, set = 25 }`",
             );
         }
@@ -399,7 +400,7 @@ impl Check<'_> {
             let remedy = format!(
                 "write a number up to {highest}, `{{ from = LOW, to = HIGH }}`, or pairs `[[NUMBER, SHARE], ...]`"
             );
-            self.tell(amount.span(), field, "this cannot be drawn from", &remedy);
+            self.tell(amount.span(), field, "no number can be drawn from this", &remedy);
         }
         found.clone()
     }
@@ -454,7 +455,7 @@ impl Check<'_> {
         }
         if raw.paper.is_none() && raw.target.is_none() {
             let remedy = "give `paper = [LOW, HIGH]`, `target`, or both";
-            self.tell(figure.span(), "figure", "it says nothing", remedy);
+            self.tell(figure.span(), "figure", "it gives neither a figure of the paper nor a target", remedy);
         }
         self.measurable(measure, figure, workloads);
         Some(Figure {
@@ -469,7 +470,7 @@ impl Check<'_> {
         })
     }
 
-    /// Whether the workload brings what the figure is about.
+    /// Whether the workload produces the figure.
     fn measurable(&mut self, measure: Measure, figure: &Spanned<RawFigure>, workloads: &[Workload]) {
         let raw = figure.get_ref();
         let Some(workload) = workloads.iter().find(|one| one.name == *raw.workload.get_ref()) else { return };

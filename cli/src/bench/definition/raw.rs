@@ -1,5 +1,5 @@
-//! A definition file as it is written, before it is checked: every value keeps its place, so that an error
-//! can name the line.
+//! A definition file as it is written, before it is checked: every value keeps its position, so that an error can name
+//! the line.
 
 use std::collections::BTreeMap;
 

@@ -1,51 +1,51 @@
-//! One setting of a workload that is measured with several values: each value becomes a workload of its own,
-//! beside the others.
+//! One setting of a workload that is measured with several values: each value becomes a workload of its own, in
+//! addition to the others.
 
 use serde::{Deserialize, Serialize};
 
 /// Faults that are placed while it is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SweepFaults {
-    /// How many, at even distances.
+    /// Faults per second, at equal intervals.
     pub per_second: f64,
-    /// What they are.
+    /// The kind of fault.
     pub fault: SweepFault,
-    /// Which replica they hit.
+    /// The victim.
     pub victim: SweepVictim,
 }
 
-/// What is damaged: always an item, drawn like the keys of requests.
+/// The corruption: always of an item, drawn like the keys of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SweepFault {
-    /// A bit of its value while no request uses it: found by the check at the next touch.
+    /// A bit of its value while no request uses it: detected by the entry check of the next request.
     #[default]
     Flip,
-    /// A bit while a request changes it: found by the other replicas only, as the paper's fault.
+    /// A bit while a request changes it: detected by the other replicas only, like the paper's fault.
     InRequest,
 }
 
-/// Which replica is hit; always the same one during a measurement.
+/// The victim; the same replica during a whole measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SweepVictim {
-    /// One that follows when the load begins.
+    /// A follower at the beginning of the load.
     #[default]
     Follower,
-    /// The one that leads when the load begins.
+    /// The leader at the beginning of the load.
     Leader,
 }
 
-/// Where a workload stands among those that differ from it in one setting only.
+/// The position of a workload among those that differ from it in one setting only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sweep {
     /// The name that the file gives to all of them.
     pub family: String,
     /// The setting.
     pub axis: Axis,
-    /// Its value, or the number of one that is a name.
+    /// Its value, or the number of the value if values are names.
     pub x: f64,
-    /// The value in words, with its unit.
+    /// The value as text, with its unit.
     pub label: String,
 }
 
@@ -87,7 +87,7 @@ impl Axis {
 pub enum Numbers {
     /// One.
     One(f64),
-    /// Several, to be measured each.
+    /// Several; each is measured.
     Many(Vec<f64>),
 }
 
@@ -107,7 +107,7 @@ impl Numbers {
 pub enum Words {
     /// One.
     One(String),
-    /// Several, to be measured each.
+    /// Several; each is measured.
     Many(Vec<String>),
 }
 

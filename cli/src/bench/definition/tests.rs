@@ -1,4 +1,4 @@
-//! A definition that is wrong is refused with file, line and remedy; every definition that ships is right.
+//! A wrong definition is refused with file, line and remedy; every definition that ships is right.
 
 use super::*;
 
@@ -58,7 +58,7 @@ fn mistakes_name_file_line_and_remedy() {
         ("repetitions = 5\n", "", "missing field `repetitions`", "add `repetitions = ...`"),
         ("key_bytes = 100", "key_bytes = 2", "x.toml:13: key_bytes: 2 is out of range", "from 4 to 250"),
         ("{ set = 1 }", "{ sett = 1 }", "x.toml:15: mix: there is no operation `sett`", "use get,"),
-        ("{ set = 1 }", "{ set = 0 }", "x.toml:15: mix: nothing is asked for", "{ get = 75"),
+        ("{ set = 1 }", "{ set = 0 }", "x.toml:15: mix: all shares are 0", "{ get = 75"),
         ("value_bytes = 400", "value_bytes = { from = 9, to = 1 }", "x.toml:14: value_bytes", "pairs"),
         ("[[\"RDGX\", \"RD00\"]]", "[[\"RDGX\", \"R000\"]]", "x.toml:9: ratios: `R000` is not", "add it to"),
         ("clients = 100", "clients = 7", "x.toml:20: clients: 7 is not measured", "file's `clients`"),

@@ -1,4 +1,4 @@
-//! One connection of the generator: bytes out, bytes in, and the requests in between that have no reply yet.
+//! One connection of the generator: bytes out, bytes in, and the requests that have no reply yet.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -20,9 +20,9 @@ const INPUT: usize = 16 << 10;
 pub struct Pending {
     /// When it was sent, or in an open loop should have been sent, in nanoseconds of the generator's clock.
     pub intended: u64,
-    /// What was asked.
+    /// The operation.
     pub op: Op,
-    /// About which key.
+    /// The key.
     pub key: u32,
     /// The version of the value that was sent.
     pub version: u32,
@@ -39,19 +39,19 @@ pub struct GeneratorConnection {
     input: Vec<u8>,
     start: usize,
     end: usize,
-    /// Requests on their way, in the order in which their replies must come.
+    /// Requests in progress, in the order in which their replies must come.
     pub pending: VecDeque<Pending>,
-    /// Open loop: intended times of requests that had to wait because too many were on their way.
+    /// Open loop: intended times of requests that wait because too many are in progress.
     pub backlog: VecDeque<u64>,
-    /// The key of the last `gets` and the number it told.
+    /// The key of the last `gets` and the unique number in its reply.
     pub last_gets: Option<(u32, u64)>,
 }
 
 impl GeneratorConnection {
-    /// Connects and asks `registry` for events under `token`.
+    /// Connects and registers for events under `token`.
     ///
     /// # Errors
-    /// Nobody accepts.
+    /// No process accepts.
     pub fn open(address: SocketAddr, registry: &Registry, token: Token) -> io::Result<Self> {
         Ok(GeneratorConnection {
             stream: connect(address, registry, token)?,
@@ -67,18 +67,18 @@ impl GeneratorConnection {
         })
     }
 
-    /// Connects anew, after the connection broke, to the next of `others` that accepts, or to the same
-    /// address where there are none; returns the requests whose replies will never come.
+    /// Reconnects after the connection broke, to the next of `others` that accepts, or to the same address where there
+    /// are none; returns the requests whose replies will never come.
     ///
     /// # Errors
-    /// Nobody accepts any more.
+    /// No process accepts any more.
     pub fn reopen(
         &mut self,
         others: &[SocketAddr],
         registry: &Registry,
         token: Token,
     ) -> io::Result<Vec<Pending>> {
-        // Deregistration fails only for a socket the kernel has forgotten already.
+        // Deregistration fails only for a socket that the kernel no longer knows.
         let _ = registry.deregister(&mut self.stream);
         let next = others.iter().position(|other| *other == self.address).map_or(0, |place| place + 1);
         let mut opened = Err(io::ErrorKind::ConnectionRefused.into());
@@ -96,7 +96,8 @@ impl GeneratorConnection {
         Ok(self.pending.drain(..).collect())
     }
 
-    /// Sends as much as the socket takes; the rest goes when it becomes writable. Returns the bytes that went.
+    /// Sends as much as the socket accepts; the rest is sent when it becomes writable. Returns the bytes that were
+    /// sent.
     ///
     /// # Errors
     /// The connection broke.
@@ -117,7 +118,7 @@ impl GeneratorConnection {
         Ok(went)
     }
 
-    /// Reads until the socket is empty. Returns the bytes that came.
+    /// Reads until the socket is empty. Returns the number of bytes.
     ///
     /// # Errors
     /// The connection broke or was closed.
@@ -131,7 +132,7 @@ impl GeneratorConnection {
                 Ok(count) => {
                     self.end += count;
                     came += count;
-                    // A short read has emptied the socket: the next bytes bring their own event.
+                    // A short read has emptied the socket: the next bytes cause their own event.
                     if count < space {
                         return Ok(came);
                     }
@@ -143,7 +144,7 @@ impl GeneratorConnection {
         }
     }
 
-    /// The bytes that came and were not taken yet.
+    /// The bytes that were received and not taken yet.
     pub fn received(&self) -> &[u8] {
         &self.input[self.start..self.end]
     }

@@ -1,4 +1,4 @@
-//! Draws requests: which operation, which key, how long a value; the same seed gives the same requests.
+//! Draws requests: operation, key, and length of the value; the same seed gives the same requests.
 
 use wire::{SplitMix64, scramble, unit};
 
@@ -6,8 +6,8 @@ use crate::bench::definition::{Amount, Op, Workload};
 
 /// Ranks from 0 with probability proportional to `1 / (rank + 1)^exponent`.
 ///
-/// Rejection-inversion after Hörmann and Derflinger (ACM TOMACS 6(3), 1996): constant memory and about one
-/// try per draw, for any exponent, so that a million keys cost no table.
+/// Rejection-inversion after Hörmann and Derflinger (ACM TOMACS 6(3), 1996): constant memory and about one attempt per
+/// draw, for any exponent, so that a million keys cost no table.
 #[derive(Clone, Debug)]
 pub struct Zipf {
     count: f64,
@@ -74,7 +74,7 @@ pub struct Draw {
 }
 
 impl Draw {
-    /// `keys` are those one drawer may use: all, or one connection's when replies are verified.
+    /// `keys` are those that one generator may use: all, or those of one connection when replies are verified.
     pub fn new(workload: &Workload, keys: usize, seed: u64) -> Self {
         let total: f64 = workload.mix.values().sum();
         let mut reached = 0.0;
@@ -118,7 +118,7 @@ impl Draw {
         self.random.next_u64() as u32
     }
 
-    /// The length of this version of this key's value: always the same, so that a reader can tell what it must be.
+    /// The length of this version of this key's value: always the same, so that a reader can compute it.
     pub fn length_of(&self, key: u32, version: u32) -> usize {
         self.lengths.at(scramble((u64::from(key) << 32) | u64::from(version))) as usize
     }

@@ -8,9 +8,9 @@ use super::model::{KeyModel, Known, Opinion, Pattern};
 use crate::bench::definition::{Op, Workload};
 use crate::bench::wire::{Dialect, Reply, WireRequest};
 
-/// Marks the keys of counters, which are keys of their own.
+/// Marks the keys of counters, which are separate keys.
 const COUNTER: u32 = 1 << 31;
-/// Versions that were stored before the load.
+/// Version of the values that are stored before the load.
 const FIRST_VERSION: u32 = 1;
 
 /// Draws, writes and judges requests.
@@ -19,7 +19,7 @@ pub struct Maker {
     dialect: Dialect,
     draw: Draw,
     pattern: Arc<Pattern>,
-    /// None: replies are looked at for their form only.
+    /// None: only the form of replies is checked.
     model: Option<KeyModel>,
     connections: u32,
     keys: u32,
@@ -30,7 +30,7 @@ pub struct Maker {
 }
 
 impl Maker {
-    /// For `connections` connections. With `verify` each of them has keys of its own.
+    /// For `connections` connections. With `verify`, each of them has keys of its own.
     pub fn new(
         workload: &Workload,
         dialect: Dialect,
@@ -71,7 +71,7 @@ impl Maker {
         } else {
             self.pattern.value(key, FIRST_VERSION, self.draw.length_of(key, FIRST_VERSION))
         };
-        // A counter is there for the whole load, so that `incr` is measured and not its failure.
+        // A counter exists during the whole load, so that `incr` is measured and not its failure.
         let ttl = if counter { 0 } else { self.draw.lifetime() };
         let request = WireRequest { op: Op::Set, key: self.name.of(key), value, ttl, unique: 0 };
         self.dialect.write(&request, out);
@@ -81,7 +81,7 @@ impl Maker {
         Pending { intended, op: Op::Set, key, version: FIRST_VERSION }
     }
 
-    /// Appends the next request of connection `number`, whose last `gets` told `last_gets`.
+    /// Appends the next request of connection `number`; `last_gets` is the result of its last `gets`.
     pub fn write_next(
         &mut self,
         number: usize,
@@ -96,7 +96,7 @@ impl Maker {
         match (op, last_gets) {
             (Op::Incr, _) => key |= COUNTER,
             (Op::Cas, Some((read, told))) => (key, unique) = (read, told),
-            // Nothing was read yet that could be compared with.
+            // No value was read yet with which `cas` could compare.
             (Op::Cas, None) => op = Op::Gets,
             _ => {}
         }
@@ -117,10 +117,10 @@ impl Maker {
         Pending { intended, op, key, version }
     }
 
-    /// Judges a reply; without a model everything is right that has the form of an answer.
+    /// Judges a reply; without a model, every well-formed answer counts as right.
     pub fn judge(&mut self, pending: &Pending, reply: &Reply<'_>) -> Opinion {
         let Some(model) = &mut self.model else { return Opinion::Right };
-        // A counter is stored once, before the load, and was noted with its value then.
+        // A counter is stored once, before the load, and the model already has its value.
         if pending.op == Op::Set && pending.key & COUNTER != 0 && *reply == Reply::Stored {
             return Opinion::Right;
         }
@@ -136,17 +136,17 @@ impl Maker {
         model.judge(pending.op, pending.key, pending.version, reply, is_value)
     }
 
-    /// Notes that a request got no reply: whether it was or will be done is unknown.
+    /// Notes that a request got no reply: it is unknown whether it was or will be executed.
     pub fn give_up(&mut self, pending: &Pending) {
         if let Some(model) = &mut self.model {
             model.give_up(pending.key);
         }
     }
 
-    /// Keys about which any reply is taken from now on.
+    /// Keys for which any reply is accepted from now on.
     #[cfg_attr(
         not(feature = "inject"),
-        allow(dead_code, reason = "the soak asks, which is not in such a build")
+        allow(dead_code, reason = "only the soak uses it, which is not in such a build")
     )]
     pub fn adrift(&self) -> usize {
         self.model.as_ref().map_or(0, KeyModel::adrift)
@@ -160,7 +160,7 @@ pub struct KeyName {
 }
 
 impl KeyName {
-    /// For keys of this many bytes.
+    /// Writes keys of this many bytes.
     pub fn new(length: usize) -> Self {
         KeyName { text: vec![b'0'; length] }
     }

@@ -1,9 +1,9 @@
-//! The load generator: one thread, many connections, closed or open loop, and its own cost measured like everybody's.
+//! The load generator: one thread, many connections, closed or open loop; its own processor time is measured too.
 //!
-//! In a closed loop every connection keeps a fixed number of requests on their way; a latency runs from the
-//! moment a request was made to its reply. In an open loop requests have intended times that the server
-//! cannot delay; a latency runs from the intended time, also when the request had to wait for its turn to be
-//! sent, so that no stall omits the requests it should have delayed (coordinated omission).
+//! In a closed loop every connection keeps a fixed number of requests in progress; a latency runs from the moment a
+//! request was made to its reply. In an open loop requests have intended times that the server cannot delay; a latency
+//! runs from the intended time, even if the request had to wait before it was sent, so that a stall does not hide the
+//! requests that it delays (coordinated omission).
 
 mod connection;
 mod draw;
@@ -41,45 +41,44 @@ pub use timeline::{STEP_NS, Timeline, TimelineStep};
 
 /// A server that answers nothing for this long has failed.
 const SILENCE: Duration = Duration::from_secs(10);
-/// How long replies are awaited after the last request.
+/// How long replies are waited for after the last request.
 const DRAIN: Duration = Duration::from_secs(3);
 /// Connections and requests per connection that store the keys before the load.
 const FILLERS: (usize, usize) = (16, 16);
-/// Requests that wait to be sent in an open loop, at most; more means that the rate is far above what the
-/// server can do.
+/// The most requests that wait to be sent in an open loop; more means that the rate is far above the server's capacity.
 const MOST_BACKLOG: u64 = 1 << 20;
-/// Connections that may break before a measurement is given up, where nothing is meant to break them.
+/// Connections that may break before a measurement is given up, where nothing breaks them on purpose.
 const MOST_BROKEN: u64 = 100;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 1024;
 
-/// Everything that decides what a generator does.
+/// All settings of a generator.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The servers' language.
+    /// The servers' protocol.
     pub dialect: Dialect,
     /// Where to connect; connections are spread in turn.
     pub addresses: Vec<SocketAddr>,
-    /// What to ask for.
+    /// The requests.
     pub workload: Workload,
     /// How many connections.
     pub connections: usize,
-    /// Requests on their way per connection, at most.
+    /// The most requests in progress per connection.
     pub pipeline: usize,
     /// Intended requests per second of an open loop; none: closed loop.
     pub rate: Option<f64>,
     /// Whether replies are compared with a model.
     pub verify: bool,
-    /// Decides what is drawn.
+    /// Decides all random draws.
     pub seed: u64,
     /// Whether replies are also counted step by step.
     pub timeline: bool,
-    /// Whether servers are restarted meanwhile: a connection that breaks is made again to the next address
-    /// that accepts.
+    /// Whether servers are restarted meanwhile: then a connection that breaks is made again to the next address that
+    /// accepts.
     pub restarts: bool,
 }
 
-/// What decides when the next request is made.
+/// The source of requests, which decides when the next one is made.
 #[derive(Debug)]
 enum RequestSource {
     /// No more requests.
@@ -103,9 +102,9 @@ pub struct Generator {
     connections: Vec<GeneratorConnection>,
     maker: Maker,
     source: RequestSource,
-    /// Depth of the source at work: requests on their way per connection.
+    /// Requests in progress per connection, for the present source.
     depth: usize,
-    /// Measured time, from and to.
+    /// Measured time: begin and end.
     window: (u64, u64),
     /// Bytes sent and received by the end of the measured time.
     bytes: (u64, u64),
@@ -196,12 +195,12 @@ impl Generator {
         Ok(())
     }
 
-    /// Stops with an error as soon as the operator asks for the end.
+    /// Stops with an error as soon as the operator requests the end.
     pub fn heed(&mut self, ending: &Ending) {
         self.ending = Some(ending.clone());
     }
 
-    /// Begins the load and lets it run for `warmup` without measuring.
+    /// Begins the load and runs it for `warmup` without measuring.
     ///
     /// # Errors
     /// A server falls silent, or connections break again and again.
@@ -219,12 +218,12 @@ impl Generator {
         self.run_until(now + nanoseconds(warmup))
     }
 
-    /// Measures for `span`; returns how long that was, and the time its own thread used a processor meanwhile.
+    /// Measures for `span`; returns how long that took, and the processor time of this thread meanwhile.
     ///
     /// # Errors
     /// A server falls silent, or connections break again and again.
     pub fn measure(&mut self, span: Duration) -> anyhow::Result<(Duration, Duration)> {
-        // What went wrong while warming up went wrong.
+        // Errors during the warm-up count as errors of the measurement.
         let before = std::mem::take(&mut self.seen);
         self.seen = before.only_troubles();
         self.seen.timeline = self.setup.timeline.then(Timeline::begin);
@@ -236,7 +235,7 @@ impl Generator {
         Ok((span, own_cpu().saturating_sub(cpu)))
     }
 
-    /// Ends the load, waits for the replies that are due, and returns what was seen.
+    /// Ends the load, waits for the replies that are due, and returns the counts.
     ///
     /// # Errors
     /// Connections break again and again.
@@ -257,24 +256,24 @@ impl Generator {
                 }
             }
         }
-        // What went over the wire after the measured time belongs to no measurement.
+        // Bytes that were transferred after the measured time belong to no measurement.
         (self.seen.bytes_sent, self.seen.bytes_received) = self.bytes;
         Ok(self.seen)
     }
 
-    /// What was seen since measuring began.
+    /// The counts since measuring began.
     #[cfg_attr(
         not(feature = "inject"),
-        allow(dead_code, reason = "the soak asks, which is not in such a build")
+        allow(dead_code, reason = "only the soak uses it, which is not in such a build")
     )]
     pub fn seen(&self) -> &MeasuredCounts {
         &self.seen
     }
 
-    /// Keys about which any reply is taken, because a request about them may still be done.
+    /// Keys for which any reply is accepted, because a request for them may still be executed.
     #[cfg_attr(
         not(feature = "inject"),
-        allow(dead_code, reason = "the soak asks, which is not in such a build")
+        allow(dead_code, reason = "only the soak uses it, which is not in such a build")
     )]
     pub fn adrift(&self) -> usize {
         self.maker.adrift()
@@ -291,7 +290,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Sends what is due, waits for events until `end` at most, and handles them.
+    /// Sends the requests that are due, waits for events until `end` at most, and handles them.
     fn step(&mut self, end: u64) -> anyhow::Result<()> {
         if self.ending.as_ref().is_some_and(Ending::asked) {
             bail!("ended by the operator");
@@ -367,7 +366,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Takes every whole reply.
+    /// Takes all complete replies.
     fn take_replies(&mut self, number: usize, now: u64) -> Result<(), &'static str> {
         let connection = &mut self.connections[number];
         let measured = (self.window.0..self.window.1).contains(&now);
@@ -384,7 +383,10 @@ impl Generator {
                 Opinion::Wrong(known) => {
                     seen.wrong += 1;
                     let op = pending.op.name();
-                    seen.complaint(&format!("{op} answered {} where {known:?} was known", brief(&reply)));
+                    seen.complaint(&format!(
+                        "{op} answered {}, but the model expected {known:?}",
+                        brief(&reply)
+                    ));
                 }
             }
             let gets = note(seen, &pending.op, &reply, measured);
@@ -402,10 +404,10 @@ impl Generator {
             self.on_their_way -= 1;
             self.heard = now;
         }
-        if connection.received().is_empty() { Ok(()) } else { Err("bytes that nobody asked for") }
+        if connection.received().is_empty() { Ok(()) } else { Err("bytes that answer no request") }
     }
 
-    /// Makes and sends as many requests as may be on their way.
+    /// Makes and sends as many requests as may be in progress.
     fn top_up(&mut self, number: usize, now: u64) -> anyhow::Result<()> {
         let connection = &mut self.connections[number];
         let before = connection.pending.len();
@@ -445,7 +447,7 @@ impl Generator {
         }
     }
 
-    /// Connects again; what was on its way is unknown from now on.
+    /// Reconnects; the outcome of requests in progress is unknown from now on.
     fn broken(&mut self, number: usize, why: &str) -> anyhow::Result<()> {
         self.seen.broken += 1;
         self.seen.complaint(&format!("connection: {why}"));
@@ -460,8 +462,8 @@ impl Generator {
         for pending in &lost {
             self.maker.give_up(pending);
         }
-        // The first event of the new connection tells that it is writable, and finds nothing to send: so it
-        // begins here.
+        // The first event of the new connection reports that it is writable, and has nothing to send: so the first
+        // requests are made here.
         let now = self.now();
         self.top_up(number, now)
     }
@@ -475,7 +477,7 @@ fn brief(reply: &Reply<'_>) -> String {
     }
 }
 
-/// Counts a reply; returns the number that a `gets` told.
+/// Counts a reply; returns the unique number in the reply to a `gets`.
 fn note(seen: &mut MeasuredCounts, op: &Op, reply: &Reply<'_>, measured: bool) -> Option<u64> {
     if let Reply::Refused(words) = reply {
         seen.refused += 1;

@@ -1,4 +1,4 @@
-//! What values are made of, and what the next reply must be when each connection has keys of its own.
+//! The content of values, and the expected next reply when each connection has keys of its own.
 
 use std::collections::HashMap;
 
@@ -12,8 +12,8 @@ const PATTERN: usize = (1 << 20) + OFFSETS;
 /// Different places where a value may begin.
 const OFFSETS: usize = 1 << 16;
 
-/// Incompressible bytes; a value is a piece whose place follows from key and version, so that it can be
-/// compared and costs no making.
+/// Incompressible bytes; a value is a piece of them at an offset that follows from key and version, so that it can be
+/// compared without building it.
 #[derive(Debug)]
 pub struct Pattern(Vec<u8>);
 
@@ -32,34 +32,34 @@ impl Pattern {
     }
 }
 
-/// What is known of one key.
+/// The known state of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// Nothing: a request about it was refused.
+    /// Unknown: a request for it was refused.
     Unknown,
-    /// Nothing, and nothing will be: a connection broke with a request on its way, which may still be done at any time.
+    /// Unknown for ever: a connection broke with a request in progress, which may still be executed at any time.
     Adrift,
-    /// It is not there.
+    /// It does not exist.
     Absent,
-    /// This version is there.
+    /// It has this version.
     Version(u32),
     /// The counter's value.
     Count(u64),
 }
 
-/// How a reply compares with what is known.
+/// How a reply compares with the known state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opinion {
-    /// As it must be, or nothing was known.
+    /// As expected, or the state was unknown.
     Right,
-    /// What was stored is gone. Eviction and expiry may do that, so it is counted and not called wrong.
+    /// A stored value is missing. Eviction and expiry may remove it, so it is counted and does not count as wrong.
     Lost,
-    /// A reply that no correct server gives, to somebody who knows this.
+    /// A reply that no correct server gives in this known state.
     Wrong(Known),
 }
 
-/// The keys of all connections; a connection's requests are answered in their order, so replies can be judged
-/// in theirs.
+/// The keys of all connections; a connection's requests are answered in their order, so replies can be judged in that
+/// order.
 #[derive(Debug, Default)]
 pub struct KeyModel {
     known: HashMap<u32, Known>,
@@ -67,32 +67,32 @@ pub struct KeyModel {
 }
 
 impl KeyModel {
-    /// `expires`: values have a lifetime, so that what was added may be added again.
+    /// `expires`: values have a lifetime, so that a value may be added again after it was added.
     pub fn new(expires: bool) -> Self {
         KeyModel { known: HashMap::new(), expires }
     }
 
-    /// What is known of `key`.
+    /// The known state of `key`.
     pub fn known(&self, key: u32) -> Known {
         self.known.get(&key).copied().unwrap_or(Known::Absent)
     }
 
-    /// Notes that a request about `key` got no answer, and may be done at any time from now on.
+    /// Notes that a request for `key` got no answer, and may be executed at any time from now on.
     pub fn give_up(&mut self, key: u32) {
         self.known.insert(key, Known::Adrift);
     }
 
-    /// Keys of which nothing will be known.
+    /// Keys whose state stays unknown.
     #[cfg_attr(
         not(feature = "inject"),
-        allow(dead_code, reason = "the soak asks, which is not in such a build")
+        allow(dead_code, reason = "only the soak uses it, which is not in such a build")
     )]
     pub fn adrift(&self) -> usize {
         self.known.values().filter(|known| **known == Known::Adrift).count()
     }
 
-    /// Judges a reply to `op` and notes what it tells. `version` is the one that was sent; `is_value` tells
-    /// whether bytes are those of a version.
+    /// Judges a reply to `op` and notes the state that it shows. `version` is the one that was sent; `is_value`
+    /// compares bytes with those of a version.
     pub fn judge(
         &mut self,
         op: Op,
@@ -125,7 +125,7 @@ impl KeyModel {
                 (sent, Right)
             }
             (Op::Add, Reply::Stored, Known::Absent | Known::Unknown) => (sent, Right),
-            // It was evicted or has expired; whether that is so cannot be seen from outside.
+            // It was evicted or has expired; a client cannot distinguish these.
             (Op::Add, Reply::Stored, _) => (sent, Lost),
             (Op::Add, Reply::NotStored, Known::Absent) => (Known::Unknown, wrong),
             (Op::Add | Op::Cas, Reply::NotStored, _) => (before, Right),
@@ -150,7 +150,7 @@ impl KeyModel {
         }
     }
 
-    /// Notes what was stored before the load.
+    /// Notes a value that was stored before the load.
     pub fn note(&mut self, key: u32, known: Known) {
         self.known.insert(key, known);
     }

@@ -1,5 +1,5 @@
-//! When an open loop sends: at random times that do not depend on the server, so that a slow reply cannot
-//! hide the next ones.
+//! The intended times of an open loop: random times that do not depend on the server, so that a slow reply cannot hide
+//! the next ones.
 
 use wire::SplitMix64;
 

@@ -1,42 +1,42 @@
-//! What a generator saw during the time it measured.
+//! The observations of a generator during the measured time.
 
 use hdrhistogram::Histogram;
 
 use super::timeline::Timeline;
 
-/// Longest latency that is told apart, in nanoseconds: a minute.
+/// Longest latency that is recorded exactly, in nanoseconds: a minute.
 const LONGEST: u64 = 60_000_000_000;
-/// Different complaints of servers that are kept.
+/// The most different error messages of servers that are kept.
 const MOST_WORDS: usize = 4;
 
 /// Counters and latencies of one measurement.
 #[derive(Clone, Debug)]
 pub struct MeasuredCounts {
-    /// Replies that came while it was measured.
+    /// Replies received during the measured time.
     pub completed: u64,
     /// Reads that found something, and those that did not.
     pub hits: u64,
     /// Reads that found nothing.
     pub misses: u64,
-    /// Requests that the server said it could not do.
+    /// Requests that the server refused.
     pub refused: u64,
     /// Replies that no correct server gives.
     pub wrong: u64,
-    /// Values that were stored and had gone, though they have no lifetime.
+    /// Stored values without a lifetime that were missing.
     pub lost: u64,
     /// Connections that broke.
     pub broken: u64,
-    /// Requests of the measured time that never got a reply, their lower bound being in the latencies.
+    /// Requests of the measured time that never got a reply; the latencies contain their lower bound.
     pub unanswered: u64,
-    /// Bytes of requests, without headers of the network.
+    /// Bytes of requests, without network headers.
     pub bytes_sent: u64,
-    /// Bytes of replies, without headers of the network.
+    /// Bytes of replies, without network headers.
     pub bytes_received: u64,
     /// Nanoseconds from the intended time of a request to its reply, for requests of the measured time.
     pub latencies: Histogram<u64>,
-    /// The first complaints, in the servers' words.
+    /// The first error messages, as the servers sent them.
     pub words: Vec<String>,
-    /// Replies step by step, where that was asked for.
+    /// Replies step by step, where requested.
     pub timeline: Option<Timeline>,
 }
 
@@ -66,13 +66,13 @@ impl MeasuredCounts {
         self.latencies.saturating_record(nanoseconds);
     }
 
-    /// What should not have happened, without the rest.
+    /// Keeps only the counts of errors.
     pub fn only_troubles(self) -> Self {
         let MeasuredCounts { refused, wrong, lost, broken, words, .. } = self;
         MeasuredCounts { refused, wrong, lost, broken, words, ..MeasuredCounts::default() }
     }
 
-    /// Keeps a complaint if it is new and few are kept yet.
+    /// Keeps an error message if it is new and few are kept yet.
     pub fn complaint(&mut self, words: &str) {
         if self.words.len() < MOST_WORDS && !self.words.iter().any(|known| known == words) {
             self.words.push(words.to_owned());

@@ -1,5 +1,5 @@
-//! The generator against small servers of our own: it keeps its window, sees a lie, and does not omit what a
-//! stall delays.
+//! The generator against small servers of our own: it keeps its window, detects a wrong reply, and does not omit
+//! requests that a stall delays.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -144,7 +144,7 @@ fn a_flipped_bit_is_seen() {
 #[test]
 fn an_open_loop_sends_at_its_rate() {
     let seen = measured(Setup { rate: Some(1000.0), ..setup(server(Vice::None)) }, 2.0);
-    // 2,000 expected with a standard deviation of 45; a busy machine may lose some at the end.
+    // 2,000 are expected, with a standard deviation of 45; a busy machine may lose some at the end.
     assert!((1700..2250).contains(&seen.completed), "{}", seen.completed);
 }
 

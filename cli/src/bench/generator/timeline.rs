@@ -1,4 +1,4 @@
-//! Replies over the measured time, in steps short enough to see a repair in (EDCC'16, Fig. 12: every 2 ms).
+//! Replies over the measured time, in steps short enough to show a repair (EDCC'16, Fig. 12: every 2 ms).
 
 /// Length of a step, in nanoseconds.
 pub const STEP_NS: u64 = 2_000_000;
@@ -6,30 +6,30 @@ pub const STEP_NS: u64 = 2_000_000;
 /// Steps of the measured time, from its beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
-    /// When it began, in microseconds since 1970: replicas stamp what they report by that clock.
+    /// When it began, in microseconds since 1970: replicas timestamp their reports by that clock.
     pub began_wall_us: u64,
-    /// What happened in each step.
+    /// The counts of each step.
     pub steps: Vec<TimelineStep>,
 }
 
-/// What happened in one step.
+/// The counts of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimelineStep {
-    /// Replies that came.
+    /// Replies received.
     pub replies: u32,
-    /// The longest that one of them was waited for, in microseconds.
+    /// The longest wait for one of them, in microseconds.
     pub longest_us: u32,
 }
 
 impl Timeline {
-    /// Begins now.
+    /// Begins the measured time now.
     pub fn begin() -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let began_wall_us = now.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX));
         Timeline { began_wall_us, steps: Vec::new() }
     }
 
-    /// Notes a reply, `at` nanoseconds after the beginning, that was waited for `waited` nanoseconds.
+    /// Notes a reply, `at` nanoseconds after the beginning, that came after a wait of `waited` nanoseconds.
     pub fn note(&mut self, at: u64, waited: u64) {
         let number = (at / STEP_NS) as usize;
         if number >= self.steps.len() {
@@ -40,7 +40,7 @@ impl Timeline {
         step.longest_us = step.longest_us.max(u32::try_from(waited / 1000).unwrap_or(u32::MAX));
     }
 
-    /// The step in which the wall clock showed this; none before the beginning.
+    /// The step at this time of the wall clock; none before the beginning.
     pub fn step_at(&self, wall_us: u64) -> Option<usize> {
         let since = wall_us.checked_sub(self.began_wall_us)?;
         usize::try_from(since / (STEP_NS / 1000)).ok()

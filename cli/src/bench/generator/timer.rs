@@ -7,7 +7,7 @@ use mio::{Registry, Token};
 #[cfg(target_os = "linux")]
 pub use linux::Timer;
 
-/// Where there is no such timer, the poll's timeout wakes up to a millisecond late.
+/// Where there is no such timer, the poll's timeout wakes the generator up to a millisecond late.
 #[cfg(not(target_os = "linux"))]
 #[derive(Debug)]
 pub struct Timer;
@@ -60,8 +60,7 @@ mod linux {
             Ok(Timer(descriptor))
         }
 
-        /// Wakes once, `nanoseconds` from now; at once when that is 0. An earlier setting is forgotten, and so is its
-        /// expiry.
+        /// Wakes once, `nanoseconds` from now; at once when that is 0. An earlier setting and its expiry are discarded.
         ///
         /// # Errors
         /// The kernel refuses, which it does not for these values.

@@ -1,4 +1,4 @@
-//! The machine and the source a figure belongs to; nothing here tells whose machine it is.
+//! The machine and the source to which a figure belongs; no field identifies the owner of the machine.
 
 use std::fs;
 use std::process::Command;
@@ -6,23 +6,23 @@ use std::thread::available_parallelism;
 
 use serde::{Deserialize, Serialize};
 
-/// What a figure depends on besides the programs.
+/// The properties of a machine on which a figure depends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Processor cores that may be used.
     pub cores: usize,
-    /// The processor, as it calls itself.
+    /// The processor's name for itself.
     pub model: String,
     /// The kernel's release, its numbers only.
     pub kernel: String,
     /// Memory, in MiB.
     pub memory_mb: u64,
-    /// Runnable tasks on average over the minute before the run: a busy machine measures something else.
+    /// Runnable tasks on average over the minute before the run: on a busy machine the figures differ.
     pub load_before: f64,
 }
 
 impl Machine {
-    /// This one.
+    /// This machine.
     pub fn this() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         Machine {
@@ -41,7 +41,7 @@ impl Machine {
     }
 }
 
-/// The numbers of a release; what follows them may name whose kernel it is.
+/// The numbers of a release; the text after them may identify the kernel's builder.
 fn numbers_of(release: &str) -> String {
     let release = release.trim();
     let end =
@@ -64,7 +64,7 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// What git says in the working directory. The binary should have been built from it just before.
+    /// The state of the repository in the working directory. The binary should have been built from it just before.
     pub fn here() -> Self {
         let git = |arguments: &[&str]| {
             let output = Command::new("git").args(arguments).output().ok()?;

@@ -1,4 +1,4 @@
-//! What the kernel tells about processes, the loopback device and the machine.
+//! Measurements by the kernel: of processes, the loopback device and the machine.
 
 mod machine;
 mod process;

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 /// Processor time, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// In the program.
+    /// In user mode.
     pub user_s: f64,
-    /// In the kernel, on the program's behalf.
+    /// In the kernel, on behalf of the process.
     pub system_s: f64,
 }
 
@@ -30,7 +30,7 @@ pub fn cpu_of(pid: u32) -> Option<Cpu> {
 }
 
 fn parse_stat(stat: &str, ticks_per_s: f64) -> Option<Cpu> {
-    // The name stands in brackets and may contain anything, brackets too.
+    // The name is in parentheses and may contain any character, even parentheses.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
     let mut seconds = || Some(fields.next()?.parse::<f64>().ok()? / ticks_per_s);

@@ -1,11 +1,11 @@
-//! Bytes and packets on the loopback device: everything that clients and replicas say to each other on one machine.
+//! Bytes and packets on the loopback device: the whole traffic of clients and replicas on one machine.
 
 use serde::{Deserialize, Serialize};
 
-/// What has gone over the loopback device. Others on the machine count too: measure when they are quiet.
+/// Traffic of the loopback device. That of other programs counts too: measure when they are idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wire {
-    /// With all headers.
+    /// Including all headers.
     pub bytes: u64,
     /// As the device counts them: with segmentation offload, up to 64 KiB each.
     pub packets: u64,
@@ -17,7 +17,7 @@ impl Wire {
         parse(&std::fs::read_to_string("/proc/net/dev").ok()?)
     }
 
-    /// What went since `before`.
+    /// The traffic since `before`.
     pub fn since(self, before: Wire) -> Wire {
         Wire {
             bytes: self.bytes.saturating_sub(before.bytes),

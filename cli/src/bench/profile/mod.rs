@@ -1,8 +1,8 @@
-//! `crosscheck bench profile`: where the processor time of a request goes, stage by stage, and as a flame graph.
+//! `crosscheck bench profile`: the processor time of a request, stage by stage, and as a flame graph.
 //!
-//! `perf` samples every process of a side under full load with its call stacks. Each sample belongs to one
-//! stage of a request's path ([`stacks::Stage`]); samples are told in microseconds per request, so that two
-//! sides can be compared.
+//! `perf` samples every process of a side under full load with its call stacks. Each sample belongs to one stage of a
+//! request's path ([`stacks::Stage`]); samples are converted to microseconds per request, so that two sides can be
+//! compared.
 
 mod flame;
 mod stacks;
@@ -25,11 +25,11 @@ use node::outcome::{CommandOutcome, CommandVerdict, misuse, say, say_json};
 use node::signals::Ending;
 use stacks::{Stack, Stage};
 
-/// Samples per second and core; not a multiple of what timers do.
+/// Samples per second and core; not a multiple of the frequency of timers.
 const FREQUENCY: u32 = 499;
 /// Bytes of each stack that are kept: enough for the pipeline's depth.
 const STACK: &str = "dwarf,8192";
-/// What to tell when it is missing.
+/// The message when it is missing.
 const INSTALL: &str = "perf is not installed; install it with: apt-get install linux-perf";
 
 /// The load: the paper's lengths and mix.
@@ -61,13 +61,13 @@ keys = 10000
 In a flame graph the width of a frame is the processor time of it and of what it calls, and its colour the stage of a
 request's path; hold the pointer over a frame for its name and its time. Needs perf and the right to use it.")]
 pub struct Args {
-    /// Which modes and peers, separated by commas
+    /// Modes and peers, separated by commas
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',', default_value = "RD00,RDGX")]
     only: Vec<Side>,
     /// Connections
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     clients: u32,
-    /// Seconds that are sampled
+    /// Seconds to sample
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: u32,
     /// Folder for the flame graphs
@@ -82,7 +82,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// One process without replicas, and three of them without and with all protections, into `out`.
+    /// Options for one process without replicas, and three of them without and with all protections, into `out`.
     pub fn into_folder(out: &Path, unoptimised: bool) -> Self {
         let only = ["0000", "RD00", "RDGX"].map(|mode| Side::Ours(mode.to_owned())).to_vec();
         Args { only, clients: 100, seconds: 5, out: out.to_owned(), unoptimised, json: false }
@@ -224,7 +224,7 @@ impl Profile {
         profile
     }
 
-    /// Microseconds of a request's processor time that one sample stands for.
+    /// Microseconds of a request's processor time that one sample represents.
     fn us_per_sample(&self, seconds: u32) -> f64 {
         1e6 / (f64::from(FREQUENCY) * f64::from(seconds) * self.requests_per_second)
     }

@@ -1,8 +1,8 @@
-//! What `perf script` printed: call stacks, each given to the stage of a request's path that it belongs to.
+//! The output of `perf script`: call stacks, each assigned to its stage of a request's path.
 
 use serde::Serialize;
 
-/// A stage of a request's path (ARCHITECTURE.md), and what is none.
+/// A stage of a request's path (ARCHITECTURE.md), and three categories outside of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
@@ -12,17 +12,17 @@ pub enum Stage {
     Order,
     /// Requests get their turns.
     Schedule,
-    /// Handlers run, on checked objects that are sealed.
+    /// Handlers run, on objects that are checked and sealed.
     Execute,
     /// Digests are made and compared.
     Vote,
     /// Replies leave.
     Externalize,
-    /// Messages between replicas: their sockets, whatever they carry.
+    /// Messages between replicas: their sockets, with any content.
     Links,
-    /// Waiting for something to happen, and waking up.
+    /// Waiting for events, and waking up.
     Waiting,
-    /// Everything else, and other people's programs.
+    /// Everything else, and other programs.
     Other,
 }
 
@@ -56,7 +56,7 @@ impl Stage {
     }
 }
 
-/// Functions that tell a stage; the first rule that fits the innermost function that any rule fits.
+/// Functions that identify a stage: the innermost function that a rule matches decides, by the first rule that does.
 const RULES: [(&str, Stage); 23] = [
     ("vote::", Stage::Vote),
     ("flush_votes", Stage::Vote),
@@ -93,13 +93,13 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// The stage that the sample belongs to.
+    /// The stage of the sample.
     pub fn stage(&self) -> Stage {
         self.frames.iter().find_map(|frame| stage_of(frame)).unwrap_or(Stage::Other)
     }
 }
 
-/// The stage that a function tells.
+/// The stage that a function identifies.
 pub fn stage_of(frame: &str) -> Option<Stage> {
     RULES.iter().find(|(part, _)| frame.contains(part)).map(|(_, stage)| *stage)
 }

@@ -1,4 +1,4 @@
-//! etcd as a side: three members, asked through their JSON gateway.
+//! etcd as a side: three members, accessed through their JSON gateway.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ use node::signals::Ending;
 
 /// A file system in memory, for a log that is as durable as ours in memory.
 const MEMORY: &str = "/dev/shm";
-/// Bytes its store may grow to, so that a long run does not fill it: it keeps every version.
+/// Bytes to which its store may grow, so that a long run does not fill it: it keeps every version.
 const QUOTA: &str = "8589934592";
 
 /// Starts all three.
@@ -79,7 +79,7 @@ fn leads(client: SocketAddr) -> bool {
     text("\"member_id\":\"").is_some_and(|own| text("\"leader\":\"").is_some_and(|leader| leader == own))
 }
 
-/// The answer to one request, when it is a good one.
+/// The answer to one request, if its status is good.
 fn ask(client: SocketAddr, path: &str, body: &str) -> Option<String> {
     let mut stream = TcpStream::connect(client).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;

@@ -24,14 +24,14 @@ const START: Duration = Duration::from_secs(30);
 pub struct Running {
     /// Where clients connect.
     pub addresses: Vec<SocketAddr>,
-    /// How to speak to it.
+    /// Its protocol.
     pub dialect: Dialect,
     /// Its processes with a name each.
     pub processes: Vec<(String, u32)>,
     keep: Keep,
 }
 
-/// What keeps a side running.
+/// The owner of a side's processes.
 #[derive(Debug)]
 enum Keep {
     Ours {
@@ -39,15 +39,15 @@ enum Keep {
         leader: u8,
     },
     Peers(Vec<Peer>),
-    /// With a directory that goes when they have gone.
+    /// With a directory that is removed after they have ended.
     Stored(Vec<Peer>, tempfile::TempDir),
 }
 
 impl Running {
-    /// Starts `side` as the definition and the workload say; what it stores goes below `data`.
+    /// Starts `side` as the definition and the workload specify; its files are below `data`.
     ///
     /// # Errors
-    /// It does not come up; the message has its last words.
+    /// It does not come up; the message contains its last lines.
     pub fn start(
         side: &Side,
         definition: &Definition,
@@ -63,7 +63,7 @@ impl Running {
         }
     }
 
-    /// Whether a process ended or was replaced since the start: then nothing that was measured counts.
+    /// Whether a process ended or was replaced since the start: then no measurement counts.
     pub fn trouble(&mut self) -> Option<String> {
         match &mut self.keep {
             Keep::Ours { keeper, .. } => {
@@ -82,7 +82,7 @@ impl Running {
         }
     }
 
-    /// Its replicas, and the one that led when it was found ready; none of other people's programs.
+    /// Its replicas, and the one that was the leader when the side was ready; none for other programs.
     pub fn replicas(&self) -> (&[ReplicaHandle], Option<u8>) {
         match &self.keep {
             Keep::Ours { keeper, leader } => (&keeper.replicas, Some(*leader)),
@@ -90,7 +90,7 @@ impl Running {
         }
     }
 
-    /// Stops it; returns what did not stop by itself and had to be killed.
+    /// Stops it; returns the processes that did not stop by themselves and had to be killed.
     pub fn stop(self) -> Vec<String> {
         match self.keep {
             Keep::Ours { keeper, .. } => {
@@ -106,7 +106,7 @@ impl Running {
     }
 }
 
-/// A program that a side needs, and what installs it.
+/// A program that a side needs, and the command that installs it.
 fn program_of(side: &Side) -> Option<(&'static str, &'static str)> {
     match side {
         Side::Ours(_) => None,
@@ -116,13 +116,13 @@ fn program_of(side: &Side) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// Why a side cannot be measured here, if so: its program is not installed.
+/// Why a side cannot be measured here, if that is so: its program is not installed.
 pub fn missing(side: &Side) -> Option<String> {
     let (program, install) = program_of(side)?;
     find(program).is_none().then(|| format!("{program} is not installed; install it with: {install}"))
 }
 
-/// What a side's program calls its version.
+/// The version that a side's program reports.
 pub fn version(side: &Side) -> String {
     let Some((program, _)) = program_of(side) else {
         return format!("crosscheck {}", env!("CARGO_PKG_VERSION"));
@@ -131,12 +131,12 @@ pub fn version(side: &Side) -> String {
         find(program).and_then(|path| std::process::Command::new(path).arg("--version").output().ok());
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     let first = text.lines().next().unwrap_or_default();
-    // What follows the number differs between builds of the same version.
+    // The text after the number differs between builds of the same version.
     let words: Vec<&str> = first.split_whitespace().take(3).collect();
     if words.is_empty() { "unknown".to_owned() } else { words.join(" ") }
 }
 
-/// The file of a program, searched as a shell does, and where Debian keeps servers.
+/// The file of a program, searched as a shell does, and where Debian installs servers.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain([PathBuf::from("/usr/bin"), PathBuf::from("/usr/sbin")]);

@@ -42,7 +42,7 @@ pub fn start(
     };
     let keeper = Keeper::start(&ClusterPlan::new(&wish)?, node::up::STOP_PATIENCE)?;
     let rows = keeper.until_ready(START, ending)?;
-    // From here on, nothing should happen to a process.
+    // Events of a process after this point are errors.
     keeper.events();
     let leader = rows.iter().find_map(|row| row.serving()?.leader).context("no replica knows a leader")?;
     let wanted = |number: u8| definition.connect == Connect::All || number == leader;

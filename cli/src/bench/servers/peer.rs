@@ -1,4 +1,5 @@
-//! One process of somebody else's server: its words kept in a file, asked to stop before it is killed.
+//! One process of another program's server: its output is kept in a file, and it is requested to stop before it is
+//! killed.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
@@ -13,11 +14,11 @@ use super::START;
 use node::cluster::ports;
 use node::signals::Ending;
 
-/// Between two attempts to find a server ready.
+/// Pause between two checks whether a server is ready.
 const RETRY: Duration = Duration::from_millis(20);
 /// How long a server may take to stop before it is killed.
 const STOP: Duration = Duration::from_secs(5);
-/// Last lines of a server's words that an error shows.
+/// Last lines of a server's output that an error shows.
 const LAST_WORDS: usize = 5;
 
 /// A running process.
@@ -29,7 +30,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts `command`; what it says goes to the file `log`.
+    /// Starts `command`; its output goes to the file `log`.
     ///
     /// # Errors
     /// It cannot be started.
@@ -39,25 +40,26 @@ impl Peer {
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)
-            // Ctrl-C in a terminal reaches the whole process group: servers are stopped by us, in order, not by it.
+            // Ctrl-C in a terminal signals the whole process group: a server has a group of its own, and this program
+            // stops it in order.
             .process_group(0)
             .spawn()
             .with_context(|| format!("starting {name}"))?;
         Ok(Peer { name: name.to_owned(), child, log })
     }
 
-    /// Its process and what to call it.
+    /// Its process id and its name.
     pub fn process(&self) -> (String, u32) {
         (self.name.clone(), self.child.id())
     }
 
-    /// Says how it ended, if it has.
+    /// How it ended, if it has.
     pub fn trouble(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok().flatten()?;
         Some(format!("{} ended ({status}): {}", self.name, self.last_words()))
     }
 
-    /// Tries `ready` until it says yes.
+    /// Calls `ready` until it returns true.
     ///
     /// # Errors
     /// The process ended, the operator ended the command, or it takes too long.
@@ -77,15 +79,15 @@ impl Peer {
         Ok(())
     }
 
-    /// Asks it to stop, and kills it when it does not; returns its name then.
+    /// Requests a stop, and kills the process if it does not stop; returns its name then.
     pub fn stop(self) -> Option<String> {
         self.stop_within(STOP)
     }
 
-    /// The same for one that may take this long.
+    /// The same with another timeout.
     pub fn stop_within(mut self, patience: Duration) -> Option<String> {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
-            // It may have ended by itself: then there is nobody to ask.
+            // If it has ended by itself already, the signal is not needed.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
         let deadline = Instant::now() + patience;
@@ -115,7 +117,7 @@ impl Drop for Peer {
     }
 }
 
-/// Loopback addresses where nobody listens.
+/// Loopback addresses on which no process listens.
 ///
 /// # Errors
 /// There are none left.
@@ -124,7 +126,7 @@ pub fn addresses<const N: usize>() -> anyhow::Result<[SocketAddr; N]> {
     Ok(std::array::from_fn(|index| ports::loopback(picked[index])))
 }
 
-/// Whether somebody accepts there.
+/// Whether a process accepts there.
 pub fn accepts(address: SocketAddr) -> bool {
     TcpStream::connect(address).is_ok()
 }

@@ -1,4 +1,4 @@
-//! Redis as a side: a primary with two replicas; a write counts when one of them has it.
+//! Redis as a side: a primary with two replicas; a write counts when one of the replicas has it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -62,7 +62,7 @@ fn command(definition: &Definition, address: SocketAddr, folder: &Path) -> anyho
     Ok(command)
 }
 
-/// Asks the primary whether two replicas are up to date with a write made just now.
+/// Asks the primary whether two replicas have received a write made just now.
 fn both_replicas_follow(primary: SocketAddr) -> bool {
     let ask = || -> std::io::Result<bool> {
         let mut stream = TcpStream::connect(primary)?;

@@ -11,7 +11,7 @@ use crate::bench::definition::Definition;
 use crate::bench::wire::Dialect;
 use node::signals::Ending;
 
-/// Connections it accepts: more than a definition may ask for.
+/// Connections that it accepts: more than a definition may have.
 const CONNECTIONS: &str = "2048";
 
 /// Starts one.
@@ -22,7 +22,7 @@ pub fn start(definition: &Definition, data: &Path, ending: &Ending) -> anyhow::R
     command.arg("-m").arg(definition.memory_mb.to_string());
     command.arg("-t").arg(definition.workers.to_string());
     if rustix::process::geteuid().is_root() {
-        // It refuses to run as root without being told to become somebody else.
+        // It refuses to run as root unless it gets another user to switch to.
         command.args(["-u", "nobody"]);
     }
     let mut peer = Peer::start("memcached", command, data.join("memcached.log"))?;

@@ -1,5 +1,5 @@
-//! etcd's JSON gateway over HTTP/1.1 with kept-open connections: more work for the server than its gRPC, and
-//! far less for us.
+//! etcd's JSON gateway over HTTP/1.1 with persistent connections: more work for the server than its gRPC, and far less
+//! for us.
 
 use std::borrow::Cow;
 
@@ -10,10 +10,10 @@ use memcached::protocol::numbers::push_decimal;
 use super::{Reply, Taken, WireRequest, line, number};
 use crate::bench::definition::Op;
 
-/// Longest head of an answer that is believed.
+/// Longest head of an answer that is accepted.
 const LONGEST_HEAD: usize = 16 << 10;
 
-/// Appends a request. Only reads, writes and removals come here: [`crate::bench::definition::Side::offers`].
+/// Appends a request. Only reads, writes and removals occur here: [`crate::bench::definition::Side::offers`].
 pub fn write(request: &WireRequest<'_>, out: &mut Vec<u8>) {
     let (path, stores) = match request.op {
         Op::Get | Op::Gets => ("/v3/kv/range", false),
@@ -63,11 +63,11 @@ pub fn take(op: Op, bytes: &[u8]) -> Taken<'_> {
     }
 }
 
-/// What of an answer's head matters.
+/// The needed part of an answer's head.
 struct AnswerHead {
     used: usize,
     good: bool,
-    /// None: it comes in chunks.
+    /// None: the body comes in chunks.
     length: Option<usize>,
 }
 
@@ -104,7 +104,7 @@ impl AnswerHead {
     }
 }
 
-/// A body in chunks, once it is whole, and its length on the wire.
+/// A complete body of chunks, and its length on the wire.
 fn chunks(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>, &'static str> {
     let mut body = Vec::new();
     let mut at = 0;
@@ -131,7 +131,7 @@ fn answer(op: Op, body: &[u8]) -> Option<Reply<'static>> {
             memchr::memmem::find(body, b"\"revision\"").map(|_| Reply::Stored)
         }
         Op::Delete => {
-            // The gateway leaves numbers that are zero away.
+            // The gateway omits numbers that are zero.
             let found = field(body, b"\"deleted\":\"").is_some();
             Some(if found { Reply::Deleted } else { Reply::Missing })
         }
@@ -145,7 +145,7 @@ fn answer(op: Op, body: &[u8]) -> Option<Reply<'static>> {
     }
 }
 
-/// The string behind `name`. Keys and values are base64, so no other field can contain the name.
+/// The string after `name`. Keys and values are base64, so no other field can contain the name.
 fn field<'b>(body: &'b [u8], name: &[u8]) -> Option<&'b [u8]> {
     let from = memchr::memmem::find(body, name)? + name.len();
     let length = memchr::memchr(b'"', &body[from..])?;

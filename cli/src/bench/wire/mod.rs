@@ -1,4 +1,4 @@
-//! What the generator says to servers and hears from them: one request form, one reply form, three dialects.
+//! The protocols between generator and servers: one form of requests, one form of replies, three dialects.
 
 mod etcd;
 mod memcached;
@@ -13,24 +13,24 @@ use super::definition::Op;
 /// One request, ready to be written in any dialect.
 #[derive(Clone, Copy, Debug)]
 pub struct WireRequest<'a> {
-    /// What is asked.
+    /// The operation.
     pub op: Op,
     /// The key.
     pub key: &'a [u8],
-    /// What is stored; empty for operations that store nothing.
+    /// The value to store; empty for operations that store nothing.
     pub value: &'a [u8],
     /// Lifetime in seconds, 0 for ever.
     pub ttl: u32,
-    /// For `cas`: the number that `gets` told.
+    /// For `cas`: the unique number from a `gets`.
     pub unique: u64,
 }
 
-/// What came back.
+/// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply<'b> {
     /// Stored.
     Stored,
-    /// Not stored: it was there (`add`), or had changed (`cas`).
+    /// Not stored: the key existed (`add`), or its value had changed (`cas`).
     NotStored,
     /// A value, with its key where the dialect repeats it, and its number for `cas` (0 where there is none).
     Value {
@@ -47,22 +47,22 @@ pub enum Reply<'b> {
     Deleted,
     /// The counter's new value.
     Number(u64),
-    /// The server says that it cannot, in its words.
+    /// The server refuses, with this message.
     Refused(Cow<'b, [u8]>),
 }
 
-/// What the bytes received so far amount to.
+/// The content of the bytes received so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken<'b> {
-    /// Not a whole reply yet.
+    /// An incomplete reply.
     Incomplete,
     /// A reply of this many bytes.
     Whole(usize, Reply<'b>),
-    /// Bytes that are no reply to what was asked.
+    /// Bytes that do not answer the request.
     Nonsense(&'static str),
 }
 
-/// The language of a server.
+/// The protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// memcached's text protocol.

@@ -7,8 +7,7 @@ use memcached::protocol::numbers::push_decimal;
 use super::{Reply, Taken, WireRequest, line, number};
 use crate::bench::definition::Op;
 
-/// Milliseconds that `WAIT` waits: longer than anything a benchmark should see, so that a lost replica shows
-/// as an error.
+/// Milliseconds that `WAIT` waits: longer than any time of a benchmark, so that a lost replica becomes an error.
 const WAIT_MS: u64 = 2000;
 
 /// Appends a request.
@@ -57,7 +56,7 @@ fn array(words: &[&[u8]], out: &mut Vec<u8>) {
     }
 }
 
-/// Takes the reply to `op`, and to the `WAIT` behind it, from the front of `bytes`.
+/// Takes the reply to `op`, and to the `WAIT` after it, from the front of `bytes`.
 pub fn take(op: Op, wait: u8, bytes: &[u8]) -> Taken<'_> {
     let (used, reply) = match one(op, bytes) {
         Taken::Whole(used, reply) => (used, reply),

@@ -1,4 +1,4 @@
-//! Every dialect: a reply is taken when its last byte is there and not before, and wrong bytes are never a reply.
+//! Every dialect: a reply is taken when its last byte has arrived and not before, and wrong bytes are never a reply.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn value(bytes: &[u8], unique: u64) -> Reply<'static> {
     Reply::Value { key: None, bytes: Cow::Owned(bytes.to_vec()), unique }
 }
 
-/// Takes `reply` whole, checks that no shorter piece is taken, and returns what it says.
+/// Takes `reply` whole, checks that no shorter piece is taken, and returns the reply.
 fn whole(dialect: Dialect, op: Op, reply: &[u8]) -> Reply<'static> {
     for cut in 0..reply.len() {
         assert_eq!(dialect.take(op, &reply[..cut]), Taken::Incomplete, "{op:?} cut at {cut}");

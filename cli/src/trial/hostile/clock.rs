@@ -1,5 +1,5 @@
-//! One replica's clock is wrong, or jumps, by an hour or a day: one fault of one replica, which may neither
-//! expire anything early nor keep it for long.
+//! The clock of one replica is wrong, or jumps, by an hour or a day. This is a fault of one replica: no item may expire
+//! early or much later than its time.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use super::watch::HostileWatch;
 use super::wire;
 use node::cluster::Dress;
 
-/// Where the library that makes clocks wrong is, by distribution.
+/// Paths of the library that fakes clocks, by distribution.
 const LIBRARIES: [&str; 6] = [
     "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
     "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
@@ -25,29 +25,29 @@ const LIBRARIES: [&str; 6] = [
     "/usr/lib64/libfaketime/libfaketimeMT.so.1",
     "/usr/local/lib/faketime/libfaketimeMT.so.1",
 ];
-/// How long what expires soon lives.
+/// Lifetime of the item that expires soon.
 const TTL: Duration = Duration::from_secs(2);
-/// How much later it may go.
+/// How much later it may expire.
 const LATE: Duration = Duration::from_secs(2);
-/// How long the rest is looked at once it is gone.
+/// How long the other items are watched after it has expired.
 const LINGER: Duration = Duration::from_secs(1);
-/// Between two looks at what is left.
+/// Pause between two checks of the items.
 const LOOK: Duration = Duration::from_millis(20);
-/// What does not expire while this lasts: in ten minutes, at a time in twenty minutes, never.
+/// Items that do not expire during the test: in ten minutes, at a time in twenty minutes, never.
 const STAYS: [&str; 3] = ["ten-minutes", "absolute", "for-ever"];
 
-/// What happens to the clock: in words, and for the library.
+/// The jumps of the clock: as text, and for the library.
 const JUMPS: [(&str, &str); 3] = [
     ("jumps an hour ahead", "+3600"),
     ("jumps back to the right time", "+0"),
     ("jumps a day back", "-86400"),
 ];
 
-/// Tries it.
+/// Runs the attack.
 pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     let Some(library) = LIBRARIES.iter().find(|path| Path::new(path).is_file()) else {
         const MISSING: &str = "libfaketime is not installed (Debian: apt-get install libfaketime)";
-        // What a check of every change leaves out, nobody would miss.
+        // In a check of every change, a skipped attack would not be noticed.
         anyhow::ensure!(std::env::var_os("CI").is_none(), MISSING);
         let skipped = Some(MISSING.to_owned());
         scene.tell(Case { skipped, ..Case::new("a clock is wrong by an hour, or a day") });
@@ -77,7 +77,7 @@ pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What makes a process believe the clock in `file`; its monotonic clock is left alone.
+/// Makes a process use the clock in `file`; its monotonic clock is unchanged.
 fn dress(library: &str, file: &Path) -> Dress {
     let set = [
         ("LD_PRELOAD", library.to_owned()),
@@ -89,7 +89,7 @@ fn dress(library: &str, file: &Path) -> Dress {
     Dress { environment, ..Dress::default() }
 }
 
-/// Half a file would be another time.
+/// The file is renamed into place: an incomplete file would be read as another time.
 fn set_clock(file: &Path, time: &str) -> anyhow::Result<()> {
     let draft: PathBuf = file.with_extension("new");
     fs::write(&draft, format!("{time}\n")).and_then(|()| fs::rename(&draft, file)).context("setting a clock")
@@ -109,7 +109,7 @@ fn restart(lab: &Lab<'_>, victim: u8, case: &mut Case, file: &Path, time: &str) 
     Ok(())
 }
 
-/// Whether somebody has told of the clock.
+/// Whether a replica has reported the clock.
 fn is_named(lab: &Lab<'_>, victim: u8) -> bool {
     let by_evidence = |number: &u8| {
         lab.evidence(*number).iter().any(|record| record.stage == "clock" && record.replica == Some(victim))
@@ -117,7 +117,7 @@ fn is_named(lab: &Lab<'_>, victim: u8) -> bool {
     !lab.said(victim, "clock of this").is_empty() || REPLICAS.iter().any(by_evidence)
 }
 
-/// Stores items, lets the clock jump, and looks when which of them is gone at which replica.
+/// Stores items, makes the clock jump, and records when each of them expires at each replica.
 fn jump(
     scene: &Scene<'_>,
     lab: &Lab<'_>,
@@ -131,7 +131,7 @@ fn jump(
         lab.forget();
     }
     let watch = HostileWatch::start(lab)?;
-    // Through the one whose clock it is: its requests are stamped as any other's.
+    // Through the victim: its requests are timestamped like any others.
     store(lab.clients(victim))?;
     let began = Instant::now();
     set(lab.clients(victim), "soon", TTL.as_secs())?;
@@ -169,7 +169,11 @@ fn jump(
     let seen = if lost.is_empty() { "all there".to_owned() } else { lost.join(", ") };
     case.check(lost.is_empty(), "10 minutes, an absolute time, and no TTL stay", seen);
     let same = pids == REPLICAS.map(|number| lab.pid(number));
-    case.check(same, "nobody is restarted", if same { "the same 3 processes" } else { "other processes" });
+    case.check(
+        same,
+        "no replica is restarted",
+        if same { "the same 3 processes" } else { "other processes" },
+    );
     if jumps {
         let said = lab.said(victim, "wall clock");
         case.check(!said.is_empty(), "stderr names the clock", said.last().cloned().unwrap_or_default());
@@ -179,7 +183,7 @@ fn jump(
     Ok(())
 }
 
-/// What does not expire while this lasts.
+/// Stores the items that do not expire during the test.
 fn store(address: SocketAddr) -> anyhow::Result<()> {
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     for (key, ttl) in STAYS.iter().zip([600, now_s + 1_200, 0]) {

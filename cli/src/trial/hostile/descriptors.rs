@@ -1,5 +1,5 @@
-//! Idle connections take all open files that they can get: peers, admin commands and the log keep theirs, and
-//! who is silent for too long goes.
+//! Idle connections use all open files that they can get: peers, admin commands and the log keep theirs, and clients
+//! that are silent for too long are disconnected.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,23 +14,23 @@ use probe::Client;
 
 /// The usual limit of a process.
 const FILES: usize = 1024;
-/// Idle connections to each replica, as in the review: as many as there are files.
+/// Idle connections to each replica: nearly the limit of open files.
 const IDLE: usize = 1012;
-/// What is stored meanwhile: enough for the log to begin new files.
+/// Values that are stored meanwhile, and their length: enough for the log to begin new files.
 const VALUES: (usize, usize) = (40, 900_000);
-/// How long a replica that is started again meanwhile may take until it serves.
+/// How long a replica that is restarted meanwhile may take until it serves.
 const BACK: Duration = Duration::from_secs(10);
-/// Of the case with an idle timeout.
+/// Idle timeout of the case that has one.
 const TIMEOUT_S: u64 = 2;
 
-/// Tries it.
+/// Runs the attack.
 pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     too_few(scene)?;
     flood(scene)?;
     silent(scene)
 }
 
-/// Fewer files than a replica needs for itself.
+/// Tests a limit below the files that a replica needs for itself.
 fn too_few(scene: &Scene<'_>) -> anyhow::Result<()> {
     let mut case = Case::new("`ulimit -n 64`, and a replica is started");
     let scratch = tempfile::tempdir()?;
@@ -58,7 +58,7 @@ fn flood(scene: &Scene<'_>) -> anyhow::Result<()> {
     ));
     let dress = Dress { shell: Some(format!("ulimit -n {FILES}")), ..Dress::default() };
     let dress = REPLICAS.map(|number| (number, dress.clone())).into();
-    // Enough for what is stored, wherever its keys come to lie.
+    // Enough memory for all values, however their keys are distributed over the shards.
     let change = |node: &mut NodeConfig, _: &std::path::Path| node.service.memory_limit_mb = 512;
     let lab = scene.cluster(Setup { disk: true, dress, change: &change, ..Setup::default() })?;
     let lowered = REPLICAS.map(|number| lab.said(number, "max_connections is lowered").len());
@@ -121,14 +121,18 @@ fn silent(scene: &Scene<'_>) -> anyhow::Result<()> {
         let_in.map_or_else(|| "not within 5,000 ms".to_owned(), |after| format!("after {}", ms(after)));
     case.check(
         full,
-        "they keep others out at first",
-        if full { "a newcomer was refused" } else { "nobody was" },
+        "they prevent new connections at first",
+        if full { "a new connection was refused" } else { "no connection was refused" },
     );
     case.check(let_in.is_some(), "they are closed, and others are served", seen);
     let closed = |lab: &super::lab::Lab<'_>| lab.status(1).map_or(0, |status| status.buffers.idle);
     let all = lab.until(Duration::from_secs(2), |lab| closed(lab) >= 99)?;
     case.check(all.is_some(), "`status` counts them", format!("{} closed as idle", closed(&lab)));
-    case.check(failed == 0, "who asks is not closed", format!("{failed} requests failed"));
+    case.check(
+        failed == 0,
+        "a client that sends requests is not closed",
+        format!("{failed} requests failed"),
+    );
     drop(idle);
     scene.tell(case);
     Ok(())

@@ -1,11 +1,11 @@
-//! Whether a machine was busy with other things while it was looked at: then waits say less about the replicas.
+//! Whether other programs used the machine during a test: then long waits are weaker evidence against the replicas.
 
 use std::fs;
 
-/// With less than this part of a processor nobody is kept waiting.
+/// Load of other programs below this part of a processor delays no client.
 const LITTLE: f64 = 0.1;
 
-/// Processor time that was spent since the machine was started, in ticks of its clock.
+/// Processor time since the machine was booted, in ticks of its clock.
 pub struct Effort {
     pids: Vec<u32>,
     spent: Spent,
@@ -13,31 +13,31 @@ pub struct Effort {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Spent {
-    /// By anybody or nobody, on all processors together.
+    /// Used or idle, on all processors together.
     total: u64,
-    /// By anybody.
+    /// Used by all programs.
     busy: u64,
-    /// By this process and those that it watches.
+    /// Used by this process and the watched ones.
     own: u64,
 }
 
 impl Effort {
-    /// Until now.
+    /// The processor time until now.
     pub fn of(pids: &[u32]) -> Self {
         let pids: Vec<u32> = pids.iter().copied().chain([std::process::id()]).collect();
         Effort { spent: spent(&pids), pids }
     }
 
-    /// How much of the machine others took since then, in words; none if hardly any.
+    /// Processor time of other programs since then, as text; none if there was hardly any.
     pub fn of_others(&self) -> Option<String> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let taken = others(self.spent, spent(&self.pids)) * processors as f64;
         (taken >= LITTLE)
-            .then(|| format!("others on this machine took {taken:.1} of {processors} processors"))
+            .then(|| format!("other programs on this machine used {taken:.1} of {processors} processors"))
     }
 }
 
-/// The part of all processors that neither lay idle nor worked for us.
+/// The part of all processors that was neither idle nor used by us.
 fn others(before: Spent, now: Spent) -> f64 {
     let [total, busy, own] = [(before.total, now.total), (before.busy, now.busy), (before.own, now.own)]
         .map(|(before, now)| now.saturating_sub(before));
@@ -46,14 +46,14 @@ fn others(before: Spent, now: Spent) -> f64 {
 
 fn spent(pids: &[u32]) -> Spent {
     let (total, busy) = of_all(&fs::read_to_string("/proc/stat").unwrap_or_default());
-    // A process that is gone takes what it spent along.
+    // The time of a process that has ended is no longer counted.
     let own =
         pids.iter().map(|pid| of_one(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default()));
     Spent { total, busy, own: own.sum() }
 }
 
 /// From the first line of `/proc/stat`: user, nice, system, idle, waiting for disks, interrupts (twice),
-/// stolen. What follows is in user already.
+/// stolen. The following fields are included in user.
 fn of_all(stat: &str) -> (u64, u64) {
     let words = stat.lines().next().unwrap_or_default().split_whitespace().skip(1).take(8);
     let ticks: Vec<u64> = words.map(|word| word.parse().unwrap_or(0)).collect();
@@ -62,7 +62,7 @@ fn of_all(stat: &str) -> (u64, u64) {
     (total, total - idle)
 }
 
-/// From `/proc/PID/stat`, behind the name, which may hold anything: the 12th and 13th word are user and system.
+/// From `/proc/PID/stat`, after the name, which may contain any character: the 12th and 13th word are user and system.
 fn of_one(stat: &str) -> u64 {
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
     behind.split_whitespace().skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum()

@@ -1,5 +1,5 @@
-//! Data directories are damaged, truncated, swapped, put back from older copies: each is refused with a
-//! remedy, or filled by the peers, and nothing that was acknowledged is lost.
+//! Data directories are damaged, truncated, swapped, or replaced by older copies: the replica refuses to start, with a
+//! remedy, or receives its state from its peers, and no acknowledged write is lost.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -18,26 +18,26 @@ use node::cluster::Dress;
 const SETTLED: Duration = Duration::from_secs(10);
 /// How long until it serves once the remedy was applied.
 const BACK: Duration = Duration::from_secs(10);
-/// Values of each case, and their length.
+/// The number of values of each case, and their length.
 const KEPT: (usize, usize) = (200, 2_000);
-/// Exit code of a replica whose operator has to see to something.
+/// Exit code of a replica that needs an operator's action.
 const OPERATORS: &str = "exit code 2";
 
-/// What a message tells the operator to do, by what is wrong.
+/// The remedy in a message, depending on the error.
 const START_AGAIN: &str = "and start again";
 const OWN: &str = "give each replica its own directory";
 
-/// What is done to the files of the replicas, all of which are down.
+/// Damage to the files of the replicas, while all of them are down.
 struct Damage {
     told: &'static str,
-    /// Whose directories are no longer what they were.
+    /// The replicas whose directories are damaged.
     victims: &'static [u8],
-    /// Whether these have to be refused.
+    /// Whether these replicas must refuse to start.
     is_refused: bool,
-    /// What the message then tells the operator to do.
+    /// The remedy that the message must name.
     says: &'static str,
     act: fn(&Lab<'_>) -> io::Result<()>,
-    /// What an operator does then, as the message says.
+    /// The operator's action according to the message.
     remedy: fn(&Lab<'_>) -> io::Result<()>,
 }
 
@@ -128,7 +128,7 @@ const DAMAGES: [Damage; 9] = [
 
 const FOREIGN: &[u8] = b"a log of something else\n";
 
-/// Tries it.
+/// Runs the attack.
 pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     let dress = Dress { shell: Some("umask 000".into()), ..Dress::default() };
     let dress = REPLICAS.map(|number| (number, dress.clone())).into();
@@ -145,7 +145,7 @@ fn damaged(scene: &Scene<'_>, lab: &Lab<'_>, damage: &Damage, name: &str) -> any
     let mut case = Case::new(damage.told);
     lab.store(2, name, KEPT.0, KEPT.1)?;
     logged_by_all(lab)?;
-    // What was synced is written down some moments later: what lies behind may be taken for torn.
+    // Some moments later the log records the position up to which it was synced: entries after it may count as torn.
     scene.rest(Duration::from_millis(200))?;
     lab.down(&REPLICAS);
     (damage.act)(lab)?;
@@ -165,7 +165,7 @@ fn damaged(scene: &Scene<'_>, lab: &Lab<'_>, damage: &Damage, name: &str) -> any
         (None, _) => format!("{}; {:?}", lab.seen(), lab.deaths()),
     };
     let what = if damage.is_refused {
-        "it is refused, and not taken for what it is not"
+        "it is refused, and not accepted as a valid directory"
     } else {
         "it is refused, or filled by the peers"
     };
@@ -184,8 +184,8 @@ fn damaged(scene: &Scene<'_>, lab: &Lab<'_>, damage: &Damage, name: &str) -> any
     Ok(())
 }
 
-/// Waits until every replica has what is acknowledged. That is with a majority at least; the loss of one more
-/// log than the group can lose would take it with it.
+/// Waits until every replica has all acknowledged entries. A majority has them in any case, but losing one more log
+/// than the group can lose would lose entries that only this majority has.
 fn logged_by_all(lab: &Lab<'_>) -> anyhow::Result<()> {
     let is_level = |lab: &Lab<'_>| {
         let executed: Vec<Option<u64>> =
@@ -196,12 +196,12 @@ fn logged_by_all(lab: &Lab<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What there is to a refusal: its message, what the others do meanwhile, and the remedy.
+/// Checks a refusal: its message, the state of the other replicas meanwhile, and the remedy.
 fn refusal(case: &mut Case, lab: &Lab<'_>, damage: &Damage, name: &str) -> anyhow::Result<()> {
     let said = |lab: &Lab<'_>| -> Vec<String> {
         damage.victims.iter().filter_map(|number| lab.said(*number, damage.says).pop()).collect()
     };
-    // A process may be known to have ended before its last line was read.
+    // The end of a process may be known before its last line was read.
     lab.until(BACK, |lab| said(lab).len() == damage.victims.len())?;
     let said = said(lab);
     let holds = said.len() == damage.victims.len();
@@ -219,7 +219,7 @@ fn refusal(case: &mut Case, lab: &Lab<'_>, damage: &Damage, name: &str) -> anyho
         let waits =
             lab.until(BACK, |lab| lab.status(others[0]).is_some_and(|status| status.waits_for.is_some()))?;
         let told = lab.status(others[0]).and_then(|status| status.waits_for).unwrap_or_default();
-        case.check(waits.is_some(), "the one that is left waits, and says for what", told);
+        case.check(waits.is_some(), "the remaining replica waits, and reports for what", told);
     }
     lab.down(damage.victims);
     (damage.remedy)(lab).context("the remedy")?;
@@ -228,9 +228,10 @@ fn refusal(case: &mut Case, lab: &Lab<'_>, damage: &Damage, name: &str) -> anyho
     Ok(())
 }
 
-/// A copy that was made one life earlier.
+/// A copy that was made one incarnation earlier.
 fn older(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
-    let mut case = Case::new("replica 2's directory is put back from a copy that was made a life earlier");
+    let mut case =
+        Case::new("replica 2's directory is put back from a copy that was made one incarnation earlier");
     lab.down(&[2]);
     copy(&lab.data(2), &kept(lab, 2)).context("copying")?;
     lab.up(&[2]);
@@ -242,7 +243,7 @@ fn older(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     lab.forget();
     lab.up(&REPLICAS);
     let back = lab.until_served(&REPLICAS, BACK)?;
-    // What it had sent under numbers that it uses again shows at its first client.
+    // If it reuses sequence numbers, the error is visible at its first client.
     let asked = lab.client(2).and_then(|mut client| Ok(client.set("anew", 0, b"1")?));
     case.note(format!(
         "its first client: {}",
@@ -253,7 +254,7 @@ fn older(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     case.check(back.is_some() && again.is_some(), "in the end all replicas serve", lab.seen());
     let deaths = lab.deaths();
     let panics = REPLICAS.iter().map(|number| lab.said(*number, "panicked").len()).sum::<usize>();
-    case.check(panics == 0, "nobody panics", format!("{panics} panics; ended: {deaths:?}"));
+    case.check(panics == 0, "no replica panics", format!("{panics} panics; ended: {deaths:?}"));
     let others = deaths.iter().filter(|(number, _)| *number != 2).count();
     case.check(others == 0, "no other replica ends", format!("{others} ended"));
     case.notes.extend(lab.said(2, "copy").pop().map(|line| format!("replica 2 says: {line}")));
@@ -262,7 +263,7 @@ fn older(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Nobody else reads what clients have written.
+/// No other user can read clients' data.
 fn modes(scene: &Scene<'_>, lab: &Lab<'_>) {
     let mut case = Case::new("data directories that were made with umask 000");
     let (mut directories, mut files) = (Vec::new(), Vec::new());
@@ -293,7 +294,7 @@ fn below(directory: &Path, directories: &mut Vec<PathBuf>, files: &mut Vec<PathB
     }
 }
 
-/// The newest file of a log, and how far it was written: files are made with their full length, of zeros.
+/// The newest file of a log, and the end of its content: files are created with their full length, of zeros.
 fn written(data: &Path) -> io::Result<(File, u64)> {
     let (mut directories, mut files) = (Vec::new(), Vec::new());
     below(data, &mut directories, &mut files);
@@ -307,8 +308,8 @@ fn written(data: &Path) -> io::Result<(File, u64)> {
     Ok((file, length as u64))
 }
 
-/// Flips a bit of the byte at one `part`-th of what was written, or of the next one that is not zero: up to
-/// seven zeros fill a record up to its end, and say nothing.
+/// Flips a bit of the byte at one `part`-th of the content, or of the next one that is not zero: up to seven zeros pad
+/// a record, and carry no information.
 fn flip(data: &Path, part: u64) -> io::Result<()> {
     let (mut file, length) = written(data)?;
     let mut at = (length / part).saturating_sub(1);
@@ -331,7 +332,7 @@ fn foreign(lab: &Lab<'_>) -> PathBuf {
     lab.data(1).join("log/00000007.log")
 }
 
-/// Where a copy of a replica's directory is kept.
+/// The path of the copy of a replica's directory.
 fn kept(lab: &Lab<'_>, number: u8) -> PathBuf {
     lab.scratch().join(format!("kept-{number}"))
 }
@@ -359,7 +360,7 @@ fn move_away(lab: &Lab<'_>, replicas: &[u8]) -> io::Result<()> {
     })
 }
 
-/// A directory with all that is in it, modes included.
+/// Copies a directory with its content, modes included.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let _ = fs::remove_dir_all(to);
     fs::create_dir(to)?;

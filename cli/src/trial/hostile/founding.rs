@@ -1,5 +1,5 @@
-//! More memories are lost than a group can do without: nobody begins anew in silence, all say what they wait
-//! for, and an operator's commands do what they say.
+//! More memories are lost than a group can lose: no replica begins a new group by itself, all report what they wait
+//! for, and an operator's commands have the documented effect.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -9,27 +9,27 @@ use super::ms;
 use super::told::Case;
 use probe::Client;
 
-/// How long until each replica says what it waits for.
+/// How long until each replica reports what it waits for.
 const SAID: Duration = Duration::from_secs(8);
-/// How long it is then watched: nothing may begin by itself.
+/// How long it is watched after that: no group may begin by itself.
 const WATCHED: Duration = Duration::from_secs(3);
-/// What was acknowledged before.
+/// Values that were acknowledged before.
 const KEPT: usize = 100;
 
-/// Tries it.
+/// Runs the attack.
 pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     two_lost(scene)?;
     two_and_then_the_third(scene)?;
     all_lost(scene)
 }
 
-/// Ends replicas together, and lets them come back without their memory.
+/// Ends replicas together, and restarts them without their memory.
 fn lose(lab: &Lab<'_>, replicas: &[u8]) {
     lab.down(replicas);
     lab.up(replicas);
 }
 
-/// Checks that a replica says, in `status` and on stderr, that it waits for something of which these words are told.
+/// Checks that a replica reports, in `status` and on stderr, that it waits, with these words.
 fn check_waits(case: &mut Case, lab: &Lab<'_>, number: u8, words: &str) -> anyhow::Result<()> {
     let told = |lab: &Lab<'_>| lab.status(number).and_then(|status| status.waits_for);
     let after = lab.until(SAID, |lab| {
@@ -43,23 +43,23 @@ fn check_waits(case: &mut Case, lab: &Lab<'_>, number: u8, words: &str) -> anyho
     Ok(())
 }
 
-/// Checks that nobody serves an empty group meanwhile.
+/// Checks that no replica serves an empty group meanwhile.
 fn check_nobody_begins(case: &mut Case, lab: &Lab<'_>) -> anyhow::Result<()> {
     let empty = |number: &u8| {
         let answer = Client::connect(lab.clients(*number), Duration::from_millis(200))
             .ok()
             .and_then(|mut client| client.get("kept-0").ok());
-        // A value would be one that has survived.
+        // If a value is returned, it has survived.
         matches!(answer, Some(None))
     };
     let served = lab.until(WATCHED, |_| REPLICAS.iter().any(empty))?;
     let seen =
         served.map_or_else(|| format!("nobody in {}", ms(WATCHED)), |after| format!("after {}", ms(after)));
-    case.check(served.is_none(), "nobody serves an empty group", seen);
+    case.check(served.is_none(), "no replica serves an empty group", seen);
     Ok(())
 }
 
-/// Gives a command of the operator, as he would, and checks how it ends.
+/// Runs a command of the operator, and checks its result.
 fn check_command(case: &mut Case, lab: &Lab<'_>, command: &str, does_it: bool) -> anyhow::Result<()> {
     let mut process = Command::new(std::env::current_exe()?);
     process.arg("group").args(command.split(' ')).args(["--port", &lab.clients(1).port().to_string()]);
@@ -115,7 +115,7 @@ fn all_lost(scene: &Scene<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All is lost: the group begins at an operator's word.
+/// All memories are lost: the group begins at an operator's command.
 fn anew(case: &mut Case, lab: &Lab<'_>) -> anyhow::Result<()> {
     for number in REPLICAS {
         check_waits(case, lab, number, "no replica has data of a group")?;

@@ -1,5 +1,5 @@
-//! A web page makes a browser speak HTTP to the clients' port, with commands in the body: none of them may be
-//! executed (difference D11).
+//! A web page makes a browser send HTTP to the clients' port, with commands in the body: no command may be executed
+//! (difference D11).
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use super::{ms, wire};
 
 /// How long a connection may stay open after a line of HTTP.
 const CLOSED: Duration = Duration::from_secs(1);
-/// Between two packets of one request.
+/// Pause between two packets of one request.
 const PACKET: Duration = Duration::from_millis(50);
 
-/// What is sent, packet by packet.
+/// The requests, packet by packet.
 const REQUESTS: [(&str, &[&str]); 6] = [
     ("GET", &["GET / HTTP/1.0\r\n\r\nset pwn 0 0 3\r\nyes\r\n"]),
     (
@@ -34,7 +34,7 @@ const REQUESTS: [(&str, &[&str]); 6] = [
     ("PUT", &["PUT /pwn HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nflush_all\r\n"]),
 ];
 
-/// Tries it.
+/// Runs the attack.
 pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     let lab = scene.cluster(Setup::default())?;
     lab.store(1, "kept", 10, 20)?;
@@ -74,7 +74,7 @@ pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What came back, and after what time the connection was closed.
+/// The answer, and the time after which the connection was closed.
 fn send(lab: &Lab<'_>, number: u8, packets: &[&str]) -> anyhow::Result<(Vec<u8>, Option<Duration>)> {
     let mut stream = wire::connect(lab.clients(number))?;
     let began = Instant::now();

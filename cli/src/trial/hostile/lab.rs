@@ -1,5 +1,5 @@
-//! A small cluster for one attack, of this very program on loopback: started, spoilt, kept down and let up
-//! again, and listened to.
+//! A small cluster of this program for one attack, on loopback: it is started, damaged, kept down and restarted, and
+//! its output is collected.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -24,18 +24,18 @@ use probe::{Client, Failure};
 
 /// How long a cluster may take to come up.
 const START: Duration = Duration::from_secs(30);
-/// How long replicas may take to stop; nothing of them is needed any more.
+/// How long replicas may take to stop; their state is no longer needed.
 const STOP: Duration = Duration::from_secs(2);
-/// Between two looks.
+/// Pause between two checks.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long a client waits for a reply.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Requests of one client on their way: their replies fit into what the two sockets hold.
+/// Pending requests of one client: their replies fit into the buffers of the two sockets.
 const AT_ONCE: usize = 50;
 /// The replicas of every cluster.
 pub const REPLICAS: [u8; 3] = [1, 2, 3];
 
-/// What all attacks of a run share.
+/// State that all attacks of a run share.
 pub struct Scene<'a> {
     ending: &'a Ending,
     log: RefCell<File>,
@@ -44,27 +44,27 @@ pub struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// What replicas say goes into a file of `out`.
+    /// The output of replicas goes into a file of `out`.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The file cannot be created.
     pub fn new(ending: &'a Ending, out: &Path) -> anyhow::Result<Self> {
         let path = out.join("replicas.log");
         let log = File::create(&path).with_context(|| format!("making {}", path.display()))?;
         Ok(Scene { ending, log: RefCell::new(log), attack: Cell::new(""), cases: RefCell::default() })
     }
 
-    /// The next attack begins.
+    /// Begins the next attack.
     pub fn enter(&self, attack: &'static str) {
         self.attack.set(attack);
     }
 
-    /// What it came to.
+    /// Ends the attack, and returns its cases.
     pub fn leave(&self) -> Vec<Case> {
         self.cases.take()
     }
 
-    /// A case is over.
+    /// Records a case.
     pub fn tell(&self, case: Case) {
         case.say();
         self.cases.borrow_mut().push(case);
@@ -73,7 +73,7 @@ impl<'a> Scene<'a> {
     /// Starts a cluster, and waits until all replicas serve.
     ///
     /// # Errors
-    /// It does not come up, or the operator ended the command.
+    /// The cluster does not start, or the operator ended the command.
     pub fn cluster(&self, setup: Setup<'_>) -> anyhow::Result<Lab<'_>> {
         let scratch = tempfile::tempdir().context("a directory for the cluster's data")?;
         let data = setup.disk.then(|| scratch.path().join("data"));
@@ -100,13 +100,13 @@ impl<'a> Scene<'a> {
                 ready.with_context(|| format!("not ready after {} s: {}", START.as_secs(), lab.seen()))?
             }
         };
-        // The keeper looks now and then. What is killed before it has looked would be told to begin the group
-        // once more.
+        // The keeper polls the replicas. If one were killed before it was seen serving, its next process would begin
+        // the group a second time.
         REPLICAS.iter().for_each(|number| lab.keeper.supervisor().note_serving(*number, Instant::now()));
         Ok(lab)
     }
 
-    /// Lets time pass.
+    /// Waits for `pause`.
     ///
     /// # Errors
     /// The operator ended the command.
@@ -118,18 +118,18 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// What is changed about a replica's configuration; directories may be made below the path.
+/// Changes a replica's configuration; directories may be made below the path.
 type ConfigChange<'a> = &'a dyn Fn(&mut NodeConfig, &Path);
 
-/// How a cluster differs from the usual one: three replicas in RDGX.
+/// The differences of a cluster from the default: three replicas in RDGX.
 pub struct Setup<'a> {
     /// Threads of each replica that execute requests.
     pub workers: usize,
     /// Whether the log is on disk.
     pub disk: bool,
-    /// What is changed about each replica's configuration.
+    /// The change to each replica's configuration.
     pub change: ConfigChange<'a>,
-    /// What processes are started with.
+    /// How processes are started.
     pub dress: Vec<(u8, Dress)>,
 }
 
@@ -139,7 +139,7 @@ impl Default for Setup<'_> {
     }
 }
 
-/// What was heard of a cluster since [`Lab::forget`].
+/// The events of a cluster since [`Lab::forget`].
 #[derive(Default)]
 struct Heard {
     deaths: Vec<(u8, String)>,
@@ -150,7 +150,7 @@ struct Heard {
 pub struct Lab<'a> {
     scene: &'a Scene<'a>,
     plan: RefCell<ClusterPlan>,
-    /// Its processes and what they say of themselves. Dropped before the directory.
+    /// Its processes and their statuses. Dropped before the directory.
     pub keeper: Keeper,
     peers: Vec<SocketAddr>,
     data: Option<PathBuf>,
@@ -164,27 +164,27 @@ impl Lab<'_> {
         &self.keeper.replicas
     }
 
-    /// One of them, from 1.
+    /// A replica, from 1.
     pub fn replica(&self, number: u8) -> &ReplicaHandle {
         &self.keeper.replicas[usize::from(number - 1)]
     }
 
-    /// Where the clients of a replica connect.
+    /// The address of a replica for clients.
     pub fn clients(&self, number: u8) -> SocketAddr {
         self.replica(number).clients.expect("a plan names the clients' addresses")
     }
 
-    /// Where the peers of a replica connect.
+    /// The address of a replica for its peers.
     pub fn peers(&self, number: u8) -> SocketAddr {
         self.peers[usize::from(number - 1)]
     }
 
-    /// A directory that goes with the cluster.
+    /// A directory that is removed with the cluster.
     pub fn scratch(&self) -> &Path {
         self.scratch.path()
     }
 
-    /// Where the data of a replica is, with logs on disk.
+    /// The data directory of a replica, with logs on disk.
     pub fn data(&self, number: u8) -> PathBuf {
         self.data.clone().unwrap_or_default().join(format!("replica-{number}"))
     }
@@ -192,13 +192,13 @@ impl Lab<'_> {
     /// A client of a replica.
     ///
     /// # Errors
-    /// Nobody accepts.
+    /// The replica does not accept.
     pub fn client(&self, number: u8) -> anyhow::Result<Client> {
         Client::connect(self.clients(number), PATIENCE)
             .with_context(|| format!("connecting to replica {number}"))
     }
 
-    /// What a replica says of itself now; none while it is down.
+    /// A replica's status now; none while it is down.
     pub fn status(&self, number: u8) -> Option<Status> {
         ask(&self.replica(number).admin, &AdminCommand::Status, Duration::from_secs(1)).ok()
     }
@@ -212,7 +212,7 @@ impl Lab<'_> {
         REPLICAS.iter().find_map(led).context("no replica knows a leader")
     }
 
-    /// What a replica has seen that was wrong.
+    /// The evidence records of a replica.
     pub fn evidence(&self, number: u8) -> Vec<EvidenceRecord> {
         let asked: Result<EvidenceList, _> =
             ask(&self.replica(number).admin, &AdminCommand::Evidence { after: 0 }, PATIENCE);
@@ -224,40 +224,40 @@ impl Lab<'_> {
         self.keeper.supervisor().pid(number)
     }
 
-    /// Lets a replica's process have no more address space than it has now and what its limits allow.
+    /// Limits the address space of a replica's process to its present size and the memory that its limits allow.
     ///
     /// # Errors
-    /// It is gone, or may not be limited.
+    /// It has ended, or may not be limited.
     pub fn fence(&self, number: u8) -> anyhow::Result<()> {
         let pid = self.pid(number).context("a replica without a process")?;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
         let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB"));
-        let size: u64 = size.context("its address space is not told")?.parse()?;
+        let size: u64 = size.context("the size of its address space is unknown")?.parse()?;
         let limit = Rlimit { current: Some((size << 10) + (watch::bound_mb(self) << 20)), maximum: None };
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
         prlimit(process, Resource::As, limit).context("limiting its address space")?;
         Ok(())
     }
 
-    /// Ends these replicas without warning, together; they stay down.
+    /// Kills these replicas together; they stay down.
     pub fn down(&self, replicas: &[u8]) {
         let mut supervisor = self.keeper.supervisor();
         replicas.iter().for_each(|number| supervisor.keep_down(*number));
     }
 
-    /// Lets these come back.
+    /// Restarts these replicas.
     pub fn up(&self, replicas: &[u8]) {
         let mut supervisor = self.keeper.supervisor();
         replicas.iter().for_each(|number| supervisor.let_up(*number, Instant::now()));
     }
 
-    /// What each replica may hold for clients, by its two limits, in MiB.
+    /// The memory that each replica may use for clients, by its two limits, in MiB.
     pub fn memory_mb(&self) -> u64 {
         let plan = self.plan.borrow();
         plan.nodes().first().map_or(0, |node| node.service.memory_limit_mb + node.buffer_limit_mb)
     }
 
-    /// Changes a replica's configuration; its next process has it.
+    /// Changes a replica's configuration; its next process reads it.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -265,7 +265,7 @@ impl Lab<'_> {
         self.plan.borrow_mut().reconfigure(number, change)
     }
 
-    /// Waits until something is so; how long that took, or none when `patience` was over first.
+    /// Waits until a condition holds; returns how long that took, or none after `patience`.
     ///
     /// # Errors
     /// The operator ended the command.
@@ -307,7 +307,7 @@ impl Lab<'_> {
         })
     }
 
-    /// What each replica is doing, for messages.
+    /// The state of each replica, for messages.
     pub fn seen(&self) -> String {
         let told = |row: ReplicaRow| match row.seen {
             Ok(status) => format!("replica {} {:?}", status.replica, status.phase),
@@ -324,19 +324,19 @@ impl Lab<'_> {
         lines.map(|(_, line)| line.clone()).collect()
     }
 
-    /// Processes that ended by themselves: which replica's, and how.
+    /// Processes that ended by themselves: the replica, and how it ended.
     pub fn deaths(&self) -> Vec<(u8, String)> {
         self.listen();
         self.heard.borrow().deaths.clone()
     }
 
-    /// What was heard so far is of the past.
+    /// Discards the events so far.
     pub fn forget(&self) {
         self.listen();
         self.heard.take();
     }
 
-    /// Takes in what the supervisor has to tell.
+    /// Collects the supervisor's events.
     fn listen(&self) {
         let mut heard = self.heard.borrow_mut();
         for event in self.keeper.events() {
@@ -346,7 +346,7 @@ impl Lab<'_> {
                 SupervisorEvent::Hopeless { replica, why } => heard.deaths.push((replica, why)),
                 SupervisorEvent::Said { replica, line } => {
                     let mut log = self.scene.log.borrow_mut();
-                    // Without the file the run still says what it saw.
+                    // Without the file, the events are still evaluated.
                     let _ = writeln!(log, "{}: replica {replica}: {line}", self.scene.attack.get());
                     heard.said.push((replica, line));
                 }
@@ -363,7 +363,7 @@ impl Lab<'_> {
         case.check(deaths.is_empty(), "no replica's process ends", seen);
     }
 
-    /// Stores values that [`Lab::check_stored`] asks for later, through one replica, each acknowledged.
+    /// Stores values through one replica, each acknowledged; [`Lab::check_stored`] reads them later.
     ///
     /// # Errors
     /// One is not.
@@ -379,7 +379,7 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// Checks that what was stored is there, at each of these replicas, byte by byte.
+    /// Checks that the stored values are returned by each of these replicas, byte by byte.
     pub fn check_stored(&self, case: &mut Case, at: &[u8], name: &str, count: usize, bytes: usize) {
         let missing: Vec<String> = at
             .iter()
@@ -409,7 +409,7 @@ impl Lab<'_> {
     }
 }
 
-/// A value that says whose it is.
+/// A value that contains its name.
 fn value(name: &str, number: usize, bytes: usize) -> Vec<u8> {
     let text = format!("{name}.{number}.");
     text.bytes().cycle().take(bytes.max(1)).collect()

@@ -1,5 +1,5 @@
-//! A few requests whose replies are long: 7.5 kB ask for 3.8 GB. No replica may take that for a hang, hold it
-//! all, or let others wait.
+//! A few requests with long replies: 7.5 kB request 3.8 GB. No replica may treat that as a hang, keep all replies in
+//! memory, or delay other clients.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -11,24 +11,24 @@ use super::watch::HostileWatch;
 use super::{ms, wire};
 use node::view::grouped;
 
-/// The value that is asked for.
+/// Length of the requested value.
 const VALUE: usize = 1_048_000;
-/// How often each request asks for it.
+/// How often each request contains its key.
 const KEYS: usize = 60;
-/// Requests.
+/// Pipelined requests.
 const REQUESTS: usize = 60;
-/// The same from a connection each.
+/// Connections that send one such request each.
 const CONNECTIONS: usize = 100;
 /// Longer than the watchdog's five seconds.
 const LASTS: Duration = Duration::from_secs(7);
-/// How long all replies may take to be read: it says nothing about right or wrong.
+/// How long all replies may take to be read; exceeding it is no error.
 const READ: Duration = Duration::from_secs(20);
-/// How long a group that is started again with such requests in its log may take until it serves.
+/// How long a group that is restarted with such requests in its log may take until it serves.
 const AGAIN: Duration = Duration::from_secs(20);
-/// What was acknowledged before.
+/// Values that were acknowledged before.
 const KEPT: usize = 1_000;
 
-/// Tries it.
+/// Runs the attack.
 pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     for (workers, disk) in [(1, false), (2, false), (1, true), (2, true)] {
         let lab = scene.cluster(Setup { workers, disk, ..Setup::default() })?;
@@ -101,12 +101,12 @@ fn read(stream: &mut TcpStream, case: &mut Case, requests: usize) {
     let taken = wire::drain(stream, expected, began + READ);
     let (taken_mb, seconds) = (taken / 1_000_000, began.elapsed().as_secs_f64());
     case.note(format!("{} MB were read in {seconds:.1} s", grouped(taken_mb as u64)));
-    let what = "the reader gets every byte, or as much as there is time for";
+    let what = "the reader receives every byte, or as many as the time allows";
     let holds = taken == expected || began.elapsed() >= READ;
     case.check(holds, what, format!("{} of {} bytes", grouped(taken as u64), grouped(expected as u64)));
 }
 
-/// The requests are in the logs: each start executes them again.
+/// The requests are in the logs: each restart executes them again.
 fn restart(scene: &Scene<'_>, lab: &Lab<'_>, of: &str) -> anyhow::Result<()> {
     let mut case = Case::new(format!(
         "{of}: all replicas are killed and started again, with these requests in their logs"

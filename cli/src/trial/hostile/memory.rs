@@ -1,5 +1,5 @@
-//! Clients that send halves of requests, never read, or never stop sending: what a replica holds for them is
-//! bounded, and others do not wait for them.
+//! Clients that send incomplete requests, never read, or never stop sending: the memory that a replica uses for them is
+//! bounded, and other clients are not delayed.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,17 +10,17 @@ use super::watch::HostileWatch;
 use super::wire;
 use node::view::grouped;
 
-/// The value that is asked for.
+/// Length of the requested value.
 const VALUE: usize = 1_048_000;
-/// How long it goes on.
+/// Duration of each experiment.
 const LASTS: Duration = Duration::from_secs(6);
-/// What was acknowledged before.
+/// Values that were acknowledged before.
 const KEPT: usize = 200;
-/// What clients of replica 1 do until then; tells what came of it.
+/// The behaviour of clients of replica 1 until then; returns a description of the result.
 type Act = fn(&Lab<'_>, Instant) -> anyhow::Result<String>;
 
-/// The experiments, with their number in the review that they are from; whether there is address space for no
-/// more than the limits (and some), and what is done.
+/// The experiments: a description with the number in the review, whether the address space is limited to little more
+/// than the limits, and the behaviour of the clients.
 const EXPERIMENTS: [(&str, bool, Act); 13] = [
     ("1 connection sends `get` of a 1 MB value as fast as it can, and reads nothing", false, |lab, until| {
         gets(lab, until, 1)
@@ -73,7 +73,7 @@ const EXPERIMENTS: [(&str, bool, Act); 13] = [
     ),
 ];
 
-/// Tries it.
+/// Runs the attack.
 pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     for (told, is_limited, act) in EXPERIMENTS {
         let mut case = Case::new(told);
@@ -99,14 +99,14 @@ pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same bytes again and again from some connections; nothing is read.
+/// Some connections send the same bytes again and again, and read nothing.
 fn pour(lab: &Lab<'_>, until: Instant, connections: usize, bytes: &[u8]) -> anyhow::Result<String> {
     let address = lab.clients(1);
     let poured = thread::scope(|scope| {
         let pour = || -> std::io::Result<(usize, bool)> {
             let mut stream = wire::connect(address)?;
             let poured = wire::pour(&mut stream, bytes, until);
-            // Kept open to the end.
+            // The connections stay open to the end.
             wire::pause_until(until);
             Ok(poured)
         };
@@ -139,7 +139,7 @@ fn halves(lab: &Lab<'_>, until: Instant, connections: usize, bytes: Vec<u8>) -> 
     let mut sent = vec![0; held.len()];
     while Instant::now() < until {
         for (stream, sent) in held.iter_mut().zip(&mut sent) {
-            // What cannot be taken now is tried again in the next round; who was closed takes nothing any more.
+            // Bytes that are not accepted now are sent in the next round; a closed connection accepts none.
             *sent += std::io::Write::write(stream, &bytes[*sent..]).unwrap_or(0);
         }
         thread::sleep(Duration::from_millis(5));

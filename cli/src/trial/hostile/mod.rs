@@ -1,10 +1,10 @@
-//! `crosscheck trial run hostile`: what one client, one clock, one stranger or one lost disk can do to a
-//! running group, tried, with what was seen and what has to hold.
+//! `crosscheck trial run hostile`: failures that one client, one clock, one stranger or one lost disk could cause in a
+//! running group: each is tried, with the observations and the required properties.
 //!
-//! Each attack is a file of its own and starts small clusters of `serve` processes of this very program on
-//! loopback ([`lab`]). While it goes on, a client per replica that does nothing wrong is watched, and so is
-//! the memory of all replicas ([`watch`]). What comes of it is a list of cases with checks ([`told`]): the
-//! command holds when every check does.
+//! Each attack is a file of its own and starts small clusters of `serve` processes of this program on loopback
+//! ([`lab`]). During it, the waits of one well-behaved client per replica are recorded, and so is the memory of all
+//! replicas ([`watch`]). The result is a list of cases with checks ([`told`]): the command succeeds if every check
+//! holds.
 
 mod clock;
 mod descriptors;
@@ -34,7 +34,7 @@ use told::{Attacked, Result};
 
 /// Its name among the plans.
 pub const NAME: &str = "hostile";
-/// The same in a line.
+/// Its title.
 pub const TITLE: &str = "Attacks of clients, clocks, strangers and lost data on small clusters of their own";
 
 /// One attack.
@@ -45,7 +45,7 @@ struct Attack {
     run: fn(&Scene<'_>) -> anyhow::Result<()>,
 }
 
-/// All of them, in the order in which they run: what takes long comes last.
+/// All of them, in the order in which they run: the longest come last.
 const ATTACKS: [Attack; 10] = [
     Attack { name: "http", title: "a web page speaks HTTP to the clients' port", run: http::run },
     Attack { name: "settings", title: "one replica is configured differently", run: settings::run },
@@ -84,7 +84,7 @@ pub fn attacks() -> impl Iterator<Item = (&'static str, &'static str)> {
     ATTACKS.iter().map(|attack| (attack.name, attack.title))
 }
 
-/// Those of these names, all of them without a name.
+/// The attacks with these names, or all without a name.
 fn chosen(only: &[String]) -> anyhow::Result<Vec<&'static Attack>> {
     for name in only {
         if !ATTACKS.iter().any(|attack| attack.name == name) {
@@ -96,19 +96,19 @@ fn chosen(only: &[String]) -> anyhow::Result<Vec<&'static Attack>> {
     Ok(ATTACKS.iter().filter(is_meant).collect())
 }
 
-/// Whether all of these are attacks.
+/// Checks that all of these are names of attacks.
 ///
 /// # Errors
-/// The operator's, when one is none.
+/// An error of the operator, if one is not.
 pub fn check(only: &[String]) -> anyhow::Result<()> {
     chosen(only).map(drop)
 }
 
-/// Runs the attacks of these names, all of them without a name; writes what came of it into `out`. Tells
-/// whether everything held.
+/// Runs the attacks with these names, or all without a name; writes the results into `out`. Returns whether everything
+/// held.
 ///
 /// # Errors
-/// Results cannot be written. That a cluster does not come up is a finding.
+/// Results cannot be written. A cluster that does not start is a finding.
 pub fn run(only: &[String], out: &Path, context: Value, ending: &Ending) -> anyhow::Result<bool> {
     let attacks = chosen(only)?;
     std::fs::create_dir_all(out)?;
@@ -119,7 +119,7 @@ pub fn run(only: &[String], out: &Path, context: Value, ending: &Ending) -> anyh
         if ending.asked() {
             break;
         }
-        // A closed pipe ends the lines, not the run.
+        // If the pipe is closed, the run continues without output.
         let _ = say(&format!("\n{}: {}", attack.name, attack.title));
         scene.enter(attack.name);
         let began = Instant::now();
@@ -138,7 +138,7 @@ pub fn run(only: &[String], out: &Path, context: Value, ending: &Ending) -> anyh
     Ok(result.holds())
 }
 
-/// A time in words, as findings have it.
+/// A time as text.
 fn ms(time: Duration) -> String {
     format!("{} ms", node::view::grouped(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
 }

@@ -1,5 +1,5 @@
-//! One replica is configured differently, as by a mistake: it has to be named at both ends, blamed by nobody,
-//! and missed by no client.
+//! One replica is configured differently, as by a mistake: both ends must report it, no replica is blamed for it, and
+//! no client of the others notices it.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::told::Case;
 use super::watch::HostileWatch;
 use crate::service::NodeConfig;
 
-/// How long until both ends have named the difference.
+/// How long until both ends have reported the difference.
 const NAMED: Duration = Duration::from_secs(2);
-/// How long the group lives with it.
+/// How long the group runs with it.
 const LASTS: Duration = Duration::from_millis(500);
 /// How long until the replica serves again with the right settings.
 const BACK: Duration = Duration::from_secs(10);
@@ -21,9 +21,9 @@ const BACK: Duration = Duration::from_secs(10);
 /// One difference.
 struct Difference {
     told: &'static str,
-    /// What each end has to name.
+    /// The word that the report at each end must contain.
     word: &'static str,
-    /// Whether the replica cannot even prove that it is one: to the others it is a stranger, whom they count.
+    /// Whether the replica cannot even authenticate itself: to the others it is a stranger, whom they count.
     is_stranger: bool,
     change: fn(&mut NodeConfig),
 }
@@ -54,13 +54,13 @@ const DIFFERENCES: [Difference; 4] = [
         change: |node| {
             let Some(path) = &mut node.group_key_file else { return };
             path.set_file_name("other.key");
-            // Without the file the replica does not start, which is then seen.
+            // If the file cannot be written, the replica does not start, and the case fails.
             let _ = GroupKey::keep(path);
         },
     },
 ];
 
-/// Tries it.
+/// Runs the attack.
 pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     let lab = scene.cluster(Setup::default())?;
     for (number, difference) in DIFFERENCES.iter().enumerate() {
@@ -78,7 +78,7 @@ fn differ(scene: &Scene<'_>, lab: &Lab<'_>, difference: &Difference, name: &str)
         right = Some(node.clone());
         (difference.change)(node);
     })?;
-    // Only what happens to the others' clients counts: replica 3 serves nobody.
+    // Only the others' clients are checked: replica 3 serves no client.
     let watch = HostileWatch::start(lab)?;
     lab.up(&[3]);
     let mut named = [[false; 2]; 3];
@@ -99,7 +99,7 @@ fn differ(scene: &Scene<'_>, lab: &Lab<'_>, difference: &Difference, name: &str)
     let watched = watch.finish();
     check_named(&mut case, lab, took, &named);
     let records: usize = REPLICAS.iter().map(|number| lab.evidence(*number).len()).sum();
-    case.check(records == 0, "nobody is blamed: no record of evidence", format!("{records} records"));
+    case.check(records == 0, "no replica is blamed: no record of evidence", format!("{records} records"));
     watched.check_waits(&mut case, &[1, 2]);
     lab.check_alive(&mut case);
     lab.check_stored(&mut case, &[1, 2], name, 300, 9_000);

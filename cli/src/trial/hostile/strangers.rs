@@ -1,5 +1,5 @@
-//! Strangers reach the ports that are not for them: they are refused, counted and told of, they displace
-//! nobody, and no web page gives a command.
+//! Strangers connect to the ports of peers and admin commands: they are refused, counted and reported, they displace no
+//! connection, and no web page can give a command.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,27 +21,27 @@ use super::{ms, wire};
 use crate::service::NodeConfig;
 use node::cluster::ports;
 
-/// How long strangers go on.
+/// Duration of the attack.
 const LASTS: Duration = Duration::from_secs(4);
 /// Half-open connections to each replica's peers' port at a time.
 const HALF_OPEN: usize = 300;
-/// Connections without a proof that a replica keeps (`peers/guests.rs`), and some for what else comes and goes.
+/// Connections without a proof of identity that a replica keeps (`peers/guests.rs`), and some for other, short ones.
 const KEPT: usize = 64 + 16;
-/// After this long what is known of a replica is new.
+/// A replica's status is at most this old.
 const FRESH: Duration = Duration::from_millis(300);
-/// How long a replica that is started again meanwhile may take until it serves.
+/// How long a replica that is restarted meanwhile may take until it serves.
 const BACK: Duration = Duration::from_secs(5);
-/// Lines about strangers per second that a log has at most, with a few at the beginning.
+/// The most lines about strangers per second in a log, with a few at the beginning.
 const LINES_PER_SECOND: u64 = 2;
 /// The secret of the admin port.
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
-/// What a web page makes a browser send, to whatever listens.
+/// The request that a web page makes a browser send, to any port.
 const POST: &str = "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: text/plain\r\nContent-Length: 19\r\n\r\n\
                     {\"cmd\":\"shutdown\"}\n";
 
-/// Tries it.
+/// Runs the attack.
 pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
-    // The cluster takes the first six that are free.
+    // The cluster uses the first six that are free.
     let port = ports::pick(12, &[])?[11];
     let change = |node: &mut NodeConfig, scratch: &std::path::Path| {
         if node.this_replica == 2 {
@@ -62,7 +62,7 @@ pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     admin(scene, &lab)
 }
 
-/// The first record of each replica that dials replica 1, as somebody sees it who listens in its place.
+/// The first record of each replica that connects to replica 1, as received by another program on that port.
 fn record(lab: &Lab<'_>) -> anyhow::Result<Vec<Vec<u8>>> {
     lab.down(&[1]);
     let listener = TcpListener::bind(lab.peers(1)).context("listening in the place of replica 1")?;
@@ -83,7 +83,7 @@ fn record(lab: &Lab<'_>) -> anyhow::Result<Vec<Vec<u8>>> {
     Ok(recorded)
 }
 
-/// Looks at who is connected to whom, and who leads, until it is told to finish.
+/// Records the connections between replicas and the leader, until requested to finish.
 struct Links {
     over: Arc<AtomicBool>,
     thread: thread::JoinHandle<(usize, Vec<u8>)>,
@@ -93,7 +93,7 @@ impl Links {
     fn start(lab: &Lab<'_>) -> anyhow::Result<Self> {
         let over = Arc::new(AtomicBool::new(false));
         let (own, observer) = (Arc::clone(&over), Arc::clone(&lab.keeper.observer));
-        // What it has heard before may be of the past.
+        // Its status may be older than the attack.
         thread::sleep(FRESH);
         let thread = thread::Builder::new().name("links".into()).spawn(move || {
             let (mut fewest, mut leaders) = (usize::MAX, Vec::new());
@@ -116,7 +116,7 @@ impl Links {
         let (fewest, leaders) = self.thread.join().unwrap_or_default();
         let seen = format!("at least {fewest} of 2 connected at any time");
         case.check(fewest == 2, "no live link is displaced", seen);
-        case.check(leaders.len() == 1, "nobody else is elected", format!("leaders: {leaders:?}"));
+        case.check(leaders.len() == 1, "no other leader is elected", format!("leaders: {leaders:?}"));
     }
 }
 
@@ -125,8 +125,8 @@ fn strangers(lab: &Lab<'_>) -> Vec<u64> {
     REPLICAS.iter().map(counted).collect()
 }
 
-/// Checks that strangers are counted and told of, and not too often; `sent` is how many there were at each
-/// replica at least.
+/// Checks that strangers are counted and reported, at a limited rate; `sent` is the least number of them at each
+/// replica.
 fn check_told(case: &mut Case, lab: &Lab<'_>, before: &[u64], sent: u64, took: Duration) {
     let counted: Vec<u64> = strangers(lab).iter().zip(before).map(|(now, before)| now - before).collect();
     let holds = counted.iter().all(|counted| *counted >= sent);
@@ -139,7 +139,7 @@ fn check_told(case: &mut Case, lab: &Lab<'_>, before: &[u64], sent: u64, took: D
         REPLICAS.iter().map(|number| lab.said(*number, "to the peers' port w").len()).collect();
     let most = 3 + (took.as_secs() + 1) * LINES_PER_SECOND;
     let holds = lines.iter().all(|lines| *lines > 0 && *lines as u64 <= most);
-    let what = format!("the log tells of them, in {most} lines at most");
+    let what = format!("the log reports them, in {most} lines at most");
     case.check(holds, what, format!("{lines:?} lines in {}", ms(took)));
     case.notes
         .extend(lab.said(1, "to the peers' port w").pop().map(|line| format!("replica 1 says: {line}")));
@@ -168,7 +168,7 @@ fn garbage(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     let took = began.elapsed();
     links.check(&mut case);
     watch.finish().check_waits(&mut case, &REPLICAS);
-    // What ends before it has said as much as a header is no attempt of anybody.
+    // A connection that ends before it has sent a header does not count as an attempt.
     check_told(&mut case, lab, &before, sent / 2, took);
     lab.check_alive(&mut case);
     case.note(format!("{sent} connections to each replica"));
@@ -177,8 +177,7 @@ fn garbage(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
 }
 
 fn replayed(scene: &Scene<'_>, lab: &Lab<'_>, recorded: &[Vec<u8>]) -> anyhow::Result<()> {
-    let mut case =
-        Case::new("hellos of replicas 2 and 3 that were recorded, said again to replicas 1 and 2 for 4 s");
+    let mut case = Case::new("recorded hellos of replicas 2 and 3, sent again to replicas 1 and 2 for 4 s");
     lab.forget();
     let (watch, links, began) = (HostileWatch::start(lab)?, Links::start(lab)?, Instant::now());
     let (mut sent, mut answered, mut held) = (0u64, 0u64, Vec::new());
@@ -195,7 +194,9 @@ fn replayed(scene: &Scene<'_>, lab: &Lab<'_>, recorded: &[Vec<u8>]) -> anyhow::R
         }
         scene.rest(Duration::from_millis(5))?;
     }
-    case.note(format!("{sent} times; {answered} were answered, as it begins with what a replica once said"));
+    case.note(format!(
+        "{sent} times; {answered} were answered, as they begin with bytes that a replica once sent"
+    ));
     links.check(&mut case);
     watch.finish().check_waits(&mut case, &REPLICAS);
     lab.check_alive(&mut case);
@@ -203,8 +204,8 @@ fn replayed(scene: &Scene<'_>, lab: &Lab<'_>, recorded: &[Vec<u8>]) -> anyhow::R
     Ok(())
 }
 
-/// A replica is killed and started again while strangers keep the others' places for peers that have not
-/// proved themselves.
+/// A replica is killed and restarted while strangers use the others' connections for peers that have not authenticated
+/// themselves.
 fn half_open(scene: &Scene<'_>, lab: &Lab<'_>, hellos: &[Vec<u8>]) -> anyhow::Result<()> {
     let with = if hellos.is_empty() { "with a byte each" } else { "that begin with a recorded hello" };
     let mut case = Case::new(format!(
@@ -248,7 +249,7 @@ fn open_files(pids: &[u32]) -> Vec<usize> {
     pids.iter().map(count).collect()
 }
 
-/// The most that these processes had open at any time until told to finish.
+/// The largest number of files that each of these processes had open until requested to finish.
 fn most_files(pids: &[u32], over: &AtomicBool) -> Vec<usize> {
     let mut most = vec![0; pids.len()];
     while !over.load(Ordering::Relaxed) {
@@ -267,7 +268,7 @@ fn killed_meanwhile(scene: &Scene<'_>, lab: &Lab<'_>, began: Instant) -> anyhow:
     Ok(back)
 }
 
-/// Keeps as many connections half open as it may, the oldest replaced all the time.
+/// Keeps as many connections half open as possible, and replaces the oldest one continuously.
 fn flood(address: SocketAddr, hellos: &[Vec<u8>], over: &AtomicBool) -> usize {
     let (mut held, mut opened) = (std::collections::VecDeque::new(), 0);
     while !over.load(Ordering::Relaxed) {
@@ -297,7 +298,7 @@ fn admin(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
             let (answer, is_closed) = match &lab.replica(number).admin {
                 Endpoint::Unix(path) => {
                     let mut stream = UnixStream::connect(path)?;
-                    // Who is refused early may close before all is sent.
+                    // A connection that is refused early may be closed before all bytes are sent.
                     let _ = std::io::Write::write_all(&mut stream, POST.as_bytes());
                     wire::answer(&mut stream, Duration::from_secs(1))
                 }
@@ -318,7 +319,7 @@ fn admin(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     case.check(open == 0, "the first line ends the connection", format!("{open} of 60 stayed open"));
     case.check(done == 0, "no line behind it is answered", format!("{done} of 60 were"));
     let same = pids == REPLICAS.map(|number| lab.pid(number));
-    case.check(same, "nobody was stopped", if same { "the same 3 processes" } else { "other processes" });
+    case.check(same, "no replica was stopped", if same { "the same 3 processes" } else { "other processes" });
     lab.check_alive(&mut case);
     let modes: Vec<String> = REPLICAS
         .iter()
@@ -334,7 +335,7 @@ fn admin(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     let status = lab.status(2).is_some();
     case.check(
         status,
-        "who has the secret is served at the port",
+        "a client with the secret is served at the port",
         if status { "`status` answers" } else { "no answer" },
     );
     scene.tell(case);

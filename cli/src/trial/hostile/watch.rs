@@ -1,5 +1,5 @@
-//! What others see of an attack: a client per replica that does nothing wrong and says how long it waited,
-//! and the memory that each replica takes.
+//! The effects of an attack on others: one well-behaved client per replica records its waits, and the memory of each
+//! replica is recorded.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,16 +17,17 @@ use probe::{Client, Failure};
 
 /// Between two requests of a client.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long one try may take; what waits longer tries again, and goes on waiting.
+/// How long one attempt may take; the wait continues with the next attempt.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Between two attempts to connect.
+/// Pause between two attempts to connect.
 const RECONNECT: Duration = Duration::from_millis(20);
-/// No client that does nothing wrong waits longer than this.
+/// No well-behaved client may wait longer than this.
 pub const LONGEST: Duration = Duration::from_millis(500);
-/// What a replica may take beside its two limits, in MiB: code, stacks, tables, what the allocator keeps.
+/// Memory that a replica may use in addition to its two limits, in MiB: code, stacks, tables, memory kept by the
+/// allocator.
 const BESIDE_MB: u64 = 100;
 
-/// What one client saw.
+/// The observations of one client.
 #[derive(Clone, Debug, Default)]
 struct ClientWaits {
     asked: u64,
@@ -36,18 +37,18 @@ struct ClientWaits {
     first: Option<String>,
 }
 
-/// Looks on until it is told to finish.
+/// Observes until requested to finish.
 pub struct HostileWatch {
     over: Arc<AtomicBool>,
     clients: Vec<JoinHandle<ClientWaits>>,
-    /// Peak of each replica's process, and what it had at the beginning.
+    /// Peak memory of each replica's process, and its memory at the beginning.
     memory: JoinHandle<Vec<u64>>,
     before: Vec<u64>,
     bound_mb: u64,
     since: Effort,
 }
 
-/// What was seen.
+/// The observations.
 pub struct Observations {
     waits: Vec<ClientWaits>,
     peak: Vec<u64>,
@@ -57,10 +58,10 @@ pub struct Observations {
 }
 
 impl HostileWatch {
-    /// Begins. The attack's own clients come later.
+    /// Begins to observe. The attack's own clients start later.
     ///
     /// # Errors
-    /// No more threads.
+    /// No thread can be started.
     pub fn start(lab: &Lab<'_>) -> anyhow::Result<Self> {
         let over = Arc::new(AtomicBool::new(false));
         let mut clients = Vec::new();
@@ -73,7 +74,7 @@ impl HostileWatch {
         let (before, since) = (peaks(&pids), Effort::of(&pids));
         let own = Arc::clone(&over);
         let memory = thread::Builder::new().name("memory".into()).spawn(move || {
-            // A process that ends takes its peak along.
+            // The peak is lost when a process ends.
             let mut most = vec![0; pids.len()];
             loop {
                 let is_over = own.load(Ordering::Relaxed);
@@ -88,10 +89,11 @@ impl HostileWatch {
         Ok(HostileWatch { over, clients, memory, before, bound_mb, since })
     }
 
-    /// Ends, and tells what was seen.
+    /// Stops, and returns the observations.
     pub fn finish(self) -> Observations {
         self.over.store(true, Ordering::Relaxed);
-        // A panic of one of these threads is a bug here: then it has seen nothing, which does not hold.
+        // A panic of one of these threads is a bug of this program: its observations are empty, so that the check
+        // fails.
         let waits = self.clients.into_iter().map(|client| client.join().unwrap_or_default()).collect();
         let peak = self.memory.join().unwrap_or_default();
         Observations {
@@ -116,14 +118,14 @@ impl Observations {
         let first = waits.iter().find_map(|waits| waits.first.as_ref());
         let first = first.map_or_else(String::new, |first| format!(": {first}"));
         let seen = format!("{} requests, {failed} failed, {wrong} wrong{first}", grouped(asked));
-        case.check(is_served, "other clients are served, and rightly", seen);
+        case.check(is_served, "other clients receive right replies", seen);
         let seen = format!("longest {} ms at replica {}", longest.join(" / "), numbers(replicas));
         case.notes.extend(self.others.clone());
         let is_short = waits.iter().all(|waits| waits.longest < LONGEST);
         case.check_time(is_short, format!("they wait less than {}", ms(LONGEST)), seen);
     }
 
-    /// Checks what the replicas took at most.
+    /// Checks the peak memory of the replicas.
     pub fn check_memory(&self, case: &mut Case) {
         let mib = |bytes: &Vec<u64>| {
             bytes.iter().map(|bytes| (bytes >> 20).to_string()).collect::<Vec<_>>().join(" / ")
@@ -141,7 +143,7 @@ impl Observations {
     }
 }
 
-/// What each replica may take, in MiB.
+/// The memory that each replica may use, in MiB.
 pub fn bound_mb(lab: &Lab<'_>) -> u64 {
     lab.memory_mb() + BESIDE_MB
 }
@@ -154,7 +156,7 @@ fn peaks(pids: &[u32]) -> Vec<u64> {
     pids.iter().map(|pid| peak_memory_of(*pid).unwrap_or(0)).collect()
 }
 
-/// Stores small values and reads them back, one request after the other.
+/// Stores small values and reads them back, one request after another.
 fn ask(number: u8, address: SocketAddr, over: &AtomicBool) -> ClientWaits {
     let mut waits = ClientWaits::default();
     let mut client = None;
@@ -165,7 +167,7 @@ fn ask(number: u8, address: SocketAddr, over: &AtomicBool) -> ClientWaits {
             let since = Instant::now();
             loop {
                 if over.load(Ordering::Relaxed) {
-                    // Who waits when it ends has waited until then.
+                    // A client that waits at the end counts its wait until then.
                     waits.longest = waits.longest.max(since.elapsed());
                     break 'rounds;
                 }
@@ -190,7 +192,7 @@ fn ask(number: u8, address: SocketAddr, over: &AtomicBool) -> ClientWaits {
     waits
 }
 
-/// One request, over a new connection if there is none. Tells whether what was read is what was stored.
+/// One request, over a new connection if there is none. Returns whether the value read is the one stored.
 fn attempt(
     client: &mut Option<Client>,
     address: SocketAddr,
@@ -206,6 +208,6 @@ fn attempt(
     if stores {
         return connected.set(key, 0, value).map(|()| true);
     }
-    // A set without an answer may have been done or not; its repetition was answered.
+    // A set without an answer may have been executed or not; its repetition was answered.
     Ok(connected.get(key)?.is_some_and(|found| found.bytes == value))
 }

@@ -1,4 +1,4 @@
-//! Sockets of clients that do not behave: raw bytes, small windows, resets; nothing here looks at replies.
+//! Sockets of clients that misbehave: raw bytes, small windows, resets; replies are not checked.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,33 +6,33 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockRef, Socket, Type};
 
-/// How long a connection may take: a full backlog waits a second.
+/// How long connecting may take: with a full backlog it takes a second.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Between two looks of who pours whether it is to go on.
+/// Interval at which a sender checks whether it should continue.
 const STEP: Duration = Duration::from_millis(50);
 
 /// A raw connection.
 ///
 /// # Errors
-/// Nobody accepts.
+/// The server does not accept.
 pub fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, CONNECT)?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
 
-/// So many of them; fewer where no more are accepted.
+/// This many connections; fewer if no more are accepted.
 pub fn connect_all(address: SocketAddr, count: usize) -> Vec<TcpStream> {
     (0..count).map_while(|_| connect(address).ok()).collect()
 }
 
-/// One that takes in only `bytes` at a time.
+/// A connection with a receive buffer of `bytes`.
 ///
 /// # Errors
-/// Nobody accepts.
+/// The server does not accept.
 pub fn connect_narrow(address: SocketAddr, bytes: usize) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    // It decides the window that is told at the beginning.
+    // It decides the window that is advertised at the beginning.
     socket.set_recv_buffer_size(bytes)?;
     socket.connect_timeout(&address.into(), CONNECT)?;
     Ok(socket.into())
@@ -40,11 +40,11 @@ pub fn connect_narrow(address: SocketAddr, bytes: usize) -> io::Result<TcpStream
 
 /// Closes a connection with a reset.
 pub fn reset(stream: TcpStream) {
-    // Where it cannot be set, it is an ordinary end.
+    // If it cannot be set, the connection ends in the ordinary way.
     let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
 }
 
-/// Sends `bytes` until all are taken, `until` has come, or the other end is gone. Returns how many were taken.
+/// Sends `bytes` until all are accepted, `until` has come, or the other end has closed. Returns how many were accepted.
 pub fn send(stream: &mut TcpStream, bytes: &[u8], until: Instant) -> usize {
     let _ = stream.set_write_timeout(Some(STEP));
     let mut sent = 0;
@@ -59,8 +59,7 @@ pub fn send(stream: &mut TcpStream, bytes: &[u8], until: Instant) -> usize {
     sent
 }
 
-/// Sends `bytes` again and again until then. Returns how many bytes were taken, and whether the other end
-/// closed before.
+/// Sends `bytes` repeatedly until then. Returns how many bytes were accepted, and whether the other end closed before.
 pub fn pour(stream: &mut TcpStream, bytes: &[u8], until: Instant) -> (usize, bool) {
     let mut poured = 0;
     while Instant::now() < until {
@@ -73,7 +72,7 @@ pub fn pour(stream: &mut TcpStream, bytes: &[u8], until: Instant) -> (usize, boo
     (poured, false)
 }
 
-/// Reads and forgets, until so many bytes have come, `until`, or the end. Returns how many.
+/// Reads and discards, until `bytes` bytes have come, `until`, or the end. Returns their number.
 pub fn drain(stream: &mut TcpStream, bytes: usize, until: Instant) -> usize {
     let _ = stream.set_read_timeout(Some(STEP));
     let (mut buffer, mut taken) = (vec![0; 1 << 20], 0);
@@ -88,7 +87,7 @@ pub fn drain(stream: &mut TcpStream, bytes: usize, until: Instant) -> usize {
     taken
 }
 
-/// What comes until the other end closes or `patience` is over, and whether it closed.
+/// The bytes received until the other end closes or `patience` is over, and whether it closed.
 pub fn answer(stream: &mut (impl Read + Patient), patience: Duration) -> (Vec<u8>, bool) {
     let (until, mut answer, mut buffer) = (Instant::now() + patience, Vec::new(), [0; 4096]);
     stream.set_patience(STEP);
@@ -104,9 +103,9 @@ pub fn answer(stream: &mut (impl Read + Patient), patience: Duration) -> (Vec<u8
     (answer, false)
 }
 
-/// Sockets whose reading can end without anything read.
+/// Sockets whose reads have a timeout.
 pub trait Patient {
-    /// How long.
+    /// Sets the timeout.
     fn set_patience(&self, patience: Duration);
 }
 

@@ -1,5 +1,5 @@
-//! A replica that stays wrong is replaced, and a value that all replicas computed differently does not hold
-//! its object for ever.
+//! A replica that stays wrong is replaced, and a value that all replicas computed differently does not block its object
+//! for ever.
 
 use std::time::{Duration, Instant};
 
@@ -12,20 +12,20 @@ use super::told::Case;
 use super::watch::HostileWatch;
 use node::digest;
 
-/// Wrong replies in a row that are armed: several times the bound, since some strike in one batch.
+/// Wrong replies in a row that are armed: several times the bound, since some take effect in one batch.
 const REPLIES: u64 = 1_500;
-/// How long it may take until a replica that answers everything wrongly is replaced.
+/// How long it may take until a replica whose replies are all wrong is replaced.
 const REPLACED: Duration = Duration::from_secs(15);
-/// How long a replica computes wrongly again and again.
+/// How long a replica computes wrongly.
 const LASTS: Duration = Duration::from_secs(4);
-/// How long a value that all have differently may hold its client.
+/// How long a value that differs at all replicas may delay its client.
 const SETTLED: Duration = Duration::from_secs(4);
-/// Length of the value that all have differently: the bits that are struck are of its text.
+/// Length of the value that differs at all replicas: the flipped bits are in its text.
 const LENGTH: usize = 40;
-/// The one that is wrong.
+/// The faulty replica.
 const VICTIM: u8 = 2;
 
-/// Tries it.
+/// Runs the attack.
 pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     let lab = scene.cluster(Setup::default())?;
     lab.store(1, "kept", 100, 100)?;
@@ -52,7 +52,7 @@ fn place(
     link.ask(&AdminCommand::Inject(inject), PATIENCE).map_err(|why| anyhow::anyhow!("injecting: {why}"))
 }
 
-/// Checks that nobody but the victim was blamed, and that the states are equal.
+/// Checks that only the victim was blamed, and that the states are equal.
 fn check_healed(case: &mut Case, lab: &Lab<'_>) -> anyhow::Result<()> {
     let back = lab.until_served(&REPLICAS, REPLACED)?;
     case.check(back.is_some(), "then all replicas serve", lab.seen());
@@ -68,7 +68,7 @@ fn check_healed(case: &mut Case, lab: &Lab<'_>) -> anyhow::Result<()> {
         records.iter().filter(|record| record.replica.is_some_and(|blamed| blamed != VICTIM)).count();
     case.check(
         others == 0,
-        "evidence blames nobody else",
+        "evidence blames no other replica",
         format!("{others} of {} records do", records.len()),
     );
     Ok(())
@@ -84,7 +84,7 @@ fn computes_wrongly(scene: &Scene<'_>, lab: &Lab<'_>, kind: CorruptionKind) -> a
     let (watch, began, mut armed) = (HostileWatch::start(lab)?, Instant::now(), 0);
     let mut link = Link::new(lab.replica(VICTIM).admin.clone());
     while began.elapsed() < LASTS {
-        // Between two of its lives there is nobody to be struck.
+        // Between two processes of the victim no fault can be placed.
         armed +=
             usize::from(place(&mut link, kind, None, None, 7 * began.elapsed().as_millis() as u64).is_ok());
         scene.rest(Duration::from_millis(100))?;
@@ -114,7 +114,7 @@ fn answers_wrongly(scene: &Scene<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
         gone.map_or_else(|| format!("not within {}", ms(REPLACED)), |after| format!("after {}", ms(after)));
     case.check(gone.is_some(), format!("it replaces itself within {}", ms(REPLACED)), seen);
     let said = lab.said(VICTIM, "has to be replaced");
-    case.check(!said.is_empty(), "and says why", said.join("; "));
+    case.check(!said.is_empty(), "and reports why", said.join("; "));
     watched.check_waits(&mut case, &[1, 3]);
     check_healed(&mut case, lab)?;
     lab.check_stored(&mut case, &REPLICAS, "kept", 100, 100);
@@ -151,7 +151,7 @@ fn all_differ(scene: &Scene<'_>, workers: usize) -> anyhow::Result<()> {
     };
     case.check(
         answer.is_err() && took < SETTLED,
-        format!("its client is let go within {}, without a reply", ms(SETTLED)),
+        format!("its client is disconnected within {}, without a reply", ms(SETTLED)),
         seen,
     );
     let values = REPLICAS.map(|number| -> anyhow::Result<_> {
@@ -170,7 +170,7 @@ fn all_differ(scene: &Scene<'_>, workers: usize) -> anyhow::Result<()> {
         values.iter().all(|value| matches!(value, Ok(Some(_)))) && told.iter().all(|one| *one == told[0]);
     case.check(equal, "then all replicas give the same value", told.join(", "));
     let stored = lab.client(2)?.set("differs", 0, &[b'n'; LENGTH]);
-    case.check(stored.is_ok(), "it can be stored anew", format!("{stored:?}"));
+    case.check(stored.is_ok(), "it can be stored again", format!("{stored:?}"));
     check_told(&mut case, &lab);
     watch.finish().check_waits(&mut case, &REPLICAS);
     lab.check_alive(&mut case);
@@ -178,17 +178,13 @@ fn all_differ(scene: &Scene<'_>, workers: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that every replica has a record that says what it was, and on whose version the group settled.
+/// Checks that every replica has a record of the error, with the replica whose version the group settled on.
 fn check_told(case: &mut Case, lab: &Lab<'_>) {
     let is_it =
         |record: &EvidenceRecord| record.class == "nondeterminism" && record.outcome.contains("settled on");
     let told: Vec<EvidenceRecord> =
         REPLICAS.iter().filter_map(|number| lab.evidence(*number).into_iter().find(is_it)).collect();
-    case.check(
-        told.len() == 3,
-        "evidence of every replica says what it was",
-        format!("{} of 3 do", told.len()),
-    );
+    case.check(told.len() == 3, "evidence of every replica describes it", format!("{} of 3 do", told.len()));
     case.notes.extend(told.first().map(|record| {
         format!(
             "replica 1 has: {} [{}, {}] {}",

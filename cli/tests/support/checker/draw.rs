@@ -9,7 +9,7 @@ use super::model::{Act, Cas, Key, Verb};
 pub struct Draw(SplitMix64);
 
 impl Draw {
-    /// A generator that always draws the same from the same seed.
+    /// A generator of the same draws for the same seed.
     pub fn new(seed: u64) -> Self {
         Draw(SplitMix64::new(seed))
     }
@@ -110,14 +110,14 @@ impl Draw {
         Act::Store { verb, flags: 9, exptime: 0, value: self.value(64), meta, noreply: false }
     }
 
-    /// Mostly the right unique, where a reply has told one.
+    /// Mostly the right unique number, if a reply contained one.
     fn cas(&mut self, key: &Key, longest: usize, meta: bool) -> Act {
         let known = key.states.iter().find_map(|state| match state.item.as_ref()?.cas {
             Cas::Known(unique) => Some(unique),
             Cas::Not(_) => None,
         });
         match known {
-            // The high bit makes a unique that no server has handed out.
+            // The high bit makes a unique number that no server has used.
             Some(unique) => {
                 let unique = if self.once_in(4) { unique ^ (1 << 62) } else { unique };
                 Act::Cas { unique, flags: 3, value: self.value(longest), meta }
@@ -126,7 +126,7 @@ impl Draw {
         }
     }
 
-    /// Never, in a day, or in the past. What expires while a test runs is the business of the conformance table.
+    /// Never, in a day, or in the past. The conformance table covers items that expire during a test.
     fn exptime(&mut self) -> i32 {
         match self.below(10) {
             0 => -1,

@@ -1,9 +1,9 @@
 //! A load of many clients that checks every byte of every reply against a sequential model of its own keys.
 //!
 //! Each client uses its own keys, so that its model is exact whatever the others do; a few keys are used by all:
-//! counters, whose every value may be handed out once, and values that follow from their flags. When a connection is
-//! lost, the commands on it may have been taken, may be taken later, or never: the model keeps every state that is
-//! possible, and every later reply narrows it again.
+//! counters, each of whose values may be returned once, and values that follow from their flags. When a connection is
+//! lost, the commands on it may have been executed, may be executed later, or never: the model keeps every possible
+//! state, and every later reply excludes some of them.
 
 mod draw;
 mod model;
@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What a load does.
+/// The settings of a load.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// Servers that hold the same state; clients are spread over them and move on when one is lost.
@@ -41,14 +41,14 @@ pub struct Load {
     pub pipeline: usize,
     /// Longest value in bytes.
     pub longest_value: usize,
-    /// Whether numbers of 2^63 and more are counted on. Not with memcached 1.6.18: it looks for a minus sign behind the
-    /// end of such a number, and now and then finds one in what the memory held before.
+    /// Whether numbers of 2^63 and more are incremented. Not with memcached 1.6.18: it searches for a minus sign beyond
+    /// the end of such a number, and sometimes finds one in the old content of the memory.
     pub huge_numbers: bool,
     /// Commands of each client; none for "until stopped".
     pub commands: Option<u64>,
-    /// How long a client waits for a server before it goes to the next.
+    /// How long a client waits for a server before it connects to the next.
     pub patience: Duration,
-    /// Stands in front of every key.
+    /// The beginning of every key.
     pub prefix: String,
     /// The same seed draws the same commands.
     pub seed: u64,
@@ -102,7 +102,7 @@ impl Load {
     }
 }
 
-/// A load that is under way.
+/// A running load.
 pub struct Running {
     load: Arc<Load>,
     shared: Arc<Shared>,
@@ -116,7 +116,7 @@ impl Running {
         self.tally.answered.load(Ordering::SeqCst)
     }
 
-    /// Whether a wrong byte was seen.
+    /// Whether a wrong byte was detected.
     pub fn saw_wrong(&self) -> bool {
         !self.tally.wrong.lock().expect("no panic while it is held").is_empty()
     }
@@ -130,8 +130,8 @@ impl Running {
         self.answered() >= aim
     }
 
-    /// Waits until `more` further replies were judged, and fails, with what was wrong, when they do not come
-    /// in a minute.
+    /// Waits until `more` further replies were judged, and fails with the errors so far if that takes longer than a
+    /// minute.
     pub fn must_go_on(&self, more: u64, what: &str) {
         if !self.wait_for(more, Duration::from_secs(60)) {
             let wrong = self.tally.wrong.lock().expect("no panic while it is held").join("\n  ");
@@ -144,18 +144,18 @@ impl Running {
         self.tally.longest_gap()
     }
 
-    /// Forgets gaps so far.
+    /// Discards the gaps so far.
     pub fn forget_gaps(&self) {
         self.tally.forget_gaps();
     }
 
-    /// Stops the clients, then reads back every key at every one of `servers` and holds it against the model.
+    /// Stops the clients, then reads back every key at every one of `servers` and compares it with the model.
     pub fn stop_and_audit(self, servers: &[SocketAddr]) -> Report {
         self.tally.stop.store(true, Ordering::SeqCst);
         self.join_and_audit(servers)
     }
 
-    /// Waits until every client has done its share, then audits.
+    /// Waits until every client has sent its commands, then audits.
     pub fn join_and_audit(self, servers: &[SocketAddr]) -> Report {
         let mut sessions: Vec<Session> = self
             .clients
@@ -181,7 +181,7 @@ impl Running {
     }
 }
 
-/// Every acknowledged increment is in the value, no lost one more than once, and no value was handed out twice.
+/// Every acknowledged increment is in the value, no lost one more than once, and no value was returned twice.
 fn audit_counter(counter: &Counter, server: SocketAddr, patience: Duration, tally: &Tally) {
     if !counter.doubled.is_empty() {
         tally.wrong(format!("{}: values handed out twice: {:?}", counter.key, counter.doubled));
@@ -206,7 +206,7 @@ fn audit_counter(counter: &Counter, server: SocketAddr, patience: Duration, tall
     }
 }
 
-/// What all clients of a load count together.
+/// The counts of all clients of a load together.
 pub struct Tally {
     start: Instant,
     stop: AtomicBool,
@@ -264,7 +264,7 @@ impl Tally {
         self.refusals.lock().expect("no panic while it is held").push(line);
     }
 
-    /// A wrong byte ends the whole load: what follows would only blur it.
+    /// A wrong byte ends the whole load: later replies would obscure the cause.
     fn wrong(&self, what: String) {
         self.wrong.lock().expect("no panic while it is held").push(what);
         self.stop.store(true, Ordering::SeqCst);
@@ -283,18 +283,18 @@ impl Tally {
     }
 }
 
-/// What a load saw.
+/// The observations of a load.
 #[derive(Debug)]
 pub struct Report {
-    /// Replies that were read to their last byte and were right.
+    /// Replies that were read completely and were right.
     pub answered: u64,
     /// Connections that broke.
     pub disconnects: u64,
-    /// Connections given up because the server said nothing.
+    /// Connections given up because the server did not answer.
     pub timeouts: u64,
-    /// `SERVER_ERROR` lines: no answer, and no lie.
+    /// `SERVER_ERROR` lines: no answers, and not wrong.
     pub refusals: Vec<String>,
-    /// Wrong bytes, lost writes, doubled increments: each told in full.
+    /// Wrong bytes, lost writes, doubled increments: each in full.
     pub wrong: Vec<String>,
     /// Longest time in which no client got a reply.
     pub longest_gap: Duration,
@@ -303,7 +303,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Fails with everything that was wrong.
+    /// Fails with all errors.
     pub fn assert_right(&self) {
         assert!(self.wrong.is_empty(), "the servers lied:\n  {}\n{self}", self.wrong.join("\n  "));
         assert!(self.answered > 0, "nothing was asked");

@@ -1,18 +1,18 @@
-//! What a key may hold: the sequential meaning of every command, over the set of states that replies have not
-//! ruled out.
+//! The possible states of a key: the sequential meaning of every command, over the set of states that no reply has
+//! excluded.
 
 use super::pattern::Pattern;
 
-/// What a client knows of an item's CAS unique.
+/// A client's knowledge of an item's CAS unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cas {
-    /// A reply has told it, and nothing has changed the item since.
+    /// A reply contained it, and no command has changed the item since.
     Known(u64),
-    /// Not told since the last change; certainly not the number given.
+    /// Unknown since the last change; certainly not the given number.
     Not(Option<u64>),
 }
 
-/// An item as a client sees it.
+/// An item as a client knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// The client's 32 bits.
@@ -32,9 +32,9 @@ pub enum Verb {
     Add,
     /// Only where something is.
     Replace,
-    /// Behind what is there; flags stay.
+    /// After the stored value; flags stay.
     Append,
-    /// Before what is there; flags stay.
+    /// Before the stored value; flags stay.
     Prepend,
 }
 
@@ -68,7 +68,7 @@ impl Act {
         }
     }
 
-    /// Whether the server is asked for a reply.
+    /// Whether the command has a reply.
     pub fn answered(&self) -> bool {
         !matches!(self, Act::Store { noreply: true, .. } | Act::Delete { noreply: true, .. })
     }
@@ -120,9 +120,9 @@ impl Act {
         }
     }
 
-    /// Everything the command may make of `item`, each with its reply.
+    /// Every possible result of the command on `item`, each with its reply.
     ///
-    /// Only one thing is left open: a number that lost a digit. The protocol promises neither that the item keeps its
+    /// Only one result is open: a number that lost a digit. The protocol specifies neither that the item keeps its
     /// length (padded with spaces) nor that it does not; memcached pads unless a reply still refers to the item.
     pub fn apply_all(&self, key: &str, item: &Option<Item>) -> Vec<(Option<Item>, Pattern)> {
         let (after, reply) = self.apply(key, item);
@@ -219,7 +219,7 @@ impl Verb {
         }
     }
 
-    /// Appending keeps the exptime that is there.
+    /// Appending keeps the present exptime.
     fn sets_exptime(self) -> bool {
         !matches!(self, Verb::Append | Verb::Prepend)
     }
@@ -295,49 +295,49 @@ fn when(yes: bool, text: &str) -> &str {
     if yes { text } else { "" }
 }
 
-/// One thing a key may hold, with the pending commands that are part of it.
+/// One possible state of a key, with the pending commands that are part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// What is there.
+    /// The item.
     pub item: Option<Item>,
     /// Bit i: pending command i has taken effect.
     taken: u32,
 }
 
-/// A key and everything it may hold.
+/// A key and all its possible states.
 #[derive(Clone, Debug)]
 pub struct Key {
     /// Its name.
     pub name: String,
-    /// Everything that no reply has ruled out.
+    /// All states that no reply has excluded.
     pub states: Vec<State>,
     /// Commands whose reply was lost with the connection: each may take effect at any later time, once, or never.
     pending: Vec<Act>,
 }
 
-/// More pending commands or states than this and the key is set aside for the final audit.
+/// With more pending commands or states than this, the key is not used until the final audit.
 const MAX_PENDING: usize = 5;
 const MAX_STATES: usize = 64;
 
 impl Key {
-    /// A key that nobody has used.
+    /// A key that no client has used.
     pub fn unused(name: String) -> Self {
         Key { name, states: vec![State { item: None, taken: 0 }], pending: Vec::new() }
     }
 
-    /// Whether so little is known that another key tells more.
+    /// Whether the key has so many states that another key is a better test.
     pub fn is_blurred(&self) -> bool {
         self.pending.len() >= MAX_PENDING || self.states.len() > MAX_STATES
     }
 
-    /// The reply to `act` was lost: it may have been taken, be taken later, or never.
+    /// The reply to `act` was lost: the command may have been executed, be executed later, or never.
     pub fn lost(&mut self, act: &Act) {
         if act.writes() {
             self.pending.push(act.clone());
         }
     }
 
-    /// Adds every state that pending commands may have led to.
+    /// Adds every state to which pending commands may have led.
     pub fn settle(&mut self) {
         let mut at = 0;
         while at < self.states.len() {
@@ -378,7 +378,7 @@ impl Key {
 }
 
 impl State {
-    /// The CAS unique was told.
+    /// Records the CAS unique of a reply.
     pub fn learn(&mut self, unique: u64) {
         if let Some(item) = &mut self.item {
             item.cas = Cas::Known(unique);

@@ -1,4 +1,4 @@
-//! What a reply may look like, byte by byte: literal text, with captured numbers where only the server knows them.
+//! The expected form of a reply, byte by byte: literal text, with captured numbers where only the server knows them.
 
 /// A piece of an expected reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ enum Piece {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pattern(Vec<Piece>);
 
-/// How received bytes stand to a pattern.
+/// How received bytes match a pattern.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Match {
     /// The first `usize` bytes are the reply; with the captured number, if the pattern has one.
@@ -40,7 +40,7 @@ impl Pattern {
         self
     }
 
-    /// Followed by a number nobody can foretell, only that it is not `stale`.
+    /// Followed by a number that cannot be predicted; only that it is not `stale`.
     pub fn fresh_number(mut self, stale: Option<u64>) -> Self {
         self.0.push(Piece::FreshNumber(stale));
         self

@@ -1,4 +1,4 @@
-//! One client: draws commands, sends them a few at a time, and holds every byte of every reply against the model.
+//! One client: draws commands, sends them a few at a time, and compares every byte of every reply with the model.
 
 use super::draw::Draw;
 use super::model::{Act, Key, State};
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Something this client does next.
+/// The next action of this client.
 enum Step {
     /// A command on one of its own keys.
     Own(usize, Act),
@@ -31,7 +31,7 @@ enum Many {
     Get,
     /// `gets a b c`.
     Gets,
-    /// `mg a v q`, `mg b v q`, ..., `mn`: silence on a miss.
+    /// `mg a v q`, `mg b v q`, ..., `mn`: no reply on a miss.
     Quiet,
 }
 
@@ -48,7 +48,7 @@ pub struct Session {
     endpoint: usize,
     wire: Option<Wire>,
     seen: Seen,
-    /// States before commands that ask for no reply, until a later reply shows that they were taken.
+    /// States before commands without a reply, until a later reply shows that they were executed.
     unconfirmed: Vec<(usize, Vec<State>, Act)>,
 }
 
@@ -84,7 +84,7 @@ impl Session {
         Key::unused(format!("{}c{}k{place}g{}", self.load.prefix, self.number, self.generation))
     }
 
-    /// Works until the load is stopped or its share is done; false after a wrong byte.
+    /// Works until the load is stopped or its commands are sent; false after a wrong byte.
     pub fn work(&mut self) -> bool {
         let mut done = 0;
         while !self.tally.stopped() && self.load.commands.is_none_or(|share| done < share) {
@@ -115,7 +115,7 @@ impl Session {
         true
     }
 
-    /// Reads every key it ever used at `server`, and holds it against everything it may hold.
+    /// Reads every key that it ever used at `server`, and compares it with all possible states.
     pub fn audit(&mut self, server: SocketAddr, deadline: Instant) -> bool {
         self.wire = None;
         let mut keys: Vec<Key> = std::mem::take(&mut self.set_aside);
@@ -225,7 +225,7 @@ impl Session {
         }
     }
 
-    /// Sends and judges; what was not judged when the connection broke is noted as perhaps taken.
+    /// Sends and judges; commands that were not judged when the connection broke are noted as possibly executed.
     fn exchange(&mut self, steps: &[Step], request: &[u8]) -> Result<(), Failure> {
         let mut wire = self.wire.take().expect("connected");
         let sent = wire.send(request);
@@ -324,7 +324,7 @@ impl Session {
         }
     }
 
-    /// Goes to the next server; keys that have become too blurred to tell anything are set aside for the audit.
+    /// Connects to the next server; keys with too many possible states are not used until the audit.
     fn leave(&mut self) {
         self.wire = None;
         self.endpoint = (self.endpoint + 1) % self.load.endpoints.len();

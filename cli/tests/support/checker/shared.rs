@@ -1,5 +1,5 @@
-//! Keys that all clients use at once: counters whose every value is handed out once, and values that prove
-//! their own bytes.
+//! Keys that all clients use at once: counters, each of whose values is returned once, and values that prove their own
+//! bytes.
 
 use super::draw::Draw;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Bits of a shared value's flags that number the writer's writes; the rest is the writer.
 const WRITE_BITS: u32 = 20;
 
-/// What all clients of one load know together.
+/// State that all clients of one load share.
 pub struct Shared {
-    /// Name of this load, in front of every key.
+    /// Name of this load, the beginning of every key.
     pub prefix: String,
     counters: Vec<Mutex<CounterBook>>,
     /// Per session: writes sent so far, and whether one of them was ever lost.
@@ -34,17 +34,17 @@ pub struct Counter {
     pub acknowledged: u64,
     /// Increments whose reply was lost with the connection.
     pub maybe: u64,
-    /// Highest value that a reply has told.
+    /// Highest value in a reply.
     pub highest: u64,
-    /// Values that were handed out twice.
+    /// Values that were returned twice.
     pub doubled: Vec<u64>,
 }
 
-/// What one session has read of shared values: per key and writer, the last write seen.
+/// The shared values that one session has read: per key and writer, the last write seen.
 pub type Seen = BTreeMap<(usize, u32), u64>;
 
 impl Shared {
-    /// Nothing has been done yet.
+    /// No command was sent yet.
     pub fn new(prefix: String, counters: usize, sessions: usize) -> Self {
         let counters = (0..counters).map(|_| Mutex::default()).collect();
         Shared { prefix, counters, issued: (0..sessions).map(|_| Default::default()).collect() }
@@ -108,7 +108,7 @@ impl Shared {
         self.issued[session].1.store(true, Ordering::SeqCst);
     }
 
-    /// The bytes that must stand behind these flags, or what is wrong with the flags.
+    /// The bytes that must belong to these flags, or the error in the flags.
     pub fn expected(&self, key: usize, flags: u64, seen: &mut Seen) -> Result<Vec<u8>, String> {
         let flags = u32::try_from(flags).map_err(|_| format!("flags {flags} are no 32 bits"))?;
         let (writer, write) = (flags >> WRITE_BITS, u64::from(flags & ((1 << WRITE_BITS) - 1)));

@@ -1,4 +1,4 @@
-//! One client connection that reads replies against what they may be, and stops at the first wrong byte.
+//! One client connection that compares replies with the possible ones, and stops at the first wrong byte.
 
 use super::pattern::{Match, Pattern, shown};
 use std::io::{Read, Write};
@@ -8,9 +8,9 @@ use std::time::Duration;
 /// Why an exchange ended without a right reply.
 #[derive(Debug)]
 pub enum Failure {
-    /// The connection is gone, or said nothing for too long: the command may have been taken, or not.
+    /// The connection is lost, or silent for too long: the command may have been executed, or not.
     Lost { timeout: bool },
-    /// The server said `SERVER_ERROR`: it did not answer, and did not lie.
+    /// The server sent `SERVER_ERROR`: no answer, and not a wrong one.
     Refused(String),
     /// A byte that no right reply has.
     Wrong { received: String, expected: String },
@@ -38,7 +38,7 @@ impl Wire {
         self.stream.write_all(bytes).map_err(|error| lost(&error))
     }
 
-    /// Reads until exactly the replies that fit are known: their places in `alternatives` and captured numbers.
+    /// Reads until the matching replies are known exactly: their indexes in `alternatives`, and captured numbers.
     /// An empty alternative fits when no other does, and consumes nothing.
     pub fn next(&mut self, alternatives: &[&Pattern]) -> Result<Vec<(usize, Option<u64>)>, Failure> {
         loop {
@@ -61,7 +61,7 @@ impl Wire {
                 self.at += end;
                 return Ok(fits);
             }
-            // An empty alternative says "nothing more of this kind", so what follows must be seen first.
+            // An empty alternative means "nothing more of this kind", so the following bytes must be received first.
             let may_be_empty = alternatives.iter().any(|pattern| pattern.is_empty());
             if !open && may_be_empty && !unread.is_empty() {
                 let empty = (0..alternatives.len()).filter(|&place| alternatives[place].is_empty());
@@ -74,7 +74,7 @@ impl Wire {
         }
     }
 
-    /// Whether the server has sent something that nobody asked for.
+    /// Whether the server has sent bytes that answer no request.
     pub fn has_leftovers(&self) -> bool {
         self.at < self.received.len()
     }

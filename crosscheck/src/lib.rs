@@ -72,6 +72,7 @@ use std::time::Duration;
 
 use clients::Clients;
 use mailbox::Mailbox;
+use peers::probe::Probe;
 use replica::{Frontend, Input, Judged, Replica, Watchdog};
 use slow::SlowBatch;
 
@@ -206,8 +207,8 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
         shares: clients::Shares::of(settings.buffer_limit / 2),
         idle: settings.idle_timeout,
     };
-    let mut replica = Replica::new(settings, service, base, orderer, counters.clone())?;
-    replica.leave_unwatched(slow.unwatched());
+    let probe = Probe::new(settings.identity(None)?, settings.peers.clone());
+    let replica = Replica::new(settings, service, base, orderer, counters.clone(), slow.unwatched())?;
     let mailbox = replica.mailbox();
     let calls = mailbox.clone();
     let call = move |call| calls.send(Input::Call(call));
@@ -225,19 +226,20 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
         clients::thread::start(bind, submit).map(Frontend::Thread)
     });
     started(Stopper(mailbox));
-    watch(replica, open_clients, watchdog, slow)
+    watch(replica, open_clients, watchdog, slow, probe)
 }
 
-/// Runs the replica on its order thread, and watches that nothing holds that thread up for longer than `limit`.
+/// Runs the replica on its order thread, and watches that nothing holds that thread up for longer than `limit`
+/// while its peers, as `probe` hears, go on.
 fn watch<S: Service, E: order::OrderEngine + 'static>(
     replica: Replica<S, E>,
     open_clients: replica::OpenClients<world::Os>,
     limit: Duration,
     mut slow: SlowBatch,
+    mut probe: Probe,
 ) -> Result<Stop, ServeError> {
     let pulse = replica.pulse();
     let mut watchdog = Watchdog::new(pulse.clone(), limit, slow.unwatched());
-    let mut probe = replica.probe()?;
     let (ended, end) = mpsc::channel();
     let order = std::thread::Builder::new().name("order".into());
     let order = order.spawn(move || replica.run(open_clients, &ended))?;

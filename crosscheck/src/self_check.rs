@@ -158,7 +158,7 @@ const GUARDS: [Guard; 25] = [
         Detected::Tick(Check::Schedule),
     ),
     guard(
-        "`Replica::waiting`",
+        "`OrderStage::waiting`",
         "length of the queue of requests",
         By::Queue,
         Detected::Tick(Check::RequestQueue),

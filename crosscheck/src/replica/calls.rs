@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use order::OrderEngine;
 
-use super::Replica;
+use super::environment::Environment;
 use super::execution::Execution;
-use crate::admin::{
-    AdminCommand, Buffers, EvidenceList, Injected, Position, ReplicaPhase, StateDigest, Status,
-};
+use super::order_stage::OrderStage;
+use super::{Replica, waits};
+use crate::admin::{AdminCommand, EvidenceList, Injected, Position, ReplicaPhase, StateDigest, Status};
 use crate::admin_server::Call;
 use crate::hooks::{Arming, Hooks};
 use crate::ordered::Control;
@@ -105,104 +105,106 @@ impl Calls {
     }
 }
 
-impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
-    pub(super) fn on_call(&mut self, call: Call) {
-        match &call.command {
-            AdminCommand::Status => call.reply(&self.status()),
-            AdminCommand::Evidence { after } => {
-                let records = self.evidence.after(*after);
-                call.reply(&EvidenceList { records });
-            }
-            AdminCommand::Digest { .. } if self.execution.is_none() => {
-                call.refuse("this replica has no state yet; try again")
-            }
-            AdminCommand::Digest { at: Some(position) } => {
-                let first = self.execution.as_ref().map_or(0, |execution| execution.first_batch);
-                self.calls.expect_digest(*position, first, self.world.now_us(), call);
-            }
-            AdminCommand::Digest { at: None } => {
-                let Some(ticket) = self.calls.wait(self.settings.me, self.world.now_us(), call) else {
-                    return;
-                };
-                self.submit_control(&Control::Digest { ticket });
-            }
-            AdminCommand::Inject(_) => self.on_inject(call),
-            AdminCommand::BeginGroup | AdminCommand::KeepState { .. } => self.on_decision(call),
-            AdminCommand::Shutdown => {
-                call.reply(&());
-                self.stop_with(Ok(Stop::Asked));
-            }
-        }
-    }
-
+impl Calls {
     /// A fault in a resting object is done at an ordered turn on its lock, which is asked for here.
-    fn on_inject(&mut self, call: Call) {
+    fn on_inject<S: Service, E: OrderEngine, W: World>(
+        &mut self,
+        call: Call,
+        execution: Option<&Execution<S>>,
+        order: &mut OrderStage<E>,
+        env: &Environment<W>,
+    ) {
         let AdminCommand::Inject(inject) = call.command.clone() else { return };
-        let service = self.execution.as_ref().map(|execution| (&*execution.service, execution.locks()));
-        match self.hooks.arm(&inject, service) {
+        let service = execution.map(|execution| (&*execution.service, execution.locks()));
+        match env.hooks.arm(&inject, service) {
             Arming::Refused(why) => call.refuse(why),
             Arming::Armed(what) => {
                 call.reply(&Injected { done: true, what: what.to_owned(), home: None, id: None });
             }
             Arming::NeedsTurn(home) => {
-                let Some(ticket) = self.calls.wait(self.settings.me, self.world.now_us(), call) else {
+                let Some(ticket) = self.wait(env.settings.me, env.world.now_us(), call) else {
                     return;
                 };
-                self.hooks.arm_at_turn(ticket, &inject, home);
-                self.submit_control(&Control::Noop { home, ticket });
+                env.hooks.arm_at_turn(ticket, &inject, home);
+                order.submit_control(&Control::Noop { home, ticket });
             }
-        }
-    }
-
-    pub(super) fn status(&self) -> Status {
-        let standing = self.orderer.standing();
-        // Without a vote it cannot stand in for another one: whoever goes by this to stop the next replica has to wait.
-        let is_joining = self.phase == ReplicaPhase::Serving && standing.members.is_learner(self.settings.me);
-        Status {
-            replica: self.settings.me + 1,
-            pid: std::process::id(),
-            phase: if is_joining { ReplicaPhase::Joining } else { self.phase },
-            mode: self.settings.mode.to_string(),
-            leader: standing.leader.map(|leader| leader + 1),
-            incarnation: standing.incarnation.unwrap_or(0),
-            logged: standing.last_index,
-            committed: standing.commit_index,
-            executed: self.tally.executed,
-            validated: self.validated(),
-            requests: self.tally.requests,
-            connections: self.counters.open.load(std::sync::atomic::Ordering::Relaxed),
-            peers: self.peers.connected().map(|peer| peer + 1).collect(),
-            mismatches: self.tally.mismatches,
-            repairs: self.tally.repairs,
-            failed_checks: self.tally.failed_checks + self.counters.failed_checks(),
-            dropped_frames: self.tally.dropped_frames,
-            refused: self.refusals.seen(),
-            waits_for: self.waits_for(),
-            buffers: self.buffers(),
-            held: self.tally.held.len() as u64,
-            armed: self.hooks.armed() as u64,
-            alone: self.execution.as_ref().is_some_and(Execution::is_alone),
-            last_repair_us: self.tally.last_repair_us,
-            last_evidence: self.evidence.last().as_ref().map(crate::evidence::line),
-            large: self.large.values().cloned().collect(),
-            sent: self.peers.sent,
         }
     }
 }
 
 impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
-    fn buffers(&self) -> Buffers {
-        let counters = &*self.counters;
-        let read =
-            |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
-        Buffers {
-            limit: self.settings.buffer_limit as u64,
-            held: read(&counters.held),
-            replies: self.execution.as_ref().map_or(0, |execution| execution.kept.bytes() as u64),
-            log: self.orderer.standing().log_bytes,
-            waiting: read(&counters.waiting),
-            evicted: read(&counters.evicted),
-            idle: read(&counters.idle),
+    pub(super) fn on_call(&mut self, call: Call) {
+        let env = &mut self.env;
+        match &call.command {
+            AdminCommand::Status => call.reply(&self.status()),
+            AdminCommand::Evidence { after } => {
+                let records = env.evidence.after(*after);
+                call.reply(&EvidenceList { records });
+            }
+            AdminCommand::Digest { .. } if self.executor.running.is_none() => {
+                call.refuse("this replica has no state yet; try again")
+            }
+            AdminCommand::Digest { at: Some(position) } => {
+                let first = self.executor.first_batch();
+                self.calls.expect_digest(*position, first, env.world.now_us(), call);
+            }
+            AdminCommand::Digest { at: None } => {
+                let Some(ticket) = self.calls.wait(env.settings.me, env.world.now_us(), call) else {
+                    return;
+                };
+                self.order.submit_control(&Control::Digest { ticket });
+            }
+            AdminCommand::Inject(_) => {
+                self.calls.on_inject(call, self.executor.running.as_ref(), &mut self.order, env);
+            }
+            AdminCommand::BeginGroup | AdminCommand::KeepState { .. } => {
+                let is_executing = self.executor.running.is_some();
+                if waits::decide(call, is_executing, &mut self.order, &mut self.transfer, env) {
+                    self.perform_outputs();
+                }
+            }
+            AdminCommand::Shutdown => {
+                call.reply(&());
+                env.stop_with(Ok(Stop::Asked));
+            }
+        }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        let standing = self.order.orderer.standing();
+        let (env, counters) = (&self.env, &self.clients.counters);
+        let execution = self.executor.running.as_ref();
+        // Without a vote it cannot stand in for another one: whoever goes by this to stop the next replica has to wait.
+        let is_joining = self.phase == ReplicaPhase::Serving && standing.members.is_learner(env.settings.me);
+        let kept = execution.map_or(0, |execution| execution.kept.bytes() as u64);
+        Status {
+            replica: env.settings.me + 1,
+            pid: std::process::id(),
+            phase: if is_joining { ReplicaPhase::Joining } else { self.phase },
+            mode: env.settings.mode.to_string(),
+            leader: standing.leader.map(|leader| leader + 1),
+            incarnation: standing.incarnation.unwrap_or(0),
+            logged: standing.last_index,
+            committed: standing.commit_index,
+            executed: env.tally.executed,
+            validated: self.votes.validated(env),
+            requests: env.tally.requests,
+            connections: counters.open.load(std::sync::atomic::Ordering::Relaxed),
+            peers: env.peers.connected().map(|peer| peer + 1).collect(),
+            mismatches: env.tally.mismatches,
+            repairs: env.tally.repairs,
+            failed_checks: env.tally.failed_checks + counters.failed_checks(),
+            dropped_frames: env.tally.dropped_frames,
+            refused: env.refusals.seen(),
+            waits_for: waits::waits_for(&self.order, &self.transfer, env),
+            buffers: self.clients.buffers(env.settings.buffer_limit, kept, standing.log_bytes),
+            held: self.votes.held.len() as u64,
+            armed: env.hooks.armed() as u64,
+            alone: self.executor.is_alone(),
+            last_repair_us: self.votes.repairs.last_us(),
+            last_evidence: env.evidence.last().as_ref().map(crate::evidence::line),
+            large: env.large(),
+            sent: env.peers.sent,
         }
     }
 }

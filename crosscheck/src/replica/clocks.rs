@@ -3,25 +3,65 @@
 
 use order::OrderEngine;
 
-use super::Replica;
-use crate::clock::ClockFault;
-use crate::service::Service;
+use super::environment::Environment;
+use super::order_stage::OrderStage;
+use crate::clock::{ClockFault, GroupClock};
+use crate::hooks::Hooks;
 use crate::world::World;
 use crate::{evidence, limits};
 
-impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
+/// The group's time as this replica knows it.
+#[derive(Debug)]
+pub(super) struct Timekeeper {
+    pub(super) clock: GroupClock,
+    /// Since when what is delivered is stamped far behind what f+1 clocks have reached.
+    behind_since_us: Option<u64>,
+    /// When the peers were last heard.
+    listened_us: u64,
+}
+
+impl Timekeeper {
+    /// Of a replica that has not heard its peers.
+    pub(super) fn new(clock: GroupClock) -> Self {
+        Timekeeper { clock, behind_since_us: None, listened_us: 0 }
+    }
+
+    /// The peers are heard now. What has waited because this replica was slow itself bears old stamps, and
+    /// says nothing against the leader.
+    pub(super) fn mind_own_lateness(&mut self, now_us: u64) {
+        if now_us - self.listened_us > limits::CLOCK_TOLERANCE.as_micros() as u64 {
+            self.behind_since_us = None;
+        }
+        self.listened_us = now_us;
+    }
+
+    /// Which stamps can be right by now, which is after the frames to be judged were read: this process may
+    /// have been stopped before it read them, and their stamps would be ahead of any time that was taken
+    /// earlier.
+    pub(super) fn latest_stamp_us<W: World>(&self, env: &Environment<W>) -> u64 {
+        if env.hooks.trusts_any_clock() { u64::MAX } else { self.clock.latest_us(env.world.now_us()) }
+    }
+
+    /// What this replica stamps with, if it leads.
+    pub(super) fn stamp_us<W: World>(&self, env: &Environment<W>) -> u64 {
+        let now_us = env.world.now_us();
+        if env.hooks.trusts_any_clock() {
+            return self.clock.now_us(now_us);
+        }
+        self.clock.stamp_us(now_us)
+    }
+
     /// One clock is one fault: this replica's own is set by what f+1 others agree on, and whose is wrong is told.
-    pub(super) fn mind_the_clocks(&mut self) {
-        let faults = self.clock.discipline(self.world.now_us());
-        for fault in faults {
+    pub(super) fn mind_the_clocks<W: World>(&mut self, faults: usize, env: &mut Environment<W>) {
+        for fault in self.clock.discipline(env.world.now_us()) {
             match fault {
-                ClockFault::Own(ahead_us) => self.world.say(format_args!(
+                ClockFault::Own(ahead_us) => env.world.say(format_args!(
                     "the clock of this replica was {} those of {} others, and follows theirs now. Is this \
                         machine's clock synchronised?",
                     apart(ahead_us),
-                    self.group.faults() + 1
+                    faults + 1
                 )),
-                ClockFault::Other(replica, ahead_us) => self.world.say(format_args!(
+                ClockFault::Other(replica, ahead_us) => env.world.say(format_args!(
                     "the clock of replica {} is {} those of the others. The group clock does not follow it; \
                         check that machine's clock",
                     replica + 1,
@@ -29,17 +69,17 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 )),
             }
             let (replica, ahead_us) = match fault {
-                ClockFault::Own(ahead_us) => (self.settings.me, ahead_us),
+                ClockFault::Own(ahead_us) => (env.settings.me, ahead_us),
                 ClockFault::Other(replica, ahead_us) => (replica, ahead_us),
             };
-            self.keep_evidence(evidence::clock(
+            env.keep_evidence(evidence::clock(
                 replica,
                 &format!("its clock is {} f+1 others", apart(ahead_us)),
             ));
         }
-        let stepped_us = self.clock.wall_stepped(self.world.now_us(), self.world.wall_us());
+        let stepped_us = self.clock.wall_stepped(env.world.now_us(), env.world.wall_us());
         if let Some(stepped_us) = stepped_us {
-            self.world.say(format_args!(
+            env.world.say(format_args!(
                 "the wall clock of this machine jumped: it is {} where it was. The group clock uses the \
                     monotonic clock and does not follow it",
                 apart(stepped_us)
@@ -49,40 +89,34 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// A leader that orders, and whose stamps stand still, lets nothing expire: it is deposed. `time_us` is
     /// that of a batch that was just delivered, the last one there is.
-    pub(super) fn mind_ordered_time(&mut self, time_us: u64) {
+    pub(super) fn mind_ordered_time<E: OrderEngine, W: World>(
+        &mut self,
+        time_us: u64,
+        order: &mut OrderStage<E>,
+        env: &mut Environment<W>,
+    ) {
         // It was stamped before the peers were last heard, however long a handler or a disk has taken since.
-        let now_us = self.group.listened_us;
+        let now_us = self.listened_us;
         let reached_us = self.clock.reached_us(now_us);
         let tolerance_us = limits::CLOCK_TOLERANCE.as_micros() as u64;
-        let standing = self.orderer.standing();
+        let standing = order.orderer.standing();
         if standing.is_leader || time_us + 2 * tolerance_us >= reached_us {
-            self.group.behind_since_us = None;
+            self.behind_since_us = None;
             return;
         }
-        let since_us = *self.group.behind_since_us.get_or_insert(now_us);
+        let since_us = *self.behind_since_us.get_or_insert(now_us);
         if let Some(leader) = standing.leader
             && now_us - since_us > 2 * tolerance_us
         {
-            self.group.behind_since_us = None;
-            self.distrust(leader, -((reached_us - time_us).min(1 << 62) as i64));
-            self.orderer.call_election();
+            self.behind_since_us = None;
+            env.distrust(leader, -((reached_us - time_us).min(1 << 62) as i64));
+            order.orderer.call_election();
         }
-    }
-
-    /// The leader's stamps are that far ahead of f+1 clocks, or behind them.
-    pub(super) fn distrust(&mut self, leader: u8, ahead_us: i64) {
-        self.world.say(format_args!(
-            "leader {} stamps batches {} f+1 clocks. This replica calls an election against it",
-            leader + 1,
-            apart(ahead_us)
-        ));
-        let what = format!("its stamps are {} f+1 clocks", apart(ahead_us));
-        self.keep_evidence(evidence::clock(leader, &what));
     }
 }
 
 /// A difference between clocks in words.
-fn apart(ahead_us: i64) -> String {
+pub(super) fn apart(ahead_us: i64) -> String {
     let seconds = ahead_us.unsigned_abs() as f64 / 1e6;
     format!("{seconds:.3} s {}", if ahead_us < 0 { "behind" } else { "ahead of" })
 }

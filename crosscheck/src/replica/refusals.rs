@@ -1,12 +1,9 @@
 //! Connections at the peers' port that came to nothing: counted, told of, and never taken for faults of the hardware.
 
-use order::OrderEngine;
-
-use super::Replica;
+use super::environment::Environment;
 use crate::admin::RefusedPeers;
 use crate::limits;
 use crate::peers::Refusal;
-use crate::service::Service;
 use crate::world::World;
 
 /// What was refused so far.
@@ -39,7 +36,7 @@ impl Refusals {
     }
 }
 
-impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
+impl<W: World> Environment<W> {
     /// A connection at the peers' port was refused, or this replica's was.
     pub(super) fn on_refused(&mut self, peer: Option<u8>, why: &Refusal) {
         let now_us = self.world.now_us();

@@ -8,37 +8,27 @@ use schedule::Footprint;
 
 use super::Replica;
 use super::pending::{PendingReply, Recipient};
-use super::solo::Slice;
 use crate::hooks::Hooks;
 use crate::job::{InFlight, Job, ResultSlot, Work};
 use crate::ordered::Control;
 use crate::service::{Service, declared};
+use crate::state;
 use crate::world::{Observation, World};
-use crate::{limits, state};
 
 impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// Executes what the log has, as far as the workers have room.
     pub(super) fn execute(&mut self) {
         self.take_deliveries();
-        let Some(execution) = &mut self.execution else { return };
-        let is_full = execution.in_flight() >= limits::ENTRIES_IN_EXECUTION;
-        let mut reports = std::mem::take(&mut self.reports);
-        let (slice, time) = execution.run_here(&mut reports, || self.world.stopwatch());
-        self.is_slow = time > limits::SOLO_SHORT;
-        self.is_busy = slice == Slice::More || (is_full && !reports.is_empty());
+        let Some(mut reports) = self.executor.run_slice(&self.env.world) else { return };
         reports.drain(..).for_each(|report| self.on_report(report));
-        self.reports = reports;
+        self.executor.reports = reports;
     }
 
     /// Takes batches from the log as far as the workers have room.
     fn take_deliveries(&mut self) {
-        while self
-            .execution
-            .as_ref()
-            .is_some_and(|execution| execution.in_flight() < limits::ENTRIES_IN_EXECUTION)
-        {
-            let Some(delivered) = self.orderer.poll_delivery() else { return };
-            if self.hooks.skips(&delivered, self.tally.executed) {
+        while self.executor.has_room() {
+            let Some(delivered) = self.order.orderer.poll_delivery() else { return };
+            if self.env.hooks.skips(&delivered, self.env.tally.executed) {
                 continue;
             }
             self.deliver(&delivered);
@@ -47,19 +37,18 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     fn deliver(&mut self, delivered: &Delivered) {
         let mine = !delivered.tags.is_empty();
-        let owners = delivered.tags.iter().map(|tag| self.pending.take(*tag)).collect();
-        let owners: Vec<Recipient> = match owners {
+        let owners = match self.order.recipients(&delivered.tags) {
             Ok(owners) => owners,
-            Err(what) => return self.replace(what),
+            Err(what) => return self.env.replace(what),
         };
-        let order_state = self.orderer.export_state();
-        let Some(execution) = &mut self.execution else { return };
+        let order_state = self.order.orderer.export_state();
+        let Some(execution) = &mut self.executor.running else { return };
         let batch = execution.next_batch;
-        self.hooks.on_batch(batch);
+        self.env.hooks.on_batch(batch);
         self.group.on_delivered(delivered.index, batch);
         let newest =
-            (delivered.index == self.orderer.standing().last_index).then_some(delivered.batch.time_us);
-        self.world.see(Observation::Delivered { batch, requests: &delivered.batch });
+            (delivered.index == self.order.orderer.standing().last_index).then_some(delivered.batch.time_us);
+        self.env.world.see(Observation::Delivered { batch, requests: &delivered.batch });
         execution.next_batch += 1;
         let Batch { time_us, origin, .. } = delivered.batch;
         let in_flight = InFlight::new(batch, time_us, origin, delivered.batch.len());
@@ -68,7 +57,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let (mut wants_checkpoint, mut is_long) = (false, false);
         for (number, request) in delivered.batch.requests().enumerate() {
             let mut asked = request.checksum;
-            let mut request = self.hooks.on_request(batch, request);
+            let mut request = self.env.hooks.on_request(batch, request);
             let (mut work, mut footprint) = execution.decode(&request);
             if matches!(work, Work::Unsound)
                 && let Some(again) = delivered.batch.requests().nth(number)
@@ -76,9 +65,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 (asked, request) = (again.checksum, again);
                 (work, footprint) = execution.decode_again(&request, &delivered.batch);
             }
-            let footprint = self.hooks.on_footprint(footprint, execution.locks());
+            let footprint = self.env.hooks.on_footprint(footprint, execution.locks());
             wants_checkpoint |= matches!(&work, Work::Control(Control::Checkpoint));
-            is_long |= matches!(&work, Work::Control(control) if control.is_long(self.settings.me));
+            is_long |= matches!(&work, Work::Control(control) if control.is_long(self.env.settings.me));
             let result = ResultSlot {
                 batch: in_flight.clone(),
                 request: number as u16,
@@ -104,7 +93,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             requests.push(schedule::Work { request: job, footprint: Footprint::all(), stream: None });
         }
         if mine {
-            self.owed.insert(batch, owed);
+            self.clients.owe(batch, owed);
         }
         let entry = Arc::new(schedule::Entry {
             index: batch,
@@ -114,26 +103,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             requests,
         });
         execution.append(delivered.index, entry, is_long);
-        self.pulse.execute(execution.oldest());
+        self.executor.pulse.execute(execution.oldest());
         if let Some(time_us) = newest {
-            self.mind_ordered_time(time_us);
-        }
-    }
-
-    /// Who is owed the reply at `place`; asked once per request.
-    pub(super) fn owed_at(&mut self, place: vote::Place) -> PendingReply {
-        let Some(owed) = self.owed.get_mut(&place.batch) else { return PendingReply::NOTHING };
-        owed.get_mut(usize::from(place.request))
-            .map_or(PendingReply::NOTHING, |owed| std::mem::replace(owed, PendingReply::NOTHING))
-    }
-
-    /// Forgets batches below `batch`: all their replies have left or never will.
-    pub(super) fn settle_owed(&mut self) {
-        while let Some(first) = self.owed.first_entry() {
-            if first.get().iter().any(|owed| owed.owner != Recipient::Nobody) {
-                return;
-            }
-            first.remove();
+            self.time.mind_ordered_time(time_us, &mut self.order, &mut self.env);
         }
     }
 }

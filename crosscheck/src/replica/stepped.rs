@@ -13,7 +13,9 @@ use order::{LogStore, Orderer, RaftConfig, RaftEngine, Record};
 use vote::Voter;
 pub use vote::limits::Occupancy;
 
-use super::{Environment, Frontend, Input, Judged, Replica, Watchdog};
+use super::environment::Environment;
+use super::execution::Execution;
+use super::{Frontend, Input, Judged, Replica, Watchdog};
 use crate::admin::{AdminCommand, Status};
 use crate::admin_server::Call;
 pub use crate::clients::ReplyTo;
@@ -98,15 +100,15 @@ impl<S: Service, W: World> Stepped<S, W> {
         let engine = RaftEngine::new(birth.engine, birth.log, birth.records, order_state.index)?;
         let orderer = Orderer::new(config, engine, order_state);
         let peers = Peers::over(settings.identity(Some(seed))?, replicas, net);
-        let ties = Environment { world, mailbox: Mailbox::silent(), lockstep, peers };
         let watchdog = settings.watchdog;
+        let env = Environment::new(settings, world, Mailbox::silent(), lockstep, peers);
         let counters = Arc::new(ClientCounters::default());
-        let mut replica = Replica::over(ties, settings, service, base, orderer, counters);
+        let mut replica = Replica::over(env, service, base, orderer, counters);
         // Between two steps the last one is not over: what a simulation has it take may still pass.
-        replica.pulse.beat();
+        replica.executor.pulse.beat();
         let answers = Mailbox::silent();
         let front = answers.clone();
-        replica.open_clients = Some(Box::new(move |_| Ok(Frontend::Thread(front))));
+        replica.clients.open_with(Box::new(move |_| Ok(Frontend::Thread(front))));
         Ok(Stepped {
             watchdog: Watchdog::new(replica.pulse(), watchdog, 0),
             executed_before: 0,
@@ -124,18 +126,18 @@ impl<S: Service, W: World> Stepped<S, W> {
     /// [`Stepped::is_busy`], when a stream is ready, after [`Stepped::submit`] and [`Stepped::call`], and
     /// else every `limits::IDLE`. While time passes, call [`Stepped::is_hung`].
     pub fn step(&mut self, ready: &[Ready]) {
-        if self.replica.outcome.is_some() {
+        if self.replica.env.outcome().is_some() {
             return;
         }
         // The last step is over, however long it took: another stretch of work begins.
         self.moves();
-        self.executed_before = self.replica.pulse.executed();
-        if let Some(workers) = self.replica.lockstep.stepped_workers() {
-            workers.set_now(self.replica.world.now_us());
+        self.executed_before = self.replica.executor.pulse.executed();
+        if let Some(workers) = self.replica.env.lockstep.stepped_workers() {
+            workers.set_now(self.replica.env.world.now_us());
         }
         self.replica.listen();
         for Ready { token, readable, writable } in ready.iter().copied() {
-            self.replica.peers.on_event(token, readable, writable, &mut self.heard);
+            self.replica.env.peers.on_event(token, readable, writable, &mut self.heard);
         }
         self.replica.on_peer_events(&mut self.heard);
         self.replica.round(&mut self.heard);
@@ -143,8 +145,8 @@ impl<S: Service, W: World> Stepped<S, W> {
 
     /// The order thread was not at one and the same stretch of work since the last [`Stepped::is_hung`].
     pub fn moves(&self) {
-        self.replica.pulse.beat();
-        self.replica.pulse.beat();
+        self.replica.executor.pulse.beat();
+        self.replica.executor.pulse.beat();
     }
 
     /// A look of the watchdog's thread, every `limits::WATCH`: whether the replica is to be replaced.
@@ -154,28 +156,28 @@ impl<S: Service, W: World> Stepped<S, W> {
             return false;
         }
         let others = Some(others());
-        let others = others.filter(|_| self.replica.hooks.asks_others());
+        let others = others.filter(|_| self.replica.env.hooks.asks_others());
         self.watchdog.judge(others, self.executed_before) == Judged::Hangs
     }
 
     /// What a peer's watchdog is told that asks for it.
     pub fn pace(&self) -> PeerProgress {
-        PeerProgress { slowest_ms: self.replica.pulse.slowest_ms(), ..self.replica.peers.pace }
+        PeerProgress { slowest_ms: self.replica.executor.pulse.slowest_ms(), ..self.replica.env.peers.pace }
     }
 
     /// Whether there is something to do at once.
     pub fn is_busy(&self) -> bool {
-        self.replica.is_busy || !self.mailbox.is_empty()
+        self.replica.executor.is_busy || !self.mailbox.is_empty()
     }
 
     /// Why it has stopped, once it has.
     pub fn outcome(&self) -> Option<&Result<Stop, ServeError>> {
-        self.replica.outcome.as_ref()
+        self.replica.env.outcome()
     }
 
     /// Whether clients are served.
     pub fn serves(&self) -> bool {
-        self.replica.front.is_some()
+        self.replica.clients.are_served()
     }
 
     /// A client's request, in the service's encoding, as [`crate::Action::Order`] gives it.
@@ -223,23 +225,23 @@ impl<S: Service, W: World> Stepped<S, W> {
     /// What is open about the batches before `batch`, in words: a vote, a reply to fetch, or any repair. None
     /// when nothing is.
     pub fn open_below(&self, batch: u64) -> Option<String> {
-        let voter = self.replica.voter.as_ref();
+        let voter = self.replica.votes.voter.as_ref();
         voter.map_or_else(|| Some("no voter yet".into()), |voter| voter.open_below(batch))
     }
 
     /// Its clock, in microseconds since 1970.
     pub fn clock_us(&self) -> u64 {
-        self.replica.clock.now_us(self.replica.world.now_us())
+        self.replica.time.clock.now_us(self.replica.env.world.now_us())
     }
 
     /// How full this replica's queues and buffers are, with their bounds from the `limits` of each room.
     pub fn loads(&self) -> Vec<Occupancy> {
         let replica = &self.replica;
-        let (collected, in_flight, led) = replica.orderer.waiting();
-        let in_execution = replica.execution.as_ref().map_or(0, super::Execution::in_flight);
+        let (collected, in_flight, led) = replica.order.orderer.waiting();
+        let in_execution = replica.executor.running.as_ref().map_or(0, Execution::in_flight);
         let load =
             |what, holds: usize, bound: usize| Occupancy { what, holds: holds as u64, bound: bound as u64 };
-        let tally = &replica.tally;
+        let (verdicts, repairs) = replica.votes.repairs.timed();
         let mut loads = vec![
             load("requests that wait for a batch", collected, order::limits::COLLECTED_REQUESTS),
             load("own batches in flight", in_flight, order::limits::OWN_IN_FLIGHT),
@@ -247,26 +249,26 @@ impl<S: Service, W: World> Stepped<S, W> {
             load("batches in execution", in_execution, limits::ENTRIES_IN_EXECUTION),
             load(
                 "requests that wait for the orderer",
-                replica.waiting.len(),
+                replica.order.waiting(),
                 limits::OUTSTANDING_PER_CLIENT_THREAD,
             ),
-            load("evidence records", replica.evidence.len(), limits::EVIDENCE_KEPT),
-            load("batches with known runs", replica.runs.len(), limits::RUNS_KEPT),
-            load("verdicts with their times", tally.verdicts_us.len(), limits::REPAIRS_TIMED),
-            load("repairs with their times", tally.repairing_us.len(), limits::REPAIRS_TIMED),
-            load("unsent bytes of a peer", replica.peers.most_unsent(), limits::UNSENT_PER_PEER),
+            load("evidence records", replica.env.evidence.len(), limits::EVIDENCE_KEPT),
+            load("batches with known runs", replica.executor.runs_kept(), limits::RUNS_KEPT),
+            load("verdicts with their times", verdicts, limits::REPAIRS_TIMED),
+            load("repairs with their times", repairs, limits::REPAIRS_TIMED),
+            load("unsent bytes of a peer", replica.env.peers.most_unsent(), limits::UNSENT_PER_PEER),
         ];
         loads.extend(
-            replica.execution.iter().map(|execution| {
+            replica.executor.running.iter().map(|execution| {
                 load("bytes of long replies", execution.kept.bytes(), execution.kept.bound())
             }),
         );
-        loads.extend(replica.voter.iter().flat_map(Voter::loads));
+        loads.extend(replica.votes.voter.iter().flat_map(Voter::loads));
         loads
     }
 
     /// The world that was given to [`Stepped::new`].
     pub fn world(&mut self) -> &mut W {
-        &mut self.replica.world
+        &mut self.replica.env.world
     }
 }

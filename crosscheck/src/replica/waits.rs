@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use order::{Decision, OrderEngine, Standing};
 
-use super::Replica;
+use super::environment::Environment;
+use super::order_stage::OrderStage;
+use super::state_transfer::StateTransfer;
 use crate::admin::AdminCommand;
 use crate::admin_server::Call;
-use crate::service::Service;
 use crate::world::World;
 use crate::{admin, limits};
 
@@ -18,8 +19,6 @@ pub(super) struct Waits {
     now: Option<(String, u64)>,
     /// What was told last, and when; none once that has come.
     told: Option<(String, u64)>,
-    /// An operator said that the state of this replica, from 0, is to be taken on its word alone.
-    pub(super) trusted: Option<u8>,
 }
 
 /// What there is to know about a replica that does not get on.
@@ -160,101 +159,119 @@ fn has(replicas: u16) -> String {
     format!("{} {}", names(replicas), if replicas.count_ones() == 1 { "has" } else { "have" })
 }
 
-impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
-    /// What this replica waits for, and what can be done about it.
-    pub(super) fn waits_for(&self) -> Option<String> {
-        if !self.settings.mode.replicated || self.settings.peers.len() < 2 {
-            return None;
-        }
-        let state = self.receiver.as_ref().filter(|receiver| !receiver.is_agreed());
-        let bits =
-            |replicas: &mut dyn Iterator<Item = u8>| replicas.fold(0, |bits, replica| bits | 1 << replica);
-        let view = View {
-            me: self.settings.me,
-            replicas: self.settings.peers.len() as u8,
-            connected: bits(&mut self.peers.connected()),
-            standing: &self.orderer.standing(),
-            state: state.map(|receiver| (receiver.wanted(), bits(&mut receiver.named()))),
-        };
-        view.waits_for()
-    }
+/// A bit per replica.
+pub(super) fn bits(replicas: impl Iterator<Item = u8>) -> u16 {
+    replicas.fold(0, |bits, replica| bits | 1 << replica)
+}
 
-    /// Tells what is waited for once it has lasted for a while, and again as long as it does.
-    pub(super) fn say_what_is_waited_for(&mut self) {
-        let now_us = self.world.now_us();
-        let Some(what) = self.waits_for() else {
-            self.waits.now = None;
-            if self.waits.told.take().is_some() && self.outcome.is_none() {
-                self.world.say(format_args!("this replica no longer waits"));
+/// What this replica waits for, and what can be done about it.
+pub(super) fn waits_for<E: OrderEngine, W: World>(
+    order: &OrderStage<E>,
+    transfer: &StateTransfer,
+    env: &Environment<W>,
+) -> Option<String> {
+    if !env.settings.mode.replicated || env.settings.peers.len() < 2 {
+        return None;
+    }
+    let view = View {
+        me: env.settings.me,
+        replicas: env.settings.peers.len() as u8,
+        connected: bits(env.peers.connected()),
+        standing: &order.orderer.standing(),
+        state: transfer.awaited(),
+    };
+    view.waits_for()
+}
+
+impl Waits {
+    /// Tells `what` is waited for once it has lasted for a while, and again as long as it does.
+    pub(super) fn tell<W: World>(&mut self, what: Option<String>, env: &Environment<W>) {
+        let now_us = env.world.now_us();
+        let Some(what) = what else {
+            self.now = None;
+            if self.told.take().is_some() && env.outcome().is_none() {
+                env.world.say(format_args!("this replica no longer waits"));
             }
             return;
         };
         let is_old = |since_us: u64, time: Duration| now_us >= since_us + time.as_micros() as u64;
-        let since_us = self
-            .waits
-            .now
-            .take()
-            .filter(|(before, _)| *before == what)
-            .map_or(now_us, |(_, since_us)| since_us);
+        let since_us =
+            self.now.take().filter(|(before, _)| *before == what).map_or(now_us, |(_, since_us)| since_us);
         let is_told = |(told, at_us): &(String, u64)| *told == what && !is_old(*at_us, limits::TOLD_STILL);
-        if is_old(since_us, limits::WAITS_UNTOLD) && !self.waits.told.as_ref().is_some_and(is_told) {
-            self.world.say(format_args!("this replica waits {what}"));
-            self.waits.told = Some((what.clone(), now_us));
+        if is_old(since_us, limits::WAITS_UNTOLD) && !self.told.as_ref().is_some_and(is_told) {
+            env.world.say(format_args!("this replica waits {what}"));
+            self.told = Some((what.clone(), now_us));
         }
-        self.waits.now = Some((what, since_us));
+        self.now = Some((what, since_us));
     }
+}
 
-    /// Says that the group goes on with this replica's state, as an operator decided.
-    fn keep_own_state(&self) -> String {
-        let index = self.orderer.standing().last_index;
-        let kept = format!("the group goes on with what this replica has, its log up to entry {index}");
-        self.world.say(format_args!("an operator decided that {kept}"));
-        kept
+/// Carries out what an operator decided about the group; whether the ordering engine has something to perform now.
+pub(super) fn decide<E: OrderEngine, W: World>(
+    call: Call,
+    is_executing: bool,
+    order: &mut OrderStage<E>,
+    transfer: &mut StateTransfer,
+    env: &mut Environment<W>,
+) -> bool {
+    let me = env.settings.me;
+    let replicas = env.settings.peers.len() as u8;
+    let told = match call.command {
+        AdminCommand::BeginGroup => order
+            .orderer
+            .decide(Decision::Found)
+            .map(|()| "the group begins as soon as all replicas are there".to_owned()),
+        AdminCommand::KeepState { replica } if replica == 0 || replica > replicas => {
+            call.refuse(&format!("there is no replica {replica}; they are 1 to {replicas}"));
+            return false;
+        }
+        AdminCommand::KeepState { replica } if replica == me + 1 => {
+            order.orderer.decide(Decision::TakeOver).map(|()| keep_own_state(order, env))
+        }
+        AdminCommand::KeepState { replica } => {
+            take_from(replica, call, is_executing, order, transfer, env);
+            return false;
+        }
+        _ => return false,
+    };
+    match told {
+        Ok(what) => call.reply(&admin::Decided { what }),
+        Err(why) => call.refuse(&why.to_string()),
     }
+    true
+}
 
-    /// Carries out what an operator decided about the group.
-    pub(super) fn on_decision(&mut self, call: Call) {
-        let me = self.settings.me;
-        let replicas = self.settings.peers.len() as u8;
-        let told = match call.command {
-            AdminCommand::BeginGroup => self
-                .orderer
-                .decide(Decision::Found)
-                .map(|()| "the group begins as soon as all replicas are there".to_owned()),
-            AdminCommand::KeepState { replica } if replica == 0 || replica > replicas => {
-                return call.refuse(&format!("there is no replica {replica}; they are 1 to {replicas}"));
-            }
-            AdminCommand::KeepState { replica } if replica == me + 1 => {
-                self.orderer.decide(Decision::TakeOver).map(|()| self.keep_own_state())
-            }
-            AdminCommand::KeepState { replica } => return self.take_from(replica, call),
-            _ => return,
-        };
-        match told {
-            Ok(what) => call.reply(&admin::Decided { what }),
-            Err(why) => call.refuse(&why.to_string()),
-        }
-        self.perform_outputs();
-    }
+/// Says that the group goes on with this replica's state, as an operator decided.
+fn keep_own_state<E: OrderEngine, W: World>(order: &OrderStage<E>, env: &Environment<W>) -> String {
+    let index = order.orderer.standing().last_index;
+    let kept = format!("the group goes on with what this replica has, its log up to entry {index}");
+    env.world.say(format_args!("an operator decided that {kept}"));
+    kept
+}
 
-    /// The group goes on with what another replica has.
-    fn take_from(&mut self, replica: u8, call: Call) {
-        let standing = self.orderer.standing();
-        if self.execution.is_none() {
-            self.waits.trusted = Some(replica - 1);
-            self.receiver.iter_mut().for_each(|receiver| receiver.trust(replica - 1));
-            let what = format!("the state is taken from replica {replica}, on its word alone");
-            self.world.say(format_args!("an operator decided: {what}"));
-            return call.reply(&admin::Decided { what });
-        }
-        if let Some(leader) = standing.leader {
-            return call.refuse(&order::Declined::Led(leader).to_string());
-        }
-        let what =
-            format!("what this replica has is given up: the group goes on with what replica {replica} has");
-        call.reply(&admin::Decided { what: what.clone() });
-        self.give_up_log(crate::ReplaceReason::Operator(what));
+/// The group goes on with what another replica has.
+fn take_from<E: OrderEngine, W: World>(
+    replica: u8,
+    call: Call,
+    is_executing: bool,
+    order: &mut OrderStage<E>,
+    transfer: &mut StateTransfer,
+    env: &mut Environment<W>,
+) {
+    let standing = order.orderer.standing();
+    if !is_executing {
+        transfer.trust(replica - 1);
+        let what = format!("the state is taken from replica {replica}, on its word alone");
+        env.world.say(format_args!("an operator decided: {what}"));
+        return call.reply(&admin::Decided { what });
     }
+    if let Some(leader) = standing.leader {
+        return call.refuse(&order::Declined::Led(leader).to_string());
+    }
+    let what =
+        format!("what this replica has is given up: the group goes on with what replica {replica} has");
+    call.reply(&admin::Decided { what: what.clone() });
+    order.give_up_log(crate::ReplaceReason::Operator(what), env);
 }
 
 #[cfg(test)]

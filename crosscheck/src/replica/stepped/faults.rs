@@ -16,54 +16,54 @@ const NUMBERS_PER_PEER: usize = 8;
 impl<S: Service, W: World> Stepped<S, W> {
     /// From now on a request of the service takes as long as `slowness` says.
     pub fn take_time(&self, slowness: Slowness) {
-        self.replica.hooks.set_slowness(slowness);
+        self.replica.env.hooks.set_slowness(slowness);
     }
 
     /// Breaks a promise on purpose from now on.
     pub fn sabotage(&self, sabotage: Sabotage) {
-        self.replica.hooks.sabotage(sabotage);
+        self.replica.env.hooks.sabotage(sabotage);
     }
 
     /// Faults that were armed and have not struck yet.
     pub fn pending_faults(&self) -> Vec<CorruptionKind> {
-        self.replica.hooks.kinds()
+        self.replica.env.hooks.kinds()
     }
 
     /// Gives up on armed faults whose occasion may never come; says on how many.
     pub fn disarm(&self, kind: CorruptionKind) -> usize {
-        self.replica.hooks.disarm(kind)
+        self.replica.env.hooks.disarm(kind)
     }
 
     /// The objects that faults have damaged before their seal since this was asked last, with their locks. A seal
     /// covers all of an object but the members that nothing has changed: damage there is found when it is next read.
     pub fn take_damaged(&self) -> Vec<(Home, ObjectId)> {
-        self.replica.hooks.take_damaged()
+        self.replica.env.hooks.take_damaged()
     }
 
     /// Flips a bit of one of the last ordered entries that rest in the log's memory; false when there is none.
     pub fn corrupt_entry(&mut self, seed: u64) -> bool {
-        let last = self.replica.orderer.standing().last_index;
+        let last = self.replica.order.orderer.standing().last_index;
         let index = last.saturating_sub(seed % 64);
-        self.replica.orderer.engine_mut().corrupt_entry(index, (seed >> 32) as usize % 16)
+        self.replica.order.orderer.engine_mut().corrupt_entry(index, (seed >> 32) as usize % 16)
     }
 
     /// Flips a bit of one of the order engine's own numbers; false when there is none.
     pub fn corrupt_number(&mut self, seed: u64) -> bool {
-        let numbers = NUMBERS + NUMBERS_PER_PEER * self.replica.settings.peers.len();
-        let engine = self.replica.orderer.engine_mut();
+        let numbers = NUMBERS + NUMBERS_PER_PEER * self.replica.env.settings.peers.len();
+        let engine = self.replica.order.orderer.engine_mut();
         engine.corrupt_number((seed >> 32) as usize % numbers, seed as u32).is_some()
     }
 
     /// Flips a bit of what its clock is away from the monotonic time: an injected fault.
     pub fn corrupt_clock(&mut self, bit: u32) {
-        self.replica.clock.corrupt(bit);
+        self.replica.time.clock.corrupt(bit);
     }
 
     /// Flips a bit of the next stamp that it gives as a leader: an injected fault. False if it does not lead.
     pub fn corrupt_stamp(&mut self, bit: u32) -> bool {
-        let leads = self.replica.orderer.standing().is_leader;
+        let leads = self.replica.order.orderer.standing().is_leader;
         if leads {
-            self.replica.orderer.corrupt_stamp(1 << (bit % 64));
+            self.replica.order.orderer.corrupt_stamp(1 << (bit % 64));
         }
         leads
     }

@@ -1,0 +1,158 @@
+//! What every stage of a replica acts on: its settings, the world, the peers, what an operator is told, and how the
+//! replica ends.
+
+use std::collections::BTreeMap;
+
+use order::FrameKind;
+
+use super::refusals::Refusals;
+use super::{Ended, Input};
+use crate::admin::EvidenceRecord;
+use crate::archive::Archive;
+use crate::hooks::{self, Hooks};
+use crate::mailbox::Mailbox;
+use crate::naming::Names;
+use crate::peers::Peers;
+use crate::settings::Settings;
+use crate::world::{Lockstep, Observation, World};
+use crate::{Corrupted, ReplaceReason, ServeError, Stop, evidence, limits};
+
+/// What every stage of one replica acts on.
+pub(super) struct Environment<W: World> {
+    pub(super) settings: Settings,
+    pub(super) world: W,
+    /// Where other threads leave their input.
+    pub(super) mailbox: Mailbox<Input>,
+    pub(super) lockstep: Lockstep,
+    pub(super) peers: Peers<W::Net>,
+    pub(super) hooks: hooks::Active,
+    pub(super) tally: PastCounts,
+    pub(super) evidence: Archive,
+    /// What the objects are called that were last in question.
+    names: Names,
+    /// Classes with large objects, each with the message to the operator.
+    large: BTreeMap<&'static str, String>,
+    pub(super) refusals: Refusals,
+    outcome: Option<Ended>,
+}
+
+/// What `status` tells of the past.
+#[derive(Debug, Default)]
+pub(super) struct PastCounts {
+    pub(super) requests: u64,
+    pub(super) executed: u64,
+    pub(super) mismatches: u64,
+    pub(super) repairs: u64,
+    pub(super) failed_checks: u64,
+    pub(super) dropped_frames: u64,
+}
+
+impl<W: World> Environment<W> {
+    /// That of a replica which has yet to find its group.
+    pub(super) fn new(
+        settings: Settings,
+        world: W,
+        mailbox: Mailbox<Input>,
+        lockstep: Lockstep,
+        mut peers: Peers<W::Net>,
+    ) -> Self {
+        let hooks = hooks::Active::default();
+        peers.hooks = hooks.clone();
+        Environment {
+            settings,
+            world,
+            mailbox,
+            lockstep,
+            peers,
+            hooks,
+            tally: PastCounts::default(),
+            evidence: Archive::default(),
+            names: Names::default(),
+            large: BTreeMap::new(),
+            refusals: Refusals::default(),
+            outcome: None,
+        }
+    }
+
+    /// Puts a frame on its way with the next flush. A `deferrable` one waits for company.
+    pub(super) fn send(&mut self, to: u8, kind: FrameKind, body: &[u8], deferrable: bool) {
+        if deferrable {
+            self.peers.send_deferred(to, kind, &[body]);
+        } else {
+            self.peers.send(to, kind, &[body]);
+        }
+    }
+
+    /// Corrupted state that is no object has one remedy: the next incarnation.
+    pub(super) fn replace(&mut self, corrupted: Corrupted) {
+        self.stop_with(Ok(Stop::Replace(ReplaceReason::Corrupted(corrupted))));
+    }
+
+    /// The replica ends with the round: with `outcome`, unless it had another one before.
+    pub(super) fn stop_with(&mut self, outcome: Result<Stop, ServeError>) {
+        if self.outcome.is_none() {
+            self.outcome = Some(outcome);
+        }
+    }
+
+    /// How it ended, once it has.
+    pub(super) fn outcome(&self) -> Option<&Ended> {
+        self.outcome.as_ref()
+    }
+
+    pub(super) fn take_outcome(&mut self) -> Option<Ended> {
+        self.outcome.take()
+    }
+
+    /// Numbers a record, stamps it with the wall clock (for people; it reaches no state), and keeps it.
+    pub(super) fn keep_evidence(&mut self, mut record: EvidenceRecord) {
+        record.number = self.evidence.next_number();
+        record.time_us = self.world.wall_us();
+        self.hooks.on_evidence(&mut record, self.settings.peers.len());
+        self.world.see(Observation::Evidence(&record));
+        record.objects.iter_mut().for_each(|object| *object = self.names.put_into(object));
+        self.evidence.keep(&record);
+    }
+
+    /// `text` with the operator's names of the objects in it.
+    pub(super) fn with_names(&self, text: &str) -> String {
+        self.names.put_into(text)
+    }
+
+    /// A worker knows what some objects are called: so do the records that are kept, with the names known before.
+    pub(super) fn learn_names(&mut self, names: Vec<crate::naming::Named>) {
+        if self.names.learn(names) {
+            self.evidence.amend(|text| self.names.put_into(text));
+        }
+    }
+
+    /// The leader's stamps are that far ahead of f+1 clocks, or behind them.
+    pub(super) fn distrust(&mut self, leader: u8, ahead_us: i64) {
+        let apart = super::clocks::apart(ahead_us);
+        self.world.say(format_args!(
+            "leader {} stamps batches {apart} f+1 clocks. This replica calls an election against it",
+            leader + 1
+        ));
+        self.keep_evidence(evidence::clock(leader, &format!("its stamps are {apart} f+1 clocks")));
+    }
+
+    /// An object is so large that requests on it are slow: each class is reported to the operator once.
+    pub(super) fn on_large(&mut self, home: object::Home, large: &object::Large) {
+        let object::Large { id, class, bytes } = large;
+        let is_new = !self.large.contains_key(class) && self.large.len() < limits::LARGE_CLASSES_REPORTED;
+        if is_new {
+            let message = format!(
+                "class {class} has a large object: object {home}:{id} has {bytes} bytes. Every request that enters it \
+                    computes the checksum of all of them. Keep its parts in a `Store`, and long byte strings in \
+                    `Pieces`"
+            );
+            self.world.say(format_args!("{message}"));
+            self.large.insert(class, message);
+        }
+    }
+
+    /// What was said of large objects.
+    pub(super) fn large(&self) -> Vec<String> {
+        self.large.values().cloned().collect()
+    }
+}

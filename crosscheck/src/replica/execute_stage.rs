@@ -1,0 +1,142 @@
+//! Execute: the service, the workers that run on it, and how the last batches were run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use vote::{Failure, Place};
+
+use super::execution::{Execution, Stall};
+use super::solo::{Slice, WatchdogView};
+use crate::hooks::{self, Hooks};
+use crate::job::{RunNotes, Runs};
+use crate::service::Service;
+use crate::state::Base;
+use crate::worker::Report;
+use crate::world::World;
+use crate::{ReplaceReason, evidence, limits};
+
+/// The executing side of a replica.
+pub(super) struct ExecuteStage<S: Service> {
+    /// The service until its workers start.
+    pub(super) service: Option<S>,
+    /// What the service's state is as of, when it was read from disk.
+    pub(super) base: Option<Base<S>>,
+    /// The workers, once they have started.
+    pub(super) running: Option<Execution<S>>,
+    /// Empty; what a single worker has to say passes through it.
+    pub(super) reports: Vec<Report>,
+    /// Of the last batches: how they were run.
+    runs: BTreeMap<u64, Runs>,
+    /// There is more to execute than was executed: no time to sleep.
+    pub(super) is_busy: bool,
+    /// What was executed last took so long that a message should not have waited for it.
+    pub(super) is_slow: bool,
+    pub(super) pulse: Arc<WatchdogView>,
+    /// Batches up to this log index are executed without a watchdog: the last processes of this replica ended at one.
+    pub(super) unwatched: u64,
+}
+
+impl<S: Service> ExecuteStage<S> {
+    /// No worker runs yet. `base` says as of what the state of `service` is, if not the first.
+    pub(super) fn new(service: S, base: Option<Base<S>>) -> Self {
+        ExecuteStage {
+            service: Some(service),
+            base,
+            running: None,
+            reports: Vec::new(),
+            runs: BTreeMap::new(),
+            is_busy: false,
+            is_slow: false,
+            pulse: Arc::default(),
+            unwatched: 0,
+        }
+    }
+
+    /// First batch that this life of the replica executes; 0 while it has no state.
+    pub(super) fn first_batch(&self) -> u64 {
+        self.running.as_ref().map_or(0, |execution| execution.first_batch)
+    }
+
+    /// Whether the workers run every request twice.
+    pub(super) fn is_alone(&self) -> bool {
+        self.running.as_ref().is_some_and(Execution::is_alone)
+    }
+
+    /// Whether a worker found its part of the schedule corrupted.
+    pub(super) fn is_corrupted(&self) -> bool {
+        self.running.as_ref().is_some_and(Execution::is_corrupted)
+    }
+
+    /// Whether the workers have room for another batch.
+    pub(super) fn has_room(&self) -> bool {
+        self.running.as_ref().is_some_and(|execution| execution.in_flight() < limits::ENTRIES_IN_EXECUTION)
+    }
+
+    /// Runs what this thread has to run, for a moment. Gives what was said, in `ExecuteStage::reports`, which has to
+    /// come back empty; none where nothing executes.
+    pub(super) fn run_slice<W: World>(&mut self, world: &W) -> Option<Vec<Report>> {
+        let execution = self.running.as_mut()?;
+        let is_full = execution.in_flight() >= limits::ENTRIES_IN_EXECUTION;
+        let mut reports = std::mem::take(&mut self.reports);
+        let (slice, time) = execution.run_here(&mut reports, || world.stopwatch());
+        self.is_slow = time > limits::SOLO_SHORT;
+        self.is_busy = slice == Slice::More || (is_full && !reports.is_empty());
+        Some(reports)
+    }
+
+    /// A batch has all its results. Gives the last one up to which all have theirs; none where nothing executes.
+    pub(super) fn on_executed(&mut self, batch: u64) -> Option<u64> {
+        let execution = self.running.as_mut()?;
+        execution.on_executed(batch);
+        let executed = execution.executed_to();
+        self.pulse.execute_done(executed);
+        self.pulse.execute(execution.oldest());
+        Some(executed)
+    }
+
+    /// Remembers for a while how a batch was run.
+    pub(super) fn keep_runs(&mut self, batch: u64, runs: Runs, hooks: &hooks::Active) {
+        self.runs.insert(batch, runs);
+        if self.runs.len() > limits::RUNS_KEPT && hooks.forgets_runs() {
+            self.runs.pop_first();
+        }
+    }
+
+    /// Batches of which it is known how they were run.
+    pub(super) fn runs_kept(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// How a request of one of the last batches was run here.
+    pub(super) fn ran(&self, place: Place) -> Option<RunNotes> {
+        self.runs.get(&place.batch)?.of_requests.get(usize::from(place.request)).copied()
+    }
+
+    /// A request with its kind, where that is known.
+    pub(super) fn asked_at(&self, place: Place) -> String {
+        let kind = self.ran(place).and_then(|ran| evidence::kind::<S>(ran.kind));
+        kind.map_or_else(|| format!("request {place}"), |kind| format!("request {place} ({kind})"))
+    }
+
+    /// Whose fault it is that nobody has a result: whoever had such a request ordered. The voter knows of no
+    /// origins, and takes it for a bug that all share. Where a peer was away for long, more batches have run
+    /// since than are remembered.
+    pub(super) fn void(&self, record: &vote::Evidence) -> Option<(Option<u8>, Place)> {
+        let is_invalid =
+            record.failure == Some(Failure::Invalid) && record.class == vote::FaultClass::SoftwareBug;
+        let place = Place::new(record.batch, record.request.filter(|_| is_invalid)?);
+        Some((self.runs.get(&place.batch).map(|runs| runs.origin), place))
+    }
+
+    /// Why this replica is to be replaced, if something that `others` have executed has not moved here for longer
+    /// than `limit_us`.
+    pub(super) fn stall(&mut self, others: Option<u64>, now_us: u64, limit_us: u64) -> Option<ReplaceReason> {
+        let stall = self.running.as_mut().and_then(|execution| execution.stall(others, now_us, limit_us));
+        match stall {
+            _ if (1..=self.unwatched).contains(&self.pulse.oldest()) => None,
+            Some(Stall::Handler(position)) => Some(ReplaceReason::HandlerHangs { position }),
+            Some(Stall::Pipeline) => Some(ReplaceReason::ExecutionStopped),
+            None => None,
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! What the ordering engine wants, and how a replica comes to take part: with a state, workers and clients.
+
+use bytes::Bytes;
+use order::{FailStop, FrameKind, OrderEngine, Output};
+use vote::Event;
+
+use super::Replica;
+use super::execution::{Execution, WorkerLinks};
+use crate::admin::ReplicaPhase;
+use crate::hooks::Hooks;
+use crate::job::Job;
+use crate::service::Service;
+use crate::settings::Durability;
+use crate::world::World;
+use crate::{Corrupted, ReplaceReason, ServeError, Stop, snapshot, state};
+
+impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
+    /// Performs what the ordering engine wants.
+    pub(super) fn perform_outputs(&mut self) {
+        while let Some(output) = self.order.orderer.poll_output() {
+            match output {
+                Output::Send { to, kind, body, deferrable } => {
+                    // So few replicas are there that somebody may wait for this frame after all.
+                    let deferrable = deferrable && !self.executor.is_alone();
+                    self.env.send(to, kind, &body, deferrable);
+                }
+                Output::LeaderChanged { .. } | Output::Membership { .. } => self.transfer.forget_asked(),
+                Output::Established { joined, .. } => self.on_established(joined),
+                Output::CheckpointWanted => self.transfer.want_checkpoint(&mut self.order, &self.env),
+                Output::NeedState { .. } if self.executor.running.is_some() => {
+                    // Its objects are of an older position: it starts again from nothing.
+                    self.order.give_up_log(ReplaceReason::TooFarBehind, &mut self.env);
+                }
+                Output::NeedState { index, .. } => {
+                    self.phase = ReplicaPhase::Joining;
+                    self.transfer.need(index, &mut self.env);
+                }
+                Output::Skipped { tags } => {
+                    if let Err(what) = self.order.skip(tags, &mut self.clients) {
+                        return self.env.replace(what);
+                    }
+                }
+                Output::Lacking { from, believed, last } => self.env.world.say(format_args!(
+                    "leader {} expects entries up to {believed} here, and this log ends at {last}: they were \
+                        lost on disk, or the leader is faulty. It sends them again",
+                    from + 1
+                )),
+                Output::Distrusted { leader, ahead_us } => {
+                    self.env.distrust(leader, i64::try_from(ahead_us).unwrap_or(i64::MAX));
+                }
+                Output::LogDropped { begins_after, ends_at, state } => self.env.world.say(format_args!(
+                    "the log on disk has entries {} to {ends_at}, and the state saved beside it is of entry \
+                        {state}: {} This replica joins as the next incarnation, and its peers fill it",
+                    begins_after + 1,
+                    if state > ends_at {
+                        "the end of the log was lost."
+                    } else {
+                        "the entries between them were lost."
+                    }
+                )),
+                Output::Removed => {
+                    self.order.give_up_log(ReplaceReason::LaterIncarnation, &mut self.env);
+                }
+                Output::OlderCopy { index: entry, incarnation: sender, number: batch } => {
+                    let directory = match &self.env.settings.durability {
+                        Durability::Memory => None,
+                        Durability::Disk(directory) => Some(directory.clone()),
+                    };
+                    let why = ReplaceReason::OlderCopy { entry, sender, batch, directory };
+                    self.order.give_up_log(why, &mut self.env);
+                }
+                Output::FailStop(FailStop::Corrupted(part)) => self.env.replace(Corrupted::Order(part)),
+                Output::FailStop(reason) => self.env.stop_with(Err(ServeError::FailStop(reason))),
+            }
+        }
+    }
+
+    /// This replica belongs to the group. Without a log of its own it waits for its peers' state.
+    fn on_established(&mut self, joined: bool) {
+        if joined {
+            self.phase = ReplicaPhase::Joining;
+        } else if self.executor.running.is_none() {
+            match self.executor.base.take() {
+                Some((head, dispatcher)) => {
+                    self.transfer.set_kept(head.index);
+                    self.start_execution(dispatcher, head.batch + 1);
+                }
+                None => self.start_execution(schedule::DispatcherState::genesis(), 1),
+            }
+        }
+    }
+
+    fn start_execution(&mut self, dispatcher: schedule::DispatcherState<Job<S::Request>>, first_batch: u64) {
+        let Some(service) = self.executor.service.take() else { return };
+        let env = &mut self.env;
+        let ties = WorkerLinks { mailbox: &env.mailbox, lockstep: &env.lockstep, hooks: &env.hooks };
+        match Execution::start(&env.settings, service, dispatcher, first_batch, &ties) {
+            Ok(execution) => {
+                if env.settings.mode.crosschecked {
+                    self.votes.start(execution.locks(), first_batch, env);
+                }
+                self.executor.running = Some(execution);
+                env.tally.executed = first_batch - 1;
+                env.peers.pace.executed = env.tally.executed;
+                self.executor.pulse.execute_done(env.tally.executed);
+                self.group.begin();
+            }
+            Err(error) => env.stop_with(Err(error.into())),
+        }
+    }
+
+    /// Serves clients as soon as there is a leader to order their requests.
+    pub(super) fn serve_when_led(&mut self) {
+        let is_new = self.executor.running.is_some() && !self.clients.are_served();
+        if is_new && self.order.orderer.standing().leader.is_some() {
+            match self.clients.serve(&self.env.world) {
+                Ok(true) => self.phase = ReplicaPhase::Serving,
+                Ok(false) => {}
+                Err(error) => self.env.stop_with(Err(error.into())),
+            }
+        }
+    }
+
+    /// The state after entry `index` rests on disk, or cannot.
+    pub(super) fn on_kept(&mut self, index: u64, result: Result<(), snapshot::SnapshotError>) {
+        match result {
+            Ok(()) => {
+                if let Some((index, state)) = self.transfer.take_installing(index) {
+                    self.put_in_place(index, &state);
+                }
+                self.transfer.set_kept(index);
+                self.order.orderer.state_available(index);
+            }
+            Err(error) => self.env.stop_with(Err(error.into())),
+        }
+    }
+
+    fn put_in_place(&mut self, index: u64, bytes: &Bytes) {
+        let Some(service) = &mut self.executor.service else { return };
+        // A large state takes as long as it takes.
+        self.executor.pulse.beat();
+        let loaded = state::head(bytes).and_then(|head| {
+            // The engine may want another checkpoint by now; it says so, and the fetching begins again.
+            let wanted = self.order.orderer.installed(index, head.order);
+            if wanted { state::load::<S>(service, bytes).map(Some) } else { Ok(None) }
+        });
+        self.executor.pulse.beat();
+        match loaded {
+            Ok(Some((head, dispatcher))) => self.start_execution(dispatcher, head.batch + 1),
+            Ok(None) => {}
+            // f+1 replicas gave the same bytes, so this is disagreement about the format: not to be repaired by trying.
+            Err(why) => self.env.stop_with(Err(ServeError::BadState(why))),
+        }
+    }
+
+    /// A whole frame whose checksum holds.
+    pub(super) fn on_frame(&mut self, from: u8, kind: FrameKind, body: Bytes) {
+        self.group.on_heard(from, self.env.world.now_us());
+        match kind {
+            FrameKind::Order | FrameKind::Forward | FrameKind::Control => {
+                if let Err(blame) = self.order.orderer.on_frame(from, kind, body) {
+                    self.group.on_dropped(blame, &mut self.env);
+                }
+            }
+            FrameKind::Check | FrameKind::Repair => self.on_vote_message(from, &body),
+            FrameKind::Transfer => {
+                let complete = self.transfer.on_message(from, body, &mut self.order, &mut self.env);
+                if let Some((index, state)) = complete {
+                    self.put_in_place(index, &state);
+                }
+            }
+            FrameKind::Admin => {
+                if self.group.on_greeting(from, &body, &mut self.time, self.env.world.now_us()) {
+                    self.count_peer(from);
+                }
+            }
+        }
+    }
+
+    /// Tells the others of this replica now and then, and the voter of the others.
+    pub(super) fn greet(&mut self) {
+        self.group.greet(self.executor.first_batch(), &mut self.time, &mut self.env);
+        for peer in 0..self.env.settings.peers.len() as u8 {
+            self.count_peer(peer);
+        }
+        if let (Some(execution), true) = (&self.executor.running, self.votes.voter.is_some()) {
+            execution.set_alone(self.group.is_alone(self.env.world.now_us()));
+        }
+    }
+
+    /// Tells the voter whom to wait for.
+    fn count_peer(&mut self, peer: u8) {
+        if self.votes.voter.is_some() {
+            let news: [Option<Event>; 2] = self.group.news_of(peer, self.env.world.now_us());
+            news.into_iter().flatten().for_each(|event| self.vote(event));
+        }
+    }
+
+    /// The watchdog of the turns (EDCC'16 section IV-C): a handler that never ends. A worker that waits for a repair is
+    /// only watched for longer: the voter gives up on a repair that does not arrive, and if it does not, this does.
+    pub(super) fn watch(&mut self) {
+        let now_us = self.env.world.now_us();
+        if let Some(turn) = self.votes.repairs.overdue(now_us) {
+            return self.votes.repairs.give_up(turn, self.group.has_donors(), &mut self.env);
+        }
+        if self.votes.repairs.are_awaited() {
+            return;
+        }
+        let limit_us = self.env.settings.watchdog.as_micros() as u64;
+        let others = (self.env.settings.peers.len() > 1).then(|| self.group.others_executed(now_us));
+        let others = others.filter(|_| self.env.hooks.asks_others());
+        if let Some(why) = self.executor.stall(others, now_us, limit_us) {
+            self.env.stop_with(Ok(Stop::Replace(why)));
+        }
+    }
+}

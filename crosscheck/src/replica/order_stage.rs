@@ -1,0 +1,134 @@
+//! Decode → Order: this replica's own requests on their way into the log, and who is owed what comes of them.
+
+use object::SealedQueue;
+use order::{OrderEngine, Orderer};
+
+use super::environment::Environment;
+use super::own_clients::OwnClients;
+use super::pending::{PendingReplies, Recipient};
+use crate::clients::Submission;
+use crate::hooks::{self, Hooks};
+use crate::ordered::{self, Control};
+use crate::world::World;
+use crate::{Corrupted, ReplaceReason, Stop};
+
+/// The ordering engine, and what this replica gives it to order.
+pub(super) struct OrderStage<E> {
+    pub(super) orderer: Orderer<E>,
+    /// Own requests in the order in which they were submitted, which is the order of their delivery.
+    pending: PendingReplies,
+    /// Own requests that the orderer had no room for yet, under the numbers that they got when they were decoded.
+    waiting: SealedQueue<Submission>,
+}
+
+impl<E: OrderEngine> OrderStage<E> {
+    /// Over an orderer that has no request of this replica yet.
+    pub(super) fn new(orderer: Orderer<E>) -> Self {
+        OrderStage { orderer, pending: PendingReplies::default(), waiting: SealedQueue::default() }
+    }
+
+    /// Requests of this replica's clients, which wait for room in the orderer.
+    pub(super) fn queue(&mut self, submissions: impl IntoIterator<Item = Submission>) {
+        submissions.into_iter().for_each(|one| self.waiting.push_as(one.number, one));
+    }
+
+    /// Requests that wait for room.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Hands requests to the orderer as far as it has room.
+    ///
+    /// # Errors
+    /// When the queue of requests is corrupted.
+    pub(super) fn submit_waiting<W: World>(
+        &mut self,
+        hooks: &hooks::Active,
+        clients: &mut OwnClients<W>,
+    ) -> Result<(), Corrupted> {
+        while self.orderer.can_accept() {
+            // A queue that thinks it is longer than it is gives what it gave before, and all replicas would
+            // agree to run it again.
+            let next = hooks.next_waiting(&mut self.waiting);
+            let Some(Submission { to, request, .. }) = next.map_err(|_| Corrupted::RequestQueue)? else {
+                return Ok(());
+            };
+            if hooks.submits_twice() {
+                let _ = self.submit(request.clone(), Recipient::Nobody);
+            }
+            let request = hooks.on_submit(request);
+            if let Err(owner) = self.submit(request, Recipient::Client(to)) {
+                clients.drop_reply(owner);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives one of the pipeline's own requests a position, if there is room.
+    pub(super) fn submit_control(&mut self, control: &Control) {
+        // Whoever wants something ordered asks again: nobody is owed a reply.
+        let _ = self.submit(ordered::summed(control.encode()), Recipient::Nobody);
+    }
+
+    /// # Errors
+    /// When the orderer does not take it: who is owed a reply that will not come.
+    fn submit(&mut self, request: order::Request, owner: Recipient) -> Result<(), Recipient> {
+        let cost = owner.client().map_or(request.bytes.len(), |to| to.cost as usize);
+        match self.orderer.submit_at_cost(request.bytes, request.checksum, self.pending.next_tag(), cost) {
+            Ok(()) => {
+                self.pending.push(owner);
+                Ok(())
+            }
+            Err(_) => Err(owner),
+        }
+    }
+
+    /// Who is owed the replies to delivered requests with these tags; none for a batch of another replica.
+    ///
+    /// # Errors
+    /// When this replica cannot know any more whose replies are whose.
+    pub(super) fn recipients(&mut self, tags: &[u64]) -> Result<Vec<Recipient>, Corrupted> {
+        tags.iter().map(|tag| self.pending.take(*tag)).collect()
+    }
+
+    /// Requests with these tags are not ordered after all.
+    ///
+    /// # Errors
+    /// Those of [`OrderStage::recipients`].
+    pub(super) fn skip<W: World>(
+        &mut self,
+        tags: impl IntoIterator<Item = u64>,
+        clients: &mut OwnClients<W>,
+    ) -> Result<(), Corrupted> {
+        tags.into_iter().try_for_each(|tag| {
+            clients.drop_reply(self.pending.take(tag)?);
+            Ok(())
+        })
+    }
+
+    /// Whether the queue of requests is as long as it thinks.
+    pub(super) fn requests_are_intact(&self) -> bool {
+        self.waiting.is_intact()
+    }
+
+    /// Whether as many recipients wait as there are own requests in the orderer.
+    pub(super) fn replies_are_intact(&self) -> bool {
+        self.pending.is_intact()
+    }
+
+    /// Whether own requests wait and there is room for a batch of them.
+    pub(super) fn can_go_on(&self) -> bool {
+        let (collected, in_flight, _) = self.orderer.waiting();
+        collected > 0 && in_flight < order::limits::OWN_EAGER
+    }
+
+    /// Stops so that the next process joins anew. A log on disk would lead it to the very same place, and the
+    /// one after it.
+    pub(super) fn give_up_log<W: World>(&mut self, why: ReplaceReason, env: &mut Environment<W>) {
+        let outcome = self.orderer.forget();
+        env.stop_with(match outcome {
+            Ok(()) => Ok(Stop::Replace(why)),
+            Err(error) => Err(error.into()),
+        });
+    }
+}

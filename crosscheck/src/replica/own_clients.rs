@@ -1,0 +1,258 @@
+//! Externalize: this replica's own clients, and who of them is owed the reply to which executed request.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use mio::event::Event;
+use vote::{Failure, Place};
+
+use super::environment::Environment;
+use super::pending::{PendingReply, Recipient};
+use crate::admin::Buffers;
+use crate::clients::thread::ThreadAnswer;
+use crate::clients::{self, ClientSide, Reply, ReplyTo, Submission};
+use crate::hooks::Hooks;
+use crate::mailbox::Mailbox;
+use crate::service::{ClientCounters, Service};
+use crate::world::{Observation, World};
+use crate::{ReplaceReason, Stop, evidence};
+
+/// The client side.
+pub(crate) enum Frontend {
+    /// On a thread of its own, which takes answers here.
+    Thread(Mailbox<ThreadAnswer>),
+    /// On the order thread, in a replica with one worker.
+    Here(Box<dyn ClientSide>),
+}
+
+impl Frontend {
+    /// The clients, if this thread serves them.
+    fn here(&mut self) -> Option<&mut dyn ClientSide> {
+        match self {
+            Frontend::Here(clients) => Some(&mut **clients),
+            Frontend::Thread(_) => None,
+        }
+    }
+
+    /// `None` if no correct reply can be had.
+    fn answer(&mut self, to: ReplyTo, reply: Option<Reply>) {
+        match (self, reply) {
+            (Frontend::Here(clients), reply) => clients.answer(to, reply),
+            (Frontend::Thread(answers), Some(reply)) => answers.send(ThreadAnswer::Reply(to, reply)),
+            (Frontend::Thread(answers), None) => answers.send(ThreadAnswer::Drop(to)),
+        }
+    }
+}
+
+/// Opens the client side; the order thread's world, with its poll, is offered.
+pub(crate) type OpenClients<W> = Box<dyn FnOnce(&W) -> io::Result<Frontend> + Send>;
+
+/// This replica's own clients, as the order thread sees them.
+pub(super) struct OwnClients<W: World> {
+    /// Where replies go, once this replica serves clients.
+    front: Option<Frontend>,
+    /// Starts serving clients once this replica takes part.
+    open: Option<OpenClients<W>>,
+    driven: clients::Driven,
+    pub(super) counters: Arc<ClientCounters>,
+    /// Empty; requests of clients served on this thread pass through it.
+    submissions: Vec<Submission>,
+    /// Replies that are due for own batches that are executed or voted on.
+    owed: BTreeMap<u64, Vec<PendingReply>>,
+}
+
+impl<W: World> OwnClients<W> {
+    /// None that is served yet.
+    pub(super) fn new(counters: Arc<ClientCounters>) -> Self {
+        OwnClients {
+            front: None,
+            open: None,
+            driven: clients::Driven::default(),
+            counters,
+            submissions: Vec::new(),
+            owed: BTreeMap::new(),
+        }
+    }
+
+    /// How they are served once this replica takes part.
+    pub(super) fn open_with(&mut self, open: OpenClients<W>) {
+        self.open = Some(open);
+    }
+
+    /// Whether they are served.
+    pub(super) fn are_served(&self) -> bool {
+        self.front.is_some()
+    }
+
+    /// Begins to serve them; false if that was tried before.
+    ///
+    /// # Errors
+    /// When their socket cannot be opened.
+    pub(super) fn serve(&mut self, world: &W) -> io::Result<bool> {
+        let Some(open) = self.open.take() else { return Ok(false) };
+        self.front = Some(open(world)?);
+        Ok(true)
+    }
+
+    /// The end: a thread that serves them ends, too.
+    pub(super) fn stop(&mut self) {
+        if let Some(Frontend::Thread(answers)) = self.front.take() {
+            answers.send(ThreadAnswer::Stop);
+        }
+    }
+
+    /// A socket of a client served on this thread is ready.
+    pub(super) fn on_event(&mut self, event: &Event) {
+        if let Some(clients) = self.front.as_mut().and_then(Frontend::here) {
+            clients.on_event(event, &mut self.submissions);
+        }
+    }
+
+    /// Reads on where bytes were left, and gives the requests that clients served on this thread have sent.
+    pub(super) fn read_on(&mut self) -> impl Iterator<Item = Submission> + '_ {
+        if let Some(clients) = self.front.as_mut().and_then(Frontend::here) {
+            clients.read_on(&mut self.submissions);
+        }
+        self.submissions.drain(..)
+    }
+
+    /// Time passes for clients served on this thread; gives requests that were found meanwhile.
+    pub(super) fn tick(&mut self) -> impl Iterator<Item = Submission> + '_ {
+        if let Some(clients) = self.front.as_mut().and_then(Frontend::here) {
+            clients.tick(&mut self.submissions);
+        }
+        self.submissions.drain(..)
+    }
+
+    /// Writes to the sockets of clients served on this thread.
+    pub(super) fn flush(&mut self) {
+        if let Some(clients) = self.front.as_mut().and_then(Frontend::here) {
+            clients.flush();
+        }
+    }
+
+    /// Whether bytes of clients served on this thread have not been read yet.
+    pub(super) fn have_unread(&self) -> bool {
+        matches!(&self.front, Some(Frontend::Here(clients)) if clients.has_unread())
+    }
+
+    /// Whether any thread serves them.
+    pub(super) fn are_driven(&mut self) -> bool {
+        self.driven.looks_so(&self.counters)
+    }
+
+    /// An own batch is about to be executed: `owed` has who is owed its replies.
+    pub(super) fn owe(&mut self, batch: u64, owed: Vec<PendingReply>) {
+        self.owed.insert(batch, owed);
+    }
+
+    /// Who is owed the reply at `place`; asked once per request.
+    pub(super) fn owed_at(&mut self, place: Place) -> PendingReply {
+        let Some(owed) = self.owed.get_mut(&place.batch) else { return PendingReply::NOTHING };
+        owed.get_mut(usize::from(place.request))
+            .map_or(PendingReply::NOTHING, |owed| std::mem::replace(owed, PendingReply::NOTHING))
+    }
+
+    /// Forgets the oldest batches of which all replies have left or never will.
+    pub(super) fn settle_owed(&mut self) {
+        while let Some(first) = self.owed.first_entry() {
+            if first.get().iter().any(|owed| owed.owner != Recipient::Nobody) {
+                return;
+            }
+            first.remove();
+        }
+    }
+
+    /// A reply leaves: for the client that waits for it, if that is one of this replica's.
+    pub(super) fn release(
+        &mut self,
+        place: Place,
+        reply: Bytes,
+        digest: Option<u128>,
+        env: &mut Environment<W>,
+    ) {
+        let owed = self.owed_at(place);
+        let (place, reply) = env.hooks.on_release(place, reply);
+        env.world.see(Observation::Released { place, to: owed.owner.client(), reply: &reply });
+        self.externalize(owed, reply, digest);
+    }
+
+    /// No correct reply can be had to the request at `place`.
+    pub(super) fn give_up_reply(&mut self, place: Place) {
+        let owed = self.owed_at(place);
+        self.drop_reply(owed.owner);
+    }
+
+    /// Without the letter X a reply leaves when its request has run; a request that failed a check has no reply.
+    pub(super) fn externalize_unchecked<S: Service>(
+        &mut self,
+        batch: u64,
+        origin: u8,
+        results: Vec<vote::RequestResult>,
+        env: &mut Environment<W>,
+    ) {
+        for (number, result) in results.into_iter().enumerate() {
+            let place = Place::new(batch, number as u16);
+            let owed = if result.asked.mine { self.owed_at(place) } else { PendingReply::NOTHING };
+            match result.failure {
+                None => match result.reply {
+                    Some(reply) => self.externalize(owed, reply, None),
+                    None => self.drop_reply(owed.owner),
+                },
+                Some(Failure::Invalid) => {
+                    // No replica runs it, so all of them have the same state without it.
+                    self.drop_reply(owed.owner);
+                    env.keep_evidence(evidence::void(Some(origin), place));
+                }
+                Some(failure) => {
+                    self.drop_reply(owed.owner);
+                    let kind = evidence::kind::<S>(result.asked.kind);
+                    env.keep_evidence(evidence::unchecked(env.settings.me, place, &failure, kind));
+                    if env.settings.mode.replicated && env.settings.mode.guarded {
+                        // What the request should have changed is unknown here: only peers have a correct state.
+                        env.stop_with(Ok(Stop::Replace(ReplaceReason::RequestFailed { place, failure })));
+                    }
+                }
+            }
+        }
+        self.settle_owed();
+    }
+
+    /// The end of the path: a reply that passed the vote goes to its connection, with the digest that was voted on.
+    fn externalize(
+        &mut self,
+        PendingReply { owner, asked }: PendingReply,
+        bytes: Bytes,
+        voted: Option<u128>,
+    ) {
+        self.answer(owner, Some(Reply { asked, bytes, voted }));
+    }
+
+    /// No correct reply can be had: the client's connection is closed.
+    pub(super) fn drop_reply(&mut self, owner: Recipient) {
+        self.answer(owner, None);
+    }
+
+    fn answer(&mut self, owner: Recipient, reply: Option<Reply>) {
+        if let (Recipient::Client(to), Some(front)) = (owner, &mut self.front) {
+            front.answer(to, reply);
+        }
+    }
+
+    /// What this replica's buffers hold, of `limit` bytes: the replies `kept` for the vote, and its log.
+    pub(super) fn buffers(&self, limit: usize, kept: u64, log: u64) -> Buffers {
+        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        Buffers {
+            limit: limit as u64,
+            held: read(&self.counters.held),
+            replies: kept,
+            log,
+            waiting: read(&self.counters.waiting),
+            evicted: read(&self.counters.evicted),
+            idle: read(&self.counters.idle),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Scrubs: the leader has every region looked at in turn, so that errors nobody touches do not add up.
+
+use std::time::Duration;
+
+use order::OrderEngine;
+
+use super::order_stage::OrderStage;
+use crate::limits;
+use crate::ordered::Control;
+
+/// Which region is looked at next, and when.
+#[derive(Debug, Default)]
+pub(super) struct Scrubs {
+    next_us: u64,
+    /// Region that is looked at next.
+    next: u32,
+    /// When the last one was asked for, until it is done here.
+    asked_us: Option<u64>,
+    /// How long the last one took here.
+    took: Duration,
+}
+
+impl Scrubs {
+    /// If this replica leads and it is time, orders a SCRUB of the next of so many regions; large ones less often.
+    pub(super) fn order_next<E: OrderEngine>(
+        &mut self,
+        regions: u32,
+        order: &mut OrderStage<E>,
+        now_us: u64,
+    ) {
+        if !order.orderer.standing().is_leader || now_us < self.next_us {
+            return;
+        }
+        let patience_us = limits::SCRUB_PATIENCE.as_micros() as u64;
+        if self.asked_us.is_some_and(|asked_us| now_us < asked_us + patience_us) {
+            return;
+        }
+        self.asked_us = Some(now_us);
+        let home = self.next % regions;
+        self.next = home + 1;
+        let pause = limits::SCRUB_EVERY.max(self.took * limits::SCRUB_REST);
+        self.next_us = now_us + pause.as_micros() as u64;
+        order.submit_control(&Control::Scrub { home });
+    }
+
+    /// A SCRUB is done here. A process that was stopped meanwhile did not scrub for all of that time.
+    pub(super) fn on_done(&mut self, time: Duration) {
+        self.asked_us = None;
+        self.took = time.min(limits::SCRUB_PATIENCE);
+    }
+}

@@ -1,0 +1,223 @@
+//! State transfer and checkpoints: who gives the state to whom, when it rests on disk, and how far the log may be
+//! dropped then.
+
+use bytes::Bytes;
+use order::{FrameKind, OrderEngine};
+
+use super::Input;
+use super::environment::Environment;
+use super::order_stage::OrderStage;
+use crate::ordered::Control;
+use crate::settings::Durability;
+use crate::transfer::{self, Donor, Receiver};
+use crate::world::World;
+use crate::{limits, state};
+
+/// The states that this replica gives, receives, and has on disk.
+#[derive(Default)]
+pub(super) struct StateTransfer {
+    donor: Donor,
+    receiver: Option<Receiver>,
+    /// An operator said that the state of this replica, from 0, is to be taken on its word alone.
+    trusted: Option<u8>,
+    /// Since when a CHECKPOINT is on its way through the order.
+    checkpoint_asked_us: Option<u64>,
+    /// A state that came from the peers and is on its way to the disk, with its log index.
+    installing: Option<(u64, Bytes)>,
+    /// Log index of the last checkpoint that rests on disk.
+    kept_index: u64,
+}
+
+impl StateTransfer {
+    /// A replica needs a state that does not exist yet: the leader gives a CHECKPOINT a position.
+    pub(super) fn want_checkpoint<E: OrderEngine, W: World>(
+        &mut self,
+        order: &mut OrderStage<E>,
+        env: &Environment<W>,
+    ) {
+        let now_us = env.world.now_us();
+        let patience_us = limits::CUT_PATIENCE.as_micros() as u64;
+        if self.checkpoint_asked_us.is_none_or(|asked_us| now_us > asked_us + patience_us) {
+            self.checkpoint_asked_us = Some(now_us);
+            order.submit_control(&Control::Checkpoint);
+        }
+    }
+
+    /// There is another leader, or there are other members: what was asked for may have been lost.
+    pub(super) fn forget_asked(&mut self) {
+        self.checkpoint_asked_us = None;
+    }
+
+    /// The workers made the checkpoint. On disk it has to rest before the log behind it may go.
+    pub(super) fn on_checkpoint<E: OrderEngine, W: World>(
+        &mut self,
+        head: &state::CheckpointHead,
+        bytes: Bytes,
+        order: &mut OrderStage<E>,
+        env: &mut Environment<W>,
+    ) {
+        self.checkpoint_asked_us = None;
+        let index = head.index;
+        if let Some((manifest, waiting)) = self.donor.offer(index, bytes.clone()) {
+            let manifest = manifest.encode();
+            waiting.into_iter().for_each(|peer| env.peers.send(peer, FrameKind::Transfer, &[&manifest]));
+        }
+        if !keep_state(index, bytes, env) {
+            order.orderer.state_available(index);
+        }
+    }
+
+    /// The state that waited for the disk, if it is that of entry `index`, which rests there now.
+    pub(super) fn take_installing(&mut self, index: u64) -> Option<(u64, Bytes)> {
+        self.installing.take_if(|(of, _)| *of == index)
+    }
+
+    /// The state after entry `index` rests on disk.
+    pub(super) fn set_kept(&mut self, index: u64) {
+        self.kept_index = index;
+    }
+
+    /// This replica's log begins later than its state ends: entry `index` is the last before it.
+    pub(super) fn need<W: World>(&mut self, index: u64, env: &mut Environment<W>) {
+        let is_coming = self.receiver.as_ref().is_some_and(|receiver| receiver.wanted() == index);
+        if is_coming || self.installing.as_ref().is_some_and(|(of, _)| *of == index) {
+            return;
+        }
+        if !env.settings.mode.deterministic {
+            env.world.say(format_args!(
+                "in mode {} no peer can fill this replica: without determinism the replicas have no common \
+                    state. Start the whole group again",
+                env.settings.mode
+            ));
+        }
+        let mut receiver = Receiver::new(env.settings.me, env.settings.peers.len() as u8, index);
+        self.trusted.iter().for_each(|trusted| receiver.trust(*trusted));
+        self.receiver = Some(receiver);
+        self.poll(env);
+    }
+
+    /// Asks the peers for what is due.
+    pub(super) fn poll<W: World>(&mut self, env: &mut Environment<W>) {
+        let now_us = env.world.now_us();
+        if let Some(receiver) = &mut self.receiver {
+            for (to, message) in receiver.poll(now_us) {
+                env.peers.send(to, FrameKind::Transfer, &[&message.encode()]);
+            }
+        }
+    }
+
+    /// A peer is connected, which may have what is asked for.
+    pub(super) fn on_peer_up<W: World>(&mut self, env: &mut Environment<W>) {
+        if let Some(receiver) = &mut self.receiver {
+            receiver.on_up();
+            self.poll(env);
+        }
+    }
+
+    /// A peer's message about a state. Gives the state, with its log index, that is complete and can be put in place.
+    pub(super) fn on_message<E: OrderEngine, W: World>(
+        &mut self,
+        from: u8,
+        body: Bytes,
+        order: &mut OrderStage<E>,
+        env: &mut Environment<W>,
+    ) -> Option<(u64, Bytes)> {
+        let Some(message) = transfer::Message::decode(body) else {
+            env.tally.dropped_frames += 1;
+            return None;
+        };
+        if let Some(answer) = self.donor.on_message(from, &message) {
+            env.peers.send(from, FrameKind::Transfer, &[&answer.encode()]);
+            return None;
+        }
+        let receiver = self.receiver.as_mut()?;
+        let complete = receiver.on_message(from, message);
+        if receiver.is_overtaken() {
+            // The engine waits for exactly the checkpoint it offered; it is told, and offers the later one.
+            let wanted = receiver.wanted();
+            self.receiver = None;
+            order.orderer.state_lost(wanted);
+            return None;
+        }
+        match complete {
+            Some((index, bytes)) => self.install(index, bytes, env),
+            None => {
+                self.poll(env);
+                None
+            }
+        }
+    }
+
+    /// The whole state is here and f+1 peers vouch for every piece of it. A log on disk begins behind it, and
+    /// this replica will vote about what comes next: so the state has to rest there first, or it would be
+    /// gone with the process, and its vote with it.
+    fn install<W: World>(
+        &mut self,
+        index: u64,
+        bytes: Bytes,
+        env: &mut Environment<W>,
+    ) -> Option<(u64, Bytes)> {
+        self.receiver = None;
+        if keep_state(index, bytes.clone(), env) {
+            self.installing = Some((index, bytes));
+            return None;
+        }
+        Some((index, bytes))
+    }
+
+    /// An operator decided that the state of this replica, from 0, is taken on its word alone.
+    pub(super) fn trust(&mut self, replica: u8) {
+        self.trusted = Some(replica);
+        self.receiver.iter_mut().for_each(|receiver| receiver.trust(replica));
+    }
+
+    /// The state that this replica waits for and has no agreement on: of which log entry, and who has named one.
+    pub(super) fn awaited(&self) -> Option<(u64, u16)> {
+        let receiver = self.receiver.as_ref().filter(|receiver| !receiver.is_agreed())?;
+        Some((receiver.wanted(), super::waits::bits(receiver.named())))
+    }
+
+    /// With its log on disk, the leader orders a checkpoint now and then, so that logs stay short. Then entries
+    /// go that nobody needs, a few at a time.
+    pub(super) fn compact<E: OrderEngine, W: World>(
+        &mut self,
+        order: &mut OrderStage<E>,
+        env: &Environment<W>,
+        is_executing: bool,
+    ) {
+        let disk = matches!(env.settings.durability, Durability::Disk(_));
+        let standing = order.orderer.standing();
+        let long = standing.commit_index.saturating_sub(self.kept_index) > env.world.entries_per_snapshot();
+        if disk && standing.is_leader && long && is_executing {
+            self.want_checkpoint(order, env);
+        }
+        let floor = order.orderer.compaction_floor();
+        for _ in 0..limits::COMPACTIONS_PER_TICK {
+            let is_large = order.orderer.standing().log_bytes > env.settings.buffer_limit as u64 / 4;
+            let keep_from = match env.settings.durability {
+                // A state is being cut for somebody, who will need what follows it.
+                Durability::Memory if self.checkpoint_asked_us.is_some() => return,
+                Durability::Memory if is_large => floor,
+                Durability::Memory => floor.saturating_sub(limits::LOG_KEPT),
+                Durability::Disk(_) => {
+                    let kept = env.world.entries_per_snapshot() / limits::KEPT_SHARE;
+                    floor.saturating_sub(kept).min(self.kept_index)
+                }
+            };
+            if !order.orderer.compact_to(keep_from) {
+                return;
+            }
+        }
+    }
+}
+
+/// Writes the state after entry `index` to the disk, and has it told when it rests there; false where there is no disk.
+fn keep_state<W: World>(index: u64, bytes: Bytes, env: &mut Environment<W>) -> bool {
+    let Durability::Disk(directory) = env.settings.durability.clone() else { return false };
+    let mailbox = env.mailbox.clone();
+    let done = move |result| mailbox.send(Input::Kept { index, result });
+    if let Err(error) = env.world.keep(&directory, bytes, done) {
+        env.stop_with(Err(error.into()));
+    }
+    true
+}

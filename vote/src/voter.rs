@@ -10,21 +10,18 @@ mod reply;
 mod settle;
 mod tick;
 
-use smallvec::SmallVec;
-
 use crate::classify::{Status, classify};
 use crate::command::{Command, To};
 use crate::config::{Config, Replica, Set};
 use crate::event::{Event, Failure, Place};
 use crate::evidence::{Classifier, Evidence, FaultClass, FaultStage, Finding, VoteCounters, WrongObject};
-use crate::limits::{
-    FETCH_BYTES, LARGEST_BATCH_BYTES, MAX_PARKED_BATCHES, MAX_REPLICAS, Occupancy, WINDOW_BATCHES,
-};
+use crate::limits::{FETCH_BYTES, LARGEST_BATCH_BYTES, MAX_PARKED_BATCHES, Occupancy, WINDOW_BATCHES};
 use crate::message::Message;
 use crate::record::Window;
 use crate::repair::{Repairs, Scope, Settling};
-use outvoted::Streak;
-use reply::Fetches;
+use check::{Checks, LateVotes};
+use outvoted::Streaks;
+use reply::OwedReplies;
 
 /// Compares this replica's results with its peers', lets replies go, and drives repair. Owns no socket, clock
 /// or thread.
@@ -33,25 +30,26 @@ use reply::Fetches;
 /// [`Voter::flush`] at the end of each round of its loop, so that digests of several batches share a CHECK.
 #[derive(Debug)]
 pub struct Voter {
-    config: Config,
-    /// Replicas that are up, this one included.
-    live: Set,
-    window: Window,
-    repairs: Repairs,
+    ballots: Ballots,
+    checks: Checks,
+    late: LateVotes,
+    streaks: Streaks,
+    replies: OwedReplies,
     settling: Settling,
-    fetches: Fetches,
-    classifier: Classifier,
-    counters: VoteCounters,
-    /// Digests of consecutive batches that wait for the end of the round.
-    unsent: SmallVec<[u128; 2]>,
-    unsent_first: u64,
+    repairs: Repairs,
     /// The newest batch executed here.
     newest: u64,
-    /// By peer, a batch whose digest came too late and differed, and since when it is asked for again: before
-    /// anyone is accused.
-    late: [Option<(u64, u64)>; MAX_REPLICAS],
-    /// By replica, this one included.
-    streaks: [Streak; MAX_REPLICAS],
+}
+
+/// What is known of the open batches: what each replica has said about them, who takes part, and what was found.
+#[derive(Debug)]
+pub(crate) struct Ballots {
+    pub(crate) config: Config,
+    /// Replicas that are up, this one included.
+    pub(crate) live: Set,
+    pub(crate) window: Window,
+    classifier: Classifier,
+    pub(crate) counters: VoteCounters,
     scratch: Vec<u8>,
 }
 
@@ -75,20 +73,14 @@ impl Voter {
     /// A voter that has seen nothing. Every peer counts as up until [`Event::PeerDown`] says otherwise.
     pub fn new(config: Config) -> Self {
         Voter {
-            live: Set::first(config.replicas()),
-            window: Window::new(config.first_batch()),
-            repairs: Repairs::new(&config),
+            checks: Checks::default(),
+            late: LateVotes::default(),
+            streaks: Streaks::default(),
+            replies: OwedReplies::default(),
             settling: Settling::default(),
-            fetches: Fetches::default(),
-            classifier: Classifier::default(),
-            counters: VoteCounters::default(),
-            unsent: SmallVec::new(),
-            unsent_first: 0,
+            repairs: Repairs::new(&config),
             newest: config.first_batch(),
-            late: [None; MAX_REPLICAS],
-            streaks: Default::default(),
-            scratch: Vec::with_capacity(4096),
-            config,
+            ballots: Ballots::new(config),
         }
     }
 
@@ -98,62 +90,70 @@ impl Voter {
         match event {
             Event::Executed { batch, requests } => self.on_executed(batch, requests, round),
             Event::Message { from, message } => self.on_message(from, message, round),
-            Event::Garbled { from } => self.on_garbled(from, round),
+            Event::Garbled { from } => self.ballots.on_garbled(from, round),
             Event::PeerDown(replica) => self.on_peer_down(replica, round),
             Event::PeerUp(replica) => self.on_peer_up(replica, round),
             Event::PeerReplaced { replica, first_batch } => {
                 self.on_peer_replaced(replica, first_batch, round)
             }
             Event::RecoverTurn { turn, time_us, recover, packed } => {
-                self.counters.recovers_done += 1;
+                self.ballots.counters.recovers_done += 1;
                 match recover.scope {
                     Scope::Faulty(faulty) => {
-                        self.count_repair(faulty, round);
-                        self.repairs.on_turn(turn, time_us, recover, packed, self.live, round);
+                        self.streaks.count_repair(faulty, &mut self.ballots, round);
+                        self.repairs.on_turn(turn, time_us, recover, packed, self.ballots.live, round);
                     }
                     Scope::SettleOn(source) => self.on_settling_turn(turn, &recover, source, packed, round),
                 }
             }
-            Event::Rechecked { place, corrupt } => self.on_rechecked(place, &corrupt, round),
-            Event::Reexecuted { place, outcome } => self.on_reexecuted(place, outcome, round),
+            Event::Rechecked { place, corrupt } => {
+                if self.ballots.on_rechecked(place, &corrupt, round) {
+                    self.evaluate(place.batch, round);
+                }
+            }
+            Event::Reexecuted { place, outcome } => {
+                if self.ballots.on_reexecuted(place, outcome, round) {
+                    self.evaluate(place.batch, round);
+                }
+            }
             Event::Tick => self.on_tick(round),
         }
-        self.report_repairs(round);
-        self.start_fetches(round);
+        self.ballots.report_repairs(&mut self.repairs, round);
+        self.replies.start_fetches(&mut self.ballots, round);
     }
 
     /// Sends what was collected: CHECKs, and RECOVERs for what this round found out.
     pub fn flush(&mut self, now_us: u64, commands: &mut Vec<Command>) {
         let round = &mut Round { now_us, commands };
-        self.send_checks(round);
-        self.repairs.propose(self.live, &mut self.counters, round);
+        self.checks.send(&mut self.ballots.counters, round);
+        self.repairs.propose(self.ballots.live, &mut self.ballots.counters, round);
     }
 
     /// Running totals.
     pub fn counters(&self) -> &VoteCounters {
-        &self.counters
+        &self.ballots.counters
     }
 
     /// What is known about each replica for one request, while its batch is open.
     pub fn statuses(&self, place: Place) -> Option<Vec<Status>> {
-        let record = self.window.get(place.batch)?;
+        let record = self.ballots.window.get(place.batch)?;
         record.requests().get(place.request as usize)?;
-        let votes = self.votes(record, place.request);
-        let verdict = classify(&votes, self.config.quorum());
-        Some(verdict.statuses[..self.config.replicas() as usize].to_vec())
+        let votes = self.ballots.votes(record, place.request);
+        let verdict = classify(&votes, self.ballots.config.quorum());
+        Some(verdict.statuses[..self.ballots.config.replicas() as usize].to_vec())
     }
 
     /// Batches that are open: still waiting for a vote, or kept for a peer that may ask.
     pub fn open_batches(&self) -> std::ops::Range<u64> {
-        self.window.base()..self.window.end()
+        self.ballots.window.base()..self.ballots.window.end()
     }
 
     /// The last batch up to which the vote is closed here. A batch with a mismatch leaves the window while it
     /// is still disputed.
     pub fn validated(&self) -> u64 {
         let disputed =
-            self.window.parked.iter().find(|(_, record)| !record.finished).map(|(batch, _)| *batch);
-        disputed.unwrap_or(u64::MAX).min(self.window.base()).saturating_sub(1)
+            self.ballots.window.parked.iter().find(|(_, record)| !record.finished).map(|(batch, _)| *batch);
+        disputed.unwrap_or(u64::MAX).min(self.ballots.window.base()).saturating_sub(1)
     }
 
     /// Whether nothing is open: every batch executed here is classified by everybody who is up, every owed
@@ -165,59 +165,59 @@ impl Voter {
     /// What is still open about the batches before `batch`, in words for people; none when nothing is. Under
     /// load the last ones are always open.
     pub fn open_below(&self, batch: u64) -> Option<String> {
-        let batches = self.open_batches().chain(self.window.parked.keys().copied());
-        let open = |batch: &u64| self.window.get(*batch).is_some_and(|record| !record.finished);
+        let batches = self.open_batches().chain(self.ballots.window.parked.keys().copied());
+        let open = |batch: &u64| self.ballots.window.get(*batch).is_some_and(|record| !record.finished);
         if let Some(batch) = batches.filter(|one| *one < batch).find(open) {
             return Some(format!("batch {batch} is open"));
         }
-        if let Some(place) = self.fetches.first().filter(|place| place.batch < batch) {
+        if let Some(place) = self.replies.first().filter(|place| place.batch < batch) {
             return Some(format!("the reply of {place} is asked for"));
         }
-        self.repairs.open(self.live)
+        self.repairs.open(self.ballots.live)
     }
 
     /// How full the places are that the peers and the clients could fill.
     pub fn loads(&self) -> [Occupancy; 6] {
-        let open = self.window.end() - self.window.base();
+        let open = self.ballots.window.end() - self.ballots.window.base();
         let load = |what, holds, bound| Occupancy { what, holds, bound };
         [
             load("open batches", open, WINDOW_BATCHES),
-            load("parked batches", self.window.parked.len() as u64, MAX_PARKED_BATCHES as u64),
+            load("parked batches", self.ballots.window.parked.len() as u64, MAX_PARKED_BATCHES as u64),
             // One batch more than fits may be there until another is let go.
             load(
                 "bytes of open batches",
-                self.window.bytes as u64,
-                (self.config.window_bytes() + LARGEST_BATCH_BYTES) as u64,
+                self.ballots.window.bytes as u64,
+                (self.ballots.config.window_bytes() + LARGEST_BATCH_BYTES) as u64,
             ),
             load(
                 "bytes of long replies owed to clients",
-                self.window.owed_bytes as u64,
-                (self.config.owed_reply_bytes() + LARGEST_BATCH_BYTES) as u64,
+                self.ballots.window.owed_bytes as u64,
+                (self.ballots.config.owed_reply_bytes() + LARGEST_BATCH_BYTES) as u64,
             ),
             load(
                 "bytes of replies kept for other replicas",
-                self.window.kept_bytes as u64,
-                self.config.kept_reply_bytes() as u64,
+                self.ballots.window.kept_bytes as u64,
+                self.ballots.config.kept_reply_bytes() as u64,
             ),
-            load("bytes of replies being fetched", self.fetches.bytes(), FETCH_BYTES as u64),
+            load("bytes of replies being fetched", self.replies.bytes(), FETCH_BYTES as u64),
         ]
     }
 
     /// What is kept about open batches, for tests that look at it.
     #[cfg(test)]
     pub(crate) fn window(&self) -> &Window {
-        &self.window
+        &self.ballots.window
     }
 
     /// What is stored about a batch, for tests that corrupt it there.
     #[cfg(test)]
     pub(crate) fn stored_mut(&mut self, batch: u64) -> Option<&mut crate::record::Record> {
-        self.window.get_mut(batch)
+        self.ballots.window.get_mut(batch)
     }
 
     fn on_message(&mut self, from: Replica, message: Message, round: &mut Round<'_>) {
-        if from >= self.config.replicas() || from == self.config.me() {
-            self.counters.bad_messages += 1;
+        if from >= self.ballots.config.replicas() || from == self.ballots.config.me() {
+            self.ballots.counters.bad_messages += 1;
             return;
         }
         match message {
@@ -227,16 +227,81 @@ impl Voter {
                 let part = dispute::DeltaPart { answer, total, first, pairs };
                 self.on_pairs(from, place, part, round);
             }
-            Message::SelfBlame { place, failure } => self.on_self_blame(from, place, failure, round),
-            Message::Confirm { place } => self.on_stand(from, place, round),
+            Message::SelfBlame { place, failure } => {
+                if self.ballots.on_self_blame(from, place, failure, round) {
+                    self.evaluate(place.batch, round);
+                    self.advance(round);
+                }
+            }
+            Message::Confirm { place } => {
+                if self.ballots.on_stand(from, place, round) {
+                    self.evaluate(place.batch, round);
+                }
+            }
             Message::Ask(ask) => self.on_ask(from, ask, round),
             Message::Forgotten { batch, digest } => self.on_gone(from, batch, digest, round),
-            Message::ReplyGone { place } => self.on_reply_gone(from, place, round),
+            Message::ReplyGone { place } => self.replies.on_reply_gone(from, place, &mut self.ballots, round),
             Message::Reply { place, total, offset, bytes } => {
-                self.on_reply(from, place, (total, offset), &bytes, round);
+                self.replies.on_reply(from, place, (total, offset), &bytes, &mut self.ballots, round);
             }
             Message::Repair(repair) => self.repairs.on_repair(from, repair, round),
             Message::Repaired { turn } => self.repairs.on_repaired(from, turn),
+        }
+    }
+
+    fn on_peer_down(&mut self, replica: Replica, round: &mut Round<'_>) {
+        if replica < self.ballots.config.replicas()
+            && replica != self.ballots.config.me()
+            && self.ballots.live.contains(replica)
+        {
+            self.ballots.live.remove(replica);
+            self.evaluate_all(round);
+        }
+    }
+
+    fn on_peer_up(&mut self, replica: Replica, round: &mut Round<'_>) {
+        if replica < self.ballots.config.replicas() && !self.ballots.live.contains(replica) {
+            self.ballots.live.insert(replica);
+            self.evaluate_all(round);
+        }
+    }
+
+    fn on_peer_replaced(&mut self, replica: Replica, first_batch: u64, round: &mut Round<'_>) {
+        if replica >= self.ballots.config.replicas() || replica == self.ballots.config.me() {
+            return;
+        }
+        self.repairs.on_peer_replaced(replica, first_batch);
+        self.settling.on_peer_replaced(first_batch);
+        self.late.forget(replica);
+        self.streaks.forget(replica);
+        for batch in self.ballots.window.base()..self.ballots.window.end().min(first_batch) {
+            if let Some(record) = self.ballots.window.get_mut(batch) {
+                record.gone.insert(replica);
+            }
+        }
+        self.ballots.live.insert(replica);
+        self.evaluate_all(round);
+    }
+
+    fn evaluate_all(&mut self, round: &mut Round<'_>) {
+        let parked: Vec<u64> = self.ballots.window.parked.keys().copied().collect();
+        for batch in parked.into_iter().chain(self.ballots.window.base()..self.ballots.window.end()) {
+            self.evaluate(batch, round);
+        }
+        self.advance(round);
+    }
+}
+
+impl Ballots {
+    /// Of a voter that has seen nothing.
+    fn new(config: Config) -> Self {
+        Ballots {
+            live: Set::first(config.replicas()),
+            window: Window::new(config.first_batch()),
+            classifier: Classifier::default(),
+            counters: VoteCounters::default(),
+            scratch: Vec::with_capacity(4096),
+            config,
         }
     }
 
@@ -249,54 +314,15 @@ impl Voter {
         }
     }
 
-    fn on_peer_down(&mut self, replica: Replica, round: &mut Round<'_>) {
-        if replica < self.config.replicas() && replica != self.config.me() && self.live.contains(replica) {
-            self.live.remove(replica);
-            self.evaluate_all(round);
-        }
-    }
-
-    fn on_peer_up(&mut self, replica: Replica, round: &mut Round<'_>) {
-        if replica < self.config.replicas() && !self.live.contains(replica) {
-            self.live.insert(replica);
-            self.evaluate_all(round);
-        }
-    }
-
-    fn on_peer_replaced(&mut self, replica: Replica, first_batch: u64, round: &mut Round<'_>) {
-        if replica >= self.config.replicas() || replica == self.config.me() {
-            return;
-        }
-        self.repairs.on_peer_replaced(replica, first_batch);
-        self.settling.on_peer_replaced(first_batch);
-        self.late[replica as usize] = None;
-        self.streaks[replica as usize] = Streak::default();
-        for batch in self.window.base()..self.window.end().min(first_batch) {
-            if let Some(record) = self.window.get_mut(batch) {
-                record.gone.insert(replica);
-            }
-        }
-        self.live.insert(replica);
-        self.evaluate_all(round);
-    }
-
     /// What came up while objects were repaired: senders whose packed bytes did not match their digest.
-    fn report_repairs(&mut self, round: &mut Round<'_>) {
-        self.counters.objects_installed = self.repairs.installed();
-        for (from, turn) in self.repairs.take_bad_pieces() {
+    fn report_repairs(&mut self, repairs: &mut Repairs, round: &mut Round<'_>) {
+        self.counters.objects_installed = repairs.installed();
+        for (from, turn) in repairs.take_bad_pieces() {
             self.counters.bad_messages += 1;
             let (batch, request) = (turn.batch, Some(turn.request));
             let case = Case { batch, request, kind: 0, stage: FaultStage::Message };
             self.evidence(from, case, None, &[], round);
         }
-    }
-
-    fn evaluate_all(&mut self, round: &mut Round<'_>) {
-        let parked: Vec<u64> = self.window.parked.keys().copied().collect();
-        for batch in parked.into_iter().chain(self.window.base()..self.window.end()) {
-            self.evaluate(batch, round);
-        }
-        self.advance(round);
     }
 
     /// Emits one evidence record and counts it.

@@ -2,12 +2,13 @@
 
 use smallvec::SmallVec;
 
-use super::{Case, Round, Voter};
+use super::reply::OwedReplies;
+use super::{Ballots, Case, Round, Voter};
 use crate::command::{BeyondRepair, Command, Dropped, To};
 use crate::config::{Replica, Set};
 use crate::digest;
 use crate::event::{Place, RequestResult, keeps_reply};
-use crate::evidence::FaultStage;
+use crate::evidence::{FaultStage, VoteCounters};
 use crate::gate::{Withheld, reply_may_leave};
 use crate::limits::*;
 use crate::message::{Ask, Message};
@@ -25,15 +26,15 @@ impl Voter {
             return round.commands.push(Command::ReplaceSelf(BeyondRepair::Miscounted));
         }
         self.newest = self.newest.max(batch);
-        while batch + AHEAD_BATCHES >= self.window.base() + WINDOW_BATCHES {
+        while batch + AHEAD_BATCHES >= self.ballots.window.base() + WINDOW_BATCHES {
             self.close_oldest(round);
         }
-        let me = self.config.me();
-        let Some(record) = self.window.open(batch) else {
-            return self.executed_too_late(batch, &requests, round);
+        let me = self.ballots.config.me();
+        let Some(record) = self.ballots.window.open(batch) else {
+            return self.ballots.executed_too_late(batch, &requests, round);
         };
-        self.counters.batches += 1;
-        let digest = fold(batch, me, &requests, &mut self.scratch);
+        self.ballots.counters.batches += 1;
+        let digest = fold(batch, me, &requests, &mut self.ballots.scratch);
         record.set_digest(me, digest);
         record.owed = requests.iter().filter(|result| result.asked.mine).count() as u16;
         record.executed_us = round.now_us;
@@ -48,10 +49,10 @@ impl Voter {
             }
         }
         record.own = Some(requests);
-        self.window.bytes += bytes;
-        self.window.owe(batch, owed);
-        self.window.keep_replies(batch, kept, self.config.kept_reply_bytes());
-        self.collect_check(batch, digest, round);
+        self.ballots.window.bytes += bytes;
+        self.ballots.window.owe(batch, owed);
+        self.ballots.window.keep_replies(batch, kept, self.ballots.config.kept_reply_bytes());
+        self.checks.collect(batch, digest, &mut self.ballots.counters, round);
         self.evaluate(batch, round);
         self.advance(round);
     }
@@ -60,13 +61,13 @@ impl Voter {
     /// is executed, or after one was left out. A struck number would close what is open, or leave a batch
     /// without a vote, and nobody else could tell.
     fn is_next(&self, batch: u64) -> bool {
-        let has_results = |batch| self.window.get(batch).is_none_or(|record| record.own.is_some());
-        let is_fresh =
-            self.window.is_to_come(batch) && self.window.get(batch).is_none_or(|record| record.own.is_none());
+        let has_results = |batch| self.ballots.window.get(batch).is_none_or(|record| record.own.is_some());
+        let is_fresh = self.ballots.window.is_to_come(batch)
+            && self.ballots.window.get(batch).is_none_or(|record| record.own.is_none());
         let oldest = batch.checked_sub(IN_EXECUTION_BATCHES);
         let is_within = batch <= self.newest + IN_EXECUTION_BATCHES;
         // Nobody votes on what nobody has executed: the window closes no further ahead than peers can have filled it.
-        let has_place = self.window.base() <= batch + WINDOW_BATCHES;
+        let has_place = self.ballots.window.base() <= batch + WINDOW_BATCHES;
         is_fresh && is_within && has_place && oldest.is_none_or(has_results)
     }
 
@@ -79,12 +80,12 @@ impl Voter {
     }
 
     pub(super) fn on_batch_digest(&mut self, from: Replica, batch: u64, digest: u128, round: &mut Round<'_>) {
-        let me = self.config.me();
-        if self.window.get(batch).is_none() && batch < self.window.base() {
-            return self.on_late_digest(from, batch, digest, round);
+        let me = self.ballots.config.me();
+        if self.ballots.window.get(batch).is_none() && batch < self.ballots.window.base() {
+            return self.late.on_digest(from, batch, digest, &mut self.ballots, round);
         }
         // A peer that is further ahead than the window is asked again when we get there.
-        let Some(record) = self.window.open(batch) else { return };
+        let Some(record) = self.ballots.window.open(batch) else { return };
         if !record.known.contains(from) {
             record.set_digest(from, digest);
             return self.evaluate(batch, round);
@@ -94,48 +95,113 @@ impl Voter {
             return;
         }
         record.set_digest(from, digest);
-        if record.known.contains(me) && digest == own && self.report_once(batch, from) {
+        if record.known.contains(me) && digest == own && self.ballots.report_once(batch, from) {
             let case = Case { batch, request: None, kind: 0, stage: FaultStage::Digest };
-            self.evidence(from, case, None, &[], round);
+            self.ballots.evidence(from, case, None, &[], round);
         }
         self.evaluate(batch, round);
     }
 
     /// Compares all votes on a batch and acts on what they tell; called after anything about the batch has changed.
     pub(super) fn evaluate(&mut self, batch: u64, round: &mut Round<'_>) {
-        let me = self.config.me();
-        let Some(record) = self.window.get(batch) else { return };
+        let me = self.ballots.config.me();
+        let Some(record) = self.ballots.window.get(batch) else { return };
         if record.own.is_none() {
             return;
         }
         let owes = record.owed > 0;
-        let compared = self.config.protections.digest_comparison;
+        let compared = self.ballots.config.protections.digest_comparison;
         let agreeing = if compared { record.agreeing_with(me) } else { record.known };
         let differs = !record.known.minus(agreeing).is_empty();
         let drilled = record.drill.is_some();
         if compared {
-            self.count_agreeing(batch);
+            self.streaks.count_agreeing(batch, &mut self.ballots);
         }
         if owes {
-            self.release_batch(batch, agreeing, round);
+            self.replies.release_batch(batch, agreeing, &mut self.ballots, round);
         }
-        if differs || drilled || self.window.get(batch).is_some_and(|record| record.drill.is_some()) {
+        if differs || drilled || self.ballots.window.get(batch).is_some_and(|record| record.drill.is_some()) {
             self.drill(batch, round);
         }
-        self.finish(batch);
+        self.ballots.finish(batch);
     }
 
+    /// Moves the window on: finished batches leave it, batches with a mismatch are parked, and its bounds are kept.
+    pub(super) fn advance(&mut self, round: &mut Round<'_>) {
+        while let Some(front) = self.ballots.window.front() {
+            // Only batches executed here count: news of batches far ahead, true or not, must not take the
+            // place of what peers may ask for. Of the bytes all count, for all are held; details that peers
+            // told of a dispute can shorten what is kept.
+            let kept = (self.newest + 1).saturating_sub(self.ballots.window.base());
+            let full = kept > KEEP_FINISHED_BATCHES
+                || self.ballots.window.bytes > self.ballots.config.finished_bytes();
+            let done = front.finished || (front.drill.is_some() && front.own.is_some());
+            if !(full && done && kept > 1) {
+                break;
+            }
+            self.ballots.pop_oldest();
+            while self.ballots.window.parked.len() > MAX_PARKED_BATCHES {
+                self.unpark_oldest(round);
+            }
+        }
+        while self.ballots.is_overfull() && self.ballots.window.end() - self.ballots.window.base() > 1 {
+            self.close_oldest(round);
+        }
+    }
+
+    fn unpark_oldest(&mut self, round: &mut Round<'_>) {
+        let Some((batch, record)) = self.ballots.window.parked.pop_first() else { return };
+        self.ballots.window.on_gone(batch, &record);
+        self.replies.drop_owed(batch, record, &mut self.ballots, round);
+    }
+
+    /// Closes the oldest batch, whatever state it is in, because the window is full.
+    fn close_oldest(&mut self, round: &mut Round<'_>) {
+        if !self.ballots.window.parked.is_empty() && self.ballots.is_overfull() {
+            return self.unpark_oldest(round);
+        }
+        let quorum = self.ballots.config.quorum();
+        let Some(front) = self.ballots.window.front() else {
+            self.ballots.window.open_next();
+            return;
+        };
+        let agreed = agreed_digest(front, quorum);
+        let Some((batch, record)) = self.ballots.window.pop(agreed) else { return };
+        self.ballots.window.on_gone(batch, &record);
+        self.replies.drop_owed(batch, record, &mut self.ballots, round);
+    }
+
+    /// Closes what was executed, as it comes with time.
+    #[cfg(test)]
+    pub(crate) fn close_executed(&mut self) {
+        while self.ballots.window.front().is_some_and(|front| front.own.is_some()) {
+            self.ballots.window.pop(None);
+        }
+    }
+
+    /// Closes batches as a struck bound of a loop does.
+    #[cfg(test)]
+    pub(crate) fn close_below(&mut self, batch: u64) {
+        while self.ballots.window.base() < batch {
+            self.ballots.window.open_next();
+            self.ballots.window.pop(None);
+        }
+    }
+}
+
+impl OwedReplies {
     /// Asks the gate about every reply owed; when the own batch digest is what f others have too, all of them
     /// may leave.
-    fn release_batch(&mut self, batch: u64, agreeing: Set, round: &mut Round<'_>) {
+    fn release_batch(&mut self, batch: u64, agreeing: Set, ballots: &mut Ballots, round: &mut Round<'_>) {
         let mut corrupt: SmallVec<[u16; 4]> = SmallVec::new();
-        let count = self.window.get(batch).map_or(0, |record| record.requests().len());
+        let count = ballots.window.get(batch).map_or(0, |record| record.requests().len());
         for request in 0..count as u16 {
-            let Some(result) = self.window.get(batch).and_then(|r| r.requests().get(request as usize)) else {
+            let Some(result) = ballots.window.get(batch).and_then(|r| r.requests().get(request as usize))
+            else {
                 return;
             };
             let (mine, agreed) = (result.asked.mine, result.digest);
-            match self.release(Place::new(batch, request), agreed, agreeing, round) {
+            match self.release(Place::new(batch, request), agreed, agreeing, ballots, round) {
                 Err(Withheld::Corrupt) => corrupt.push(request),
                 Err(Withheld::NotYet) if mine => break,
                 _ => {}
@@ -143,7 +209,7 @@ impl Voter {
         }
         for request in corrupt {
             // The own stored copy is not what was agreed on: one level down, where peers can help.
-            self.dispute_mut(Place::new(batch, request), round);
+            ballots.dispute_mut(Place::new(batch, request), round);
         }
     }
 
@@ -153,10 +219,11 @@ impl Voter {
         place: Place,
         agreed: u128,
         agreeing: Set,
+        ballots: &mut Ballots,
         round: &mut Round<'_>,
     ) -> Result<(), Withheld> {
-        let quorum = self.config.quorum();
-        self.release_with(place, agreed, agreeing, quorum, round)
+        let quorum = ballots.config.quorum();
+        self.release_with(place, agreed, agreeing, quorum, ballots, round)
     }
 
     pub(super) fn release_with(
@@ -165,10 +232,11 @@ impl Voter {
         agreed: u128,
         agreeing: Set,
         quorum: u32,
+        ballots: &mut Ballots,
         round: &mut Round<'_>,
     ) -> Result<(), Withheld> {
-        let protections = self.config.protections;
-        let Some(record) = self.window.get_mut(place.batch) else { return Ok(()) };
+        let protections = ballots.config.protections;
+        let Some(record) = ballots.window.get_mut(place.batch) else { return Ok(()) };
         let Some(result) = record.own.as_mut().and_then(|own| own.get_mut(place.request as usize)) else {
             return Ok(());
         };
@@ -178,7 +246,7 @@ impl Voter {
         let digest = match reply_may_leave(result, agreed, agreeing, quorum, protections) {
             Ok(digest) => digest,
             Err(Withheld::NotKept) => {
-                self.drop_reply(place, Dropped::NoRoom, round);
+                self.drop_reply(place, Dropped::NoRoom, ballots, round);
                 return Ok(());
             }
             Err(why) => return Err(why),
@@ -186,57 +254,111 @@ impl Voter {
         result.asked.mine = false;
         record.owed -= 1;
         // Nobody but its owner ever asks for a reply, and the owner is this replica.
-        let Some(reply) = self.window.take_owed(place) else { return Ok(()) };
-        self.counters.replies_released += 1;
+        let Some(reply) = ballots.window.take_owed(place) else { return Ok(()) };
+        ballots.counters.replies_released += 1;
         round.commands.push(Command::Release { place, reply, digest });
         Ok(())
     }
 
+    /// Forgets a batch; replies still owed can never leave, and what is held is not held any more.
+    pub(super) fn drop_owed(
+        &mut self,
+        batch: u64,
+        record: Record,
+        ballots: &mut Ballots,
+        round: &mut Round<'_>,
+    ) {
+        ballots.counters.batches_closed_early += !record.finished as u64;
+        let disputes = record.drill.iter().flat_map(|drill| &drill.disputes);
+        let held =
+            disputes.filter(|(_, dispute)| dispute.held).map(|(request, _)| Place::new(batch, *request));
+        round.commands.extend(held.map(|place| Command::Resumed { place }));
+        for (index, _) in record.requests().iter().enumerate().filter(|(_, result)| result.asked.mine) {
+            let place = Place::new(batch, index as u16);
+            self.remove(place);
+            ballots.counters.replies_dropped += 1;
+            round.commands.push(Command::DropReply { place, why: Dropped::WindowClosed });
+        }
+    }
+}
+
+/// Digests of consecutive batches that wait for the end of the round.
+#[derive(Debug, Default)]
+pub(super) struct Checks {
+    digests: SmallVec<[u128; 2]>,
+    /// The batch of the first one.
+    first: u64,
+}
+
+impl Checks {
     /// Remembers a digest for the next CHECK; consecutive batches of one round share a message.
-    fn collect_check(&mut self, batch: u64, digest: u128, round: &mut Round<'_>) {
-        let next = self.unsent_first + self.unsent.len() as u64;
-        if !self.unsent.is_empty() && (batch != next || self.unsent.len() == MAX_DIGESTS_PER_CHECK) {
-            self.send_checks(round);
+    fn collect(&mut self, batch: u64, digest: u128, counters: &mut VoteCounters, round: &mut Round<'_>) {
+        let next = self.first + self.digests.len() as u64;
+        if !self.digests.is_empty() && (batch != next || self.digests.len() == MAX_DIGESTS_PER_CHECK) {
+            self.send(counters, round);
         }
-        if self.unsent.is_empty() {
-            self.unsent_first = batch;
+        if self.digests.is_empty() {
+            self.first = batch;
         }
-        self.unsent.push(digest);
+        self.digests.push(digest);
     }
 
-    pub(super) fn send_checks(&mut self, round: &mut Round<'_>) {
-        if !self.unsent.is_empty() {
-            let digests = std::mem::take(&mut self.unsent);
-            self.counters.checks_sent += 1;
-            round.send(To::All, Message::Check { first: self.unsent_first, digests });
+    /// Sends what was collected.
+    pub(super) fn send(&mut self, counters: &mut VoteCounters, round: &mut Round<'_>) {
+        if !self.digests.is_empty() {
+            let digests = std::mem::take(&mut self.digests);
+            counters.checks_sent += 1;
+            round.send(To::All, Message::Check { first: self.first, digests });
         }
+    }
+}
+
+/// By peer, a batch whose digest came too late and differed, and since when it is asked for again: before
+/// anyone is accused.
+#[derive(Debug, Default)]
+pub(super) struct LateVotes([Option<(u64, u64)>; MAX_REPLICAS]);
+
+impl LateVotes {
+    /// A peer has begun again.
+    pub(super) fn forget(&mut self, peer: Replica) {
+        self.0[peer as usize] = None;
     }
 
     /// A vote on a batch that left the window: from a replica that was paused, or replays its log.
-    fn on_late_digest(&mut self, from: Replica, batch: u64, digest: u128, round: &mut Round<'_>) {
-        let Some(agreed) = self.window.remembered(batch) else { return };
+    fn on_digest(
+        &mut self,
+        from: Replica,
+        batch: u64,
+        digest: u128,
+        ballots: &mut Ballots,
+        round: &mut Round<'_>,
+    ) {
+        let Some(agreed) = ballots.window.remembered(batch) else { return };
         if agreed == digest {
-            if self.late[from as usize].is_some_and(|(asked, _)| asked == batch) {
-                self.late[from as usize] = None;
+            if self.0[from as usize].is_some_and(|(asked, _)| asked == batch) {
+                self.0[from as usize] = None;
             }
             return;
         }
-        match self.late[from as usize] {
+        match self.0[from as usize] {
             Some((asked, _)) if asked == batch => {}
             // One at a time: answers about two batches would take turns in being asked for again, for ever.
             Some((_, since_us)) if round.now_us.saturating_sub(since_us) < ASK_AFTER_US => return,
             _ => {
                 // Perhaps only the message was wrong; its sender repeats it.
-                self.late[from as usize] = Some((batch, round.now_us));
+                self.0[from as usize] = Some((batch, round.now_us));
                 return round.send_one(from, Message::Ask(Ask::Checks { first: batch, count: 1 }));
             }
         }
-        self.late[from as usize] = None;
+        self.0[from as usize] = None;
         let case = Case { batch, request: None, kind: 0, stage: FaultStage::InRequest };
-        self.evidence(from, case, None, &[], round);
+        ballots.evidence(from, case, None, &[], round);
         round.commands.push(Command::PeerBeyondRepair { replica: from, why: BeyondRepair::TooLate });
     }
+}
 
+impl Ballots {
+    /// Results of a batch that was closed without them: none of its replies can leave.
     fn executed_too_late(&mut self, batch: u64, requests: &[RequestResult], round: &mut Round<'_>) {
         for (index, _) in requests.iter().enumerate().filter(|(_, result)| result.asked.mine) {
             let place = Place::new(batch, index as u16);
@@ -275,32 +397,14 @@ impl Voter {
         record.finished = record.own.is_some() && record.owed == 0 && classified;
     }
 
-    /// Moves the window on: finished batches leave it, batches with a mismatch are parked, and its bounds are kept.
-    pub(super) fn advance(&mut self, round: &mut Round<'_>) {
-        while let Some(front) = self.window.front() {
-            // Only batches executed here count: news of batches far ahead, true or not, must not take the
-            // place of what peers may ask for. Of the bytes all count, for all are held; details that peers
-            // told of a dispute can shorten what is kept.
-            let kept = (self.newest + 1).saturating_sub(self.window.base());
-            let full = kept > KEEP_FINISHED_BATCHES || self.window.bytes > self.config.finished_bytes();
-            let done = front.finished || (front.drill.is_some() && front.own.is_some());
-            if !(full && done && kept > 1) {
-                break;
-            }
-            self.pop_oldest(round);
-        }
-        while self.is_overfull() && self.window.end() - self.window.base() > 1 {
-            self.close_oldest(round);
-        }
-    }
-
     /// Whether the window holds more than it may.
     fn is_overfull(&self) -> bool {
         self.window.bytes > self.config.window_bytes()
             || self.window.owed_bytes > self.config.owed_reply_bytes()
     }
 
-    fn pop_oldest(&mut self, round: &mut Round<'_>) {
+    /// Takes the oldest batch out of the window; one with a mismatch is parked.
+    fn pop_oldest(&mut self) {
         let quorum = self.config.quorum();
         let Some(front) = self.window.front() else { return };
         let agreed = agreed_digest(front, quorum);
@@ -309,63 +413,6 @@ impl Voter {
             return self.window.on_gone(batch, &record);
         }
         self.window.parked.insert(batch, record);
-        while self.window.parked.len() > MAX_PARKED_BATCHES {
-            self.unpark_oldest(round);
-        }
-    }
-
-    fn unpark_oldest(&mut self, round: &mut Round<'_>) {
-        let Some((batch, record)) = self.window.parked.pop_first() else { return };
-        self.window.on_gone(batch, &record);
-        self.drop_owed(batch, record, round);
-    }
-
-    /// Closes the oldest batch, whatever state it is in, because the window is full.
-    fn close_oldest(&mut self, round: &mut Round<'_>) {
-        if !self.window.parked.is_empty() && self.is_overfull() {
-            return self.unpark_oldest(round);
-        }
-        let quorum = self.config.quorum();
-        let Some(front) = self.window.front() else {
-            self.window.open_next();
-            return;
-        };
-        let agreed = agreed_digest(front, quorum);
-        let Some((batch, record)) = self.window.pop(agreed) else { return };
-        self.window.on_gone(batch, &record);
-        self.drop_owed(batch, record, round);
-    }
-
-    /// Closes what was executed, as it comes with time.
-    #[cfg(test)]
-    pub(crate) fn close_executed(&mut self) {
-        while self.window.front().is_some_and(|front| front.own.is_some()) {
-            self.window.pop(None);
-        }
-    }
-
-    /// Closes batches as a struck bound of a loop does.
-    #[cfg(test)]
-    pub(crate) fn close_below(&mut self, batch: u64) {
-        while self.window.base() < batch {
-            self.window.open_next();
-            self.window.pop(None);
-        }
-    }
-
-    /// Forgets a batch; replies still owed can never leave, and what is held is not held any more.
-    pub(super) fn drop_owed(&mut self, batch: u64, record: Record, round: &mut Round<'_>) {
-        self.counters.batches_closed_early += !record.finished as u64;
-        let disputes = record.drill.iter().flat_map(|drill| &drill.disputes);
-        let held =
-            disputes.filter(|(_, dispute)| dispute.held).map(|(request, _)| Place::new(batch, *request));
-        round.commands.extend(held.map(|place| Command::Resumed { place }));
-        for (index, _) in record.requests().iter().enumerate().filter(|(_, result)| result.asked.mine) {
-            let place = Place::new(batch, index as u16);
-            self.fetches.remove(place);
-            self.counters.replies_dropped += 1;
-            round.commands.push(Command::DropReply { place, why: Dropped::WindowClosed });
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use object::Pair;
 
-use super::{Case, Round, Voter};
+use super::{Ballots, Case, Round, Voter};
 use crate::classify::{Status, Verdict, Votes, by_elimination, classify, verdict};
 use crate::command::{BeyondRepair, Command, Dropped, To};
 use crate::config::{Replica, Set};
@@ -24,7 +24,7 @@ pub(crate) struct DeltaPart {
 
 impl Voter {
     pub(super) fn on_pairs(&mut self, from: Replica, place: Place, part: DeltaPart, round: &mut Round<'_>) {
-        let Some(dispute) = self.dispute_mut(place, round) else { return };
+        let Some(dispute) = self.ballots.dispute_mut(place, round) else { return };
         let delta = dispute.deltas[from as usize].get_or_insert_default();
         let held = size_of_val(&delta.pairs[..]);
         if part.first == 0 {
@@ -36,52 +36,18 @@ impl Voter {
         }
         delta.pairs.extend_from_slice(&part.pairs);
         let holds = size_of_val(&delta.pairs[..]);
-        self.window.account(place.batch, held, holds);
+        self.ballots.window.account(place.batch, held, holds);
         self.evaluate(place.batch, round);
         self.advance(round);
-    }
-
-    pub(super) fn on_self_blame(
-        &mut self,
-        from: Replica,
-        place: Place,
-        failure: Failure,
-        round: &mut Round<'_>,
-    ) {
-        let Some(dispute) = self.dispute_mut(place, round) else { return };
-        dispute.failures[from as usize] = Some(failure);
-        self.evaluate(place.batch, round);
-        self.advance(round);
-    }
-
-    /// The dispute about a request; opened when a peer begins it, perhaps before this replica has a result.
-    pub(super) fn dispute_mut(&mut self, place: Place, round: &Round<'_>) -> Option<&mut Dispute> {
-        let crowded = self.window.bytes > self.config.window_bytes() / 2;
-        let record = self.window.open(place.batch)?;
-        let bound = record.own.as_ref().map_or(MAX_REQUESTS_PER_BATCH, Vec::len);
-        if place.request as usize >= bound {
-            self.counters.bad_messages += 1;
-            return None;
-        }
-        if record.own.is_none() && crowded {
-            // Peers' news of batches not executed here may not push out what is; they are asked for later.
-            return None;
-        }
-        let disputes = &mut record.drill_mut(round.now_us).disputes;
-        if !disputes.contains_key(&place.request) {
-            self.window.account(place.batch, 0, size_of::<Dispute>());
-        }
-        let drill = self.window.get_mut(place.batch)?.drill_mut(round.now_us);
-        Some(drill.disputes.entry(place.request).or_default())
     }
 
     /// Looks at one disputed request and does whatever its votes allow.
     pub(super) fn dispute(&mut self, place: Place, round: &mut Round<'_>) {
-        self.announce_pairs(place, round);
-        let Some(record) = self.window.get(place.batch) else { return };
+        self.ballots.announce_pairs(place, round);
+        let Some(record) = self.ballots.window.get(place.batch) else { return };
         let Some(dispute) = find(record, place.request) else { return };
-        let votes = self.votes(record, place.request);
-        let quorum = self.config.quorum();
+        let votes = self.ballots.votes(record, place.request);
+        let quorum = self.ballots.config.quorum();
         let by_quorum = classify(&votes, quorum);
         if by_quorum.majority.is_some() {
             return self.decide(place, &votes, by_quorum, quorum, round);
@@ -93,9 +59,10 @@ impl Voter {
         };
         let may_decide = |value: &u128| {
             record.gone.is_empty()
-                && record.known.minus(self.live).iter().all(|replica| says(replica, *value))
+                && record.known.minus(self.ballots.live).iter().all(|replica| says(replica, *value))
         };
-        let left_over = by_elimination(&votes, self.live, dispute.stands, self.config.faults());
+        let left_over =
+            by_elimination(&votes, self.ballots.live, dispute.stands, self.ballots.config.faults());
         match left_over.filter(may_decide) {
             Some(value) => {
                 let verdict = verdict(&votes, Some(value));
@@ -108,44 +75,42 @@ impl Voter {
 
     /// The right value is known: the reply leaves or is fetched, and the FAILED replicas' objects are named.
     fn decide(&mut self, place: Place, votes: &Votes, verdict: Verdict, quorum: u32, round: &mut Round<'_>) {
-        let me = self.config.me();
+        let me = self.ballots.config.me();
         let Some(agreed) = verdict.majority else { return };
-        self.resume(place, round);
+        self.ballots.resume(place, round);
         self.settling.on_decided(place);
         let valid = verdict.with(Status::Valid);
-        let Some(record) = self.window.get(place.batch) else { return };
+        let Some(record) = self.ballots.window.get(place.batch) else { return };
         let right = right_delta(record, place.request, agreed);
         let own = &record.requests()[place.request as usize];
         let owed = own.asked.mine;
         let failed_here = !valid.contains(me);
         if owed && own.failure.is_none() && !own.has_reply() {
             // Bytes for which there was no room are not fetched either.
-            self.drop_reply(place, Dropped::NoRoom, round);
+            self.replies.drop_reply(place, Dropped::NoRoom, &mut self.ballots, round);
         } else if owed && failed_here {
-            self.fetch(place, right.as_ref(), valid, round);
-        } else if owed && self.release_with(place, agreed, valid, quorum, round) == Err(Withheld::Corrupt) {
-            self.report_own_copy(place, agreed, round);
-            self.fetch(place, right.as_ref(), valid, round);
+            self.replies.fetch(place, right.as_ref(), valid, &mut self.ballots, round);
+        } else if owed
+            && self.replies.release_with(place, agreed, valid, quorum, &mut self.ballots, round)
+                == Err(Withheld::Corrupt)
+        {
+            self.ballots.report_own_copy(place, agreed, round);
+            self.replies.fetch(place, right.as_ref(), valid, &mut self.ballots, round);
         }
-        for replica in (0..self.config.replicas()).filter(|replica| votes[*replica as usize].is_cast()) {
+        for replica in
+            (0..self.ballots.config.replicas()).filter(|replica| votes[*replica as usize].is_cast())
+        {
             match verdict.of(replica) {
                 Status::Failed => self.close_failed(place, replica, right.as_ref(), &verdict, round),
-                Status::Valid if votes[replica as usize].is_torn() => self.close_torn(place, replica, round),
+                Status::Valid if votes[replica as usize].is_torn() => {
+                    if self.ballots.close_torn(place, replica, round) {
+                        self.streaks.count_wrong_vote(place.batch, replica, &mut self.ballots, round);
+                    }
+                }
                 _ => {}
             }
         }
-        self.mark_done(place, &verdict);
-    }
-
-    fn mark_done(&mut self, place: Place, verdict: &Verdict) {
-        let live = self.live;
-        let Some(record) = self.window.get_mut(place.batch) else { return };
-        let voters = live.minus(record.gone);
-        let Some(dispute) = record.drill.as_mut().and_then(|d| d.disputes.get_mut(&place.request)) else {
-            return;
-        };
-        let settled = dispute.closed.or(verdict.with(Status::Valid));
-        dispute.done = voters.minus(settled).is_empty();
+        self.ballots.mark_done(place, &verdict);
     }
 
     /// A FAILED replica: evidence, and its wrong objects go to repair. Waits until both sides' pairs are known, unless
@@ -158,8 +123,8 @@ impl Voter {
         verdict: &Verdict,
         round: &mut Round<'_>,
     ) {
-        let me = self.config.me();
-        let Some(record) = self.window.get(place.batch) else { return };
+        let me = self.ballots.config.me();
+        let Some(record) = self.ballots.window.get(place.batch) else { return };
         let Some(dispute) = find(record, place.request) else { return };
         let own = &record.requests()[place.request as usize];
         let failure = if replica == me && own.failure.is_some() {
@@ -185,34 +150,84 @@ impl Voter {
         let stage = stage_of(failure, theirs, right, &wrong);
         let case = Case { batch: place.batch, request: Some(place.request), kind: own.asked.kind, stage };
         let objects: Vec<_> = wrong.iter().map(|wrong| (wrong.home, wrong.id)).collect();
-        let proposers = self.live.minus(verdict.with(Status::Failed));
-        self.evidence(replica, case, failure, &wrong, round);
-        if verdict.with(Status::Valid).len() >= self.config.quorum() {
+        let proposers = self.ballots.live.minus(verdict.with(Status::Failed));
+        self.ballots.evidence(replica, case, failure, &wrong, round);
+        if verdict.with(Status::Valid).len() >= self.ballots.config.quorum() {
             let names_objects = self.repairs.can_repair(&objects);
-            self.count_outvoted(place.batch, replica, names_objects, round);
+            self.streaks.count_outvoted(place.batch, replica, names_objects, &mut self.ballots, round);
         }
         self.repairs.add(replica, place, &objects, proposers, round.now_us);
         if stage == FaultStage::Schedule && replica == me {
             // Repairing objects does not set a counter right: what it creates next has a wrong id again.
             round.commands.push(Command::ReplaceSelf(BeyondRepair::OutOfStep));
         }
-        if let Some(dispute) = self.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request)) {
+        if let Some(dispute) =
+            self.ballots.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request))
+        {
             dispute.closed.insert(replica);
         }
     }
+}
 
-    /// A replica whose result is right but whose digest or pairs are not: the checker itself was hit there.
-    fn close_torn(&mut self, place: Place, replica: Replica, round: &mut Round<'_>) {
-        let Some(record) = self.window.get_mut(place.batch) else { return };
-        let kind = record.requests()[place.request as usize].asked.kind;
-        let Some(dispute) = find_mut(record, place.request) else { return };
-        if !dispute.closed.contains(replica) {
-            dispute.closed.insert(replica);
-            let case =
-                Case { batch: place.batch, request: Some(place.request), kind, stage: FaultStage::Digest };
-            self.evidence(replica, case, None, &[], round);
-            self.count_wrong_vote(place.batch, replica, round);
+impl Ballots {
+    /// A peer has no result of its own to stand by; whether that is news to evaluate.
+    pub(super) fn on_self_blame(
+        &mut self,
+        from: Replica,
+        place: Place,
+        failure: Failure,
+        round: &mut Round<'_>,
+    ) -> bool {
+        let Some(dispute) = self.dispute_mut(place, round) else { return false };
+        dispute.failures[from as usize] = Some(failure);
+        true
+    }
+
+    /// The dispute about a request; opened when a peer begins it, perhaps before this replica has a result.
+    pub(super) fn dispute_mut(&mut self, place: Place, round: &Round<'_>) -> Option<&mut Dispute> {
+        let crowded = self.window.bytes > self.config.window_bytes() / 2;
+        let record = self.window.open(place.batch)?;
+        let bound = record.own.as_ref().map_or(MAX_REQUESTS_PER_BATCH, Vec::len);
+        if place.request as usize >= bound {
+            self.counters.bad_messages += 1;
+            return None;
         }
+        if record.own.is_none() && crowded {
+            // Peers' news of batches not executed here may not push out what is; they are asked for later.
+            return None;
+        }
+        let disputes = &mut record.drill_mut(round.now_us).disputes;
+        if !disputes.contains_key(&place.request) {
+            self.window.account(place.batch, 0, size_of::<Dispute>());
+        }
+        let drill = self.window.get_mut(place.batch)?.drill_mut(round.now_us);
+        Some(drill.disputes.entry(place.request).or_default())
+    }
+
+    fn mark_done(&mut self, place: Place, verdict: &Verdict) {
+        let live = self.live;
+        let Some(record) = self.window.get_mut(place.batch) else { return };
+        let voters = live.minus(record.gone);
+        let Some(dispute) = record.drill.as_mut().and_then(|d| d.disputes.get_mut(&place.request)) else {
+            return;
+        };
+        let settled = dispute.closed.or(verdict.with(Status::Valid));
+        dispute.done = voters.minus(settled).is_empty();
+    }
+
+    /// A replica whose result is right but whose digest or pairs are not: the checker itself was hit there. False if
+    /// that was reported before.
+    fn close_torn(&mut self, place: Place, replica: Replica, round: &mut Round<'_>) -> bool {
+        let Some(record) = self.window.get_mut(place.batch) else { return false };
+        let kind = record.requests()[place.request as usize].asked.kind;
+        let Some(dispute) = find_mut(record, place.request) else { return false };
+        if dispute.closed.contains(replica) {
+            return false;
+        }
+        dispute.closed.insert(replica);
+        let case = Case { batch: place.batch, request: Some(place.request), kind, stage: FaultStage::Digest };
+        self.evidence(replica, case, None, &[], round);
+        true
     }
 
     /// The own result was agreed on, but the stored copy of it is not what was agreed on any more.

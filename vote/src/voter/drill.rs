@@ -1,7 +1,9 @@
 //! Second level: request digests of a batch whose batch digests differ.
 
 use super::check::fold;
-use super::{Case, Round, Voter};
+use super::outvoted::Streaks;
+use super::reply::OwedReplies;
+use super::{Ballots, Case, Round, Voter};
 use crate::classify::{Status, Vote, Votes, classify};
 use crate::command::{BeyondRepair, Command, To};
 use crate::config::{Replica, Set};
@@ -19,56 +21,119 @@ impl Voter {
         digests: Vec<Option<u128>>,
         round: &mut Round<'_>,
     ) {
-        let crowded = self.window.bytes > self.config.window_bytes() / 2;
-        let Some(record) = self.window.open(batch) else { return };
+        let crowded = self.ballots.window.bytes > self.ballots.config.window_bytes() / 2;
+        let Some(record) = self.ballots.window.open(batch) else { return };
         if record.own.is_none() && crowded {
             return;
         }
         let bytes = |digests: &Vec<Option<u128>>| size_of_val(digests.as_slice());
         let holds = bytes(&digests);
         let held = record.drill_mut(round.now_us).stated[from as usize].replace(digests);
-        self.window.account(batch, held.as_ref().map_or(0, bytes), holds);
+        self.ballots.window.account(batch, held.as_ref().map_or(0, bytes), holds);
         self.evaluate(batch, round);
         self.advance(round);
     }
 
     /// A peer has no details of a batch any more, because it found nothing wrong with it.
     pub(super) fn on_gone(&mut self, from: Replica, batch: u64, digest: Option<u128>, round: &mut Round<'_>) {
-        let Some(record) = self.window.get_mut(batch) else { return };
+        let Some(record) = self.ballots.window.get_mut(batch) else { return };
         record.gone.insert(from);
-        self.fetch_elsewhere(from, batch, round);
+        self.replies.fetch_elsewhere(from, batch, &mut self.ballots, round);
         if let Some(digest) = digest {
             self.on_batch_digest(from, batch, digest, round);
         }
         self.evaluate(batch, round);
-        self.give_up_without_details(batch, round);
+        if self.replies.give_up_without_details(batch, &mut self.ballots, round) {
+            self.advance(round);
+        }
     }
 
     /// Looks at every request of the batch; those about which replicas differ become disputes.
     pub(super) fn drill(&mut self, batch: u64, round: &mut Round<'_>) {
-        if !self.config.protections.digest_comparison {
+        if !self.ballots.config.protections.digest_comparison {
             return;
         }
-        self.examine_memory(batch, round);
-        self.announce(batch, round);
-        let count = self.window.get(batch).map_or(0, |record| record.requests().len());
+        self.ballots.examine_memory(batch, round);
+        self.ballots.announce(batch, round);
+        let count = self.ballots.window.get(batch).map_or(0, |record| record.requests().len());
         for request in 0..count as u16 {
-            let Some(record) = self.window.get(batch) else { return };
+            let Some(record) = self.ballots.window.get(batch) else { return };
             let disputed = record.drill.as_ref().is_some_and(|drill| drill.disputes.contains_key(&request));
-            let votes = self.votes(record, request);
-            let verdict = classify(&votes, self.config.quorum());
+            let votes = self.ballots.votes(record, request);
+            let verdict = classify(&votes, self.ballots.config.quorum());
             if disputed || differ(&votes) {
                 self.dispute(Place::new(batch, request), round);
             } else if let Some(agreed) = verdict.majority {
                 let place = Place::new(batch, request);
-                if self.release(place, agreed, verdict.with(Status::Valid), round).is_err() {
+                if self
+                    .replies
+                    .release(place, agreed, verdict.with(Status::Valid), &mut self.ballots, round)
+                    .is_err()
+                {
                     self.dispute(place, round);
                 }
             }
         }
-        self.report_wrong_batch_digests(batch, round);
+        self.streaks.report_wrong_batch_digests(batch, &mut self.ballots, round);
     }
+}
 
+impl OwedReplies {
+    /// This replica differs from f+1 others about a batch whose details they all have dropped: it was away for too long
+    /// to be repaired object by object. Whether that is so; its replies can never leave.
+    fn give_up_without_details(&mut self, batch: u64, ballots: &mut Ballots, round: &mut Round<'_>) -> bool {
+        let (me, quorum) = (ballots.config.me(), ballots.config.quorum());
+        let Some(record) = ballots.window.get(batch) else { return false };
+        if record.own.is_none() || record.finished || !ballots.nobody_will_tell(batch) {
+            return false;
+        }
+        let agreed = super::check::agreed_digest(record, quorum);
+        if agreed.is_some_and(|digest| digest != record.digests[me as usize]) {
+            let case = Case { batch, request: None, kind: 0, stage: FaultStage::InRequest };
+            ballots.evidence(me, case, None, &[], round);
+            if ballots.can_begin_anew(Set::EMPTY) {
+                round.commands.push(Command::ReplaceSelf(BeyondRepair::TooLate));
+            }
+        }
+        self.drop_replies(batch, ballots, round);
+        if let Some(record) = ballots.window.get_mut(batch) {
+            record.finished = true;
+        }
+        true
+    }
+}
+
+impl Streaks {
+    /// A peer whose request digests are all right, though its batch digest is not: its vote was hit.
+    fn report_wrong_batch_digests(&mut self, batch: u64, ballots: &mut Ballots, round: &mut Round<'_>) {
+        let me = ballots.config.me();
+        let Some(record) = ballots.window.get(batch) else { return };
+        let Some(drill) = record.drill.as_ref() else { return };
+        let mut wrong = Set::EMPTY;
+        for replica in record.known.minus(record.agreeing_with(me)).iter() {
+            let Some(stated) = drill.stated[replica as usize].as_ref() else { continue };
+            let same = |(own, stated): (&RequestResult, &Option<u128>)| {
+                own.failure.is_none() && *stated == Some(own.digest)
+            };
+            if stated.len() == record.requests().len() && record.requests().iter().zip(stated).all(same) {
+                wrong.insert(replica);
+            }
+        }
+        // With three replicas the own digest may be the odd one; two peers that agree are not both wrong.
+        let agreed = super::check::agreed_digest(record, ballots.config.quorum());
+        let own_is_odd = agreed.is_some_and(|digest| digest != record.digests[me as usize]);
+        let blamed = if own_is_odd && !wrong.is_empty() { Set::EMPTY.with(me) } else { wrong };
+        for replica in blamed.iter() {
+            if ballots.report_once(batch, replica) {
+                let case = Case { batch, request: None, kind: 0, stage: FaultStage::Digest };
+                ballots.evidence(replica, case, None, &[], round);
+            }
+            self.count_wrong_vote(batch, replica, ballots, round);
+        }
+    }
+}
+
+impl Ballots {
     /// What every replica says about one request, from everything it has told.
     pub(super) fn votes(&self, record: &Record, request: u16) -> Votes {
         let me = self.config.me();
@@ -159,57 +224,6 @@ impl Voter {
             let digests = smallvec::smallvec![stored];
             round.send(To::All, Message::Check { first: batch, digests });
         }
-    }
-
-    /// A peer whose request digests are all right, though its batch digest is not: its vote was hit.
-    fn report_wrong_batch_digests(&mut self, batch: u64, round: &mut Round<'_>) {
-        let me = self.config.me();
-        let Some(record) = self.window.get(batch) else { return };
-        let Some(drill) = record.drill.as_ref() else { return };
-        let mut wrong = Set::EMPTY;
-        for replica in record.known.minus(record.agreeing_with(me)).iter() {
-            let Some(stated) = drill.stated[replica as usize].as_ref() else { continue };
-            let same = |(own, stated): (&RequestResult, &Option<u128>)| {
-                own.failure.is_none() && *stated == Some(own.digest)
-            };
-            if stated.len() == record.requests().len() && record.requests().iter().zip(stated).all(same) {
-                wrong.insert(replica);
-            }
-        }
-        // With three replicas the own digest may be the odd one; two peers that agree are not both wrong.
-        let agreed = super::check::agreed_digest(record, self.config.quorum());
-        let own_is_odd = agreed.is_some_and(|digest| digest != record.digests[me as usize]);
-        let blamed = if own_is_odd && !wrong.is_empty() { Set::EMPTY.with(me) } else { wrong };
-        for replica in blamed.iter() {
-            if self.report_once(batch, replica) {
-                let case = Case { batch, request: None, kind: 0, stage: FaultStage::Digest };
-                self.evidence(replica, case, None, &[], round);
-            }
-            self.count_wrong_vote(batch, replica, round);
-        }
-    }
-
-    /// This replica differs from f+1 others about a batch whose details they all have dropped: it was away for too long
-    /// to be repaired object by object.
-    fn give_up_without_details(&mut self, batch: u64, round: &mut Round<'_>) {
-        let (me, quorum) = (self.config.me(), self.config.quorum());
-        let Some(record) = self.window.get(batch) else { return };
-        if record.own.is_none() || record.finished || !self.nobody_will_tell(batch) {
-            return;
-        }
-        let agreed = super::check::agreed_digest(record, quorum);
-        if agreed.is_some_and(|digest| digest != record.digests[me as usize]) {
-            let case = Case { batch, request: None, kind: 0, stage: FaultStage::InRequest };
-            self.evidence(me, case, None, &[], round);
-            if self.can_begin_anew(Set::EMPTY) {
-                round.commands.push(Command::ReplaceSelf(BeyondRepair::TooLate));
-            }
-        }
-        self.drop_replies(batch, round);
-        if let Some(record) = self.window.get_mut(batch) {
-            record.finished = true;
-        }
-        self.advance(round);
     }
 }
 

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use object::{Home, ObjectId};
 
 use super::dispute::{final_votes, find, find_mut};
-use super::{Case, Round, Voter};
+use super::reply::OwedReplies;
+use super::{Ballots, Case, Round, Voter};
 use crate::classify::Votes;
 use crate::command::{BeyondRepair, Command, Dropped, Held, To};
 use crate::config::{Replica, Set};
@@ -13,13 +14,14 @@ use crate::event::{Failure, Place, Reexecution};
 use crate::evidence::{FaultStage, Finding};
 use crate::message::Message;
 use crate::record::Examination;
+use crate::repair::{Repairs, Settling};
 
 impl Voter {
     /// The no-majority rules (docs/design.md, section 6): stored result, own objects, then re-execution; then hold.
     pub(super) fn no_majority(&mut self, place: Place, votes: &Votes, round: &mut Round<'_>) {
-        let me = self.config.me();
-        let Some(record) = self.window.get(place.batch) else { return };
-        let others = self.live.minus(record.gone).without(me);
+        let me = self.ballots.config.me();
+        let Some(record) = self.ballots.window.get(place.batch) else { return };
+        let others = self.ballots.live.minus(record.gone).without(me);
         if final_votes(record, place.request, votes, others) != others {
             return;
         }
@@ -29,108 +31,51 @@ impl Voter {
             return;
         }
         let blamed = |replica: Replica| votes[replica as usize].is_blamed();
-        if others.with(me).iter().all(blamed) && others.with(me).len() >= self.config.quorum() {
-            return self.nobody_has_a_result(place, round);
+        if others.with(me).iter().all(blamed) && others.with(me).len() >= self.ballots.config.quorum() {
+            return self.settling.nobody_has_a_result(place, &mut self.replies, &mut self.ballots, round);
         }
         match dispute.examination {
-            Examination::NotNeeded => self.examine_self(place, round),
+            Examination::NotNeeded => {
+                if self.ballots.examine_self(place, round) {
+                    self.evaluate(place.batch, round);
+                }
+            }
             Examination::Rechecking | Examination::Reexecuting => {}
             Examination::Done => {
                 let stands = dispute.stands;
                 if others.with(me).iter().all(|replica| blamed(replica) || stands.contains(replica)) {
-                    self.hold(place, votes, round);
+                    let (repairs, replies) = (&self.repairs, &mut self.replies);
+                    self.settling.hold(place, votes, repairs, replies, &mut self.ballots, round);
                 }
             }
         }
     }
+}
 
-    /// First step: does the stored result still fit together?
-    fn examine_self(&mut self, place: Place, round: &mut Round<'_>) {
-        let Some(record) = self.window.get_mut(place.batch) else { return };
-        let own = &record.requests()[place.request as usize];
-        let abandoned = own.failure.is_some();
-        let is_intact = |reply: &Bytes| digest::reply(own.asked.checksum, reply) == own.reply_digest;
-        let intact = own.reply.as_ref().is_none_or(is_intact);
-        let objects: Vec<_> = own.pairs.iter().map(|pair| (pair.home, pair.id)).collect();
-        let Some(dispute) = find_mut(record, place.request) else { return };
-        dispute.examination = if abandoned { Examination::Done } else { Examination::Rechecking };
-        if abandoned {
-            self.evaluate(place.batch, round);
-        } else if intact {
-            round.commands.push(Command::RecheckObjects { place, objects });
-        } else {
-            self.blame_self(place, Failure::Unreproducible, round);
-        }
-    }
-
-    /// Second step: this replica's own object checks.
-    pub(super) fn on_rechecked(&mut self, place: Place, corrupt: &[(Home, ObjectId)], round: &mut Round<'_>) {
-        let Some(dispute) = self.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request)) else {
-            return;
-        };
-        if dispute.examination != Examination::Rechecking {
-            return;
-        }
-        dispute.examination = Examination::Reexecuting;
-        match corrupt.first() {
-            Some(&(home, id)) => self.blame_self(place, Failure::Check { home, id }, round),
-            None => round.commands.push(Command::Reexecute { place }),
-        }
-    }
-
-    /// Third step: the request again, on what it found then.
-    pub(super) fn on_reexecuted(&mut self, place: Place, outcome: Reexecution, round: &mut Round<'_>) {
-        let me = self.config.me();
-        let Some(record) = self.window.get_mut(place.batch) else { return };
-        let Some(own) = record.requests().get(place.request as usize) else { return };
-        let same = match outcome {
-            Reexecution::Digest(digest) => own.digest == digest || own.recomputed() == digest,
-            Reexecution::Reproduced | Reexecution::NotKept => true,
-        };
-        let Some(dispute) = find_mut(record, place.request) else { return };
-        if dispute.examination != Examination::Reexecuting {
-            return;
-        }
-        if !same {
-            return self.blame_self(place, Failure::Unreproducible, round);
-        }
-        dispute.examination = Examination::Done;
-        dispute.stands.insert(me);
-        round.send(To::All, Message::Confirm { place });
-        self.evaluate(place.batch, round);
-    }
-
-    pub(super) fn on_stand(&mut self, from: Replica, place: Place, round: &mut Round<'_>) {
-        let Some(dispute) = self.dispute_mut(place, round) else { return };
-        dispute.stands.insert(from);
-        self.evaluate(place.batch, round);
-    }
-
-    fn blame_self(&mut self, place: Place, failure: Failure, round: &mut Round<'_>) {
-        let me = self.config.me();
-        let Some(dispute) = self.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request)) else {
-            return;
-        };
-        dispute.examination = Examination::Done;
-        dispute.failures[me as usize] = Some(failure);
-        round.send(To::All, Message::SelfBlame { place, failure });
-        self.evaluate(place.batch, round);
-    }
-
+impl Settling {
     /// Last step: the reply waits for a replica that comes back. Where all are there, the group settles in the end
     /// (`voter::settle`). Everything else goes on.
-    fn hold(&mut self, place: Place, votes: &Votes, round: &mut Round<'_>) {
-        let blaming = (0..self.config.replicas()).filter(|replica| votes[*replica as usize].is_blamed());
+    fn hold(
+        &mut self,
+        place: Place,
+        votes: &Votes,
+        repairs: &Repairs,
+        replies: &mut OwedReplies,
+        ballots: &mut Ballots,
+        round: &mut Round<'_>,
+    ) {
+        let blaming = (0..ballots.config.replicas()).filter(|replica| votes[*replica as usize].is_blamed());
         let blaming = blaming.fold(Set::EMPTY, Set::with);
         let blamed = blaming.len();
-        let too_late = self.is_too_late(place.batch, votes) && self.can_begin_anew(blaming);
-        let Some(dispute) = self.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request)) else {
+        let too_late = ballots.is_too_late(place.batch, votes) && ballots.can_begin_anew(blaming);
+        let Some(dispute) = ballots.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request))
+        else {
             return;
         };
         let told = std::mem::replace(&mut dispute.held, true);
         if !told {
-            self.counters.requests_held += 1;
-            self.report_held(place, blamed, blamed == 0 && !too_late, round);
+            ballots.counters.requests_held += 1;
+            ballots.report_held(place, blamed, blamed == 0 && !too_late, round);
         }
         if too_late {
             round.commands.push(Command::ReplaceSelf(BeyondRepair::TooLate));
@@ -139,8 +84,130 @@ impl Voter {
             round.commands.push(Command::Held { place, why });
         }
         if blamed == 0 && !too_late {
-            self.note_undecided(place, round);
+            self.note_undecided(place, repairs, replies, ballots, round);
         }
+    }
+
+    /// f+1 or more are up and all of them abandoned the request: a bug, not a fault, and no reply anywhere.
+    fn nobody_has_a_result(
+        &mut self,
+        place: Place,
+        replies: &mut OwedReplies,
+        ballots: &mut Ballots,
+        round: &mut Round<'_>,
+    ) {
+        let me = ballots.config.me();
+        let Some(record) = ballots.window.get_mut(place.batch) else { return };
+        let own = &record.requests()[place.request as usize];
+        let (kind, failure, owed) = (own.asked.kind, own.failure, own.asked.mine);
+        self.on_decided(place);
+        let Some(dispute) = find_mut(record, place.request) else { return };
+        dispute.done = true;
+        ballots.resume(place, round);
+        let case =
+            Case { batch: place.batch, request: Some(place.request), kind, stage: FaultStage::InRequest };
+        let finding = Finding {
+            replica: me,
+            kind,
+            stage: case.stage,
+            panicked: failure == Some(Failure::Panic),
+            abandoned_by_quorum: true,
+            everybody_stands: false,
+        };
+        ballots.evidence_of(&finding, case, failure, &[], round);
+        if owed {
+            replies.drop_reply(place, Dropped::NoResult, ballots, round);
+        }
+    }
+}
+
+impl Ballots {
+    /// First step: does the stored result still fit together? This and the next steps tell whether there is something
+    /// new to evaluate.
+    fn examine_self(&mut self, place: Place, round: &mut Round<'_>) -> bool {
+        let Some(record) = self.window.get_mut(place.batch) else { return false };
+        let own = &record.requests()[place.request as usize];
+        let abandoned = own.failure.is_some();
+        let is_intact = |reply: &Bytes| digest::reply(own.asked.checksum, reply) == own.reply_digest;
+        let intact = own.reply.as_ref().is_none_or(is_intact);
+        let objects: Vec<_> = own.pairs.iter().map(|pair| (pair.home, pair.id)).collect();
+        let Some(dispute) = find_mut(record, place.request) else { return false };
+        dispute.examination = if abandoned { Examination::Done } else { Examination::Rechecking };
+        if abandoned {
+            return true;
+        }
+        if intact {
+            round.commands.push(Command::RecheckObjects { place, objects });
+            return false;
+        }
+        self.blame_self(place, Failure::Unreproducible, round)
+    }
+
+    /// Second step: this replica's own object checks.
+    pub(super) fn on_rechecked(
+        &mut self,
+        place: Place,
+        corrupt: &[(Home, ObjectId)],
+        round: &mut Round<'_>,
+    ) -> bool {
+        let Some(dispute) = self.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request)) else {
+            return false;
+        };
+        if dispute.examination != Examination::Rechecking {
+            return false;
+        }
+        dispute.examination = Examination::Reexecuting;
+        match corrupt.first() {
+            Some(&(home, id)) => self.blame_self(place, Failure::Check { home, id }, round),
+            None => {
+                round.commands.push(Command::Reexecute { place });
+                false
+            }
+        }
+    }
+
+    /// Third step: the request again, on what it found then.
+    pub(super) fn on_reexecuted(
+        &mut self,
+        place: Place,
+        outcome: Reexecution,
+        round: &mut Round<'_>,
+    ) -> bool {
+        let me = self.config.me();
+        let Some(record) = self.window.get_mut(place.batch) else { return false };
+        let Some(own) = record.requests().get(place.request as usize) else { return false };
+        let same = match outcome {
+            Reexecution::Digest(digest) => own.digest == digest || own.recomputed() == digest,
+            Reexecution::Reproduced | Reexecution::NotKept => true,
+        };
+        let Some(dispute) = find_mut(record, place.request) else { return false };
+        if dispute.examination != Examination::Reexecuting {
+            return false;
+        }
+        if !same {
+            return self.blame_self(place, Failure::Unreproducible, round);
+        }
+        dispute.examination = Examination::Done;
+        dispute.stands.insert(me);
+        round.send(To::All, Message::Confirm { place });
+        true
+    }
+
+    pub(super) fn on_stand(&mut self, from: Replica, place: Place, round: &mut Round<'_>) -> bool {
+        let Some(dispute) = self.dispute_mut(place, round) else { return false };
+        dispute.stands.insert(from);
+        true
+    }
+
+    fn blame_self(&mut self, place: Place, failure: Failure, round: &mut Round<'_>) -> bool {
+        let me = self.config.me();
+        let Some(dispute) = self.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request)) else {
+            return false;
+        };
+        dispute.examination = Examination::Done;
+        dispute.failures[me as usize] = Some(failure);
+        round.send(To::All, Message::SelfBlame { place, failure });
+        true
     }
 
     fn report_held(&mut self, place: Place, blamed: u32, everybody_stands: bool, round: &mut Round<'_>) {
@@ -185,32 +252,6 @@ impl Voter {
         };
         if std::mem::replace(&mut dispute.held, false) {
             round.commands.push(Command::Resumed { place });
-        }
-    }
-
-    /// f+1 or more are up and all of them abandoned the request: a bug, not a fault, and no reply anywhere.
-    fn nobody_has_a_result(&mut self, place: Place, round: &mut Round<'_>) {
-        let me = self.config.me();
-        let Some(record) = self.window.get_mut(place.batch) else { return };
-        let own = &record.requests()[place.request as usize];
-        let (kind, failure, owed) = (own.asked.kind, own.failure, own.asked.mine);
-        self.settling.on_decided(place);
-        let Some(dispute) = find_mut(record, place.request) else { return };
-        dispute.done = true;
-        self.resume(place, round);
-        let case =
-            Case { batch: place.batch, request: Some(place.request), kind, stage: FaultStage::InRequest };
-        let finding = Finding {
-            replica: me,
-            kind,
-            stage: case.stage,
-            panicked: failure == Some(Failure::Panic),
-            abandoned_by_quorum: true,
-            everybody_stands: false,
-        };
-        self.evidence_of(&finding, case, failure, &[], round);
-        if owed {
-            self.drop_reply(place, Dropped::NoResult, round);
         }
     }
 }

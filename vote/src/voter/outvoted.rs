@@ -1,10 +1,10 @@
 //! Counts how often in a row a replica is outvoted: one that stays wrong is replaced, also where no object is
 //! there to repair.
 
-use super::{Round, Voter};
+use super::{Ballots, Round};
 use crate::command::{BeyondRepair, Command};
 use crate::config::{Replica, Set};
-use crate::limits::OUTVOTED_BEFORE_REPLACE;
+use crate::limits::{MAX_REPLICAS, OUTVOTED_BEFORE_REPLACE};
 use crate::record::Record;
 
 /// What is known of one replica since f+1 replicas, it among them, last agreed about a batch.
@@ -13,7 +13,7 @@ use crate::record::Record;
 /// replica computes. So batches that name wrong objects count only once per RECOVER; batches that name none
 /// count each. What is counted, then, is how often neither a right result came nor a repair helped.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Streak {
+struct Streak {
     in_a_row: u32,
     /// A batch named wrong objects, and no RECOVER has had its turn since.
     awaits_repair: bool,
@@ -27,13 +27,22 @@ impl Streak {
     }
 }
 
-impl Voter {
+/// By replica, this one included.
+#[derive(Debug, Default)]
+pub(super) struct Streaks([Streak; MAX_REPLICAS]);
+
+impl Streaks {
+    /// A replica has begun again.
+    pub(super) fn forget(&mut self, replica: Replica) {
+        self.0[replica as usize] = Streak::default();
+    }
+
     /// Ends the streak of each replica that is among f+1 with equal digests of a batch. Batches are counted
     /// in the order in which they are decided here: results come out of order, and one that is right ends the
     /// streak whichever it is.
-    pub(super) fn count_agreeing(&mut self, batch: u64) {
-        let (me, quorum) = (self.config.me(), self.config.quorum());
-        let Some(record) = self.window.get_mut(batch) else { return };
+    pub(super) fn count_agreeing(&mut self, batch: u64, ballots: &mut Ballots) {
+        let (me, quorum) = (ballots.config.me(), ballots.config.quorum());
+        let Some(record) = ballots.window.get_mut(batch) else { return };
         if record.known.len() < quorum {
             return;
         }
@@ -44,10 +53,10 @@ impl Voter {
             return;
         }
         record.counted = record.counted.or(fresh);
-        if self.streaks.iter().all(Streak::is_clear) || !is_of_clients(record) {
+        if self.0.iter().all(Streak::is_clear) || !is_of_clients(record) {
             return;
         }
-        fresh.iter().for_each(|replica| self.streaks[replica as usize] = Streak::default());
+        fresh.iter().for_each(|replica| self.0[replica as usize] = Streak::default());
     }
 
     /// f+1 others agree with each other about a batch and not with `replica`, whose objects there are wrong or not.
@@ -56,46 +65,55 @@ impl Voter {
         batch: u64,
         replica: Replica,
         names_objects: bool,
+        ballots: &mut Ballots,
         round: &mut Round<'_>,
     ) {
-        let Some(record) = self.window.get_mut(batch) else { return };
+        let Some(record) = ballots.window.get_mut(batch) else { return };
         if record.counted.contains(replica) || !is_of_clients(record) {
             return;
         }
         record.counted.insert(replica);
-        let streak = &mut self.streaks[replica as usize];
+        let streak = &mut self.0[replica as usize];
         streak.awaits_repair |= names_objects;
         streak.in_a_row += u32::from(!names_objects);
-        self.judge_streak(replica, round);
+        self.judge_streak(replica, ballots, round);
     }
 
     /// The results of `replica` are right, and its batch digest is not what f+1 others agree on, if that is so.
-    pub(super) fn count_wrong_vote(&mut self, batch: u64, replica: Replica, round: &mut Round<'_>) {
-        let Some(record) = self.window.get(batch) else { return };
+    pub(super) fn count_wrong_vote(
+        &mut self,
+        batch: u64,
+        replica: Replica,
+        ballots: &mut Ballots,
+        round: &mut Round<'_>,
+    ) {
+        let Some(record) = ballots.window.get(batch) else { return };
         let agreed = record.largest_agreement();
-        if agreed.len() >= self.config.quorum() && record.known.contains(replica) && !agreed.contains(replica)
+        if agreed.len() >= ballots.config.quorum()
+            && record.known.contains(replica)
+            && !agreed.contains(replica)
         {
-            self.count_outvoted(batch, replica, false, round);
+            self.count_outvoted(batch, replica, false, ballots, round);
         }
     }
 
     /// A RECOVER of `replica` has its turn: it explains the batches before it that named wrong objects.
-    pub(super) fn count_repair(&mut self, replica: Replica, round: &mut Round<'_>) {
-        let Some(streak) = self.streaks.get_mut(replica as usize) else { return };
+    pub(super) fn count_repair(&mut self, replica: Replica, ballots: &mut Ballots, round: &mut Round<'_>) {
+        let Some(streak) = self.0.get_mut(replica as usize) else { return };
         if std::mem::take(&mut streak.awaits_repair) {
             streak.in_a_row += 1;
-            self.judge_streak(replica, round);
+            self.judge_streak(replica, ballots, round);
         }
     }
 
-    fn judge_streak(&mut self, replica: Replica, round: &mut Round<'_>) {
-        let can_begin_anew = self.can_begin_anew(Set::EMPTY);
-        let streak = &mut self.streaks[replica as usize];
+    fn judge_streak(&mut self, replica: Replica, ballots: &mut Ballots, round: &mut Round<'_>) {
+        let can_begin_anew = ballots.can_begin_anew(Set::EMPTY);
+        let streak = &mut self.0[replica as usize];
         if streak.in_a_row < OUTVOTED_BEFORE_REPLACE {
             return;
         }
         let why = BeyondRepair::Outvoted;
-        if replica != self.config.me() {
+        if replica != ballots.config.me() {
             if !std::mem::replace(&mut streak.is_told, true) {
                 round.commands.push(Command::PeerBeyondRepair { replica, why });
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::{Case, Round, Voter};
+use super::{Ballots, Case, Round};
 use crate::command::{Command, Dropped};
 use crate::config::{Replica, Set};
 use crate::digest::{self, Answer};
@@ -14,9 +14,11 @@ use crate::limits::*;
 use crate::message::{Ask, Message};
 use crate::record::Delta;
 
-/// Replies that are fetched from peers, or wait for their turn to be.
+/// The replies that this replica owes its clients: they leave, are fetched from peers where they are wrong here, or
+/// are dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Fetches {
+pub(crate) struct OwedReplies {
+    /// Those that are fetched.
     open: BTreeMap<Place, Fetch>,
     /// Those whose turn has not come.
     waiting: BTreeSet<Place>,
@@ -45,7 +47,7 @@ struct Fetch {
     asked_us: u64,
 }
 
-impl Fetches {
+impl OwedReplies {
     /// The first request whose reply is fetched.
     pub(super) fn first(&self) -> Option<Place> {
         self.open.keys().next().copied()
@@ -107,14 +109,23 @@ impl Fetch {
     }
 }
 
-impl Voter {
+impl OwedReplies {
     /// Begins to fetch a reply, or goes on when its digest has become known.
-    pub(super) fn fetch(&mut self, place: Place, right: Option<&Delta>, valid: Set, round: &mut Round<'_>) {
-        let me = self.config.me();
-        let own =
-            self.window.get(place.batch).and_then(|record| record.requests().get(usize::from(place.request)));
+    pub(super) fn fetch(
+        &mut self,
+        place: Place,
+        right: Option<&Delta>,
+        valid: Set,
+        ballots: &mut Ballots,
+        round: &mut Round<'_>,
+    ) {
+        let me = ballots.config.me();
+        let own = ballots
+            .window
+            .get(place.batch)
+            .and_then(|record| record.requests().get(usize::from(place.request)));
         let Some(asked) = own.map(|own| own.asked.checksum) else { return };
-        let fetch = self.fetches.open.entry(place).or_insert_with(|| Fetch::new(asked, round.now_us));
+        let fetch = self.open.entry(place).or_insert_with(|| Fetch::new(asked, round.now_us));
         fetch.sources = fetch.sources.or(valid.without(me));
         if fetch.wanted.is_some() {
             return;
@@ -126,18 +137,18 @@ impl Voter {
         // What the others answer is not what this replica's client asked: it has mistaken one request for
         // another. And nobody keeps a long reply for another replica.
         if right != asked || bytes > KEPT_REPLY_BYTES_MAX as u64 || fetch.has_no_source() {
-            return self.drop_reply(place, Dropped::NotFetched, round);
+            return self.drop_reply(place, Dropped::NotFetched, ballots, round);
         }
         if bytes == 0 && digest::reply(asked, &[]) == digest {
-            return self.reply_repaired(place, round);
+            return self.reply_repaired(place, ballots, round);
         }
-        self.fetches.waiting.insert(place);
+        self.waiting.insert(place);
     }
 
     /// Lets those begin for which there is room.
-    pub(super) fn start_fetches(&mut self, round: &mut Round<'_>) {
-        while let Some(place) = self.fetches.start_next() {
-            self.fetch_from_next(place, round);
+    pub(super) fn start_fetches(&mut self, ballots: &mut Ballots, round: &mut Round<'_>) {
+        while let Some(place) = self.start_next() {
+            self.fetch_from_next(place, ballots, round);
         }
     }
 
@@ -148,9 +159,10 @@ impl Voter {
         place: Place,
         (total, offset): (u32, u32),
         bytes: &Bytes,
+        ballots: &mut Ballots,
         round: &mut Round<'_>,
     ) {
-        let Some(fetch) = self.fetches.open.get_mut(&place) else { return };
+        let Some(fetch) = self.open.get_mut(&place) else { return };
         let Some((length, digest)) = fetch.wanted else { return };
         if fetch.source != Some(from) || offset as usize != fetch.got.len() {
             return;
@@ -165,32 +177,32 @@ impl Voter {
                 return round.send_one(from, Message::Ask(Ask::Reply { place, offset: end as u32 }));
             }
             if digest::reply(fetch.asked, &fetch.got) == digest {
-                return self.reply_repaired(place, round);
+                return self.reply_repaired(place, ballots, round);
             }
         }
-        self.counters.bad_messages += 1;
+        ballots.counters.bad_messages += 1;
         let case =
             Case { batch: place.batch, request: Some(place.request), kind: 0, stage: FaultStage::Message };
-        self.evidence(from, case, None, &[], round);
-        self.fetch_from_next(place, round);
+        ballots.evidence(from, case, None, &[], round);
+        self.fetch_from_next(place, ballots, round);
     }
 
-    fn reply_repaired(&mut self, place: Place, round: &mut Round<'_>) {
-        let digest = self.fetches.open.get(&place).and_then(|fetch| fetch.wanted).map(|(_, digest)| digest);
-        let Some(reply) = self.fetches.remove(place).map(Bytes::from) else { return };
+    fn reply_repaired(&mut self, place: Place, ballots: &mut Ballots, round: &mut Round<'_>) {
+        let digest = self.open.get(&place).and_then(|fetch| fetch.wanted).map(|(_, digest)| digest);
+        let Some(reply) = self.remove(place).map(Bytes::from) else { return };
         if let Some(digest) = digest
-            && self.settle_owed(place)
+            && ballots.settle_owed(place)
         {
-            self.counters.replies_repaired += 1;
+            ballots.counters.replies_repaired += 1;
             round.commands.push(Command::ReplyRepaired { place, reply, digest });
         }
-        self.finish(place.batch);
+        ballots.finish(place.batch);
     }
 
     /// Asks the next source from the beginning, if its turn has come.
-    fn fetch_from_next(&mut self, place: Place, round: &mut Round<'_>) {
-        let live = self.live;
-        let Some(fetch) = self.fetches.open.get_mut(&place).filter(|fetch| fetch.is_running) else { return };
+    fn fetch_from_next(&mut self, place: Place, ballots: &mut Ballots, round: &mut Round<'_>) {
+        let live = ballots.live;
+        let Some(fetch) = self.open.get_mut(&place).filter(|fetch| fetch.is_running) else { return };
         fetch.got.clear();
         let candidates = fetch.sources.minus(fetch.struck_off).and(live);
         if candidates.minus(fetch.tried).is_empty() {
@@ -201,77 +213,97 @@ impl Voter {
         fetch.asked_us = round.now_us;
         if let Some(source) = fetch.source {
             fetch.tried.insert(source);
-            self.counters.asks_sent += 1;
+            ballots.counters.asks_sent += 1;
             round.send_one(source, Message::Ask(Ask::Reply { place, offset: 0 }));
         }
     }
 
     /// A source has no details of a batch any more: its replies are not to be had.
-    pub(super) fn fetch_elsewhere(&mut self, from: Replica, batch: u64, round: &mut Round<'_>) {
+    pub(super) fn fetch_elsewhere(
+        &mut self,
+        from: Replica,
+        batch: u64,
+        ballots: &mut Ballots,
+        round: &mut Round<'_>,
+    ) {
         let of_batch = Place::new(batch, 0)..=Place::new(batch, u16::MAX);
-        let places: Vec<Place> = self.fetches.open.range(of_batch).map(|(place, _)| *place).collect();
-        places.into_iter().for_each(|place| self.on_reply_gone(from, place, round));
+        let places: Vec<Place> = self.open.range(of_batch).map(|(place, _)| *place).collect();
+        places.into_iter().for_each(|place| self.on_reply_gone(from, place, ballots, round));
     }
 
     /// A source does not keep the bytes of one reply: another one may.
-    pub(super) fn on_reply_gone(&mut self, from: Replica, place: Place, round: &mut Round<'_>) {
-        let Some(fetch) = self.fetches.open.get_mut(&place) else { return };
+    pub(super) fn on_reply_gone(
+        &mut self,
+        from: Replica,
+        place: Place,
+        ballots: &mut Ballots,
+        round: &mut Round<'_>,
+    ) {
+        let Some(fetch) = self.open.get_mut(&place) else { return };
         fetch.struck_off.insert(from);
         if fetch.has_no_source() {
-            self.drop_reply(place, Dropped::NotFetched, round);
+            self.drop_reply(place, Dropped::NotFetched, ballots, round);
         } else if fetch.source == Some(from) {
-            self.fetch_from_next(place, round);
+            self.fetch_from_next(place, ballots, round);
         }
     }
 
-    pub(super) fn tick_fetches(&mut self, round: &mut Round<'_>) {
+    pub(super) fn tick_fetches(&mut self, ballots: &mut Ballots, round: &mut Round<'_>) {
         let now_us = round.now_us;
         let is_over = |fetch: &Fetch| now_us.saturating_sub(fetch.since_us) >= FETCH_GIVE_UP_US;
         for place in self.fetches_that(is_over) {
-            self.drop_reply(place, Dropped::NotFetched, round);
+            self.drop_reply(place, Dropped::NotFetched, ballots, round);
         }
         let is_due = |fetch: &Fetch| {
             let waits = fetch.wanted.is_some() && !fetch.is_running;
             !waits && now_us.saturating_sub(fetch.asked_us) >= ASK_AFTER_US
         };
         for place in self.fetches_that(is_due).into_iter().take(ASKS_PER_TICK) {
-            let Some(fetch) = self.fetches.open.get_mut(&place) else { continue };
+            let Some(fetch) = self.open.get_mut(&place) else { continue };
             if fetch.wanted.is_none() {
                 // Which reply is right stands in any agreeing peer's pairs; they were lost, or never sent.
                 fetch.asked_us = now_us;
-                let sources = fetch.sources.and(self.live);
-                self.counters.asks_sent += sources.len() as u64;
+                let sources = fetch.sources.and(ballots.live);
+                ballots.counters.asks_sent += sources.len() as u64;
                 sources
                     .iter()
                     .for_each(|peer| round.send_one(peer, Message::Ask(Ask::Pairs { place, first: 0 })));
             } else {
-                self.fetch_from_next(place, round);
+                self.fetch_from_next(place, ballots, round);
             }
         }
     }
 
     fn fetches_that(&self, hold: impl Fn(&Fetch) -> bool) -> Vec<Place> {
-        self.fetches.open.iter().filter(|(_, fetch)| hold(fetch)).map(|(place, _)| *place).collect()
+        self.open.iter().filter(|(_, fetch)| hold(fetch)).map(|(place, _)| *place).collect()
     }
 
-    pub(super) fn drop_reply(&mut self, place: Place, why: Dropped, round: &mut Round<'_>) {
-        self.fetches.remove(place);
-        if self.settle_owed(place) {
-            self.counters.replies_dropped += 1;
+    pub(super) fn drop_reply(
+        &mut self,
+        place: Place,
+        why: Dropped,
+        ballots: &mut Ballots,
+        round: &mut Round<'_>,
+    ) {
+        self.remove(place);
+        if ballots.settle_owed(place) {
+            ballots.counters.replies_dropped += 1;
             round.commands.push(Command::DropReply { place, why });
         }
-        self.resume(place, round);
-        self.finish(place.batch);
+        ballots.resume(place, round);
+        ballots.finish(place.batch);
     }
 
     /// Drops every reply of a batch that is still owed.
-    pub(super) fn drop_replies(&mut self, batch: u64, round: &mut Round<'_>) {
-        let count = self.window.get(batch).map_or(0, |record| record.requests().len());
+    pub(super) fn drop_replies(&mut self, batch: u64, ballots: &mut Ballots, round: &mut Round<'_>) {
+        let count = ballots.window.get(batch).map_or(0, |record| record.requests().len());
         for request in 0..count as u16 {
-            self.drop_reply(Place::new(batch, request), Dropped::WindowClosed, round);
+            self.drop_reply(Place::new(batch, request), Dropped::WindowClosed, ballots, round);
         }
     }
+}
 
+impl Ballots {
     /// Marks a reply as no longer owed, and lets go of the bytes that this replica has; false when it was not owed.
     fn settle_owed(&mut self, place: Place) -> bool {
         let Some(record) = self.window.get_mut(place.batch) else { return false };

@@ -10,71 +10,17 @@ use std::collections::BTreeMap;
 use object::{Home, ObjectId, Pair};
 
 use super::dispute::{find, find_mut};
-use super::{Case, Round, Voter};
+use super::reply::OwedReplies;
+use super::{Ballots, Case, Round, Voter};
 use crate::command::{Command, Dropped};
 use crate::config::{Replica, Set};
 use crate::event::{Packed, Place};
 use crate::evidence::{Evidence, FaultStage, Finding, WrongObject};
 use crate::limits::*;
 use crate::record::Record;
-use crate::repair::{Recover, Standing};
+use crate::repair::{Recover, Repairs, Settling, Standing};
 
 impl Voter {
-    /// A request is held with everybody standing. It is settled later, unless a replica is away: that one may
-    /// decide it yet.
-    pub(super) fn note_undecided(&mut self, place: Place, round: &mut Round<'_>) {
-        if self.settling.knows(place) {
-            return;
-        }
-        let Some((targets, source)) = self.differing(place) else { return };
-        if !targets.is_empty() && self.settling.is_settled(place, targets.iter().copied()) {
-            return self.close_undecided(place, round);
-        }
-        self.settling.note(place, targets, source, round.now_us);
-    }
-
-    /// What replicas have differently about a request, and whose version to take: that of the lowest-numbered
-    /// replica that stands by its result. Nothing unless all of them are up, stand, and have told what they
-    /// touched.
-    fn differing(&self, place: Place) -> Option<(Vec<(Home, ObjectId)>, Replica)> {
-        let all = Set::first(self.config.replicas());
-        let record = self.window.get(place.batch)?;
-        let dispute = find(record, place.request)?;
-        let own = record.requests().get(usize::from(place.request))?;
-        if self.live != all || !record.gone.is_empty() || dispute.stands != all || own.failure.is_some() {
-            return None;
-        }
-        let mut sums: BTreeMap<(Home, ObjectId), [Option<u64>; MAX_REPLICAS]> = BTreeMap::new();
-        let mut is_whole = true;
-        for replica in all.iter() {
-            let pairs = self.pairs_of(record, place.request, replica)?;
-            is_whole &= pairs.len() < MAX_PAIRS_PER_REQUEST;
-            for pair in pairs {
-                sums.entry((pair.home, pair.id)).or_default()[usize::from(replica)] = Some(pair.sum);
-            }
-        }
-        let differ = |of: &[Option<u64>]| of.iter().any(|sum| *sum != of[0]);
-        let differing = sums.iter().filter(|(_, sums)| differ(&sums[..all.len() as usize]));
-        let mut targets: Vec<_> = differing.map(|(object, _)| *object).collect();
-        targets.retain(|object| self.repairs.can_repair(&[*object]));
-        // The pipeline's own requests that compare anything, SCRUBs, compare whole regions.
-        if !is_whole || !own.asked.of_client || targets.len() > MAX_OBJECTS_PER_RECOVER {
-            targets.iter_mut().for_each(|(_, id)| *id = ObjectId::NONE);
-            targets.dedup();
-        }
-        Some((targets, dispute.stands.lowest()?))
-    }
-
-    /// What a replica touched in a request, if all of it is known.
-    fn pairs_of<'a>(&self, record: &'a Record, request: u16, replica: Replica) -> Option<&'a [Pair]> {
-        if replica == self.config.me() {
-            let pairs = &record.requests().get(usize::from(request))?.pairs;
-            return pairs.get(..pairs.len().min(MAX_PAIRS_PER_REQUEST));
-        }
-        let delta = find(record, request)?.deltas[usize::from(replica)].as_ref()?;
-        delta.is_complete().then_some(&delta.pairs[..])
-    }
-
     /// Closes what was held for long enough and has nothing to settle, and proposes to settle the rest.
     pub(super) fn tick_settling(&mut self, round: &mut Round<'_>) {
         if self.settling.is_idle() {
@@ -83,17 +29,17 @@ impl Voter {
         if self.settling.has_room_again() {
             self.evaluate_all(round);
         }
-        if self.live != Set::first(self.config.replicas()) {
+        if self.ballots.live != Set::first(self.ballots.config.replicas()) {
             return;
         }
         for place in self.settling.given_up(round.now_us) {
             if let Some((home, id)) = self.settling.take_unreported(place, round.now_us) {
                 round.commands.push(Command::NotSettled { place, home, id });
             }
-            self.close_undecided(place, round);
+            self.settling.close_undecided(place, &mut self.replies, &mut self.ballots, round);
         }
-        if let Some(recover) = self.settling.propose(self.config.me(), round.now_us) {
-            self.counters.recovers_proposed += 1;
+        if let Some(recover) = self.settling.propose(self.ballots.config.me(), round.now_us) {
+            self.ballots.counters.recovers_proposed += 1;
             round.commands.push(Command::ProposeRecover(recover));
         }
     }
@@ -109,20 +55,100 @@ impl Voter {
     ) {
         let standing = self.settling.standing(turn, recover);
         let is_known = standing == Standing::Known;
-        let takes_part = is_known || !self.config.protections.settle_check;
-        self.repairs.on_settling(turn, recover, packed, takes_part, self.live, round);
+        let takes_part = is_known || !self.ballots.config.protections.settle_check;
+        self.repairs.on_settling(turn, recover, packed, takes_part, self.ballots.live, round);
         if is_known {
-            self.counters.settled += 1;
-            self.report_settled(turn, recover, source, round);
+            self.ballots.counters.settled += 1;
+            self.settling.report_settled(turn, recover, source, &mut self.ballots, round);
             for place in self.settling.on_turn(turn, recover, round.now_us) {
-                self.close_undecided(place, round);
+                self.settling.close_undecided(place, &mut self.replies, &mut self.ballots, round);
             }
             self.advance(round);
         } else if standing == Standing::Unknown {
-            self.refuse(turn, recover, round);
+            self.ballots.refuse(turn, recover, round);
         }
     }
+}
 
+impl Settling {
+    /// A request is held with everybody standing. It is settled later, unless a replica is away: that one may
+    /// decide it yet.
+    pub(super) fn note_undecided(
+        &mut self,
+        place: Place,
+        repairs: &Repairs,
+        replies: &mut OwedReplies,
+        ballots: &mut Ballots,
+        round: &mut Round<'_>,
+    ) {
+        if self.knows(place) {
+            return;
+        }
+        let Some((targets, source)) = differing(place, repairs, ballots) else { return };
+        if !targets.is_empty() && self.is_settled(place, targets.iter().copied()) {
+            return self.close_undecided(place, replies, ballots, round);
+        }
+        self.note(place, targets, source, round.now_us);
+    }
+
+    /// One record of what was settled: the objects that differed, also where their whole region is
+    /// overwritten, with the checksums that the request at its cause showed.
+    fn report_settled(
+        &mut self,
+        turn: Place,
+        recover: &Recover,
+        source: Replica,
+        ballots: &mut Ballots,
+        round: &mut Round<'_>,
+    ) {
+        let (me, cause) = (ballots.config.me(), recover.cause);
+        let record = ballots.window.get(cause.batch);
+        let sum = |(home, id): (Home, ObjectId), replica| {
+            let pairs = ballots.pairs_of(record?, cause.request, replica)?;
+            pairs.iter().find(|pair| (pair.home, pair.id) == (home, id)).map(|pair| pair.sum)
+        };
+        let wrong = |target: (Home, ObjectId)| WrongObject {
+            home: target.0,
+            id: target.1,
+            theirs: sum(target, me),
+            majority: sum(target, source),
+        };
+        let objects: Vec<WrongObject> = self.differing(turn, recover).into_iter().map(wrong).collect();
+        let own = record.and_then(|record| record.requests().get(usize::from(cause.request)));
+        let kind = own.map_or(0, |own| own.asked.kind);
+        let case =
+            Case { batch: cause.batch, request: Some(cause.request), kind, stage: FaultStage::InRequest };
+        let finding = Finding {
+            replica: me,
+            kind,
+            stage: case.stage,
+            panicked: false,
+            abandoned_by_quorum: false,
+            everybody_stands: true,
+        };
+        let evidence = ballots.new_evidence(&finding, case, None, &objects);
+        let evidence = Evidence { settled_on: Some(source), ..evidence };
+        round.commands.push(Command::Evidence(Box::new(evidence)));
+    }
+
+    /// Nobody can say what is right, and nobody waits for it any more: the client gets no reply.
+    fn close_undecided(
+        &mut self,
+        place: Place,
+        replies: &mut OwedReplies,
+        ballots: &mut Ballots,
+        round: &mut Round<'_>,
+    ) {
+        self.remove(place);
+        let dispute = ballots.window.get_mut(place.batch).and_then(|record| find_mut(record, place.request));
+        if let Some(dispute) = dispute {
+            dispute.done = true;
+        }
+        replies.drop_reply(place, Dropped::NoMajority, ballots, round);
+    }
+}
+
+impl Ballots {
     /// A RECOVER would make replicas take the version of one, and this voter knows of no reason. Whoever
     /// proposed it is named.
     fn refuse(&mut self, turn: Place, recover: &Recover, round: &mut Round<'_>) {
@@ -136,47 +162,45 @@ impl Voter {
         }
     }
 
-    /// One record of what was settled: the objects that differed, also where their whole region is
-    /// overwritten, with the checksums that the request at its cause showed.
-    fn report_settled(&mut self, turn: Place, recover: &Recover, source: Replica, round: &mut Round<'_>) {
-        let (me, cause) = (self.config.me(), recover.cause);
-        let record = self.window.get(cause.batch);
-        let sum = |(home, id): (Home, ObjectId), replica| {
-            let pairs = self.pairs_of(record?, cause.request, replica)?;
-            pairs.iter().find(|pair| (pair.home, pair.id) == (home, id)).map(|pair| pair.sum)
-        };
-        let wrong = |target: (Home, ObjectId)| WrongObject {
-            home: target.0,
-            id: target.1,
-            theirs: sum(target, me),
-            majority: sum(target, source),
-        };
-        let objects: Vec<WrongObject> =
-            self.settling.differing(turn, recover).into_iter().map(wrong).collect();
-        let own = record.and_then(|record| record.requests().get(usize::from(cause.request)));
-        let kind = own.map_or(0, |own| own.asked.kind);
-        let case =
-            Case { batch: cause.batch, request: Some(cause.request), kind, stage: FaultStage::InRequest };
-        let finding = Finding {
-            replica: me,
-            kind,
-            stage: case.stage,
-            panicked: false,
-            abandoned_by_quorum: false,
-            everybody_stands: true,
-        };
-        let evidence = self.new_evidence(&finding, case, None, &objects);
-        let evidence = Evidence { settled_on: Some(source), ..evidence };
-        round.commands.push(Command::Evidence(Box::new(evidence)));
-    }
-
-    /// Nobody can say what is right, and nobody waits for it any more: the client gets no reply.
-    fn close_undecided(&mut self, place: Place, round: &mut Round<'_>) {
-        self.settling.remove(place);
-        let dispute = self.window.get_mut(place.batch).and_then(|record| find_mut(record, place.request));
-        if let Some(dispute) = dispute {
-            dispute.done = true;
+    /// What a replica touched in a request, if all of it is known.
+    fn pairs_of<'a>(&self, record: &'a Record, request: u16, replica: Replica) -> Option<&'a [Pair]> {
+        if replica == self.config.me() {
+            let pairs = &record.requests().get(usize::from(request))?.pairs;
+            return pairs.get(..pairs.len().min(MAX_PAIRS_PER_REQUEST));
         }
-        self.drop_reply(place, Dropped::NoMajority, round);
+        let delta = find(record, request)?.deltas[usize::from(replica)].as_ref()?;
+        delta.is_complete().then_some(&delta.pairs[..])
     }
+}
+
+/// What replicas have differently about a request, and whose version to take: that of the lowest-numbered
+/// replica that stands by its result. Nothing unless all of them are up, stand, and have told what they
+/// touched.
+fn differing(place: Place, repairs: &Repairs, ballots: &Ballots) -> Option<(Vec<(Home, ObjectId)>, Replica)> {
+    let all = Set::first(ballots.config.replicas());
+    let record = ballots.window.get(place.batch)?;
+    let dispute = find(record, place.request)?;
+    let own = record.requests().get(usize::from(place.request))?;
+    if ballots.live != all || !record.gone.is_empty() || dispute.stands != all || own.failure.is_some() {
+        return None;
+    }
+    let mut sums: BTreeMap<(Home, ObjectId), [Option<u64>; MAX_REPLICAS]> = BTreeMap::new();
+    let mut is_whole = true;
+    for replica in all.iter() {
+        let pairs = ballots.pairs_of(record, place.request, replica)?;
+        is_whole &= pairs.len() < MAX_PAIRS_PER_REQUEST;
+        for pair in pairs {
+            sums.entry((pair.home, pair.id)).or_default()[usize::from(replica)] = Some(pair.sum);
+        }
+    }
+    let differ = |of: &[Option<u64>]| of.iter().any(|sum| *sum != of[0]);
+    let differing = sums.iter().filter(|(_, sums)| differ(&sums[..all.len() as usize]));
+    let mut targets: Vec<_> = differing.map(|(object, _)| *object).collect();
+    targets.retain(|object| repairs.can_repair(&[*object]));
+    // The pipeline's own requests that compare anything, SCRUBs, compare whole regions.
+    if !is_whole || !own.asked.of_client || targets.len() > MAX_OBJECTS_PER_RECOVER {
+        targets.iter_mut().for_each(|(_, id)| *id = ObjectId::NONE);
+        targets.dedup();
+    }
+    Some((targets, dispute.stands.lowest()?))
 }

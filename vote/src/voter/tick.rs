@@ -1,7 +1,7 @@
 //! What the passing of time does: lost messages are asked for again, and what lingered long enough is let go.
 
 use super::dispute::{find, right_delta};
-use super::{Round, Voter};
+use super::{Ballots, Round, Voter};
 use crate::classify::{Status, classify};
 use crate::config::{Replica, Set};
 use crate::event::Place;
@@ -12,13 +12,47 @@ use crate::record::Record;
 impl Voter {
     pub(super) fn on_tick(&mut self, round: &mut Round<'_>) {
         self.ask_again(round);
-        self.tick_fetches(round);
+        self.replies.tick_fetches(&mut self.ballots, round);
         self.tick_settling(round);
-        self.repairs.tick(self.live, &mut self.counters, round);
-        self.unpark(round);
+        self.repairs.tick(self.ballots.live, &mut self.ballots.counters, round);
+        self.ballots.unpark(round);
         self.advance(round);
     }
 
+    /// Asks for what unfinished batches lack: first those with a reply that somebody waits for, then the oldest.
+    fn ask_again(&mut self, round: &mut Round<'_>) {
+        let now_us = round.now_us;
+        let open = self.ballots.window.base()..self.ballots.window.end();
+        let parked: Vec<u64> = self.ballots.window.parked.keys().copied().collect();
+        let due = |record: &Record| {
+            let since = record.executed_us.max(record.asked_us);
+            record.own.is_some() && !record.finished && now_us.saturating_sub(since) >= ASK_AFTER_US
+        };
+        let is_awaited = |batch: &u64| {
+            self.ballots.window.get(*batch).is_some_and(|record| record.owed > 0 && due(record))
+        };
+        let awaited = parked.iter().copied().chain(open.clone()).filter(is_awaited);
+        let awaited: Vec<u64> = awaited.take(BATCHES_PER_TICK).collect();
+        let oldest = parked.into_iter().chain(open).take(BATCHES_PER_TICK);
+        let mut asks: Vec<(Replica, Ask)> = Vec::new();
+        for batch in awaited.into_iter().chain(oldest) {
+            if asks.len() >= ASKS_PER_TICK {
+                break;
+            }
+            let Some(record) = self.ballots.window.get_mut(batch).filter(|record| due(record)) else {
+                continue;
+            };
+            record.asked_us = now_us;
+            self.ballots.lacking(batch, &mut asks);
+        }
+        self.ballots.counters.asks_sent += asks.len() as u64;
+        for (replica, ask) in asks {
+            round.send_one(replica, Message::Ask(ask));
+        }
+    }
+}
+
+impl Ballots {
     /// Lets go of batches with a mismatch that have been decided, and that nobody has asked about for long enough.
     fn unpark(&mut self, round: &mut Round<'_>) {
         let over =
@@ -29,35 +63,6 @@ impl Voter {
             if let Some(record) = self.window.parked.remove(&batch) {
                 self.window.on_gone(batch, &record);
             }
-        }
-    }
-
-    /// Asks for what unfinished batches lack: first those with a reply that somebody waits for, then the oldest.
-    fn ask_again(&mut self, round: &mut Round<'_>) {
-        let now_us = round.now_us;
-        let open = self.window.base()..self.window.end();
-        let parked: Vec<u64> = self.window.parked.keys().copied().collect();
-        let due = |record: &Record| {
-            let since = record.executed_us.max(record.asked_us);
-            record.own.is_some() && !record.finished && now_us.saturating_sub(since) >= ASK_AFTER_US
-        };
-        let is_awaited =
-            |batch: &u64| self.window.get(*batch).is_some_and(|record| record.owed > 0 && due(record));
-        let awaited = parked.iter().copied().chain(open.clone()).filter(is_awaited);
-        let awaited: Vec<u64> = awaited.take(BATCHES_PER_TICK).collect();
-        let oldest = parked.into_iter().chain(open).take(BATCHES_PER_TICK);
-        let mut asks: Vec<(Replica, Ask)> = Vec::new();
-        for batch in awaited.into_iter().chain(oldest) {
-            if asks.len() >= ASKS_PER_TICK {
-                break;
-            }
-            let Some(record) = self.window.get_mut(batch).filter(|record| due(record)) else { continue };
-            record.asked_us = now_us;
-            self.lacking(batch, &mut asks);
-        }
-        self.counters.asks_sent += asks.len() as u64;
-        for (replica, ask) in asks {
-            round.send_one(replica, Message::Ask(ask));
         }
     }
 

@@ -183,11 +183,6 @@ fn describe_settled(wrong: &WrongObject) -> String {
     format!("object {}:{}: checksum {had} here before, {has} now", wrong.home, wrong.id)
 }
 
-/// What kind of request it was. Kind 0 is that of the pipeline's own requests, and of a service that names none.
-pub fn kind<S: crate::Service>(kind: u16) -> Option<String> {
-    (kind != 0).then(|| S::kind_name(kind).map_or_else(|| format!("kind {kind}"), str::to_owned))
-}
-
 /// How a request failed, as an operator reads it.
 pub fn told(failure: &Failure) -> String {
     match failure {

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use vote::{Asked, Place, RequestResult};
 
 use crate::Corrupted;
+use crate::checkpoint::CheckpointHead;
 use crate::ordered::Control;
-use crate::state::CheckpointHead;
 
 /// One request as the workers see it.
 #[derive(Clone)]

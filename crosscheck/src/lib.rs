@@ -7,8 +7,10 @@ mod address;
 pub mod admin;
 mod admin_server;
 mod archive;
+mod checkpoint;
 mod clients;
 mod clock;
+mod counters;
 mod cx;
 mod evidence;
 #[cfg(feature = "inject")]
@@ -22,6 +24,7 @@ mod mailbox;
 mod message;
 mod naming;
 mod ordered;
+mod outcome;
 mod peers;
 pub mod private;
 mod replace;
@@ -32,7 +35,9 @@ mod service;
 mod settings;
 mod slow;
 pub mod snapshot;
+mod socket_errors;
 mod state;
+mod stepped_workers;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod transfer;
@@ -44,17 +49,17 @@ mod world;
 pub use peers::fuzzing;
 
 pub use address::Address;
+pub use counters::ClientCounters;
 pub use cx::Cx;
 pub use group_key::GroupKey;
 pub use job::Job;
 pub use message::message;
 pub use object;
+pub use outcome::{ServeError, Stop};
 pub use replace::{Corrupted, ReplaceReason};
 pub use replica::stepped;
 pub use schedule;
-pub use service::{
-    Action, ClientCounters, MakeProtocol, ProcessorTime, Progress, Protocol, Service, processor_time,
-};
+pub use service::{Action, MakeProtocol, ProcessorTime, Progress, Protocol, Service, processor_time};
 pub use settings::{Durability, Mode, Settings};
 pub use wire::Malformed;
 
@@ -65,7 +70,6 @@ pub const HAS_INJECTOR: bool = cfg!(feature = "inject");
 pub const WITH_INJECTOR: &str =
     "build with `--features inject` (`cargo run --release --features inject -- up`)";
 
-use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
@@ -75,59 +79,6 @@ use mailbox::Mailbox;
 use peers::probe::Probe;
 use replica::{Frontend, Input, Judged, Replica, Watchdog};
 use slow::SlowBatch;
-
-/// Why a replica stopped in good order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// It was told to.
-    Asked,
-    /// It cannot be repaired in place: start it again, and its peers will fill it.
-    Replace(ReplaceReason),
-}
-
-/// Why a replica could not start or go on. Each says everything itself: what it was made of is no source,
-/// which would be printed again.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The operating system refused something.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// The operator has to change something first: what, and how. Starting again does not help before that.
-    #[error("{0}")]
-    Operator(String),
-    /// The group has other replicas, and no key by which they know each other.
-    #[error(
-        "no group key is set: make one with `crosscheck key new`, and name its file in group_key on every replica"
-    )]
-    NoKey,
-    /// Going on would break a promise; nothing acknowledged is lost.
-    #[error("stopped: {0}")]
-    FailStop(order::FailStop),
-    /// The log cannot be used.
-    #[error(transparent)]
-    Log(#[from] order::LogError),
-    /// The state on disk cannot be used.
-    #[error(transparent)]
-    Snapshot(#[from] snapshot::SnapshotError),
-    /// The state that f+1 peers agree on cannot be loaded: they run another version.
-    #[error(
-        "the group's state cannot be loaded: {0}; do all replicas run the same version and configuration?"
-    )]
-    BadState(String),
-}
-
-impl ServeError {
-    /// Whether only an operator can help (a wrong, foreign or damaged data directory): to start again changes
-    /// nothing, so a supervisor should not.
-    pub fn is_operators(&self) -> bool {
-        match self {
-            ServeError::Log(error) => error.is_operators(),
-            ServeError::Snapshot(error) => error.is_operators(),
-            ServeError::Operator(_) | ServeError::NoKey => true,
-            ServeError::Io(_) | ServeError::FailStop(_) | ServeError::BadState(_) => false,
-        }
-    }
-}
 
 /// Stops a running replica from another thread.
 #[derive(Clone)]
@@ -207,7 +158,7 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
         shares: clients::Shares::of(settings.buffer_limit / 2),
         idle: settings.idle_timeout,
     };
-    let probe = Probe::new(settings.identity(None)?, settings.peers.clone());
+    let probe = Probe::new(peers::Identity::of(&settings, None)?, settings.peers.clone());
     let replica = Replica::new(settings, service, base, orderer, counters.clone(), slow.unwatched())?;
     let mailbox = replica.mailbox();
     let calls = mailbox.clone();

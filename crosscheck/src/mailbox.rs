@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use mio::Waker;
+use mio::{Token, Waker};
 use parking_lot::Mutex;
+
+/// The one token of a poll that is no socket's: something was left in a mailbox of its thread.
+pub const MAILBOX: Token = Token(0);
 
 /// The receiving thread's end is [`Mailbox::take`]; every clone is a sending end.
 ///

@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use object::{Home, Members, ObjectId};
-use schedule::{Lock, Turn};
+use schedule::{Access, Lock, Turn};
 use vote::{Content, Packed};
 
 use crate::limits;
-use crate::worker::region_of;
 
 /// How a service calls an object ([`crate::Service::name_of`]).
 pub(crate) type NameOf = dyn Fn(&Members<'_>) -> Option<String>;
@@ -63,6 +62,14 @@ pub(crate) fn of_packed<R>(
         }
     });
     all
+}
+
+/// The objects behind a lock, whatever the access to it.
+pub(crate) fn region_of<'a>(access: &'a Access<'_>) -> &'a dyn object::Region {
+    match access {
+        Access::Exclusive(region) => &**region,
+        Access::Shared(region) => *region,
+    }
 }
 
 /// The names of the objects that were last in question. They are a peer's bytes or this replica's: for people only.

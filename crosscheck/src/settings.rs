@@ -8,10 +8,7 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::admin::Endpoint;
-use crate::peers::Identity;
-use crate::peers::hello::{Hello, PROTOCOL, Purpose};
-use crate::peers::secure::Secret;
-use crate::{GroupKey, ServeError};
+use crate::group_key::GroupKey;
 
 /// The paper's letters (EDCC'16 Table IV): which protections are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,34 +114,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Who this replica is for its peers. With a `seed`, the random numbers of its handshakes are made of that.
-    ///
-    /// # Errors
-    /// When the group has other replicas and no key is set.
-    pub(crate) fn identity(&self, seed: Option<u64>) -> Result<Identity, ServeError> {
-        let is_alone = self.peers.len() < 2;
-        let key = self.group_key.as_ref();
-        if key.is_none() && !is_alone {
-            return Err(ServeError::NoKey);
-        }
-        let durability = match self.durability {
-            Durability::Memory => "memory",
-            Durability::Disk(_) => "disk",
-        };
-        let own = [("mode", self.mode.to_string()), ("durability", durability.to_owned())];
-        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
-        let hello = Hello {
-            protocol: PROTOCOL,
-            purpose: Purpose::Link,
-            replica: self.me,
-            replicas: self.peers.len() as u8,
-            cluster: key.map_or_else(String::new, |key| key.cluster.clone()),
-            release: env!("CARGO_PKG_VERSION").to_owned(),
-            settings: own.chain(self.service.iter().cloned()).collect(),
-        };
-        Ok(Identity { hello, secret: Secret { key: key.map_or([0; 32], |key| key.key), seed } })
-    }
-
     /// With one worker, one thread does everything: requests, order, handlers, votes, replies.
     pub fn is_solo(&self) -> bool {
         self.workers == 1

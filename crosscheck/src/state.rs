@@ -4,19 +4,9 @@ use bytes::Bytes;
 use schedule::{Access, DispatcherState, Turn};
 use wire::{Malformed, Put, Reader};
 
+pub use crate::checkpoint::CheckpointHead;
 use crate::job::{Job, Work};
 use crate::service::Service;
-
-/// What belongs to a checkpoint besides the objects.
-#[derive(Clone, Debug)]
-pub struct CheckpointHead {
-    /// Log index of the checkpoint.
-    pub index: u64,
-    /// Number of its batch.
-    pub batch: u64,
-    /// What delivery depends on from here on.
-    pub order: order::State,
-}
 
 /// Where a loaded state stands: its head, and the schedule's state behind it.
 pub type Base<S> = (CheckpointHead, DispatcherState<Job<<S as Service>::Request>>);

@@ -16,13 +16,13 @@ use crate::Cx;
 use crate::admin::Injected;
 use crate::hooks::{self, Hooks, ThreadRole};
 use crate::job::{Executed, Job, ResultSlot, RunNotes, Work};
-use crate::naming::{self, NameOf, Named};
+use crate::naming::{self, NameOf, Named, region_of};
 use crate::ordered::Control;
-use crate::replica::SteppedWorker;
 use crate::reply::{KeptReplies, Replies};
 use crate::service::{Service, declared};
 use crate::settings::Mode;
 use crate::state;
+use crate::stepped_workers::SteppedWorker;
 use crate::{Corrupted, evidence, limits};
 
 /// What a worker tells the order thread.
@@ -581,13 +581,6 @@ fn keep_largest(all: &mut Vec<object::Large>, one: object::Large) {
         Some(known) if known.bytes < one.bytes => *known = one,
         Some(_) => {}
         None => all.push(one),
-    }
-}
-
-pub(crate) fn region_of<'a>(access: &'a Access<'_>) -> &'a dyn object::Region {
-    match access {
-        Access::Exclusive(region) => &**region,
-        Access::Shared(region) => *region,
     }
 }
 

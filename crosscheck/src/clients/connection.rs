@@ -13,9 +13,10 @@ use super::budget::{Budget, Cost, Usage, Wait};
 use super::input::{Input, InputStep};
 use super::leaving::{Leaving, VerifiedReply};
 use super::{Bounds, Reply};
+use crate::counters::ClientCounters;
 use crate::limits;
-use crate::service::{ClientCounters, Protocol};
-use crate::world::is_own_fault;
+use crate::service::Protocol;
+use crate::socket_errors::is_own_fault;
 
 /// What becomes of a connection after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

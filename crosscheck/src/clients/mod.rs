@@ -24,9 +24,10 @@ use mio::net::TcpListener;
 use mio::{Interest, Registry, Token};
 use socket2::{Domain, Socket, Type};
 
+use crate::counters::ClientCounters;
 use crate::limits;
-use crate::service::{ClientCounters, MakeProtocol, Protocol};
-use crate::world::{is_of_one_attempt, is_own_fault_without_peer};
+use crate::service::{MakeProtocol, Protocol};
+use crate::socket_errors::{is_of_one_attempt, is_own_fault_without_peer};
 pub use budget::Shares;
 use budget::{Budget, Wait};
 use connection::{Connection, Fate, Now, Reading};

@@ -3,6 +3,7 @@
 
 use order::FrameKind;
 
+use crate::peers::Identity;
 use crate::peers::hello::Hello;
 use crate::peers::secure::{Channel, Dialling, Records};
 use crate::{ServeError, Settings};
@@ -19,7 +20,7 @@ impl Caller {
     /// # Errors
     /// When no key is set.
     pub fn call(settings: &Settings, seed: u64) -> Result<(Self, Vec<u8>), ServeError> {
-        let mut identity = settings.identity(Some(seed))?;
+        let mut identity = Identity::of(settings, Some(seed))?;
         let mut first = Vec::new();
         let begun = Dialling::begin(&mut identity.secret, &identity.hello, &mut first);
         let dialling = begun.map_err(|_| ServeError::NoKey)?;

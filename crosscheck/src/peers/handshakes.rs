@@ -12,7 +12,7 @@ use super::probe::PeerProgress;
 use super::secure::{self, Answered, Channel, Records};
 use super::{GUESTS, Identity, PeerEvent, Refusal};
 use crate::limits;
-use crate::world::{is_of_one_attempt, is_own_fault, is_own_fault_without_peer};
+use crate::socket_errors::{is_of_one_attempt, is_own_fault, is_own_fault_without_peer};
 
 /// How many there may be at a time.
 const MOST: usize = 64;

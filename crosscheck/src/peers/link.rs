@@ -11,7 +11,7 @@ use super::net::Net;
 use super::secure::{Channel, Dialling, Records, Sealed, Unsound};
 use super::{PeerEvent, Refusal};
 use crate::limits;
-use crate::world::is_own_fault;
+use crate::socket_errors::is_own_fault;
 
 /// How far the two ends know each other.
 enum Stage {

@@ -7,6 +7,7 @@ mod dial;
 pub mod fuzzing;
 mod handshakes;
 pub(crate) mod hello;
+mod identity;
 mod link;
 mod names;
 mod net;
@@ -24,14 +25,15 @@ use crate::address::Address;
 use crate::admin::{Sent, Traffic};
 use crate::hooks::{self, Hooks};
 use crate::limits;
-use crate::world::is_own_fault_without_peer;
+use crate::socket_errors::is_own_fault_without_peer;
 use dial::Dialled;
 use handshakes::PendingHandshakes;
-use hello::{Difference, Hello};
+use hello::Difference;
+pub use identity::Identity;
 use link::{Link, Reading};
 pub use net::{Net, Tcp};
 use probe::PeerProgress;
-use secure::{Secret, Unsound};
+use secure::Unsound;
 
 /// Tokens from here on belong to the peers' sockets.
 pub const FIRST_TOKEN: usize = 1 << 16;
@@ -105,15 +107,6 @@ impl fmt::Display for Refusal {
             }
         }
     }
-}
-
-/// Who this replica is for its peers.
-#[derive(Clone)]
-pub struct Identity {
-    /// What it says of itself.
-    pub hello: Hello,
-    /// The group's secret.
-    pub secret: Secret,
 }
 
 /// All connections of one replica to its peers.
@@ -352,8 +345,9 @@ fn traffic_of(sent: &mut Sent, kind: FrameKind) -> &mut Traffic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hello::Hello;
     use mio::{Events, Poll};
-    use secure::Dialling;
+    use secure::{Dialling, Secret};
     use std::net::SocketAddr;
     use std::time::Duration;
 

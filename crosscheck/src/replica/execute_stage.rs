@@ -9,11 +9,11 @@ use super::execution::{Execution, Stall};
 use super::solo::{Slice, WatchdogView};
 use crate::hooks::{self, Hooks};
 use crate::job::{RunNotes, Runs};
-use crate::service::Service;
+use crate::service::{Service, kind_in_words};
 use crate::state::Base;
 use crate::worker::Report;
 use crate::world::World;
-use crate::{ReplaceReason, evidence, limits};
+use crate::{ReplaceReason, limits};
 
 /// The executing side of a replica.
 pub(super) struct ExecuteStage<S: Service> {
@@ -114,7 +114,7 @@ impl<S: Service> ExecuteStage<S> {
 
     /// A request with its kind, where that is known.
     pub(super) fn asked_at(&self, place: Place) -> String {
-        let kind = self.ran(place).and_then(|ran| evidence::kind::<S>(ran.kind));
+        let kind = self.ran(place).and_then(|ran| kind_in_words::<S>(ran.kind));
         kind.map_or_else(|| format!("request {place}"), |kind| format!("request {place} ({kind})"))
     }
 

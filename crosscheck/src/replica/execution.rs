@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use schedule::{DispatcherState, Footprint, Schedule};
 
+use super::Input;
 use super::solo::{Slice, Solo};
-use super::{Input, SteppedWorker, SteppedWorkers};
 use crate::hooks::{self, Hooks, ThreadRole};
 use crate::job::{Job, Work};
 use crate::limits;
@@ -16,6 +16,7 @@ use crate::mailbox::Mailbox;
 use crate::reply::KeptReplies;
 use crate::service::Service;
 use crate::settings::{Mode, Settings};
+use crate::stepped_workers::{SteppedWorker, SteppedWorkers};
 use crate::worker::{self, Report};
 use crate::world::Lockstep;
 

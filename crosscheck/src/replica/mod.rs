@@ -18,7 +18,6 @@ mod scrubs;
 mod solo;
 mod state_transfer;
 pub mod stepped;
-mod stepped_workers;
 mod vote_stage;
 mod waits;
 
@@ -27,17 +26,18 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use mio::{Events, Token};
+use mio::Events;
 use order::{OrderEngine, Orderer};
 
 use crate::admin::ReplicaPhase;
 use crate::admin_server::Call;
 use crate::clients::{self, Submission};
 use crate::clock::GroupClock;
-use crate::mailbox::Mailbox;
-use crate::peers::{PeerEvent, Peers};
+use crate::counters::ClientCounters;
+use crate::mailbox::{MAILBOX, Mailbox};
+use crate::peers::{Identity, PeerEvent, Peers};
 use crate::self_check::{self, Check};
-use crate::service::{ClientCounters, Service};
+use crate::service::Service;
 use crate::settings::{Durability, Mode, Settings};
 use crate::state::Base;
 use crate::worker::Report;
@@ -53,11 +53,7 @@ pub(crate) use own_clients::{Frontend, OpenClients};
 use scrubs::Scrubs;
 pub(crate) use solo::{Judged, Watchdog, WatchdogView};
 use state_transfer::StateTransfer;
-pub(crate) use stepped_workers::{SteppedWorker, SteppedWorkers};
 use vote_stage::VoteStage;
-
-/// The one token of the order thread's poll that is no socket's.
-pub(crate) const MAILBOX: Token = Token(0);
 
 /// What other threads leave for the order thread.
 pub(crate) enum Input {
@@ -136,7 +132,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         unwatched: u64,
     ) -> Result<Self, ServeError> {
         let world = Os::new()?;
-        let identity = settings.identity(None)?;
+        let identity = Identity::of(&settings, None)?;
         let peers = Peers::bind(identity, settings.peers.clone(), world.poll.registry())?;
         let mailbox = world.mailbox();
         let env = Environment::new(settings, world, mailbox, Lockstep::default(), peers);

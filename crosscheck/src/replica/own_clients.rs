@@ -14,9 +14,10 @@ use super::pending::{PendingReply, Recipient};
 use crate::admin::Buffers;
 use crate::clients::thread::ThreadAnswer;
 use crate::clients::{self, ClientSide, Reply, ReplyTo, Submission};
+use crate::counters::ClientCounters;
 use crate::hooks::Hooks;
 use crate::mailbox::Mailbox;
-use crate::service::{ClientCounters, Service};
+use crate::service::{Service, kind_in_words};
 use crate::world::{Observation, World};
 use crate::{ReplaceReason, Stop, evidence};
 
@@ -209,7 +210,7 @@ impl<W: World> OwnClients<W> {
                 }
                 Some(failure) => {
                     self.drop_reply(owed.owner);
-                    let kind = evidence::kind::<S>(result.asked.kind);
+                    let kind = kind_in_words::<S>(result.asked.kind);
                     env.keep_evidence(evidence::unchecked(env.settings.me, place, &failure, kind));
                     if env.settings.mode.replicated && env.settings.mode.guarded {
                         // What the request should have changed is unknown here: only peers have a correct state.

@@ -24,7 +24,7 @@ use crate::hooks::Hooks;
 use crate::mailbox::Mailbox;
 pub use crate::peers::Net;
 pub use crate::peers::probe::PeerProgress;
-use crate::peers::{PeerEvent, Peers};
+use crate::peers::{Identity, PeerEvent, Peers};
 pub use crate::world::{Observation, World};
 use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients, limits, state};
 
@@ -99,7 +99,7 @@ impl<S: Service, W: World> Stepped<S, W> {
         let lockstep = crate::world::Lockstep::strict(settings.workers, seed);
         let engine = RaftEngine::new(birth.engine, birth.log, birth.records, order_state.index)?;
         let orderer = Orderer::new(config, engine, order_state);
-        let peers = Peers::over(settings.identity(Some(seed))?, replicas, net);
+        let peers = Peers::over(Identity::of(&settings, Some(seed))?, replicas, net);
         let watchdog = settings.watchdog;
         let env = Environment::new(settings, world, Mailbox::silent(), lockstep, peers);
         let counters = Arc::new(ClientCounters::default());

@@ -13,7 +13,7 @@ use crate::hooks::Hooks;
 use crate::job::{Executed, Runs};
 use crate::ordered::Control;
 use crate::peers;
-use crate::service::Service;
+use crate::service::{Service, kind_in_words};
 use crate::worker::Report;
 use crate::world::{Observation, World};
 use crate::{Corrupted, ReplaceReason, Stop, evidence};
@@ -104,7 +104,7 @@ impl VoteStage {
         }
         let mut told = match void {
             Some((origin, place)) => evidence::void(origin, place),
-            None => evidence::record(record, evidence::kind::<S>(record.kind)),
+            None => evidence::record(record, kind_in_words::<S>(record.kind)),
         };
         // Of another replica's fault it is not known here on which core it happened.
         let is_own = told.replica == Some(env.settings.me + 1);
@@ -168,7 +168,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             Report::ScrubTook(time) => self.scrubs.on_done(env.world.scrub_took(time)),
             Report::Masked { place, core, kind } => {
                 env.tally.failed_checks += 1;
-                let kind = evidence::kind::<S>(kind);
+                let kind = kind_in_words::<S>(kind);
                 env.keep_evidence(evidence::masked(env.settings.me, place, core, kind));
             }
             Report::Named(names) => env.learn_names(names),

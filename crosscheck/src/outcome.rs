@@ -1,0 +1,59 @@
+//! How the run of a replica ends, in good order or with what an operator has to know.
+
+use std::io;
+
+use crate::replace::ReplaceReason;
+use crate::snapshot;
+
+/// Why a replica stopped in good order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It was told to.
+    Asked,
+    /// It cannot be repaired in place: start it again, and its peers will fill it.
+    Replace(ReplaceReason),
+}
+
+/// Why a replica could not start or go on. Each says everything itself: what it was made of is no source,
+/// which would be printed again.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The operating system refused something.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The operator has to change something first: what, and how. Starting again does not help before that.
+    #[error("{0}")]
+    Operator(String),
+    /// The group has other replicas, and no key by which they know each other.
+    #[error(
+        "no group key is set: make one with `crosscheck key new`, and name its file in group_key on every replica"
+    )]
+    NoKey,
+    /// Going on would break a promise; nothing acknowledged is lost.
+    #[error("stopped: {0}")]
+    FailStop(order::FailStop),
+    /// The log cannot be used.
+    #[error(transparent)]
+    Log(#[from] order::LogError),
+    /// The state on disk cannot be used.
+    #[error(transparent)]
+    Snapshot(#[from] snapshot::SnapshotError),
+    /// The state that f+1 peers agree on cannot be loaded: they run another version.
+    #[error(
+        "the group's state cannot be loaded: {0}; do all replicas run the same version and configuration?"
+    )]
+    BadState(String),
+}
+
+impl ServeError {
+    /// Whether only an operator can help (a wrong, foreign or damaged data directory): to start again changes
+    /// nothing, so a supervisor should not.
+    pub fn is_operators(&self) -> bool {
+        match self {
+            ServeError::Log(error) => error.is_operators(),
+            ServeError::Snapshot(error) => error.is_operators(),
+            ServeError::Operator(_) | ServeError::NoKey => true,
+            ServeError::Io(_) | ServeError::FailStop(_) | ServeError::BadState(_) => false,
+        }
+    }
+}

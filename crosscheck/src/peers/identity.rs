@@ -1,0 +1,45 @@
+//! Who a replica is for its peers: what it says of itself, and the secret by which it proves that it belongs to them.
+
+use super::hello::{Hello, PROTOCOL, Purpose};
+use super::secure::Secret;
+use crate::outcome::ServeError;
+use crate::settings::{Durability, Settings};
+
+/// Who this replica is for its peers.
+#[derive(Clone)]
+pub struct Identity {
+    /// What it says of itself.
+    pub hello: Hello,
+    /// The group's secret.
+    pub secret: Secret,
+}
+
+impl Identity {
+    /// That of the replica with these settings. With a `seed`, the random numbers of its handshakes are made of that.
+    ///
+    /// # Errors
+    /// When the group has other replicas and no key is set.
+    pub fn of(settings: &Settings, seed: Option<u64>) -> Result<Identity, ServeError> {
+        let is_alone = settings.peers.len() < 2;
+        let key = settings.group_key.as_ref();
+        if key.is_none() && !is_alone {
+            return Err(ServeError::NoKey);
+        }
+        let durability = match settings.durability {
+            Durability::Memory => "memory",
+            Durability::Disk(_) => "disk",
+        };
+        let own = [("mode", settings.mode.to_string()), ("durability", durability.to_owned())];
+        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let hello = Hello {
+            protocol: PROTOCOL,
+            purpose: Purpose::Link,
+            replica: settings.me,
+            replicas: settings.peers.len() as u8,
+            cluster: key.map_or_else(String::new, |key| key.cluster.clone()),
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            settings: own.chain(settings.service.iter().cloned()).collect(),
+        };
+        Ok(Identity { hello, secret: Secret { key: key.map_or([0; 32], |key| key.key), seed } })
+    }
+}

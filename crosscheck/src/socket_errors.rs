@@ -1,0 +1,63 @@
+//! Whose fault it is that the kernel refuses a call on a socket: this process's, the other end's, or one attempt's.
+
+use std::io;
+
+use rustix::io::Errno;
+
+/// Whether the kernel refused a call on a socket because of what this process asked for, not because of what
+/// the other end or the network did: a buffer that is not its memory, a descriptor that is not open. A
+/// healthy process does not make such a call. (EINVAL is no such sign on a connection: Linux says it to who
+/// reads or writes when the route has become a black hole.)
+pub(crate) fn is_own_fault(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::FAULT | Errno::BADF | Errno::NOTSOCK))
+}
+
+/// The same of what has no other end yet: accepting, and asking the poll to hear of a socket.
+pub(crate) fn is_own_fault_without_peer(error: &io::Error) -> bool {
+    is_own_fault(error) || Errno::from_io_error(error) == Some(Errno::INVAL)
+}
+
+/// Whether accepting failed because of what befell the one connection that was next, or was interrupted:
+/// others may wait behind it (accept(2): "treat them like EAGAIN by retrying").
+pub(crate) fn is_of_one_attempt(error: &io::Error) -> bool {
+    let of_one = [
+        Errno::INTR,
+        Errno::CONNABORTED,
+        Errno::NETDOWN,
+        Errno::PROTO,
+        Errno::NOPROTOOPT,
+        Errno::HOSTDOWN,
+        #[cfg(target_os = "linux")]
+        Errno::NONET,
+        Errno::HOSTUNREACH,
+        Errno::NETUNREACH,
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| of_one.contains(&errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn only_what_this_process_got_wrong_is_its_own_fault() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        drop(listener.accept().unwrap());
+        let lost = loop {
+            if let Err(error) = stream.write(b"more").and_then(|_| stream.read(&mut [0; 8])) {
+                break error;
+            }
+        };
+        assert!(!is_own_fault(&lost), "{lost}");
+        // Opened for reading alone.
+        let refused = std::fs::File::open("/dev/null").unwrap().write(b"more").unwrap_err();
+        assert!(is_own_fault(&refused), "{refused}");
+        // A connection over a route that has become a black hole says so; a socket without another end does not.
+        let invalid = Errno::INVAL.into();
+        assert!(!is_own_fault(&invalid) && is_own_fault_without_peer(&invalid));
+    }
+}

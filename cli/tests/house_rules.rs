@@ -3,7 +3,8 @@
 mod house;
 
 use house::source::{Panics, Permit};
-use house::{Breach, TextFile, cite, manifest, names, sizes, source, text, width};
+use house::types::LargeType;
+use house::{Breach, TextFile, cite, manifest, names, sizes, source, text, types, width};
 use std::fs;
 
 /// Crates whose results reach state or replies: they read nothing but the ordered log.
@@ -76,6 +77,34 @@ const PANICS: [Panics; 19] = [
     panics("schedule/src/turn.rs", 1, "a service whose locks are in another order than their numbers"),
     panics("vote/src/config.rs", 3, "the configuration at the start, which the operator chose"),
     panics("vote/src/limits.rs", 23, "relations between constants, checked by the compiler"),
+];
+
+/// Types that have more members or methods than others may.
+const LARGE_TYPES: [LargeType; 4] = [
+    LargeType {
+        name: "crosscheck::Status",
+        fields: 27,
+        methods: 0,
+        reason: "the answer of `status`, whose members are its JSON",
+    },
+    LargeType {
+        name: "order::Node",
+        fields: 26,
+        methods: 83,
+        reason: "the rules of Raft all read and write the same numbers, which one seal covers",
+    },
+    LargeType {
+        name: "sim::Run",
+        fields: 30,
+        methods: 80,
+        reason: "a simulated world, in which every event may reach everything",
+    },
+    LargeType {
+        name: "tracer::InjectionRecord",
+        fields: 26,
+        methods: 1,
+        reason: "a line of a results file, whose members are its columns",
+    },
 ];
 
 /// Hosts that tracked text may name: documentation and the lock file's own notation.
@@ -216,6 +245,15 @@ fn citations_can_be_followed() {
 #[test]
 fn type_names_tell_what_they_mean() {
     report(names::shared_too_widely(&rust()));
+}
+
+#[test]
+fn types_have_few_members() {
+    let permits = &LARGE_TYPES;
+    for LargeType { name, reason, .. } in permits {
+        assert!(reason.split_whitespace().count() >= 4, "{name}: a permit needs a reason");
+    }
+    report(types::too_large(&rust(), permits));
 }
 
 #[test]
@@ -469,6 +507,47 @@ mod rules_can_fail {
             "{}",
             breaches[0].what
         );
+    }
+
+    #[test]
+    fn a_type_has_too_many_members_or_methods() {
+        let file = |path: &str, text: &str| TextFile { path: path.into(), text: text.into() };
+        let members = |count: usize| -> String {
+            let member = |number| format!("    #[a(b: c)]\n    pub m{number}: std::map<A, fn(B) -> C>,\n");
+            format!("pub struct Big<T: Copy> {{\n{}}}\n", (0..count).map(member).collect::<String>())
+        };
+        let methods =
+            |count: usize| "    pub fn m(&self, f: fn(A)) -> B { let c = |d: E| d; }\n".repeat(count);
+        let block = |head: &str, count| format!("{head} {{\n{}}}\n", methods(count));
+        let of_tests = "impl Big {\n    #[cfg(test)]\n    fn a() {}\n}\n\
+            #[cfg(test)]\nmod tests {\nimpl Big { fn a() {} }\n}\n";
+        let mut files = vec![
+            file("a/src/big.rs", &(members(types::MAX_FIELDS) + of_tests)),
+            file(
+                "a/src/big/more.rs",
+                &block("impl<T: Fn() -> A> Big<T>\nwhere\n    for<'a> A: B<'a>,\n", 25),
+            ),
+            file("a/src/other.rs", &block("impl<T> crate::Big<T>", types::MAX_METHODS - 25)),
+            file("a/src/traits.rs", &block("impl<T> Other for Big<T>", 9)),
+            file("a/tests/big.rs", &block("impl Big", 9)),
+            file(
+                "a/src/far/big.rs",
+                &("struct Big(u8);\n".to_owned() + &block("impl Big", types::MAX_METHODS)),
+            ),
+            file("b/src/big.rs", &("enum Big {\n    A { b: C },\n}\n".to_owned() + &block("impl Big", 9))),
+        ];
+        assert_eq!(types::too_large(&files, &[]), []);
+        let large = |fields, methods| [LargeType { name: "a::Big", fields, methods, reason: "a sample" }];
+        assert_eq!(types::too_large(&files, &large(25, 40)).len(), 1, "a permit that nothing needs");
+        files.push(file("a/src/big/last.rs", &block("impl<T> Big<T>", 1)));
+        let breaches = types::too_large(&files, &[]);
+        assert_eq!(breaches.len(), 1);
+        assert_eq!((breaches[0].file.as_str(), breaches[0].line), ("a/src/big.rs", 1));
+        assert!(breaches[0].what.contains("25 members and 41 methods"), "{}", breaches[0].what);
+        assert_eq!(types::too_large(&files, &large(25, 41)), []);
+        assert_eq!(types::too_large(&files, &large(25, 42)).len(), 1, "it has fewer than its permit says");
+        let wide = [file("a/src/big.rs", &members(types::MAX_FIELDS + 1))];
+        assert!(types::too_large(&wide, &[])[0].what.contains("26 members"));
     }
 
     #[test]

@@ -330,11 +330,6 @@ impl<E: OrderEngine> Orderer<E> {
         self.engine.compaction_floor()
     }
 
-    /// Leader only: hands the leadership to the replica in `slot`.
-    pub fn transfer_leader(&mut self, slot: u8) {
-        self.engine.transfer_leader(slot);
-    }
-
     /// The engine's progress.
     pub fn standing(&self) -> Standing {
         self.engine.standing()
@@ -381,12 +376,7 @@ impl<E: OrderEngine> Orderer<E> {
         self.queue.wrong_stamp = Some(bits);
     }
 
-    /// The engine itself, for tests and status.
-    pub fn engine(&self) -> &E {
-        &self.engine
-    }
-
-    /// The engine itself, for fault injection.
+    /// The engine itself, for fault injection and tests.
     pub fn engine_mut(&mut self) -> &mut E {
         &mut self.engine
     }

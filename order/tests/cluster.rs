@@ -1,6 +1,8 @@
 //! The order's promises on a network that drops, doubles, delays, overtakes, corrupts and parts: agreement,
 //! exactly once, no loss.
 
+use order::OrderEngine;
+
 use crate::harness::{Cluster, Weather};
 
 fn established(replicas: u8, seed: u64) -> Cluster {
@@ -166,7 +168,7 @@ fn leadership_is_handed_over_without_a_gap_in_service() {
         load(&mut cluster, 100, 300);
         let leader = cluster.leader().unwrap();
         let next = (leader + 1 + round % 2) % 3;
-        cluster.replica(leader).orderer.transfer_leader(next);
+        cluster.replica(leader).orderer.engine_mut().transfer_leader(next);
         cluster.run_until(200, "the hand-over", |cluster| cluster.leader() == Some(next));
     }
     cluster.settle();

@@ -6,6 +6,7 @@ pub mod names;
 pub mod sizes;
 pub mod source;
 pub mod text;
+pub mod types;
 pub mod width;
 
 use std::fmt;

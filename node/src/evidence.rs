@@ -65,8 +65,9 @@ pub fn run(args: &Args) -> CommandOutcome {
                 value["seen_by"] = json!(seen_by);
                 say_json(&value)?;
             } else {
-                let line = ViewLine::of(Tone::Quiet, format!("seen by {seen_by}  "));
-                say(&paint.line(&line.followed_by(told(record)), usize::MAX))?;
+                let mut line = Tone::Quiet.line(format!("seen by {seen_by}  "));
+                line.extend(told(record));
+                say(&paint.printed(&line))?;
             }
         }
         if !args.follow {
@@ -97,11 +98,12 @@ pub fn told(record: &EvidenceRecord) -> ViewLine {
         [] => String::new(),
         objects => format!(": {}", objects.join("; ")),
     };
-    ViewLine::of(Tone::Quiet, format!("{}  #{}  ", date_and_time(record.time_us), record.number))
-        .with(tone, who)
-        .with(Tone::Plain, format!("{at}{core} (found by {}){objects}  ", record.stage))
-        .with(Tone::Quiet, format!("[{}] ", record.class))
-        .with(if record.outcome == "held" { Tone::Bad } else { Tone::Good }, &record.outcome)
+    let ended = if record.outcome == "held" { Tone::Bad } else { Tone::Good };
+    Tone::Quiet.line(format!("{}  #{}  ", date_and_time(record.time_us), record.number))
+        + tone.span(who)
+        + Tone::Plain.span(format!("{at}{core} (found by {}){objects}  ", record.stage))
+        + Tone::Quiet.span(format!("[{}] ", record.class))
+        + ended.span(&record.outcome)
 }
 
 /// Date and time in UTC as RFC 3339 has it: records of several machines are compared by it. A time that no
@@ -181,7 +183,7 @@ mod tests {
             kind: Some("set".into()),
         };
         assert_eq!(
-            told(&record).text(),
+            told(&record).to_string(),
             "1970-01-01T01:01:01.002Z  #3  replica 2 was wrong in request 77.4 (set) (found by entry-check): \
              item \"k\" (Item, object 7:12.0), field accessed_s: bit 10 wrong  [hardware-like] repaired"
         );

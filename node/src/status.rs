@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> CommandOutcome {
     } else {
         let paint = Paint::for_stdout();
         for line in block(&rows) {
-            say(&paint.line(&line, usize::MAX))?;
+            say(&paint.printed(&line))?;
         }
     }
     Ok(CommandVerdict::of(rows.iter().all(ReplicaRow::is_ready)))

@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use anyhow::Context;
 use crosscheck::admin::client::Link;
 use crosscheck::admin::{AdminCommand, EvidenceList};
 
@@ -11,7 +12,7 @@ use crate::evidence::told;
 use crate::outcome::{CommandOutcome, CommandVerdict, say};
 use crate::program::text;
 use crate::signals::Ending;
-use crate::view::{FullScreen, Keys, Paint, Tone, ViewLine, block};
+use crate::view::{FullScreen, Paint, Tone, ViewLine, block};
 
 /// Between two drawings.
 const REDRAW: Duration = Duration::from_millis(500);
@@ -19,6 +20,9 @@ const REDRAW: Duration = Duration::from_millis(500);
 const RECORDS: usize = 12;
 /// A replica that does not hand over its evidence in this time is skipped.
 const PATIENCE: Duration = Duration::from_millis(300);
+
+/// What is told when stdout is a terminal, but none gives keys.
+const NO_SCREEN: &str = "the terminal cannot be set up for a full screen; `top | cat` prints one picture";
 
 /// What `top --help` begins with.
 pub const ABOUT: &str = "Shows every replica and the latest evidence, full screen, until q or Ctrl-C. Into a \
@@ -43,22 +47,20 @@ pub fn run(args: &Args) -> CommandOutcome {
     let paint = Paint::for_stdout();
     if !std::io::stdout().is_terminal() {
         for line in block(&once(&replicas)) {
-            say(&paint.line(&line, usize::MAX))?;
+            say(&paint.printed(&line))?;
         }
         return Ok(CommandVerdict::Holds);
     }
     let ending = Ending::catch()?;
     let observer = Observer::start(&replicas)?;
     let mut links: Vec<Link> = replicas.iter().map(|replica| Link::new(replica.admin.clone())).collect();
-    let keys = Keys::listen()?;
-    let mut screen = FullScreen::enter(paint)?;
+    let mut screen = FullScreen::enter(paint).context(NO_SCREEN)?;
     while !ending.asked() {
         let mut lines = block(&observer.rows());
         lines.push(ViewLine::default());
         lines.extend(evidence(&replicas, &mut links));
-        lines.push(ViewLine::of(Tone::Quiet, "q leaves"));
         screen.draw(&lines)?;
-        if matches!(keys.next(REDRAW), Some(b'q' | b'Q')) {
+        if screen.leaves(REDRAW)? {
             break;
         }
     }
@@ -72,7 +74,7 @@ fn evidence(replicas: &[ReplicaHandle], links: &mut [Link]) -> Vec<ViewLine> {
             continue;
         };
         let heading = format!("evidence, as replica {} saw it", replica.number);
-        let mut lines = vec![ViewLine::of(Tone::Strong, heading)];
+        let mut lines = vec![Tone::Strong.line(heading)];
         lines.extend(list.records.iter().rev().take(RECORDS).map(told));
         return lines;
     }

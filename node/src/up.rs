@@ -1,6 +1,5 @@
 //! `up`: a local cluster of separate processes, kept running and shown until the operator ends it.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -185,17 +184,16 @@ struct Teller {
 
 impl Teller {
     fn new(json: bool) -> Self {
-        let live = std::io::stdout().is_terminal() && !json;
-        let live = live.then(|| Live::new(Paint::for_stdout()));
+        let live = if json { None } else { Live::on_terminal() };
         Teller { json, live, drawn: None, news: String::new() }
     }
 
     fn line(&mut self, text: &str, json: serde_json::Value) {
-        if let Some(live) = &mut self.live {
-            let _ = live.clear();
-            self.drawn = None;
-        }
-        let _ = if self.json { say(&json.to_string()) } else { say(text) };
+        let _ = match &self.live {
+            Some(live) => live.say(text),
+            None if self.json => say(&json.to_string()),
+            None => say(text),
+        };
     }
 
     fn places(&mut self, layout: &Layout) {
@@ -250,9 +248,9 @@ impl Teller {
 
     fn status(&mut self, rows: &[ReplicaRow], now: Instant, ready: bool) {
         let since = self.drawn.map(|drawn| now - drawn);
-        if let Some(live) = &mut self.live {
+        if let Some(live) = &self.live {
             if since.is_none_or(|since| since >= REDRAW) {
-                let _ = live.draw(&block(rows));
+                live.draw(&block(rows));
                 self.drawn = Some(now);
             }
             return;
@@ -268,13 +266,19 @@ impl Teller {
     }
 
     fn stopping(&mut self) {
+        if let Some(live) = &self.live {
+            live.end();
+        }
         self.line("stopping", json!({"event": "stopping"}));
     }
 
     fn stopped(&mut self, killed: &[u8]) {
         let text = match killed {
             [] => "stopped".to_owned(),
-            _ => Paint::for_stdout().piece(Tone::Bad, &format!("stopped; had to kill replicas {killed:?}")),
+            _ => {
+                let told = format!("stopped; had to kill replicas {killed:?}");
+                Paint::for_stdout().printed(&Tone::Bad.line(told))
+            }
         };
         self.line(&text, json!({"event": "stopped", "killed": killed}));
     }

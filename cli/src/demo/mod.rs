@@ -112,7 +112,7 @@ fn finish(endings: &[Ended], stage: Stage, tale: &Tale) -> CommandOutcome {
     tale.value("end", &serde_json::json!({"holds": holds, "digests": why, "seen": seen, "killed": killed}))?;
     let told = if holds { "Every promise held." } else { "A PROMISE DID NOT HOLD." };
     tale.line(ViewLine::default())?;
-    tale.line(ViewLine::of(if holds { Tone::Good } else { Tone::Bad }, told))?;
+    tale.line((if holds { Tone::Good } else { Tone::Bad }).line(told))?;
     Ok(CommandVerdict::of(holds))
 }
 
@@ -123,15 +123,15 @@ fn summary(endings: &[Ended], tale: &Tale) -> anyhow::Result<()> {
         format!("  {fault:<27} {replica:>7}  {noticed:<24} {class:<14} {repair:>11} {wait:>12}")
     };
     let heads = row(["fault", "replica", "noticed by", "class", "repaired in", "longest wait"]);
-    tale.line(ViewLine::of(Tone::Quiet, heads))?;
+    tale.line(Tone::Quiet.line(heads))?;
     for ended in endings {
         let repair = ended.repair_us.map_or_else(|| "-".to_owned(), micros);
         let wait = micros(ended.longest_wait_us);
         let replica = ended.replica.to_string();
         let cells = row([ended.fault, &replica, &ended.noticed_by, &ended.class, &repair, &wait]);
-        tale.line(ViewLine::of(if ended.holds { Tone::Good } else { Tone::Bad }, cells))?;
+        tale.line((if ended.holds { Tone::Good } else { Tone::Bad }).line(cells))?;
         if let Some(problem) = &ended.problem {
-            tale.line(ViewLine::of(Tone::Bad, format!("    {problem}")))?;
+            tale.line(Tone::Bad.line(format!("    {problem}")))?;
         }
     }
     Ok(())

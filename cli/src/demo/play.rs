@@ -13,7 +13,7 @@ use crate::load::LoadCounts;
 use node::cluster::SupervisorEvent;
 use node::evidence::told;
 use node::inject::place;
-use node::view::{Tone, ViewLine, grouped, millis};
+use node::view::{Tone, grouped, millis};
 
 /// How long a fault may take to be noticed and dealt with.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -73,7 +73,9 @@ pub fn play(scene: &Scene, victim: u8, stage: &mut Stage, tale: &Tale) -> anyhow
     }
     let found = investigate(scene, victim, dropped, repairs, stage)?;
     for record in &found.records {
-        tale.line(ViewLine::of(Tone::Plain, "  evidence   ").followed_by(told(&brief(record))))?;
+        let mut line = Tone::Plain.line("  evidence   ");
+        line.extend(told(&brief(record)));
+        tale.line(line)?;
     }
     if !found.proven {
         let missing = format!("within {} s nobody reported what was expected", PATIENCE.as_secs());

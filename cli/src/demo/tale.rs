@@ -36,17 +36,17 @@ impl Tale {
     /// A heading.
     pub fn heading(&self, text: &str) -> io::Result<()> {
         self.line(ViewLine::default())?;
-        self.line(ViewLine::of(Tone::Strong, text))
+        self.line(Tone::Strong.line(text))
     }
 
     /// Something that is explained.
     pub fn explain(&self, text: &str) -> io::Result<()> {
-        self.line(ViewLine::of(Tone::Quiet, format!("  {text}")))
+        self.line(Tone::Quiet.line(format!("  {text}")))
     }
 
     /// Something that is done or seen.
     pub fn step(&self, what: &str, tone: Tone, seen: impl Into<String>) -> io::Result<()> {
-        self.line(ViewLine::of(Tone::Plain, format!("  {what:<10} ")).with(tone, seen))
+        self.line(Tone::Plain.line(format!("  {what:<10} ")) + tone.span(seen))
     }
 
     /// A prepared line.
@@ -54,7 +54,7 @@ impl Tale {
         if self.json {
             return Ok(());
         }
-        say(&self.paint.line(&line, usize::MAX))?;
+        say(&self.paint.printed(&line))?;
         self.ending.sleep(self.pause);
         Ok(())
     }

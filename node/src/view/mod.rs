@@ -1,13 +1,18 @@
 //! What the commands show: numbers, rows and blocks as text, with colour on a terminal only.
 
-mod keys;
+mod live;
 mod numbers;
 mod paint;
+mod progress;
 mod render;
 mod screen;
 
-pub use keys::Keys;
+pub use live::Live;
 pub use numbers::{grouped, micros, millis};
-pub use paint::{Paint, Tone, ViewLine};
+pub use paint::{Paint, Tone};
+pub use progress::{ProgressLine, roughly};
 pub use render::{block, one_line, row_json};
-pub use screen::{FullScreen, Live};
+pub use screen::FullScreen;
+
+/// One line of pieces, each with its tone.
+pub type ViewLine = ratatui::text::Line<'static>;

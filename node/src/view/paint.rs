@@ -2,6 +2,11 @@
 
 use std::io::IsTerminal;
 
+use ratatui::backend::IntoCrossterm;
+use ratatui::crossterm::style::ContentStyle;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+
 /// What a piece of text means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
@@ -19,31 +24,29 @@ pub enum Tone {
     Bad,
 }
 
-/// One line of pieces.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ViewLine(Vec<(Tone, String)>);
-
-impl ViewLine {
-    /// A line of one piece.
-    pub fn of(tone: Tone, text: impl Into<String>) -> Self {
-        ViewLine(vec![(tone, text.into())])
+impl Tone {
+    /// A piece of a line. Text from a server may hold anything; control characters, which the terminal would obey, are
+    /// shown as `?`.
+    pub fn span(self, text: impl Into<String>) -> Span<'static> {
+        let text: String = text.into();
+        let visible = |letter: char| if letter.is_control() { '?' } else { letter };
+        Span::styled(text.chars().map(visible).collect::<String>(), self.style())
     }
 
-    /// Appends a piece.
-    pub fn with(mut self, tone: Tone, text: impl Into<String>) -> Self {
-        self.0.push((tone, text.into()));
-        self
+    /// A line of one piece; more are added with `+`.
+    pub fn line(self, text: impl Into<String>) -> Line<'static> {
+        Line::from(self.span(text))
     }
 
-    /// Appends another line's pieces.
-    pub fn followed_by(mut self, other: ViewLine) -> Self {
-        self.0.extend(other.0);
-        self
-    }
-
-    /// The line without colour.
-    pub fn text(&self) -> String {
-        self.0.iter().map(|(_, text)| text.as_str()).collect()
+    fn style(self) -> Style {
+        match self {
+            Tone::Plain => Style::new(),
+            Tone::Strong => Style::new().add_modifier(Modifier::BOLD),
+            Tone::Quiet => Style::new().add_modifier(Modifier::DIM),
+            Tone::Good => Style::new().fg(Color::Green),
+            Tone::Notable => Style::new().fg(Color::Yellow),
+            Tone::Bad => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+        }
     }
 }
 
@@ -60,35 +63,33 @@ impl Paint {
         Paint { colour: std::io::stdout().is_terminal() && !unwanted }
     }
 
-    /// The line as it is printed, cut at `width` characters: a line that wraps would spoil a block that is redrawn.
-    pub fn line(self, line: &ViewLine, width: usize) -> String {
-        let mut left = width;
-        let mut out = String::new();
-        for (tone, text) in &line.0 {
-            // Text from a server may hold anything; control characters would be obeyed by the terminal.
-            let piece: String = text.chars().map(visible).take(left).collect();
-            left -= piece.chars().count();
-            out.push_str(&self.piece(*tone, &piece));
-        }
-        out
+    /// The line as it is drawn on a full screen.
+    pub fn drawn(self, line: &Line<'static>) -> Line<'static> {
+        if self.colour { line.clone() } else { Line::raw(line.to_string()) }
     }
 
-    /// One piece as it is printed.
-    pub fn piece(self, tone: Tone, text: &str) -> String {
-        let code = match tone {
-            Tone::Plain => return text.to_owned(),
-            Tone::Strong => "1",
-            Tone::Quiet => "2",
-            Tone::Good => "32",
-            Tone::Notable => "33",
-            Tone::Bad => "1;31",
+    /// The line as it is printed.
+    pub fn printed(self, line: &Line<'static>) -> String {
+        let piece = |span: &Span<'static>| match span.style {
+            style if self.colour && style != Style::new() && !span.content.is_empty() => {
+                let style: ContentStyle = style.into_crossterm();
+                style.apply(&span.content).to_string()
+            }
+            _ => span.content.to_string(),
         };
-        if self.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+        line.iter().map(piece).collect()
     }
 }
 
-fn visible(letter: char) -> char {
-    if letter.is_control() { '?' } else { letter }
+/// The line's beginning, of so many characters: a line that is wrapped would spoil a block that is redrawn.
+pub(super) fn cut(line: &Line<'static>, columns: usize) -> Line<'static> {
+    let mut left = columns;
+    let piece = |span: &Span<'static>| {
+        let text: String = span.content.chars().take(left).collect();
+        left -= text.chars().count();
+        Span::styled(text, span.style)
+    };
+    Line::from(line.iter().map(piece).collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -96,16 +97,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_cut_at_the_width_before_it_is_coloured() {
-        let line = ViewLine::of(Tone::Good, "abc").with(Tone::Bad, "defg");
-        assert_eq!(Paint { colour: false }.line(&line, 5), "abcde");
-        assert_eq!(Paint { colour: true }.line(&line, 5), "\x1b[32mabc\x1b[0m\x1b[1;31mde\x1b[0m");
-        assert_eq!(Paint { colour: true }.line(&line, 2), "\x1b[32mab\x1b[0m");
+    fn a_line_is_cut_before_it_is_coloured() {
+        let line = Tone::Good.line("abc") + Tone::Bad.span("defg");
+        assert_eq!(cut(&line, 5), Tone::Good.line("abc") + Tone::Bad.span("de"));
+        let short = Paint { colour: true }.printed(&cut(&line, 2));
+        assert!(short.starts_with("\x1b[") && short.contains("ab\x1b"), "{short:?}");
+        assert_eq!(cut(&line, usize::MAX), line);
+    }
+
+    #[test]
+    fn a_line_is_coloured_where_colour_is_wanted_and_only_there() {
+        let line = Tone::Plain.line("a") + Tone::Good.span("bc") + Tone::Bad.span("de");
+        assert_eq!(Paint { colour: false }.printed(&line), "abcde");
+        assert_eq!(Paint { colour: false }.drawn(&line), Line::raw("abcde"));
+        let coloured = Paint { colour: true }.printed(&line);
+        assert!(coloured.starts_with("a\x1b[") && coloured.ends_with("\x1b[0m"), "{coloured:?}");
+        assert_eq!(Paint { colour: true }.drawn(&line), line);
     }
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
-        let line = ViewLine::of(Tone::Plain, "a\x1b[2Jb\n");
-        assert_eq!(Paint { colour: true }.line(&line, 80), "a?[2Jb?");
+        let line = Tone::Plain.line("a\x1b[2Jb\n");
+        assert_eq!(Paint { colour: true }.printed(&line), "a?[2Jb?");
     }
 }

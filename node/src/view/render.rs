@@ -3,8 +3,9 @@
 use crosscheck::admin::{ReplicaPhase, Status};
 use serde_json::{Value, json};
 
+use super::ViewLine;
 use super::numbers::{grouped, micros};
-use super::paint::{Tone, ViewLine};
+use super::paint::Tone;
 use crate::cluster::ReplicaRow;
 
 const HEADS: [&str; 12] = [
@@ -31,7 +32,7 @@ pub fn block(rows: &[ReplicaRow]) -> Vec<ViewLine> {
     if rows.iter().filter_map(|row| row.seen.as_ref().ok()).any(|status| status.alone) {
         let told =
             "too few replicas for a vote to find a wrong one: every request is run until two runs agree";
-        lines.push(ViewLine::of(Tone::Notable, told));
+        lines.push(Tone::Notable.line(told));
     }
     lines.extend(rows.iter().filter_map(|row| row.seen.as_ref().ok()).flat_map(notices));
     for row in rows {
@@ -42,15 +43,14 @@ pub fn block(rows: &[ReplicaRow]) -> Vec<ViewLine> {
             us => format!("  (last repair took {})", micros(us)),
         };
         let told = format!("replica {} says: ", row.replica.number);
-        let line = ViewLine::of(Tone::Quiet, told).with(Tone::Notable, evidence).with(Tone::Quiet, repair);
-        lines.push(line);
+        lines.push(Tone::Quiet.line(told) + Tone::Notable.span(evidence) + Tone::Quiet.span(repair));
     }
     lines
 }
 
 /// What an operator should know of a replica, beyond its row.
 fn notices(status: &Status) -> Vec<ViewLine> {
-    let of = |what: String| ViewLine::of(Tone::Notable, format!("replica {} {what}", status.replica));
+    let of = |what: String| Tone::Notable.line(format!("replica {} {what}", status.replica));
     let mut notices: Vec<ViewLine> = Vec::new();
     notices.extend(status.waits_for.iter().map(|what| of(format!("waits: {what}"))));
     notices.extend(status.refused.replicas.iter().map(|why| of(format!("does not talk to {why}"))));
@@ -73,10 +73,10 @@ fn headline(rows: &[ReplicaRow]) -> ViewLine {
     let all = StatusSummary::of(rows);
     let serving = rows.iter().filter(|row| row.is_ready()).count();
     let tone = if serving == rows.len() { Tone::Good } else { Tone::Bad };
-    ViewLine::of(Tone::Strong, format!("CrossCheck {}  ", all.mode))
-        .with(tone, format!("{serving} of {} serve", rows.len()))
-        .with(Tone::Plain, format!("  leader {}  position {}", all.leader, grouped(all.position)))
-        .with(Tone::Plain, format!("  {} requests/s", all.rate_text()))
+    Tone::Strong.line(format!("CrossCheck {}  ", all.mode))
+        + tone.span(format!("{serving} of {} serve", rows.len()))
+        + Tone::Plain.span(format!("  leader {}  position {}", all.leader, grouped(all.position)))
+        + Tone::Plain.span(format!("  {} requests/s", all.rate_text()))
 }
 
 /// One row per replica under a row of heads.
@@ -97,8 +97,8 @@ pub fn table(rows: &[ReplicaRow]) -> Vec<ViewLine> {
         padded.join("  ").trim_end().to_owned()
     };
     let heads = HEADS.map(str::to_owned);
-    let mut lines = vec![ViewLine::of(Tone::Quiet, line(&heads))];
-    lines.extend(rows.iter().zip(&cells).map(|(row, cells)| ViewLine::of(tone_of(row), line(cells))));
+    let mut lines = vec![Tone::Quiet.line(line(&heads))];
+    lines.extend(rows.iter().zip(&cells).map(|(row, cells)| tone_of(row).line(line(cells))));
     lines
 }
 
@@ -246,7 +246,7 @@ mod tests {
             status.last_evidence = Some("replica 2: item 7.1".into());
             status.last_repair_us = 850;
         });
-        let lines: Vec<String> = block(&[first, second, down]).iter().map(ViewLine::text).collect();
+        let lines: Vec<String> = block(&[first, second, down]).iter().map(ToString::to_string).collect();
         assert_eq!(
             lines,
             [
@@ -278,7 +278,7 @@ mod tests {
             status.buffers.evicted = 7;
             status.buffers.limit = 128 << 20;
         });
-        let lines: Vec<String> = block(&[told]).iter().map(ViewLine::text).collect();
+        let lines: Vec<String> = block(&[told]).iter().map(ToString::to_string).collect();
         assert_eq!(
             lines[3..],
             [

@@ -1,97 +1,140 @@
-//! Drawing on a terminal without leaving traces: a block that is redrawn in place, and a full screen that is
-//! given back.
+//! The full screen, with its keys: the terminal is given back as it was, also when the program panics.
 
-use std::io::{self, Write};
+use std::io;
+use std::time::{Duration, Instant};
 
-use super::paint::{Paint, ViewLine};
+use ratatui::DefaultTerminal;
+use ratatui::Frame;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::text::{Line, Text};
 
-/// Columns of the terminal on stdout, or a usual width.
-pub fn width() -> usize {
-    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout());
-    size.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(110)
-}
-
-/// A block at the end of the output that is redrawn in place; lines printed meanwhile scroll by above it.
-#[derive(Debug)]
-pub struct Live {
-    paint: Paint,
-    shown: usize,
-}
-
-impl Live {
-    /// Shows nothing yet. Only for a stdout that is a terminal.
-    pub fn new(paint: Paint) -> Self {
-        Live { paint, shown: 0 }
-    }
-
-    /// Replaces the block.
-    ///
-    /// # Errors
-    /// The terminal is gone.
-    pub fn draw(&mut self, lines: &[ViewLine]) -> io::Result<()> {
-        let mut text = self.erased();
-        for line in lines {
-            text.push_str(&self.paint.line(line, width()));
-            text.push('\n');
-        }
-        self.shown = lines.len();
-        put(&text)
-    }
-
-    /// Takes the block away, so that ordinary lines can be printed.
-    ///
-    /// # Errors
-    /// The terminal is gone.
-    pub fn clear(&mut self) -> io::Result<()> {
-        let text = self.erased();
-        self.shown = 0;
-        put(&text)
-    }
-
-    fn erased(&self) -> String {
-        if self.shown == 0 { String::new() } else { format!("\x1b[{}A\x1b[J", self.shown) }
-    }
-}
+use super::paint::{Paint, Tone};
 
 /// The terminal's other screen; what was there before comes back when this is dropped.
 #[derive(Debug)]
 pub struct FullScreen {
     paint: Paint,
+    terminal: DefaultTerminal,
 }
 
 impl FullScreen {
-    /// Switches to the other screen and hides the cursor.
+    /// Switches to the other screen, hides the cursor, and gets keys one by one.
     ///
     /// # Errors
-    /// The terminal is gone.
+    /// The terminal cannot be set up; it is then as it was.
     pub fn enter(paint: Paint) -> io::Result<Self> {
-        put("\x1b[?1049h\x1b[?25l\x1b[2J")?;
-        Ok(FullScreen { paint })
+        let terminal = ratatui::try_init().inspect_err(|_| drop(ratatui::try_restore()))?;
+        Ok(FullScreen { paint, terminal })
     }
 
-    /// Draws from the top; every line is cleared to its end, so that nothing flickers.
+    /// Draws the lines from the top, and how to leave below them.
     ///
     /// # Errors
     /// The terminal is gone.
-    pub fn draw(&mut self, lines: &[ViewLine]) -> io::Result<()> {
-        let mut text = "\x1b[H".to_owned();
-        for line in lines {
-            text.push_str(&self.paint.line(line, width()));
-            text.push_str("\x1b[K\r\n");
+    pub fn draw(&mut self, lines: &[Line<'static>]) -> io::Result<()> {
+        let lines: Vec<_> = lines.iter().map(|line| self.paint.drawn(line)).collect();
+        let leaving = self.paint.drawn(&Tone::Quiet.line("q leaves"));
+        self.terminal.draw(|frame| picture(frame, lines, leaving))?;
+        Ok(())
+    }
+
+    /// Waits for `pause`, or until a key that leaves is pressed; tells whether one was. The keys of Ctrl-C count: the
+    /// terminal makes no signal of them here. A changed size ends the wait.
+    ///
+    /// # Errors
+    /// The terminal is gone.
+    pub fn leaves(&self, pause: Duration) -> io::Result<bool> {
+        let until = Instant::now() + pause;
+        while event::poll(until.saturating_duration_since(Instant::now()))? {
+            match event::read()? {
+                Event::Key(key) if is_leaving(&key) => return Ok(true),
+                Event::Resize(..) => return Ok(false),
+                _ => (),
+            }
         }
-        text.push_str("\x1b[J");
-        put(&text)
+        Ok(false)
     }
 }
 
 impl Drop for FullScreen {
     fn drop(&mut self) {
-        let _ = put("\x1b[?25h\x1b[?1049l");
+        // A terminal that is gone has nothing to be given back.
+        let _ = self.terminal.show_cursor();
+        let _ = ratatui::try_restore();
     }
 }
 
-fn put(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+fn is_leaving(key: &KeyEvent) -> bool {
+    match key.code {
+        KeyCode::Char('q' | 'Q') => true,
+        KeyCode::Char('c') => key.modifiers.contains(KeyModifiers::CONTROL),
+        _ => false,
+    }
+}
+
+/// The lines from the top, cut where the screen ends, and `leaving` right below them.
+fn picture(frame: &mut Frame<'_>, lines: Vec<Line<'static>>, leaving: Line<'static>) {
+    let rows = u16::try_from(lines.len()).unwrap_or(u16::MAX);
+    let areas = Layout::vertical([Constraint::Max(rows), Constraint::Length(1)]).split(frame.area());
+    frame.render_widget(Text::from(lines), areas[0]);
+    frame.render_widget(leaving, areas[1]);
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use ratatui::style::{Color, Style};
+
+    use super::*;
+
+    fn drawn(width: u16, height: u16, pictures: &[&[Line<'static>]]) -> TestBackend {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        for lines in pictures {
+            terminal.draw(|frame| picture(frame, lines.to_vec(), Line::raw("q leaves"))).unwrap();
+        }
+        terminal.backend().clone()
+    }
+
+    #[test]
+    fn lines_are_cut_at_the_width_and_keep_their_colours() {
+        let line = Tone::Good.line("abc") + Tone::Bad.span("defg");
+        let mut screen = drawn(5, 3, &[&[line]]);
+        assert_eq!(screen.buffer()[(2, 0)].style().fg, Some(Color::Green));
+        assert_eq!(screen.buffer()[(3, 0)].style().fg, Some(Color::Red));
+        let plain = Style::reset();
+        let mut shown = screen.buffer().clone();
+        shown.set_style(*screen.buffer().area(), plain);
+        screen = TestBackend::with_lines(["abcde", "q lea", "     "]);
+        screen.assert_buffer(&shown);
+    }
+
+    #[test]
+    fn a_screen_that_is_too_small_still_says_how_to_leave() {
+        let lines: Vec<_> = (0..9).map(|number| Line::raw(format!("line {number}"))).collect();
+        drawn(8, 3, &[&lines]).assert_buffer_lines(["line 0  ", "line 1  ", "q leaves"]);
+    }
+
+    #[test]
+    fn a_shorter_picture_leaves_nothing_of_the_longer_one() {
+        let long = [Line::raw("12345678"), Line::raw("second")];
+        let short = [Line::raw("123")];
+        drawn(8, 4, &[&long, &short]).assert_buffer_lines(["123     ", "q leaves", "        ", "        "]);
+    }
+
+    #[test]
+    fn control_characters_of_a_server_are_not_obeyed() {
+        let line = Tone::Plain.line("a\x1b[2Jb");
+        drawn(9, 2, &[&[line]]).assert_buffer_lines(["a?[2Jb   ", "q leaves "]);
+    }
+
+    #[test]
+    fn q_and_ctrl_c_leave_and_other_keys_do_not() {
+        let key = |letter, modifiers| is_leaving(&KeyEvent::new(KeyCode::Char(letter), modifiers));
+        assert!(
+            key('q', KeyModifiers::NONE) && key('Q', KeyModifiers::SHIFT) && key('c', KeyModifiers::CONTROL)
+        );
+        assert!(!key('c', KeyModifiers::NONE) && !key('x', KeyModifiers::CONTROL));
+    }
 }

@@ -15,6 +15,7 @@ use wire::mix;
 
 use node::outcome::{CommandOutcome, CommandVerdict, misuse, say};
 use node::signals::Ending;
+use node::view::ProgressLine;
 
 /// What `sim --help` begins with.
 pub const ABOUT: &str = "Runs whole clusters (replicas, clients, network, clock) in one thread each, every \
@@ -236,8 +237,14 @@ fn runs(
             });
         }
         drop(done);
+        // As many as fit into a time: nobody knows how many.
+        let progress = ProgressLine::of((seeds < u64::MAX >> 1).then_some(seeds));
+        let mut broken = 0;
         for summary in results {
-            each(summary)?;
+            broken += u64::from(summary.violation.is_some());
+            progress.step();
+            progress.doing(format!("seeds, {broken} broken"));
+            progress.aside(|| each(summary))?;
         }
         Ok(())
     })

@@ -16,7 +16,7 @@ use super::faults::Injector;
 use super::generator::{Generator, MeasuredCounts, Pattern, Setup};
 use super::measure::{Cpu, Wire, cpu_of, peak_memory_of};
 use super::memaslap;
-use super::progress::ProgressLine;
+use super::progress::BenchProgress;
 use super::repairs::{self, RepairFigures};
 use super::results::{BenchRun, Errors, Figures, Independent, Latency, Measurement, ProcessFigures, Skipped};
 use super::servers::{self, Running};
@@ -93,7 +93,7 @@ impl<'e> BenchCampaign<'e> {
     ///
     /// # Errors
     /// Results cannot be written, or the operator ended the command; what was measured until then is kept.
-    pub fn run(mut self, progress: &mut ProgressLine) -> anyhow::Result<(PathBuf, BenchRun)> {
+    pub fn run(mut self, progress: &mut BenchProgress) -> anyhow::Result<(PathBuf, BenchRun)> {
         let definition = self.run.definition.clone();
         let plan = plan(&definition, &self.run.skipped);
         progress.begin(&definition, &self.run.skipped, plan.len());

@@ -28,7 +28,7 @@ use campaign::BenchCampaign;
 use node::outcome::{CommandOutcome, CommandVerdict, error_text, misuse, say, say_json};
 use node::signals::Ending;
 use overrides::Overrides;
-use progress::ProgressLine;
+use progress::BenchProgress;
 
 // What the soak of `crosscheck trial` uses: the same load, the same checking of replies, the same description
 // of a machine.
@@ -169,9 +169,10 @@ fn measure(args: &RunArgs) -> CommandOutcome {
     let estimates: Vec<f64> = definitions.iter().map(|(one, _)| progress::estimate(one)).collect();
     for (number, (definition, changed)) in definitions.into_iter().enumerate() {
         let later = estimates[number + 1..].iter().sum::<f64>();
-        let mut progress = ProgressLine::new(args.json, (number + 1, estimates.len()), later);
+        let mut progress = BenchProgress::new(args.json, (number + 1, estimates.len()), later);
         let (path, run) =
             BenchCampaign::new(definition, changed, &args.out, &data, &ending).run(&mut progress)?;
+        drop(progress);
         if !args.json {
             for line in summary::lines(&run) {
                 say(&line)?;

@@ -1,19 +1,18 @@
 //! Tells the operator how far a run is: one line per measurement, with what it found and how long the rest will take.
 
-use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use super::campaign::BUSY_GENERATOR;
 use super::definition::{Definition, Side};
 use super::results::{Measurement, Skipped};
 use node::outcome::say_json;
-use node::view::{grouped, micros};
+use node::view::{ProgressLine, grouped, micros, roughly};
 
 /// Writes to stderr, so that stdout holds results only.
 #[derive(Debug)]
-pub struct ProgressLine {
+pub struct BenchProgress {
     json: bool,
-    terminal: bool,
+    line: ProgressLine,
     total: usize,
     done: usize,
     begin: Instant,
@@ -24,35 +23,33 @@ pub struct ProgressLine {
     later: f64,
 }
 
-impl ProgressLine {
+impl BenchProgress {
     /// With `json`, every measurement also goes to stdout as one line of JSON. `part` says which definition
     /// this is and of how many, `later` how many seconds those after it will take.
     pub fn new(json: bool, part: (usize, usize), later: f64) -> Self {
-        let terminal = io::stderr().is_terminal();
-        ProgressLine { json, terminal, total: 0, done: 0, begin: Instant::now(), repetitions: 0, part, later }
+        let line = ProgressLine::of(Some(0));
+        BenchProgress { json, line, total: 0, done: 0, begin: Instant::now(), repetitions: 0, part, later }
     }
 
     /// Tells what is coming.
     pub fn begin(&mut self, definition: &Definition, skipped: &[Skipped], total: usize) {
         (self.total, self.done, self.begin, self.repetitions) =
             (total, 0, Instant::now(), definition.repetitions);
+        self.line = ProgressLine::of(Some(total as u64));
         let (number, count) = self.part;
         let part = if count > 1 { format!("({number} of {count}) ") } else { String::new() };
-        let time = minutes(Duration::from_secs_f64(each(definition) * total as f64));
+        let time = roughly(Duration::from_secs_f64(each(definition) * total as f64));
         let name = &definition.name;
-        self.tell(&format!("{part}{name}: {}. {total} measurements, roughly {time}", definition.title));
+        self.line.tell(&format!("{part}{name}: {}. {total} measurements, roughly {time}", definition.title));
         for one in skipped {
             let of = one.workload.as_ref().map(|name| format!(" for {name}")).unwrap_or_default();
-            self.tell(&format!("skipped{of}: {}: {}", one.side, one.why));
+            self.line.tell(&format!("skipped{of}: {}: {}", one.side, one.why));
         }
     }
 
-    /// Tells what is being measured, where that line can be overwritten later.
+    /// Shows what is being measured.
     pub fn start(&mut self, index: usize, repetition: usize, workload: &str, clients: usize, side: &Side) {
-        if self.terminal {
-            let head = self.head(index, repetition, workload, clients, side);
-            let _ = write!(io::stderr(), "\r{head} ...\x1b[K");
-        }
+        self.line.doing(self.head(index, repetition, workload, clients, side));
     }
 
     /// Tells what was found.
@@ -86,11 +83,11 @@ impl ProgressLine {
             }
             (None, why) => format!("FAILED: {}", why.as_deref().unwrap_or("unknown")),
         };
-        let clear = if self.terminal { "\r\x1b[K" } else { "" };
+        self.line.step();
         let all = rest + Duration::from_secs_f64(self.later);
-        let later = if self.later > 0.0 { format!(", {} in all", minutes(all)) } else { String::new() };
-        self.tell(&format!("{clear}{head} {found}  ({} left{later})", minutes(rest)));
-        if self.json { say_json(one) } else { Ok(()) }
+        let later = if self.later > 0.0 { format!(", {} in all", roughly(all)) } else { String::new() };
+        self.line.tell(&format!("{head} {found}  ({} left{later})", roughly(rest)));
+        if self.json { self.line.aside(|| say_json(one)) } else { Ok(()) }
     }
 
     fn head(&self, index: usize, repetition: usize, workload: &str, clients: usize, side: &Side) -> String {
@@ -99,11 +96,6 @@ impl ProgressLine {
         let total = self.total;
         let number = index + 1;
         format!("[{number:>width$}/{total}] {repetition}/{of} {workload:<8} {clients:>4} clients {side:<9}")
-    }
-
-    fn tell(&self, line: &str) {
-        // Whoever closed stderr does not want to know.
-        let _ = writeln!(io::stderr(), "{line}");
     }
 }
 
@@ -116,24 +108,4 @@ pub fn estimate(definition: &Definition) -> f64 {
 /// Seconds of one measurement: starting and stopping a side takes about two, storing the keys one.
 fn each(definition: &Definition) -> f64 {
     definition.seconds + definition.warmup_seconds + 3.0
-}
-
-/// A time to wait, coarsely.
-fn minutes(time: Duration) -> String {
-    match time.as_secs() {
-        0..60 => format!("{} s", time.as_secs()),
-        60..5400 => format!("{} min", time.as_secs().div_ceil(60)),
-        _ => format!("{:.1} h", time.as_secs_f64() / 3600.0),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_are_told_coarsely() {
-        let told = [59, 60, 61, 5399, 5400].map(|seconds| minutes(Duration::from_secs(seconds)));
-        assert_eq!(told, ["59 s", "1 min", "2 min", "90 min", "1.5 h"]);
-    }
 }

@@ -24,10 +24,8 @@ use crate::bench::{Commit, Machine, stamp};
 use crate::json_rows;
 use node::outcome::{CommandOutcome, CommandVerdict, misuse, say};
 use node::signals::Ending;
-use node::view::grouped;
+use node::view::{ProgressLine, grouped};
 
-/// Between two lines of progress.
-const PROGRESS: Duration = Duration::from_secs(10);
 /// Where records go by default, seen from the workspace; git ignores what is there.
 const FOLDER: &str = "bench/results/raw/inject";
 
@@ -129,6 +127,7 @@ fn many(args: &Many, flips: bool) -> CommandOutcome {
     let mut watch = CampaignWatch::new(args.seconds)?;
     let mut out = Out::open(args, if flips { "" } else { "null-" })?;
     let records = campaign.run(Some(&mut out.file), |record| watch.on_record(record.class))?;
+    drop(watch);
     let all_masked = records.iter().all(|record| record.class == InjectionClass::Masked);
     out.close(&target, Records::Native(records))?;
     Ok(CommandVerdict::of(flips || all_masked))
@@ -144,6 +143,7 @@ fn cluster(args: &Many, target: &Target, faults: &[Fault], bits: Bits, flips: bo
         records.push(record.clone());
         Ok(watch.on_record(record.class))
     })?;
+    drop(watch);
     let all_masked = records.iter().all(|record| record.class == InjectionClass::Masked);
     out.close(target, Records::Native(records))?;
     Ok(CommandVerdict::of(flips || all_masked))
@@ -164,6 +164,7 @@ fn in_process(args: &Hooks) -> CommandOutcome {
         records.push(record.clone());
         Ok(watch.on_record(record.class))
     })?;
+    drop(watch);
     out.close(&target, Records::Hooks(records))?;
     Ok(CommandVerdict::Holds)
 }
@@ -218,7 +219,7 @@ impl Out {
 /// Tells of progress, and when it is enough.
 struct CampaignWatch {
     begun: Instant,
-    told: Instant,
+    progress: ProgressLine,
     limit: Option<Duration>,
     counts: BTreeMap<&'static str, u64>,
     ending: Ending,
@@ -226,21 +227,17 @@ struct CampaignWatch {
 
 impl CampaignWatch {
     pub fn new(seconds: Option<u64>) -> anyhow::Result<Self> {
-        let now = Instant::now();
+        let (begun, progress) = (Instant::now(), ProgressLine::of(None));
         let limit = seconds.map(Duration::from_secs);
-        Ok(CampaignWatch { begun: now, told: now, limit, counts: BTreeMap::new(), ending: Ending::catch()? })
+        Ok(CampaignWatch { begun, progress, limit, counts: BTreeMap::new(), ending: Ending::catch()? })
     }
 
     /// False when no more runs shall begin.
     pub fn on_record(&mut self, class: InjectionClass) -> bool {
         *self.counts.entry(class.name()).or_default() += 1;
-        if self.told.elapsed() > PROGRESS {
-            self.told = Instant::now();
-            let done: u64 = self.counts.values().sum();
-            let counts: Vec<String> =
-                self.counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
-            eprintln!("{:4} s  {done} runs: {}", self.begun.elapsed().as_secs(), counts.join(", "));
-        }
+        let counts: Vec<String> = self.counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        self.progress.step();
+        self.progress.doing(format!("runs: {}", counts.join(", ")));
         !self.ending.sleep(Duration::ZERO) && self.limit.is_none_or(|limit| self.begun.elapsed() < limit)
     }
 }
@@ -300,9 +297,11 @@ fn replay_in_cluster(args: &Replay, target: &Target, record: &InjectionRecord) -
         let words = if again.told.is_empty() { String::new() } else { format!("; {}", again.told) };
         let flip =
             again.flip.as_ref().map_or(String::new(), |flip| format!(" at {} bit {}", flip.place, flip.bit));
-        say(&format!("{}{flip} {}{words}", again.class.name(), again.subclass))?;
+        let told = format!("{}{flip} {}{words}", again.class.name(), again.subclass);
+        watch.progress.aside(|| say(&told))?;
         Ok(watch.on_record(again.class))
     })?;
+    drop(watch);
     let repeated = counts.get(record.class.name()).copied().unwrap_or(0);
     say(&format!("{repeated} of {} runs ended as recorded: {}", args.times, record.class.name()))?;
     Ok(CommandVerdict::of(repeated > 0))
@@ -387,7 +386,11 @@ fn obtain(target: &Target, trace: &Trace, kept: Option<&Path>) -> anyhow::Result
     {
         return Ok(profile);
     }
-    eprintln!("stepping through the golden run of {}: about 20 s per million instructions", target.title);
+    let progress = ProgressLine::of(None);
+    progress.tell(&format!(
+        "stepping through the golden run of {}: about 20 s per million instructions",
+        target.title
+    ));
     let dir = tempfile::tempdir()?;
     let profile = Profile::record(target, trace, &RunPlace::new(dir.path(), 0))?;
     if let Some(path) = kept {

@@ -2,15 +2,14 @@
 //! continued and merged.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
+use report::{Block, Page, Table};
 use serde::{Deserialize, Serialize};
 
-use crate::fault::CATALOGUE;
+use crate::fault::{CATALOGUE, CatalogueRow};
 use crate::plan::Faults;
 use crate::report::{CampaignTotals, listed};
 use crate::run::{Options, RunSummary};
-use crate::wrap::{item, paragraph, shell};
 
 /// One kind of cluster under one set of faults.
 #[derive(Clone, Debug)]
@@ -220,8 +219,8 @@ impl CampaignShare {
 pub fn page(parts: &[CampaignShare]) -> String {
     let all = CampaignShare::merged(parts);
     let total = all.total();
-    let mut page = String::from("# A simulation campaign\n\n");
-    page += &paragraph(&format!(
+    let mut page = Page::new("A simulation campaign");
+    page.text(format!(
         "{} runs, {} with a broken promise. {} replies compared, byte by byte; {} activated faults ({} \
             corruptions of memory, computation or messages, {} of processes, power and disks, {} of the \
             network's chunks); {} items were seen to be evicted; {:.0} simulated seconds; longest heal {:.2} s. \
@@ -237,15 +236,15 @@ pub fn page(parts: &[CampaignShare]) -> String {
         total.simulated_us as f64 / 1e6,
         total.longest_heal_us as f64 / 1e6
     ));
-    page.push_str("## Invocations\n\n");
-    for Invocation { command, commit, first, runs, jobs, seconds } in &all.invocations {
-        page += &item(&format!(
+    let invocation = |one: &Invocation| {
+        let Invocation { command, commit, first, runs, jobs, seconds } = one;
+        format!(
             "`{command}`: commit {commit}, first seed {first}, {runs} runs, {jobs} at a time, {seconds} s."
-        ));
-    }
-    page.push_str("\n## Clusters and faults\n\n");
-    for (name, cell) in &all.cells {
-        page += &item(&format!(
+        )
+    };
+    page.heading(2, "Invocations").list(all.invocations.iter().map(invocation));
+    let cell = |(name, cell): (&String, &CampaignTotals)| {
+        format!(
             "**{name}**: {} runs, {} broken; {} replies, {} unanswered; {} activated faults. Evidence: {}. \
                 Replaced themselves: {}.",
             cell.runs,
@@ -255,27 +254,26 @@ pub fn page(parts: &[CampaignShare]) -> String {
             cell.activated(),
             listed(&cell.evidence),
             listed(&cell.replaced)
-        ));
-    }
-    page.push_str("\n## Faults\n\nWho notices and who repairs each: docs/faults.md.\n\n");
-    page.push_str("| Fault | Tried | Activated |\n|---|---:|---:|\n");
-    for entry in &CATALOGUE {
-        if let Some(count) = total.faults.get(&entry.fault) {
-            let _ = writeln!(page, "| {} | {} | {} |", entry.name, count.tried, count.struck);
-        }
-    }
-    page.push_str("\n## Broken promises\n\n");
+        )
+    };
+    page.heading(2, "Clusters and faults").list(all.cells.iter().map(cell));
+    page.heading(2, "Faults").text("Who notices and who repairs each: docs/faults.md.");
+    let fault = |entry: &CatalogueRow| {
+        let count = total.faults.get(&entry.fault)?;
+        Some([entry.name.to_owned(), count.tried.to_string(), count.struck.to_string()])
+    };
+    let faults = CATALOGUE.iter().filter_map(fault);
+    page.table(Table::new("", ["Fault", "Tried", "Activated"]).rows(faults));
+    page.heading(2, "Broken promises");
     if all.broken.is_empty() {
-        page.push_str("No promise broke.\n");
+        page.text("No promise broke.");
     }
     for broken in &all.broken {
         let BrokenRun { seed, promise, how, again, .. } = broken;
         let how = how.trim_end_matches([' ', ';', '.']);
-        page += &item(&format!("Seed {seed}, `{promise}`: {how}. Again:"));
-        page += &format!("\n{}\n", shell(again));
+        page.list([format!("Seed {seed}, `{promise}`: {how}. Again:")]).push(Block::Command(again.clone()));
     }
-    page.truncate(page.trim_end().len());
-    page + "\n"
+    page.markdown()
 }
 
 #[cfg(test)]

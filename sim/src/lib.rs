@@ -36,7 +36,6 @@ pub mod testing;
 pub mod trace;
 pub mod workload;
 pub mod world;
-mod wrap;
 
 pub use crate::memcached::run;
 pub use plan::Faults;

@@ -1,15 +1,14 @@
 //! The pages that are generated: docs/promises.md from the checkers, docs/faults.md from the catalogue and a campaign.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
+use report::Page;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::{CATALOGUE, Fault};
 use crate::mutation::MUTATIONS;
 use crate::promises;
 use crate::run::{Count, RunSummary};
-use crate::wrap::{item, paragraph};
 
 /// What the checkers do not cover.
 const NOT_CHECKED: [&str; 4] = [
@@ -24,8 +23,8 @@ const NOT_CHECKED: [&str; 4] = [
 
 /// docs/promises.md.
 pub fn promises() -> String {
-    let mut page = String::from("# Promises\n\n");
-    page += &paragraph(
+    let mut page = Page::new("Promises");
+    page.text(
         "What CrossCheck promises, and the checker in the deterministic simulation that looks after every step \
             (`sim/src/promises`, one file each). Each checker is seen to fail: `crosscheck sim --mutations` \
             breaks the promise on purpose and shows who notices. This page is printed by `crosscheck sim \
@@ -38,16 +37,14 @@ pub fn promises() -> String {
             .filter(|mutation| mutation.expects == about.name)
             .map(|mutation| format!("`{}` ({})", mutation.name, mutation.what))
             .collect();
-        let _ = write!(page, "## {}\n\n", about.name);
-        page += &paragraph(about.promise);
-        page += &item(&format!("Source: {}.", about.section));
-        page += &item(&format!("Checked: {}", about.check));
-        page += &item(&format!("Seen to fail with: {}.", mutations.join(", ")));
-        page.push('\n');
+        page.heading(2, about.name).text(about.promise).list([
+            format!("Source: {}.", about.section),
+            format!("Checked: {}", about.check),
+            format!("Seen to fail with: {}.", mutations.join(", ")),
+        ]);
     }
-    page.push_str("## Not checked yet\n\n");
-    NOT_CHECKED.iter().for_each(|text| page += &item(text));
-    page
+    page.heading(2, "Not checked yet").list(NOT_CHECKED);
+    page.markdown()
 }
 
 /// What a campaign came to, added up.
@@ -159,24 +156,23 @@ const FAULTS: [&str; 3] = [
 
 /// docs/faults.md: one campaign per kind of fault, alone, and one with all of them; `command` made it.
 pub fn faults(alone: &[(Fault, CampaignTotals)], all: &CampaignTotals, command: &str) -> String {
-    let mut page = String::from("# Faults\n\n");
-    page += &paragraph(&format!("{} `{command}`; {}", FAULTS[0], FAULTS[1]));
-    page += &paragraph(FAULTS[2]);
+    let mut page = Page::new("Faults");
+    page.text(format!("{} `{command}`; {}", FAULTS[0], FAULTS[1])).text(FAULTS[2]);
     for (fault, campaign) in alone {
         let entry = fault.entry();
-        let _ = write!(page, "## {}\n\n", entry.name);
-        page += &item(&format!("What happens: {}.", entry.what));
-        page += &item(&format!("Who notices: {}.", entry.notices));
-        page += &item(&format!("Who repairs: {}.", entry.repairs));
-        page += &item(&measured(campaign));
-        page.push('\n');
+        page.heading(2, entry.name).list([
+            format!("What happens: {}.", entry.what),
+            format!("Who notices: {}.", entry.notices),
+            format!("Who repairs: {}.", entry.repairs),
+            measured(campaign),
+        ]);
     }
-    page.push_str("## All kinds mixed\n\n");
+    page.heading(2, "All kinds mixed");
     if all.runs == 0 {
-        page += &paragraph("Not measured in this campaign.");
-        return page;
+        page.text("Not measured in this campaign.");
+        return page.markdown();
     }
-    page += &paragraph(&format!(
+    page.text(format!(
         "All {} kinds mixed, half of the runs with logs in memory and half with logs on disk: {} runs, {} \
             faults struck ({} messages besides), {} replies compared, {} commands without an answer (their \
             replica or connection was gone), {:.0} simulated seconds, longest heal {:.2} s, {} runs with a \
@@ -191,9 +187,11 @@ pub fn faults(alone: &[(Fault, CampaignTotals)], all: &CampaignTotals, command: 
         all.longest_heal_us as f64 / 1e6,
         all.failed,
     ));
-    page += &item(&format!("Evidence: {}.", listed(&all.evidence)));
-    page += &item(&format!("Replicas that replaced themselves: {}.", listed(&all.replaced)));
-    page
+    page.list([
+        format!("Evidence: {}.", listed(&all.evidence)),
+        format!("Replicas that replaced themselves: {}.", listed(&all.replaced)),
+    ]);
+    page.markdown()
 }
 
 /// What came of one kind of fault alone.

@@ -1,6 +1,6 @@
 //! Tables of campaigns: counts beside every percentage, 95 % Wilson intervals, as text and as one self-contained page.
 
-use std::fmt::Write;
+use report::{Bar, Block, Page, Table};
 
 use crate::fault::Fault;
 use crate::hooks;
@@ -191,83 +191,52 @@ fn heading(classes: &[InjectionClass]) -> Vec<String> {
     cells
 }
 
+/// What the page begins with.
+const ABOUT: &str = "One fault per run: a flipped bit in one instruction, or what a replica did to itself. Manifested: \
+    everything but masked and late. Failures: a wrong reply that nobody noticed. Intervals: Wilson, 95 %.";
+
 /// The tables as text.
 pub fn table(campaigns: &[Titled]) -> String {
-    let mut text = String::new();
-    for Titled { title, summary, .. } in campaigns {
-        let classes: Vec<InjectionClass> = summary.all.keys().copied().collect();
-        let _ = writeln!(text, "{title}: {} records", summary.records());
-        for (name, rows) in sections(summary) {
-            let mut lines = vec![heading(&classes)];
-            lines[0][0] = name;
-            lines.extend(rows.iter().map(|row| row.cells(&classes)));
-            let widths: Vec<usize> = (0..lines[0].len())
-                .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
-                .collect();
-            for line in lines {
-                let first = format!("{:<width$}", line[0], width = widths[0]);
-                let rest = line.iter().zip(&widths).skip(1).map(|(cell, width)| format!("{cell:>width$}"));
-                let all: Vec<String> = std::iter::once(first).chain(rest).collect();
-                let _ = writeln!(text, "  {}", all.join("  ").trim_end());
-            }
-            text.push('\n');
-        }
-        if let Some(told) = comparisons(&summary.compared) {
-            let _ = writeln!(text, "  {told}\n");
-        }
-    }
-    text.trim_end().to_owned()
+    let mut page = Page::new("");
+    campaigns.iter().for_each(|campaign| add(&mut page, campaign));
+    page.plain()
 }
 
 /// The tables as a page that needs nothing else.
 pub fn page(campaigns: &[Titled]) -> String {
-    let mut body = String::new();
-    for Titled { title, file, summary } in campaigns {
-        let classes: Vec<InjectionClass> = summary.all.keys().copied().collect();
-        let _ = write!(body, "<h2>{}: {} records</h2>", escape(title), summary.records());
-        for (name, rows) in sections(summary) {
-            let _ = write!(body, "<h3>{}</h3><div class=w><table><tr>", escape(&name));
-            for cell in heading(&classes) {
-                let _ = write!(body, "<th>{}</th>", escape(&cell));
-            }
-            body.push_str("<th>share</th></tr>");
-            for row in &rows {
-                body.push_str("<tr>");
-                for cell in row.cells(&classes) {
-                    let _ = write!(body, "<td>{}</td>", escape(&cell));
-                }
-                let _ = write!(body, "<td>{}</td></tr>", bar(row));
-            }
-            body.push_str("</table></div>");
-        }
-        if let Some(told) = comparisons(&summary.compared) {
-            let _ = write!(body, "<p>{}</p>", escape(&told));
-        }
-        list(&mut body, file, summary);
-    }
-    PAGE.replace("{body}", &body)
+    let mut page = Page::new("Fault injection");
+    page.text(ABOUT);
+    campaigns.iter().for_each(|campaign| add(&mut page, campaign));
+    page.html()
 }
 
-/// How the runs of a row ended, as a stacked bar.
-fn bar(row: &Row) -> String {
+fn add(page: &mut Page, Titled { title, file, summary }: &Titled) {
+    let classes: Vec<InjectionClass> = summary.all.keys().copied().collect();
+    page.heading(2, format!("{title}: {} records", summary.records()));
+    for (name, rows) in sections(summary) {
+        let cells = rows.iter().map(|row| row.cells(&classes));
+        let table = Table::new(name, heading(&classes)).rows(cells);
+        page.table(table.bars("share", rows.iter().map(bar)));
+    }
+    if let Some(told) = comparisons(&summary.compared) {
+        page.text(told);
+    }
+    page.extend(list(file, summary));
+}
+
+/// How the runs of a row ended.
+fn bar(row: &Row) -> Vec<Bar> {
     let runs = row.runs().max(1) as f64;
-    let mut at = 0.0;
-    let mut bar = String::from("<svg width=240 height=12>");
-    for (class, count) in row.counts.iter().filter(|(class, _)| **class != InjectionClass::Lost) {
-        let width = 240.0 * *count as f64 / runs;
-        let _ = write!(
-            bar,
-            "<rect x={at:.1} width={width:.1} height=12 fill=\"{}\"><title>{} {count}</title></rect>",
-            color(*class),
-            class.name()
-        );
-        at += width;
-    }
-    bar.push_str("</svg>");
-    bar
+    let placed = row.counts.iter().filter(|(class, _)| **class != InjectionClass::Lost);
+    let piece = |(class, count): (&InjectionClass, &u64)| Bar {
+        share: *count as f64 / runs,
+        colour: colour(*class),
+        told: format!("{} {count}", class.name()),
+    };
+    placed.map(piece).collect()
 }
 
-fn color(class: InjectionClass) -> &'static str {
+fn colour(class: InjectionClass) -> &'static str {
     match class {
         InjectionClass::Masked | InjectionClass::Late | InjectionClass::Lost => "#b8c4ce",
         InjectionClass::Detected | InjectionClass::Repaired => "#4c9f70",
@@ -277,35 +246,14 @@ fn color(class: InjectionClass) -> &'static str {
     }
 }
 
-fn list(body: &mut String, file: &str, summary: &Summary) {
+fn list(file: &str, summary: &Summary) -> Option<Block> {
     let suspicious = summary.all.iter().filter(|(class, _)| class.is_suspicious());
     let all: u64 = suspicious.map(|(_, count)| count).sum();
-    if all == 0 {
-        return;
-    }
-    let _ = write!(
-        body,
-        "<details><summary>{all} runs that failed, are latent, or stopped the cluster</summary><ol>"
-    );
-    for words in words(file, &summary.full_records).iter().take(LONGEST_LIST) {
-        let _ = write!(body, "<li><code>{}</code></li>", escape(words));
-    }
-    body.push_str("</ol></details>");
+    let mut lines = words(file, &summary.full_records);
+    lines.truncate(LONGEST_LIST);
+    let summary = format!("{all} runs that failed, are latent, or stopped the cluster");
+    (all > 0).then_some(Block::Folded { summary, lines })
 }
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-const PAGE: &str = "<!doctype html><html lang=en><meta charset=utf-8><title>Fault injection</title><style>
-body{font:14px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:82rem;padding:0 1rem;color:#1f2933}
-table{border-collapse:collapse;font-variant-numeric:tabular-nums}
-td,th{padding:.15rem .6rem;text-align:right;border-bottom:1px solid #e4e7eb;white-space:nowrap}
-td:first-child,th:first-child{text-align:left}.w{overflow-x:auto}code{font-size:12px}h3{margin:1.2rem 0 .3rem}
-</style><h1>Fault injection</h1><p>One fault per run: a flipped bit in one instruction, or what a replica did
-to itself. Manifested: everything but masked and late. Failures: a wrong reply
-that nobody noticed. Intervals: Wilson, 95 %.</p>{body}</html>
-";
 
 #[cfg(test)]
 mod tests {

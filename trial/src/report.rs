@@ -1,12 +1,12 @@
 //! What a run leaves behind: JSON for programs, Markdown and a summary for people.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use ::report::{Page, Table};
 use anyhow::Context;
 use serde::Serialize;
 use serde_json::Value;
@@ -185,38 +185,28 @@ impl Report {
 
     /// The run on a page.
     pub fn markdown(&self) -> String {
-        let mut text =
-            format!("# Trial `{}`: {}\n\n{}\n\n", self.plan.name, self.plan.title, self.plan.about.trim());
-        text += &made_by(&self.context);
-        // Writing into a string cannot fail.
-        let _ = writeln!(text, "```text\n{}```\n", self.summary());
-        let _ = writeln!(
-            text,
-            "Troubles, one after the other; corruption of the same replica goes on meanwhile:\n"
-        );
-        text.push_str(
-            "| # | Trouble | Replica | From | For | Healed after | Faults | Answered \
-            |\n|---|---|---|---|---|---|---|---|\n",
-        );
-        for episode in &self.episodes {
+        let mut page = Page::new(format!("Trial `{}`: {}", self.plan.name, self.plan.title));
+        page.text(&self.plan.about).text(made_by(&self.context)).lines(self.summary());
+        page.text("Troubles, one after the other; corruption of the same replica goes on meanwhile:");
+        let row = |episode: &Episode| {
             let healed = match (episode.healed_after, &episode.unwell) {
                 (Some(after), _) => format!("{after:.1} s"),
                 (None, why) => format!("**not**: {}", why.as_deref().unwrap_or("")),
             };
-            let _ = writeln!(
-                text,
-                "| {} | {} | {}{} | {:.1} s | {:.1} s | {healed} | {} | {} |",
-                episode.number,
-                episode.trouble,
-                episode.victim,
-                if episode.led { " (leader)" } else { "" },
-                episode.struck,
-                episode.ended - episode.struck,
-                episode.faults,
-                episode.answered
-            );
-        }
-        text
+            [
+                episode.number.to_string(),
+                episode.trouble.clone(),
+                format!("{}{}", episode.victim, if episode.led { " (leader)" } else { "" }),
+                format!("{:.1} s", episode.struck),
+                format!("{:.1} s", episode.ended - episode.struck),
+                healed,
+                episode.faults.to_string(),
+                episode.answered.to_string(),
+            ]
+        };
+        let head = ["#", "Trouble", "Replica", "From", "For", "Healed after", "Faults", "Answered"];
+        page.table(Table::new("", head).rows(self.episodes.iter().map(row)));
+        page.markdown()
     }
 
     /// The run in some lines.
@@ -340,7 +330,7 @@ pub fn made_by(context: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
     let (commit, machine) = (&context["commit"], &context["machine"]);
     format!(
-        "Made by `crosscheck {}`, commit {}{}; {} cores, {}, Linux {}.\n\n",
+        "Made by `crosscheck {}`, commit {}{}; {} cores, {}, Linux {}.",
         text(&context["command"]),
         text(&commit["id"]),
         if commit["changed"] == Value::Bool(true) { " and changes" } else { "" },
@@ -385,7 +375,7 @@ mod tests {
         }));
         assert_eq!(
             told,
-            "Made by `crosscheck trial run disk --seed 21`, commit abc and changes; 2 cores, M, Linux 6.1.\n\n"
+            "Made by `crosscheck trial run disk --seed 21`, commit abc and changes; 2 cores, M, Linux 6.1."
         );
         assert!(made_by(&Value::Null).contains("commit unknown"));
     }

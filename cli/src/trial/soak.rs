@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
+use report::Page;
 use serde::Serialize;
 use serde_json::{Value, json};
 use trial::announce::Announcer;
@@ -245,13 +246,12 @@ pub fn run(args: &Args) -> CommandOutcome {
 }
 
 fn write(out: &std::path::Path, context: &Value, done: &[Soaked]) -> anyhow::Result<()> {
-    let title = "# Soak: no fault, restarts and leader changes, every reply checked";
-    let mut text = format!("{title}\n\n{}```text\n", trial::report::made_by(context));
-    done.iter().for_each(|soaked| text += &(soaked.line() + "\n"));
-    text += "```\n";
+    let mut page = Page::new("Soak: no fault, restarts and leader changes, every reply checked");
+    let lines: Vec<String> = done.iter().map(Soaked::line).collect();
+    page.text(trial::report::made_by(context)).lines(lines.join("\n"));
     let json =
         serde_json::to_string_pretty(&json!({ "format": 1, "context": context, "modes": done }))? + "\n";
-    for (name, text) in [("result.md", text), ("result.json", json)] {
+    for (name, text) in [("result.md", page.markdown()), ("result.json", json)] {
         let path = out.join(name);
         std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
     }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use report::escaped;
+
 use super::stacks::{Stack, Stage, stage_of};
-use crate::bench::report::escaped;
 
 /// Pixels.
 const WIDTH: f64 = 1200.0;

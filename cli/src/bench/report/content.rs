@@ -1,7 +1,9 @@
 //! What a report says about each run, and in which order: first what to doubt, then paper and targets, then everything.
 
-use super::plot::{Across, Mark, Plot, PlotSeries, Point, Scale};
-use super::{Block, sweeps, tables};
+use ::report::plot::{Across, Mark, Plot, PlotSeries, Point, Scale};
+use ::report::{Block, Page};
+
+use super::{sweeps, tables};
 use crate::bench::campaign::BUSY_GENERATOR;
 use crate::bench::cost::Cost;
 use crate::bench::definition::{Measure, Ratio, Side, SideStorage, SweepFault, SweepVictim, Workload};
@@ -14,29 +16,22 @@ const BUSY_MACHINE: f64 = 0.5;
 /// Fewest repetitions from which a ratio may be quoted.
 const FEWEST: usize = 5;
 
+/// What every figure is.
+const ABOUT: &str = "Every figure is the median of the repetitions; behind it stands the interval in which the true \
+    median lies, between two order statistics, with at least 95 % confidence from six repetitions on and 94 % with \
+    five (fewer: the tables say from lowest to highest, which is less sure). Ratios are taken between measurements of \
+    the same repetition, which lie seconds apart. Replicas, peers and the load generator share one machine: an \
+    absolute figure means little, a ratio means much.";
+
 /// The whole report.
-pub fn of(runs: &[BenchRun], costs: &[Cost]) -> Vec<Block> {
-    let mut blocks = vec![
-        Block::Heading(1, "CrossCheck: benchmark report".into()),
-        Block::Text(
-            "Every figure is the median of the repetitions; behind it stands the interval in which the true \
-                median lies, between two order statistics, with at least 95 % confidence from six \
-                repetitions on and 94 % with five (fewer: the tables say from lowest to highest, which is \
-                less sure). Ratios are taken between measurements of the same repetition, which lie seconds \
-                apart. Replicas, peers and the load generator share one machine: an absolute figure means \
-                little, a ratio means much."
-                .into(),
-        ),
-    ];
-    blocks.extend(tables::at_a_glance(runs));
-    blocks.push(tables::runs(runs));
-    for run in runs {
-        blocks.extend(one(run));
-    }
-    for cost in costs {
-        blocks.extend(what_it_costs(cost));
-    }
-    blocks
+pub fn of(runs: &[BenchRun], costs: &[Cost]) -> Page {
+    let mut page = Page::new("CrossCheck: benchmark report");
+    page.text(ABOUT).push(Block::Contents);
+    page.extend(tables::at_a_glance(runs));
+    page.push(tables::runs(runs));
+    page.extend(runs.iter().flat_map(one));
+    page.extend(costs.iter().flat_map(what_it_costs));
+    page
 }
 
 /// What does not depend on how busy the machine is.
@@ -70,7 +65,7 @@ fn one(run: &BenchRun) -> Vec<Block> {
     let definition = &run.definition;
     let mut blocks = vec![
         Block::Heading(2, format!("{} ({})", definition.title, definition.name)),
-        Block::Text(definition.about.replace('\n', " ")),
+        Block::Text(definition.about.clone()),
     ];
     blocks.extend(doubts(run).into_iter().map(Block::Warning));
     blocks.push(Block::List(circumstances(run)));
@@ -210,9 +205,7 @@ fn circumstances(run: &BenchRun) -> Vec<String> {
             versions.join(", ")
         ),
     ];
-    list.extend(
-        definition.source.as_ref().map(|source| format!("Workload from: {}", source.replace('\n', " "))),
-    );
+    list.extend(definition.source.as_ref().map(|source| format!("Workload from: {source}")));
     list
 }
 

@@ -1,10 +1,6 @@
 //! `crosscheck bench report`: turns results into Markdown and into one HTML page that needs nothing else.
 
-mod beside;
 mod content;
-mod html;
-mod markdown;
-mod plot;
 mod sweeps;
 mod tables;
 
@@ -17,7 +13,6 @@ use anyhow::Context;
 use super::cost::Cost;
 use super::results::{self, BenchRun};
 use crate::json_rows;
-pub use html::escaped;
 use node::outcome::{CommandOutcome, CommandVerdict, misuse, say};
 
 /// Options of `bench report`.
@@ -58,9 +53,9 @@ pub fn run(args: &Args) -> CommandOutcome {
         runs = best(runs);
         costs.drain(..costs.len().saturating_sub(1));
     }
-    let blocks = content::of(&runs, &costs);
+    let page = content::of(&runs, &costs);
     fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
-    for (name, text) in [("report.md", markdown::render(&blocks)), ("report.html", html::render(&blocks))] {
+    for (name, text) in [("report.md", page.markdown()), ("report.html", page.html())] {
         let path = args.out.join(name);
         fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
         say(&path.display().to_string())?;
@@ -105,44 +100,11 @@ fn best(runs: Vec<BenchRun>) -> Vec<BenchRun> {
     found.into_values().collect()
 }
 
-/// A piece of a report, the same for both forms.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Block {
-    /// A heading of this level, from 1.
-    Heading(usize, String),
-    /// A paragraph.
-    Text(String),
-    /// Something the reader must know before believing a figure.
-    Warning(String),
-    /// A list.
-    List(Vec<String>),
-    /// A table; all rows have as many cells as the head. The first column is text, the others are figures.
-    Table {
-        /// What it shows.
-        caption: String,
-        /// Names of the columns.
-        head: Vec<String>,
-        /// Its cells.
-        rows: Vec<Vec<String>>,
-    },
-    /// Figures of the paper beside ours; the HTML form only, since a table has them too.
-    Beside {
-        /// What it shows.
-        title: String,
-        /// Unit of the axis.
-        unit: String,
-        /// Its rows.
-        rows: Vec<beside::ComparedFigure>,
-    },
-    /// Plots that belong beside each other; the HTML form only.
-    Plots(Vec<plot::Plot>),
-}
-
 /// Both forms of the report of some runs.
 #[cfg(test)]
 pub fn texts(runs: &[BenchRun]) -> [String; 2] {
-    let blocks = content::of(runs, &[]);
-    [markdown::render(&blocks), html::render(&blocks)]
+    let page = content::of(runs, &[]);
+    [page.markdown(), page.html()]
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! What a report shows of a setting that was swept, and of repairs: throughput over the setting, replies
 //! around a verdict, times.
 
-use super::Block;
-use super::plot::{Across, Mark, Plot, PlotSeries, Point, Scale};
-use super::tables::{interval, middle, words};
+use ::report::plot::{Across, Mark, Plot, PlotSeries, Point, Scale};
+use ::report::{Block, Table};
+
+use super::tables::{interval, middle};
 use crate::bench::definition::{Axis, Measure, Ratio, Side, Sweep, Workload};
 use crate::bench::repairs::{self, Around, RepairFigures};
 use crate::bench::results::BenchRun;
@@ -184,28 +185,32 @@ pub fn repairs(run: &BenchRun, group: &[&Workload]) -> Option<Block> {
             rows.extend(run.definition.sides.iter().filter_map(|side| row(run, workload, clients, side)));
         }
     }
-    (!rows.is_empty()).then(|| Block::Table {
-        caption: "Repairs, of all repetitions together".into(),
-        head: words(&[
-            "Faults",
-            "Clients",
-            "Due",
-            "Placed",
-            "Objects repaired",
-            "Repaired/s",
-            "Interval",
-            "Times known",
-            "p50 µs",
-            "p90 µs",
-            "p99 µs",
-            "Max µs",
-            "Longest wait around one: p50 µs",
-            "Longest wait: max µs",
-            "As long without a fault: p50 µs",
-            "Without: max µs",
-            "Wrong replies",
-        ]),
-        rows,
+    (!rows.is_empty()).then(|| {
+        Block::Table(
+            Table::new(
+                "Repairs, of all repetitions together",
+                [
+                    "Faults",
+                    "Clients",
+                    "Due",
+                    "Placed",
+                    "Objects repaired",
+                    "Repaired/s",
+                    "Interval",
+                    "Times known",
+                    "p50 µs",
+                    "p90 µs",
+                    "p99 µs",
+                    "Max µs",
+                    "Longest wait around one: p50 µs",
+                    "Longest wait: max µs",
+                    "As long without a fault: p50 µs",
+                    "Without: max µs",
+                    "Wrong replies",
+                ],
+            )
+            .rows(rows),
+        )
     })
 }
 

@@ -1,7 +1,8 @@
 //! The tables of a report: paper and targets, every side, ratios, what requests cost, and the independent generator.
 
-use super::Block;
-use super::beside::ComparedFigure;
+use ::report::beside::ComparedFigure;
+use ::report::{Block, Table};
+
 use crate::bench::cost::Cost;
 use crate::bench::definition::{Figure, Measure, Ratio, Side, Workload};
 use crate::bench::repairs::Point;
@@ -22,10 +23,14 @@ pub fn at_a_glance(runs: &[BenchRun]) -> Option<Block> {
         .iter()
         .flat_map(|run| run.definition.figures.iter().map(move |figure| row(run, figure)))
         .collect();
-    (!rows.is_empty()).then(|| Block::Table {
-        caption: "At a glance: the papers' figures, ours, and the targets".into(),
-        head: words(&["Benchmark", "What", "Clients", "Paper", "Ours", "Interval", "Target", "Met"]),
-        rows,
+    (!rows.is_empty()).then(|| {
+        Block::Table(
+            Table::new(
+                "At a glance: the papers' figures, ours, and the targets",
+                ["Benchmark", "What", "Clients", "Paper", "Ours", "Interval", "Target", "Met"],
+            )
+            .rows(rows),
+        )
     })
 }
 
@@ -41,18 +46,13 @@ pub fn runs(runs: &[BenchRun]) -> Block {
             if run.is_as_defined() { "yes" } else { "no" }.to_owned(),
         ]
     };
-    Block::Table {
-        caption: "Runs in this report".into(),
-        head: words(&[
-            "Benchmark",
-            "Begun (UTC)",
-            "Commit",
-            "Definition",
-            "Repetitions",
-            "Whole, as defined",
-        ]),
-        rows: runs.iter().map(row).collect(),
-    }
+    Block::Table(
+        Table::new(
+            "Runs in this report",
+            ["Benchmark", "Begun (UTC)", "Commit", "Definition", "Repetitions", "Whole, as defined"],
+        )
+        .rows(runs.iter().map(row)),
+    )
 }
 
 /// Instructions, allocations and memory.
@@ -78,23 +78,20 @@ pub fn cost(cost: &Cost) -> Vec<Block> {
         ]
     });
     vec![
-        Block::Table {
-            caption: "Per request, in the program: callgrind, difference of two runs".into(),
-            head: words(&["Side", "Operation", "Instructions", "Allocations", "Requests"]),
-            rows: requests.collect(),
-        },
-        Block::Table {
-            caption: "Per object: resident memory, difference of two fillings".into(),
-            head: words(&[
-                "Side",
-                "Key and value, B",
-                "Resident B",
-                "Beyond key and value, B",
-                "Share",
-                "Objects",
-            ]),
-            rows: objects.collect(),
-        },
+        Block::Table(
+            Table::new(
+                "Per request, in the program: callgrind, difference of two runs",
+                ["Side", "Operation", "Instructions", "Allocations", "Requests"],
+            )
+            .rows(requests),
+        ),
+        Block::Table(
+            Table::new(
+                "Per object: resident memory, difference of two fillings",
+                ["Side", "Key and value, B", "Resident B", "Beyond key and value, B", "Share", "Objects"],
+            )
+            .rows(objects),
+        ),
     ]
 }
 
@@ -102,10 +99,14 @@ pub fn cost(cost: &Cost) -> Vec<Block> {
 pub fn figures(run: &BenchRun) -> Option<Block> {
     let rows: Vec<Vec<String>> =
         run.definition.figures.iter().map(|figure| figure_row(run, figure)).collect();
-    (!rows.is_empty()).then(|| Block::Table {
-        caption: "The paper's figures, ours, and the targets".into(),
-        head: words(&["What", "Clients", "Paper", "Ours", "Interval", "Target", "Met", "Paper's place"]),
-        rows,
+    (!rows.is_empty()).then(|| {
+        Block::Table(
+            Table::new(
+                "The paper's figures, ours, and the targets",
+                ["What", "Clients", "Paper", "Ours", "Interval", "Target", "Met", "Paper's place"],
+            )
+            .rows(rows),
+        )
     })
 }
 
@@ -221,23 +222,25 @@ pub fn sides(run: &BenchRun, group: &[&Workload]) -> Block {
             of(|one| one.error_count() as f64).map_or(String::new(), |errors| whole(errors.max)),
         ])
     });
-    Block::Table {
-        caption: format!("{}: throughput and latency", name_of(group)),
-        head: words(&[
-            "Side",
-            "Clients",
-            "Requests/s",
-            "Interval",
-            "Mean µs",
-            "p50 µs",
-            "p99 µs",
-            "p99.9 µs",
-            "Max µs",
-            "Misses",
-            "Errors, worst",
-        ]),
-        rows,
-    }
+    Block::Table(
+        Table::new(
+            format!("{}: throughput and latency", name_of(group)),
+            [
+                "Side",
+                "Clients",
+                "Requests/s",
+                "Interval",
+                "Mean µs",
+                "p50 µs",
+                "p99 µs",
+                "p99.9 µs",
+                "Max µs",
+                "Misses",
+                "Errors, worst",
+            ],
+        )
+        .rows(rows),
+    )
 }
 
 /// Ratios of throughput with their spread.
@@ -260,18 +263,14 @@ pub fn ratios(run: &BenchRun, group: &[&Workload]) -> Option<Block> {
             ]);
         }
     }
-    (!rows.is_empty()).then(|| Block::Table {
-        caption: format!("{}: ratios of throughput, within each repetition", name_of(group)),
-        head: words(&[
-            "Ratio",
-            "Clients",
-            "Median",
-            "Interval",
-            "Coverage",
-            "Lowest..highest",
-            "Repetitions",
-        ]),
-        rows,
+    (!rows.is_empty()).then(|| {
+        Block::Table(
+            Table::new(
+                format!("{}: ratios of throughput, within each repetition", name_of(group)),
+                ["Ratio", "Clients", "Median", "Interval", "Coverage", "Lowest..highest", "Repetitions"],
+            )
+            .rows(rows),
+        )
     })
 }
 
@@ -301,24 +300,28 @@ pub fn costs(run: &BenchRun, group: &[&Workload]) -> Option<Block> {
             middle(of(&|one| Some(one.generator_cpu_share * 100.0)), whole),
         ])
     });
-    (!rows.is_empty()).then(|| Block::Table {
-        caption: format!("{}: what requests cost", name_of(group)),
-        head: words(&[
-            "Side",
-            "Clients",
-            "User s/M",
-            "System s/M",
-            "User+system s/M by process",
-            "Client B/request",
-            "Loopback B/request",
-            "Loopback packets/request",
-            "Order B/request, all replicas",
-            "CHECK B/request, all replicas",
-            "CHECK messages/request",
-            "Peak MiB, largest process",
-            "Generator % of a core",
-        ]),
-        rows,
+    (!rows.is_empty()).then(|| {
+        Block::Table(
+            Table::new(
+                format!("{}: what requests cost", name_of(group)),
+                [
+                    "Side",
+                    "Clients",
+                    "User s/M",
+                    "System s/M",
+                    "User+system s/M by process",
+                    "Client B/request",
+                    "Loopback B/request",
+                    "Loopback packets/request",
+                    "Order B/request, all replicas",
+                    "CHECK B/request, all replicas",
+                    "CHECK messages/request",
+                    "Peak MiB, largest process",
+                    "Generator % of a core",
+                ],
+            )
+            .rows(rows),
+        )
     })
 }
 
@@ -377,10 +380,14 @@ pub fn independent(run: &BenchRun, group: &[&Workload]) -> Option<Block> {
             interval(ratio, number),
         ])
     });
-    (!rows.is_empty()).then(|| Block::Table {
-        caption: format!("{}: the same servers driven by memaslap, just after", name_of(group)),
-        head: words(&["Side", "Clients", "Our generator /s", "memaslap /s", "Ours / memaslap", "Interval"]),
-        rows,
+    (!rows.is_empty()).then(|| {
+        Block::Table(
+            Table::new(
+                format!("{}: the same servers driven by memaslap, just after", name_of(group)),
+                ["Side", "Clients", "Our generator /s", "memaslap /s", "Ours / memaslap", "Interval"],
+            )
+            .rows(rows),
+        )
     })
 }
 
@@ -424,9 +431,4 @@ pub fn interval(spread: Spread, number: impl Fn(f64) -> String) -> String {
 /// The median, where there is one.
 pub fn middle(spread: Option<Spread>, number: impl Fn(f64) -> String) -> String {
     spread.map_or(String::new(), |spread| number(spread.median))
-}
-
-/// Names of columns.
-pub fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
 }

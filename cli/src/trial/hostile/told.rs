@@ -1,12 +1,12 @@
 //! What an attack came to: what was done, what was seen, what has to hold; printed as it comes, and kept as
 //! JSON and Markdown.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use report::Page;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -174,15 +174,13 @@ impl Result {
     }
 
     fn markdown(&self) -> String {
-        let made_by = trial::report::made_by(&self.context);
-        let mut text = format!("# Trial `hostile`\n\n{made_by}```text\n{}```\n", self.summary());
+        let mut page = Page::new("Trial `hostile`");
+        page.text(trial::report::made_by(&self.context)).lines(self.summary());
         for attack in &self.attacks {
-            // Writing into a string cannot fail.
-            let _ = writeln!(text, "\n## {}: {}\n\n```text", attack.name, attack.title);
-            attack.cases.iter().flat_map(Case::lines).for_each(|line| text.push_str(&(line + "\n")));
-            text.push_str("```\n");
+            let lines: Vec<String> = attack.cases.iter().flat_map(Case::lines).collect();
+            page.heading(2, format!("{}: {}", attack.name, attack.title)).lines(lines.join("\n"));
         }
-        text
+        page.markdown()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The paper's figures beside ours, one line each: its range as a bar, ours as a point with its interval, the
+//! Published figures beside ours, one line each: their range as a bar, ours as a point with its interval, the
 //! target as a stroke.
 
 use std::fmt::Write as _;
@@ -27,7 +27,7 @@ const OURS: &str = "#0072b2";
 const TARGET: &str = "#d55e00";
 
 /// The rows over one axis, in `unit`.
-pub fn svg(title: &str, unit: &str, rows: &[ComparedFigure]) -> String {
+pub(crate) fn svg(title: &str, unit: &str, rows: &[ComparedFigure]) -> String {
     let floor = TOP + ROW * rows.len() as f64;
     let axis = Axis::over(rows);
     let mut out = format!(

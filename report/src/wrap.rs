@@ -1,19 +1,9 @@
-//! Paragraphs and list items of generated pages, wrapped at the width that all text here has.
+//! Paragraphs and list items, wrapped at the width that all text here has.
 
 /// Columns of a line.
 const COLUMNS: usize = 120;
 /// Columns that inline code may have to stay in one line.
 const CODE_COLUMNS: usize = 90;
-
-/// A paragraph, and the empty line behind it.
-pub fn paragraph(text: &str) -> String {
-    format!("{}\n", wrapped(text, "", ""))
-}
-
-/// An item of a list.
-pub fn item(text: &str) -> String {
-    wrapped(text, "- ", "  ")
-}
 
 /// A command as a block of shell: where it is broken, the shell puts it together again.
 pub fn shell(command: &str) -> String {
@@ -32,7 +22,7 @@ pub fn shell(command: &str) -> String {
 }
 
 /// Lines of `text` after `first` and, from the second one on, after `next`.
-fn wrapped(text: &str, first: &str, next: &str) -> String {
+pub fn wrapped(text: &str, first: &str, next: &str) -> String {
     let mut page = String::new();
     let mut line = first.to_owned();
     let mut is_empty = true;
@@ -81,16 +71,16 @@ mod tests {
     #[test]
     fn lines_fit_and_code_stays_together() {
         let text = format!("{} `one two three` {}", "word ".repeat(20), "more ".repeat(40));
-        let page = item(&text);
+        let page = wrapped(&text, "- ", "  ");
         assert!(page.lines().all(|line| line.chars().count() <= COLUMNS), "{page}");
         assert!(page.contains("`one two three`") && page.starts_with("- word"), "{page}");
         assert!(page.lines().skip(1).all(|line| line.starts_with("  ")), "{page}");
-        assert_eq!(paragraph("a  b\nc"), "a b c\n\n");
+        assert_eq!(wrapped("a  b\nc", "", ""), "a b c\n");
     }
 
     #[test]
     fn long_code_is_broken_at_its_spaces() {
-        let page = item(&format!("again: `{}`", "--option value ".repeat(12).trim_end()));
+        let page = wrapped(&format!("again: `{}`", "--option value ".repeat(12).trim_end()), "- ", "  ");
         assert!(page.lines().count() > 1 && page.lines().all(|line| line.chars().count() <= COLUMNS));
     }
 

@@ -116,7 +116,7 @@ const APART: f64 = 2.5;
 const MANY: usize = 24;
 
 /// The plot as an `svg` element.
-pub fn svg(plot: &Plot) -> String {
+pub(crate) fn svg(plot: &Plot) -> String {
     let legend = legend(plot);
     let frame = PlotFrame::of(plot, legend.height);
     let mut out = format!(
@@ -228,7 +228,7 @@ fn decade(value: f64) -> f64 {
 }
 
 /// The nearest of 1, 2, 5, 10, ... from `wanted` up.
-pub fn round_step(wanted: f64) -> f64 {
+pub(crate) fn round_step(wanted: f64) -> f64 {
     let power = 10f64.powf(wanted.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * power >= wanted * 0.999);
     step.unwrap_or(10.0) * power

@@ -26,7 +26,7 @@ pub struct LargeType {
 #[derive(Debug)]
 struct Counted {
     /// The crate's folder.
-    room: String,
+    package: String,
     name: String,
     file: String,
     line: usize,
@@ -36,7 +36,7 @@ struct Counted {
 
 impl Counted {
     fn is(&self, permit: &LargeType) -> bool {
-        permit.name.rsplit_once("::") == Some((self.room.as_str(), self.name.as_str()))
+        permit.name.rsplit_once("::") == Some((self.package.as_str(), self.name.as_str()))
     }
 }
 
@@ -79,22 +79,22 @@ fn counted(files: &[TextFile]) -> Vec<Counted> {
         .iter()
         .filter(|file| !file.path.contains("tests"))
         .filter_map(|file| {
-            let (room, _) = file.path.split_once("/src/")?;
-            Some((room, file.path.as_str(), without_tests(&mask(&file.text))))
+            let (package, _) = file.path.split_once("/src/")?;
+            Some((package, file.path.as_str(), without_tests(&mask(&file.text))))
         })
         .collect();
     let mut types: Vec<Counted> = Vec::new();
-    for (room, file, masked) in &code {
+    for (package, file, masked) in &code {
         for (name, at) in defined(masked) {
             let fields = body(masked, at).map_or(0, |(open, close)| fields(&masked[open + 1..close]));
-            let (room, file, line) = (room.to_string(), file.to_string(), line_of(masked, at));
-            types.push(Counted { room, name, file, line, fields, methods: 0 });
+            let (package, file, line) = (package.to_string(), file.to_string(), line_of(masked, at));
+            types.push(Counted { package, name, file, line, fields, methods: 0 });
         }
     }
-    for (room, file, masked) in &code {
+    for (package, file, masked) in &code {
         for (name, count) in methods(masked) {
             // Several modules of a crate may have a type of that name: the nearest is meant.
-            let of_name = types.iter_mut().filter(|one| one.room == *room && one.name == name);
+            let of_name = types.iter_mut().filter(|one| one.package == *package && one.name == name);
             if let Some(nearest) =
                 of_name.max_by_key(|one| (common(&one.file, file), Reverse(one.file.len())))
             {

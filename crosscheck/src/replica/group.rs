@@ -107,7 +107,7 @@ impl Group {
     /// one. Then each has to see to itself.
     pub(super) fn is_alone(&self, now_us: u64) -> bool {
         let others = self.all_others().filter(|other| other.votes_now(now_us)).count();
-        1 + others <= self.faults() + 1
+        others <= self.faults()
     }
 
     fn all_others(&self) -> impl Iterator<Item = &Other> {

@@ -1,4 +1,4 @@
-//! What the ordering engine wants, and how a replica comes to take part: with a state, workers and clients.
+//! What the ordering engine and the peers want of a replica, how it comes to take part, and what it watches meanwhile.
 
 use bytes::Bytes;
 use order::{FailStop, FrameKind, OrderEngine, Output};

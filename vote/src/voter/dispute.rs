@@ -103,7 +103,8 @@ impl Voter {
             match verdict.of(replica) {
                 Status::Failed => self.close_failed(place, replica, right.as_ref(), &verdict, round),
                 Status::Valid if votes[replica as usize].is_torn() => {
-                    if self.ballots.close_torn(place, replica, round) {
+                    let is_news = self.ballots.close_torn(place, replica, round);
+                    if is_news {
                         self.streaks.count_wrong_vote(place.batch, replica, &mut self.ballots, round);
                     }
                 }

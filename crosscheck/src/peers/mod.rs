@@ -34,6 +34,7 @@ use link::{Link, Reading};
 pub use net::{Net, Tcp};
 use probe::PeerProgress;
 use secure::Unsound;
+use wire::ReplicaId;
 
 /// Tokens from here on belong to the peers' sockets.
 pub const FIRST_TOKEN: usize = 1 << 16;
@@ -101,8 +102,8 @@ impl fmt::Display for Refusal {
             Refusal::Number(number) => {
                 write!(
                     f,
-                    "it calls itself replica {}, which is somebody else; see this_replica there",
-                    number + 1
+                    "it calls itself replica {}, which is another replica; see this_replica there",
+                    ReplicaId(*number)
                 )
             }
         }

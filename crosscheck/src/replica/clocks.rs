@@ -2,6 +2,7 @@
 //! contradict them.
 
 use order::OrderEngine;
+use wire::ReplicaId;
 
 use super::environment::Environment;
 use super::order_stage::OrderStage;
@@ -64,7 +65,7 @@ impl Timekeeper {
                 ClockFault::Other(replica, ahead_us) => env.world.say(format_args!(
                     "the clock of replica {} is {} those of the others. The group clock does not follow it; \
                         check that machine's clock",
-                    replica + 1,
+                    ReplicaId(replica),
                     apart(ahead_us)
                 )),
             }

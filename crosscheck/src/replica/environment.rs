@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use order::FrameKind;
+use wire::ReplicaId;
 
 use super::refusals::Refusals;
 use super::{Ended, Input};
@@ -131,7 +132,7 @@ impl<W: World> Environment<W> {
         let apart = super::clocks::apart(ahead_us);
         self.world.say(format_args!(
             "leader {} stamps batches {apart} f+1 clocks. This replica calls an election against it",
-            leader + 1
+            ReplicaId(leader)
         ));
         self.keep_evidence(evidence::clock(leader, &format!("its stamps are {apart} f+1 clocks")));
     }

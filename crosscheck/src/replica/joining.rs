@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use order::{FailStop, FrameKind, OrderEngine, Output};
 use vote::Event;
+use wire::ReplicaId;
 
 use super::Replica;
 use super::execution::{Execution, WorkerLinks};
@@ -43,7 +44,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 Output::Lacking { from, believed, last } => self.env.world.say(format_args!(
                     "leader {} expects entries up to {believed} here, and this log ends at {last}: they were \
                         lost on disk, or the leader is faulty. It sends them again",
-                    from + 1
+                    ReplicaId(from)
                 )),
                 Output::Distrusted { leader, ahead_us } => {
                     self.env.distrust(leader, i64::try_from(ahead_us).unwrap_or(i64::MAX));

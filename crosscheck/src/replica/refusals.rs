@@ -1,5 +1,7 @@
 //! Connections at the peers' port that came to nothing: counted, told of, and never taken for faults of the hardware.
 
+use wire::ReplicaId;
+
 use super::environment::Environment;
 use crate::admin::RefusedPeers;
 use crate::limits;
@@ -44,13 +46,13 @@ impl<W: World> Environment<W> {
         let Some(peer) = known else { return self.on_stranger(now_us, why) };
         let why = why.to_string();
         if self.is_news_of(peer, &why) {
-            self.world.say(format_args!("replica {} is refused: {why}", peer + 1));
+            self.world.say(format_args!("replica {} is refused: {why}", ReplicaId(peer as u8)));
         }
     }
 
     /// A peer's host name does not resolve, so that it cannot be dialled; or it resolves again.
     pub(super) fn on_unresolved(&mut self, peer: u8, why: Option<String>) {
-        let number = peer + 1;
+        let number = ReplicaId(peer);
         let Some(why) = why else {
             self.world.say(format_args!("replica {number} is dialled: its address resolves now"));
             return self.refusals.forget(peer);

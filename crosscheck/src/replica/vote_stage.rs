@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use order::OrderEngine;
 use vote::{Command, Event, Message, Place, Reexecution, To, Voter};
+use wire::ReplicaId;
 
 use super::Replica;
 use super::environment::Environment;
@@ -285,9 +286,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             Command::ReplaceSelf(why) => env.stop_with(Ok(Stop::Replace(ReplaceReason::Vote(why)))),
             Command::PeerBeyondRepair { replica, why } => {
                 env.world.say(format_args!(
-                    "replica {} cannot be repaired in place and replaces itself: \
-                    {why}",
-                    replica + 1
+                    "replica {} cannot be repaired in place and replaces itself: {why}",
+                    ReplicaId(replica)
                 ));
             }
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use order::{Decision, OrderEngine, Standing};
+use wire::ReplicaId;
 
 use super::environment::Environment;
 use super::order_stage::OrderStage;
@@ -117,7 +118,7 @@ impl View<'_> {
         if why.is_empty() {
             return "for a leader: an election is on its way".to_owned();
         }
-        let me = self.me + 1;
+        let me = ReplicaId(self.me);
         format!(
             "for a leader: {needed} of {} have to be there with their data, and {}. Start them with it; if \
                 it is lost for ever, `crosscheck group keep {me}` goes on with what replica {me} has",
@@ -130,7 +131,7 @@ impl View<'_> {
     fn donors(&self, index: u64, named: u16) -> String {
         let needed = self.replicas / 2 + 1;
         let so_far = if named == 0 { "nobody has".to_owned() } else { format!("only {}", has(named)) };
-        let keeper = self.standing.leader.unwrap_or_default() + 1;
+        let keeper = ReplicaId(self.standing.leader.unwrap_or_default());
         format!(
             "for the state after entry {index}, or a later one: {needed} replicas have to give the same, and \
                 {so_far} so far. If nobody else has it any more, `crosscheck group keep {keeper}` has it \
@@ -142,7 +143,7 @@ impl View<'_> {
 /// The replicas of a bit set, in words.
 fn names(replicas: u16) -> String {
     let numbers: Vec<String> =
-        (0..16).filter(|slot| replicas >> slot & 1 == 1).map(|slot| (slot + 1).to_string()).collect();
+        (0..16).filter(|slot| replicas >> slot & 1 == 1).map(|slot| ReplicaId(slot).to_string()).collect();
     match &numbers[..] {
         [] => "no replica".to_owned(),
         [one] => format!("replica {one}"),

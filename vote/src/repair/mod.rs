@@ -21,6 +21,7 @@ use crate::voter::Round;
 use collect::Case;
 use install::Installs;
 use serve::Served;
+use wire::ReplicaId;
 
 /// Everything one replica does about repair: it collects wrong objects of its peers and proposes RECOVERs,
 /// serves packed objects to a faulty peer, and accepts them when it is the faulty one itself.
@@ -190,7 +191,7 @@ impl Repairs {
         }
         let due = |replica: Replica| {
             let what = self.cases[replica as usize].due()?;
-            Some(format!("a repair of replica {} is due: {what}", replica + 1))
+            Some(format!("a repair of replica {} is due: {what}", ReplicaId(replica)))
         };
         live.iter().find_map(due)
     }

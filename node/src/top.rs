@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> CommandOutcome {
         lines.push(ViewLine::default());
         lines.extend(evidence(&replicas, &mut links));
         screen.draw(&lines)?;
-        if screen.leaves(REDRAW)? {
+        if screen.leaves(REDRAW) {
             break;
         }
     }

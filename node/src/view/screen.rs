@@ -1,6 +1,8 @@
 //! The full screen, with its keys: the terminal is given back as it was, also when the program panics.
 
 use std::io;
+use std::mem::ManuallyDrop;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use ratatui::DefaultTerminal;
@@ -15,7 +17,9 @@ use super::paint::{Paint, Tone};
 #[derive(Debug)]
 pub struct FullScreen {
     paint: Paint,
-    terminal: DefaultTerminal,
+    /// Never dropped: that writes a message where the cursor cannot be shown, and panics where stderr is gone too.
+    terminal: ManuallyDrop<DefaultTerminal>,
+    events: Receiver<Event>,
 }
 
 impl FullScreen {
@@ -24,8 +28,10 @@ impl FullScreen {
     /// # Errors
     /// The terminal cannot be set up; it is then as it was.
     pub fn enter(paint: Paint) -> io::Result<Self> {
-        let terminal = ratatui::try_init().inspect_err(|_| drop(ratatui::try_restore()))?;
-        Ok(FullScreen { paint, terminal })
+        let begin = || Ok((ratatui::try_init()?, listen()?));
+        let begun: io::Result<_> = begin();
+        let (terminal, events) = begun.inspect_err(|_| drop(ratatui::try_restore()))?;
+        Ok(FullScreen { paint, terminal: ManuallyDrop::new(terminal), events })
     }
 
     /// Draws the lines from the top, and how to leave below them.
@@ -41,19 +47,8 @@ impl FullScreen {
 
     /// Waits for `pause`, or until a key that leaves is pressed; tells whether one was. The keys of Ctrl-C count: the
     /// terminal makes no signal of them here. A changed size ends the wait.
-    ///
-    /// # Errors
-    /// The terminal is gone.
-    pub fn leaves(&self, pause: Duration) -> io::Result<bool> {
-        let until = Instant::now() + pause;
-        while event::poll(until.saturating_duration_since(Instant::now()))? {
-            match event::read()? {
-                Event::Key(key) if is_leaving(&key) => return Ok(true),
-                Event::Resize(..) => return Ok(false),
-                _ => (),
-            }
-        }
-        Ok(false)
+    pub fn leaves(&self, pause: Duration) -> bool {
+        leaves(&self.events, pause)
     }
 }
 
@@ -62,6 +57,37 @@ impl Drop for FullScreen {
         // A terminal that is gone has nothing to be given back.
         let _ = self.terminal.show_cursor();
         let _ = ratatui::try_restore();
+    }
+}
+
+/// Keys and changed sizes, from a thread of their own: the crate reads a terminal that is gone for ever, without a pause,
+/// and its thread must then not be the one that ends the command.
+fn listen() -> io::Result<Receiver<Event>> {
+    let (told, events) = mpsc::channel();
+    std::thread::Builder::new().name("keys".into()).spawn(move || {
+        while let Ok(event) = event::read() {
+            if told.send(event).is_err() {
+                break;
+            }
+        }
+    })?;
+    Ok(events)
+}
+
+fn leaves(events: &Receiver<Event>, pause: Duration) -> bool {
+    let until = Instant::now() + pause;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match events.recv_timeout(left) {
+            Ok(Event::Key(key)) if is_leaving(&key) => return true,
+            Ok(Event::Resize(..)) | Err(RecvTimeoutError::Timeout) => return false,
+            Ok(_) => (),
+            // Nobody will ever press a key; still keep the pace.
+            Err(RecvTimeoutError::Disconnected) => {
+                std::thread::sleep(left);
+                return false;
+            }
+        }
     }
 }
 
@@ -127,6 +153,22 @@ mod tests {
     fn control_characters_of_a_server_are_not_obeyed() {
         let line = Tone::Plain.line("a\x1b[2Jb");
         drawn(9, 2, &[&[line]]).assert_buffer_lines(["a?[2Jb   ", "q leaves "]);
+    }
+
+    #[test]
+    fn a_wait_ends_early_only_for_what_is_to_be_shown_or_obeyed() {
+        let long = Duration::from_secs(60);
+        let (told, events) = mpsc::channel();
+        let key = |letter| Event::Key(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::NONE));
+        for event in [key('x'), Event::Resize(80, 24), key('x'), key('q')] {
+            told.send(event).expect("somebody listens");
+        }
+        assert!(!leaves(&events, long), "a changed size is to be shown");
+        assert!(leaves(&events, long), "q leaves");
+        assert!(!leaves(&events, Duration::from_millis(1)), "nothing was pressed");
+        drop(told);
+        let (begun, pause) = (Instant::now(), Duration::from_millis(20));
+        assert!(!leaves(&events, pause) && begun.elapsed() >= pause, "the pace is kept without keys");
     }
 
     #[test]

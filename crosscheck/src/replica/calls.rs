@@ -22,33 +22,34 @@ const NO_SUCH_DIGEST: &str = "this replica has no digest of that position; ask f
 /// Callers that wait for an ordered position.
 #[derive(Default)]
 pub(super) struct Calls {
-    /// Tickets of this replica: in the order everybody sees them, so they carry its number.
+    /// The last ticket of this replica. Tickets appear in the order, which all replicas see, so they contain the
+    /// replica's number.
     last_ticket: u64,
     waiting: BTreeMap<u64, Waiting>,
-    /// The last digests, also those that another replica was asked for.
+    /// The last digests, including those that another replica requested.
     digests: BTreeMap<Position, StateDigest>,
-    /// Callers that want the digest of a position still to come.
+    /// Callers that want the digest of a position that has not been executed yet.
     expecting: Vec<(Position, Waiting)>,
 }
 
-/// A caller, and since when he waits.
+/// A waiting caller, and the time since when it waits.
 struct Waiting {
     call: Call,
     since_us: u64,
 }
 
 impl Waiting {
-    /// Whether his connection has answered him in the meantime that there is no answer.
+    /// Whether its connection has already reported to it that there is no answer.
     fn is_over(&self, now_us: u64) -> bool {
         u128::from(now_us.saturating_sub(self.since_us)) >= limits::ADMIN_ANSWER.as_micros()
     }
 }
 
 impl Calls {
-    /// A ticket for `call`; none when too many wait already, of which the caller is told.
+    /// A ticket for `call`; none when too many callers wait already, which is reported to this one.
     pub(super) fn wait(&mut self, me: u8, now_us: u64, call: Call) -> Option<u64> {
         if self.waiting.len() >= limits::CALLS_WAITING {
-            // Without a leader nobody ever answers those who have given up.
+            // Without a leader, entries of callers that have given up are never answered, so they are removed here.
             self.waiting.retain(|_, waiting| !waiting.is_over(now_us));
         }
         if self.waiting.len() >= limits::CALLS_WAITING {
@@ -61,7 +62,7 @@ impl Calls {
         Some(ticket)
     }
 
-    /// The digest of the whole state at one position: every replica makes it, so that they can be compared.
+    /// The digest of the whole state at one position: every replica computes it, so that they can be compared.
     pub(super) fn on_digest(&mut self, ticket: u64, index: u64, digest: u128, objects: u64) {
         let position = Position { index, ticket };
         let digest = StateDigest { position, digest: format!("{digest:032x}"), objects };
@@ -81,7 +82,7 @@ impl Calls {
         }
     }
 
-    /// Answers with the digest of `position`, now or when it is there; this replica has executed nothing
+    /// Answers with the digest of `position`, now or once it has been computed; this replica has executed nothing
     /// before `first`.
     fn expect_digest(&mut self, position: Position, first: u64, now_us: u64, call: Call) {
         if self.expecting.len() >= limits::DIGESTS_KEPT {
@@ -106,7 +107,7 @@ impl Calls {
 }
 
 impl Calls {
-    /// A fault in a resting object is done at an ordered turn on its lock, which is asked for here.
+    /// A fault in a resting object is injected at an ordered turn on its lock, which is requested here.
     fn on_inject<S: Service, E: OrderEngine, W: World>(
         &mut self,
         call: Call,
@@ -174,7 +175,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let standing = self.order.orderer.standing();
         let (env, counters) = (&self.env, &self.clients.counters);
         let execution = self.executor.running.as_ref();
-        // Without a vote it cannot stand in for another one: whoever goes by this to stop the next replica has to wait.
+        // Without a vote this replica cannot replace another one: an operator who wants to stop the next replica has to
+        // wait.
         let is_joining = self.phase == ReplicaPhase::Serving && standing.members.is_learner(env.settings.me);
         let kept = execution.map_or(0, |execution| execution.kept.bytes() as u64);
         Status {

@@ -1,5 +1,5 @@
-//! Ordered time needs the agreement of f+1 clocks: what is done about a clock, or a leader's stamps, that
-//! contradict them.
+//! Ordered time needs the agreement of f+1 clocks. This module handles a clock, or a leader's stamps, that contradict
+//! them.
 
 use order::OrderEngine;
 use wire::ReplicaId;
@@ -15,20 +15,20 @@ use crate::{evidence, limits};
 #[derive(Debug)]
 pub(super) struct Timekeeper {
     pub(super) clock: GroupClock,
-    /// Since when what is delivered is stamped far behind what f+1 clocks have reached.
+    /// The time since when delivered batches have stamps far behind f+1 clocks.
     behind_since_us: Option<u64>,
-    /// When the peers were last heard.
+    /// When frames of the peers were last read.
     listened_us: u64,
 }
 
 impl Timekeeper {
-    /// Of a replica that has not heard its peers.
+    /// That of a replica that has received nothing from its peers.
     pub(super) fn new(clock: GroupClock) -> Self {
         Timekeeper { clock, behind_since_us: None, listened_us: 0 }
     }
 
-    /// The peers are heard now. What has waited because this replica was slow itself bears old stamps, and
-    /// says nothing against the leader.
+    /// Frames of the peers are read now. Frames that waited because this replica was slow have old stamps, which prove
+    /// nothing against the leader.
     pub(super) fn mind_own_lateness(&mut self, now_us: u64) {
         if now_us - self.listened_us > limits::CLOCK_TOLERANCE.as_micros() as u64 {
             self.behind_since_us = None;
@@ -36,14 +36,13 @@ impl Timekeeper {
         self.listened_us = now_us;
     }
 
-    /// Which stamps can be right by now, which is after the frames to be judged were read: this process may
-    /// have been stopped before it read them, and their stamps would be ahead of any time that was taken
-    /// earlier.
+    /// The latest stamp that can be right now. Now is after the frames to be judged were read: this process may have
+    /// been stopped before it read them, and their stamps would be ahead of any time that was taken earlier.
     pub(super) fn latest_stamp_us<W: World>(&self, env: &Environment<W>) -> u64 {
         if env.hooks.trusts_any_clock() { u64::MAX } else { self.clock.latest_us(env.world.now_us()) }
     }
 
-    /// What this replica stamps with, if it leads.
+    /// The stamp that this replica gives, if it leads.
     pub(super) fn stamp_us<W: World>(&self, env: &Environment<W>) -> u64 {
         let now_us = env.world.now_us();
         if env.hooks.trusts_any_clock() {
@@ -52,7 +51,8 @@ impl Timekeeper {
         self.clock.stamp_us(now_us)
     }
 
-    /// One clock is one fault: this replica's own is set by what f+1 others agree on, and whose is wrong is told.
+    /// A wrong clock is a single fault: this replica's own clock is set to the time that f+1 others agree on. A wrong
+    /// clock is reported, with its replica.
     pub(super) fn mind_the_clocks<W: World>(&mut self, faults: usize, env: &mut Environment<W>) {
         for fault in self.clock.discipline(env.world.now_us()) {
             match fault {
@@ -88,15 +88,16 @@ impl Timekeeper {
         }
     }
 
-    /// A leader that orders, and whose stamps stand still, lets nothing expire: it is deposed. `time_us` is
-    /// that of a batch that was just delivered, the last one there is.
+    /// Deposes a leader that orders batches whose stamps stand still: nothing would expire. `time_us` is the stamp of
+    /// the batch that was just delivered, the last one so far.
     pub(super) fn mind_ordered_time<E: OrderEngine, W: World>(
         &mut self,
         time_us: u64,
         order: &mut OrderStage<E>,
         env: &mut Environment<W>,
     ) {
-        // It was stamped before the peers were last heard, however long a handler or a disk has taken since.
+        // The batch was stamped before the peers' frames were last read, however long a handler or a disk has taken
+        // since.
         let now_us = self.listened_us;
         let reached_us = self.clock.reached_us(now_us);
         let tolerance_us = limits::CLOCK_TOLERANCE.as_micros() as u64;
@@ -116,7 +117,7 @@ impl Timekeeper {
     }
 }
 
-/// A difference between clocks in words.
+/// A difference between clocks, as text.
 pub(super) fn apart(ahead_us: i64) -> String {
     let seconds = ahead_us.unsigned_abs() as f64 / 1e6;
     format!("{seconds:.3} s {}", if ahead_us < 0 { "behind" } else { "ahead of" })

@@ -1,4 +1,4 @@
-//! What every stage of a replica acts on: its settings, the world, the peers, what an operator is told, and how the
+//! State that every stage of a replica uses: its settings, the world, the peers, reports to an operator, and how the
 //! replica ends.
 
 use std::collections::BTreeMap;
@@ -18,18 +18,18 @@ use crate::settings::Settings;
 use crate::world::{Lockstep, Observation, World};
 use crate::{Corrupted, ReplaceReason, ServeError, Stop, evidence, limits};
 
-/// What every stage of one replica acts on.
+/// State that every stage of one replica uses.
 pub(super) struct Environment<W: World> {
     pub(super) settings: Settings,
     pub(super) world: W,
-    /// Where other threads leave their input.
+    /// The mailbox for the input of other threads.
     pub(super) mailbox: Mailbox<Input>,
     pub(super) lockstep: Lockstep,
     pub(super) peers: Peers<W::Net>,
     pub(super) hooks: hooks::Active,
     pub(super) tally: PastCounts,
     pub(super) evidence: Archive,
-    /// What the objects are called that were last in question.
+    /// The operator's names of the objects in the last records.
     names: Names,
     /// Classes with large objects, each with the message to the operator.
     large: BTreeMap<&'static str, String>,
@@ -37,7 +37,7 @@ pub(super) struct Environment<W: World> {
     outcome: Option<Ended>,
 }
 
-/// What `status` tells of the past.
+/// Counts of past events, for `status`.
 #[derive(Debug, Default)]
 pub(super) struct PastCounts {
     pub(super) requests: u64,
@@ -49,7 +49,7 @@ pub(super) struct PastCounts {
 }
 
 impl<W: World> Environment<W> {
-    /// That of a replica which has yet to find its group.
+    /// The environment of a replica that has not found its group yet.
     pub(super) fn new(
         settings: Settings,
         world: W,
@@ -75,7 +75,7 @@ impl<W: World> Environment<W> {
         }
     }
 
-    /// Puts a frame on its way with the next flush. A `deferrable` one waits for company.
+    /// Sends a frame with the next flush. A `deferrable` one waits for another frame to the same peer.
     pub(super) fn send(&mut self, to: u8, kind: FrameKind, body: &[u8], deferrable: bool) {
         if deferrable {
             self.peers.send_deferred(to, kind, &[body]);
@@ -84,12 +84,12 @@ impl<W: World> Environment<W> {
         }
     }
 
-    /// Corrupted state that is no object has one remedy: the next incarnation.
+    /// Ends the replica for corrupted state that is no object. The only remedy is the next incarnation.
     pub(super) fn replace(&mut self, corrupted: Corrupted) {
         self.stop_with(Ok(Stop::Replace(ReplaceReason::Corrupted(corrupted))));
     }
 
-    /// The replica ends with the round: with `outcome`, unless it had another one before.
+    /// The replica ends after this round, with `outcome`, unless it already has another one.
     pub(super) fn stop_with(&mut self, outcome: Result<Stop, ServeError>) {
         if self.outcome.is_none() {
             self.outcome = Some(outcome);
@@ -120,7 +120,7 @@ impl<W: World> Environment<W> {
         self.names.put_into(text)
     }
 
-    /// A worker knows what some objects are called: so do the records that are kept, with the names known before.
+    /// Stores a worker's names of objects, and adds them, and earlier names, to the kept records.
     pub(super) fn learn_names(&mut self, names: Vec<crate::naming::Named>) {
         if self.names.learn(names) {
             self.evidence.amend(|text| self.names.put_into(text));
@@ -152,7 +152,7 @@ impl<W: World> Environment<W> {
         }
     }
 
-    /// What was said of large objects.
+    /// The messages about large objects.
     pub(super) fn large(&self) -> Vec<String> {
         self.large.values().cloned().collect()
     }

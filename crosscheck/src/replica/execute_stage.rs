@@ -19,25 +19,26 @@ use crate::{ReplaceReason, limits};
 pub(super) struct ExecuteStage<S: Service> {
     /// The service until its workers start.
     pub(super) service: Option<S>,
-    /// What the service's state is as of, when it was read from disk.
+    /// The position of the service's state, when it was read from disk.
     pub(super) base: Option<Base<S>>,
     /// The workers, once they have started.
     pub(super) running: Option<Execution<S>>,
-    /// Empty; what a single worker has to say passes through it.
+    /// A buffer for the reports of a single worker, empty between rounds.
     pub(super) reports: Vec<Report>,
-    /// Of the last batches: how they were run.
+    /// Notes on how each of the last batches was run.
     runs: BTreeMap<u64, Runs>,
-    /// There is more to execute than was executed: no time to sleep.
+    /// There is more to execute, so the thread must not sleep.
     pub(super) is_busy: bool,
-    /// What was executed last took so long that a message should not have waited for it.
+    /// The last slice took so long that messages should not have waited for it.
     pub(super) is_slow: bool,
     pub(super) pulse: Arc<WatchdogView>,
-    /// Batches up to this log index are executed without a watchdog: the last processes of this replica ended at one.
+    /// Batches up to this log index are executed without a watchdog: the last processes of this replica ended at one of
+    /// them.
     pub(super) unwatched: u64,
 }
 
 impl<S: Service> ExecuteStage<S> {
-    /// No worker runs yet. `base` says as of what the state of `service` is, if not the first.
+    /// No worker runs yet. `base` is the position of `service`'s state, unless this is the first state.
     pub(super) fn new(service: S, base: Option<Base<S>>) -> Self {
         ExecuteStage {
             service: Some(service),
@@ -52,7 +53,7 @@ impl<S: Service> ExecuteStage<S> {
         }
     }
 
-    /// First batch that this life of the replica executes; 0 while it has no state.
+    /// First batch that this process of the replica executes; 0 while it has no state.
     pub(super) fn first_batch(&self) -> u64 {
         self.running.as_ref().map_or(0, |execution| execution.first_batch)
     }
@@ -72,8 +73,8 @@ impl<S: Service> ExecuteStage<S> {
         self.running.as_ref().is_some_and(|execution| execution.in_flight() < limits::ENTRIES_IN_EXECUTION)
     }
 
-    /// Runs what this thread has to run, for a moment. Gives what was said, in `ExecuteStage::reports`, which has to
-    /// come back empty; none where nothing executes.
+    /// Runs this thread's jobs for a short time. Returns the reports, in the buffer `ExecuteStage::reports`, which the
+    /// caller must put back empty. Returns none where nothing executes.
     pub(super) fn run_slice<W: World>(&mut self, world: &W) -> Option<Vec<Report>> {
         let execution = self.running.as_mut()?;
         let is_full = execution.in_flight() >= limits::ENTRIES_IN_EXECUTION;
@@ -84,7 +85,7 @@ impl<S: Service> ExecuteStage<S> {
         Some(reports)
     }
 
-    /// A batch has all its results. Gives the last one up to which all have theirs; none where nothing executes.
+    /// A batch has all its results. Returns the last batch up to which all have theirs; none where nothing executes.
     pub(super) fn on_executed(&mut self, batch: u64) -> Option<u64> {
         let execution = self.running.as_mut()?;
         execution.on_executed(batch);
@@ -102,7 +103,7 @@ impl<S: Service> ExecuteStage<S> {
         }
     }
 
-    /// Batches of which it is known how they were run.
+    /// The number of batches with notes on how they were run.
     pub(super) fn runs_kept(&self) -> usize {
         self.runs.len()
     }
@@ -112,15 +113,15 @@ impl<S: Service> ExecuteStage<S> {
         self.runs.get(&place.batch)?.of_requests.get(usize::from(place.request)).copied()
     }
 
-    /// A request with its kind, where that is known.
+    /// A request with its kind, if the kind is known.
     pub(super) fn asked_at(&self, place: Place) -> String {
         let kind = self.ran(place).and_then(|ran| kind_in_words::<S>(ran.kind));
         kind.map_or_else(|| format!("request {place}"), |kind| format!("request {place} ({kind})"))
     }
 
-    /// Whose fault it is that nobody has a result: whoever had such a request ordered. The voter knows of no
-    /// origins, and takes it for a bug that all share. Where a peer was away for long, more batches have run
-    /// since than are remembered.
+    /// The replica that is to blame when no replica has a result: the one that submitted such a request. The voter does
+    /// not know the origin of a request, and classifies the failure as a bug that all replicas share. The origin is
+    /// none if a peer was absent for so long that the notes on the batch have been removed.
     pub(super) fn void(&self, record: &vote::Evidence) -> Option<(Option<u8>, Place)> {
         let is_invalid =
             record.failure == Some(Failure::Invalid) && record.class == vote::FaultClass::SoftwareBug;
@@ -128,7 +129,7 @@ impl<S: Service> ExecuteStage<S> {
         Some((self.runs.get(&place.batch).map(|runs| runs.origin), place))
     }
 
-    /// Why this replica is to be replaced, if something that `others` have executed has not moved here for longer
+    /// The reason to replace this replica, if a batch that `others` have executed has made no progress here for longer
     /// than `limit_us`.
     pub(super) fn stall(&mut self, others: Option<u64>, now_us: u64, limit_us: u64) -> Option<ReplaceReason> {
         let stall = self.running.as_mut().and_then(|execution| execution.stall(others, now_us, limit_us));

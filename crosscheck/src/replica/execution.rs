@@ -20,63 +20,62 @@ use crate::stepped_workers::{SteppedWorker, SteppedWorkers};
 use crate::worker::{self, Report};
 use crate::world::Lockstep;
 
-/// Handlers running on a service, and what they run next.
+/// The workers of a service, and the batches that they run next.
 pub(super) struct Execution<S: Service> {
     pub(super) service: Arc<S>,
     schedule: Arc<Schedule<Job<S::Request>>>,
-    /// The first batch that this life of the replica executes.
+    /// The first batch that this process of the replica executes.
     pub(super) first_batch: u64,
-    /// Number of the batch that is delivered next; counted alike at every replica.
+    /// Number of the batch that is delivered next; equal at every replica.
     pub(super) next_batch: u64,
     /// Batches that have all their results.
     pub(super) executed: u64,
-    /// Log index of each batch from the oldest one without all its results on; 0 for those that have them.
+    /// Log index of each batch, beginning with the oldest one without all its results; 0 for batches with all of them.
     entries: VecDeque<u64>,
     moved: Moved,
     locks: u32,
     watched: Vec<WorkerWatch>,
     alone: Arc<AtomicBool>,
-    /// What its replies take.
+    /// The memory that kept replies take.
     pub(super) kept: Arc<KeptReplies>,
     /// The worker, if there is only one; several have threads of their own.
     solo: Option<Solo<S>>,
-    /// Several workers that are stepped.
+    /// Several workers that a simulation steps.
     stepped: Option<Arc<SteppedWorkers>>,
     hooks: hooks::Active,
 }
 
-/// What ties the workers to the order thread.
+/// The connections of the workers to the order thread.
 pub(super) struct WorkerLinks<'a> {
-    /// Where their reports go.
+    /// The mailbox for their reports.
     pub mailbox: &'a Mailbox<Input>,
-    /// Whether the helper of a single worker runs beside the order thread, or in its place.
+    /// Whether the helper of a single worker runs in parallel with the order thread, or in its place.
     pub lockstep: &'a Lockstep,
-    /// May change what the workers do.
+    /// Hooks that may change what the workers do.
     pub hooks: &'a hooks::Active,
 }
 
-/// What the watchdog saw of a worker when it last looked.
+/// The state of a worker at the watchdog's last check.
 #[derive(Clone, Copy, Debug, Default)]
 struct WorkerWatch {
     /// Position of the request; 0 for none.
     running: u64,
-    /// When it was first seen that others have executed its batch while it runs here.
+    /// The time of the first check that found its batch running here and executed by others.
     since_us: Option<u64>,
 }
 
-/// How far this replica is, and how far others are.
+/// The progress of this replica, compared with the others.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GroupProgress {
     /// Last batch executed here.
     pub executed: u64,
-    /// Requests that ended here, in whatever way: a batch of slow requests moves by them.
+    /// Requests that ended here, in whatever way: they are the progress within a batch of slow requests.
     pub requests: u64,
-    /// Whether there is something to execute that others have executed; of a replica that is the only one:
-    /// anything at all.
+    /// Whether a batch is to be executed that others have executed; for the only replica of a group, any batch.
     pub is_behind: bool,
 }
 
-/// When a request last ended, or there was none that others had executed.
+/// The last time at which a request ended, or at which no batch was left that others had executed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moved {
     executed: u64,
@@ -86,8 +85,8 @@ struct Moved {
 }
 
 impl Moved {
-    /// Takes note of how far the replica is at `now_us`; tells for how many microseconds nothing has been
-    /// executed that others have. More than `limit_us` will be too many.
+    /// Records the replica's progress at `now_us`. Returns for how many microseconds the replica has executed nothing
+    /// of what the others have executed. More than `limit_us` is too long.
     fn looked(&mut self, progress: GroupProgress, now_us: u64, limit_us: u64) -> u64 {
         let GroupProgress { executed, requests, is_behind } = progress;
         let was_stopped = self.was_stopped(now_us, limit_us);
@@ -99,26 +98,26 @@ impl Moved {
         now_us - self.since_us
     }
 
-    /// Whether the process was stopped for a while: it has been nowhere, and begins to catch up.
+    /// Whether the process was stopped for a while: it made no progress meanwhile, and begins to catch up.
     fn was_stopped(&self, now_us: u64, limit_us: u64) -> bool {
         now_us - self.looked_us > (limits::SILENCE.as_micros() as u64).min(limit_us / 2)
     }
 }
 
-/// What keeps a replica from executing what others have executed.
+/// The reason why a replica does not execute a batch that others have executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stall {
     /// The handler at this position does not end.
     Handler(u64),
-    /// Nothing runs, or what runs leads nowhere: a counter, a queue or a connection was corrupted.
+    /// No handler runs, or the running ones make no progress: a counter, a queue or a connection was corrupted.
     Pipeline,
 }
 
 impl<S: Service> Execution<S> {
-    /// Starts the workers on `service`, whose state is as of `state`; `first_batch` is delivered next.
+    /// Starts the workers on `service`, whose state is that of `state`; `first_batch` is delivered next.
     ///
     /// # Errors
-    /// When the kernel gives no thread.
+    /// When the kernel creates no thread.
     pub(super) fn start(
         settings: &Settings,
         service: S,
@@ -199,13 +198,13 @@ impl<S: Service> Execution<S> {
         self.next_batch.wrapping_sub(self.executed) as usize
     }
 
-    /// Last batch up to which all have their results. With several workers a later one may have them earlier:
-    /// that says nothing about those before it, which may be slow everywhere.
+    /// Last batch up to which all have their results. With several workers a later batch may have its results earlier:
+    /// this proves nothing about the batches before it, which may be slow at all replicas.
     pub(super) fn executed_to(&self) -> u64 {
         self.next_batch.saturating_sub(self.entries.len() as u64 + 1)
     }
 
-    /// Log index of the oldest batch that has not all its results; 0 for none.
+    /// Log index of the oldest batch without all its results; 0 for none.
     pub(super) fn oldest(&self) -> u64 {
         self.entries.front().copied().unwrap_or(0)
     }
@@ -240,8 +239,8 @@ impl<S: Service> Execution<S> {
         }
     }
 
-    /// Runs what a single worker has to run, on this thread; what it has to say goes to `reports`. Or steps
-    /// several, if that is asked for. Tells how long it took.
+    /// Runs the jobs of a single worker on this thread; its reports go to `reports`. In a simulation with several
+    /// workers, steps them. Returns how long it took.
     pub(super) fn run_here<T: Fn() -> Duration>(
         &mut self,
         reports: &mut Vec<Report>,
@@ -258,8 +257,8 @@ impl<S: Service> Execution<S> {
         super::schedule_stage::decode(&*self.service, self.locks, request)
     }
 
-    /// The same for one that was not sound, and was taken from its batch once more: what befell the first
-    /// copy of it, or its decoding, does not happen twice.
+    /// The same for a request that was corrupted and was copied from its batch again: a fault that hit the first copy
+    /// or its decoding does not occur twice.
     pub(super) fn decode_again(
         &self,
         request: &order::Request,
@@ -270,7 +269,7 @@ impl<S: Service> Execution<S> {
         (if is_invalid { Work::Invalid } else { work }, footprint)
     }
 
-    /// Whether a worker found that its part of the schedule was corrupted; nothing is executed any more.
+    /// Whether a worker found its part of the schedule corrupted; no worker executes anything from then on.
     pub(super) fn is_corrupted(&self) -> bool {
         self.schedule.is_corrupted()
     }
@@ -284,11 +283,11 @@ impl<S: Service> Execution<S> {
         self.alone.load(Ordering::Relaxed)
     }
 
-    /// Looks at every worker, and at what was executed. Says what has not moved for longer than `limit_us`
-    /// although others have executed it: up to batch `others`, none where no other replica exists.
+    /// Checks every worker and the replica's progress. Returns what has made no progress for longer than `limit_us`
+    /// although others have executed it. They have executed up to batch `others`; none where no other replica exists.
     ///
-    /// A slowness that others share is no fault of this replica: all of them ending themselves would lose the
-    /// group's memory, and with logs on disk the next processes would meet the same requests again.
+    /// If other replicas are as slow, this replica is not faulty. If all of them ended themselves, the group's memory
+    /// would be lost, and with logs on disk the next processes would execute the same requests again.
     pub(super) fn stall(&mut self, others: Option<u64>, now_us: u64, limit_us: u64) -> Option<Stall> {
         let executed = self.executed_to();
         let is_behind = others.map_or(self.in_flight() > 0, |others| others > executed);
@@ -303,8 +302,8 @@ impl<S: Service> Execution<S> {
         hung.map(Stall::Handler).or((stood_us > limit_us).then_some(Stall::Pipeline))
     }
 
-    /// Which position has been running for longest while others have executed it, and since when. That it
-    /// began long ago says little: the others may have taken as long, and were a moment earlier.
+    /// The position that has been running for longest after others executed it, and the time since when. The time at
+    /// which it began proves little: the others may have taken as long, and begun slightly earlier.
     fn hung(&mut self, is_behind: bool, was_stopped: bool, now_us: u64) -> Option<(u64, u64)> {
         for (worker, watched) in self.watched.iter_mut().enumerate() {
             let running = self.schedule.progress(worker).running;
@@ -321,7 +320,7 @@ impl<S: Service> Execution<S> {
 }
 
 impl<S: Service> Drop for Execution<S> {
-    /// Ends the workers. One that hangs in a handler, or waits for a repair, ends with the process.
+    /// Ends the workers. A worker that hangs in a handler, or waits for a repair, ends with the process.
     fn drop(&mut self) {
         self.schedule.abort();
         if let Some(stepped) = &self.stepped {
@@ -330,7 +329,7 @@ impl<S: Service> Drop for Execution<S> {
     }
 }
 
-/// Steps several workers, for a moment.
+/// Steps several workers for a short time.
 fn run_crew<R>(
     stepped: &SteppedWorkers,
     schedule: &Schedule<R>,

@@ -1,4 +1,4 @@
-//! Membership: who is there, who votes, and what the replicas tell each other of themselves.
+//! Membership: which replicas are connected, which ones vote, and the heartbeats that they exchange.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use crate::world::World;
 #[derive(Debug)]
 pub(super) struct Group {
     me: u8,
-    /// Tells this life of the process from earlier ones.
+    /// Distinguishes this process of the replica from earlier ones.
     life: u64,
     others: Vec<Other>,
-    /// Last entry of the own log when this life began, and the last batch that came from there: what an
-    /// earlier life had ordered.
+    /// Last entry of the own log when this process began, and the last batch from there: those that an earlier process
+    /// had in its log.
     replayed_index: u64,
     replayed_batch: u64,
     next_greeting_us: u64,
@@ -30,29 +30,29 @@ pub(super) struct Group {
 #[derive(Clone, Copy, Debug, Default)]
 struct Other {
     heard_us: u64,
-    /// What it says of itself, once it executes.
+    /// Its heartbeat, once it executes.
     voting: Option<Heartbeat>,
-    /// Last batch that it says it has executed.
+    /// Last batch that it has reported as executed.
     executed: u64,
-    /// What the voter was last told: whether to wait for it, and which life of it.
+    /// The last report to the voter: whether to wait for this peer, and which process of it.
     counted: bool,
     told: Option<Heartbeat>,
-    /// Messages of it that were dropped and not told of, and when they may be.
+    /// Messages of it that were dropped and not reported, and when they may be reported.
     dropped: u64,
     tells_us: u64,
 }
 
-/// What a replica that executes tells its peers now and then.
+/// The identity of a replica that executes, in its periodic message to peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Heartbeat {
-    /// First batch it executed in this life.
+    /// First batch that this process executed.
     since: u64,
-    /// Tells this life of the process from earlier ones.
+    /// Distinguishes this process of the replica from earlier ones.
     life: u64,
 }
 
 impl Group {
-    /// Replica `me` of so many, in this `life`, whose own log goes as far as `last_index`.
+    /// Replica `me` of so many `replicas`, in the process `life`, with a log of its own up to `last_index`.
     pub(super) fn new(me: u8, replicas: usize, life: u64, last_index: u64) -> Self {
         Group {
             me,
@@ -64,34 +64,34 @@ impl Group {
         }
     }
 
-    /// A batch is delivered that is entry `index` of the log.
+    /// A batch is delivered, which is entry `index` of the log.
     pub(super) fn on_delivered(&mut self, index: u64, batch: u64) {
         if index <= self.replayed_index {
             self.replayed_batch = batch;
         }
     }
 
-    /// Whether an earlier life of this replica had this batch in its log. A repair there was of objects in
-    /// that life's memory: they are gone, nobody keeps the right ones for it any more, and what is executed
-    /// again is right without it.
+    /// Whether an earlier process of this replica had this batch in its log. A repair in it applied to objects in that
+    /// process's memory: they are gone, no peer keeps the right ones for it any more, and executing the batch again is
+    /// correct without it.
     pub(super) fn is_replayed(&self, batch: u64) -> bool {
         batch <= self.replayed_batch
     }
 
-    /// A peer is connected, or a frame of it arrived.
+    /// A peer connected, or a frame of it arrived.
     pub(super) fn on_heard(&mut self, peer: u8, now_us: u64) {
         self.others[usize::from(peer)].heard_us = now_us;
     }
 
-    /// This replica begins to execute: its voter knows nothing of the others, and they nothing of it.
+    /// This replica begins to execute: its voter has no information about the others, and theirs have none about it.
     pub(super) fn begin(&mut self) {
         self.others.iter_mut().for_each(|other| other.counted = false);
         self.next_greeting_us = 0;
     }
 
-    /// Last batch that f+1 others have executed, by their own word: one of them is right. 0 unless all of
-    /// them were heard just now: who hears only some of the group may be cut off, and its memory may be
-    /// needed yet.
+    /// Last batch that f+1 others have reported as executed: at least one of the reports is right. 0 unless all others
+    /// were heard just now: a replica that hears only a part of the group may be partitioned, and its memory may still
+    /// be needed.
     pub(super) fn others_executed(&self, now_us: u64) -> u64 {
         let mut executed: Vec<u64> = self.all_others().map(|other| other.executed).collect();
         executed.sort_unstable_by(|a, b| b.cmp(a));
@@ -103,8 +103,8 @@ impl Group {
         self.all_others().all(|other| other.votes_now(now_us))
     }
 
-    /// Whether f+1 or fewer are there, this replica included: a vote shows that one is wrong and not which
-    /// one. Then each has to see to itself.
+    /// Whether f+1 or fewer replicas vote, including this one: a vote then shows that one is wrong, but not which one.
+    /// Each replica must then check itself.
     pub(super) fn is_alone(&self, now_us: u64) -> bool {
         let others = self.all_others().filter(|other| other.votes_now(now_us)).count();
         others <= self.faults()
@@ -126,10 +126,10 @@ impl Group {
         others > self.faults()
     }
 
-    /// What the voter has to hear of a peer: whom to wait for is whoever executes and was heard not long ago.
+    /// The events about a peer for the voter. It waits for every peer that executes and was heard recently.
     ///
-    /// A lost connection alone does not count: it is back in a moment, and a voter that thinks a peer gone finds no
-    /// majority where there is one. Nobody's reply waits for this: f+1 are enough.
+    /// A lost connection alone does not count: it is soon back, and a voter that takes a peer for absent finds no
+    /// majority where there is one. No reply waits for this: f+1 replicas are enough.
     pub(super) fn news_of(&mut self, peer: u8, now_us: u64) -> [Option<Event>; 2] {
         let other = &mut self.others[usize::from(peer)];
         let counts = other.voting.is_some() && !other.is_silent(now_us, limits::SILENCE);
@@ -149,8 +149,8 @@ impl Group {
         [replaced, Some(if counts { Event::PeerUp(peer) } else { Event::PeerDown(peer) })]
     }
 
-    /// Says now and then that this replica is there, since which batch it votes, and how far it is; and looks at
-    /// what the others say of the time.
+    /// Sends a heartbeat from time to time: that this replica is alive, since which batch it votes, and its progress.
+    /// Also compares the clocks of the others.
     pub(super) fn greet<W: World>(
         &mut self,
         first_batch: u64,
@@ -167,7 +167,7 @@ impl Group {
         }
     }
 
-    /// Says the same to one peer.
+    /// Sends the heartbeat to one peer.
     pub(super) fn greet_one<W: World>(
         &self,
         peer: u8,
@@ -185,7 +185,7 @@ impl Group {
         }
     }
 
-    /// A peer says so of itself. False if that is no greeting.
+    /// Handles a peer's heartbeat. False if the message is none.
     pub(super) fn on_greeting(&mut self, from: u8, body: &[u8], time: &mut Timekeeper, now_us: u64) -> bool {
         let mut reader = Reader::new(body);
         let mut word = || reader.u64();
@@ -198,7 +198,7 @@ impl Group {
         true
     }
 
-    /// A peer's message was dropped. A peer that is wrong again and again is told of once a second.
+    /// A peer's message was dropped. A peer whose messages are wrong again and again is reported once a second.
     pub(super) fn on_dropped<W: World>(&mut self, blame: order::Blame, env: &mut Environment<W>) {
         env.tally.dropped_frames += 1;
         let now_us = env.world.now_us();
@@ -216,12 +216,12 @@ impl Group {
 }
 
 impl Other {
-    /// Whether nothing was heard of it for longer than `limit`.
+    /// Whether nothing was received from it for longer than `limit`.
     fn is_silent(&self, now_us: u64, limit: Duration) -> bool {
         now_us.saturating_sub(self.heard_us) > limit.as_micros() as u64
     }
 
-    /// Whether it votes, and was heard just now.
+    /// Whether it votes, and was heard recently.
     fn votes_now(&self, now_us: u64) -> bool {
         self.voting.is_some() && !self.is_silent(now_us, limits::QUIET)
     }

@@ -1,4 +1,5 @@
-//! What the ordering engine and the peers want of a replica, how it comes to take part, and what it watches meanwhile.
+//! Handles the output of the ordering engine and the frames of peers, lets the replica take part, and runs its
+//! watchdog.
 
 use bytes::Bytes;
 use order::{FailStop, FrameKind, OrderEngine, Output};
@@ -16,12 +17,12 @@ use crate::world::World;
 use crate::{Corrupted, ReplaceReason, ServeError, Stop, snapshot, state};
 
 impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
-    /// Performs what the ordering engine wants.
+    /// Performs the output of the ordering engine.
     pub(super) fn perform_outputs(&mut self) {
         while let Some(output) = self.order.orderer.poll_output() {
             match output {
                 Output::Send { to, kind, body, deferrable } => {
-                    // So few replicas are there that somebody may wait for this frame after all.
+                    // So few replicas are connected that a peer may wait for this frame after all.
                     let deferrable = deferrable && !self.executor.is_alone();
                     self.env.send(to, kind, &body, deferrable);
                 }
@@ -29,7 +30,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 Output::Established { joined, .. } => self.on_established(joined),
                 Output::CheckpointWanted => self.transfer.want_checkpoint(&mut self.order, &self.env),
                 Output::NeedState { .. } if self.executor.running.is_some() => {
-                    // Its objects are of an older position: it starts again from nothing.
+                    // Its objects are of an older position: it starts again without a log.
                     self.order.give_up_log(ReplaceReason::TooFarBehind, &mut self.env);
                 }
                 Output::NeedState { index, .. } => {
@@ -110,7 +111,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// Serves clients as soon as there is a leader to order their requests.
+    /// Begins to serve clients as soon as there is a leader to order their requests.
     pub(super) fn serve_when_led(&mut self) {
         let is_new = self.executor.running.is_some() && !self.clients.are_served();
         if is_new && self.order.orderer.standing().leader.is_some() {
@@ -122,7 +123,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// The state after entry `index` rests on disk, or cannot.
+    /// The state after entry `index` is on disk, or could not be written.
     pub(super) fn on_kept(&mut self, index: u64, result: Result<(), snapshot::SnapshotError>) {
         match result {
             Ok(()) => {
@@ -138,10 +139,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     fn put_in_place(&mut self, index: u64, bytes: &Bytes) {
         let Some(service) = &mut self.executor.service else { return };
-        // A large state takes as long as it takes.
+        // Loading a large state has no time limit.
         self.executor.pulse.beat();
         let loaded = state::head(bytes).and_then(|head| {
-            // The engine may want another checkpoint by now; it says so, and the fetching begins again.
+            // The engine may need another checkpoint by now; then it requests that one, and the transfer begins again.
             let wanted = self.order.orderer.installed(index, head.order);
             if wanted { state::load::<S>(service, bytes).map(Some) } else { Ok(None) }
         });
@@ -149,12 +150,12 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         match loaded {
             Ok(Some((head, dispatcher))) => self.start_execution(dispatcher, head.batch + 1),
             Ok(None) => {}
-            // f+1 replicas gave the same bytes, so this is disagreement about the format: not to be repaired by trying.
+            // f+1 replicas sent the same bytes, so the formats differ: another attempt would not help.
             Err(why) => self.env.stop_with(Err(ServeError::BadState(why))),
         }
     }
 
-    /// A whole frame whose checksum holds.
+    /// Handles a whole frame whose checksum is right.
     pub(super) fn on_frame(&mut self, from: u8, kind: FrameKind, body: Bytes) {
         self.group.on_heard(from, self.env.world.now_us());
         match kind {
@@ -178,7 +179,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// Tells the others of this replica now and then, and the voter of the others.
+    /// Sends heartbeats from time to time, and informs the voter about the others.
     pub(super) fn greet(&mut self) {
         self.group.greet(self.executor.first_batch(), &mut self.time, &mut self.env);
         for peer in 0..self.env.settings.peers.len() as u8 {
@@ -189,7 +190,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// Tells the voter whom to wait for.
+    /// Informs the voter whether to wait for this peer.
     fn count_peer(&mut self, peer: u8) {
         if self.votes.voter.is_some() {
             let news: [Option<Event>; 2] = self.group.news_of(peer, self.env.world.now_us());
@@ -197,8 +198,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// The watchdog of the turns (EDCC'16 section IV-C): a handler that never ends. A worker that waits for a repair is
-    /// only watched for longer: the voter gives up on a repair that does not arrive, and if it does not, this does.
+    /// The watchdog of the turns (EDCC'16 section IV-C): it detects a handler that never ends. A worker that waits for
+    /// a repair has a longer limit: the voter gives up on a repair that does not arrive, and if it does not, this
+    /// function does.
     pub(super) fn watch(&mut self) {
         let now_us = self.env.world.now_us();
         if let Some(turn) = self.votes.repairs.overdue(now_us) {

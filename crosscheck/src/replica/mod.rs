@@ -55,26 +55,26 @@ pub(crate) use solo::{Judged, Watchdog, WatchdogView};
 use state_transfer::StateTransfer;
 use vote_stage::VoteStage;
 
-/// What other threads leave for the order thread.
+/// Input that other threads pass to the order thread.
 pub(crate) enum Input {
     /// Requests of this replica's clients.
     Submissions(Vec<Submission>),
-    /// What a worker has to say.
+    /// A worker's report.
     Report(Report),
     /// An admin command.
     Call(Call),
-    /// The state after this log index rests on disk, or cannot.
+    /// The state after this log index is on disk, or could not be written.
     Kept {
         /// Log index of the checkpoint.
         index: u64,
-        /// What the disk said.
+        /// The result of writing it.
         result: Result<(), crate::snapshot::SnapshotError>,
     },
     /// Stop cleanly.
     Stop,
 }
 
-/// One replica, as its order thread sees it.
+/// One replica: the state of its order thread.
 pub(crate) struct Replica<S: Service, E, W: World = Os> {
     env: Environment<W>,
     order: OrderStage<E>,
@@ -88,7 +88,7 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     calls: calls::Calls,
     waits: waits::Waits,
     phase: ReplicaPhase,
-    /// Empty; what other threads leave passes through it.
+    /// A buffer for the input of other threads, empty between rounds.
     inputs: Vec<Input>,
     next_tick_us: u64,
 }
@@ -101,7 +101,7 @@ pub(crate) fn seed() -> u64 {
     crate::world::wall_us().rotate_left(20) ^ u64::from(std::process::id())
 }
 
-/// The consensus engine over its log, whose state the pipeline has up to `applied`.
+/// The consensus engine over its log. The pipeline's state includes the entries up to `applied`.
 pub(crate) fn raft<L: order::LogStore>(
     settings: &Settings,
     log: L,
@@ -118,7 +118,7 @@ pub(crate) fn raft<L: order::LogStore>(
 }
 
 impl<S: Service, E: OrderEngine> Replica<S, E> {
-    /// A replica whose sockets are open and which has yet to find its group. It executes batches up to log index
+    /// A replica whose sockets are open and which has not found its group yet. It executes batches up to log index
     /// `unwatched` without a watchdog.
     ///
     /// # Errors
@@ -141,8 +141,8 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         Ok(replica)
     }
 
-    /// Runs until it is told to stop, or cannot go on, and tells how it ended before anything is given back:
-    /// a fault may have made of a lock something that can never be had again.
+    /// Runs until it is asked to stop, or cannot continue. Reports how it ended before it releases anything: a fault
+    /// may have corrupted a lock so that it can never be taken again.
     pub(crate) fn run(mut self, open_clients: OpenClients<Os>, ended: &mpsc::Sender<Ended>) {
         self.clients.open_with(open_clients);
         let mut events = Events::with_capacity(1024);
@@ -160,10 +160,10 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
             self.round(&mut heard);
             self.executor.pulse.beat();
         }
-        // From here on the pulse is a long one: should even the telling hang, the watchdog knows.
+        // A long stretch of work begins here: if even the report hangs, the watchdog detects it.
         self.executor.pulse.beat();
         let unknown = || Ok(Stop::Replace(ReplaceReason::Corrupted(Corrupted::MainLoop)));
-        // Nobody hears of it when the process is already on its way out.
+        // There is no receiver if the process is already ending.
         let _ = ended.send(self.env.take_outcome().unwrap_or_else(unknown));
         self.clients.stop();
         drop(self.executor.running.take());
@@ -212,17 +212,17 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// Where other threads leave their input.
+    /// The mailbox for the input of other threads.
     pub(crate) fn mailbox(&self) -> Mailbox<Input> {
         self.env.mailbox.clone()
     }
 
-    /// Shows when the order thread is inside handlers.
+    /// Shows the watchdog when the order thread is inside handlers.
     pub(crate) fn pulse(&self) -> Arc<WatchdogView> {
         self.executor.pulse.clone()
     }
 
-    /// One look at everything that was left for this thread since the last, after which all that can move has moved.
+    /// One round: takes all input that arrived since the last round, then advances every stage as far as possible.
     fn round(&mut self, heard: &mut Vec<PeerEvent>) {
         let mut inputs = std::mem::take(&mut self.inputs);
         self.env.mailbox.take(&mut inputs);
@@ -235,7 +235,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.advance(heard);
     }
 
-    /// Before the peers are heard: who is missing is dialled.
+    /// Connects to missing peers, before frames are read.
     fn listen(&mut self) {
         let now_us = self.env.world.now_us();
         self.time.mind_own_lateness(now_us);
@@ -252,7 +252,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.env.peers.next_dial(now_us).map_or(tick, |dial| dial.min(tick)).min(limits::IDLE)
     }
 
-    /// One round: everything that can move moves, and every socket is written once.
+    /// Advances every stage as far as possible, and writes every socket once.
     fn advance(&mut self, heard: &mut Vec<PeerEvent>) {
         if let Err(what) = self.order.submit_waiting(&self.env.hooks, &mut self.clients) {
             self.env.replace(what);
@@ -260,27 +260,27 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.order.orderer.pump(self.time.stamp_us(&self.env));
         self.perform_outputs();
         if matches!(self.env.settings.durability, Durability::Memory) {
-            // Nothing to wait for: what follows leaves in the same write.
+            // There is nothing to wait for: the frames of the following stages leave in the same write.
             self.persist();
         }
         self.serve_when_led();
         if self.executor.is_slow {
-            // The others need not wait until the handlers have run.
+            // The peers need not wait until the handlers have run.
             self.env.peers.flush(heard);
         }
         self.execute_and_vote(heard);
         if self.order.orderer.needs_persist() {
-            // The peers have the entries while they are synced here.
+            // The peers receive the entries while they are synced to disk here.
             self.persist();
             self.execute_and_vote(heard);
         }
         self.on_peer_events(heard);
         self.clients.flush();
-        // Batches that were executed in this round make room for those that wait.
+        // Batches that were executed in this round make room for waiting ones.
         self.executor.is_busy |= self.order.can_go_on();
     }
 
-    /// What is in order runs, and what came of it is on its way to the peers.
+    /// Executes ordered batches, and sends the votes on them to the peers.
     fn execute_and_vote(&mut self, heard: &mut Vec<PeerEvent>) {
         self.execute();
         self.flush_votes();
@@ -289,7 +289,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     fn persist(&mut self) {
         if self.order.orderer.needs_persist() {
-            // A disk takes as long as it takes: that is no loop without an end.
+            // A slow disk is not an endless loop.
             self.executor.pulse.beat();
             self.order.orderer.persist();
             self.executor.pulse.beat();
@@ -327,11 +327,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.vote(vote::Event::Tick);
     }
 
-    /// What is not an object, and no vote can have repaired: what computes everybody's checksums, what this
-    /// replica knows of itself, the service's settings, the program. Once that is wrong, the replica is wrong
-    /// again and again, however often it is repaired.
+    /// Checks the state that is not an object and that no vote can have repaired: the computation of checksums, this
+    /// replica's knowledge of itself, the service's settings, the program. Once any of them is wrong, the replica is
+    /// wrong again and again, however often it is repaired.
     fn check_oneself(&mut self) {
-        // Every check is made at every tick: some go on with what they looked at last.
+        // Every check is made at every tick: some continue where their last run stopped.
         for check in self_check::at_tick() {
             if !self.holds(check) {
                 self.env.replace(check.corrupted());
@@ -339,11 +339,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// Whether what this check of `self_check::GUARDS` covers is as it should be.
+    /// Whether the state that this check of `self_check::GUARDS` covers is correct.
     fn holds(&mut self, check: Check) -> bool {
         let Mode { guarded, crosschecked, .. } = self.env.settings.mode;
-        // Something outside may change all replicas' programs at about the same time (a probe that is set on
-        // all hosts). The votes cover for this one until the others are there to fill it.
+        // A tool may change all replicas' programs at about the same time (a probe that is set on all hosts). The votes
+        // mask this replica's errors until all others are connected and can fill it.
         let can_wait = || !guarded || !self.group.hears_all(self.env.world.now_us());
         let execution = self.executor.running.as_ref();
         match check {

@@ -1,4 +1,4 @@
-//! Decode → Order: this replica's own requests on their way into the log, and who is owed what comes of them.
+//! Decode → Order: this replica's own requests on their way into the log, and the recipients of their replies.
 
 use object::SealedQueue;
 use order::{OrderEngine, Orderer};
@@ -12,7 +12,7 @@ use crate::ordered::{self, Control};
 use crate::world::World;
 use crate::{Corrupted, ReplaceReason, Stop};
 
-/// The ordering engine, and what this replica gives it to order.
+/// The ordering engine, and the requests that this replica submits to it.
 pub(super) struct OrderStage<E> {
     pub(super) orderer: Orderer<E>,
     /// Own requests in the order in which they were submitted, which is the order of their delivery.
@@ -22,17 +22,17 @@ pub(super) struct OrderStage<E> {
 }
 
 impl<E: OrderEngine> OrderStage<E> {
-    /// Over an orderer that has no request of this replica yet.
+    /// A stage whose orderer has no request of this replica yet.
     pub(super) fn new(orderer: Orderer<E>) -> Self {
         OrderStage { orderer, pending: PendingReplies::default(), waiting: SealedQueue::default() }
     }
 
-    /// Requests of this replica's clients, which wait for room in the orderer.
+    /// Adds requests of this replica's clients, which wait for room in the orderer.
     pub(super) fn queue(&mut self, submissions: impl IntoIterator<Item = Submission>) {
         submissions.into_iter().for_each(|one| self.waiting.push_as(one.number, one));
     }
 
-    /// Requests that wait for room.
+    /// The number of requests that wait for room.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -47,7 +47,7 @@ impl<E: OrderEngine> OrderStage<E> {
         clients: &mut OwnClients<W>,
     ) -> Result<(), Corrupted> {
         while self.orderer.can_accept() {
-            // A queue that thinks it is longer than it is gives what it gave before, and all replicas would
+            // A queue with a length that is too large returns a request that it returned before, and all replicas would
             // agree to run it again.
             let next = hooks.next_waiting(&mut self.waiting);
             let Some(Submission { to, request, .. }) = next.map_err(|_| Corrupted::RequestQueue)? else {
@@ -66,12 +66,12 @@ impl<E: OrderEngine> OrderStage<E> {
 
     /// Gives one of the pipeline's own requests a position, if there is room.
     pub(super) fn submit_control(&mut self, control: &Control) {
-        // Whoever wants something ordered asks again: nobody is owed a reply.
+        // The caller submits a control request again if it is lost: no reply is owed.
         let _ = self.submit(ordered::summed(control.encode()), Recipient::Nobody);
     }
 
     /// # Errors
-    /// When the orderer does not take it: who is owed a reply that will not come.
+    /// When the orderer does not accept it: the recipient, which will get no reply.
     fn submit(&mut self, request: order::Request, owner: Recipient) -> Result<(), Recipient> {
         let cost = owner.client().map_or(request.bytes.len(), |to| to.cost as usize);
         match self.orderer.submit_at_cost(request.bytes, request.checksum, self.pending.next_tag(), cost) {
@@ -83,10 +83,10 @@ impl<E: OrderEngine> OrderStage<E> {
         }
     }
 
-    /// Who is owed the replies to delivered requests with these tags; none for a batch of another replica.
+    /// The recipients of the replies to delivered requests with these tags; none for a batch of another replica.
     ///
     /// # Errors
-    /// When this replica cannot know any more whose replies are whose.
+    /// When this replica cannot know any more which reply belongs to which recipient.
     pub(super) fn recipients(&mut self, tags: &[u64]) -> Result<Vec<Recipient>, Corrupted> {
         tags.iter().map(|tag| self.pending.take(*tag)).collect()
     }
@@ -106,7 +106,7 @@ impl<E: OrderEngine> OrderStage<E> {
         })
     }
 
-    /// Whether the queue of requests is as long as it thinks.
+    /// Whether the queue of requests has the length that it has recorded.
     pub(super) fn requests_are_intact(&self) -> bool {
         self.waiting.is_intact()
     }
@@ -122,8 +122,8 @@ impl<E: OrderEngine> OrderStage<E> {
         collected > 0 && in_flight < order::limits::OWN_EAGER
     }
 
-    /// Stops so that the next process joins anew. A log on disk would lead it to the very same place, and the
-    /// one after it.
+    /// Stops so that the next process joins without this log. A log on disk would lead it, and each later process, to
+    /// the same error.
     pub(super) fn give_up_log<W: World>(&mut self, why: ReplaceReason, env: &mut Environment<W>) {
         let outcome = self.orderer.forget();
         env.stop_with(match outcome {

@@ -1,4 +1,4 @@
-//! Externalize: this replica's own clients, and who of them is owed the reply to which executed request.
+//! Externalize: this replica's own clients, and which of them is owed the reply to which executed request.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,14 +23,14 @@ use crate::{ReplaceReason, Stop, evidence};
 
 /// The client side.
 pub(crate) enum Frontend {
-    /// On a thread of its own, which takes answers here.
+    /// On a thread of its own, which receives answers through this mailbox.
     Thread(Mailbox<ThreadAnswer>),
     /// On the order thread, in a replica with one worker.
     Here(Box<dyn ClientSide>),
 }
 
 impl Frontend {
-    /// The clients, if this thread serves them.
+    /// The client side, if this thread runs it.
     fn here(&mut self) -> Option<&mut dyn ClientSide> {
         match self {
             Frontend::Here(clients) => Some(&mut **clients),
@@ -38,7 +38,7 @@ impl Frontend {
         }
     }
 
-    /// `None` if no correct reply can be had.
+    /// `None` if there is no correct reply.
     fn answer(&mut self, to: ReplyTo, reply: Option<Reply>) {
         match (self, reply) {
             (Frontend::Here(clients), reply) => clients.answer(to, reply),
@@ -48,25 +48,25 @@ impl Frontend {
     }
 }
 
-/// Opens the client side; the order thread's world, with its poll, is offered.
+/// Opens the client side; it gets the order thread's world, with its poll.
 pub(crate) type OpenClients<W> = Box<dyn FnOnce(&W) -> io::Result<Frontend> + Send>;
 
-/// This replica's own clients, as the order thread sees them.
+/// This replica's own clients: the order thread's part.
 pub(super) struct OwnClients<W: World> {
-    /// Where replies go, once this replica serves clients.
+    /// The receiver of replies, once this replica serves clients.
     front: Option<Frontend>,
-    /// Starts serving clients once this replica takes part.
+    /// The function that starts serving clients, called once this replica takes part.
     open: Option<OpenClients<W>>,
     driven: clients::Driven,
     pub(super) counters: Arc<ClientCounters>,
-    /// Empty; requests of clients served on this thread pass through it.
+    /// A buffer for requests of clients served on this thread, empty between rounds.
     submissions: Vec<Submission>,
-    /// Replies that are due for own batches that are executed or voted on.
+    /// The replies owed for own batches that are being executed or voted on.
     owed: BTreeMap<u64, Vec<PendingReply>>,
 }
 
 impl<W: World> OwnClients<W> {
-    /// None that is served yet.
+    /// No client is served yet.
     pub(super) fn new(counters: Arc<ClientCounters>) -> Self {
         OwnClients {
             front: None,
@@ -78,17 +78,17 @@ impl<W: World> OwnClients<W> {
         }
     }
 
-    /// How they are served once this replica takes part.
+    /// Sets the function that starts serving clients once this replica takes part.
     pub(super) fn open_with(&mut self, open: OpenClients<W>) {
         self.open = Some(open);
     }
 
-    /// Whether they are served.
+    /// Whether clients are served.
     pub(super) fn are_served(&self) -> bool {
         self.front.is_some()
     }
 
-    /// Begins to serve them; false if that was tried before.
+    /// Begins to serve clients; false if this was tried before.
     ///
     /// # Errors
     /// When their socket cannot be opened.
@@ -98,21 +98,21 @@ impl<W: World> OwnClients<W> {
         Ok(true)
     }
 
-    /// The end: a thread that serves them ends, too.
+    /// Stops serving clients; ends the thread that does so, if there is one.
     pub(super) fn stop(&mut self) {
         if let Some(Frontend::Thread(answers)) = self.front.take() {
             answers.send(ThreadAnswer::Stop);
         }
     }
 
-    /// A socket of a client served on this thread is ready.
+    /// Handles a ready socket of a client served on this thread.
     pub(super) fn on_event(&mut self, event: &Event) {
         if let Some(clients) = self.front.as_mut().and_then(Frontend::here) {
             clients.on_event(event, &mut self.submissions);
         }
     }
 
-    /// Reads on where bytes were left, and gives the requests that clients served on this thread have sent.
+    /// Continues to read where bytes were left, and returns the requests of clients served on this thread.
     pub(super) fn read_on(&mut self) -> impl Iterator<Item = Submission> + '_ {
         if let Some(clients) = self.front.as_mut().and_then(Frontend::here) {
             clients.read_on(&mut self.submissions);
@@ -120,7 +120,7 @@ impl<W: World> OwnClients<W> {
         self.submissions.drain(..)
     }
 
-    /// Time passes for clients served on this thread; gives requests that were found meanwhile.
+    /// Advances time for clients served on this thread; returns the requests that were found meanwhile.
     pub(super) fn tick(&mut self) -> impl Iterator<Item = Submission> + '_ {
         if let Some(clients) = self.front.as_mut().and_then(Frontend::here) {
             clients.tick(&mut self.submissions);
@@ -135,29 +135,29 @@ impl<W: World> OwnClients<W> {
         }
     }
 
-    /// Whether bytes of clients served on this thread have not been read yet.
+    /// Whether unread bytes of clients served on this thread are left.
     pub(super) fn have_unread(&self) -> bool {
         matches!(&self.front, Some(Frontend::Here(clients)) if clients.has_unread())
     }
 
-    /// Whether any thread serves them.
+    /// Whether any thread runs the client side.
     pub(super) fn are_driven(&mut self) -> bool {
         self.driven.looks_so(&self.counters)
     }
 
-    /// An own batch is about to be executed: `owed` has who is owed its replies.
+    /// An own batch is about to be executed: `owed` has the recipients of its replies.
     pub(super) fn owe(&mut self, batch: u64, owed: Vec<PendingReply>) {
         self.owed.insert(batch, owed);
     }
 
-    /// Who is owed the reply at `place`; asked once per request.
+    /// The recipient of the reply at `place`; called once per request.
     pub(super) fn owed_at(&mut self, place: Place) -> PendingReply {
         let Some(owed) = self.owed.get_mut(&place.batch) else { return PendingReply::NOTHING };
         owed.get_mut(usize::from(place.request))
             .map_or(PendingReply::NOTHING, |owed| std::mem::replace(owed, PendingReply::NOTHING))
     }
 
-    /// Forgets the oldest batches of which all replies have left or never will.
+    /// Forgets the oldest batches whose replies have all left or never will.
     pub(super) fn settle_owed(&mut self) {
         while let Some(first) = self.owed.first_entry() {
             if first.get().iter().any(|owed| owed.owner != Recipient::Nobody) {
@@ -167,7 +167,7 @@ impl<W: World> OwnClients<W> {
         }
     }
 
-    /// A reply leaves: for the client that waits for it, if that is one of this replica's.
+    /// Releases a reply to the client that waits for it, if it is a client of this replica.
     pub(super) fn release(
         &mut self,
         place: Place,
@@ -181,7 +181,7 @@ impl<W: World> OwnClients<W> {
         self.externalize(owed, reply, digest);
     }
 
-    /// No correct reply can be had to the request at `place`.
+    /// There is no correct reply to the request at `place`.
     pub(super) fn give_up_reply(&mut self, place: Place) {
         let owed = self.owed_at(place);
         self.drop_reply(owed.owner);
@@ -204,7 +204,7 @@ impl<W: World> OwnClients<W> {
                     None => self.drop_reply(owed.owner),
                 },
                 Some(Failure::Invalid) => {
-                    // No replica runs it, so all of them have the same state without it.
+                    // No replica runs it, so all replicas have the same state without it.
                     self.drop_reply(owed.owner);
                     env.keep_evidence(evidence::void(Some(origin), place));
                 }
@@ -213,7 +213,8 @@ impl<W: World> OwnClients<W> {
                     let kind = kind_in_words::<S>(result.asked.kind);
                     env.keep_evidence(evidence::unchecked(env.settings.me, place, &failure, kind));
                     if env.settings.mode.replicated && env.settings.mode.guarded {
-                        // What the request should have changed is unknown here: only peers have a correct state.
+                        // The changes that the request should have made are unknown here: only peers have a correct
+                        // state.
                         env.stop_with(Ok(Stop::Replace(ReplaceReason::RequestFailed { place, failure })));
                     }
                 }
@@ -232,7 +233,7 @@ impl<W: World> OwnClients<W> {
         self.answer(owner, Some(Reply { asked, bytes, voted }));
     }
 
-    /// No correct reply can be had: the client's connection is closed.
+    /// There is no correct reply: closes the client's connection.
     pub(super) fn drop_reply(&mut self, owner: Recipient) {
         self.answer(owner, None);
     }
@@ -243,7 +244,7 @@ impl<W: World> OwnClients<W> {
         }
     }
 
-    /// What this replica's buffers hold, of `limit` bytes: the replies `kept` for the vote, and its log.
+    /// The bytes in this replica's buffers, of `limit` bytes: the replies `kept` for the vote, and its `log`.
     pub(super) fn buffers(&self, limit: usize, kept: u64, log: u64) -> Buffers {
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         Buffers {

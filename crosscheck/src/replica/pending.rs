@@ -1,23 +1,23 @@
-//! Who is owed the replies to the requests that this replica has handed to the log. A reply that goes to
-//! nobody is waited for, and one that goes to somebody else is wrong, so nothing is taken on trust: each
-//! entry carries the tag of its request.
+//! The recipients of the replies to the requests that this replica has handed to the log. A client waits for ever for a
+//! reply that goes to no recipient, and a reply that goes to another client is wrong. So nothing is trusted: each entry
+//! carries the tag of its request.
 
 use object::SealedQueue;
 
 use crate::Corrupted;
 use crate::clients::ReplyTo;
 
-/// Who is owed what comes of an own request.
+/// The recipient of the reply to an own request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recipient {
     /// A client connection.
     Client(ReplyTo),
-    /// Nobody: one of the pipeline's own requests.
+    /// None: the request is one of the pipeline itself.
     Nobody,
 }
 
 impl Recipient {
-    /// The client connection, if it is one.
+    /// The client connection, if the recipient is one.
     pub(super) fn client(&self) -> Option<ReplyTo> {
         match self {
             Recipient::Client(to) => Some(*to),
@@ -25,7 +25,8 @@ impl Recipient {
         }
     }
 
-    /// What a client sends over one connection is answered as if it ran in that order, in every mode.
+    /// The connection. In every mode, requests of one connection are answered as if they ran in the order in which they
+    /// were sent.
     pub(super) fn stream(&self) -> Option<u64> {
         self.client().map(|to| u64::from(to.slot))
     }
@@ -34,9 +35,9 @@ impl Recipient {
 /// An own request that is executed or voted on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingReply {
-    /// Who is owed its reply, as this replica remembers it.
+    /// The recipient of its reply, as this replica recorded it.
     pub owner: Recipient,
-    /// Its checksum, as the log has it: the owner must have asked for just this.
+    /// Its checksum, as the log has it: the owner must have sent exactly this request.
     pub asked: u32,
 }
 
@@ -61,16 +62,16 @@ impl PendingReplies {
         self.waiting.push(owner);
     }
 
-    /// Whether as many recipients wait as were pushed and not taken.
+    /// Whether the number of waiting recipients is that of pushed and not taken ones.
     pub(super) fn is_intact(&self) -> bool {
         self.waiting.is_intact()
     }
 
-    /// The log delivers own requests in the order they were submitted in.
+    /// Takes the next recipient: the log delivers own requests in the order in which they were submitted.
     ///
     /// # Errors
-    /// When it does not, or when this queue does not have who waits there: the replica cannot know any more
-    /// whose replies are whose.
+    /// When the log does not, or when this queue has lost the recipient: the replica cannot know any more which reply
+    /// belongs to which recipient.
     pub(super) fn take(&mut self, tag: u64) -> Result<Recipient, Corrupted> {
         if tag != self.waiting.first_number() {
             return Err(Corrupted::PendingReplies);
@@ -111,8 +112,8 @@ mod tests {
         assert!(owners.is_intact());
     }
 
-    /// V20 in docs/vulnerabilities.md, and the like: from then on replies went to the owner that the queue's memory
-    /// happened to name, and this replica's clients waited for ever.
+    /// V20 in docs/vulnerabilities.md, and similar faults: from then on replies went to the owner that the queue's
+    /// memory happened to contain, and this replica's clients waited for ever.
     #[test]
     fn a_queue_that_has_lost_its_place_gives_no_recipient() {
         type Row = (&'static str, fn(&mut SealedQueue<Recipient>));

@@ -1,4 +1,4 @@
-//! Connections at the peers' port that came to nothing: counted, told of, and never taken for faults of the hardware.
+//! Connections at the peers' port that were refused: counted, reported, and never classified as hardware faults.
 
 use wire::ReplicaId;
 
@@ -8,20 +8,20 @@ use crate::limits;
 use crate::peers::Refusal;
 use crate::world::World;
 
-/// What was refused so far.
+/// The connections that were refused so far.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    /// Connections of others than the group's replicas.
+    /// Connections of processes other than the group's replicas.
     pub strangers: u64,
-    /// Of these, those that were not told of, and when they may be.
+    /// The number of these that were not reported, and when they may be reported.
     untold: u64,
     tells_us: u64,
-    /// By replica: why it is not talked to, and when that may be told again.
+    /// By replica: the reason why there is no connection to it, and when this may be reported again.
     of_peers: Vec<Option<(String, u64)>>,
 }
 
 impl Refusals {
-    /// All of it, for an operator.
+    /// All refusals, for an operator.
     pub fn seen(&self) -> RefusedPeers {
         let of_peers = (1..).zip(&self.of_peers);
         let told = |(number, why): (u8, &Option<(String, u64)>)| {
@@ -30,7 +30,7 @@ impl Refusals {
         RefusedPeers { strangers: self.strangers, replicas: of_peers.filter_map(told).collect() }
     }
 
-    /// The peer is talked to.
+    /// The peer is connected: forgets its refusal.
     pub fn forget(&mut self, peer: u8) {
         if let Some(why) = self.of_peers.get_mut(usize::from(peer)) {
             *why = None;
@@ -66,7 +66,8 @@ impl<W: World> Environment<W> {
         }
     }
 
-    /// Keeps for `status` why a peer is not talked to. Whether it has to be said now: it is new, or was said long ago.
+    /// Keeps for `status` the reason why a peer is not connected. Returns whether it has to be reported now: it is new,
+    /// or was reported long ago.
     fn is_news_of(&mut self, peer: usize, why: &str) -> bool {
         let now_us = self.world.now_us();
         self.refusals.of_peers.resize(self.settings.peers.len(), None);

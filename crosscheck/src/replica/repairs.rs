@@ -1,4 +1,4 @@
-//! Repairs at this replica: workers that wait for the right objects, and how long a repair takes.
+//! Repairs at this replica: workers that wait for the right objects, and the duration of repairs.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -11,14 +11,14 @@ use crate::ordered::Control;
 use crate::world::{Observation, World};
 use crate::{ReplaceReason, Stop, evidence, limits};
 
-/// The repairs that this replica needs, and what they took.
+/// The repairs that this replica needs, and their durations.
 #[derive(Debug, Default)]
 pub(super) struct Repairs {
-    /// Workers that hold the turn of a RECOVER until its objects are here.
+    /// Workers that hold the turn of a RECOVER until its objects have arrived.
     awaited: BTreeMap<Place, Awaited>,
-    /// Repairs that did not arrive, since the last that did.
+    /// The number of repairs that did not arrive since the last one that did.
     given_up: u32,
-    /// When this replica heard that it was wrong at a place.
+    /// When this replica learned that it was wrong at a place.
     verdicts_us: BTreeMap<Place, u64>,
     /// The same, by the place at which the repair has its turn.
     repairing_us: BTreeMap<Place, u64>,
@@ -34,7 +34,7 @@ struct Awaited {
 }
 
 impl Repairs {
-    /// A worker holds the turn of a RECOVER until the objects are here.
+    /// A worker holds the turn of a RECOVER until the objects have arrived.
     pub(super) fn wait_for(
         &mut self,
         turn: Place,
@@ -42,7 +42,7 @@ impl Repairs {
         install: mpsc::Sender<Vec<Packed>>,
         since_us: u64,
     ) {
-        // A replica that is behind reaches the turn before it knows why; then the turn is what it knows.
+        // A replica that is behind reaches the turn before it receives the verdict; then the time of the turn counts.
         let verdict_us = self.verdicts_us.get(&cause).copied();
         keep_time(&mut self.repairing_us, turn, verdict_us.unwrap_or(since_us));
         self.awaited.insert(turn, Awaited { install, since_us });
@@ -60,7 +60,7 @@ impl Repairs {
         self.awaited.iter().find(|(_, awaited)| overdue(awaited)).map(|(turn, _)| *turn)
     }
 
-    /// The objects are here: the worker that waits for them gets them.
+    /// The objects have arrived: passes them to the worker that waits for them.
     pub(super) fn install<W: World>(&mut self, turn: Place, objects: Vec<Packed>, env: &mut Environment<W>) {
         if let Some(awaited) = self.awaited.remove(&turn) {
             env.world.see(Observation::Installing { turn, objects: &objects });
@@ -76,8 +76,8 @@ impl Repairs {
         }
     }
 
-    /// A repair did not arrive: the waiting worker passes its turn. What is still wrong shows again and is repaired
-    /// again, since donors may have had to be repaired themselves; but not for ever.
+    /// A repair did not arrive: the waiting worker passes its turn. Objects that are still wrong are detected again and
+    /// repaired again, since donors may have had to be repaired themselves. The number of such attempts is bounded.
     pub(super) fn give_up<W: World>(&mut self, turn: Place, has_donors: bool, env: &mut Environment<W>) {
         let Some(awaited) = self.awaited.remove(&turn) else { return };
         let waited_ms = (env.world.now_us() - awaited.since_us) / 1000;
@@ -87,7 +87,7 @@ impl Repairs {
                     when a request enters the object"
             ));
         } else if self.given_up == 0 {
-            // Once: every request on what is wrong comes to this until somebody is back.
+            // Reported once: every request on the wrong objects leads here until another replica is back.
             env.world.say(format_args!(
                 "the repair ordered at {turn} needs f+1 healthy replicas, and fewer are up. Start the \
                     others; it is ordered again when a request enters the object"
@@ -100,7 +100,7 @@ impl Repairs {
         }
     }
 
-    /// The RECOVER at `turn` is done here; `notes` say what was wrong.
+    /// The RECOVER at `turn` is done at this replica; `notes` describe the errors.
     pub(super) fn on_installed<W: World>(
         &mut self,
         turn: Place,
@@ -109,7 +109,7 @@ impl Repairs {
     ) {
         let verdict_us = self.repairing_us.remove(&turn);
         if notes.is_empty() {
-            // Only suspected: all of it was as it should be.
+            // The objects were only suspected: all of them were correct.
             return;
         }
         self.given_up = 0;
@@ -124,7 +124,7 @@ impl Repairs {
         keep_time(&mut self.verdicts_us, place, now_us);
     }
 
-    /// This replica found errors in objects at rest: it blames itself. Gives the request to repair them.
+    /// This replica found errors in objects at rest: it blames itself. Returns the request to repair them.
     pub(super) fn on_scrubbed<W: World>(
         &mut self,
         place: Place,
@@ -141,16 +141,16 @@ impl Repairs {
         for finding in findings {
             match finding {
                 ScrubFinding::Damaged(id) | ScrubFinding::Lost(id) => objects.push((home, *id)),
-                // Several are missing or too many, and nobody can say which. One that is too many may stand
-                // beside its twin, in a place that its owner knows nothing of: to repair it by its id leaves
-                // the other one there, to be found by every scrub.
+                // Several objects are missing or too many, and it is unknown which ones. A surplus object may be a
+                // duplicate in a place that its owner does not refer to: a repair by its id would leave the duplicate
+                // there, and every scrub would find it.
                 ScrubFinding::Extra(_) | ScrubFinding::Population(_) => whole = true,
             }
         }
         objects.sort_unstable();
         objects.dedup();
         let (objects, regions) = if whole { (Vec::new(), vec![home]) } else { (objects, Vec::new()) };
-        // The upper half of the ids is for repairs that no vote asked for.
+        // The upper half of the ids is for repairs that no vote requested.
         let id = 1 << 63 | u64::from(me) << 56 | place.batch;
         let scope = vote::Scope::Faulty(me);
         Control::Recover(vote::Recover { id, proposer: me, scope, cause: place, objects, regions })
@@ -161,7 +161,7 @@ impl Repairs {
         self.last_us
     }
 
-    /// Verdicts, and repairs, of which the time is known.
+    /// The number of verdicts, and of repairs, whose time is known.
     pub(super) fn timed(&self) -> (usize, usize) {
         (self.verdicts_us.len(), self.repairing_us.len())
     }
@@ -175,7 +175,7 @@ pub(super) fn stop_waiting<W: World>(install: mpsc::Sender<Vec<Packed>>, env: &E
     });
 }
 
-/// Keeps the first time of a place; the oldest are forgotten.
+/// Keeps the first time of a place; forgets the oldest places.
 fn keep_time(times: &mut BTreeMap<Place, u64>, place: Place, us: u64) {
     times.entry(place).or_insert(us);
     if times.len() > limits::REPAIRS_TIMED {

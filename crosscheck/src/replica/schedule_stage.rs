@@ -1,4 +1,4 @@
-//! Order → Schedule: delivered batches become jobs with footprints, counted alike at every replica.
+//! Order → Schedule: delivered batches become jobs with footprints and with numbers that are equal at every replica.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::state;
 use crate::world::{Observation, World};
 
 impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
-    /// Executes what the log has, as far as the workers have room.
+    /// Executes delivered batches, as far as the workers have room.
     pub(super) fn execute(&mut self) {
         self.take_deliveries();
         let Some(mut reports) = self.executor.run_slice(&self.env.world) else { return };
@@ -87,7 +87,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             });
         }
         if wants_checkpoint {
-            // The checkpoint is the state after the whole batch: it runs behind it, alone.
+            // The checkpoint is the state after the whole batch: it runs alone, after the batch.
             let head = state::CheckpointHead { index: delivered.index, batch, order: order_state };
             let job = Job { work: Work::Checkpoint(Arc::new(head)), ordered: Bytes::new(), result: None };
             requests.push(schedule::Work { request: job, footprint: Footprint::all(), stream: None });
@@ -110,7 +110,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 }
 
-/// Decodes one ordered request and its footprint: pure, so every replica comes to the same.
+/// Decodes one ordered request and its footprint: a pure function, so that every replica gets the same result.
 pub(super) fn decode<S: Service>(
     service: &S,
     locks: u32,

@@ -1,4 +1,5 @@
-//! Scrubs: the leader has every region looked at in turn, so that errors nobody touches do not add up.
+//! Scrubs: the leader orders a check of every region in turn, so that errors in objects that no request enters do not
+//! accumulate.
 
 use std::time::Duration;
 
@@ -8,20 +9,21 @@ use super::order_stage::OrderStage;
 use crate::limits;
 use crate::ordered::Control;
 
-/// Which region is looked at next, and when.
+/// The region that is checked next, and when.
 #[derive(Debug, Default)]
 pub(super) struct Scrubs {
     next_us: u64,
-    /// Region that is looked at next.
+    /// The region that is checked next.
     next: u32,
-    /// When the last one was asked for, until it is done here.
+    /// When the last scrub was requested, until it is done here.
     asked_us: Option<u64>,
-    /// How long the last one took here.
+    /// How long the last scrub took here.
     took: Duration,
 }
 
 impl Scrubs {
-    /// If this replica leads and it is time, orders a SCRUB of the next of so many regions; large ones less often.
+    /// If this replica leads and a scrub is due, orders a SCRUB of the next of so many regions. Large regions are
+    /// checked less often.
     pub(super) fn order_next<E: OrderEngine>(
         &mut self,
         regions: u32,
@@ -43,7 +45,7 @@ impl Scrubs {
         order.submit_control(&Control::Scrub { home });
     }
 
-    /// A SCRUB is done here. A process that was stopped meanwhile did not scrub for all of that time.
+    /// A SCRUB is done here. If the process was stopped meanwhile, it did not scrub for all of that time.
     pub(super) fn on_done(&mut self, time: Duration) {
         self.asked_us = None;
         self.took = time.min(limits::SCRUB_PATIENCE);

@@ -1,9 +1,9 @@
-//! The worker of a replica that has only one: the order thread runs it between two looks at its sockets, so that a
+//! The worker of a replica that has only one: the order thread runs it between two polls of its sockets, so that a
 //! request gets from socket to socket without waiting for another thread.
 //!
-//! What may wait or take long must not hold up the sockets: while a batch with such a request of the
-//! pipeline's own is on its way (a RECOVER waits for its objects, a CHECKPOINT packs the whole state), the
-//! worker is lent to a helper thread.
+//! Requests that may wait or take long must not delay the sockets. While a batch with such a request of the pipeline
+//! itself is in flight (a RECOVER waits for its objects, a CHECKPOINT packs the whole state), a helper thread has the
+//! worker.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,37 +23,38 @@ use crate::service::Service;
 use crate::worker::{self, Context, Report, WorkerContext};
 use crate::world::Lockstep;
 
-/// The one worker, and who has it.
+/// The only worker, and the thread that has it.
 pub(super) struct Solo<S: Service> {
     context: Context<S>,
-    /// What the handlers run here have to say.
+    /// Reports of the handlers that ran on this thread.
     said: Arc<Mutex<Vec<Report>>>,
     /// None while the helper has it.
     worker: Option<WorkerContext<S>>,
     helper: mpsc::Sender<WorkerContext<S>>,
     back: mpsc::Receiver<WorkerContext<S>>,
-    /// Batches with a request that may wait or take long, and that have not all their results.
+    /// Batches with a request that may wait or take long, and without all their results.
     long: BTreeSet<u64>,
-    /// The last of them: the helper gives the worker back behind it.
+    /// The last of them: the helper returns the worker after it.
     last_long: Arc<AtomicU64>,
     replies: Replies,
     lockstep: Lockstep,
 }
 
-/// What a slice of the thread's time leaves.
+/// The outcome of one slice of the thread's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slice {
-    /// Nothing to run here.
+    /// There is nothing to run on this thread.
     Idle,
-    /// Its time was over before everything had run.
+    /// The slice ended before everything had run.
     More,
 }
 
 impl<S: Service> Solo<S> {
-    /// Takes `worker`; `contexts` make what it needs, given where its reports go. `report` brings the helper's.
+    /// Takes `worker`. `contexts` makes the context of a worker from the receiver of its reports; `report` receives
+    /// those of the helper.
     ///
     /// # Errors
-    /// When the kernel gives no thread.
+    /// When the kernel creates no thread.
     pub fn start(
         worker: WorkerContext<S>,
         contexts: impl Fn(worker::ReportSink) -> Context<S>,
@@ -110,7 +111,7 @@ impl<S: Service> Solo<S> {
         self.long.remove(&batch);
     }
 
-    /// The helper has run what is long.
+    /// The helper has run the long batches.
     pub fn on_returned(&mut self) {
         self.worker = self.back.try_recv().ok();
         if !self.long.is_empty() {
@@ -120,12 +121,12 @@ impl<S: Service> Solo<S> {
 
     fn lend(&mut self) {
         if let Some(worker) = self.worker.take() {
-            // A helper that is gone has said so: the replica is being replaced.
+            // A helper that ended has reported it: the replica is being replaced.
             self.lockstep.hand_over(|| self.helper.send(worker).is_ok());
         }
     }
 
-    /// Runs what is there, for a moment, and appends what the handlers had to say to `reports`. Tells how long it took.
+    /// Runs pending jobs for a short time, and appends the handlers' reports to `reports`. Returns how long it took.
     pub fn run<T: Fn() -> Duration>(
         &mut self,
         reports: &mut Vec<Report>,
@@ -155,7 +156,7 @@ impl<S: Service> Solo<S> {
     }
 }
 
-/// What the order thread shows to the watchdog's thread.
+/// The progress of the order thread, for the watchdog's thread.
 #[derive(Debug, Default)]
 pub(crate) struct WatchdogView {
     /// Odd during a stretch of work; another number for every stretch.
@@ -164,14 +165,14 @@ pub(crate) struct WatchdogView {
     oldest: AtomicU64,
     /// Last batch that was executed.
     executed: AtomicU64,
-    /// Milliseconds of the longest stretch of work lately, or of the batch that took longest, as the
-    /// watchdog's thread saw it.
+    /// Milliseconds of the longest stretch of work lately, or of the batch that took longest, as the watchdog's thread
+    /// measured it.
     slowest_ms: AtomicU64,
 }
 
 impl WatchdogView {
-    /// A stretch of work begins, or ends: in a handler, or in anything else between two looks at the sockets.
-    /// A fault can make any loop endless.
+    /// A stretch of work begins, or ends: in a handler, or in anything else between two polls of the sockets. A fault
+    /// can make any loop endless.
     pub fn beat(&self) {
         self.beats.fetch_add(1, Ordering::Relaxed);
     }
@@ -202,33 +203,33 @@ impl WatchdogView {
     }
 }
 
-/// The watchdog of the order thread (EDCC'16 section IV-C): another thread looks every [`limits::WATCH`].
+/// The watchdog of the order thread (EDCC'16 section IV-C): another thread checks it every [`limits::WATCH`].
 ///
-/// It counts looks and reads no clock: a process that was stopped for a while has not been hanging.
+/// It counts checks and reads no clock: a process that was stopped for a while did not hang.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     pulse: Arc<WatchdogView>,
     seen: u64,
     looks: u32,
-    /// Looks that have found the same stretch of work, those included after which it was spared.
+    /// Checks that found the same stretch of work, including those after which the replica was not replaced.
     stretch: u32,
-    /// Looks that have found the same batch the oldest in execution, whichever thread executes it; and its log index.
+    /// Checks that found the same batch to be the oldest in execution, whichever thread executes it; and its log index.
     of_batch: u32,
     oldest: u64,
-    /// Of the longest stretch or batch in the current period, and of the one before it; and the looks of the
+    /// Checks of the longest stretch or batch in the current period and in the one before it; and all checks of the
     /// current period.
     slowest: [u32; 2],
     period: u32,
     patience: u32,
-    /// Batches up to this log index take as long as they take.
+    /// Batches up to this log index have no time limit.
     unwatched: u64,
-    /// The stretch of work that was found to take long elsewhere, too.
+    /// The stretch of work that was found to take long at other replicas, too.
     spared: u64,
 }
 
 impl Watchdog {
-    /// Minds stretches of work that last longer than `limit`, but for batches up to the log index
-    /// `unwatched`. Handlers are left after [`limits::SOLO_RUN`] and one more request.
+    /// Detects stretches of work that last longer than `limit`, except for batches up to the log index `unwatched`. The
+    /// thread leaves handlers after [`limits::SOLO_RUN`] and one more request.
     pub fn new(pulse: Arc<WatchdogView>, limit: Duration, unwatched: u64) -> Self {
         let patience = limit.as_micros().div_ceil(limits::WATCH.as_micros()) as u32;
         Watchdog {
@@ -246,7 +247,7 @@ impl Watchdog {
         }
     }
 
-    /// One look: whether the order thread has been at the same stretch of work for too long.
+    /// One check: whether the order thread has been in the same stretch of work for too long.
     pub fn is_hung(&mut self) -> bool {
         let now = self.pulse.beats.load(Ordering::Relaxed);
         let oldest = self.pulse.oldest();
@@ -261,7 +262,8 @@ impl Watchdog {
         self.looks > self.patience
     }
 
-    /// The others are to know how slow this replica has been: of two periods, so that what was noted is kept for one.
+    /// Records how slow this replica has been, for its peers. The value covers two periods, so that each measurement is
+    /// kept for at least one.
     fn note_slowness(&mut self) {
         self.period += 1;
         if u128::from(self.period) * limits::WATCH.as_millis() >= limits::SLOWNESS_KEPT.as_millis() {
@@ -272,14 +274,13 @@ impl Watchdog {
         self.pulse.slowest_ms.store(slowest * limits::WATCH.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// What to do about an order thread that is at the same stretch of work for too long. This replica has
-    /// executed the batches up to `executed`; `others` is the pace of the others, none where there is no
-    /// other replica.
+    /// Decides about an order thread that has been in the same stretch of work for too long. This replica has executed
+    /// the batches up to `executed`; `others` is the progress of the other replicas, none where there is no other
+    /// replica.
     ///
-    /// That others have executed more says little where they began earlier: a replica that hears of the
-    /// request only when the others are through with it needs as long as they did. So it is given the time
-    /// that f others took lately, and the watchdog's time besides. What they tell is believed up to a bound:
-    /// it may have been corrupted.
+    /// That others have executed more proves little if they began earlier: a replica that receives the request only
+    /// when the others have executed it needs as long as they did. So the limit is the time that f others took lately,
+    /// plus the watchdog's time. Their reported times count up to a bound: a report may have been corrupted.
     pub fn judge(&mut self, others: Option<PeerProgress>, executed: u64) -> Judged {
         let told_ms =
             others.map_or(0, |others| others.slowest_ms).min(limits::SLOWNESS_KEPT.as_millis() as u64);
@@ -294,15 +295,15 @@ impl Watchdog {
     }
 }
 
-/// What a stretch of work is that takes too long.
+/// The verdict on a stretch of work that takes too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judged {
-    /// It takes long elsewhere, too, or took as long there, or nobody is there to tell: it is looked at again later.
+    /// Other replicas are or were as slow, or no other replica is connected: it is checked again later.
     Waits {
-        /// The same was not said before.
+        /// This was not reported before.
         is_news: bool,
     },
-    /// Others have gone on: this replica is to be replaced.
+    /// Others have executed more: this replica is to be replaced.
     Hangs,
 }
 
@@ -335,7 +336,7 @@ mod tests {
     fn a_replica_is_given_the_time_that_others_took() {
         let pulse = Arc::new(WatchdogView::default());
         let mut watchdog = Watchdog::new(pulse.clone(), 3 * limits::WATCH, 0);
-        // Looks until it is to be replaced.
+        // Counts checks until the replica is to be replaced.
         let mut looks_until_hung = |others| {
             pulse.beat();
             pulse.beat();

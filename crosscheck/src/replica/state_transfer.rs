@@ -1,5 +1,5 @@
-//! State transfer and checkpoints: who gives the state to whom, when it rests on disk, and how far the log may be
-//! dropped then.
+//! State transfer and checkpoints: which replica sends its state to which, when the state is on disk, and how far the
+//! log may then be dropped.
 
 use bytes::Bytes;
 use order::{FrameKind, OrderEngine};
@@ -13,23 +13,23 @@ use crate::transfer::{self, Donor, Receiver};
 use crate::world::World;
 use crate::{limits, state};
 
-/// The states that this replica gives, receives, and has on disk.
+/// The states that this replica sends, receives, and has on disk.
 #[derive(Default)]
 pub(super) struct StateTransfer {
     donor: Donor,
     receiver: Option<Receiver>,
-    /// An operator said that the state of this replica, from 0, is to be taken on its word alone.
+    /// The replica, from 0, whose state an operator decided to take without the agreement of others.
     trusted: Option<u8>,
-    /// Since when a CHECKPOINT is on its way through the order.
+    /// The time since when a CHECKPOINT is being ordered.
     checkpoint_asked_us: Option<u64>,
-    /// A state that came from the peers and is on its way to the disk, with its log index.
+    /// A state that came from the peers and is being written to the disk, with its log index.
     installing: Option<(u64, Bytes)>,
-    /// Log index of the last checkpoint that rests on disk.
+    /// Log index of the last checkpoint that is on disk.
     kept_index: u64,
 }
 
 impl StateTransfer {
-    /// A replica needs a state that does not exist yet: the leader gives a CHECKPOINT a position.
+    /// A replica needs a state that does not exist yet: the leader orders a CHECKPOINT.
     pub(super) fn want_checkpoint<E: OrderEngine, W: World>(
         &mut self,
         order: &mut OrderStage<E>,
@@ -43,12 +43,12 @@ impl StateTransfer {
         }
     }
 
-    /// There is another leader, or there are other members: what was asked for may have been lost.
+    /// The leader or the members have changed: a requested checkpoint may have been lost.
     pub(super) fn forget_asked(&mut self) {
         self.checkpoint_asked_us = None;
     }
 
-    /// The workers made the checkpoint. On disk it has to rest before the log behind it may go.
+    /// The workers made the checkpoint. With a disk, it has to be there before the log up to it may be dropped.
     pub(super) fn on_checkpoint<E: OrderEngine, W: World>(
         &mut self,
         head: &state::CheckpointHead,
@@ -67,12 +67,12 @@ impl StateTransfer {
         }
     }
 
-    /// The state that waited for the disk, if it is that of entry `index`, which rests there now.
+    /// The state that waited for the disk, if it is that of entry `index`, which is there now.
     pub(super) fn take_installing(&mut self, index: u64) -> Option<(u64, Bytes)> {
         self.installing.take_if(|(of, _)| *of == index)
     }
 
-    /// The state after entry `index` rests on disk.
+    /// The state after entry `index` is on disk.
     pub(super) fn set_kept(&mut self, index: u64) {
         self.kept_index = index;
     }
@@ -96,7 +96,7 @@ impl StateTransfer {
         self.poll(env);
     }
 
-    /// Asks the peers for what is due.
+    /// Sends the requests that are due to the peers.
     pub(super) fn poll<W: World>(&mut self, env: &mut Environment<W>) {
         let now_us = env.world.now_us();
         if let Some(receiver) = &mut self.receiver {
@@ -106,7 +106,7 @@ impl StateTransfer {
         }
     }
 
-    /// A peer is connected, which may have what is asked for.
+    /// A peer connected, which may have the requested state.
     pub(super) fn on_peer_up<W: World>(&mut self, env: &mut Environment<W>) {
         if let Some(receiver) = &mut self.receiver {
             receiver.on_up();
@@ -114,7 +114,8 @@ impl StateTransfer {
         }
     }
 
-    /// A peer's message about a state. Gives the state, with its log index, that is complete and can be put in place.
+    /// Handles a peer's message about a state. Returns a state that is complete and can be installed, with its log
+    /// index.
     pub(super) fn on_message<E: OrderEngine, W: World>(
         &mut self,
         from: u8,
@@ -133,7 +134,7 @@ impl StateTransfer {
         let receiver = self.receiver.as_mut()?;
         let complete = receiver.on_message(from, message);
         if receiver.is_overtaken() {
-            // The engine waits for exactly the checkpoint it offered; it is told, and offers the later one.
+            // The engine waits for exactly the checkpoint it requested. It is informed, and requests the later one.
             let wanted = receiver.wanted();
             self.receiver = None;
             order.orderer.state_lost(wanted);
@@ -148,9 +149,9 @@ impl StateTransfer {
         }
     }
 
-    /// The whole state is here and f+1 peers vouch for every piece of it. A log on disk begins behind it, and
-    /// this replica will vote about what comes next: so the state has to rest there first, or it would be
-    /// gone with the process, and its vote with it.
+    /// The whole state has arrived, and f+1 peers agree on every piece of it. A log on disk begins after it, and this
+    /// replica will vote on later entries. So the state must be on disk first, or it would be lost with the process,
+    /// and its vote with it.
     fn install<W: World>(
         &mut self,
         index: u64,
@@ -165,20 +166,21 @@ impl StateTransfer {
         Some((index, bytes))
     }
 
-    /// An operator decided that the state of this replica, from 0, is taken on its word alone.
+    /// An operator decided to take the state of this replica, from 0, without the agreement of others.
     pub(super) fn trust(&mut self, replica: u8) {
         self.trusted = Some(replica);
         self.receiver.iter_mut().for_each(|receiver| receiver.trust(replica));
     }
 
-    /// The state that this replica waits for and has no agreement on: of which log entry, and who has named one.
+    /// The state that this replica waits for and that lacks agreement: its log entry, and the replicas that have
+    /// offered one.
     pub(super) fn awaited(&self) -> Option<(u64, u16)> {
         let receiver = self.receiver.as_ref().filter(|receiver| !receiver.is_agreed())?;
         Some((receiver.wanted(), super::waits::bits(receiver.named())))
     }
 
-    /// With its log on disk, the leader orders a checkpoint now and then, so that logs stay short. Then entries
-    /// go that nobody needs, a few at a time.
+    /// With its log on disk, the leader orders a checkpoint from time to time, so that logs stay short. Then entries
+    /// that no replica needs are dropped, a few at a time.
     pub(super) fn compact<E: OrderEngine, W: World>(
         &mut self,
         order: &mut OrderStage<E>,
@@ -195,7 +197,7 @@ impl StateTransfer {
         for _ in 0..limits::COMPACTIONS_PER_TICK {
             let is_large = order.orderer.standing().log_bytes > env.settings.buffer_limit as u64 / 4;
             let keep_from = match env.settings.durability {
-                // A state is being cut for somebody, who will need what follows it.
+                // A state is being packed for a peer, which will need the entries after it.
                 Durability::Memory if self.checkpoint_asked_us.is_some() => return,
                 Durability::Memory if is_large => floor,
                 Durability::Memory => floor.saturating_sub(limits::LOG_KEPT),
@@ -211,7 +213,7 @@ impl StateTransfer {
     }
 }
 
-/// Writes the state after entry `index` to the disk, and has it told when it rests there; false where there is no disk.
+/// Writes the state after entry `index` to the disk, and has `Input::Kept` sent once it is there; false without a disk.
 fn keep_state<W: World>(index: u64, bytes: Bytes, env: &mut Environment<W>) -> bool {
     let Durability::Disk(directory) = env.settings.durability.clone() else { return false };
     let mailbox = env.mailbox.clone();

@@ -1,5 +1,5 @@
-//! A replica that somebody steps: the shipped pipeline without a thread, a socket or a clock of its own, for
-//! a simulation that decides with one seed when anything happens.
+//! A replica that a simulation steps: the shipped pipeline without a thread, a socket or a clock of its own. The
+//! simulation decides with one seed when each event happens.
 
 #[cfg(feature = "inject")]
 mod faults;
@@ -30,26 +30,26 @@ use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients, limits
 
 type Engine = RaftEngine<Box<dyn LogStore>>;
 
-/// What a life of a replica begins with.
+/// The initial data of one process of a replica.
 pub struct Startup {
-    /// How its ordering engine behaves; the seed and the nonce are the simulation's.
+    /// The configuration of its ordering engine; the simulation sets the seed and the nonce.
     pub engine: RaftConfig,
-    /// Where its log rests.
+    /// The store of its log.
     pub log: Box<dyn LogStore>,
-    /// What the log held when it was opened.
+    /// The records of the log when it was opened.
     pub records: Vec<Record>,
-    /// The state of the last checkpoint, if it rests on a disk ([`crate::snapshot`]).
+    /// The state of the last checkpoint, if it is on a disk ([`crate::snapshot`]).
     pub state: Option<Bytes>,
 }
 
-/// What a stream of this replica is ready for.
+/// The readiness of one stream of this replica.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
     /// The token that the stream was registered under.
     pub token: Token,
-    /// There is something to read, or its end.
+    /// There are bytes to read, or the end of the stream.
     pub readable: bool,
-    /// It takes bytes.
+    /// It accepts bytes.
     pub writable: bool,
 }
 
@@ -59,12 +59,12 @@ pub const LISTENER: Token = Token(crate::peers::FIRST_TOKEN);
 /// One replica, stepped from outside: its workers too, one at a time. Dropping it is a crash.
 pub struct Stepped<S: Service, W: World> {
     replica: Replica<S, Engine, W>,
-    /// What other threads would leave.
+    /// Receives the input that other threads would send.
     mailbox: Mailbox<Input>,
     answers: Mailbox<ThreadAnswer>,
-    /// Checksums of the requests that wait, as a connection would remember them.
+    /// Checksums of the waiting requests, as a connection would keep them.
     asked: BTreeMap<(u32, u32, u64), u32>,
-    /// Requests of clients so far.
+    /// The number of client requests so far.
     submitted: u64,
     last: Option<clients::Submission>,
     heard: Vec<PeerEvent>,
@@ -74,7 +74,7 @@ pub struct Stepped<S: Service, W: World> {
 }
 
 impl<S: Service, W: World> Stepped<S, W> {
-    /// A replica that has yet to find its group. `settings` name their addresses in vain.
+    /// A replica that has not found its group yet. The addresses in `settings` are unused.
     ///
     /// # Errors
     /// When the log cannot be used.
@@ -104,7 +104,7 @@ impl<S: Service, W: World> Stepped<S, W> {
         let env = Environment::new(settings, world, Mailbox::silent(), lockstep, peers);
         let counters = Arc::new(ClientCounters::default());
         let mut replica = Replica::over(env, service, base, orderer, counters);
-        // Between two steps the last one is not over: what a simulation has it take may still pass.
+        // A step lasts until the next one begins: the simulated duration of the step passes between them.
         replica.executor.pulse.beat();
         let answers = Mailbox::silent();
         let front = answers.clone();
@@ -122,14 +122,14 @@ impl<S: Service, W: World> Stepped<S, W> {
         })
     }
 
-    /// One round of the order thread, which first hears what its streams are `ready` for. Call it when
-    /// [`Stepped::is_busy`], when a stream is ready, after [`Stepped::submit`] and [`Stepped::call`], and
-    /// else every `limits::IDLE`. While time passes, call [`Stepped::is_hung`].
+    /// One round of the order thread, which first handles the streams that are `ready`. Call it when
+    /// [`Stepped::is_busy`], when a stream is ready, after [`Stepped::submit`] and [`Stepped::call`], and else every
+    /// `limits::IDLE`. While time passes, call [`Stepped::is_hung`].
     pub fn step(&mut self, ready: &[Ready]) {
         if self.replica.env.outcome().is_some() {
             return;
         }
-        // The last step is over, however long it took: another stretch of work begins.
+        // The last step ends here, however long it took: another stretch of work begins.
         self.moves();
         self.executed_before = self.replica.executor.pulse.executed();
         if let Some(workers) = self.replica.env.lockstep.stepped_workers() {
@@ -143,14 +143,14 @@ impl<S: Service, W: World> Stepped<S, W> {
         self.replica.round(&mut self.heard);
     }
 
-    /// The order thread was not at one and the same stretch of work since the last [`Stepped::is_hung`].
+    /// Records that the order thread was not in the same stretch of work since the last [`Stepped::is_hung`].
     pub fn moves(&self) {
         self.replica.executor.pulse.beat();
         self.replica.executor.pulse.beat();
     }
 
-    /// A look of the watchdog's thread, every `limits::WATCH`: whether the replica is to be replaced.
-    /// `others` asks the peers, as [`PeerProgress::of_others`] puts their answers together.
+    /// A check of the watchdog's thread, every `limits::WATCH`: whether the replica is to be replaced. `others`
+    /// requests the peers' progress, combined as by [`PeerProgress::of_others`].
     pub fn is_hung(&mut self, others: impl FnOnce() -> PeerProgress) -> bool {
         if !self.watchdog.is_hung() {
             return false;
@@ -160,12 +160,12 @@ impl<S: Service, W: World> Stepped<S, W> {
         self.watchdog.judge(others, self.executed_before) == Judged::Hangs
     }
 
-    /// What a peer's watchdog is told that asks for it.
+    /// The progress that a peer's watchdog receives on request.
     pub fn pace(&self) -> PeerProgress {
         PeerProgress { slowest_ms: self.replica.executor.pulse.slowest_ms(), ..self.replica.env.peers.pace }
     }
 
-    /// Whether there is something to do at once.
+    /// Whether there is work that can be done at once.
     pub fn is_busy(&self) -> bool {
         self.replica.executor.is_busy || !self.mailbox.is_empty()
     }
@@ -190,7 +190,7 @@ impl<S: Service, W: World> Stepped<S, W> {
         self.mailbox.send(Input::Submissions(vec![submission]));
     }
 
-    /// Takes the answers that left since the last call; `None` if no correct reply can be had.
+    /// Takes the answers that left since the last call; `None` if there is no correct reply.
     pub fn take_answers(&mut self) -> Vec<(ReplyTo, Option<Bytes>)> {
         let mut answers = Vec::new();
         self.answers.take(&mut answers);
@@ -217,13 +217,13 @@ impl<S: Service, W: World> Stepped<S, W> {
         answered
     }
 
-    /// What it would tell `crosscheck status`.
+    /// Its answer to `crosscheck status`.
     pub fn status(&self) -> Status {
         self.replica.status()
     }
 
-    /// What is open about the batches before `batch`, in words: a vote, a reply to fetch, or any repair. None
-    /// when nothing is.
+    /// A description of what is unfinished in the batches before `batch`: a vote, a reply to fetch, or any repair. None
+    /// when all are finished.
     pub fn open_below(&self, batch: u64) -> Option<String> {
         let voter = self.replica.votes.voter.as_ref();
         voter.map_or_else(|| Some("no voter yet".into()), |voter| voter.open_below(batch))
@@ -234,7 +234,7 @@ impl<S: Service, W: World> Stepped<S, W> {
         self.replica.time.clock.now_us(self.replica.env.world.now_us())
     }
 
-    /// How full this replica's queues and buffers are, with their bounds from the `limits` of each room.
+    /// How full this replica's queues and buffers are, with their bounds from the `limits` of each crate.
     pub fn loads(&self) -> Vec<Occupancy> {
         let replica = &self.replica;
         let (collected, in_flight, led) = replica.order.orderer.waiting();

@@ -1,4 +1,4 @@
-//! Execute → Vote → Externalize: results go into the voter, and what it decides is performed.
+//! Execute → Vote → Externalize: results go into the voter, and its commands are performed.
 
 use std::collections::BTreeSet;
 
@@ -19,14 +19,14 @@ use crate::worker::Report;
 use crate::world::{Observation, World};
 use crate::{Corrupted, ReplaceReason, Stop, evidence};
 
-/// The voter, and what it decides on.
+/// The voter, and the state that its commands need.
 #[derive(Default)]
 pub(super) struct VoteStage {
     /// The voter, once this replica executes, in a mode with votes.
     pub(super) voter: Option<Voter>,
-    /// Empty; what the voter decides passes through it.
+    /// A buffer for the voter's commands, empty between events.
     commands: Vec<Command>,
-    /// Bit per replica whose clients wait for what was executed in this round.
+    /// A bit per replica whose clients wait for a batch that was executed in this round.
     awaited_by: u16,
     /// Requests whose replies are held.
     pub(super) held: BTreeSet<Place>,
@@ -34,25 +34,25 @@ pub(super) struct VoteStage {
 }
 
 impl VoteStage {
-    /// This replica executes from batch `first_batch` on, with a service of so many locks.
+    /// Creates the voter of a replica that executes from batch `first_batch` on, with a service of so many `locks`.
     pub(super) fn start<W: World>(&mut self, locks: u32, first_batch: u64, env: &Environment<W>) {
         let replicas = env.settings.peers.len() as u8;
         let buffers = env.settings.buffer_limit;
         let config = vote::Config::new(replicas, env.settings.me, locks, first_batch)
             .with_window_bytes(buffers / 4)
             .with_kept_reply_bytes(buffers / 8)
-            // The bound of `KeptReplies`, which is the one that they meet.
+            // Replies meet the bound of `KeptReplies` first.
             .with_owed_reply_bytes(buffers / 2 + vote::limits::LARGEST_BATCH_BYTES);
         let config = env.hooks.on_voter(config, env.settings.hold_replies);
         self.voter = Some(Voter::new(config));
     }
 
-    /// Last batch up to which the vote is closed; without votes, that has run.
+    /// Last batch up to which the vote is closed; in modes without votes, the last executed one.
     pub(super) fn validated<W: World>(&self, env: &Environment<W>) -> u64 {
         self.voter.as_ref().map_or(env.tally.executed, Voter::validated)
     }
 
-    /// The voter's messages to its peers. Where this replica `is_alone`, somebody may wait for any of them.
+    /// Sends the voter's messages to its peers. Where this replica `is_alone`, a peer may wait for any of them.
     fn send<W: World>(&self, to: To, message: &Message, is_alone: bool, env: &mut Environment<W>) {
         let mut body = Vec::new();
         message.encode(&mut body);
@@ -68,7 +68,8 @@ impl VoteStage {
             To::All => {
                 let me = env.settings.me;
                 for peer in (0..env.settings.peers.len() as u8).filter(|peer| *peer != me) {
-                    // A digest is urgent where a client waits for it; elsewhere it leaves with what goes there next.
+                    // A digest is urgent where a client waits for it; otherwise it leaves with the next frame to that
+                    // peer.
                     let deferrable =
                         matches!(message, Message::Check { .. }) && self.awaited_by >> peer & 1 == 0;
                     env.send(peer, kind, &body, deferrable && !is_alone);
@@ -77,7 +78,7 @@ impl VoteStage {
         }
     }
 
-    /// No client gets the reply to `request`, which is the one at `place`: says so, why, and what to do.
+    /// No client gets the reply to `request`, which is the one at `place`: reports this, the reason, and the remedy.
     fn hold<W: World>(&mut self, place: Place, why: vote::Held, request: &str, env: &Environment<W>) {
         self.held.insert(place);
         match why {
@@ -107,7 +108,7 @@ impl VoteStage {
             Some((origin, place)) => evidence::void(origin, place),
             None => evidence::record(record, kind_in_words::<S>(record.kind)),
         };
-        // Of another replica's fault it is not known here on which core it happened.
+        // For a fault of another replica, its core is not known here.
         let is_own = told.replica == Some(env.settings.me + 1);
         if let (true, Some((batch, request))) = (is_own, told.request) {
             told.core = executor.ran(Place::new(batch, request as u16)).map(|ran| ran.core);
@@ -117,7 +118,7 @@ impl VoteStage {
 }
 
 impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
-    /// What a worker has to say.
+    /// Handles a worker's report.
     pub(super) fn on_report(&mut self, report: Report) {
         let env = &mut self.env;
         match report {
@@ -133,7 +134,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     None => {}
                 }
                 env.world.see(Observation::Packed { turn, objects: &packed });
-                // What an earlier life knew to be undecided is gone with it: this one cannot judge who settled it.
+                // An earlier process knew which objects were undecided. This one does not, and cannot judge the RECOVER
+                // that settled them.
                 if !(is_replayed && matches!(recover.scope, vote::Scope::SettleOn(_))) {
                     self.vote(Event::RecoverTurn { turn, time_us, recover, packed });
                 }
@@ -159,9 +161,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 }
             }
             Report::Corrupted(what) => env.replace(what),
-            // A worker that found the schedule corrupted ends, too.
+            // A worker that found the schedule corrupted ends as well.
             Report::Ended if self.executor.is_corrupted() => env.replace(Corrupted::Schedule),
-            // Workers end when the replica stops; one that ends before was struck where nothing could catch it.
+            // Workers end when the replica stops. One that ends before was hit by a fault that no check could catch.
             Report::Ended if env.outcome().is_none() && self.executor.running.is_some() => {
                 env.stop_with(Ok(Stop::Replace(ReplaceReason::WorkerEnded)));
             }
@@ -199,7 +201,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// Gives the voter one event and performs what it decides.
+    /// Passes one event to the voter and performs its commands.
     pub(super) fn vote(&mut self, event: Event) {
         let now_us = self.env.world.now_us();
         if let Some(voter) = &mut self.votes.voter {
@@ -230,7 +232,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// Decisions are values; here they are performed.
+    /// Performs the voter's commands.
     fn perform_commands(&mut self) {
         let mut commands = std::mem::take(&mut self.votes.commands);
         for command in commands.drain(..) {
@@ -263,7 +265,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 self.order.submit_control(&Control::Recheck { by: env.settings.me, place, objects });
             }
             Command::Reexecute { place } => {
-                // While a replica is away every request is run again when its turn comes (`Runner::reproduced`).
+                // While a replica is absent, every request is run again when its turn comes (`Runner::reproduced`).
                 let reproduced = self.executor.ran(place).is_some_and(|ran| ran.reproduced);
                 let outcome = if reproduced { Reexecution::Reproduced } else { Reexecution::NotKept };
                 self.vote(Event::Reexecuted { place, outcome });
@@ -293,7 +295,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// What the peers' sockets have to say.
+    /// Handles the events of the peers' sockets.
     pub(super) fn on_peer_events(&mut self, heard: &mut Vec<peers::PeerEvent>) {
         if !heard.is_empty() {
             self.order.orderer.accept_stamps(self.time.latest_stamp_us(&self.env));
@@ -325,7 +327,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 }
 
-/// Why healthy replicas differ, and what to do.
+/// The reason why healthy replicas differ, and the remedy.
 const NOT_DETERMINISTIC: &str = "The handler of this kind of request is not deterministic: look in it for a clock, \
     randomness, a HashMap, an address, or state that is in no object, correct it, and restart all replicas with the \
     corrected program.";

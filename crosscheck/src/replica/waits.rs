@@ -1,4 +1,5 @@
-//! What a replica cannot go on without: told to the operator, with what can be done about it, for as long as it lasts.
+//! Conditions that a replica waits for and cannot continue without. The operator is informed of them, with a remedy,
+//! for as long as they last.
 
 use std::time::Duration;
 
@@ -13,28 +14,29 @@ use crate::admin_server::Call;
 use crate::world::World;
 use crate::{admin, limits};
 
-/// What was told of it.
+/// The reports about the replica's current wait.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
-    /// What is waited for, and since when.
+    /// The condition that the replica waits for, and since when.
     now: Option<(String, u64)>,
-    /// What was told last, and when; none once that has come.
+    /// The condition that was reported last, and when; none once it is met.
     told: Option<(String, u64)>,
 }
 
-/// What there is to know about a replica that does not get on.
+/// The facts about a replica that makes no progress.
 #[derive(Clone, Copy, Debug)]
 struct View<'a> {
     me: u8,
     replicas: u8,
     connected: u16,
     standing: &'a Standing,
-    /// The state it waits for: of which log entry, and who has named one; none: it has its state, or receives it.
+    /// The state it waits for: its log entry, and the replicas that offered one. None if the replica has its state, or
+    /// receives it.
     state: Option<(u64, u16)>,
 }
 
 impl View<'_> {
-    /// What it waits for.
+    /// The condition that it waits for.
     fn waits_for(&self) -> Option<String> {
         match (self.standing.incarnation, self.standing.leader) {
             (None, _) => self.group(),
@@ -50,12 +52,12 @@ impl View<'_> {
         (1u16 << self.replicas) - 1
     }
 
-    /// Replicas that are not connected, this one left out.
+    /// Replicas that are not connected, without this one.
     fn missing(&self) -> u16 {
         self.all() & !self.connected & !(1 << self.me)
     }
 
-    /// It belongs to no group.
+    /// The message when it belongs to no group.
     fn group(&self) -> Option<String> {
         let outside = &self.standing.outside;
         if outside.members != 0 {
@@ -82,12 +84,12 @@ impl View<'_> {
         })
     }
 
-    /// Replicas that are here and belong to another group.
+    /// Replicas that are connected and belong to another group.
     fn elsewhere(&self) -> u16 {
         self.standing.outside.elsewhere & self.connected
     }
 
-    /// There are two groups, and in its own it waits for `what`.
+    /// The message when there are two groups, and in its own it waits for `what`.
     fn another_group(&self, what: &str) -> String {
         let others = self.elsewhere();
         let belong = if others.count_ones() == 1 { "belongs" } else { "belong" };
@@ -99,7 +101,7 @@ impl View<'_> {
         )
     }
 
-    /// It belongs to a group without a leader.
+    /// The message when it belongs to a group without a leader.
     fn leader(&self) -> String {
         let members = self.standing.members;
         let needed = members.voters.count_ones() / 2 + 1;
@@ -127,7 +129,7 @@ impl View<'_> {
         )
     }
 
-    /// It has no state, and too few replicas have named one.
+    /// The message when it has no state, and too few replicas have offered one.
     fn donors(&self, index: u64, named: u16) -> String {
         let needed = self.replicas / 2 + 1;
         let so_far = if named == 0 { "nobody has".to_owned() } else { format!("only {}", has(named)) };
@@ -140,7 +142,7 @@ impl View<'_> {
     }
 }
 
-/// The replicas of a bit set, in words.
+/// The replicas of a bit set, as text.
 fn names(replicas: u16) -> String {
     let numbers: Vec<String> =
         (0..16).filter(|slot| replicas >> slot & 1 == 1).map(|slot| ReplicaId(slot).to_string()).collect();
@@ -151,7 +153,7 @@ fn names(replicas: u16) -> String {
     }
 }
 
-/// The same as the beginning of a sentence about them.
+/// The same, as the beginning of a sentence about them.
 fn are(replicas: u16) -> String {
     format!("{} {}", names(replicas), if replicas.count_ones() == 1 { "is" } else { "are" })
 }
@@ -165,7 +167,7 @@ pub(super) fn bits(replicas: impl Iterator<Item = u8>) -> u16 {
     replicas.fold(0, |bits, replica| bits | 1 << replica)
 }
 
-/// What this replica waits for, and what can be done about it.
+/// The condition that this replica waits for, and the remedy.
 pub(super) fn waits_for<E: OrderEngine, W: World>(
     order: &OrderStage<E>,
     transfer: &StateTransfer,
@@ -185,7 +187,8 @@ pub(super) fn waits_for<E: OrderEngine, W: World>(
 }
 
 impl Waits {
-    /// Tells `what` is waited for once it has lasted for a while, and again as long as it does.
+    /// Reports `what` the replica waits for once the wait has lasted for a while, and repeats it as long as the wait
+    /// lasts.
     pub(super) fn tell<W: World>(&mut self, what: Option<String>, env: &Environment<W>) {
         let now_us = env.world.now_us();
         let Some(what) = what else {
@@ -207,7 +210,7 @@ impl Waits {
     }
 }
 
-/// Carries out what an operator decided about the group; whether the ordering engine has something to perform now.
+/// Carries out an operator's decision about the group. Returns whether the ordering engine has output to perform now.
 pub(super) fn decide<E: OrderEngine, W: World>(
     call: Call,
     is_executing: bool,
@@ -242,7 +245,7 @@ pub(super) fn decide<E: OrderEngine, W: World>(
     true
 }
 
-/// Says that the group goes on with this replica's state, as an operator decided.
+/// Reports that the group continues with this replica's state, as an operator decided; returns the message.
 fn keep_own_state<E: OrderEngine, W: World>(order: &OrderStage<E>, env: &Environment<W>) -> String {
     let index = order.orderer.standing().last_index;
     let kept = format!("the group goes on with what this replica has, its log up to entry {index}");
@@ -250,7 +253,7 @@ fn keep_own_state<E: OrderEngine, W: World>(order: &OrderStage<E>, env: &Environ
     kept
 }
 
-/// The group goes on with what another replica has.
+/// Makes the group continue with another replica's state, as an operator decided.
 fn take_from<E: OrderEngine, W: World>(
     replica: u8,
     call: Call,
@@ -281,7 +284,7 @@ mod tests {
 
     use super::*;
 
-    /// What replica 3 of 3 waits for, which hears these.
+    /// The condition that replica 3 of 3 waits for, with these replicas connected.
     fn waits(connected: u16, standing: Standing, state: Option<(u64, u16)>) -> String {
         let view = View { me: 2, replicas: 3, connected, standing: &standing, state };
         view.waits_for().unwrap_or_default()

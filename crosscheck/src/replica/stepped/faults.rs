@@ -1,4 +1,5 @@
-//! What a simulation does to a replica that it steps: it corrupts state that is no object, and breaks promises.
+//! Faults that a simulation injects into a replica that it steps: it corrupts state that is no object, and breaks
+//! promises.
 
 use object::{Home, ObjectId};
 
@@ -9,12 +10,12 @@ use crate::replica::Input;
 use crate::service::Service;
 use crate::world::World;
 
-/// About as many numbers as an order engine has, without those that it has of each replica.
+/// About the number of numbers in an order engine, without those that it has for each replica.
 const NUMBERS: usize = 18;
 const NUMBERS_PER_PEER: usize = 8;
 
 impl<S: Service, W: World> Stepped<S, W> {
-    /// From now on a request of the service takes as long as `slowness` says.
+    /// From now on a request of the service takes as long as `slowness` determines.
     pub fn take_time(&self, slowness: Slowness) {
         self.replica.env.hooks.set_slowness(slowness);
     }
@@ -24,23 +25,23 @@ impl<S: Service, W: World> Stepped<S, W> {
         self.replica.env.hooks.sabotage(sabotage);
     }
 
-    /// Faults that were armed and have not struck yet.
+    /// Faults that were armed and have not been injected yet.
     pub fn pending_faults(&self) -> Vec<CorruptionKind> {
         self.replica.env.hooks.kinds()
     }
 
-    /// Gives up on armed faults whose occasion may never come; says on how many.
+    /// Disarms faults whose occasion may never come; returns how many.
     pub fn disarm(&self, kind: CorruptionKind) -> usize {
         self.replica.env.hooks.disarm(kind)
     }
 
-    /// The objects that faults have damaged before their seal since this was asked last, with their locks. A seal
-    /// covers all of an object but the members that nothing has changed: damage there is found when it is next read.
+    /// The objects that faults have damaged before their seal since the last call, with their locks. A seal covers all
+    /// of an object but the members that nothing has changed: damage there is found when it is next read.
     pub fn take_damaged(&self) -> Vec<(Home, ObjectId)> {
         self.replica.env.hooks.take_damaged()
     }
 
-    /// Flips a bit of one of the last ordered entries that rest in the log's memory; false when there is none.
+    /// Flips a bit of one of the last ordered entries in the log's memory; false when there is none.
     pub fn corrupt_entry(&mut self, seed: u64) -> bool {
         let last = self.replica.order.orderer.standing().last_index;
         let index = last.saturating_sub(seed % 64);
@@ -54,12 +55,12 @@ impl<S: Service, W: World> Stepped<S, W> {
         engine.corrupt_number((seed >> 32) as usize % numbers, seed as u32).is_some()
     }
 
-    /// Flips a bit of what its clock is away from the monotonic time: an injected fault.
+    /// Flips a bit of its clock's offset from the monotonic time: an injected fault.
     pub fn corrupt_clock(&mut self, bit: u32) {
         self.replica.time.clock.corrupt(bit);
     }
 
-    /// Flips a bit of the next stamp that it gives as a leader: an injected fault. False if it does not lead.
+    /// Flips a bit of the next stamp that this replica gives as a leader: an injected fault. False if it does not lead.
     pub fn corrupt_stamp(&mut self, bit: u32) -> bool {
         let leads = self.replica.order.orderer.standing().is_leader;
         if leads {
@@ -68,8 +69,8 @@ impl<S: Service, W: World> Stepped<S, W> {
         leads
     }
 
-    /// Puts the last request of a client into the queue a second time, as a queue gives it whose length has
-    /// changed: an injected fault. False if there was none.
+    /// Puts the last request of a client into the queue a second time, as if the queue's length had changed: an
+    /// injected fault. False if there was none.
     pub fn corrupt_queue(&mut self) -> bool {
         let again = self.last.clone();
         let hit = again.is_some();
